@@ -1,0 +1,104 @@
+"""The one place where a document becomes bytes and a digest.
+
+Canonical form: `indent=1`, sorted keys, ASCII, shortest floats, one final newline. So equal documents have equal bytes,
+diffs are line by line, and what is hashed or signed is what a person reads. NaN, infinities and duplicate keys are refused;
+so are bytes in any other form. Nothing here knows what a document means.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, NoReturn
+
+from marin_scaling.errors import DocumentError
+
+MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
+
+
+def dump_canonical(document: Any) -> bytes:
+    r"""The canonical bytes of a document.
+
+    >>> dump_canonical({"b": 1.0, "a": [1]})
+    b'{\n "a": [\n  1\n ],\n "b": 1.0\n}\n'
+    """
+    try:
+        text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=True, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DocumentError(
+            f"This document cannot be written as JSON: {error}.",
+            why="NaN, infinities and objects have no unambiguous form that could be hashed or signed.",
+            fix="Leave the value out, and say why in a field of its own.",
+        ) from error
+    return text.encode("ascii") + b"\n"
+
+
+def load_strict(raw: bytes, *, name: str) -> Any:
+    """The document in `raw`, refused if it is ambiguous: duplicate keys, NaN, not UTF-8, too deep, too large.
+
+    `name` is the file to speak of in errors.
+
+    >>> load_strict(b'{"a": 1}', name="x.json")
+    {'a': 1}
+    """
+    if len(raw) > MAX_DOCUMENT_BYTES:
+        _refuse(name, f"it has {len(raw)} bytes, more than {MAX_DOCUMENT_BYTES}")
+    try:
+        return json.loads(
+            raw.decode("utf-8"),
+            object_pairs_hook=lambda pairs: _unique(pairs, name),
+            parse_constant=lambda constant: _refuse(name, f"it holds {constant}"),
+        )
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        _refuse(name, str(error))
+    except RecursionError:
+        _refuse(name, "it is nested too deeply")
+    except ValueError as error:  # an integer of more digits than Python converts
+        _refuse(name, str(error))
+
+
+def load_canonical(raw: bytes, *, name: str) -> Any:
+    """The document in `raw`, refused unless the bytes are exactly its canonical form.
+
+    >>> load_canonical(dump_canonical({"a": 1}), name="x.json")
+    {'a': 1}
+    """
+    document = load_strict(raw, name=name)
+    if dump_canonical(document) != raw:
+        _refuse(name, "its bytes are not the canonical form (indent 1, sorted keys, ASCII, one final newline)")
+    return document
+
+
+def sha256_hex(raw: bytes) -> str:
+    """The SHA-256 digest of bytes, in hexadecimal.
+
+    >>> sha256_hex(b"")[:8]
+    'e3b0c442'
+    """
+    return hashlib.sha256(raw).hexdigest()
+
+
+def digest_of(document: Any) -> str:
+    """The SHA-256 digest of a document's canonical bytes; key order does not matter.
+
+    >>> digest_of({"a": 1, "b": 2}) == digest_of({"b": 2, "a": 1})
+    True
+    """
+    return sha256_hex(dump_canonical(document))
+
+
+def _unique(pairs: list[tuple[str, Any]], name: str) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        _refuse(name, f"the key {repeated!r} stands twice in one object")
+    return document
+
+
+def _refuse(name: str, reason: str) -> NoReturn:
+    raise DocumentError(
+        f"{name} cannot be read as a document: {reason}.",
+        why="Two readers must see the same content in the same bytes, or a digest means nothing.",
+        fix="Restore the file from version control, or write it again with the command that made it.",
+    )

@@ -1,0 +1,24 @@
+"""The table of commands. Importing this module must stay cheap: `marin-scale --help` starts in a few tenths of a second."""
+
+from __future__ import annotations
+
+import typer
+
+app = typer.Typer(
+    name="marin-scale",
+    help="Forecast large training runs from ladders of small ones: sign the forecast first, check it after.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True)) -> None:
+    if version:
+        from marin_scaling import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit

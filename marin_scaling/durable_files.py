@@ -1,0 +1,94 @@
+"""Files that appear whole or not at all, once: the store's and the registry's way to write.
+
+Nothing is ever half-written (temporary name, fsync, then one atomic step) and nothing is overwritten by `write_once`
+or `publish_folder`. Errors of the disk become `StorageError` with the path in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from marin_scaling.errors import StorageError
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a file; a missing or unreadable one is a `StorageError` that names it."""
+    with _disk_errors(path, "read"):
+        return path.read_bytes()
+
+
+def write_once(path: Path, content: bytes) -> None:
+    """Write a new file atomically; a file already there is an error, never overwritten."""
+    with _disk_errors(path, "written"):
+        temporary = _write_temporary(path, content)
+        try:
+            os.link(temporary, path)
+        finally:
+            temporary.unlink()
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file atomically, over an older one if there is one (for progress and generated pages, not for records)."""
+    with _disk_errors(path, "written"):
+        os.replace(_write_temporary(path, content), path)
+
+
+def publish_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Make `folder` appear with all `files` in it, in one atomic step; a folder already there is an error."""
+    with _disk_errors(folder, "written"):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = folder.parent / f".{folder.name}.{secrets.token_hex(4)}.tmp"
+        try:
+            temporary.mkdir()
+            for name, content in files.items():
+                _write_synced(temporary / name, content)
+            if folder.exists():
+                raise FileExistsError(17, "it is already there and is never overwritten", str(folder))
+            os.rename(temporary, folder)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _write_temporary(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
+    try:
+        _write_synced(temporary, content)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def _disk_errors(path: Path, verb: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageError(
+            f"{path} cannot be {verb}: {reason[0].lower() + reason[1:]}.",
+            why="Nothing was left half-written; what was there before is untouched.",
+            fix=_FIXES.get(error.errno or 0, "Check the path, and that the folder may be read and written."),
+        ) from error
+
+
+_FIXES = {
+    2: "Check the path; `ls` its folder.",
+    13: "Give yourself permission to that folder, or choose another with the command's options.",
+    17: "Use the one that is there, or choose another name.",
+    28: "Free some space on that disk and run the same command again; it goes on where it was.",
+    30: "That file system is read-only: work in a folder that can be written.",
+}

@@ -1,0 +1,101 @@
+"""Every error that a user can meet: what happened, why it matters, how to go on.
+
+The command line catches `MarinScalingError` once and prints it without a traceback. Doubtful numbers are not errors:
+they are statuses on results. A forecast that missed is a result, too.
+"""
+
+from __future__ import annotations
+
+
+class MarinScalingError(Exception):
+    """Base of all errors meant for a reader; `exit_status` follows the contract 1 = the answer is no, 2 = bad input.
+
+    >>> print(MarinScalingError("The file is empty.", why="There is nothing to fit.", fix="Give a table with runs."))
+    The file is empty.
+      why: There is nothing to fit.
+      fix: Give a table with runs.
+    """
+
+    exit_status = 2
+
+    def __init__(self, what: str, *, why: str, fix: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.what}\n  why: {self.why}\n  fix: {self.fix}"
+
+
+class UsageError(MarinScalingError):
+    """The command was called with options that do not fit together."""
+
+
+class DocumentError(MarinScalingError):
+    """A JSON document is not the canonical, finite, unambiguous form that may be hashed or signed."""
+
+
+class StorageError(MarinScalingError):
+    """A file or folder cannot be read or written (missing, read-only, full disk)."""
+
+
+class LadderFileError(MarinScalingError):
+    """A ladder file does not say a ladder that can be trained."""
+
+
+class RecipeError(MarinScalingError):
+    """A recipe is unknown, or cannot be expanded at the asked budget and width."""
+
+
+class DataError(MarinScalingError):
+    """Training or validation data is missing, too small, or overlapping."""
+
+
+class RunTableError(MarinScalingError):
+    """A table of runs has a missing column or a cell that is not a usable number."""
+
+
+class RecordError(MarinScalingError):
+    """A spec or record in a run store is malformed, or is not the one its name says."""
+
+
+class TrainingFailed(MarinScalingError):
+    """A run ended without a record; the rest of the ladder went on."""
+
+    exit_status = 1
+
+
+class FitRefused(MarinScalingError):
+    """The runs cannot carry the law: too few, no spread in compute, or none usable."""
+
+
+class MissingExtra(MarinScalingError):
+    """An optional part of the installation is needed and absent."""
+
+
+class SigningError(MarinScalingError):
+    """A key cannot be read or made, or a signature cannot be written."""
+
+
+class StatementError(MarinScalingError):
+    """A preregistration cannot be written as asked, or is not one."""
+
+
+class VerificationError(MarinScalingError):
+    """A preregistration is not what it claims to be: the answer is no."""
+
+    exit_status = 1
+
+
+def missing_extra(extra: str, *, needed_for: str) -> MissingExtra:
+    """The error for a part of the installation that is not there.
+
+    >>> missing_extra("train", needed_for="training a ladder").what
+    'This installation has no "train" extra, which training a ladder needs.'
+    """
+    return MissingExtra(
+        f'This installation has no "{extra}" extra, which {needed_for} needs.',
+        why="The base installation is kept light so that anyone can fit, verify and check on a laptop.",
+        fix=f"pip install 'marin-scaling[{extra}]'",
+    )

@@ -1,0 +1,1 @@
+"""Laws fitted to a table of runs, each with a status that says whether it may be used."""

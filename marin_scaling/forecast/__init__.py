@@ -1,0 +1,1 @@
+"""The loss at a larger budget, with its interval and what the interval rests on."""

@@ -1,0 +1,70 @@
+"""Print and parse the quantities of this field: FLOPs, counts of parameters and tokens, durations, bytes.
+
+Formatting only; no quantity is computed here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from marin_scaling.errors import UsageError
+
+_SUFFIXES = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
+
+
+def format_flops(flops: float) -> str:
+    """A FLOP count in the field's notation, at most three significant digits.
+
+    >>> format_flops(3e18), format_flops(1.00000551e21), format_flops(2.346e12)
+    ('3e18', '1e21', '2.35e12')
+    """
+    mantissa, exponent = f"{flops:.2e}".split("e")
+    return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+
+
+def format_count(count: float) -> str:
+    """A number of parameters or tokens with three significant digits and a suffix.
+
+    >>> format_count(24_963_098_112), format_count(139_584), format_count(512)
+    ('25.0B', '140k', '512')
+    """
+    for size, suffix in _SUFFIXES:
+        if abs(count) >= size * 0.9995:
+            digits = max(0, 2 - math.floor(math.log10(abs(count) / size) + 2e-4))
+            return f"{count / size:.{digits}f}{suffix}"
+    return f"{count:.0f}"
+
+
+def format_duration(seconds: float) -> str:
+    """Seconds as a person says them.
+
+    >>> format_duration(7.4), format_duration(192), format_duration(7_500)
+    ('7 s', '3 min 12 s', '2 h 5 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def parse_flops(text: str) -> float:
+    """A positive, finite FLOP count typed by a person.
+
+    >>> parse_flops("1e23"), parse_flops("3.5E18 FLOPs")
+    (1e+23, 3.5e+18)
+    """
+    number = re.sub(r"\s*flops?$", "", text.strip(), flags=re.IGNORECASE)
+    try:
+        flops = float(number)
+    except ValueError:
+        flops = math.nan
+    if not math.isfinite(flops) or flops <= 0:
+        raise UsageError(
+            f"{text!r} is not a number of FLOPs.",
+            why="A compute budget is a positive, finite number.",
+            fix="Write it like 1e23 or 3.5e18.",
+        )
+    return flops
