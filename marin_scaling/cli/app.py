@@ -22,3 +22,6 @@ def _version(version: bool = typer.Option(False, "--version", help="Print the ve
 
         typer.echo(__version__)
         raise typer.Exit
+
+
+from marin_scaling.cli import preregistration  # noqa: E402,F401

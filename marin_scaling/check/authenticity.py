@@ -1,0 +1,256 @@
+"""Whether a preregistration is what it claims to be: every step says what was checked and by which evidence, or raises.
+
+Needs the folder and the list of signers; with a run store at hand it also compares the ladder's rows with the runs. What is not
+shown: that the time in the statement is true (no time stamp yet), and that the fit, run again, gives these quantiles.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from marin_scaling.canonical_json import load_canonical, sha256_hex
+from marin_scaling.check.outcome import read_outcome
+from marin_scaling.durable_files import read_bytes
+from marin_scaling.errors import DocumentError, StatementError, VerificationError
+from marin_scaling.preregistration.allowed_signers import read_allowed_signers, require_allowed
+from marin_scaling.preregistration.binding import bound_digest
+from marin_scaling.preregistration.document_shape import SHA256, AtLeast, Nullable, Number, Text, check_shape
+from marin_scaling.preregistration.registry import OUTCOME_NAME, SIGNATURE_NAME, STATEMENT_NAME
+from marin_scaling.preregistration.sshsig import NAMESPACE, verify_signature
+from marin_scaling.preregistration.statement import (
+    Statement,
+    derived_fields,
+    parse_moment,
+    read_statement,
+    read_subject,
+)
+from marin_scaling.preregistration.statement_format import SUBJECT_NAMES
+from marin_scaling.units import format_count, format_flops
+
+_REQUIRED = {STATEMENT_NAME, SIGNATURE_NAME, *SUBJECT_NAMES}
+_SPEC_SHAPE = AtLeast(keys={"role": Text(), "statement_sha256": Nullable(value=SHA256)})
+_RECORD_SHAPE = AtLeast(
+    keys={
+        "flops": Number(above=0),
+        "params_total": Number(above=0),
+        "trained_tokens": Number(above=0),
+        "loss": Nullable(value=Number()),
+        "finished_at": Text(),
+    }
+)
+_RUN_NAME = re.compile(r"[0-9a-f]{16}")
+MAX_FILE_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifiedStep:
+    """One thing that was checked and held: what, and the evidence."""
+
+    what: str
+    evidence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Opened:
+    folder: Path
+    files: Mapping[str, bytes]
+    statement: Statement
+    subjects: Mapping[str, Any]
+
+    def path(self, name: str) -> str:
+        return str(self.folder / name)
+
+
+def verify_folder(folder: Path, *, allowed_signers: Path, runs_dir: Path | None = None) -> list[VerifiedStep]:
+    """All steps that show a preregistration authentic, in order; `VerificationError` names the first thing that is wrong.
+
+    `runs_dir` is the run store, used when it holds the ladder; without it the ladder is only what was signed.
+    """
+    with _refusals(folder):
+        files = _read_files(folder)
+        statement = read_statement(files[STATEMENT_NAME], name=str(folder / STATEMENT_NAME))
+        _check_digests(statement, files=files, folder=folder)
+        subjects = {name: read_subject(files[name], name=name, path=str(folder / name)) for name in SUBJECT_NAMES}
+        opened = _Opened(folder=folder, files=files, statement=statement, subjects=subjects)
+        steps = [
+            _statement_step(opened),
+            _subjects_step(opened),
+            _derivation_step(opened),
+            _signature_step(opened, allowed_signers=allowed_signers),
+            _binding_step(opened),
+        ]
+        steps += [_ladder_step(opened, runs_dir=runs_dir)] if runs_dir is not None else []
+        steps += [_outcome_step(opened)] if OUTCOME_NAME in files else []
+    return steps
+
+
+def _read_files(folder: Path) -> dict[str, bytes]:
+    if folder.is_symlink() or not folder.is_dir():
+        _refuse(f"{folder} is not a plain folder", fix="Name a folder of the registry.")
+    present = {path.name: path for path in folder.iterdir()}
+    for name in sorted(_REQUIRED - present.keys()):
+        _refuse(f"{folder / name} is missing", fix="Restore it from version control.")
+    for name in sorted(present.keys() - _REQUIRED - {OUTCOME_NAME}):
+        _refuse(
+            f"{folder / name} does not belong to a preregistration",
+            fix="Move it elsewhere: what is not signed must not lie here.",
+        )
+    return {name: _read_plain(path) for name, path in sorted(present.items())}
+
+
+def _read_plain(path: Path) -> bytes:
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        _refuse(
+            f"{path} is not a plain file (a link, a folder or a device)", fix="Restore the file itself from version control."
+        )
+    if status.st_size > MAX_FILE_BYTES:
+        _refuse(f"{path} has {status.st_size} bytes, more than {MAX_FILE_BYTES}", fix="Restore the file from version control.")
+    return read_bytes(path)
+
+
+def _check_digests(statement: Statement, *, files: Mapping[str, bytes], folder: Path) -> None:
+    for name, promised in statement.subjects.items():
+        found = sha256_hex(files[name])
+        if found != promised:
+            _refuse(
+                f"{folder / name} has the digest {found}, and the statement promises {promised}",
+                fix="Restore the file from version control.",
+            )
+
+
+def _statement_step(opened: _Opened) -> VerifiedStep:
+    if opened.statement.predicate["id"] != opened.folder.resolve().name:
+        _refuse(
+            f"{opened.path(STATEMENT_NAME)} is the statement {opened.statement.predicate['id']}, not that of its folder",
+            fix="Give the folder its own name back.",
+        )
+    run = opened.statement.predicate["targetRun"]
+    evidence = (
+        f"canonical, {format_count(run['paramsTotal'])} parameters on {format_count(run['tokens'])} tokens, "
+        f"{format_flops(run['flops'])} FLOPs, sha256 {opened.statement.sha256[:16]}"
+    )
+    return VerifiedStep(what="statement", evidence=evidence)
+
+
+def _subjects_step(opened: _Opened) -> VerifiedStep:
+    evidence = ", ".join(f"{name} {digest[:12]}" for name, digest in opened.statement.subjects.items())
+    return VerifiedStep(what="subjects", evidence=evidence)
+
+
+def _derivation_step(opened: _Opened) -> VerifiedStep:
+    predicate = opened.statement.predicate
+    derived = derived_fields(opened.subjects, ladder_rule=predicate["fit"]["ladderRule"])
+    for part, fields in derived.items():
+        for key, value in fields.items():
+            if predicate[part][key] != value:
+                _refuse(
+                    f"{opened.path(STATEMENT_NAME)}: {part}.{key} is {predicate[part][key]!r}, and its subjects say {value!r}",
+                    fix="Nothing can be mended in a signed statement; register the forecast that was made, before its run.",
+                )
+    rows = opened.subjects["ladder.json"]["rows"]
+    evidence = f"equal to forecast.json; {len(rows)} runs, target {predicate['forecast']['extrapolation']:.3g}x the largest"
+    return VerifiedStep(what="forecast", evidence=evidence)
+
+
+def _signature_step(opened: _Opened, *, allowed_signers: Path) -> VerifiedStep:
+    statement, path = opened.statement, opened.path(SIGNATURE_NAME)
+    key = verify_signature(opened.files[SIGNATURE_NAME], content=statement.raw, name=path)
+    signers = read_allowed_signers(allowed_signers) if allowed_signers.exists() else []
+    registrant = statement.predicate["registrant"]
+    allowed = require_allowed(
+        signers, principal=registrant, key=key, namespace=NAMESPACE, at=statement.created_at, source=str(allowed_signers)
+    )
+    return VerifiedStep(what="signature", evidence=f"{registrant} with {key.fingerprint}, allowed by {allowed.where}")
+
+
+def _binding_step(opened: _Opened) -> VerifiedStep:
+    target = opened.subjects["target.json"]
+    digest = bound_digest(target, statement=opened.statement.raw)
+    return VerifiedStep(
+        what="run", evidence=f"only {target['ladder']}/{digest[:16]} can answer it; its seed follows from the statement"
+    )
+
+
+def _ladder_step(opened: _Opened, *, runs_dir: Path) -> VerifiedStep:
+    ladder = opened.subjects["ladder.json"]
+    ladder_dir = runs_dir / ladder["ladder"]
+    if not ladder_dir.is_dir() or not any(_RUN_NAME.fullmatch(path.name) for path in ladder_dir.iterdir()):
+        return VerifiedStep(what="ladder", evidence=f"not compared: {ladder_dir} holds no runs here")
+    for row in ladder["rows"]:
+        _compare_row(row, ladder_dir=ladder_dir, where=opened.path("ladder.json"))
+    _check_nothing_left_out(opened, ladder_dir=ladder_dir)
+    return VerifiedStep(what="ladder", evidence=f"{len(ladder['rows'])} rows equal to the records in {ladder_dir}")
+
+
+def _compare_row(row: Mapping[str, Any], *, ladder_dir: Path, where: str) -> None:
+    folder = ladder_dir / row["run"][:16]
+    if not _RUN_NAME.fullmatch(folder.name) or not (folder / "record.json").is_file():
+        _refuse(f"{where}: the run {row['run']} is not in {ladder_dir}", fix="Restore that run from version control.")
+    spec, record, raw_spec = _read_run(folder)
+    if not sha256_hex(raw_spec).startswith(row["run"]) or spec["statement_sha256"] is not None:
+        _refuse(
+            f"{folder / 'spec.json'} is not the spec of the rung {row['run']}", fix="Restore that run from version control."
+        )
+    for column, key in (("flops", "flops"), ("params", "params_total"), ("tokens", "trained_tokens"), ("loss", "loss")):
+        if record[key] != row[column]:
+            _refuse(
+                f"{where}: {column} of the run {row['run'][:16]} is {row[column]!r}, and its record says {record[key]!r}",
+                fix="Restore the record from version control; a forecast from other numbers must be registered anew.",
+            )
+
+
+def _read_run(folder: Path) -> tuple[dict[str, Any], dict[str, Any], bytes]:
+    raw_spec, raw_record = (_read_plain(folder / name) for name in ("spec.json", "record.json"))
+    spec = load_canonical(raw_spec, name=str(folder / "spec.json"))
+    record = load_canonical(raw_record, name=str(folder / "record.json"))
+    check_shape(spec, _SPEC_SHAPE, name=str(folder / "spec.json"))
+    check_shape(record, _RECORD_SHAPE, name=str(folder / "record.json"))
+    return spec, record, raw_spec
+
+
+def _check_nothing_left_out(opened: _Opened, *, ladder_dir: Path) -> None:
+    fit = opened.statement.predicate["fit"]
+    named = {row["run"][:16] for row in opened.subjects["ladder.json"]["rows"]}
+    named.update(name for excluded in fit["excluded"] for name in _RUN_NAME.findall(excluded["run"]))
+    for folder in sorted(path for path in ladder_dir.iterdir() if _RUN_NAME.fullmatch(path.name) and path.name not in named):
+        spec, record, _ = _read_run(folder)
+        if spec["role"] == "rung" and parse_moment(record["finished_at"]) <= opened.statement.created_at:
+            _refuse(
+                f"{folder} was finished before the forecast and is neither in its ladder nor among those left out",
+                fix="A run that is left out must be listed with the reason: register the forecast anew, before its run.",
+            )
+
+
+def _outcome_step(opened: _Opened) -> VerifiedStep:
+    run = bound_digest(opened.subjects["target.json"], statement=opened.statement.raw)
+    outcome = read_outcome(opened.files[OUTCOME_NAME], statement=opened.statement, run=run, name=opened.path(OUTCOME_NAME))
+    value = "diverged" if outcome["value"] is None else f"{outcome['value']:.6g} {opened.statement.predicate['metric']['unit']}"
+    return VerifiedStep(
+        what="outcome", evidence=f"{outcome['verdict']}: {value}; scores follow from the statement (not signed)"
+    )
+
+
+@contextlib.contextmanager
+def _refusals(folder: Path) -> Iterator[None]:
+    """A file that cannot be read as what it should be is a "no", not bad input: it was sound when it was registered."""
+    try:
+        yield
+    except (DocumentError, StatementError) as error:
+        raise VerificationError(error.what, why=error.why, fix=error.fix) from error
+    except RecursionError as error:
+        _refuse(f"a file in {folder} is nested too deeply ({error})", fix="Restore it from version control.")
+
+
+def _refuse(what: str, *, fix: str) -> NoReturn:
+    raise VerificationError(
+        f"{what}.",
+        why="A forecast counts only if it is unchanged, by whom it says, and about the run it says.",
+        fix=fix,
+    )

@@ -1,0 +1,101 @@
+"""The outcome of a preregistration (`outcome.json`): the value, the run it came from, the scores, and held or missed.
+
+Derived from the statement and the run's record, so that anyone can derive it again; it is not signed. Written once, by
+`verdict`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from marin_scaling.canonical_json import load_canonical
+from marin_scaling.check.scoring import Scores, score
+from marin_scaling.errors import VerificationError
+from marin_scaling.preregistration.document_shape import MOMENT, SHA256, Choice, Nullable, Number, Shape, Text, check_shape
+from marin_scaling.preregistration.statement import Statement
+
+OUTCOME_SHAPE: dict[str, Shape] = {
+    "format_version": Choice(of=(1,)),
+    "statement_sha256": SHA256,
+    "run": SHA256,
+    "record_sha256": SHA256,
+    "status": Choice(of=("finished", "diverged")),
+    "metric": Text(),
+    "value": Nullable(value=Number(above=0)),
+    "scores": Nullable(
+        value={
+            "crps": Number(),
+            "weighted_interval_score": Number(),
+            "interval_score_90": Number(),
+            "pit": Number(),
+            "hit": Choice(of=(True, False)),
+            "signed_error": Number(),
+            "per_cent_of_loss": Number(),
+            "per_cent_of_reducible_loss": Nullable(value=Number()),
+        }
+    ),
+    "verdict": Choice(of=("held", "missed")),
+    "checked_at": MOMENT,
+    "tool": {"name": Choice(of=("marin-scaling",)), "version": Text()},
+}
+
+
+def outcome_document(
+    statement: Statement, *, value: float | None, run: str, record_sha256: str, checked_at: datetime, tool_version: str
+) -> dict[str, Any]:
+    """The content of `outcome.json`; `value` is None for a run that diverged, which is a miss without scores."""
+    scores = scores_of(statement, value=value)
+    return {
+        "format_version": 1,
+        "statement_sha256": statement.sha256,
+        "run": run,
+        "record_sha256": record_sha256,
+        "status": "diverged" if value is None else "finished",
+        "metric": statement.predicate["metric"]["name"],
+        "value": value,
+        "scores": asdict(scores) if scores else None,
+        "verdict": "held" if scores and scores.hit else "missed",
+        "checked_at": f"{checked_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "tool": {"name": "marin-scaling", "version": tool_version},
+    }
+
+
+def scores_of(statement: Statement, *, value: float | None) -> Scores | None:
+    """The scores of a statement against a value, by the rule that the statement itself fixes; None without a value."""
+    if value is None:
+        return None
+    return score(statement.quantiles, observed=value, asymptote=statement.predicate["scoring"]["reducibleE"])
+
+
+def read_outcome(raw: bytes, *, statement: Statement, run: str, name: str) -> dict[str, Any]:
+    """The outcome in the bytes of an `outcome.json`, refused unless it follows from `statement`, `run` and its value."""
+    outcome: dict[str, Any] = load_canonical(raw, name=name)
+    check_shape(outcome, OUTCOME_SHAPE, name=name)
+    checked_at = datetime.fromisoformat(outcome["checked_at"])
+    expected = outcome_document(
+        statement,
+        value=outcome["value"],
+        run=run,
+        record_sha256=outcome["record_sha256"],
+        checked_at=checked_at,
+        tool_version=outcome["tool"]["version"],
+    )
+    differing = [key for key in expected if not _agree(expected[key], outcome[key])]
+    if differing:
+        key = differing[0]
+        raise VerificationError(
+            f"{name}: {key} is {outcome[key]!r}, and from the statement and the value follows {expected[key]!r}.",
+            why="An outcome is derived from what was promised and what was measured; nothing in it may be chosen.",
+            fix="Restore the file from version control, or remove it and run: marin-scale check",
+        )
+    return outcome
+
+
+def _agree(expected: Any, found: Any) -> bool:
+    if isinstance(expected, dict) and isinstance(found, dict):
+        return expected.keys() == found.keys() and all(_agree(expected[key], found[key]) for key in expected)
+    if isinstance(expected, float) and isinstance(found, int | float) and not isinstance(found, bool):
+        return abs(expected - found) <= 1e-9 * max(1.0, abs(expected))  # sums may round differently on another machine
+    return bool(expected == found)

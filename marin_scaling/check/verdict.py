@@ -1,0 +1,159 @@
+"""What became of a preregistration: not run yet, held, or missed. A missed forecast is a result, not an error.
+
+Verifies first, then looks for the one run that carries the statement, and writes `outcome.json` once. Checking again says
+the same and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from marin_scaling import __version__
+from marin_scaling.canonical_json import dump_canonical, sha256_hex
+from marin_scaling.check.authenticity import verify_folder
+from marin_scaling.check.outcome import outcome_document, read_outcome
+from marin_scaling.durable_files import read_bytes, write_once
+from marin_scaling.errors import VerificationError
+from marin_scaling.preregistration.binding import bound_spec
+from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, signers_path
+from marin_scaling.preregistration.statement import Statement, parse_moment
+from marin_scaling.run.run_spec import RunSpec, read_spec
+from marin_scaling.run.run_store import StoredRun, is_finished, read_run, run_folder
+
+
+class State(StrEnum):
+    """What became of a forecast."""
+
+    PENDING = "pending"
+    HELD = "held"
+    MISSED = "missed"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The state of one preregistration, in one word, one sentence, and (unless pending) the outcome document."""
+
+    id: str
+    state: State
+    sentence: str
+    outcome: dict[str, Any] | None
+
+    def to_document(self) -> dict[str, Any]:
+        """What `marin-scale check --json` prints."""
+        return {"id": self.id, "state": self.state.value, "sentence": self.sentence, "outcome": self.outcome}
+
+
+def check_preregistration(folder: Path, *, runs_dir: Path, allowed_signers: Path, checked_at: datetime) -> Verdict:
+    """The verdict on one preregistration; writes `outcome.json` beside the statement when its run is there for the first time.
+
+    `VerificationError` when the preregistration is not authentic, the run began before it, or the run is about something else.
+    """
+    verify_folder(folder, allowed_signers=allowed_signers, runs_dir=runs_dir)
+    statement = read_registration(folder)
+    target = read_spec(read_bytes(folder / "target.json"), name=str(folder / "target.json"))
+    spec = bound_spec(target, statement=statement.raw)
+    if is_finished(runs_dir, spec):
+        outcome = _settle(folder, statement=statement, run=read_run(run_folder(runs_dir, spec)), checked_at=checked_at)
+    elif (folder / OUTCOME_NAME).exists():
+        outcome = _standing_outcome(folder, statement=statement, spec=spec)
+    else:
+        return _pending(statement, where=run_folder(runs_dir, spec))
+    state = State(outcome["verdict"])
+    return Verdict(
+        id=statement.predicate["id"], state=state, sentence=_sentence(statement, outcome=outcome, state=state), outcome=outcome
+    )
+
+
+def check_all(folders: Sequence[Path], *, runs_dir: Path, checked_at: datetime) -> list[Verdict]:
+    """The verdict on each folder, with the `allowed_signers` beside it; `REFUSED`, with the reason, when not authentic."""
+    verdicts = []
+    for folder in folders:
+        try:
+            signers = signers_path(folder)
+            verdicts.append(check_preregistration(folder, runs_dir=runs_dir, allowed_signers=signers, checked_at=checked_at))
+        except VerificationError as error:
+            verdicts.append(Verdict(id=folder.name, state=State.REFUSED, sentence=f"refused: {error}", outcome=None))
+    return verdicts
+
+
+def _settle(folder: Path, *, statement: Statement, run: StoredRun, checked_at: datetime) -> dict[str, Any]:
+    _check_run(statement, run=run)
+    outcome = outcome_document(
+        statement,
+        value=run.record.loss,
+        run=run.spec.digest,
+        record_sha256=sha256_hex(read_bytes(run.folder / "record.json")),
+        checked_at=checked_at,
+        tool_version=__version__,
+    )
+    if not (folder / OUTCOME_NAME).exists():
+        write_once(folder / OUTCOME_NAME, dump_canonical(outcome))
+        return outcome
+    standing = _standing_outcome(folder, statement=statement, spec=run.spec)
+    for key in ("value", "record_sha256"):
+        if standing[key] != outcome[key]:
+            raise VerificationError(
+                f"{folder / OUTCOME_NAME}: {key} is {standing[key]!r}, and {run.folder / 'record.json'} says {outcome[key]!r}.",
+                why="Outcome and record are each written once; one of them was changed afterwards.",
+                fix="Restore both from version control.",
+            )
+    return standing
+
+
+def _standing_outcome(folder: Path, *, statement: Statement, spec: RunSpec) -> dict[str, Any]:
+    path = folder / OUTCOME_NAME
+    return read_outcome(read_bytes(path), statement=statement, run=spec.digest, name=str(path))
+
+
+def _check_run(statement: Statement, *, run: StoredRun) -> None:
+    promised, record = statement.predicate["targetRun"], run.record
+    if parse_moment(record.started_at) < statement.created_at:
+        raise VerificationError(
+            f"{run.folder} began at {record.started_at}, before its preregistration of {statement.predicate['createdAt']}.",
+            why="A forecast made after the run began may have seen it.",
+            fix="This forecast cannot be scored; register the next one before its run.",
+        )
+    pairs = (
+        ("FLOPs", record.flops, promised["flops"]),
+        ("FLOP convention", record.flops_convention, promised["flopsConvention"]),
+        ("trained tokens", record.trained_tokens, promised["tokens"]),
+        ("parameters", record.params_total, promised["paramsTotal"]),
+        ("metric", record.metric, statement.predicate["metric"]["name"]),
+    )
+    for what, found, expected in pairs:
+        if found != expected:
+            raise VerificationError(
+                f"{run.folder}: {what} {found!r} differ from the promised {expected!r}.",
+                why="A forecast speaks of one run; another one neither confirms nor refutes it.",
+                fix="Train the target in target.json with this statement, as registered.",
+            )
+
+
+def _pending(statement: Statement, *, where: Path) -> Verdict:
+    forecast, unit = statement.predicate["forecast"], statement.predicate["metric"]["unit"]
+    sentence = f"not run yet: {forecast['point']:.4f} {unit} was forecast; its run will lie in {where}"
+    return Verdict(id=statement.predicate["id"], state=State.PENDING, sentence=sentence, outcome=None)
+
+
+def _sentence(statement: Statement, *, outcome: dict[str, Any], state: State) -> str:
+    low, high = statement.quantiles[0.05], statement.quantiles[0.95]
+    forecast = f"{statement.quantiles[0.5]:.4f} (90 % interval {low:.4f} to {high:.4f})"
+    if outcome["scores"] is None:
+        return f"{state}: the run diverged; {forecast} was forecast"
+    scores, unit = outcome["scores"], statement.predicate["metric"]["unit"]
+    return (
+        f"{state}: observed {outcome['value']:.4f} {unit}, forecast {forecast}; "
+        f"error {scores['signed_error']:+.4f} ({scores['per_cent_of_loss']:+.2f} %{_reducible(scores)}), "
+        f"CRPS {scores['crps']:.4f}"
+    )
+
+
+def _reducible(scores: dict[str, Any]) -> str:
+    percent = scores["per_cent_of_reducible_loss"]
+    return "" if percent is None else f", {percent:+.2f} % of the reducible loss"

@@ -1,0 +1,78 @@
+"""`marin-scale verify` and `marin-scale check`: is a forecast authentic, and did it hold?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+import typer
+
+from marin_scaling.cli.app import app
+
+T = TypeVar("T")
+
+_WHICH = typer.Argument("all", metavar="[FOLDER|all]", help="A folder of the registry, by name or path, or all of them.")
+_REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where preregistrations and allowed_signers lie.")
+_RUNS = typer.Option(Path("runs"), "--runs", help="The run store.")
+
+
+@app.command("verify")
+def verify(which: str = _WHICH, registry: Path = _REGISTRY, runs: Path = _RUNS) -> None:
+    """Verify that preregistrations are unchanged, signed by whom they say, and equal to their fit and their runs.
+
+    Exit status 1 when one of them is not.
+
+    Example: marin-scale verify all
+    """
+    from marin_scaling.check.authenticity import verify_folder
+    from marin_scaling.errors import VerificationError
+    from marin_scaling.preregistration.registry import find_folders, signers_path
+
+    status = 0
+    for folder in _found(find_folders(which, registry_dir=registry), registry):
+        typer.echo(folder.name)
+        try:
+            for step in verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=runs):
+                typer.echo(f"  {step.what:<10} ok  {step.evidence}")
+        except VerificationError as error:
+            status = error.exit_status
+            typer.echo(f"  refused        {error.what}")
+            typer.echo(f"error: {error}", err=True)
+    raise typer.Exit(status)
+
+
+@app.command("check")
+def check(
+    which: str = _WHICH,
+    registry: Path = _REGISTRY,
+    runs: Path = _RUNS,
+    strict: bool = typer.Option(False, "--strict", help="Exit with status 1 when a forecast was missed."),
+    as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
+) -> None:
+    """Compare preregistered forecasts with the runs that carry them, and write each outcome once.
+
+    A forecast that is not run yet is pending, and one that missed is a result: both exit with status 0.
+    With --strict a missed one exits with status 1.
+
+    Example: marin-scale check all --strict
+    """
+    import json
+    from datetime import UTC, datetime
+
+    from marin_scaling.check.verdict import State, check_all
+    from marin_scaling.preregistration.registry import find_folders
+
+    verdicts = check_all(find_folders(which, registry_dir=registry), runs_dir=runs, checked_at=datetime.now(UTC))
+    if as_json:
+        typer.echo(json.dumps([verdict.to_document() for verdict in verdicts], indent=1))
+    else:
+        for verdict in _found(verdicts, registry):
+            typer.echo(f"{verdict.id}  {verdict.sentence}")
+    states = {verdict.state for verdict in verdicts}
+    raise typer.Exit(1 if State.REFUSED in states or (strict and State.MISSED in states) else 0)
+
+
+def _found(items: list[T], registry: Path) -> list[T]:
+    if not items:
+        typer.echo(f"{registry} holds no preregistrations yet.")
+    return items

@@ -1,0 +1,151 @@
+"""The file that says whose keys may speak: `allowed_signers` in OpenSSH's own format.
+
+One line a key: principals, options (`namespaces=`, `valid-after=`, `valid-before=`), key. `ssh-keygen -Y verify -f` reads
+the same file. Certificates are not supported and refused by name; so are times without `Z`, which would mean another moment
+on every machine.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn
+
+from marin_scaling.durable_files import read_bytes
+from marin_scaling.errors import DocumentError, VerificationError
+from marin_scaling.preregistration.ssh_keys import MalformedKeyError, PublicKey, public_key_from_text
+
+_TOKEN = re.compile(r'(?:[^\s"]|"[^"]*")+')
+_OPTION = re.compile(r'([a-z-]+)(?:="([^"]*)"|=([^",]*))?(?:,|$)')
+_KEY_KINDS = ("ssh-", "ecdsa-", "sk-")
+_TIME_FORMATS = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllowedSigner:
+    """One line of the file: who may sign with which key, for what, and when."""
+
+    principals: str
+    namespaces: str | None
+    valid_after: datetime | None
+    valid_before: datetime | None
+    key: PublicKey
+    where: str
+    """File and line, to speak of in errors and evidence."""
+
+    def names(self, principal: str) -> bool:
+        """Whether the pattern list of this line covers a principal."""
+        return _matches(self.principals, principal)
+
+    def refusal(self, *, namespace: str, at: datetime) -> str | None:
+        """Why this line does not allow its key for `namespace` at the time `at`, or None when it does."""
+        if self.namespaces is not None and not _matches(self.namespaces, namespace):
+            return f"{self.where} allows the key only for the namespaces {self.namespaces!r}"
+        if self.valid_after and at < self.valid_after:
+            return f"{self.where} allows the key only after {self.valid_after:%Y-%m-%dT%H:%M:%SZ}"
+        if self.valid_before and at >= self.valid_before:
+            return f"{self.where} allows the key only before {self.valid_before:%Y-%m-%dT%H:%M:%SZ}"
+        return None
+
+
+def read_allowed_signers(path: Path) -> list[AllowedSigner]:
+    """The lines of the file, in order; `DocumentError` names the file and line that cannot be read."""
+    return parse_allowed_signers(read_bytes(path), name=str(path))
+
+
+def parse_allowed_signers(raw: bytes, *, name: str) -> list[AllowedSigner]:
+    """The lines in the bytes of an `allowed_signers` file; empty lines and lines starting with `#` are skipped."""
+    try:
+        lines = raw.decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        _refuse(name, f"it is not UTF-8 text ({error})")
+    numbered = ((number, line.strip()) for number, line in enumerate(lines, start=1))
+    return [_parse_line(line, where=f"{name}, line {number}") for number, line in numbered if line and not line.startswith("#")]
+
+
+def require_allowed(
+    signers: list[AllowedSigner], *, principal: str, key: PublicKey, namespace: str, at: datetime, source: str
+) -> AllowedSigner:
+    """The line that allows `principal` to sign with `key` for `namespace` at `at`; `VerificationError` when there is none."""
+    candidates = [signer for signer in signers if signer.key.wire == key.wire and signer.names(principal)]
+    refusals = [signer.refusal(namespace=namespace, at=at) for signer in candidates]
+    for signer, refusal in zip(candidates, refusals, strict=True):
+        if refusal is None:
+            return signer
+    raise VerificationError(
+        f"The key {key.fingerprint} may not sign for {principal}: {refusals[0] if refusals else f'{source} has no such line'}.",
+        why="Anyone can make a key; only a name that the registry knows makes a signature mean something.",
+        fix=f"A maintainer may add the line: {signer_line(principal, key=key, namespace=namespace)}",
+    )
+
+
+def signer_line(principal: str, *, key: PublicKey, namespace: str) -> str:
+    """The line that lets a principal sign with a key in one namespace, without a final newline."""
+    return f'{principal} namespaces="{namespace}" {key.text}'
+
+
+def _parse_line(line: str, *, where: str) -> AllowedSigner:
+    principals, *rest = _TOKEN.findall(line)
+    options_text = "" if not rest or rest[0].startswith(_KEY_KINDS) else rest.pop(0)
+    if len(rest) < 2:
+        _refuse(where, "it is not of the form: principals [options] key-type base64")
+    options = _options(options_text, where=where)
+    try:
+        key = public_key_from_text(" ".join(rest[:2]))
+    except MalformedKeyError as error:
+        _refuse(where, str(error))
+    return AllowedSigner(
+        principals=principals.strip('"'),
+        namespaces=options.get("namespaces"),
+        valid_after=_time(options.get("valid-after"), where=where),
+        valid_before=_time(options.get("valid-before"), where=where),
+        key=key,
+        where=where,
+    )
+
+
+def _options(text: str, *, where: str) -> dict[str, str]:
+    options: dict[str, str] = {}
+    if "".join(match[0] for match in _OPTION.finditer(text)) != text:
+        _refuse(where, f"the options {text!r} cannot be read")
+    for name, quoted, bare in _OPTION.findall(text):
+        if name not in {"namespaces", "valid-after", "valid-before"}:
+            _refuse(where, f"the option {name!r} is not supported here")
+        if name in options:
+            _refuse(where, f"the option {name!r} stands twice")
+        options[name] = quoted or bare
+    return options
+
+
+def _time(text: str | None, *, where: str) -> datetime | None:
+    if text is None:
+        return None
+    digits = text.removesuffix("Z")
+    if not text.endswith("Z") or not digits.isdecimal() or len(digits) not in _TIME_FORMATS:
+        _refuse(where, f"the time {text!r} is not of the form 20261231Z or 20261231235959Z (UTC)")
+    try:
+        return datetime.strptime(digits, _TIME_FORMATS[len(digits)]).replace(tzinfo=UTC)
+    except ValueError as error:
+        _refuse(where, f"the time {text!r} is no moment ({error})")
+
+
+def _matches(patterns: str, text: str) -> bool:
+    """OpenSSH's pattern lists: `*`, `?`, commas, and `!` for what must not match."""
+    matched = False
+    for pattern in patterns.split(","):
+        if fnmatch.fnmatchcase(text, pattern.removeprefix("!").replace("[", "[[]")):
+            if pattern.startswith("!"):
+                return False
+            matched = True
+    return matched
+
+
+def _refuse(where: str, reason: str) -> NoReturn:
+    raise DocumentError(
+        f"{where}: {reason}.",
+        why="A list of signers that is read in two ways would trust two sets of people.",
+        fix='Write lines like: name@example.org namespaces="preregistration@marin-scaling" ssh-ed25519 AAAA…',
+    )

@@ -1,0 +1,168 @@
+"""What keys and kinds of value a document must have, said once as a value and checked by one function.
+
+Written by hand, not with pydantic, because `marin-scale verify` starts within 0.3 s and importing pydantic alone takes most of
+that. Meaning (does the median equal the point?) is checked by whoever owns the document.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from marin_scaling.errors import DocumentError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """A string; `pattern` must match all of it."""
+
+    pattern: str = r"(?s).{0,10000}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number:
+    """A finite number; `above` is an exclusive bound."""
+
+    whole: bool = False
+    above: float = -math.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One of some values."""
+
+    of: tuple[Any, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListOf:
+    """A list, each item of one shape."""
+
+    item: Shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapOf:
+    """An object with any keys, each value of one shape."""
+
+    value: Shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtLeast:
+    """An object with at least these keys, each with its own shape; other keys may stand beside them."""
+
+    keys: Mapping[str, Shape]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nullable:
+    """Null, or a value of one shape."""
+
+    value: Shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Anything:
+    """Any JSON value."""
+
+
+Shape = Text | Number | Choice | ListOf | MapOf | AtLeast | Nullable | Anything | Mapping[str, Any]
+"""A shape; a mapping is an object with exactly these keys, each with its own shape."""
+
+SHA256 = Text(pattern="[0-9a-f]{64}")
+MOMENT = Text(pattern=r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z")
+
+
+def check_shape(document: Any, shape: Shape, *, name: str, at: str = "") -> None:
+    """Refuse a document of another shape: `DocumentError` names the file, the key and what stands there.
+
+    >>> check_shape({"a": 1}, {"a": Number(above=0)}, name="x.json")
+    >>> check_shape({"a": "1"}, {"a": Number()}, name="x.json")
+    Traceback (most recent call last):
+    ...
+    marin_scaling.errors.DocumentError: x.json: a: '1' is not a finite number.
+      why: A field that is missing, unknown or of another kind would be read in two ways.
+      fix: Restore the file from version control, or write it again with the command that made it.
+    """
+    if isinstance(shape, Mapping):
+        _check_object(document, shape, name=name, at=at)
+    elif isinstance(shape, Text) and not (isinstance(document, str) and re.fullmatch(shape.pattern, document)):
+        _refuse(name, at, f"{_short(document)} is not text as it should stand here")
+    elif isinstance(shape, Number):
+        _check_number(document, shape, name=name, at=at)
+    elif isinstance(shape, Choice) and not any(type(document) is type(value) and document == value for value in shape.of):
+        _refuse(name, at, f"{_short(document)} is none of {', '.join(map(repr, shape.of))}")
+    elif isinstance(shape, ListOf):
+        _check_items(document, shape, name=name, at=at)
+    elif isinstance(shape, MapOf):
+        _check_values(document, shape, name=name, at=at)
+    elif isinstance(shape, AtLeast):
+        _check_at_least(document, shape, name=name, at=at)
+    elif isinstance(shape, Nullable) and document is not None:
+        check_shape(document, shape.value, name=name, at=at)
+
+
+def _check_object(document: Any, shape: Mapping[str, Any], *, name: str, at: str) -> None:
+    if not isinstance(document, dict):
+        _refuse(name, at, f"{_short(document)} is not an object")
+    for key in sorted(shape.keys() - document.keys()):
+        _refuse(name, _join(at, key), "it is missing")
+    for key in sorted(document.keys() - shape.keys()):
+        _refuse(name, _join(at, key), "this key is not known")
+    for key, value in document.items():
+        check_shape(value, shape[key], name=name, at=_join(at, key))
+
+
+def _check_at_least(document: Any, shape: AtLeast, *, name: str, at: str) -> None:
+    known = {key: value for key, value in document.items() if key in shape.keys} if isinstance(document, dict) else document
+    _check_object(known, shape.keys, name=name, at=at)
+
+
+def _check_number(document: Any, shape: Number, *, name: str, at: str) -> None:
+    kinds = int if shape.whole else (int, float)
+    if isinstance(document, bool) or not isinstance(document, kinds) or not _is_finite(document):
+        _refuse(name, at, f"{_short(document)} is not a {'whole' if shape.whole else 'finite'} number")
+    if document <= shape.above:
+        _refuse(name, at, f"{_short(document)} is not above {shape.above:g}")
+
+
+def _check_items(document: Any, shape: ListOf, *, name: str, at: str) -> None:
+    if not isinstance(document, list):
+        _refuse(name, at, f"{_short(document)} is not a list")
+    for index, item in enumerate(document):
+        check_shape(item, shape.item, name=name, at=f"{at}[{index}]")
+
+
+def _check_values(document: Any, shape: MapOf, *, name: str, at: str) -> None:
+    if not isinstance(document, dict):
+        _refuse(name, at, f"{_short(document)} is not an object")
+    for key, value in document.items():
+        check_shape(value, shape.value, name=name, at=_join(at, key))
+
+
+def _is_finite(number: int | float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # an integer beyond the range of floats
+        return False
+
+
+def _join(at: str, key: str) -> str:
+    return f"{at}.{key}" if at else key
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _refuse(name: str, at: str, reason: str) -> NoReturn:
+    raise DocumentError(
+        f"{name}: {at or 'document'}: {reason}.",
+        why="A field that is missing, unknown or of another kind would be read in two ways.",
+        fix="Restore the file from version control, or write it again with the command that made it.",
+    )

@@ -1,0 +1,129 @@
+"""The registry: `preregistrations/<date>-<slug>/`, one folder a forecast, and `allowed_signers` beside them.
+
+A folder appears whole, in one step, and is never changed; only `outcome.json` is added later. What a forecast says is not known
+here, except which target it is about.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from marin_scaling.durable_files import publish_folder, read_bytes, replace_file
+from marin_scaling.errors import SigningError, StatementError, StorageError, UsageError
+from marin_scaling.preregistration.allowed_signers import parse_allowed_signers, signer_line
+from marin_scaling.preregistration.ssh_keys import PublicKey
+from marin_scaling.preregistration.sshsig import NAMESPACE
+from marin_scaling.preregistration.statement import Statement, read_statement
+
+SIGNERS_NAME = "allowed_signers"
+STATEMENT_NAME = "statement.json"
+SIGNATURE_NAME = "statement.json.sig"
+OUTCOME_NAME = "outcome.json"
+_SLUG = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_ATTRIBUTES = b"# Signed files keep their exact bytes.\n* -text\n"
+
+
+def registration_id(slug: str, *, created_at: datetime) -> str:
+    """Name of the folder: the day (UTC) and the slug.
+
+    >>> registration_id("hero-d2560", created_at=datetime(2026, 11, 20, 8, tzinfo=UTC))
+    '2026-11-20-hero-d2560'
+    """
+    if not _SLUG.fullmatch(slug):
+        raise UsageError(
+            f"{slug!r} cannot name a preregistration.",
+            why="It becomes a folder and part of a web address.",
+            fix="Use lower-case letters, digits and hyphens, at most 64, like hero-d2560.",
+        )
+    return f"{created_at.astimezone(UTC):%Y-%m-%d}-{slug}"
+
+
+def register(registry_dir: Path, *, slug: str, created_at: datetime, files: Mapping[str, bytes]) -> Path:
+    """Publish the files of one preregistration in one atomic step and return its folder.
+
+    `StatementError` names the first preregistration when one for the same `target.json` stands already.
+    """
+    if standing := find_registration(registry_dir, target=files["target.json"]):
+        raise StatementError(
+            f"{standing} is a preregistration for this target already.",
+            why="Of two forecasts for one run, one could be chosen after the fact.",
+            fix=f"Keep the first: train its target, then marin-scale check {standing.name}",
+        )
+    folder = registry_dir / registration_id(slug, created_at=created_at)
+    publish_folder(folder, files)
+    attributes = registry_dir / ".gitattributes"
+    if not attributes.exists():
+        replace_file(attributes, _ATTRIBUTES)
+    return folder
+
+
+def find_registration(registry_dir: Path, *, target: bytes) -> Path | None:
+    """The folder whose `target.json` has exactly these bytes, or None: an interrupted tool finds its own again."""
+    for folder in registration_folders(registry_dir):
+        path = folder / "target.json"
+        if path.is_file() and read_bytes(path) == target:
+            return folder
+    return None
+
+
+def registration_folders(registry_dir: Path) -> list[Path]:
+    """All preregistrations, by name; empty when there is no registry yet."""
+    if not registry_dir.is_dir():
+        return []
+    return sorted(path for path in registry_dir.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def find_folders(name: str, *, registry_dir: Path) -> list[Path]:
+    """The folders that a person means: `all`, the name of one in the registry, or a path to one."""
+    if not registry_dir.is_dir() and not (Path(name) / STATEMENT_NAME).exists():
+        raise StorageError(
+            f"{registry_dir} is not a folder.",
+            why="Preregistrations are read from there.",
+            fix="Go to the root of the repository, or name the folder with --registry.",
+        )
+    if name == "all":
+        return registration_folders(registry_dir)
+    for folder in (registry_dir / name, Path(name)):
+        if folder.is_dir():
+            return [folder]
+    known = ", ".join(folder.name for folder in registration_folders(registry_dir)) or "none"
+    raise UsageError(
+        f"There is no preregistration {name!r}.", why=f"{registry_dir} holds: {known}.", fix="Name one of these, or: all"
+    )
+
+
+def signers_path(folder: Path) -> Path:
+    """The `allowed_signers` that speaks for a preregistration: the one beside its folder."""
+    return folder.absolute().parent / SIGNERS_NAME
+
+
+def read_registration(folder: Path) -> Statement:
+    """The statement of one folder, sound in itself; whether it is authentic is for `check` to say."""
+    path = folder / STATEMENT_NAME
+    return read_statement(read_bytes(path), name=str(path))
+
+
+def allow_signer(registry_dir: Path, *, principal: str, key: PublicKey, at: datetime) -> str | None:
+    """Let a principal sign with a key, and say so in one line; None when a line allows it already.
+
+    A key whose line does not cover `at` (expired, other namespace) is refused: a second line would undo the first.
+    """
+    path = registry_dir / SIGNERS_NAME
+    raw = read_bytes(path) if path.exists() else b""
+    known = [line for line in parse_allowed_signers(raw, name=str(path)) if line.key.wire == key.wire and line.names(principal)]
+    refusals = [line.refusal(namespace=NAMESPACE, at=at) for line in known]
+    if None in refusals:
+        return None
+    if refusals:
+        raise SigningError(
+            f"{principal} may not sign with the key {key.fingerprint}: {refusals[0]}.",
+            why="What a maintainer has limited is not widened by the next signature.",
+            fix="Sign with another key (--key), or let a maintainer change that line.",
+        )
+    added = signer_line(principal, key=key, namespace=NAMESPACE)
+    before = raw if not raw or raw.endswith(b"\n") else raw + b"\n"
+    replace_file(path, before + added.encode("ascii") + b"\n")
+    return f"added {principal} with the key {key.fingerprint} to {path}"

@@ -1,0 +1,173 @@
+"""Which key signs, and in whose name: an option, else what git uses, else a key of the tool's own, made on first use.
+
+Encrypted keys take their passphrase from MARIN_SCALE_KEY_PASSPHRASE or from the terminal. Nothing is signed here, and no
+key ever leaves its file.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
+
+from marin_scaling.errors import SigningError
+from marin_scaling.preregistration.ssh_keys import MalformedKeyError, PublicKey, public_key_of
+
+PASSPHRASE_VARIABLE = "MARIN_SCALE_KEY_PASSPHRASE"
+_PRINCIPAL = re.compile(r"[A-Za-z0-9._+-]+@[A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SigningKey:
+    """A private key ready to sign, where it came from, and what to tell the reader about it."""
+
+    private_key: Any
+    public_key: PublicKey
+    path: Path
+    note: str
+    """One line for the reader: which key this is, and whether it was made just now."""
+
+
+def find_signing_key(option: Path | None = None, *, environment: Mapping[str, str] | None = None) -> SigningKey:
+    """The key of `option`, else git's SSH signing key, else the tool's own (made with mode 0600 when there is none).
+
+    `environment` stands for the process's variables. `SigningError` names the file that cannot be used.
+    """
+    variables = os.environ if environment is None else environment
+    if option is not None:
+        return load_signing_key(option, note="given with --key", environment=variables)
+    if from_git := _git_signing_key():
+        return load_signing_key(from_git, note="git's user.signingkey", environment=variables)
+    own = own_key_path(variables)
+    if own.exists():
+        return load_signing_key(own, note="made by marin-scale earlier", environment=variables)
+    return make_signing_key(own)
+
+
+def load_signing_key(path: Path, *, note: str, environment: Mapping[str, str] | None = None) -> SigningKey:
+    """The private key in a file (OpenSSH or PEM); of a `.pub` file, the private key beside it."""
+    private_path = path.with_suffix("") if path.suffix == ".pub" and path.with_suffix("").exists() else path
+    try:
+        raw = private_path.read_bytes()
+    except OSError as error:
+        _refuse(private_path, (error.strerror or str(error)).lower())
+    variables = os.environ if environment is None else environment
+    private_key = _private_key(raw, path=private_path, passphrase=lambda: _passphrase(private_path, variables))
+    try:
+        public = public_key_of(private_key)
+    except MalformedKeyError as error:
+        _refuse(private_path, str(error))
+    return SigningKey(
+        private_key=private_key,
+        public_key=public,
+        path=private_path,
+        note=f"signing with {private_path} ({note}), {public.fingerprint}",
+    )
+
+
+def make_signing_key(path: Path) -> SigningKey:
+    """A new Ed25519 key at `path` (mode 0600) with its public half at `path`.pub; a file already there is an error."""
+    private_key = ed25519.Ed25519PrivateKey.generate()
+    public = public_key_of(private_key)
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH
+    secret = private_key.private_bytes(encoding, form, serialization.NoEncryption())
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secret)
+        path.with_name(path.name + ".pub").write_text(f"{public.text} marin-scaling\n", encoding="ascii")
+    except OSError as error:
+        raise SigningError(
+            f"A signing key cannot be made at {path}: {(error.strerror or str(error)).lower()}.",
+            why="A forecast is worth what its signature is worth, so none is registered without one.",
+            fix="Make that folder writable, set XDG_CONFIG_HOME to another, or give a key of yours with --key.",
+        ) from error
+    note = f"made a signing key for you: {path} (keep it private; the public half is {path.name}.pub), {public.fingerprint}"
+    return SigningKey(private_key=private_key, public_key=public, path=path, note=note)
+
+
+def own_key_path(environment: Mapping[str, str]) -> Path:
+    """Where the tool's own key lies: `$XDG_CONFIG_HOME/marin-scaling/signing_key`.
+
+    >>> print(own_key_path({"XDG_CONFIG_HOME": "/home/ada/.config"}))
+    /home/ada/.config/marin-scaling/signing_key
+    """
+    base = environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME") or Path.home()) / ".config"
+    return Path(base) / "marin-scaling" / "signing_key"
+
+
+def find_principal(option: str | None = None) -> str:
+    """The name to sign as: `option` (--as), else git's user.email, else user@hostname."""
+    principal = option or _git_setting("user.email") or f"{getpass.getuser()}@{socket.gethostname()}"
+    if not _PRINCIPAL.fullmatch(principal):
+        raise SigningError(
+            f"{principal!r} cannot be the name of a signer.",
+            why="It stands in a list of signers, where spaces, quotes, commas and asterisks have a meaning of their own.",
+            fix="Give a name like ada@example.org with --as.",
+        )
+    return principal
+
+
+def _git_signing_key() -> Path | None:
+    if _git_setting("gpg.format") != "ssh" or not (named := _git_setting("user.signingkey", "--type=path")):
+        return None
+    path = Path(named)
+    return path if path.is_file() else None
+
+
+def _git_setting(name: str, *options: str) -> str | None:
+    try:
+        answer = subprocess.run(
+            ["git", "config", *options, "--get", name], capture_output=True, text=True, check=False, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):  # no git: then there is nothing that git knows
+        return None
+    return answer.stdout.strip() or None if answer.returncode == 0 else None
+
+
+def _private_key(raw: bytes, *, path: Path, passphrase: Callable[[], bytes]) -> Any:
+    if raw.startswith((b"ssh-", b"ecdsa-", b"sk-")) or b"BEGIN PUBLIC KEY" in raw or b"BEGIN SSH2 PUBLIC KEY" in raw:
+        _refuse(path, "it holds a public key only, and signing needs the private one")
+    load = serialization.load_ssh_private_key if b"OPENSSH PRIVATE KEY" in raw else serialization.load_pem_private_key
+    try:
+        return load(raw, None)
+    except TypeError:  # how `cryptography` says that the key is encrypted
+        pass
+    except (ValueError, UnsupportedAlgorithm) as error:
+        _refuse(path, f"it is not a private key in the OpenSSH or PEM format ({error})")
+    try:
+        return load(raw, passphrase())
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        _refuse(path, f"the passphrase does not open it ({error})")
+
+
+def _passphrase(path: Path, environment: Mapping[str, str]) -> bytes:
+    if PASSPHRASE_VARIABLE in environment:
+        return environment[PASSPHRASE_VARIABLE].encode()
+    if sys.stdin.isatty():
+        return getpass.getpass(f"Passphrase of {path}: ").encode()
+    raise SigningError(
+        f"{path} is encrypted, and there is no terminal to ask for its passphrase.",
+        why="The key stays closed until its owner opens it.",
+        fix=f"Set {PASSPHRASE_VARIABLE}, run this on a terminal, or give another key with --key.",
+    )
+
+
+def _refuse(path: Path, reason: str) -> NoReturn:
+    raise SigningError(
+        f"{path} cannot be used as a signing key: {reason}.",
+        why="A forecast is worth what its signature is worth, so none is registered without one.",
+        fix="Give an Ed25519, ECDSA or RSA (2048 bits or more) private key with --key, or make one: ssh-keygen -t ed25519",
+    )

@@ -1,0 +1,166 @@
+"""OpenSSH keys as bytes on the wire: load, compare, sign and verify with one key.
+
+Ed25519, RSA of at least 2048 bits, and ECDSA on the three NIST curves. Wire format: RFC 4253 section 5 (strings and mpints),
+RFC 8709 (Ed25519), RFC 8332 (rsa-sha2-256 and -512), RFC 5656 (ECDSA). Which key is used, and who owns it, is not known here.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
+
+from marin_scaling.errors import SigningError
+
+MINIMUM_RSA_BITS = 2048  # as OpenSSH and NIST SP 800-131A: 1024-bit keys are no longer a proof
+_RSA_HASHES: dict[bytes, hashes.HashAlgorithm] = {b"rsa-sha2-512": hashes.SHA512(), b"rsa-sha2-256": hashes.SHA256()}
+_CURVE_HASHES: dict[bytes, hashes.HashAlgorithm] = {  # RFC 5656, section 6.2.1
+    b"ecdsa-sha2-nistp256": hashes.SHA256(),
+    b"ecdsa-sha2-nistp384": hashes.SHA384(),
+    b"ecdsa-sha2-nistp521": hashes.SHA512(),
+}
+
+
+class MalformedKeyError(ValueError):
+    """Bytes that are no key or signature of a kind used here; the caller names the file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicKey:
+    """A public key: its kind (`ssh-ed25519`), its wire form, and the key itself."""
+
+    kind: bytes
+    wire: bytes
+    key: Any
+
+    @property
+    def text(self) -> str:
+        """Kind and base64, as in a `.pub` file, without a comment."""
+        return f"{self.kind.decode()} {base64.b64encode(self.wire).decode()}"
+
+    @property
+    def fingerprint(self) -> str:
+        """As `ssh-keygen -l` prints it."""
+        digest = hashes.Hash(hashes.SHA256())
+        digest.update(self.wire)
+        return "SHA256:" + base64.b64encode(digest.finalize()).decode().rstrip("=")
+
+
+def ssh_string(content: bytes) -> bytes:
+    r"""Length in four bytes, then the content.
+
+    >>> ssh_string(b"ab")
+    b'\x00\x00\x00\x02ab'
+    """
+    return struct.pack(">I", len(content)) + content
+
+
+def take_string(raw: bytes) -> tuple[bytes, bytes]:
+    r"""The first string in `raw`, and what follows it; `MalformedKeyError` when `raw` is too short.
+
+    >>> take_string(b"\x00\x00\x00\x02abc")
+    (b'ab', b'c')
+    """
+    if len(raw) < 4 or len(raw) < 4 + (length := struct.unpack(">I", raw[:4])[0]):
+        raise MalformedKeyError("it is cut short")
+    return raw[4 : 4 + length], raw[4 + length :]
+
+
+def public_key_from_wire(wire: bytes) -> PublicKey:
+    """The public key of a wire blob; `MalformedKeyError` for other kinds, short RSA keys and broken bytes."""
+    kind, _ = take_string(wire)
+    if kind not in {b"ssh-ed25519", b"ssh-rsa", *_CURVE_HASHES}:
+        raise MalformedKeyError(
+            f"its key is of the kind {kind[:40]!r}; ssh-ed25519, ssh-rsa and ecdsa-sha2-nistp256/384/521 are known"
+        )
+    try:
+        key = serialization.load_ssh_public_key(kind + b" " + base64.b64encode(wire))
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise MalformedKeyError(f"its key cannot be read ({error})") from error
+    public = public_key_of(key)
+    if public.wire != wire:
+        raise MalformedKeyError("its key is not written in the one canonical way")
+    return public
+
+
+def public_key_from_text(text: str) -> PublicKey:
+    """The public key of a line like `ssh-ed25519 AAAA… comment`; `MalformedKeyError` when it is none."""
+    kind, encoded, *_ = [*text.split(None, 2), "", ""]
+    try:
+        public = public_key_from_wire(base64.b64decode(encoded.encode(), validate=True))
+    except binascii.Error as error:
+        raise MalformedKeyError("its key is not base64") from error
+    if public.kind.decode() != kind:
+        raise MalformedKeyError(f"it says {kind!r} and holds a key of the kind {public.kind.decode()!r}")
+    return public
+
+
+def public_key_of(key: Any) -> PublicKey:
+    """The `PublicKey` of a public or private key object; `MalformedKeyError` for an RSA key that is too short."""
+    public = key.public_key() if hasattr(key, "public_key") else key
+    if isinstance(public, rsa.RSAPublicKey) and public.key_size < MINIMUM_RSA_BITS:
+        raise MalformedKeyError(f"its RSA key has {public.key_size} bits, fewer than {MINIMUM_RSA_BITS}")
+    kind, encoded = public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).split(b" ")[:2]
+    return PublicKey(kind=kind, wire=base64.b64decode(encoded), key=public)
+
+
+def sign_bytes(private_key: Any, content: bytes) -> bytes:
+    """The signature blob (algorithm, signature) over `content`; RSA signs with SHA-512, as `ssh-keygen -Y sign` does."""
+    if isinstance(private_key, ed25519.Ed25519PrivateKey):
+        return ssh_string(b"ssh-ed25519") + ssh_string(private_key.sign(content))
+    if isinstance(private_key, rsa.RSAPrivateKey):
+        signature = private_key.sign(content, padding.PKCS1v15(), hashes.SHA512())
+        return ssh_string(b"rsa-sha2-512") + ssh_string(signature)
+    if isinstance(private_key, ec.EllipticCurvePrivateKey):
+        kind = public_key_of(private_key).kind
+        r, s = decode_dss_signature(private_key.sign(content, ec.ECDSA(_CURVE_HASHES[kind])))
+        return ssh_string(kind) + ssh_string(_mpint(r) + _mpint(s))
+    raise SigningError(
+        f"A key of the kind {type(private_key).__name__} cannot sign here.",
+        why="Ed25519, RSA and ECDSA keys are supported, those that every OpenSSH can verify.",
+        fix="Make one: ssh-keygen -t ed25519 -f my_key, and give it with --key my_key.",
+    )
+
+
+def signature_is_valid(public: PublicKey, *, signature: bytes, content: bytes) -> bool:
+    """Whether a signature blob is this key's over `content`; `MalformedKeyError` when it is none of this kind of key."""
+    algorithm, rest = take_string(signature)
+    raw, rest = take_string(rest)
+    if rest:
+        raise MalformedKeyError("bytes follow the signature")
+    try:
+        _verify(public, algorithm=algorithm, raw=raw, content=content)
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _verify(public: PublicKey, *, algorithm: bytes, raw: bytes, content: bytes) -> None:
+    if public.kind == b"ssh-rsa" and algorithm in _RSA_HASHES:
+        public.key.verify(raw, content, padding.PKCS1v15(), _RSA_HASHES[algorithm])
+    elif public.kind == b"ssh-ed25519" == algorithm:
+        public.key.verify(raw, content)
+    elif public.kind in _CURVE_HASHES and algorithm == public.kind:
+        public.key.verify(_ecdsa_as_der(raw), content, ec.ECDSA(_CURVE_HASHES[public.kind]))
+    else:
+        raise MalformedKeyError(f"the algorithm {algorithm[:40]!r} is not one for a key of the kind {public.kind.decode()!r}")
+
+
+def _ecdsa_as_der(raw: bytes) -> bytes:
+    first, rest = take_string(raw)
+    second, rest = take_string(rest)
+    r, s = int.from_bytes(first, "big"), int.from_bytes(second, "big")
+    if _mpint(r) + _mpint(s) != raw:
+        raise MalformedKeyError("its ECDSA signature is not written in the one canonical way")
+    return encode_dss_signature(r, s)
+
+
+def _mpint(number: int) -> bytes:
+    return ssh_string(number.to_bytes(number.bit_length() // 8 + 1, "big")) if number else ssh_string(b"")

@@ -1,0 +1,85 @@
+"""Who may sign: OpenSSH's file, read as OpenSSH reads it."""
+
+from datetime import UTC, datetime
+
+import pytest
+from registration_factory import signing_key
+
+from marin_scaling.errors import DocumentError, VerificationError
+from marin_scaling.preregistration.allowed_signers import parse_allowed_signers, require_allowed, signer_line
+from marin_scaling.preregistration.sshsig import NAMESPACE
+
+KEY = signing_key().public_key
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def allowed(text, *, principal="ada@example.org", at=NOON):
+    signers = parse_allowed_signers(text.encode(), name="allowed_signers")
+    return require_allowed(signers, principal=principal, key=KEY, namespace=NAMESPACE, at=at, source="allowed_signers")
+
+
+def test_the_line_that_we_write_allows_its_signer():
+    """What register adds is what verify asks for."""
+    assert allowed(signer_line("ada@example.org", key=KEY, namespace=NAMESPACE)).where == "allowed_signers, line 1"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"ada@example.org {KEY.text}",
+        f"*@example.org {KEY.text} a comment of words",
+        f'"bob@example.org,ada@*" {KEY.text}',
+        f'ada@example.org namespaces="git,{NAMESPACE}",valid-after="20260101Z" {KEY.text}',
+        f"ada@example.org valid-after=20261120Z,valid-before=202611201300Z {KEY.text}",
+        f"# a comment\n\n  ada@example.org {KEY.text}",
+    ],
+)
+def test_lines_that_allow(line):
+    """Pattern lists, quotes, options and comments as in ssh-keygen(1)."""
+    assert allowed(line).key.wire == KEY.wire
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("", "has no such line"),
+        (f"bob@example.org {KEY.text}", "has no such line"),
+        (f"!ada@example.org,*@example.org {KEY.text}", "has no such line"),
+        (f'ada@example.org namespaces="git" {KEY.text}', "only for the namespaces 'git'"),
+        (f'ada@example.org namespaces="!{NAMESPACE},*" {KEY.text}', "only for the namespaces"),
+        (f"ada@example.org valid-after=20261121Z {KEY.text}", "only after 2026-11-21T00:00:00Z"),
+        (f"ada@example.org valid-before=20261120115959Z {KEY.text}", "only before 2026-11-20T11:59:59Z"),
+        (f"ad[a]@example.org {KEY.text}", "has no such line"),
+    ],
+)
+def test_lines_that_do_not_allow(line, reason):
+    """Another name, another use, too early, too late: the refusal says which."""
+    with pytest.raises(VerificationError, match=reason):
+        allowed(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("ada@example.org", "not of the form"),
+        ("ada@example.org ssh-ed25519", "not of the form"),
+        ("ada@example.org ssh-ed25519 AAAA", "cut short"),
+        ("ada@example.org ssh-ed25519 !!!!", "not base64"),
+        ("ada@example.org ssh-dss AAAAB3NzaC1kc3MAAAAA", "kind"),
+        (f"ada@example.org cert-authority {KEY.text}", "'cert-authority' is not supported"),
+        (f"ada@example.org valid-after=20260101 {KEY.text}", "UTC"),
+        (f"ada@example.org valid-after=20261399Z {KEY.text}", "no moment"),
+        (f"ada@example.org namespaces=a,namespaces=b {KEY.text}", "stands twice"),
+        (f'ada@example.org namespaces="a"b {KEY.text}', "cannot be read"),
+    ],
+)
+def test_a_malformed_line_is_named(line, reason):
+    """The error says file, line and reason, so that a maintainer can mend it."""
+    with pytest.raises(DocumentError, match=r"allowed_signers, line 2: .*" + reason):
+        parse_allowed_signers(f"# first\n{line}\n".encode(), name="allowed_signers")
+
+
+def test_bytes_that_are_no_text_are_refused():
+    """The list is UTF-8."""
+    with pytest.raises(DocumentError, match="UTF-8"):
+        parse_allowed_signers(b"\xff\xfe", name="allowed_signers")

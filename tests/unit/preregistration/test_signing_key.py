@@ -1,0 +1,109 @@
+"""Which key signs, and whose name it signs in."""
+
+import stat
+import subprocess
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from marin_scaling.errors import SigningError
+from marin_scaling.preregistration.signing_key import find_principal, find_signing_key, load_signing_key, make_signing_key
+
+
+@pytest.fixture(autouse=True)
+def no_git_settings(tmp_path, monkeypatch):
+    """Git reads an empty configuration, whatever the machine holds."""
+    (tmp_path / "gitconfig").write_text("")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
+    monkeypatch.chdir(tmp_path)
+
+
+def git_setting(tmp_path, name, value):
+    subprocess.run(["git", "config", "--file", tmp_path / "gitconfig", name, value], check=True)
+
+
+def test_a_key_is_made_on_first_use_and_used_again(tmp_path):
+    """The first forecast needs no set-up, and the second is signed by the same key."""
+    environment = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+    first, second = find_signing_key(environment=environment), find_signing_key(environment=environment)
+    assert first.note.startswith("made a signing key for you: ")
+    assert second.note.startswith("signing with ")
+    assert second.public_key.wire == first.public_key.wire
+    assert stat.S_IMODE(first.path.stat().st_mode) == 0o600
+    assert first.path.with_name("signing_key.pub").read_text() == f"{first.public_key.text} marin-scaling\n"
+
+
+def test_git_decides_when_it_signs_with_ssh(tmp_path):
+    """Who signs commits with a key signs forecasts with it; the public half names the private one."""
+    made = make_signing_key(tmp_path / "mine")
+    git_setting(tmp_path, "user.signingkey", str(tmp_path / "mine.pub"))
+    environment = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+    assert find_signing_key(environment=environment).public_key.wire != made.public_key.wire  # gpg.format is not ssh yet
+    git_setting(tmp_path, "gpg.format", "ssh")
+    assert find_signing_key(environment=environment).public_key.wire == made.public_key.wire
+
+
+def test_an_option_goes_before_everything(tmp_path):
+    """--key is the last word."""
+    made = make_signing_key(tmp_path / "mine")
+    assert find_signing_key(tmp_path / "mine", environment={}).public_key.wire == made.public_key.wire
+
+
+def test_a_key_is_never_overwritten(tmp_path):
+    """Making a key where one lies is an error."""
+    make_signing_key(tmp_path / "mine")
+    with pytest.raises(SigningError, match="cannot be made"):
+        make_signing_key(tmp_path / "mine")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "not a private key"),
+        (b"hello", "not a private key"),
+        (b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA== ada", "public key only"),
+        (b"-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n", "not a private key"),
+        (b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "not a private key"),
+        (b"\xff\x00", "not a private key"),
+    ],
+)
+def test_a_file_that_is_no_private_key_is_named(tmp_path, content, reason):
+    """The error names the path and says what it holds."""
+    (tmp_path / "key").write_bytes(content)
+    with pytest.raises(SigningError, match=rf"{tmp_path / 'key'} cannot be used as a signing key: .*{reason}"):
+        load_signing_key(tmp_path / "key", note="test")
+
+
+def test_a_missing_key_is_named(tmp_path):
+    """A typing error in --key is told as one."""
+    with pytest.raises(SigningError, match="nowhere cannot be used as a signing key: no such file"):
+        find_signing_key(tmp_path / "nowhere", environment={})
+
+
+def test_a_short_rsa_key_is_refused(tmp_path):
+    """A 1024-bit key is refused when it is read, not when someone verifies."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=1024)
+    (tmp_path / "key").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    with pytest.raises(SigningError, match="1024 bits"):
+        load_signing_key(tmp_path / "key", note="test")
+
+
+def test_the_principal_is_the_option_then_git_then_the_login(tmp_path, monkeypatch):
+    """A name is always found, and a better one can be given."""
+    monkeypatch.setattr("getpass.getuser", lambda: "ada")
+    monkeypatch.setattr("socket.gethostname", lambda: "laptop")
+    assert find_principal() == "ada@laptop"
+    git_setting(tmp_path, "user.email", "ada@example.org")
+    assert find_principal() == "ada@example.org"
+    assert find_principal("bob@example.org") == "bob@example.org"
+
+
+@pytest.mark.parametrize(
+    "name", ["ada", "ada @example.org", '"ada"@example.org', "*@example.org", "a,b@example.org", "a@b\nc@d"]
+)
+def test_a_name_that_would_mean_something_else_in_the_list_of_signers_is_refused(name):
+    """A principal of `*` would let everyone sign."""
+    with pytest.raises(SigningError, match="cannot be the name of a signer"):
+        find_principal(name)
