@@ -1,7 +1,7 @@
 """What keys and kinds of value a document must have, said once as a value and checked by one function.
 
-Written by hand, not with pydantic, because `marin-scale verify` starts within 0.3 s and importing pydantic alone takes most of
-that. Meaning (does the median equal the point?) is checked by whoever owns the document.
+Written by hand, not with pydantic, because `marin-scale verify` must start within 0.3 s and building models takes a third
+of that. Meaning (does the median equal the point?) is checked by whoever owns the document.
 """
 
 from __future__ import annotations

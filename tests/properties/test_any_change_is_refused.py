@@ -1,0 +1,93 @@
+"""Whatever byte of a registration is changed, verify refuses it with an error meant for a reader."""
+
+import functools
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from registration_factory import make_registration, signing_key
+
+from marin_scaling.check.authenticity import verify_folder
+from marin_scaling.errors import VerificationError
+from marin_scaling.preregistration.registry import signers_path
+from marin_scaling.preregistration.sshsig import make_signature, verify_signature
+
+NAMES = ("forecast.json", "ladder.json", "statement.json", "statement.json.sig", "target.json")
+MESSAGE = b"what is promised"
+
+
+@functools.cache
+def registration_files():
+    root = Path(tempfile.mkdtemp())
+    try:
+        folder = make_registration(root).folder
+        return {name: (folder / name).read_bytes() for name in NAMES}, signers_path(folder).read_bytes(), folder.name
+    finally:
+        shutil.rmtree(root)
+
+
+@functools.cache
+def signature():
+    return make_signature(MESSAGE, private_key=signing_key().private_key)
+
+
+def verify_with(name, content):
+    files, signers, folder_name = registration_files()
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root) / folder_name
+        folder.mkdir()
+        (Path(root) / "allowed_signers").write_bytes(signers)
+        for other, original in files.items():
+            (folder / other).write_bytes(content if other == name else original)
+        return verify_folder(folder, allowed_signers=Path(root) / "allowed_signers")
+
+
+def test_unchanged_it_verifies():
+    """The ground of the tests below: without a change, no refusal."""
+    assert verify_with("target.json", registration_files()[0]["target.json"])
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.sampled_from(NAMES), st.data())
+def test_any_flipped_byte_is_refused(name, data):
+    """No byte of any file is free."""
+    content = bytearray(registration_files()[0][name])
+    content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(VerificationError):
+        verify_with(name, bytes(content))
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.sampled_from(NAMES), st.data())
+def test_any_cut_or_insertion_is_refused(name, data):
+    """Nor can bytes be taken out or put in."""
+    original = registration_files()[0][name]
+    start = data.draw(st.integers(0, len(original)))
+    end = data.draw(st.integers(start, min(len(original), start + 40)))
+    changed = original[:start] + data.draw(st.binary(max_size=20)) + original[end:]
+    if changed != original:
+        with pytest.raises(VerificationError):
+            verify_with(name, changed)
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.data())
+def test_a_mutated_signature_is_never_accepted(data):
+    """Flips, swaps of parts, repetitions: a refusal each time, and no other error."""
+    mutated = bytearray(signature())
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(mutated) - 1))
+        mutated[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    if bytes(mutated) != signature():
+        with pytest.raises(VerificationError):
+            verify_signature(bytes(mutated), content=MESSAGE, name="m.sig")
+
+
+@given(st.binary(max_size=400))
+def test_random_bytes_are_no_signature(raw):
+    """Whatever they are."""
+    with pytest.raises(VerificationError):
+        verify_signature(raw, content=MESSAGE, name="m.sig")

@@ -1,0 +1,259 @@
+"""A registration verifies; every edit, swap and stranger is refused by name."""
+
+import json
+import os
+import shutil
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from registration_factory import PRINCIPAL, forecast_document, make_registration, run_spec, signing_key, store_run
+
+from marin_scaling.canonical_json import dump_canonical, sha256_hex
+from marin_scaling.check.authenticity import verify_folder
+from marin_scaling.errors import VerificationError
+from marin_scaling.preregistration.registry import signers_path
+from marin_scaling.preregistration.sshsig import make_signature
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return make_registration(tmp_path).folder
+
+
+def verify(folder):
+    return verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=folder.parent.parent / "runs")
+
+
+def refused(folder, reason):
+    with pytest.raises(VerificationError, match=reason):
+        verify(folder)
+
+
+def edit(path, change):
+    document = json.loads(path.read_bytes())
+    change(document)
+    path.write_bytes(dump_canonical(document))
+
+
+def sign_again(folder, change, *, files=None):
+    """Edit the statement (and subjects) and sign it anew with the registrant's own key: an author who cheats."""
+    for name, content in (files or {}).items():
+        (folder / name).write_bytes(content)
+
+    def edited(document):
+        for subject in document["subject"]:
+            subject["digest"]["sha256"] = sha256_hex((folder / subject["name"]).read_bytes())
+        change(document["predicate"])
+
+    edit(folder / "statement.json", edited)
+    statement = (folder / "statement.json").read_bytes()
+    (folder / "statement.json.sig").write_bytes(make_signature(statement, private_key=signing_key().private_key))
+
+
+def test_an_untouched_registration_verifies_step_by_step(folder):
+    """Every step says what was checked and shows its evidence."""
+    steps = verify(folder)
+    assert [step.what for step in steps] == ["statement", "subjects", "forecast", "signature", "run", "ladder"]
+    evidence = {step.what: step.evidence for step in steps}
+    assert PRINCIPAL in evidence["signature"]
+    assert "SHA256:" in evidence["signature"]
+    assert evidence["ladder"].startswith("4 rows equal to the records")
+
+
+def test_without_the_runs_the_ladder_is_not_compared_and_says_so(folder, tmp_path):
+    """A sceptic who has only the folder learns what was not checked."""
+    steps = verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=tmp_path / "nowhere")
+    assert steps[-1].evidence.startswith("not compared")
+    assert "ladder" not in [step.what for step in verify_folder(folder, allowed_signers=signers_path(folder))]
+
+
+@pytest.mark.parametrize("name", ["statement.json", "statement.json.sig", "ladder.json", "forecast.json", "target.json"])
+def test_a_missing_file_is_named(folder, name):
+    """Nothing of a registration may be withheld."""
+    (folder / name).unlink()
+    refused(folder, f"{name} is missing")
+
+
+@pytest.mark.parametrize("name", ["ladder.json", "forecast.json", "target.json"])
+def test_a_changed_subject_is_named(folder, name):
+    """A swapped ladder, fit or target no longer has the promised digest."""
+    edit(folder / name, lambda document: document.update(ladder="other"))
+    refused(folder, f"{name} has the digest")
+
+
+def test_an_edited_statement_is_refused(folder):
+    """A forecast improved after signing."""
+    edit(folder / "statement.json", lambda document: document["predicate"]["forecast"].update(extrapolation=99.0))
+    refused(folder, r"forecast.extrapolation is 99.0")
+
+
+def test_a_statement_with_an_edited_free_field_fails_its_signature(folder):
+    """A field that nothing else repeats is held by the signature alone."""
+    edit(folder / "statement.json", lambda document: document["predicate"]["tool"].update(version="9"))
+    refused(folder, "did not sign these bytes")
+
+
+def test_a_stranger_cannot_sign(folder):
+    """Anyone can make a key; this one is on no list."""
+    stranger = ed25519.Ed25519PrivateKey.generate()
+    statement = (folder / "statement.json").read_bytes()
+    (folder / "statement.json.sig").write_bytes(make_signature(statement, private_key=stranger))
+    refused(folder, "may not sign for ada@example.org")
+
+
+def test_another_allowed_signer_cannot_sign_in_this_ones_name(folder):
+    """The name in the statement and the name of the key must be one."""
+    signers = folder.parent / "allowed_signers"
+    signers.write_text(signers.read_text().replace(PRINCIPAL, "bob@example.org"))
+    refused(folder, "may not sign for ada@example.org")
+
+
+def test_a_missing_list_of_signers_allows_nobody(folder):
+    """No list, no trust."""
+    (folder.parent / "allowed_signers").unlink()
+    refused(folder, "no such line")
+
+
+def test_an_expired_key_is_refused(folder):
+    """A key whose time was over when the statement was made."""
+    signers = folder.parent / "allowed_signers"
+    signers.write_text(signers.read_text().replace(" namespaces", " valid-before=20261101Z,namespaces"))
+    refused(folder, "only before 2026-11-01")
+
+
+def test_a_broken_list_of_signers_names_its_line(folder):
+    """The refusal points at the list, not at the registration."""
+    (folder.parent / "allowed_signers").write_text("ada@example.org\n")
+    refused(folder, "allowed_signers, line 1")
+
+
+def test_a_hand_tuned_number_is_refused_though_signed(folder):
+    """The author moves the median and signs again: the fit beside it says another one."""
+
+    def tune(predicate):
+        quantiles = predicate["forecast"]["quantiles"]
+        predicate["forecast"]["quantiles"] = {level: value + 0.1 for level, value in quantiles.items()}
+        predicate["forecast"]["point"] = predicate["forecast"]["quantiles"]["0.5"]
+
+    sign_again(folder, tune)
+    refused(folder, "forecast.point is 2.6, and its subjects say 2.5")
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value"),
+    [
+        ("targetRun", "flops", 1e12),
+        ("targetRun", "tokens", 7),
+        ("targetRun", "ladder", "other"),
+        ("targetRun", "flopsConvention", "6ND"),
+        ("metric", "protocol", {}),
+        ("fit", "law", "another"),
+        ("fit", "excluded", [{"run": "r", "why": "w"}]),
+        ("scoring", "reducibleE", 2.4),
+        ("forecast", "extrapolation", 2.0),
+        ("forecast", "bands", {}),
+    ],
+)
+def test_a_signed_field_that_its_subjects_contradict_is_named(folder, part, key, value):
+    """What follows from the files beside the statement cannot be stated otherwise."""
+    sign_again(folder, lambda predicate: predicate[part].update({key: value}))
+    refused(folder, rf"{part}\.{key}")
+
+
+def test_a_statement_in_another_folder_is_refused(folder):
+    """A copy under another date is not another forecast."""
+    shutil.copytree(folder, folder.parent / "2026-11-01-earlier")
+    refused(folder.parent / "2026-11-01-earlier", "not that of its folder")
+
+
+def test_a_linked_file_is_refused(folder, tmp_path):
+    """A link could show one file to the verifier and another to the reader."""
+    shutil.move(folder / "ladder.json", tmp_path / "ladder.json")
+    os.symlink(tmp_path / "ladder.json", folder / "ladder.json")
+    refused(folder, "ladder.json is not a plain file")
+
+
+def test_a_linked_folder_is_refused(folder):
+    """The same for the folder itself."""
+    os.symlink(folder, folder.parent / "2026-11-20-link")
+    refused(folder.parent / "2026-11-20-link", "not a plain folder")
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "forecast.json.bak", ".hidden"])
+def test_a_file_that_does_not_belong_is_refused(folder, name):
+    """What is not signed must not lie among what is."""
+    (folder / name).write_text("x")
+    refused(folder, "does not belong")
+
+
+@pytest.mark.parametrize("name", ["../ladder.json", "/etc/passwd", "ladder.json/../x"])
+def test_a_subject_outside_the_folder_is_refused(folder, name):
+    """Subjects are plain names from a fixed list."""
+    edit(folder / "statement.json", lambda document: document["subject"][0].update(name=name))
+    refused(folder, r"subject\[0\].name")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]\n",
+        b"null\n",
+        b"\xff",
+        b'{"a": NaN}',
+        b'{"a": 1, "a": 2}',
+        b"[" * 100_000,
+        b'{"a": ' + b"9" * 5000 + b"}",
+        b"{}\r\n",
+    ],
+)
+@pytest.mark.parametrize("name", ["statement.json", "statement.json.sig", "ladder.json"])
+def test_rubbish_is_refused_without_a_traceback(folder, name, content):
+    """Empty, ambiguous, deep, long: each is a plain refusal."""
+    (folder / name).write_bytes(content)
+    refused(folder, name)
+
+
+def test_a_ladder_row_that_its_record_contradicts_is_refused_though_signed(folder):
+    """The author improves a rung's loss in the table and signs it: the store says another one."""
+    ladder = json.loads((folder / "ladder.json").read_bytes())
+    ladder["rows"][0]["loss"] -= 0.01
+    sign_again(folder, lambda _: None, files={"ladder.json": dump_canonical(ladder)})
+    refused(folder, r"ladder.json: loss of the run [0-9a-f]{16} is")
+
+
+def test_a_rung_that_is_not_in_the_store_is_refused(folder, tmp_path):
+    """A forecast from a run that nobody can see."""
+    run = next((tmp_path / "runs" / "tiny").iterdir())
+    shutil.rmtree(run)
+    refused(folder, rf"{run.name}[0-9a-f]* is not in")
+
+
+def test_a_rung_left_out_in_silence_is_refused(folder, tmp_path):
+    """A finished rung must be fitted, or listed as left out with its reason."""
+    store_run(tmp_path / "runs", spec=run_spec(train_steps=333), loss=9.0)
+    refused(folder, "neither in its ladder nor among those left out")
+
+
+def test_a_rung_that_is_listed_as_left_out_may_be_missing_from_the_ladder(tmp_path):
+    """A diverged rung, named with its reason, is fine."""
+    spec = run_spec(train_steps=333)
+    store_run(tmp_path / "runs", spec=spec, loss=None)
+    rows_without = make_registration(
+        tmp_path / "other", forecast=forecast_document(excluded=[{"run": spec.digest, "why": "diverged"}])
+    )
+    shutil.copytree(tmp_path / "runs", tmp_path / "other" / "runs", dirs_exist_ok=True)
+    assert verify(rows_without.folder)[-1].what == "ladder"
+
+
+def test_a_rung_that_finished_later_does_not_spoil_an_older_forecast(folder, tmp_path):
+    """Ladders grow; a forecast answers for what was there."""
+    store_run(tmp_path / "runs", spec=run_spec(train_steps=333), loss=2.0, day="2026-12-01")
+    assert verify(folder)[-1].what == "ladder"
+
+
+def test_a_record_without_its_fields_is_refused(folder, tmp_path):
+    """A broken store is named, not a traceback."""
+    record = next((tmp_path / "runs" / "tiny").iterdir()) / "record.json"
+    record.write_bytes(b"{}\n")
+    refused(folder, "record.json")

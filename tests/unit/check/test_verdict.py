@@ -1,0 +1,173 @@
+"""Pending, held, missed: what becomes of a forecast, and which runs cannot answer it."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from registration_factory import MEDIAN, make_registration, store_run
+
+from marin_scaling.canonical_json import dump_canonical, load_canonical
+from marin_scaling.check.authenticity import verify_folder
+from marin_scaling.check.verdict import State, check_all, check_preregistration
+from marin_scaling.errors import RecordError, VerificationError
+from marin_scaling.preregistration.binding import bound_spec, unbound_spec
+from marin_scaling.preregistration.registry import signers_path
+
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+
+
+@pytest.fixture
+def registration(tmp_path):
+    return make_registration(tmp_path)
+
+
+def check(registration, *, now=NOW):
+    folder = registration.folder
+    runs = folder.parent.parent / "runs"
+    return check_preregistration(folder, runs_dir=runs, allowed_signers=signers_path(folder), checked_at=now)
+
+
+def train(registration, loss, *, tmp_path, day="2026-11-21", **changes):
+    return store_run(tmp_path / "runs", spec=registration.target, loss=loss, day=day, **changes)
+
+
+def test_before_the_run_the_state_is_pending(registration):
+    """Nothing is written, and the sentence says where the run will lie."""
+    verdict = check(registration)
+    assert verdict.state is State.PENDING
+    assert registration.target.directory_name in verdict.sentence
+    assert not (registration.folder / "outcome.json").exists()
+
+
+@pytest.mark.parametrize(("loss", "state"), [(MEDIAN, State.HELD), (2.6, State.HELD), (2.7, State.MISSED), (2.3, State.MISSED)])
+def test_the_verdict_is_whether_the_value_fell_in_the_interval(registration, tmp_path, loss, state):
+    """A miss on the good side is a miss, too."""
+    train(registration, loss, tmp_path=tmp_path)
+    verdict = check(registration)
+    assert verdict.state is state
+    assert verdict.outcome["value"] == loss
+    assert verdict.outcome["run"] == registration.target.digest
+    assert verdict.outcome["scores"]["signed_error"] == pytest.approx(MEDIAN - loss)
+    assert load_canonical((registration.folder / "outcome.json").read_bytes(), name="outcome.json") == verdict.outcome
+
+
+def test_checking_again_says_the_same_and_writes_nothing(registration, tmp_path):
+    """The outcome keeps the time of its first check."""
+    train(registration, 2.6, tmp_path=tmp_path)
+    first = check(registration)
+    before = (registration.folder / "outcome.json").read_bytes()
+    assert check(registration, now=datetime(2027, 1, 1, tzinfo=UTC)) == first
+    assert (registration.folder / "outcome.json").read_bytes() == before
+
+
+def test_the_outcome_is_verified_with_the_rest(registration, tmp_path):
+    """A registration with its outcome still verifies, and the outcome is a step of its own."""
+    train(registration, 2.6, tmp_path=tmp_path)
+    check(registration)
+    steps = verify_folder(registration.folder, allowed_signers=signers_path(registration.folder))
+    assert steps[-1].what == "outcome"
+    assert steps[-1].evidence.startswith("held: 2.6 bits/byte")
+
+
+def test_a_diverged_target_is_a_miss_without_scores(registration, tmp_path):
+    """There is no value to score, and the forecast did not hold."""
+    train(registration, None, tmp_path=tmp_path)
+    verdict = check(registration)
+    assert verdict.state is State.MISSED
+    assert verdict.outcome["scores"] is None
+    assert "diverged" in verdict.sentence
+
+
+def test_a_run_that_began_before_the_forecast_cannot_answer_it(registration, tmp_path):
+    """It may have been seen."""
+    train(registration, 2.5, tmp_path=tmp_path, day="2026-11-19")
+    with pytest.raises(VerificationError, match="before its preregistration of 2026-11-20T08:30:00Z"):
+        check(registration)
+    assert not (registration.folder / "outcome.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"flops_convention": "6ND"}, "FLOP convention '6ND'"),
+        ({"metric": "loss"}, "metric 'loss'"),
+        ({"params_total": 1}, "parameters 1"),
+    ],
+)
+def test_a_run_about_something_else_cannot_answer_it(registration, tmp_path, changes, what):
+    """The promised and the found stand in the message."""
+    train(registration, 2.5, tmp_path=tmp_path, **changes)
+    with pytest.raises(VerificationError, match=what):
+        check(registration)
+
+
+def test_the_same_run_without_the_statement_does_not_count(registration, tmp_path):
+    """A rehearsal, or a run trained before the forecast, leaves it pending."""
+    store_run(tmp_path / "runs", spec=unbound_spec(registration.target), loss=2.5)
+    assert check(registration).state is State.PENDING
+
+
+def test_a_run_bound_to_another_statement_does_not_count(registration, tmp_path):
+    """One run answers one forecast."""
+    other = bound_spec(unbound_spec(registration.target), statement=b"another")
+    store_run(tmp_path / "runs", spec=other, loss=2.5)
+    assert check(registration).state is State.PENDING
+
+
+def test_an_edited_record_is_refused(registration, tmp_path):
+    """After the outcome stands, the record it came from cannot be improved."""
+    folder = train(registration, 2.7, tmp_path=tmp_path)
+    check(registration)
+    record = json.loads((folder / "record.json").read_bytes())
+    (folder / "record.json").write_bytes(dump_canonical({**record, "loss": 2.6}))
+    with pytest.raises(VerificationError, match=r"value is 2\.7, and .* says 2\.6"):
+        check(registration)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"value": 2.55},
+        {"verdict": "missed"},
+        {"run": "0" * 64},
+        {"statement_sha256": "0" * 64},
+        {"metric": "loss"},
+        {"status": "diverged"},
+        {"scores": None},
+    ],
+)
+def test_an_edited_outcome_is_refused(registration, tmp_path, change):
+    """Everything in it follows from the statement and the run."""
+    train(registration, 2.6, tmp_path=tmp_path)
+    outcome = check(registration).outcome
+    (registration.folder / "outcome.json").write_bytes(dump_canonical({**outcome, **change}))
+    with pytest.raises(VerificationError, match=r"outcome\.json"):
+        check(registration)
+
+
+def test_a_standing_outcome_is_reported_where_the_runs_are_not(registration, tmp_path):
+    """A reader without the store still learns what became of the forecast."""
+    train(registration, 2.6, tmp_path=tmp_path)
+    held = check(registration)
+    elsewhere = check_preregistration(
+        registration.folder, runs_dir=tmp_path / "none", allowed_signers=signers_path(registration.folder), checked_at=NOW
+    )
+    assert elsewhere == held
+
+
+def test_a_run_whose_record_is_not_its_own_is_refused(registration, tmp_path):
+    """The store's own checks hold here, too."""
+    folder = train(registration, 2.6, tmp_path=tmp_path)
+    record = json.loads((folder / "record.json").read_bytes())
+    (folder / "record.json").write_bytes(dump_canonical({**record, "data_digest": "e" * 64}))
+    with pytest.raises(RecordError, match="not the outcome of the spec"):
+        check(registration)
+
+
+def test_one_refused_registration_does_not_hide_the_others(registration, tmp_path):
+    """`check all` gives every folder its line."""
+    bad = registration.folder.parent / "2026-11-21-bad"
+    bad.mkdir()
+    verdicts = check_all([bad, registration.folder], runs_dir=tmp_path / "runs", checked_at=NOW)
+    assert [verdict.state for verdict in verdicts] == [State.REFUSED, State.PENDING]
+    assert "is missing" in verdicts[0].sentence

@@ -1,0 +1,113 @@
+"""`marin-scale verify` and `check`, as a person types them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from registration_factory import make_registration, store_run
+from typer.testing import CliRunner
+
+from marin_scaling.cli.app import app
+from marin_scaling.errors import MarinScalingError
+
+
+@pytest.fixture
+def registration(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return make_registration(tmp_path)
+
+
+def marin_scale(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_verify_prints_one_line_a_step(registration):
+    """What was checked, that it held, and by which evidence."""
+    result = marin_scale("verify", "all")
+    assert result.exit_code == 0
+    first, *steps = result.stdout.splitlines()
+    assert first == "2026-11-20-tiny-target"
+    assert [line.split()[:2] for line in steps] == [
+        [what, "ok"] for what in ("statement", "subjects", "forecast", "signature", "run", "ladder")
+    ]
+
+
+def test_verify_says_what_is_wrong_and_exits_with_1(registration):
+    """The reason stands on standard error, in full."""
+    (registration.folder / "ladder.json").unlink()
+    result = marin_scale("verify", registration.folder.name)
+    assert result.exit_code == 1
+    assert "ladder.json is missing" in result.stderr
+    assert "fix:" in result.stderr
+
+
+def test_an_empty_registry_is_said_to_be_empty(tmp_path, monkeypatch):
+    """Silence would look like success."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "preregistrations").mkdir()
+    for command in ("verify", "check"):
+        result = marin_scale(command)
+        assert (result.exit_code, result.stdout) == (0, "preregistrations holds no preregistrations yet.\n")
+
+
+def test_a_missing_registry_is_bad_input(tmp_path, monkeypatch):
+    """The error names the folder and the option."""
+    monkeypatch.chdir(tmp_path)
+    result = marin_scale("verify")
+    assert isinstance(result.exception, MarinScalingError)
+    assert result.exception.exit_status == 2
+    assert "--registry" in result.exception.fix
+
+
+def test_check_of_a_pending_forecast_exits_with_0(registration):
+    """Not run yet is no failure, not even with --strict."""
+    result = marin_scale("check", "--strict")
+    assert result.exit_code == 0
+    assert "not run yet: 2.5000 bits/byte was forecast" in result.stdout
+
+
+def test_a_missed_forecast_is_a_result_unless_strict(registration, tmp_path):
+    """Exit status 1 only for those who ask for it."""
+    store_run(tmp_path / "runs", spec=registration.target, loss=3.0, day="2026-11-21")
+    assert marin_scale("check").exit_code == 0
+    result = marin_scale("check", "--strict")
+    assert result.exit_code == 1
+    assert "missed: observed 3.0000 bits/byte, forecast 2.5000 (90 % interval" in result.stdout
+
+
+def test_check_json_is_only_json(registration, tmp_path):
+    """For scripts: states, sentences and outcomes."""
+    store_run(tmp_path / "runs", spec=registration.target, loss=2.5, day="2026-11-21")
+    [verdict] = json.loads(marin_scale("check", "--json").stdout)
+    assert verdict["state"] == "held"
+    assert verdict["outcome"]["scores"]["hit"] is True
+
+
+def test_check_of_a_refused_registration_exits_with_1(registration):
+    """What is not authentic has no verdict."""
+    (registration.folder / "ladder.json").write_bytes(b"{}\n")
+    result = marin_scale("check")
+    assert result.exit_code == 1
+    assert "refused: " in result.stdout
+
+
+@pytest.mark.parametrize("command", ["verify", "check"])
+def test_help_ends_with_an_example(command):
+    """The last line can be typed as it stands."""
+    assert f"Example: marin-scale {command} all" in marin_scale(command, "--help").stdout
+
+
+def test_verify_loads_nothing_heavy(registration):
+    """A sceptic on any machine: no training, fitting or drawing library is imported, and no model of a file format is built."""
+    program = (
+        "import sys; from marin_scaling.cli import main; sys.argv = ['marin-scale', 'verify', 'all']\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        "heavy = {'jax', 'levanter', 'scipy', 'scipy.optimize', 'altair', 'pandas', 'numpy', 'ray', 'marin_scaling.run.run_spec'}\n"
+        "heavy &= set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "signature  ok" in done.stdout
