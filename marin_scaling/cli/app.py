@@ -25,3 +25,5 @@ def _version(version: bool = typer.Option(False, "--version", help="Print the ve
 
 
 from marin_scaling.cli import preregistration  # noqa: E402,F401
+from marin_scaling.cli import ladder  # noqa: E402,F401
+from marin_scaling.cli import registration  # noqa: E402,F401

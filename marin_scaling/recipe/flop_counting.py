@@ -1,9 +1,9 @@
 """Model FLOPs of training, from the shape alone.
 
-Convention `levanter-full-attention-with-lm-head`: two FLOPs per multiply-add; a backward pass costs twice the forward one, so training
-costs three forwards; attention is counted over the full sequence (no causal halving) with its mask; the output head counts, the
-embedding lookup does not, nor do norms, softmax, optimizer and z-loss. Formula after `levanter/utils/flop_utils.py`, for which a
-test holds agreement; it reproduces all published Delphi FLOP numbers (openathena.ai/blog/delphi).
+Convention `levanter-full-attention-with-lm-head`: two FLOPs per multiply-add; a backward pass costs twice the forward one, so
+training costs three forwards; attention is counted over the full sequence (no causal halving) with its mask; the output head
+counts, the embedding lookup does not, nor do norms, softmax, optimizer and z-loss. Formula after `levanter/utils/flop_utils.py`
+(a test holds agreement); it reproduces all published Delphi FLOP numbers (openathena.ai/blog/delphi).
 """
 
 from __future__ import annotations

@@ -41,9 +41,11 @@ class RunRecord(Document):
     trained_tokens: int
     seed: int
     wall_seconds: float
+    """Seconds of the process that finished the run; earlier, interrupted ones are not in it."""
     step_seconds: float
-    """Seconds spent in training steps after the first (which compiles)."""
+    """Seconds of these spent in training steps after the first (which compiles)."""
     started_at: str
+    """When the run was first begun (UTC, ISO 8601), also when it was interrupted since."""
     finished_at: str
     hardware: Hardware
     versions: dict[str, str]

@@ -67,12 +67,12 @@ class DataSpec(Document):
 
 
 class EvaluationSpec(Document):
-    """How the metric is measured: which held-out bytes, in which windows."""
+    """How the metric is measured: how many windows of which length, spread evenly over the held-out bytes."""
 
     metric: Literal["bits_per_byte"] = "bits_per_byte"
     seq_len: int = Field(gt=1)
-    evaluated_bytes: int = Field(gt=0)
-    protocol: str
+    windows: int = Field(gt=0, multiple_of=64)
+    protocol: Literal["disjoint-windows-first-byte-given"] = "disjoint-windows-first-byte-given"
 
 
 class RunSpec(Document):

@@ -1,0 +1,94 @@
+"""Shows runs in training: bars with loss and remaining time on a terminal, one line a finished run elsewhere.
+
+Shows only; what is trained and in which order is the launcher's business.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from marin_scaling.run.run_spec import RunSpec
+from marin_scaling.run.worker_events import WorkerEvent
+from marin_scaling.units import format_duration, format_flops
+
+
+class RunProgress:
+    """Progress of a list of runs, measured in FLOPs; use as a context manager and pass `see` to the launcher."""
+
+    def __init__(self, specs: Sequence[RunSpec], *, label: str, console: Console) -> None:
+        self._specs = {spec.directory_name: spec for spec in specs}
+        self._console = console
+        self._steps = dict.fromkeys(self._specs, 0)
+        self._finished = 0
+        self._began = time.monotonic()
+        self._bars = Progress(
+            TextColumn("{task.description:<34}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TextColumn("{task.fields[loss]:<12}"),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+            console=console,
+            disable=not console.is_terminal,
+            transient=True,
+        )
+        self._total = self._bars.add_task(label, total=sum(spec.flops for spec in specs), loss="")
+        self._rows: dict[str, TaskID] = {}
+
+    def __enter__(self) -> RunProgress:
+        self._bars.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._bars.stop()
+
+    def see(self, event: WorkerEvent) -> None:
+        """Take in one event of a training process."""
+        spec = self._specs[event.run]
+        if event.kind == "started":
+            self._rows[event.run] = self._bars.add_task(_name(spec), total=spec.train_steps, loss="starting")
+        elif event.kind in ("stepped", "evaluating"):
+            self._move(event, spec)
+        else:
+            self._end(event, spec)
+
+    def _move(self, event: WorkerEvent, spec: RunSpec) -> None:
+        loss = "evaluating" if event.kind == "evaluating" else "" if event.loss is None else f"loss {event.loss:.3f}"
+        self._bars.update(self._rows[event.run], completed=event.step, loss=loss)
+        self._advance(event.run, event.step)
+
+    def _end(self, event: WorkerEvent, spec: RunSpec) -> None:
+        self._bars.remove_task(self._rows.pop(event.run))
+        if event.kind == "failed":
+            self._console.print(f"{_name(spec)}  failed", highlight=False)
+            return
+        self._finished += 1
+        self._advance(event.run, spec.train_steps)
+        outcome = "diverged" if event.loss is None else f"{event.loss:.4f} bits per byte"
+        self._console.print(
+            f"[{self._finished:>2}/{len(self._specs)}] {_name(spec)}  {outcome}  {self._remaining()}",
+            highlight=False,
+            markup=False,
+        )
+
+    def _advance(self, run: str, step: int) -> None:
+        self._steps[run] = step
+        self._bars.update(self._total, completed=self._done_flops())
+
+    def _done_flops(self) -> float:
+        return sum(spec.flops * self._steps[run] / spec.train_steps for run, spec in self._specs.items())
+
+    def _remaining(self) -> str:
+        done, total = self._done_flops(), sum(spec.flops for spec in self._specs.values())
+        if done >= total:
+            return f"all done in {format_duration(time.monotonic() - self._began)}"
+        return f"about {format_duration((time.monotonic() - self._began) * (total / done - 1))} left"
+
+
+def _name(spec: RunSpec) -> str:
+    return f"{format_flops(spec.budget_flops):>7} FLOPs, width {spec.model.hidden_dim:>3}, {spec.train_steps:>5} steps"

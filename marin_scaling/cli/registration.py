@@ -1,0 +1,87 @@
+"""`marin-scale preregister` and `marin-scale run`: sign a forecast of a ladder's target, then train that target."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from marin_scaling.cli.app import app
+
+if TYPE_CHECKING:
+    from marin_scaling.cli.training import PlannedLadder
+    from marin_scaling.preregistration.preregister import Registration
+
+_LADDER = typer.Argument(metavar="LADDER.yaml", help="The ladder file whose target is forecast.")
+_REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where preregistrations lie.")
+
+
+@app.command("preregister")
+def preregister(
+    ladder_path: Path = _LADDER,
+    registry: Path = _REGISTRY,
+    key: Path | None = typer.Option(None, "--key", help="SSH private key to sign with; one is made when you have none."),
+    signer: str | None = typer.Option(None, "--as", help="Who signs, as in allowed_signers; default: git's user.email."),
+) -> None:
+    """Fit the ladder's runs, forecast its target, and write the forecast down, signed, before the target is trained.
+
+    Example: marin-scale preregister ladders/quickstart.yaml
+    """
+    from marin_scaling.cli.training import plan
+
+    registration = register_forecast(plan(ladder_path), registry=registry, key=key, signer=signer)
+    typer.echo(f"Next: marin-scale run {registration.folder}")
+
+
+@app.command("run")
+def run(folder: Path = typer.Argument(metavar="FOLDER", help="A folder of preregistrations/.")) -> None:
+    """Train the target of a preregistration, bound to its statement from the first step.
+
+    Example: marin-scale run preregistrations/2026-11-21-quickstart
+    """
+    from marin_scaling.cli.training import plan, train_with_progress
+    from marin_scaling.durable_files import read_bytes
+    from marin_scaling.preregistration.preregister import standing_registration
+    from marin_scaling.run.run_spec import read_spec
+
+    spec = read_spec(read_bytes(folder / "target.json"), name=str(folder / "target.json"))
+    registration = standing_registration(spec, registry_dir=folder.parent)
+    assert registration is not None  # its folder was just read
+    planned = plan(Path("ladders") / f"{spec.ladder}.yaml")
+    train_with_progress([registration.target], planned=planned, label="target")
+    typer.echo(f"Next: marin-scale check {folder}")
+
+
+def register_forecast(planned: PlannedLadder, *, registry: Path, key: Path | None, signer: str | None) -> Registration:
+    """Fit the ladder's finished rungs, forecast its target, sign and register; prints what it finds and does."""
+    from marin_scaling.forecast.forecast import forecast
+    from marin_scaling.forecast.forecast_document import forecast_document, forecast_text
+    from marin_scaling.fit.fit_runs import fit
+    from marin_scaling.ladder.ladder import plan_target
+    from marin_scaling.preregistration.preregister import preregister_target
+    from marin_scaling.preregistration.signing_key import find_principal, find_signing_key
+    from marin_scaling.run.plan_specs import target_spec
+    from marin_scaling.run.run_table import read_run_table
+
+    result = fit(read_run_table(planned.runs_dir))
+    file = planned.ladder.file
+    optimum = forecast(result, flops=file.target.budget_flops)
+    target = target_spec(file, plan_target(file, compute_optimal_params=optimum.params), corpus=planned.corpus)
+    prediction = forecast(result, flops=target.flops)
+    typer.echo(forecast_text(result, [prediction]))
+    registration = preregister_target(
+        result.rows,
+        forecast=forecast_document(result, [prediction]),
+        target=target,
+        registry_dir=registry,
+        key=find_signing_key(key),
+        principal=find_principal(signer),
+        slug=file.name,
+        created_at=datetime.now(UTC),
+    )
+    for note in registration.notes:
+        typer.echo(note)
+    typer.echo(f"Signed and registered: {registration.folder}")
+    return registration

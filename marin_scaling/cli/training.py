@@ -1,0 +1,74 @@
+"""What the training commands share: read and plan a ladder, train runs with a progress display, name the missing extra."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from marin_scaling.errors import missing_extra
+
+if TYPE_CHECKING:
+    from marin_scaling.ladder.ladder import Ladder
+    from marin_scaling.run.byte_corpus import ByteCorpus
+    from marin_scaling.run.run_ladder import TrainingTime
+    from marin_scaling.run.run_spec import RunSpec
+
+RUNS_DIR = Path("runs")
+WORK_ROOT = Path(".marin-scaling")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedLadder:
+    """A ladder file, expanded and bound to its data."""
+
+    ladder: Ladder
+    corpus: ByteCorpus
+    specs: list[RunSpec]
+
+    @property
+    def runs_dir(self) -> Path:
+        """Where the ladder's runs lie."""
+        return RUNS_DIR / self.ladder.file.name
+
+
+def plan(ladder_path: Path) -> PlannedLadder:
+    """Read a ladder file, expand it with its recipe, and read its data."""
+    from marin_scaling.ladder.ladder import plan_ladder
+    from marin_scaling.ladder.ladder_file import read_ladder_file
+    from marin_scaling.run.byte_corpus import standard_library_corpus
+    from marin_scaling.run.plan_specs import rung_specs
+
+    ladder, corpus = plan_ladder(read_ladder_file(ladder_path)), standard_library_corpus()
+    return PlannedLadder(ladder=ladder, corpus=corpus, specs=rung_specs(ladder, corpus=corpus))
+
+
+def train_with_progress(specs: Sequence[RunSpec], *, planned: PlannedLadder, label: str) -> TrainingTime:
+    """Train what the store does not hold yet, several runs at a time, showing how it goes."""
+    from marin_scaling.cli.progress import RunProgress
+    from marin_scaling.run.run_ladder import Workplace, train_runs
+    from marin_scaling.run.run_store import is_finished
+
+    if importlib.util.find_spec("levanter") is None:
+        raise missing_extra("train", needed_for="training")
+    pending = [spec for spec in specs if not is_finished(RUNS_DIR, spec)]
+    if len(pending) < len(specs):
+        print(f"{len(specs) - len(pending)} of {len(specs)} runs are finished already and are not trained again.")
+    with RunProgress(pending, label=label, console=Console()) as progress:
+        return train_runs(
+            pending,
+            corpus=planned.corpus,
+            workplace=Workplace(runs_dir=RUNS_DIR.absolute(), work_root=WORK_ROOT.absolute()),
+            runs_at_a_time=_runs_at_a_time(planned),
+            on_event=progress.see,
+        )
+
+
+def _runs_at_a_time(planned: PlannedLadder) -> int:
+    wanted = planned.ladder.file.hardware.runs_at_a_time
+    return len(os.sched_getaffinity(0)) if wanted == "cores" else wanted

@@ -1,0 +1,98 @@
+"""A ladder, planned: every rung that the recipe makes of the file's budgets and widths, and what the whole costs.
+
+Plans only: nothing is trained here, and no file is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from marin_scaling.ladder.ladder_file import LadderFile
+from marin_scaling.recipe.recipe import RungPlan, find_recipe
+from marin_scaling.units import format_count, format_duration, format_flops
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rung:
+    """One planned run and its seed."""
+
+    plan: RungPlan
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ladder:
+    """The file and the rungs it means, cheapest first."""
+
+    file: LadderFile
+    rungs: tuple[Rung, ...]
+
+    @property
+    def total_flops(self) -> float:
+        """What all rungs cost together, without the target."""
+        return sum(rung.plan.flops for rung in self.rungs)
+
+    @property
+    def extrapolation(self) -> float:
+        """Target budget over the largest rung's."""
+        return self.file.target.budget_flops / max(rung.plan.budget_flops for rung in self.rungs)
+
+
+def plan_ladder(file: LadderFile) -> Ladder:
+    """Expand a ladder file with its recipe; `RecipeError` where a rung cannot be made."""
+    recipe = find_recipe(file.recipe)
+    rungs = [
+        Rung(plan=recipe.plan(budget_flops=at.budget_flops, hidden_dim=hidden_dim), seed=seed)
+        for at in file.rungs
+        for hidden_dim in at.hidden_dims
+        for seed in file.seeds
+    ]
+    return Ladder(file=file, rungs=tuple(sorted(rungs, key=lambda rung: (rung.plan.budget_flops, rung.plan.shape.hidden_dim))))
+
+
+def plan_target(file: LadderFile, *, compute_optimal_params: float) -> RungPlan:
+    """The target run at the width whose parameter count is nearest to the compute-optimal one (in ratio)."""
+    recipe = find_recipe(file.recipe)
+    budget_flops = file.target.budget_flops
+    plans = [recipe.plan(budget_flops=budget_flops, hidden_dim=width) for width in recipe.widths()]
+    return min(plans, key=lambda plan: _ratio(plan.shape.params_total, compute_optimal_params))
+
+
+def ladder_table(ladder: Ladder) -> str:
+    """The rungs as a table, one line each, and the totals.
+
+    Columns: budget in FLOPs, width, layers, parameters, tokens, tokens per parameter, batch (sequences), steps, matrix learning
+    rate, and how far the run's FLOPs are from the budget.
+    """
+    return "\n".join([_HEAD, *(_row(rung.plan) for rung in ladder.rungs), "", *_totals(ladder)])
+
+
+_COLUMNS = {"budget": 8, "width": 6, "layers": 6, "params": 7, "tokens": 7, "tok/par": 7, "batch": 5, "steps": 6, "lr": 8}
+_HEAD = " ".join(f"{name:>{width}}" for name, width in {**_COLUMNS, "off by": 7}.items())
+
+
+def _row(plan: RungPlan) -> str:
+    return (
+        f"{format_flops(plan.budget_flops):>8} {plan.shape.hidden_dim:>6} {plan.shape.num_layers:>6} "
+        f"{format_count(plan.shape.params_total):>7} {format_count(plan.trained_tokens):>7} "
+        f"{plan.trained_tokens / plan.shape.params_total:>7.1f} {plan.batch_size:>5} {plan.train_steps:>6} "
+        f"{plan.hyperparameters.learning_rate:>8.4f} {plan.flops / plan.budget_flops - 1:>+7.2%}"
+    )
+
+
+def _totals(ladder: Ladder) -> list[str]:
+    lines = [
+        f"{len(ladder.rungs)} rungs, {format_flops(ladder.total_flops)} FLOPs together; "
+        f"target {format_flops(ladder.file.target.budget_flops)} FLOPs, {ladder.extrapolation:.3g}x the largest rung."
+    ]
+    rate = ladder.file.hardware.sustained_flops_per_second
+    if rate is not None:
+        lines.append(
+            f"At {format_flops(rate)} FLOP/s: {format_duration(ladder.total_flops / rate)} of training steps for the rungs, "
+            f"{format_duration(ladder.file.target.budget_flops / rate)} for the target."
+        )
+    return lines
+
+
+def _ratio(a: float, b: float) -> float:
+    return max(a / b, b / a)

@@ -1,0 +1,150 @@
+"""`python -m marin_scaling.run SPEC.json ...`: train each of these runs that nobody has trained or is training.
+
+A process of its own, so that a crash or an out-of-memory kill costs one run. It takes one run after the other, which saves
+importing Levanter for each. It dies with its launcher. It tells its progress as JSON lines; everything that libraries print
+goes to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TextIO
+
+from marin_scaling.canonical_json import sha256_hex
+from marin_scaling.durable_files import read_bytes, replace_file
+from marin_scaling.errors import MarinScalingError
+from marin_scaling.run.claim import claim
+from marin_scaling.run.run_record import RunRecord
+from marin_scaling.run.run_spec import RunSpec, read_spec
+from marin_scaling.run.run_store import add_run, is_finished
+from marin_scaling.run.worker_events import EventWriter, WorkerEvent
+
+
+def main() -> int:
+    """Train the runs named on the command line; 1 when one of them failed."""
+    arguments = _parser().parse_args()
+    events = EventWriter(_take_standard_output())
+    if arguments.launcher:
+        threading.Thread(target=_die_with, args=(arguments.launcher,), daemon=True).start()
+    if arguments.cores:
+        os.sched_setaffinity(0, arguments.cores)
+    specs = [read_spec(read_bytes(path), name=str(path)) for path in arguments.specs]
+    outcomes = [_train_if_free(spec, runs_dir=arguments.runs, work_root=arguments.work, events=events) for spec in specs]
+    return 0 if all(outcomes) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m marin_scaling.run", description=__doc__)
+    parser.add_argument("specs", nargs="+", type=Path, help="spec.json files, trained in this order")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="the run store")
+    parser.add_argument("--work", type=Path, default=Path(".marin-scaling"), help="checkpoints, caches and logs")
+    parser.add_argument("--cores", type=lambda text: {int(core) for core in text.split(",")}, help="CPU cores to stay on")
+    parser.add_argument("--launcher", type=int, help="process to die with")
+    return parser
+
+
+def _take_standard_output() -> TextIO:
+    """Keep the real standard output for events; what libraries print goes to standard error."""
+    stream = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return stream
+
+
+def _die_with(launcher: int) -> None:
+    while os.getppid() == launcher:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def _train_if_free(spec: RunSpec, *, runs_dir: Path, work_root: Path, events: EventWriter) -> bool:
+    """Train unless the run is finished or claimed by another process; False when it failed."""
+    work_dir = work_root / "work" / spec.directory_name
+    if is_finished(runs_dir, spec):
+        return True
+    with claim(work_dir) as is_ours:
+        if not is_ours or is_finished(runs_dir, spec):
+            return True
+        try:
+            _train_and_record(spec, runs_dir=runs_dir, work_root=work_root, work_dir=work_dir, events=events)
+        except MarinScalingError as error:
+            events.tell(WorkerEvent(kind="failed", run=spec.directory_name, message=str(error)))
+            return False
+    return True
+
+
+def _train_and_record(spec: RunSpec, *, runs_dir: Path, work_root: Path, work_dir: Path, events: EventWriter) -> None:
+    events.tell(WorkerEvent(kind="started", run=spec.directory_name))
+    from marin_scaling.run.byte_corpus import map_corpus
+    from marin_scaling.run.environment import git_commit, hardware, package_versions
+    from marin_scaling.run.levanter_config import use_compilation_cache
+    from marin_scaling.run.train import train
+    from marin_scaling.run.wandb_mirror import wandb_trackers
+
+    use_compilation_cache(work_root / "compiled")
+    started_at, clock = _first_start(work_dir), time.perf_counter()
+    trackers = wandb_trackers(spec)
+    result = train(
+        spec,
+        corpus=map_corpus(work_root / "data" / spec.data.digest[:16], source=spec.data.source),
+        work_dir=work_dir,
+        on_step=lambda step, loss: _tell_step(events, spec, step, loss),
+        trackers=trackers,
+    )
+    for tracker in trackers:
+        tracker.log_summary({spec.evaluation.metric: result.bits_per_byte})
+        tracker.finish()
+    history = result.loss_curve.history(spec_digest=spec.digest)
+    shape = spec.model.shape()
+    record = RunRecord(
+        spec_digest=spec.digest,
+        status="diverged" if result.bits_per_byte is None else "finished",
+        metric=spec.evaluation.metric,
+        loss=result.bits_per_byte,
+        final_train_loss_nats_per_token=result.loss_curve.last_finite(),
+        flops=spec.flops,
+        flops_convention=spec.flops_convention,
+        params_total=shape.params_total,
+        params_active=shape.params_active,
+        params_non_embedding=shape.params_non_embedding,
+        trained_tokens=spec.trained_tokens,
+        seed=spec.seed,
+        wall_seconds=round(time.perf_counter() - clock, 3),
+        step_seconds=round(result.step_seconds, 3),
+        started_at=started_at,
+        finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        hardware=hardware(),
+        versions=package_versions(),
+        git_commit=git_commit(Path.cwd()),
+        data_digest=spec.data.digest,
+        history_sha256=sha256_hex(history.to_bytes()),
+        statement_sha256=spec.statement_sha256,
+    )
+    add_run(runs_dir, spec=spec, record=record, history=history)
+    events.tell(WorkerEvent(kind=record.status, run=spec.directory_name, step=spec.train_steps, loss=record.loss))
+    shutil.rmtree(work_dir, ignore_errors=True)
+
+
+def _first_start(work_dir: Path) -> str:
+    """When this run was first begun, also after interruptions: a forecast must be older than that."""
+    marker = work_dir / "started_at"
+    if not marker.exists():
+        replace_file(marker, datetime.now(UTC).isoformat(timespec="seconds").encode())
+    return read_bytes(marker).decode()
+
+
+def _tell_step(events: EventWriter, spec: RunSpec, step: int, loss: float) -> None:
+    if step == spec.train_steps:
+        events.tell(WorkerEvent(kind="evaluating", run=spec.directory_name, step=step))
+    else:
+        events.tell_step(spec.directory_name, step, loss)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

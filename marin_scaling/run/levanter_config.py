@@ -1,0 +1,84 @@
+"""RunSpec to Levanter's configuration: the only translation, and with `train` the only place that knows Levanter's interface.
+
+Holds for both pinned versions (0.2.20 on Python 3.11, 0.2.227 on 3.12); a contract test runs on each. Imports come from
+Levanter's defining submodules, because package-level names move between versions.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import jax
+import jmp
+from levanter.callbacks.watch import WatchConfig
+from levanter.checkpoint import CheckpointerConfig
+from levanter.models.qwen import Qwen3Config
+from levanter.optim.adamh import AdamHConfig
+from levanter.tracker.tracker import NoopConfig
+from levanter.trainer import TrainerConfig
+
+from marin_scaling.run.run_spec import ModelSpec, OptimizerSpec, RunSpec
+
+CHECKPOINT_SECONDS = 20.0
+"""How often a run saves its state: what a kill can cost at most."""
+
+
+def model_config(model: ModelSpec) -> Qwen3Config:
+    """Levanter's Qwen3 of this shape; layers unrolled and plain attention, which are fastest for tiny models on a CPU."""
+    return Qwen3Config(
+        max_seq_len=model.seq_len,
+        hidden_dim=model.hidden_dim,
+        intermediate_dim=model.intermediate_dim,
+        num_layers=model.num_layers,
+        num_heads=model.num_heads,
+        num_kv_heads=model.num_kv_heads,
+        gradient_checkpointing=False,
+        scan_layers=False,
+        attn_backend="vanilla",
+        tie_word_embeddings=False,
+    )
+
+
+def optimizer_config(optimizer: OptimizerSpec) -> AdamHConfig:
+    """Levanter's AdamH: matrices keep their norm, embeddings and norms get Adam; warm-up, stable, linear decay."""
+    return AdamHConfig(
+        learning_rate=optimizer.learning_rate,
+        adam_lr=optimizer.adam_learning_rate,
+        beta1=optimizer.beta1,
+        beta2=optimizer.beta2,
+        epsilon=optimizer.epsilon,
+        max_grad_norm=optimizer.max_grad_norm,
+        warmup=optimizer.warmup_fraction,
+        decay=optimizer.decay_fraction,
+        min_lr_ratio=optimizer.min_learning_rate_ratio,
+        lr_schedule="linear",
+        weight_decay=0.0,
+    )
+
+
+def trainer_config(spec: RunSpec, *, work_dir: Path) -> TrainerConfig:
+    """Levanter's trainer for one run on this machine, with checkpoints under `work_dir`; the tracker is set by `train`."""
+    return TrainerConfig(
+        id=spec.directory_name,
+        seed=spec.seed,
+        mp=jmp.get_policy("f32"),
+        tracker=NoopConfig(),
+        watch=WatchConfig(watch_targets=[]),
+        log_dir=work_dir / "levanter",
+        log_jaxprs=False,
+        log_xla_hlo=False,
+        crash_on_nan=False,  # a diverged run is a result: `train` records it
+        crash_on_inf=False,
+        train_batch_size=spec.batch_size,
+        num_train_steps=spec.train_steps,
+        require_accelerator=False,
+        checkpointer=CheckpointerConfig(base_path=str(work_dir / "checkpoints"), save_interval=timedelta(seconds=1), keep=None),
+    )
+
+
+def use_compilation_cache(folder: Path) -> None:
+    """Share compiled programs between processes and restarts; tiny programs are worth keeping, too."""
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

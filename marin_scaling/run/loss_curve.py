@@ -1,0 +1,70 @@
+"""The loss curve of a run in the making: one JSON number a line and step, appended and flushed, so that a kill loses nothing.
+
+After a restart the steps that are trained again replace what stood there. Finished curves are `history.json` in the store.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from marin_scaling.run.run_record import History, HistoryRow
+
+
+class LossCurve:
+    """Training loss in nats per token, step after step from step 0; None where it was not finite.
+
+    Opened on the file of an earlier attempt it holds what stands there; a torn last line is dropped, its step is trained again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._losses = list(_read_losses(path)) if path.exists() else []
+        self._file = open(path, "a", encoding="ascii")  # noqa: SIM115  # closed by __exit__
+
+    def __enter__(self) -> LossCurve:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._file.close()
+
+    @property
+    def steps_done(self) -> int:
+        """Number of steps in the curve."""
+        return len(self._losses)
+
+    def last_finite(self) -> float | None:
+        """The newest finite loss, or None."""
+        return next((loss for loss in reversed(self._losses) if loss is not None), None)
+
+    def truncate(self, steps_done: int) -> None:
+        """Forget the steps from `steps_done` on, which are about to be trained again."""
+        self._losses = self._losses[:steps_done]
+        self._file.close()
+        self._path.write_text("".join(map(_line, self._losses)), encoding="ascii")
+        self._file = open(self._path, "a", encoding="ascii")  # noqa: SIM115
+
+    def add(self, loss_nats_per_token: float | None) -> int:
+        """Append the next step and return its number."""
+        self._losses.append(loss_nats_per_token)
+        self._file.write(_line(loss_nats_per_token))
+        self._file.flush()
+        return len(self._losses) - 1
+
+    def history(self, *, spec_digest: str) -> History:
+        """The whole curve as the document that goes into the store."""
+        rows = tuple(HistoryRow(step=step, train_loss_nats_per_token=loss) for step, loss in enumerate(self._losses))
+        return History(spec_digest=spec_digest, rows=rows)
+
+
+def _line(loss: float | None) -> str:
+    return json.dumps(loss) + "\n"
+
+
+def _read_losses(path: Path) -> Iterator[float | None]:
+    for line in path.read_text(encoding="ascii").splitlines(keepends=True):
+        if not line.endswith("\n"):
+            return
+        yield json.loads(line)

@@ -1,0 +1,49 @@
+"""From planned rungs to run specs: the plan, the exact data and the evaluation bound together, ready to train."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from marin_scaling.canonical_json import sha256_hex
+from marin_scaling.ladder.ladder import Ladder
+from marin_scaling.ladder.ladder_file import LadderFile
+from marin_scaling.recipe.recipe import RungPlan
+from marin_scaling.run.byte_corpus import ByteCorpus
+from marin_scaling.run.run_spec import DataSpec, EvaluationSpec, ModelSpec, OptimizerSpec, RunSpec
+
+
+def rung_specs(ladder: Ladder, *, corpus: ByteCorpus) -> list[RunSpec]:
+    """The spec of every rung, in the ladder's order."""
+    return [_spec(ladder.file, rung.plan, seed=rung.seed, role="rung", corpus=corpus) for rung in ladder.rungs]
+
+
+def target_spec(file: LadderFile, plan: RungPlan, *, corpus: ByteCorpus) -> RunSpec:
+    """The spec of the target run, with the ladder's first seed and not yet bound to a statement."""
+    return _spec(file, plan, seed=file.seeds[0], role="target", corpus=corpus).model_copy(update={"data_order_seed": 0})
+
+
+def _spec(file: LadderFile, plan: RungPlan, *, seed: int, role: str, corpus: ByteCorpus) -> RunSpec:
+    return RunSpec(
+        ladder=file.name,
+        role=role,  # type: ignore[arg-type]  # checked by pydantic
+        recipe=plan.recipe,
+        budget_flops=plan.budget_flops,
+        model=ModelSpec(**asdict(plan.shape)),
+        optimizer=OptimizerSpec(**asdict(plan.hyperparameters), **asdict(plan.schedule)),
+        batch_size=plan.batch_size,
+        train_steps=plan.train_steps,
+        seed=seed,
+        data_order_seed=_data_order_seed(file.name, seed),
+        data=DataSpec(
+            source=corpus.source,
+            digest=corpus.digest,
+            train_bytes=len(corpus.train),
+            validation_bytes=len(corpus.validation),
+        ),
+        evaluation=EvaluationSpec(metric=file.evaluation.metric, seq_len=plan.shape.seq_len, windows=file.evaluation.windows),
+    )
+
+
+def _data_order_seed(ladder: str, seed: int) -> int:
+    """64 bits from the ladder's name and the run's seed, so that rungs of one seed see the data in one order."""
+    return int(sha256_hex(f"{ladder}/{seed}".encode())[:16], 16)

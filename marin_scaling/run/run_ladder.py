@@ -1,0 +1,194 @@
+"""Train every run of a list that the store does not hold yet, several processes at a time, and say how it goes.
+
+A small pool of `python -m marin_scaling.run` processes on this machine, each on cores of its own; they claim runs by file
+locks, so two launchers on one ladder never train a rung twice. Killed at any moment and started again, it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from marin_scaling.durable_files import replace_file
+from marin_scaling.errors import TrainingFailed
+from marin_scaling.run.byte_corpus import ByteCorpus, write_corpus
+from marin_scaling.run.claim import claim
+from marin_scaling.run.run_spec import RunSpec
+from marin_scaling.run.run_store import is_finished
+from marin_scaling.run.worker_events import WorkerEvent, parse_event
+
+_POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workplace:
+    """Where runs are recorded and where the work on them lies (checkpoints, caches, logs; safe to delete when idle)."""
+
+    runs_dir: Path
+    work_root: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingTime:
+    """Seconds that this call took, and those in which at least one run was in its training steps."""
+
+    wall_seconds: float
+    stepping_seconds: float
+
+
+def train_runs(
+    specs: Sequence[RunSpec],
+    *,
+    corpus: ByteCorpus,
+    workplace: Workplace,
+    runs_at_a_time: int,
+    on_event: Callable[[WorkerEvent], None],
+) -> TrainingTime:
+    """Train all `specs` that are not finished, the most expensive first, and return when the store holds every one.
+
+    Raises `TrainingFailed` naming the runs that failed, after all others are done. Runs that another launcher is training are
+    waited for, and taken over if it dies.
+    """
+    clock, stepping = time.monotonic(), _SteppingTime()
+    pending = _unfinished(specs, workplace)
+    if pending:
+        _lay_out(pending, corpus, workplace)
+    failures: dict[str, str] = {}
+    while pending:
+        attempts = [spec for spec in pending if spec.directory_name not in failures]
+        if not attempts:
+            raise _failed(failures, workplace)
+        for event in _run_pool(attempts, workplace=workplace, runs_at_a_time=runs_at_a_time):
+            stepping.see(event)
+            on_event(event)
+            if event.kind == "failed":
+                failures[event.run] = event.message
+        pending = _unfinished(specs, workplace)
+        if any(_is_claimed(spec, workplace) for spec in pending):
+            time.sleep(_POLL_SECONDS)
+    return TrainingTime(wall_seconds=time.monotonic() - clock, stepping_seconds=stepping.seconds)
+
+
+class _SteppingTime:
+    """Measures the time in which at least one run is between its first step and its evaluation."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._stepping: set[str] = set()
+        self._since = 0.0
+
+    def see(self, event: WorkerEvent) -> None:
+        now = time.monotonic()
+        if self._stepping:
+            self.seconds += now - self._since
+        self._since = now
+        if event.kind == "stepped":
+            self._stepping.add(event.run)
+        else:
+            self._stepping.discard(event.run)
+
+
+def _unfinished(specs: Sequence[RunSpec], workplace: Workplace) -> list[RunSpec]:
+    pending = [spec for spec in specs if not is_finished(workplace.runs_dir, spec)]
+    return sorted(pending, key=lambda spec: -spec.flops)
+
+
+def _lay_out(specs: Sequence[RunSpec], corpus: ByteCorpus, workplace: Workplace) -> None:
+    """Write the data and the specs where the processes find them."""
+    write_corpus(corpus, workplace.work_root / "data" / corpus.digest[:16])
+    for spec in specs:
+        replace_file(_spec_path(spec, workplace), spec.to_bytes())
+
+
+def _spec_path(spec: RunSpec, workplace: Workplace) -> Path:
+    return workplace.work_root / "specs" / f"{spec.directory_name}.json"
+
+
+def _is_claimed(spec: RunSpec, workplace: Workplace) -> bool:
+    with claim(workplace.work_root / "work" / spec.directory_name) as is_free:
+        return not is_free
+
+
+def _run_pool(specs: Sequence[RunSpec], *, workplace: Workplace, runs_at_a_time: int) -> Iterator[WorkerEvent]:
+    """Events of a pool of processes over `specs`, until the last of them has ended."""
+    workers = min(runs_at_a_time, len(specs))
+    events: queue.Queue[WorkerEvent | None] = queue.Queue()
+    with contextlib.ExitStack() as stack:
+        processes = [
+            stack.enter_context(_worker(number, cores, specs, workplace)) for number, cores in enumerate(_share_cores(workers))
+        ]
+        for process in processes:
+            threading.Thread(target=_forward, args=(process, events), daemon=True).start()
+        ended = 0
+        while ended < workers:
+            event = events.get()
+            if event is None:
+                ended += 1
+            else:
+                yield event
+
+
+def _forward(process: subprocess.Popen[str], events: queue.Queue[WorkerEvent | None]) -> None:
+    """Pass a process's events on; one that dies in the middle of a run is told as that run's failure."""
+    assert process.stdout is not None
+    current = ""
+    for line in process.stdout:
+        event = parse_event(line)
+        if event is not None:
+            current = event.run if event.kind in ("started", "stepped", "evaluating") else ""
+            events.put(event)
+    if process.wait() != 0 and current:
+        events.put(WorkerEvent(kind="failed", run=current, message=f"its process ended with status {process.returncode}."))
+    events.put(None)
+
+
+@contextlib.contextmanager
+def _worker(
+    number: int, cores: Sequence[int], specs: Sequence[RunSpec], workplace: Workplace
+) -> Iterator[subprocess.Popen[str]]:
+    """A training process in a session of its own (Ctrl-C reaches the launcher only), ended when the block is left."""
+    log_path = _log_path(workplace, number)
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "marin_scaling.run", "--runs", str(workplace.runs_dir), "--work", str(workplace.work_root)]
+    command += ["--launcher", str(os.getpid()), "--cores", ",".join(map(str, cores))]
+    command += [str(_spec_path(spec, workplace)) for spec in specs]
+    with open(log_path, "a") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _share_cores(workers: int) -> list[list[int]]:
+    """Disjoint sets of this process's cores, one a worker; more workers than cores share them.
+
+    >>> len(_share_cores(1)[0]) == len(os.sched_getaffinity(0))
+    True
+    """
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    return [cores[number::workers] or [cores[number % len(cores)]] for number in range(workers)]
+
+
+def _log_path(workplace: Workplace, number: int) -> Path:
+    return workplace.work_root / "logs" / f"worker-{number}.log"
+
+
+def _failed(failures: dict[str, str], workplace: Workplace) -> TrainingFailed:
+    listed = "\n       ".join(f"{run}: {message}" for run, message in sorted(failures.items()))
+    return TrainingFailed(
+        f"{len(failures)} of the runs failed:\n       {listed}",
+        why="All other runs are trained and recorded.",
+        fix=f"Look into {_log_path(workplace, 0).parent}, mend the cause, and type the same command again.",
+    )
