@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from marin_scaling.canonical_json import load_canonical, sha256_hex
+from marin_scaling.canonical_json import MAX_DOCUMENT_BYTES, load_canonical, sha256_hex
 from marin_scaling.check.outcome import read_outcome
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import DocumentError, StatementError, VerificationError
@@ -45,7 +45,6 @@ _RECORD_SHAPE = AtLeast(
     }
 )
 _RUN_NAME = re.compile(r"[0-9a-f]{16}")
-MAX_FILE_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +109,10 @@ def _read_plain(path: Path) -> bytes:
         _refuse(
             f"{path} is not a plain file (a link, a folder or a device)", fix="Restore the file itself from version control."
         )
-    if status.st_size > MAX_FILE_BYTES:
-        _refuse(f"{path} has {status.st_size} bytes, more than {MAX_FILE_BYTES}", fix="Restore the file from version control.")
+    if status.st_size > MAX_DOCUMENT_BYTES:
+        _refuse(
+            f"{path} has {status.st_size} bytes, more than {MAX_DOCUMENT_BYTES}", fix="Restore the file from version control."
+        )
     return read_bytes(path)
 
 

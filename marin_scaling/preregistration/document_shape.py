@@ -1,7 +1,7 @@
 """What keys and kinds of value a document must have, said once as a value and checked by one function.
 
-Written by hand, not with pydantic, because `marin-scale verify` must start within 0.3 s and building models takes a third
-of that. Meaning (does the median equal the point?) is checked by whoever owns the document.
+Written by hand, not with pydantic: `marin-scale verify` must start within 0.3 s, and building models would
+take a fifth of that. Meaning (does the median equal the point?) is checked by the document's owner.
 """
 
 from __future__ import annotations

@@ -86,10 +86,12 @@ def find_folders(name: str, *, registry_dir: Path) -> list[Path]:
         )
     if name == "all":
         return registration_folders(registry_dir)
-    for folder in (registry_dir / name, Path(name)):
-        if folder.is_dir():
-            return [folder]
-    known = ", ".join(folder.name for folder in registration_folders(registry_dir)) or "none"
+    by_name = {folder.name: folder for folder in registration_folders(registry_dir)}
+    if name in by_name:
+        return [by_name[name]]
+    if Path(name).is_dir():
+        return [Path(name).absolute()]
+    known = ", ".join(by_name) or "none"
     raise UsageError(
         f"There is no preregistration {name!r}.", why=f"{registry_dir} holds: {known}.", fix="Name one of these, or: all"
     )

@@ -145,11 +145,11 @@ def _private_key(raw: bytes, *, path: Path, passphrase: Callable[[], bytes]) -> 
         return load(raw, None)
     except TypeError:  # how `cryptography` says that the key is encrypted
         pass
-    except (ValueError, UnsupportedAlgorithm) as error:
+    except (ValueError, UnsupportedAlgorithm, NotImplementedError) as error:
         _refuse(path, f"it is not a private key in the OpenSSH or PEM format ({error})")
     try:
         return load(raw, passphrase())
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm, NotImplementedError) as error:
         _refuse(path, f"the passphrase does not open it ({error})")
 
 

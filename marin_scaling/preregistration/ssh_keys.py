@@ -82,7 +82,7 @@ def public_key_from_wire(wire: bytes) -> PublicKey:
         )
     try:
         key = serialization.load_ssh_public_key(kind + b" " + base64.b64encode(wire))
-    except (ValueError, UnsupportedAlgorithm) as error:
+    except (ValueError, UnsupportedAlgorithm, NotImplementedError) as error:  # the last: compressed points of curves
         raise MalformedKeyError(f"its key cannot be read ({error})") from error
     public = public_key_of(key)
     if public.wire != wire:

@@ -1,11 +1,14 @@
 """Whatever byte of a registration is changed, verify refuses it with an error meant for a reader."""
 
+import base64
 import functools
 import shutil
 import tempfile
+import textwrap
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from registration_factory import make_registration, signing_key
@@ -30,8 +33,17 @@ def registration_files():
 
 
 @functools.cache
-def signature():
-    return make_signature(MESSAGE, private_key=signing_key().private_key)
+def signatures():
+    ecdsa = ec.generate_private_key(ec.SECP256R1())
+    slow = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    return [make_signature(MESSAGE, private_key=key) for key in (signing_key().private_key, ecdsa, slow)]
+
+
+def armored_again(blob):
+    lines = textwrap.wrap(base64.b64encode(blob).decode(), 70)
+    return (
+        "-----BEGIN SSH SIGNATURE-----\n" + "".join(f"{line}\n" for line in lines) + "-----END SSH SIGNATURE-----\n"
+    ).encode()
 
 
 def verify_with(name, content):
@@ -77,13 +89,17 @@ def test_any_cut_or_insertion_is_refused(name, data):
 @given(st.data())
 def test_a_mutated_signature_is_never_accepted(data):
     """Flips, swaps of parts, repetitions: a refusal each time, and no other error."""
-    mutated = bytearray(signature())
+    original = signatures()[data.draw(st.integers(0, 2))]
+    inside = data.draw(st.booleans())  # change the blob and wrap it well, or change the file
+    blob = base64.b64decode(original.split(b"-----")[2].replace(b"\n", b""))
+    mutated = bytearray(blob if inside else original)
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(mutated) - 1))
         mutated[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
-    if bytes(mutated) != signature():
+    changed = armored_again(bytes(mutated)) if inside else bytes(mutated)
+    if changed != original:
         with pytest.raises(VerificationError):
-            verify_signature(bytes(mutated), content=MESSAGE, name="m.sig")
+            verify_signature(changed, content=MESSAGE, name="m.sig")
 
 
 @given(st.binary(max_size=400))

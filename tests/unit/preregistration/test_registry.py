@@ -123,6 +123,13 @@ def test_a_signer_is_added_on_a_line_of_its_own(tmp_path):
     assert second.startswith(f'{PRINCIPAL} namespaces="{NAMESPACE}" ssh-ed25519 ')
 
 
+def test_the_folder_one_stands_in_is_found_as_a_dot(tmp_path, monkeypatch):
+    """A reviewer who has gone into the folder types `marin-scale verify .`"""
+    folder = make_registration(tmp_path).folder
+    monkeypatch.chdir(folder)
+    assert find_folders(".", registry_dir=tmp_path / "preregistrations") == [folder]
+
+
 def test_folders_are_found_by_name_by_path_and_all(tmp_path):
     """`verify` takes what a person would type."""
     folder, registry = make_registration(tmp_path).folder, tmp_path / "preregistrations"

@@ -15,6 +15,7 @@ from marin_scaling.preregistration.ssh_keys import (
     MalformedKeyError,
     PublicKey,
     public_key_from_text,
+    public_key_from_wire,
     public_key_of,
     sign_bytes,
     ssh_string,
@@ -177,6 +178,15 @@ def test_ecdsa_signatures_verify(key):
         verify_signature(make_signature(MESSAGE, private_key=key), content=MESSAGE, name="m.sig").wire
         == public_key_of(key).wire
     )
+
+
+def test_a_compressed_point_of_a_curve_is_refused():
+    """A second way to write the same key would be a second signature file; no traceback either."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    point = key.public_key().public_bytes(serialization.Encoding.X962, serialization.PublicFormat.CompressedPoint)
+    wire = ssh_string(b"ecdsa-sha2-nistp256") + ssh_string(b"nistp256") + ssh_string(point)
+    with pytest.raises(MalformedKeyError, match="cannot be read"):
+        public_key_from_wire(wire)
 
 
 def test_a_key_of_an_unknown_kind_cannot_sign():

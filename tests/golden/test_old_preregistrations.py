@@ -1,0 +1,29 @@
+"""What was once signed stays verifiable: one registration of every format version, kept as bytes."""
+
+from pathlib import Path
+
+import pytest
+from registration_factory import make_registration
+
+from marin_scaling.check.authenticity import verify_folder
+from marin_scaling.preregistration.registry import registration_folders, signers_path
+from marin_scaling.preregistration.sshsig import parse_signature
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize("version", ["v0.1"])
+def test_a_registration_of_every_format_version_still_verifies(version):
+    """A new version of the tool never makes an old promise unreadable."""
+    [folder] = registration_folders(HERE / f"preregistration-{version}")
+    steps = verify_folder(folder, allowed_signers=signers_path(folder))
+    assert [step.what for step in steps] == ["statement", "subjects", "forecast", "signature", "run"]
+
+
+def test_the_same_input_signs_to_the_same_kind_of_file(tmp_path):
+    """The signer's key and the form of the file are those of the kept one; only the promise may differ between versions."""
+    kept = HERE / "preregistration-v0.1" / "2026-11-20-tiny-target" / "statement.json.sig"
+    new = make_registration(tmp_path).folder / "statement.json.sig"
+    old_signature, new_signature = (parse_signature(path.read_bytes(), name=path.name) for path in (kept, new))
+    assert old_signature.public_key.wire == new_signature.public_key.wire
+    assert old_signature.namespace == new_signature.namespace == "preregistration@marin-scaling"
