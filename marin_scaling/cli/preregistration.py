@@ -11,7 +11,7 @@ from marin_scaling.cli.app import app
 
 T = TypeVar("T")
 
-_WHICH = typer.Argument("all", metavar="[FOLDER|all]", help="A folder of the registry, by name or path, or all of them.")
+_WHICH = typer.Argument("all", metavar="FOLDER|all", help="A folder of the registry, by name or path, or all of them.")
 _REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where preregistrations and allowed_signers lie.")
 _RUNS = typer.Option(Path("runs"), "--runs", help="The run store.")
 
