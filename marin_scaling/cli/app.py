@@ -24,6 +24,5 @@ def _version(version: bool = typer.Option(False, "--version", help="Print the ve
         raise typer.Exit
 
 
-from marin_scaling.cli import preregistration  # noqa: E402,F401
-from marin_scaling.cli import ladder  # noqa: E402,F401
-from marin_scaling.cli import registration  # noqa: E402,F401
+# Last, because each of these modules registers its commands with the app above.
+from marin_scaling.cli import ladder, preregistration, registration  # noqa: E402,F401

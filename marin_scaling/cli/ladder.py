@@ -8,10 +8,12 @@ import typer
 
 from marin_scaling.cli.app import app
 
+_LADDER = typer.Argument(metavar="LADDER.yaml", help="The ladder file.")
+
 
 @app.command("ladder")
 def ladder(
-    ladder_path: Path = typer.Argument(metavar="LADDER.yaml", help="The ladder file."),
+    ladder_path: Path = _LADDER,
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the rungs and what they cost; train nothing."),
 ) -> None:
     """Train the rungs of a ladder into runs/, on this machine.

@@ -53,11 +53,11 @@ class RunProgress:
         if event.kind == "started":
             self._rows[event.run] = self._bars.add_task(_name(spec), total=spec.train_steps, loss="starting")
         elif event.kind in ("stepped", "evaluating"):
-            self._move(event, spec)
+            self._move(event)
         else:
             self._end(event, spec)
 
-    def _move(self, event: WorkerEvent, spec: RunSpec) -> None:
+    def _move(self, event: WorkerEvent) -> None:
         loss = "evaluating" if event.kind == "evaluating" else "" if event.loss is None else f"loss {event.loss:.3f}"
         self._bars.update(self._rows[event.run], completed=event.step, loss=loss)
         self._advance(event.run, event.step)

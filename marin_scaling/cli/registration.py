@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from marin_scaling.preregistration.preregister import Registration
 
 _LADDER = typer.Argument(metavar="LADDER.yaml", help="The ladder file whose target is forecast.")
+_FOLDER = typer.Argument(metavar="FOLDER", help="A folder of preregistrations/.")
+_KEY = typer.Option(None, "--key", help="SSH private key to sign with; one is made when you have none.")
 _REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where preregistrations lie.")
 
 
@@ -22,7 +24,7 @@ _REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where pre
 def preregister(
     ladder_path: Path = _LADDER,
     registry: Path = _REGISTRY,
-    key: Path | None = typer.Option(None, "--key", help="SSH private key to sign with; one is made when you have none."),
+    key: Path | None = _KEY,
     signer: str | None = typer.Option(None, "--as", help="Who signs, as in allowed_signers; default: git's user.email."),
 ) -> None:
     """Fit the ladder's runs, forecast its target, and write the forecast down, signed, before the target is trained.
@@ -36,7 +38,7 @@ def preregister(
 
 
 @app.command("run")
-def run(folder: Path = typer.Argument(metavar="FOLDER", help="A folder of preregistrations/.")) -> None:
+def run(folder: Path = _FOLDER) -> None:
     """Train the target of a preregistration, bound to its statement from the first step.
 
     Example: marin-scale run preregistrations/2026-11-21-quickstart
@@ -56,9 +58,9 @@ def run(folder: Path = typer.Argument(metavar="FOLDER", help="A folder of prereg
 
 def register_forecast(planned: PlannedLadder, *, registry: Path, key: Path | None, signer: str | None) -> Registration:
     """Fit the ladder's finished rungs, forecast its target, sign and register; prints what it finds and does."""
+    from marin_scaling.fit.fit_runs import fit
     from marin_scaling.forecast.forecast import forecast
     from marin_scaling.forecast.forecast_document import forecast_document, forecast_text
-    from marin_scaling.fit.fit_runs import fit
     from marin_scaling.ladder.ladder import plan_target
     from marin_scaling.preregistration.preregister import preregister_target
     from marin_scaling.preregistration.signing_key import find_principal, find_signing_key

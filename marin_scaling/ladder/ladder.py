@@ -53,9 +53,8 @@ def plan_ladder(file: LadderFile) -> Ladder:
 def plan_target(file: LadderFile, *, compute_optimal_params: float) -> RungPlan:
     """The target run at the width whose parameter count is nearest to the compute-optimal one (in ratio)."""
     recipe = find_recipe(file.recipe)
-    budget_flops = file.target.budget_flops
-    plans = [recipe.plan(budget_flops=budget_flops, hidden_dim=width) for width in recipe.widths()]
-    return min(plans, key=lambda plan: _ratio(plan.shape.params_total, compute_optimal_params))
+    width = min(recipe.widths(), key=lambda width: _ratio(recipe.shape(width).params_total, compute_optimal_params))
+    return recipe.plan(budget_flops=file.target.budget_flops, hidden_dim=width)
 
 
 def ladder_table(ladder: Ladder) -> str:

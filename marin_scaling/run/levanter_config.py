@@ -6,17 +6,22 @@ Levanter's defining submodules, because package-level names move between version
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import jmp
+import numpy as np
 from levanter.callbacks.watch import WatchConfig
 from levanter.checkpoint import CheckpointerConfig
 from levanter.models.qwen import Qwen3Config
 from levanter.optim.adamh import AdamHConfig
 from levanter.tracker.tracker import NoopConfig
 from levanter.trainer import TrainerConfig
+from numpy.typing import NDArray
 
 from marin_scaling.run.run_spec import ModelSpec, OptimizerSpec, RunSpec
 
@@ -55,6 +60,40 @@ def optimizer_config(optimizer: OptimizerSpec) -> AdamHConfig:
         lr_schedule="linear",
         weight_decay=0.0,
     )
+
+
+class ScheduleFromOutside(AdamHConfig):  # type: ignore[misc]  # Levanter is untyped here
+    """AdamH whose rates are given at each step instead of being computed from the step's number.
+
+    Then they are inputs of the compiled step and not constants in it, so that all runs of one shape share one program.
+    """
+
+    def lr_scheduler(self, _num_train_steps: int, override_lr: Any = None) -> Callable[[Any], Any]:
+        """A constant schedule: the rate of the one step that is compiled."""
+        rate = self.learning_rate if override_lr is None else override_lr
+        return lambda _step: rate
+
+
+def optimizer_for_one_step(optimizer: OptimizerSpec, *, learning_rate: Any, adam_learning_rate: Any, epsilon: Any) -> Any:
+    """The optimizer of a step at which the schedule stands at these rates (numbers or traced scalars)."""
+    config = ScheduleFromOutside(
+        learning_rate=learning_rate,
+        adam_lr=adam_learning_rate,
+        epsilon=epsilon,
+        beta1=optimizer.beta1,
+        beta2=optimizer.beta2,
+        max_grad_norm=optimizer.max_grad_norm,
+        weight_decay=0.0,
+    )
+    return config.build(1)
+
+
+def scheduled_rates(optimizer: OptimizerSpec, *, train_steps: int) -> NDArray[np.float32]:
+    """Levanter's own schedule, evaluated: matrix and Adam learning rate of every step, shape (2, steps)."""
+    config = optimizer_config(optimizer)
+    schedules = (config.lr_scheduler(train_steps), config.lr_scheduler(train_steps, override_lr=config.adam_lr))
+    steps = jnp.arange(train_steps)
+    return np.stack([np.asarray(jax.vmap(schedule)(steps), np.float32) for schedule in schedules])
 
 
 def trainer_config(spec: RunSpec, *, work_dir: Path) -> TrainerConfig:

@@ -1,0 +1,125 @@
+"""Levanter's training step and evaluation as compiled programs over flat lists of arrays; the state's beginning and resumption.
+
+Called through Haliax, a step of a tiny model spends more time in walking the state's tree in Python than in computing; and
+with the schedule baked in, every run compiles anew. Here the tree is walked once a run, and what differs between runs of one
+shape is an input. The arithmetic is Levanter's: `Trainer._train_step`, whose losses a contract test compares with ours on both pins.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import haliax as hax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from levanter.checkpoint import discover_latest_checkpoint, load_checkpoint
+from levanter.models.lm_model import LmExample
+from levanter.trainer import Trainer
+from levanter.trainer_state import TrainerState
+from numpy.typing import NDArray
+
+from marin_scaling.run.levanter_config import model_config, optimizer_for_one_step, scheduled_rates
+from marin_scaling.run.run_spec import RunSpec
+
+
+def language_model_loss(z_loss_weight: float) -> Callable[..., Any]:
+    """Next-token cross-entropy in nats with z-loss, as Levanter's `Trainer` wants it."""
+
+    def loss(model: Any, example: LmExample, *, key: Any = None) -> Any:
+        return model.compute_next_token_loss(example, key=key, logsumexp_weight=z_loss_weight)
+
+    return loss
+
+
+def initial_state(trainer: Trainer, spec: RunSpec, optimizer: Any) -> TrainerState:
+    """A fresh training state; model and data-free randomness come from the spec's seed."""
+    key_training, key_model = jax.random.split(jax.random.PRNGKey(spec.seed))
+    vocabulary = hax.Axis("vocab", spec.model.vocab_size)
+    model = eqx.filter_jit(lambda key: model_config(spec.model).build(vocabulary, key=key))(key_model)
+    return TrainerState.init(optimizer, model, key=key_training, is_trainable=True, mp=trainer.mp)
+
+
+def resume_latest(trainer: Trainer, state: TrainerState) -> TrainerState:
+    """The state in the newest complete checkpoint of this run, or `state` where there is none."""
+    latest = discover_latest_checkpoint(trainer.checkpoint_path)
+    if latest is None:
+        return state
+    saved = load_checkpoint(state.saveable_state, latest, axis_mapping=trainer.parameter_axis_mapping, mesh=trainer.device_mesh)
+    return eqx.combine(saved, state)
+
+
+def parameter_count(model: Any) -> int:
+    """Number of trainable numbers in the model."""
+    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
+
+
+class CompiledStep:
+    """A training run between two steps: `advance` does the next one, `state` shows where it stands."""
+
+    def __init__(
+        self, program: Callable[..., Any], leaves: list[Any], rebuild: Callable[..., Any], rates: NDArray[Any]
+    ) -> None:
+        self._program, self._leaves, self._rebuild, self._rates = program, leaves, rebuild, rates
+        self.steps_done = int(rebuild(leaves).step)
+
+    def advance(self, tokens: NDArray[np.int32]) -> float:
+        """Do one step on `tokens` of shape (batch, position); the loss in nats per token before the update."""
+        self._leaves, loss = self._program(self._leaves, tokens, *self._rates[:, self.steps_done])
+        self.steps_done += 1
+        return float(loss)
+
+    def state(self) -> TrainerState:
+        """The training state, as Levanter saves it."""
+        return self._rebuild(self._leaves)
+
+
+def compile_step(trainer: Trainer, state: TrainerState, spec: RunSpec) -> CompiledStep:
+    """Levanter's step for this run, ready to `advance`."""
+    leaves, rebuild = _flatten(state)
+    axes = (hax.Axis("batch", spec.batch_size), hax.Axis("position", spec.model.seq_len))
+    weights = hax.named(_next_byte_weights(spec.batch_size, spec.model.seq_len), axes)
+
+    @jax.jit  # type: ignore[untyped-decorator]
+    def program(leaves: list[Any], tokens: Any, learning_rate: Any, adam_learning_rate: Any, epsilon: Any) -> Any:
+        optimizer = optimizer_for_one_step(
+            spec.optimizer, learning_rate=learning_rate, adam_learning_rate=adam_learning_rate, epsilon=epsilon
+        )
+        state = dataclasses.replace(rebuild(leaves), optimizer=optimizer)
+        example = LmExample(tokens=hax.named(tokens, axes), loss_weight=weights)
+        result = trainer._train_step(state, (example,), {}, _no_hooks=True)
+        return jax.tree.leaves(eqx.filter(result.new_state, eqx.is_array)), result.loss
+
+    rates = scheduled_rates(spec.optimizer, train_steps=spec.train_steps)
+    epsilons = np.full((1, spec.train_steps), spec.optimizer.epsilon, np.float32)
+    return CompiledStep(program, leaves, rebuild, np.concatenate([rates, epsilons]))
+
+
+def compile_evaluation(model: Any, *, windows: int, seq_len: int) -> Callable[[NDArray[np.int32]], float]:
+    """The mean loss of `model` in nats per token on tokens of shape (windows, seq_len), the last of each having no next one."""
+    leaves, rebuild = _flatten(model)
+    axes = (hax.Axis("batch", windows), hax.Axis("position", seq_len))
+    weights = hax.named(_next_byte_weights(windows, seq_len), axes)
+
+    @jax.jit  # type: ignore[untyped-decorator]
+    def program(leaves: list[Any], tokens: Any) -> Any:
+        example = LmExample(tokens=hax.named(tokens, axes), loss_weight=weights)
+        return rebuild(leaves).compute_next_token_loss(example, key=None, logsumexp_weight=0.0).scalar()
+
+    return lambda tokens: float(program(leaves, tokens))
+
+
+def _flatten(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+    """The arrays of a tree as a list, and the way back from such a list."""
+    arrays, static = eqx.partition(tree, eqx.is_array)
+    leaves, structure = jax.tree.flatten(arrays)
+    return leaves, lambda leaves: eqx.combine(jax.tree.unflatten(structure, leaves), static)
+
+
+def _next_byte_weights(batch_size: int, seq_len: int) -> Any:
+    weights = np.ones((batch_size, seq_len), np.float32)
+    weights[:, -1] = 0.0
+    return jnp.asarray(weights)

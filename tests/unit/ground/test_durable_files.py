@@ -1,0 +1,75 @@
+"""Files appear whole or not at all, and are never overwritten unless that is asked for."""
+
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from marin_scaling.durable_files import publish_folder, read_bytes, replace_file, write_once
+from marin_scaling.errors import StorageError
+
+
+def test_a_file_is_written_once(tmp_path: Path) -> None:
+    """The second writer is refused, and the first content stays."""
+    write_once(tmp_path / "a", b"first")
+    with pytest.raises(StorageError, match=r"a cannot be written: file exists"):
+        write_once(tmp_path / "a", b"second")
+    assert (tmp_path / "a").read_bytes() == b"first"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_folder_appears_with_all_its_files(tmp_path: Path) -> None:
+    """All files are there, no temporary ones are left, and a second folder of that name is refused."""
+    publish_folder(tmp_path / "run", {"a": b"1", "b": b"2"})
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == {"a": b"1", "b": b"2"}
+    with pytest.raises(StorageError, match="already there"):
+        publish_folder(tmp_path / "run", {"a": b"3"})
+    assert os.listdir(tmp_path) == ["run"]
+
+
+def test_replacing_leaves_no_other_file(tmp_path: Path) -> None:
+    """The new content stands, and nothing else."""
+    replace_file(tmp_path / "a", b"1")
+    replace_file(tmp_path / "a", b"2")
+    assert read_bytes(tmp_path / "a") == b"2"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    """The error names the path and what to do."""
+    with pytest.raises(StorageError, match=r"nowhere.json cannot be read: no such file") as caught:
+        read_bytes(tmp_path / "nowhere.json")
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize("write", [write_once, replace_file])
+def test_a_disk_that_takes_no_more_leaves_nothing_behind(tmp_path: Path, write, monkeypatch) -> None:
+    """When the system refuses a write half-way, the error says so and no half-written file is left."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(StorageError, match="a cannot be written"):
+            write(tmp_path / "a", b"x" * 10_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_on_a_disk_that_takes_no_more_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A folder whose second file does not fit does not appear."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(StorageError, match="run cannot be written"):
+            publish_folder(tmp_path / "run", {"a": b"1", "b": b"x" * 10_000})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_path_below_a_file_is_refused(tmp_path: Path) -> None:
+    """A store that cannot be made says which path and why."""
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(StorageError, match="cannot be written"):
+        publish_folder(tmp_path / "runs" / "x", {"a": b"1"})

@@ -1,0 +1,93 @@
+"""A ladder file says what is trained; what it gets wrong is named with file, line and key."""
+
+from pathlib import Path
+
+import pytest
+
+from marin_scaling.errors import LadderFileError, RecipeError, StorageError
+from marin_scaling.ladder.ladder import ladder_table, plan_ladder, plan_target
+from marin_scaling.ladder.ladder_file import read_ladder_file
+
+GOOD = """\
+name: tiny
+recipe: quickstart
+rungs:
+  - {budget_flops: 1e11, hidden_dims: [16, 24]}
+  - {budget_flops: 2e11, hidden_dims: [16, 24]}
+target: {budget_flops: 1e12}
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "tiny.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("recipe: quickstart", "recipe: quickstart\nbudgets: 3", "line 3: budgets: there is no such key"),
+        ("budget_flops: 2e11", "budget_flops: -2e11", r"line 5: rungs.1.budget_flops: input should be greater than 0"),
+        ("budget_flops: 1e11,", "budget_flops: .nan,", "line 4: rungs.0.budget_flops: input should be a finite number"),
+        ("budget_flops: 1e11,", "budget_flops: lots,", "line 4: rungs.0.budget_flops: input should be a valid number"),
+        (
+            "target: {budget_flops: 1e12",
+            "target: {budget_flops: 2e11",
+            r"2e\+11 is not larger than the largest rung's 2e\+11",
+        ),
+        ("hidden_dims: [16, 24]}\n  - {budget_flops: 2e11, ", "hidden_dims: []}\n  - {budget_flops: 2e11, ", "line 4"),
+        ("target: {budget_flops: 1e12}", "", "target: field required"),
+        ("name: tiny", "name: ../tiny", "line 1: name"),
+        ("rungs:", "rungs: [", "is not YAML"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line_and_key(tmp_path: Path, old: str, new: str, sentence: str) -> None:
+    """One clear sentence a mistake."""
+    assert old in GOOD
+    with pytest.raises(LadderFileError, match=sentence) as caught:
+        read_ladder_file(write(tmp_path, GOOD.replace(old, new)))
+    assert "tiny.yaml" in caught.value.what
+
+
+@pytest.mark.parametrize("text", ["", "just words", "- a\n- b"])
+def test_a_file_that_is_no_table_is_refused(tmp_path: Path, text: str) -> None:
+    """Empty files, text and lists are not ladders."""
+    with pytest.raises(LadderFileError, match="does not hold a ladder"):
+        read_ladder_file(write(tmp_path, text))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    """The error names the path."""
+    with pytest.raises(StorageError, match=r"nowhere\.yaml"):
+        read_ladder_file(tmp_path / "nowhere.yaml")
+
+
+def test_rungs_are_every_budget_width_and_seed(tmp_path: Path) -> None:
+    """Two budgets, two widths and two seeds are eight rungs, cheapest first."""
+    ladder = plan_ladder(read_ladder_file(write(tmp_path, GOOD + "seeds: [0, 1]\n")))
+    assert [(rung.plan.budget_flops, rung.plan.shape.hidden_dim, rung.seed) for rung in ladder.rungs] == [
+        (budget, width, seed) for budget in (1e11, 2e11) for width in (16, 24) for seed in (0, 1)
+    ]
+    assert ladder.extrapolation == 5
+
+
+def test_the_table_has_a_line_for_each_rung(tmp_path: Path) -> None:
+    """Head, rungs, a blank line, the total."""
+    table = ladder_table(plan_ladder(read_ladder_file(write(tmp_path, GOOD))))
+    assert len(table.splitlines()) == 1 + 4 + 1 + 1
+    assert "5x the largest rung" in table
+
+
+def test_a_rung_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    """Nothing is dropped: a width too wide for its budget is refused."""
+    with pytest.raises(RecipeError):
+        plan_ladder(read_ladder_file(write(tmp_path, GOOD.replace("[16, 24]", "[16, 33]"))))
+
+
+def test_the_target_takes_the_width_nearest_to_the_optimum(tmp_path: Path) -> None:
+    """Nearest in ratio among the recipe's widths, at the target's budget."""
+    file = read_ladder_file(write(tmp_path, GOOD))
+    plan = plan_target(file, compute_optimal_params=50_000)
+    assert plan.shape.hidden_dim == 32  # 49,376 parameters
+    assert plan.budget_flops == 1e12

@@ -1,0 +1,122 @@
+"""What this project relies on in Levanter, held on each pinned version by training a tiny model for real."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("levanter", reason="the train extra is not installed")
+pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
+
+from run_factory import rung_spec  # noqa: E402
+
+from marin_scaling.run.byte_corpus import ByteCorpus  # noqa: E402
+from marin_scaling.run.run_spec import RunSpec  # noqa: E402
+
+
+def corpus() -> ByteCorpus:
+    """Bytes with structure: a random walk over the alphabet."""
+    random = np.random.default_rng(0)
+    walk = (np.cumsum(random.integers(-1, 2, size=110_000)) % 256).astype(np.uint8)
+    return ByteCorpus(source="test", train=walk[:100_000], validation=walk[100_000:])
+
+
+def ignore(_step: int, _loss: float) -> None:
+    """A listener that needs nothing."""
+
+
+def losses_of(spec: RunSpec, work_dir: Path) -> list[float | None]:
+    from marin_scaling.run.train import train
+
+    result = train(spec, corpus=corpus(), work_dir=work_dir, on_step=ignore)
+    return [row.train_loss_nats_per_token for row in result.loss_curve.history(spec_digest=spec.digest).rows]
+
+
+def test_our_step_is_levanters_step(tmp_path: Path) -> None:
+    """On the same batches, our compiled step with its rates from outside gives the losses of Levanter's own `Trainer`."""
+    import haliax as hax
+    import jax.numpy as jnp
+    from levanter.models.lm_model import LmExample
+    from levanter.trainer import Trainer, initialize
+
+    from marin_scaling.run.levanter_config import optimizer_config, trainer_config
+    from marin_scaling.run.levanter_step import initial_state, language_model_loss
+    from marin_scaling.run.train import _training_batches
+
+    spec = rung_spec(train_steps=12)
+    config = trainer_config(spec, work_dir=tmp_path / "levanter")
+    initialize(config)
+    optimizer = optimizer_config(spec.optimizer).build(spec.train_steps)
+    axes = (hax.Axis("batch", spec.batch_size), hax.Axis("position", spec.model.seq_len))
+    weights = np.ones([axis.size for axis in axes], np.float32)
+    weights[:, -1] = 0.0
+    examples = (
+        LmExample(tokens=hax.named(jnp.asarray(tokens), axes), loss_weight=hax.named(jnp.asarray(weights), axes))
+        for tokens in _training_batches(spec, corpus().train, first_step=0)
+    )
+    with Trainer(config, optimizer, language_model_loss(spec.optimizer.z_loss_weight), add_default_hooks=False) as trainer:
+        state = initial_state(trainer, spec, optimizer)
+        levanters = [float(info.loss) for info in trainer.training_steps(state, examples)]
+    assert losses_of(spec, tmp_path / "ours") == pytest.approx(levanters, rel=1e-5)
+    assert levanters[-1] < levanters[0]
+
+
+def test_levanters_model_has_the_parameters_we_count(tmp_path: Path) -> None:
+    """The built model holds exactly `params_total` numbers."""
+    from marin_scaling.run.train import train
+
+    spec = rung_spec(train_steps=1)
+    result = train(spec, corpus=corpus(), work_dir=tmp_path, on_step=ignore)
+    assert result.params_total == spec.model.shape().params_total
+
+
+def test_the_schedule_warms_up_stays_and_decays(tmp_path: Path) -> None:
+    """The rates given to the step are Levanter's schedule: up in the first tenth, flat, down to zero in the last four."""
+    from marin_scaling.run.levanter_config import scheduled_rates
+
+    spec = rung_spec(train_steps=100)
+    matrix, adam = scheduled_rates(spec.optimizer, train_steps=100)
+    assert matrix[0] < matrix[5] < matrix[10]
+    assert matrix[10:59] == pytest.approx(spec.optimizer.learning_rate)
+    assert adam[10:59] == pytest.approx(spec.optimizer.adam_learning_rate)
+    assert matrix[99] < 0.05 * spec.optimizer.learning_rate
+
+
+def test_a_run_stopped_after_a_checkpoint_ends_with_the_same_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit for bit: stopped in the middle, resumed from the checkpoint, the losses are those of an uninterrupted run."""
+    import marin_scaling.run.train as module
+
+    spec = rung_spec(train_steps=40)
+    uninterrupted = losses_of(spec, tmp_path / "whole")
+    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
+
+    def stop_at_25(step: int, _loss: float) -> None:
+        if step == 25:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        module.train(spec, corpus=corpus(), work_dir=tmp_path / "parts", on_step=stop_at_25)
+    seen: list[int] = []
+    module.train(spec, corpus=corpus(), work_dir=tmp_path / "parts", on_step=lambda step, _loss: seen.append(step))
+    assert 1 < seen[0] <= 25
+    assert losses_of(spec, tmp_path / "parts") == uninterrupted
+
+
+def test_a_diverged_run_is_a_result(tmp_path: Path) -> None:
+    """A loss that is no longer finite ends the run with a status and without a number."""
+    from marin_scaling.run.train import train
+
+    spec = rung_spec(train_steps=40)
+    wild = spec.optimizer.model_copy(update={"adam_learning_rate": 1e30, "warmup_fraction": 0.0})
+    result = train(spec.model_copy(update={"optimizer": wild}), corpus=corpus(), work_dir=tmp_path, on_step=ignore)
+    assert result.bits_per_byte is None
+    assert result.loss_curve.steps_done < 40
+
+
+def test_text_is_not_repeated(tmp_path: Path) -> None:
+    """A run that wants more tokens than there are is refused with both numbers."""
+    from marin_scaling.errors import DataError
+    from marin_scaling.run.train import train
+
+    with pytest.raises(DataError, match="wants 128000 tokens; the training data has 100000"):
+        train(rung_spec(train_steps=1000), corpus=corpus(), work_dir=tmp_path, on_step=ignore)

@@ -1,0 +1,93 @@
+"""A run appears in the store whole and once, and what is read is what was written, or is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+from run_factory import record_of, rung_spec
+
+from marin_scaling.errors import RecordError, StorageError
+from marin_scaling.run.run_record import History, HistoryRow, RunRecord
+from marin_scaling.run.run_spec import RunSpec, read_spec
+from marin_scaling.run.run_store import add_run, is_finished, read_run, read_runs
+
+HISTORY_ROWS = (HistoryRow(step=0, train_loss_nats_per_token=5.5), HistoryRow(step=1, train_loss_nats_per_token=None))
+
+
+def add(runs_dir: Path, spec: RunSpec) -> Path:
+    history = History(spec_digest=spec.digest, rows=HISTORY_ROWS)
+    return add_run(runs_dir, spec=spec, record=record_of(spec, history=history), history=history)
+
+
+def test_what_is_added_is_read_back(tmp_path: Path) -> None:
+    """Spec, record and loss curve come back equal, and the folder's name is the spec's digest."""
+    spec = rung_spec()
+    folder = add(tmp_path, spec)
+    run = read_run(folder)
+    assert run.spec == spec
+    assert run.history().rows == HISTORY_ROWS
+    assert folder == tmp_path / "tiny" / spec.digest[:16]
+    assert is_finished(tmp_path, spec)
+
+
+def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
+    """The second record of one spec is refused."""
+    add(tmp_path, rung_spec())
+    with pytest.raises(StorageError, match="already there"):
+        add(tmp_path, rung_spec())
+
+
+def test_runs_come_sorted_by_cost(tmp_path: Path) -> None:
+    """Cheapest first, whichever was written first; stray files are no runs."""
+    for steps in (30, 10, 20):
+        add(tmp_path, rung_spec(train_steps=steps))
+    (tmp_path / "tiny" / ".0123456789abcdef.tmp").mkdir()
+    assert [run.spec.train_steps for run in read_runs(tmp_path / "tiny")] == [10, 20, 30]
+
+
+@pytest.mark.parametrize("name", ["spec.json", "record.json"])
+def test_a_changed_number_is_noticed(tmp_path: Path, name: str) -> None:
+    """A digit changed in spec or record makes them disagree."""
+    folder = add(tmp_path, rung_spec())
+    document = json.loads((folder / name).read_text())
+    document.update({"train_steps": 11} if name == "spec.json" else {"trained_tokens": 1})
+    (folder / name).write_text(json.dumps(document))
+    with pytest.raises(RecordError, match=name):
+        read_run(folder)
+
+
+def test_a_changed_loss_curve_is_noticed(tmp_path: Path) -> None:
+    """The record binds the curve by its digest."""
+    folder = add(tmp_path, rung_spec())
+    (folder / "history.json").write_bytes((folder / "history.json").read_bytes().replace(b"5.5", b"5.4"))
+    with pytest.raises(RecordError, match="history"):
+        read_run(folder).history()
+
+
+def test_an_unknown_key_in_a_spec_is_refused() -> None:
+    """The error names file and key."""
+    document = json.loads(rung_spec().to_bytes()) | {"colour": "blue"}
+    with pytest.raises(RecordError, match=r"spec\.json: colour"):
+        read_spec(json.dumps(document).encode(), name="spec.json")
+
+
+def test_a_diverged_run_has_no_loss() -> None:
+    """A record with a status of diverged and a loss, or finished without one, is not a record."""
+    record = record_of(rung_spec()).model_dump()
+    for wrong in ({"status": "diverged"}, {"loss": None}):
+        with pytest.raises(ValueError, match="finished run has a loss"):
+            RunRecord.model_validate(record | wrong)
+
+
+def test_every_choice_is_in_the_digest() -> None:
+    """Two specs that differ in any field have different names."""
+    base = rung_spec()
+    others = [
+        rung_spec(seed=1),
+        rung_spec(train_steps=11),
+        rung_spec(data_order_seed=8),
+        rung_spec(statement_sha256="ab"),
+        base.model_copy(update={"data": base.data.model_copy(update={"digest": "other"})}),
+        base.model_copy(update={"optimizer": base.optimizer.model_copy(update={"beta2": 0.9})}),
+    ]
+    assert len({base.digest, *(spec.digest for spec in others)}) == 7
