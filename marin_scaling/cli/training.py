@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from marin_scaling.errors import missing_extra
+from marin_scaling.errors import DataError, missing_extra
 
 if TYPE_CHECKING:
     from marin_scaling.ladder.ladder import Ladder
@@ -56,6 +56,7 @@ def train_with_progress(specs: Sequence[RunSpec], *, planned: PlannedLadder, lab
 
     if importlib.util.find_spec("levanter") is None:
         raise missing_extra("train", needed_for="training")
+    _require_same_data(specs, planned)
     pending = [spec for spec in specs if not is_finished(RUNS_DIR, spec)]
     if len(pending) < len(specs):
         print(f"{len(specs) - len(pending)} of {len(specs)} runs are finished already and are not trained again.")
@@ -67,6 +68,17 @@ def train_with_progress(specs: Sequence[RunSpec], *, planned: PlannedLadder, lab
             runs_at_a_time=_runs_at_a_time(planned),
             on_event=progress.see,
         )
+
+
+def _require_same_data(specs: Sequence[RunSpec], planned: PlannedLadder) -> None:
+    for spec in specs:
+        if spec.data.digest != planned.corpus.digest:
+            raise DataError(
+                f"{spec.directory_name} was planned on {spec.data.source} {spec.data.digest[:12]}; "
+                f"here it is {planned.corpus.digest[:12]}.",
+                why="Another Python version has other sources, and a run on other text is another run.",
+                fix="Use the Python with which it was planned, or plan and register anew here.",
+            )
 
 
 def _runs_at_a_time(planned: PlannedLadder) -> int:
