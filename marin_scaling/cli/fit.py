@@ -1,0 +1,68 @@
+"""`marin-scale fit`: a law through a table of runs, and what it forecasts for a larger one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from marin_scaling.cli.app import app
+
+_TABLE = typer.Argument(metavar="TABLE", help="CSV, Parquet or JSONL file, a suite (runs/delphi) or a ladder's runs.")
+_PREDICT = typer.Option([], "--predict", metavar="FLOPS", help="Forecast the best run of this compute; may be repeated.")
+_COLUMN = typer.Option([], "--column", metavar="OURS=THEIRS", help="Which column holds what, as in loss=eval/loss.")
+_PLOT = typer.Option(None, "--plot", metavar="FILE", help="Draw runs, law and forecast: .html, .svg, .png or .json.")
+
+
+@app.command("fit")
+def fit_table(
+    table: Path = _TABLE,
+    predict: list[str] = _PREDICT,
+    column: list[str] = _COLUMN,
+    law: str = typer.Option("isoflop-frontier", "--law", help="isoflop-frontier or best-runs-frontier."),
+    plot: Path | None = _PLOT,
+    as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
+    seed: int = typer.Option(0, "--seed", min=0, help="Seed of the resampling behind the interval."),
+) -> None:
+    """Fit a scaling law to a table of runs and forecast larger runs, each with an interval.
+
+    The table needs FLOPs, parameters, tokens and loss of each run; common column names are recognised, and said.
+
+    Example: marin-scale fit runs/delphi --predict 1e23 --plot delphi.html
+    """
+    from marin_scaling.fit.fit_runs import fit
+    from marin_scaling.forecast.forecast import forecast
+    from marin_scaling.forecast.forecast_document import forecast_document, forecast_text
+    from marin_scaling.run.run_table import read_run_table
+    from marin_scaling.units import parse_flops
+
+    targets, columns = [parse_flops(text) for text in predict], _columns(column)
+    result = fit(read_run_table(table, columns=columns), law=law, seed=seed)
+    forecasts = [forecast(result, flops=flops) for flops in targets]
+    if plot is not None:
+        from marin_scaling.publish.charts import law_chart, save_chart
+
+        save_chart(law_chart(result, forecasts), plot)
+    if as_json:
+        from marin_scaling.canonical_json import dump_canonical
+
+        typer.echo(dump_canonical(forecast_document(result, forecasts)), nl=False)
+    else:
+        typer.echo(forecast_text(result, forecasts) + (f"\n\nDrawn: {plot}" if plot else ""))
+
+
+def _columns(pairs: list[str]) -> dict[str, str]:
+    """The choices of `--column`, as in {"loss": "eval/loss"}."""
+    from marin_scaling.errors import UsageError
+
+    chosen: dict[str, str] = {}
+    for pair in pairs:
+        ours, equals, theirs = pair.partition("=")
+        if not (ours and equals and theirs) or ours in chosen:
+            raise UsageError(
+                f"--column {pair!r} is not a choice of one column.",
+                why="It says which column of the table holds one of ours.",
+                fix="Write it like --column loss=eval/loss, once for each of ours.",
+            )
+        chosen[ours] = theirs
+    return chosen

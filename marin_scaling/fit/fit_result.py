@@ -1,0 +1,125 @@
+"""What a fit hands on: the law, the points it was drawn through, the noise about it, and whether the numbers may be used.
+
+Every engine returns this, so that forecasts, charts, documents and statements need not know how a law was fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from marin_scaling.fit.isoflop import Bowl
+from marin_scaling.laws import FrontierLaw
+from marin_scaling.run.audit import Exclusion
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMULA = "E + A * (C / C0)^-gamma"
+
+
+class FitStatus(Enum):
+    """Whether the numbers may be used: worst first; the value is the sentence a reader sees."""
+
+    NOT_FALLING = "Not usable: the loss does not fall with compute in these runs, so there is no law to extrapolate."
+    EXPONENT_AT_EDGE = "Not usable: the best exponent lies at the edge of the searched range: no power law fits these budgets."
+    ONLY_THREE_BUDGETS = "A rough guess only: three budgets determine the law's three unknowns exactly, and nothing tests it."
+    BOWLS_NOT_CLOSED = "Use with care: at a third of the budgets or more the runs do not enclose the optimum."
+    ASYMPTOTE_AT_ZERO = (
+        "Use with care: the best asymptote is 0, the least allowed; the runs do not show where the loss levels off, "
+        "so the forecast may lie low."
+    )
+    BUDGETS_SCATTER = (
+        "Use with care: the budgets' optima scatter more about the law than runs about bowls; the interval has it."
+    )
+    NOT_A_GRID = (
+        "Use with care: the runs are no isoFLOP grid, so the law goes through the best runs as they are, optimal or not."
+    )
+    FEW_BUDGETS = "Use with care: four budgets test three unknowns barely; read the interval, not the median."
+    USABLE = "Usable within its interval: the budgets enclose their optima and the law passes through them as noise allows."
+
+    @property
+    def may_be_used(self) -> bool:
+        """Whether a forecast from this fit means anything."""
+        return self not in (FitStatus.NOT_FALLING, FitStatus.EXPONENT_AT_EDGE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontierPoint:
+    """The best loss at one budget, as the law sees it. `leverage` is its variance in units of one run's variance."""
+
+    flops: float
+    params: float
+    tokens: float
+    loss: float
+    leverage: float
+    run_count: int
+    note: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """Scatter of one run, and what budgets scatter beyond it, as variances of the loss with their degrees of freedom."""
+
+    run_variance: float
+    run_freedom: int
+    budget_variance: float
+    budget_freedom: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allocation:
+    """Compute-optimal sizes, as power laws through the optima: N* = params (C / C0)^params_exponent, D* likewise."""
+
+    params: float
+    params_exponent: float
+    tokens: float
+    tokens_exponent: float
+    reference_flops: float
+
+    def params_at(self, flops: float) -> float:
+        """Compute-optimal parameters for a budget."""
+        return float(self.params * (flops / self.reference_flops) ** self.params_exponent)
+
+    def tokens_at(self, flops: float) -> float:
+        """Compute-optimal tokens for a budget."""
+        return float(self.tokens * (flops / self.reference_flops) ** self.tokens_exponent)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitResult:
+    """A fitted law and everything a forecast, a reader or a checker needs beside it. `frame` holds the runs that were used."""
+
+    law_name: str
+    why_this_law: str
+    law: FrontierLaw
+    points: tuple[FrontierPoint, ...]
+    bowls: tuple[Bowl, ...]
+    noise: Noise
+    allocation: Allocation
+    status: FitStatus
+    warnings: tuple[str, ...]
+    frame: pd.DataFrame
+    excluded: tuple[Exclusion, ...]
+    column_mapping: Mapping[str, str]
+    source: str
+    metric: str
+    seed: int
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The runs that were fitted: `run`, `flops`, `params`, `tokens`, `loss` of each."""
+        columns = ["run", "flops", "params", "tokens", "loss"]
+        return [dict(zip(columns, row, strict=True)) for row in self.frame[columns].itertuples(index=False, name=None)]
+
+    @property
+    def largest_flops(self) -> float:
+        """FLOPs of the largest budget that was fitted."""
+        return max(point.flops for point in self.points)
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """The law's numbers by name; C0 is the reference compute at which A is the loss above E."""
+        return {"E": self.law.E, "A": self.law.A, "gamma": self.law.gamma, "C0": self.law.reference_flops}

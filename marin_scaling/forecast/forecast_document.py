@@ -1,0 +1,166 @@
+"""A fit with its forecasts as other programs read it (a JSON document) and as people read it (plain text, 100 columns).
+
+Every number in the document is finite; what is not known is null with a note. Computes nothing.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from marin_scaling import __version__
+from marin_scaling.fit.fit_result import FORMULA, FitResult, FrontierPoint
+from marin_scaling.forecast.forecast import BAND_NOTES, Forecast
+from marin_scaling.run.audit import Exclusion
+from marin_scaling.units import format_count, format_flops
+
+WIDTH = 100
+_LISTED_EXCLUSIONS = 12  # more are counted; the JSON document lists every one
+
+_UNITS = {"bits_per_byte": "bits/byte", "paloma_macro_loss_nats": "nats/token"}
+
+
+def forecast_document(result: FitResult, forecasts: Sequence[Forecast]) -> dict[str, Any]:
+    """The document that `marin-scale fit --json` prints and that a preregistration carries."""
+    return {
+        "law": f"{result.law_name}: {FORMULA}",
+        "why_this_law": result.why_this_law,
+        "parameters": result.parameters,
+        "allocation": {
+            "params_exponent": result.allocation.params_exponent,
+            "tokens_exponent": result.allocation.tokens_exponent,
+        },
+        "optima": [_optimum(point) for point in result.points],
+        "status": result.status.value,
+        "may_be_used": result.status.may_be_used,
+        "metric": result.metric,
+        "predictions": [_prediction(forecast) for forecast in forecasts],
+        "excluded": [{"run": each.run, "why": each.why} for each in result.excluded],
+        "warnings": list(result.warnings),
+        "column_mapping": dict(result.column_mapping),
+        "runs_used": len(result.frame),
+        "seed": result.seed,
+        "tool": f"marin-scaling {__version__}",
+    }
+
+
+def forecast_text(result: FitResult, forecasts: Sequence[Forecast]) -> str:
+    """The same for a reader: runs, what was left out, optima, law, forecasts, doubts."""
+    parts = [
+        _runs_text(result),
+        _left_out_text(result.excluded),
+        _points_text(result),
+        _law_text(result),
+        *(_forecast_text(forecast, unit=unit_of(result.metric)) for forecast in forecasts),
+        _doubts_text(result, with_forecast=bool(forecasts)),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def unit_of(metric: str) -> str:
+    """The unit of a metric's values, or "" when the metric's name does not say.
+
+    >>> unit_of("bits_per_byte")
+    'bits/byte'
+    """
+    return _UNITS.get(metric, "")
+
+
+def _optimum(point: FrontierPoint) -> dict[str, Any]:
+    return {
+        "flops": point.flops,
+        "params": point.params,
+        "tokens": point.tokens,
+        "loss": point.loss,
+        "runs": point.run_count,
+        "note": point.note or None,
+    }
+
+
+def _prediction(forecast: Forecast) -> dict[str, Any]:
+    return {
+        "flops": forecast.flops,
+        "params": forecast.params,
+        "tokens": forecast.tokens,
+        "tokens_per_param": forecast.tokens_per_param,
+        "median": forecast.median,
+        "quantiles": {f"{level:g}": value for level, value in forecast.quantiles.items()},
+        "bands": dict(forecast.bands),
+        "band_notes": BAND_NOTES,
+        "extrapolation": forecast.extrapolation,
+    }
+
+
+def _runs_text(result: FitResult) -> str:
+    lines = [f"{result.source}: {len(result.frame)} runs used, {len(result.excluded)} left out; metric {result.metric}"]
+    renamed = [f"{theirs} as {ours}" for ours, theirs in result.column_mapping.items() if ours != theirs]
+    return "\n".join([*lines, *([_wrapped("columns: " + ", ".join(renamed))] if renamed else [])])
+
+
+def _left_out_text(excluded: Sequence[Exclusion]) -> str:
+    if not excluded:
+        return ""
+    lines = [_wrapped(f"{_short_name(each.run)}: {each.why}", "  ") for each in excluded[:_LISTED_EXCLUSIONS]]
+    more = len(excluded) - _LISTED_EXCLUSIONS
+    return "\n".join(["left out:", *lines, *([f"  and {more} more: see --json"] if more > 0 else [])])
+
+
+def _short_name(run: str) -> str:
+    return run[:16] if len(run) == 64 else run
+
+
+def _points_text(result: FitResult) -> str:
+    head = f"{'budget':>8} {'runs':>5} {'tokens D*':>10} {'params N*':>10} {'D*/N*':>7} {'loss L*':>9}"
+    rows = [
+        f"{format_flops(point.flops):>8} {point.run_count:>5} {format_count(point.tokens):>10} "
+        f"{format_count(point.params):>10} {point.tokens / point.params:>7.3g} {point.loss:>9.5f}{'  *' if point.note else ''}"
+        for point in result.points
+    ]
+    notes = dict.fromkeys(point.note for point in result.points if point.note)
+    title = "optimum of each budget" if result.bowls else "runs that no cheaper run beats"
+    return "\n".join([f"{title} (FLOPs):", head, *rows, *(_wrapped(f"* {note}", "  ") for note in notes)])
+
+
+def _law_text(result: FitResult) -> str:
+    law, sizes = result.law, result.allocation
+    return "\n".join(
+        [
+            _wrapped(f"law: {result.law_name} ({result.why_this_law}), the asymptote E free"),
+            f"  loss = {law.E:.4f} + {law.A:.4f} * (C / {format_flops(law.reference_flops)})^-{law.gamma:.4f}",
+            f"  N* grows as C^{sizes.params_exponent:.3f}, D* as C^{sizes.tokens_exponent:.3f}",
+        ]
+    )
+
+
+def _forecast_text(forecast: Forecast, *, unit: str) -> str:
+    low, high = forecast.interval
+    bands = [f"{name} ±{half:.4f}" for name, half in forecast.bands.items() if half is not None]
+    unknown = [name for name, half in forecast.bands.items() if half is None]
+    return "\n".join(
+        [
+            f"forecast at {format_flops(forecast.flops)} FLOPs ({forecast.extrapolation:.3g}x the largest budget):",
+            f"  loss {forecast.median:.4f}{' ' + unit if unit else ''}, 90 % interval [{low:.4f}, {high:.4f}]",
+            f"  N* {format_count(forecast.params)} parameters, D* {format_count(forecast.tokens)} tokens, "
+            f"{forecast.tokens_per_param:.3g} tokens per parameter",
+            f"  half-widths: {', '.join(bands)}; not estimated: {', '.join(unknown)}",
+        ]
+    )
+
+
+def _doubts_text(result: FitResult, *, with_forecast: bool) -> str:
+    lines = [_wrapped(f"status: {result.status.value}"), *(_wrapped(f"warning: {each}", "  ") for each in result.warnings)]
+    if with_forecast:
+        lines.append(_wrapped("The interval assumes that this form of law, and the recipe behind the runs, still hold there."))
+    return "\n".join(lines)
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(
+        text,
+        width=WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

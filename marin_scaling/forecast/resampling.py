@@ -1,0 +1,61 @@
+"""Resample a fit: thousands of laws that the same runs could have given, and the losses that a new run could then show.
+
+Each resample (a) weights the budgets at random, by the Bayesian bootstrap (Rubin 1981: Dirichlet weights, so that no resample
+has fewer budgets than the law has unknowns, as plain resampling of five budgets often would), (b) moves every budget's optimum
+by the noise its bowl leaves in it plus what budgets scatter beyond that, and (c) refits E, A and gamma. A new run adds its own
+noise.
+
+Why (b): the bootstrap over few budgets alone is too narrow. On simulated ladders of 4 to 7 budgets its 90 % interval held the
+truth in 54 to 87 % of cases, and with (b) in 93 to 100 %. Variances are drawn too, each from its scaled inverse
+chi-squared distribution, so that few degrees of freedom widen the interval as Student's t does. (a) and (b) overlap in
+part, so intervals are rather too wide than too narrow where the law is true; where it is not, this engine cannot know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from marin_scaling.fit.fit_result import FitResult
+from marin_scaling.fit.frontier import FrontierLaws, fit_frontiers
+from marin_scaling.laws import Array
+
+RESAMPLES = 2000
+"""The 1 % quantile then rests on 20 resamples; 90 % intervals differ by about 2 % of their width between seeds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resamples:
+    """Laws refitted to resampled ladders, and the noise of one new run under each: (resample,)."""
+
+    laws: FrontierLaws
+    run_noise: Array
+
+    def new_run_losses(self, flops: Array) -> Array:
+        """Loss that a new compute-optimal run could show at every budget: (resample, flops)."""
+        return np.asarray(self.laws.losses(flops) + self.run_noise[:, None])
+
+
+def resample(result: FitResult, *, seed: int, count: int = RESAMPLES) -> Resamples:
+    """Draw `count` resamples of the fit; equal seeds give equal numbers."""
+    generator = np.random.default_rng(seed)
+    flops = np.array([point.flops for point in result.points])
+    loss = np.array([point.loss for point in result.points])
+    leverage = np.array([point.leverage for point in result.points])
+    weights = generator.dirichlet(np.ones(len(flops)), size=count)
+    noise = result.noise
+    run_variance = _drawn_variance(generator, noise.run_variance, noise.run_freedom, count)
+    budget_variance = _drawn_variance(generator, noise.budget_variance, noise.budget_freedom, count)
+    spread = np.sqrt(run_variance[:, None] * leverage + budget_variance[:, None])  # (resample, budget)
+    moved = loss + spread * generator.standard_normal(spread.shape)
+    return Resamples(
+        laws=fit_frontiers(flops, losses=moved, weights=weights),
+        run_noise=np.sqrt(run_variance) * generator.standard_normal(count),
+    )
+
+
+def _drawn_variance(generator: np.random.Generator, variance: float, freedom: int, count: int) -> Array:
+    if freedom == 0:
+        return np.zeros(count)
+    return np.asarray(variance * freedom / generator.chisquare(freedom, size=count))

@@ -1,0 +1,87 @@
+"""The two laws that everything here is fitted to or simulated from, as plain functions of arrays.
+
+Frontier   L*(C) = E + A (C / C0)^-gamma             best loss that C FLOPs buy (Kaplan et al. 2020 with an asymptote)
+Surface    L(N, D) = E + A N^-alpha + B D^-beta      Hoffmann et al. 2022, eq. 10
+
+E is the loss that no compute removes, N the parameters, D the trained tokens, L the loss in the unit of the runs.
+C0 is a reference inside the data, so that A is a loss (what C0 FLOPs leave above E) and never overflows.
+Arithmetic only: this module fits nothing, reads no file and draws nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontierLaw:
+    """L*(C) = E + A (C / reference_flops)^-gamma; E and A in the unit of the loss."""
+
+    E: float
+    A: float
+    gamma: float
+    reference_flops: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurfaceLaw:
+    """L(N, D) = E + A N^-alpha + B D^-beta; E in the unit of the loss."""
+
+    E: float
+    A: float
+    B: float
+    alpha: float
+    beta: float
+
+
+def frontier_loss(law: FrontierLaw, *, flops: ArrayLike) -> Array:
+    """Loss on the frontier at each number of training FLOPs.
+
+    >>> law = FrontierLaw(E=1.7, A=1.5, gamma=0.1, reference_flops=1e19)
+    >>> frontier_loss(law, flops=[1e19, 1e29]).round(3)
+    array([3.2 , 1.85])
+    """
+    log_ratio = np.log(np.asarray(flops, dtype=np.float64)) - np.log(law.reference_flops)  # a ratio could overflow
+    return np.asarray(law.E + law.A * np.exp(-law.gamma * log_ratio), dtype=np.float64)
+
+
+def surface_loss(law: SurfaceLaw, *, params: ArrayLike, tokens: ArrayLike) -> Array:
+    """Loss of models of each size after each number of trained tokens.
+
+    >>> chinchilla = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
+    >>> surface_loss(chinchilla, params=[70e9], tokens=[1.4e12]).round(2)
+    array([1.94])
+    """
+    sizes, horizons = np.asarray(params, dtype=np.float64), np.asarray(tokens, dtype=np.float64)
+    return np.asarray(law.E + law.A * sizes**-law.alpha + law.B * horizons**-law.beta, dtype=np.float64)
+
+
+def surface_frontier(law: SurfaceLaw, *, flops_per_param_token: float = 6.0) -> FrontierLaw:
+    """The frontier that a surface implies when a run costs `flops_per_param_token` x N x D FLOPs (6 by Kaplan et al. 2020).
+
+    Along the optimum both terms fall as C^-gamma with gamma = alpha beta / (alpha + beta): Hoffmann et al. 2022, eq. 4.
+
+    >>> surface_frontier(SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)).gamma.__round__(4)
+    0.1535
+    """
+    reference = flops_per_param_token * 1e18
+    params = optimal_params(law, flops=reference, flops_per_param_token=flops_per_param_token)
+    tokens = reference / flops_per_param_token / params
+    excess = float(surface_loss(law, params=params, tokens=tokens)) - law.E
+    gamma = law.alpha * law.beta / (law.alpha + law.beta)
+    return FrontierLaw(E=law.E, A=excess, gamma=gamma, reference_flops=reference)
+
+
+def optimal_params(law: SurfaceLaw, *, flops: float, flops_per_param_token: float = 6.0) -> float:
+    """The number of parameters at which `flops` buy the lowest loss: Hoffmann et al. 2022, eq. 4.
+
+    >>> f"{optimal_params(SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28), flops=5.76e23):.3g}"
+    '3.22e+10'
+    """
+    balance = (law.alpha * law.A / (law.beta * law.B)) ** (1 / (law.alpha + law.beta))
+    return float(balance * (flops / flops_per_param_token) ** (law.beta / (law.alpha + law.beta)))

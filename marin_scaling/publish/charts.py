@@ -1,0 +1,219 @@
+"""Draw a fit: the runs with their bowls, and the law with its 90 % band, optima, forecasts and outcomes.
+
+Altair specs; saved as interactive HTML that needs no network, or as SVG, PNG or JSON. Colours can be told apart by
+colour-blind readers (viridis; Okabe and Ito 2008). The ground is white on purpose: a transparent figure is unreadable on a dark
+page. Computes nothing but points along curves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from marin_scaling.durable_files import replace_file
+from marin_scaling.errors import UsageError
+from marin_scaling.fit.fit_result import FitResult
+from marin_scaling.forecast.forecast import Forecast, interval_along
+from marin_scaling.forecast.forecast_document import unit_of
+from marin_scaling.units import format_flops
+
+LAW_COLOUR, OUTCOME_COLOUR, POINT_COLOUR = "#0072B2", "#D55E00", "#222222"
+"""Blue and vermilion of Okabe and Ito's palette, and near black."""
+
+PNG_SCALE = 2.0
+_PANEL = {"width": 400, "height": 330}
+_CURVE_POINTS = 60
+_LABELLED_BUDGETS = 12  # more than that, and the legend is a scale instead of a list
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredOutcome:
+    """A measured loss to set beside the forecast; `label` is shown on hovering."""
+
+    flops: float
+    loss: float
+    label: str = "outcome"
+
+
+def law_chart(result: FitResult, forecasts: Sequence[Forecast], *, outcomes: Iterable[MeasuredOutcome] = ()) -> Any:
+    """Two panels: loss against tokens by budget, with bowls; loss against FLOPs, with the law and what it forecasts."""
+    measured = list(outcomes)
+    panels = alt.hconcat(_runs_panel(result), _law_panel(result, forecasts, measured), spacing=28)
+    return (
+        panels.resolve_scale(color="independent")
+        .properties(background="white", padding=12)
+        .configure(font="system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif")
+        .configure_axis(gridColor="#e6e6e6", labelFontSize=11, titleFontSize=12, titleFontWeight="normal", labelOverlap=True)
+        .configure_legend(labelFontSize=11, titleFontSize=11, titleFontWeight="normal")
+        .configure_title(fontSize=13, anchor="start", fontWeight=600)
+        .configure_view(stroke="#cccccc")
+    )
+
+
+def save_chart(chart: Any, path: Path) -> None:
+    """Write a chart by its suffix, whole or not at all: .html (works without network), .svg, .png, .json (Vega-Lite)."""
+    writer = _WRITERS.get(path.suffix.lower())
+    if writer is None:
+        raise UsageError(
+            f"{path}: a figure cannot be written as {path.suffix or 'a file without suffix'!r}.",
+            why="The suffix says the format.",
+            fix=f"Use one of: {', '.join(_WRITERS)}.",
+        )
+    replace_file(path, writer(chart))
+
+
+def _runs_panel(result: FitResult) -> Any:
+    frame = result.frame.assign(
+        budget=[format_flops(flops) for flops in result.frame["budget_flops"]],
+    )[["run", "budget", "budget_flops", "flops", "params", "tokens", "loss"]]
+    colour = _budget_colour(frame)
+    points = (
+        alt.Chart(frame)
+        .mark_circle(size=36, opacity=0.9)
+        .encode(
+            x=_tokens_axis(),
+            y=_loss_axis(result),
+            color=colour,
+            tooltip=["run", "budget", alt.Tooltip("params", format=".3s"), alt.Tooltip("tokens", format=".3s"), "loss"],
+        )
+    )
+    layers = [points]
+    if result.bowls:
+        curves = _bowl_curves(result)
+        layers.insert(
+            0, alt.Chart(curves).mark_line(strokeWidth=1.5).encode(x=_tokens_axis(), y=_loss_axis(result), color=colour)
+        )
+        layers.append(_optima_layer(result, x="tokens", axis=_tokens_axis()))
+    title = "Runs, a bowl for each budget" if result.bowls else "Runs"
+    return alt.layer(*layers).properties(title=title, **_PANEL)
+
+
+def _law_panel(result: FitResult, forecasts: Sequence[Forecast], outcomes: Sequence[MeasuredOutcome]) -> Any:
+    axis = alt.X("flops:Q", title="training compute (FLOPs)", scale=alt.Scale(type="log", nice=False), axis=_power_axis())
+    curve = _law_curve(result, forecasts, outcomes)
+    loss = _loss_axis(result)
+    band = alt.Chart(curve).mark_area(opacity=0.22, color=LAW_COLOUR)
+    line = alt.Chart(curve).mark_line(color=LAW_COLOUR, strokeWidth=1.8)
+    runs = alt.Chart(result.frame[["flops", "loss"]]).mark_circle(size=10, color="#999999", opacity=0.5)
+    layers = [
+        band.encode(x=axis, y=_loss_axis(result, column="low"), y2="high:Q"),
+        line.encode(x=axis, y=loss),
+        runs.encode(x=axis, y=loss),
+        _optima_layer(result, x="flops", axis=axis),
+        *_forecast_layers(result, forecasts, axis=axis),
+        *_outcome_layers(result, outcomes, axis=axis),
+    ]
+    title = "Best loss for the compute, with the 90 % interval of a new run"
+    return alt.layer(*layers).properties(title=title, **_PANEL)
+
+
+def _forecast_layers(result: FitResult, forecasts: Sequence[Forecast], *, axis: Any) -> list[Any]:
+    if not forecasts:
+        return []
+    rows = pd.DataFrame(
+        [
+            {"flops": each.flops, "loss": each.median, "low": each.interval[0], "high": each.interval[1], "what": "forecast"}
+            for each in forecasts
+        ]
+    )
+    base, loss, low = alt.Chart(rows), _loss_axis(result), _loss_axis(result, column="low")
+    return [
+        base.mark_rule(color=LAW_COLOUR, strokeWidth=2.5).encode(x=axis, y=low, y2="high:Q"),
+        base.mark_point(shape="diamond", size=90, filled=True, color=LAW_COLOUR, opacity=1).encode(
+            x=axis, y=loss, tooltip=["what", "flops", "loss", "low", "high"]
+        ),
+        base.mark_text(align="right", dx=-9, dy=10, color=LAW_COLOUR).encode(
+            x=axis, y=loss, text=alt.Text("loss:Q", format=".4g")
+        ),
+    ]
+
+
+def _outcome_layers(result: FitResult, outcomes: Sequence[MeasuredOutcome], *, axis: Any) -> list[Any]:
+    if not outcomes:
+        return []
+    rows = pd.DataFrame([{"flops": each.flops, "loss": each.loss, "what": each.label} for each in outcomes])
+    crosses = alt.Chart(rows).mark_point(shape="cross", size=110, filled=True, color=OUTCOME_COLOUR, opacity=1)
+    return [crosses.encode(x=axis, y=_loss_axis(result), tooltip=["what", "flops", "loss"])]
+
+
+def _optima_layer(result: FitResult, *, x: str, axis: Any) -> Any:
+    rows = pd.DataFrame([{"flops": each.flops, "tokens": each.tokens, "loss": each.loss} for each in result.points])
+    points = alt.Chart(rows).mark_point(shape="circle", size=60, color=POINT_COLOUR, strokeWidth=1.6, fill="white", opacity=1)
+    return points.encode(
+        x=axis, y=_loss_axis(result), tooltip=[alt.Tooltip(x, format=".3s"), alt.Tooltip("loss", format=".5g")]
+    )
+
+
+def _bowl_curves(result: FitResult) -> pd.DataFrame:
+    parts = []
+    for bowl, (budget, runs) in zip(result.bowls, result.frame.groupby("budget_flops"), strict=True):
+        tokens = np.geomspace(runs["tokens"].min(), runs["tokens"].max(), _CURVE_POINTS)
+        label = format_flops(float(budget))  # type: ignore[arg-type]
+        parts.append(pd.DataFrame({"budget": label, "budget_flops": budget, "tokens": tokens, "loss": bowl.loss_at(tokens)}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _law_curve(result: FitResult, forecasts: Sequence[Forecast], outcomes: Sequence[MeasuredOutcome]) -> pd.DataFrame:
+    ends = [point.flops for point in result.points]
+    ends += [each.flops for each in forecasts] + [each.flops for each in outcomes]
+    flops = np.geomspace(min(ends) / 1.3, max(ends) * 1.6, _CURVE_POINTS)
+    low, median, high = interval_along(result, flops=flops)
+    return pd.DataFrame({"flops": flops, "low": low, "loss": median, "high": high})
+
+
+def _budget_colour(frame: pd.DataFrame) -> Any:
+    budgets = frame.drop_duplicates("budget").sort_values("budget_flops")["budget"].tolist()
+    if len(budgets) <= _LABELLED_BUDGETS:
+        scale = alt.Scale(scheme="viridis", domain=budgets)
+        return alt.Color("budget:O", title="budget (FLOPs)", sort=budgets, scale=scale)
+    return alt.Color(
+        "budget_flops:Q", title="FLOPs", scale=alt.Scale(type="log", scheme="viridis"), legend=alt.Legend(format=".0e")
+    )
+
+
+def _tokens_axis() -> Any:
+    return alt.X("tokens:Q", title="trained tokens", scale=alt.Scale(type="log", nice=False), axis=_power_axis())
+
+
+def _power_axis() -> Any:
+    return alt.Axis(labelExpr="replace(format(datum.value, '.0e'), '+', '')", tickCount=8)
+
+
+def _loss_axis(result: FitResult, *, column: str = "loss") -> Any:
+    name, unit = result.metric.replace("_nats", "").replace("_", " "), unit_of(result.metric)
+    return alt.Y(f"{column}:Q", title=f"{name} ({unit})" if unit else name, scale=alt.Scale(zero=False))
+
+
+def _html(chart: Any) -> bytes:
+    import vl_convert
+
+    text: str = vl_convert.vegalite_to_html(chart.to_dict(), bundle=True)
+    return text.encode()
+
+
+def _svg(chart: Any) -> bytes:
+    import vl_convert
+
+    text: str = vl_convert.vegalite_to_svg(chart.to_dict())
+    return text.encode()
+
+
+def _png(chart: Any) -> bytes:
+    import vl_convert
+
+    raw: bytes = vl_convert.vegalite_to_png(chart.to_dict(), scale=PNG_SCALE)
+    return raw
+
+
+def _json(chart: Any) -> bytes:
+    return (json.dumps(chart.to_dict(), indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+_WRITERS: dict[str, Callable[[Any], bytes]] = {".html": _html, ".svg": _svg, ".png": _png, ".json": _json}

@@ -1,0 +1,188 @@
+"""A table of runs as every fit takes it: canonical columns, usable numbers, and a list of what was left out and why.
+
+Read from a CSV, Parquet or JSON-lines file, from a published suite (a folder with `runs.csv`) or from a run store
+(`runs/<ladder>/<digest>/`). FLOPs, parameters and tokens are floats: 6 N D does not fit 64-bit integers. Fits nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from marin_scaling.errors import RunTableError, StorageError
+from marin_scaling.run.audit import Exclusion, excluded_by_status, find_diverged, find_duplicates
+from marin_scaling.run.table_columns import METRIC_OF_COLUMN, REQUIRED, map_columns
+from marin_scaling.run.table_files import RawTable, read_table_file
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BUDGET_RATIO = 1.1
+"""Runs sorted by cost start a new budget where the cost rises by more than this. Marin rounds budgets to powers of 1.1."""
+
+_TEXTS = ("run", "seed", "status", "metric", "suite", "flops_convention")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunTable:
+    """Usable runs, and what was left out.
+
+    `frame` has a row a run: `run` (text), `flops`, `params`, `tokens`, `loss`, `budget_flops` (float64), and `seed`, `suite`
+    and `flops_convention` (text) where the table has them. `column_mapping` gives the table's own name of each column.
+    """
+
+    frame: pd.DataFrame
+    excluded: tuple[Exclusion, ...]
+    warnings: tuple[str, ...]
+    column_mapping: Mapping[str, str]
+    source: str
+    metric: str
+
+
+def read_run_table(path: Path, *, columns: Mapping[str, str] | None = None) -> RunTable:
+    """Read and audit a table of runs; `columns` gives the table's name for those of our columns that need settling.
+
+    `StorageError` when nothing can be read there, `RunTableError` (file, line, column) when it is no table of usable runs.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        return _from_cells(read_table_file(path), columns or {})
+    if (path / "runs.csv").is_file():
+        return _from_cells(read_table_file(path / "runs.csv"), columns or {})
+    return _from_store(path)
+
+
+def _from_store(folder: Path) -> RunTable:
+    import pandas as pd
+
+    from marin_scaling.run.run_store import read_runs
+
+    runs = [stored for stored in read_runs(folder) if stored.spec.role == "rung"]
+    if not runs:
+        raise StorageError(
+            f"{folder} holds no runs: neither runs.csv nor folders of finished rungs.",
+            why="A fit needs runs.",
+            fix="Train the ladder first (marin-scale ladder FILE), or give another folder or table.",
+        )
+    cells = pd.DataFrame(
+        [
+            {
+                "run": stored.spec.digest,
+                "flops": stored.record.flops,
+                "params": stored.record.params_total,
+                "tokens": stored.record.trained_tokens,
+                "loss": stored.record.loss,
+                "budget_flops": stored.spec.budget_flops,
+                "seed": str(stored.spec.seed),
+                "status": stored.record.status,
+                "metric": stored.record.metric,
+                "flops_convention": stored.record.flops_convention,
+            }
+            for stored in runs
+        ]
+    ).astype({"loss": object})
+    places = tuple(stored.folder.name for stored in runs)
+    return _from_cells(RawTable(name=str(folder), cells=cells, places=places), {})
+
+
+def _from_cells(raw: RawTable, columns: Mapping[str, str]) -> RunTable:
+    import pandas as pd
+
+    mapping = map_columns(raw.column_names(), chosen=columns, name=raw.name)
+    texts = {name: _texts(raw, mapping[name]) for name in _TEXTS if name in mapping}
+    runs = texts.get("run") or list(raw.places)
+    unfit = {row: why for row, status in enumerate(texts.get("status", [])) if (why := excluded_by_status(status))}
+    kept = [row for row in range(len(runs)) if row not in unfit]
+    data: dict[str, Any] = {"run": [runs[row] for row in kept]}
+    for name in (*REQUIRED, *(["budget_flops"] if "budget_flops" in mapping else [])):
+        data[name] = _positive_numbers(raw, mapping[name], rows=kept)
+    for name in ("seed", "suite", "flops_convention"):
+        if name in texts:
+            data[name] = [texts[name][row] for row in kept]
+    excluded = [Exclusion(run=runs[row], why=why) for row, why in unfit.items()]
+    frame, audited = _audited(pd.DataFrame(data))
+    frame, grouping = _with_budgets(frame)
+    return RunTable(
+        frame=frame,
+        excluded=(*excluded, *audited),
+        warnings=grouping,
+        column_mapping=mapping,
+        source=raw.name,
+        metric=_one_meaning(raw, texts, mapping, rows=kept),
+    )
+
+
+def _audited(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Exclusion]]:
+    reasons = find_duplicates(frame)
+    single = [row for row in range(len(frame)) if row not in reasons]
+    diverged = find_diverged(**{name: frame[name].to_numpy()[single] for name in ("flops", "params", "loss")})
+    reasons |= {single[position]: why for position, why in diverged.items()}
+    excluded = [Exclusion(run=frame["run"].iloc[row], why=reasons[row]) for row in sorted(reasons)]
+    return frame.drop(index=list(reasons)).reset_index(drop=True), excluded
+
+
+def _with_budgets(frame: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    if "budget_flops" in frame or frame.empty:
+        return frame, ()
+    import numpy as np
+
+    order = np.argsort(frame["flops"].to_numpy(), kind="stable")
+    logs = np.log(frame["flops"].to_numpy()[order])
+    group = np.concatenate([[0], np.cumsum(np.diff(logs) > math.log(BUDGET_RATIO))])
+    means = np.exp(np.bincount(group, weights=logs) / np.bincount(group))
+    budgets = np.empty(len(frame))
+    budgets[order] = means[group]
+    note = (
+        f"no column budget_flops: the runs were taken as {len(means)} budget{'s' * (len(means) != 1)}, a new one wherever "
+        f"sorted FLOPs rise by more than {BUDGET_RATIO - 1:.0%}"
+    )
+    return frame.assign(budget_flops=budgets), (note,)
+
+
+def _texts(raw: RawTable, column: str) -> list[str]:
+    cells = raw.cells[column]
+    return ["" if absent else str(cell) for cell, absent in zip(cells.tolist(), cells.isna(), strict=True)]
+
+
+def _positive_numbers(raw: RawTable, column: str, *, rows: Sequence[int]) -> list[float]:
+    cells = raw.cells[column].tolist()
+    return [_positive(cells[row], where=f"{raw.name}, {raw.places[row]}, column {column!r}") for row in rows]
+
+
+def _positive(cell: Any, *, where: str) -> float:
+    try:
+        number = float(cell)
+    except (TypeError, ValueError, OverflowError):
+        if cell is None or not str(cell).strip():
+            _refuse_cell(f"{where} is empty.")
+        _refuse_cell(f"{where} holds {str(cell)[:60]!r}, which is not a number.")
+    if not math.isfinite(number):
+        _refuse_cell(f"{where} holds {number}.")
+    if number <= 0:
+        _refuse_cell(f"{where} holds {number:g}; it must be above zero.")
+    return number
+
+
+def _refuse_cell(what: str) -> NoReturn:
+    raise RunTableError(
+        what,
+        why="FLOPs, parameters, tokens and loss of a run are positive, finite numbers; nothing is dropped silently.",
+        fix="Mend the cell, or remove its row; a diverged run may stay when a column `status` says diverged.",
+    )
+
+
+def _one_meaning(raw: RawTable, texts: Mapping[str, list[str]], mapping: Mapping[str, str], *, rows: Sequence[int]) -> str:
+    for name in ("metric", "flops_convention"):
+        values = sorted({texts[name][row] for row in rows if texts[name][row]}) if name in texts else []
+        if len(values) > 1:
+            raise RunTableError(
+                f"{raw.name}: the column {mapping[name]!r} holds {' and '.join(map(repr, values[:3]))}.",
+                why=f"One law cannot go through runs of different {name.replace('_', ' ')}.",
+                fix="Fit them one at a time: a table for each.",
+            )
+        if name == "metric" and values:
+            return values[0]
+    return METRIC_OF_COLUMN.get(mapping["loss"].lower(), "loss")

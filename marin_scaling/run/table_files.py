@@ -1,0 +1,122 @@
+"""Read the cells of a table of runs from CSV, Parquet or JSON lines, unchanged, with the place of every row.
+
+Cells come back as they stand (text in CSV, values elsewhere), so that a wrong one can be quoted. What columns mean, and which
+cells are usable numbers, is decided in `table_columns` and `run_table`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from marin_scaling.durable_files import read_bytes
+from marin_scaling.errors import RunTableError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawTable:
+    """The cells of a file and where each row stands: `places` has one phrase a row, such as "line 7"."""
+
+    name: str
+    cells: pd.DataFrame
+    places: tuple[str, ...]
+
+    def column_names(self) -> list[str]:
+        """The columns as the file names them."""
+        return [str(name) for name in self.cells.columns]
+
+
+def read_table_file(path: Path) -> RawTable:
+    """The cells of one file, by its suffix: .csv, .tsv, .parquet, .jsonl (also .ndjson); an empty file is an error."""
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        _refuse(
+            f"{path}: files that end in {path.suffix or 'nothing'!r} are not read as tables of runs.",
+            fix=f"Give a file that ends in {', '.join(_READERS)}, or a folder of runs.",
+        )
+    table = reader(read_bytes(path), str(path))
+    if table.cells.empty:
+        _refuse(f"{path} holds no runs.", fix="Give a table with one run a row, below a line of column names.")
+    return table
+
+
+def _read_csv(raw: bytes, name: str, *, separator: str = ",") -> RawTable:
+    import pandas as pd
+
+    try:
+        text = raw.decode("utf-8-sig")
+        header = next((line for line in text.splitlines() if line.strip()), "")
+        if len(set(names := header.split(separator))) < len(names):
+            _refuse(f"{name}: a column name stands twice in its first line.", fix="Give every column its own name.")
+        cells = pd.read_csv(io.StringIO(text), sep=separator, dtype=str, keep_default_na=False, skip_blank_lines=False)
+    except UnicodeDecodeError as error:
+        _refuse(f"{name} is not text in UTF-8 (byte {error.start}).", fix="Save the table as CSV in UTF-8.")
+    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        reason = str(error).strip().removeprefix("Error tokenizing data. C error: ")
+        _refuse(f"{name} is not a CSV table: {reason}.", fix="Every line needs as many cells as the first has column names.")
+    if not isinstance(cells.index, pd.RangeIndex):  # pandas takes surplus cells at the start of every line for row names
+        _refuse(f"{name}: its lines have more cells than the first has column names.", fix="Name every column.")
+    cells.columns = cells.columns.str.strip()
+    places = tuple(f"line {number}" for number in range(2, len(cells) + 2))
+    blank = cells.apply(lambda column: column.isna() | (column == "")).all(axis=1)
+    kept = [place for place, is_blank in zip(places, blank, strict=True) if not is_blank]
+    return RawTable(name=name, cells=cells[~blank].reset_index(drop=True), places=tuple(kept))
+
+
+def _read_tsv(raw: bytes, name: str) -> RawTable:
+    return _read_csv(raw, name, separator="\t")
+
+
+def _read_parquet(raw: bytes, name: str) -> RawTable:
+    import pandas as pd
+    from pyarrow import ArrowInvalid
+
+    try:
+        cells = pd.read_parquet(io.BytesIO(raw)).reset_index(drop=True)
+    except (ArrowInvalid, OSError, ValueError) as error:
+        _refuse(f"{name} is not a Parquet table: {str(error).splitlines()[0]}.", fix="Write it again, or give a CSV file.")
+    return RawTable(name=name, cells=cells, places=tuple(f"row {number}" for number in range(1, len(cells) + 1)))
+
+
+def _read_json_lines(raw: bytes, name: str) -> RawTable:
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    places: list[str] = []
+    for number, line in enumerate(raw.splitlines(), start=1):
+        if line.strip():
+            rows.append(_json_object(line, f"{name}, line {number}"))
+            places.append(f"line {number}")
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    cells = pd.DataFrame({key: pd.Series([row.get(key) for row in rows], dtype=object) for key in columns})
+    return RawTable(name=name, cells=cells, places=tuple(places))
+
+
+def _json_object(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        _refuse(f"{where}: this is not a JSON object ({error}).", fix='Write one object a line, such as {"flops": 1e18, …}.')
+    if not isinstance(row, dict):
+        _refuse(f"{where}: this is not a JSON object.", fix='Write one object a line, such as {"flops": 1e18, …}.')
+    return row
+
+
+_READERS: dict[str, Callable[[bytes, str], RawTable]] = {
+    ".csv": _read_csv,
+    ".tsv": _read_tsv,
+    ".parquet": _read_parquet,
+    ".jsonl": _read_json_lines,
+    ".ndjson": _read_json_lines,
+}
+
+
+def _refuse(what: str, *, fix: str) -> NoReturn:
+    raise RunTableError(what, why="A fit needs a table of runs: FLOPs, parameters, tokens and loss of each.", fix=fix)
