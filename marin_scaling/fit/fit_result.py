@@ -67,6 +67,8 @@ class Noise:
     run_freedom: int
     budget_variance: float
     budget_freedom: int
+    budgets_scatter: bool
+    """Whether budgets scatter beyond the noise of their runs more than chance would do in one of a hundred ladders."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -178,8 +178,8 @@ def _noise(drawn: _Drawn, *, residuals: Array, table: RunTable) -> Noise:
             f"{table.source} has as many unknowns as numbers: {len(residuals)} budgets of three runs.",
             why="Nothing would be left to say how far the forecast may be off.",
         )
-    squares = variance * freedom + float(np.sum(residuals**2 / leverage))
-    pooled = squares / (freedom + budget_freedom)
+    between = float(np.sum(residuals**2 / leverage))
+    pooled = (variance * freedom + between) / (freedom + budget_freedom)
     excess = 0.0
     if budget_freedom and freedom:
         expected = variance * leverage.sum() * budget_freedom / len(residuals)
@@ -189,7 +189,14 @@ def _noise(drawn: _Drawn, *, residuals: Array, table: RunTable) -> Noise:
         run_freedom=freedom if excess else freedom + budget_freedom,
         budget_variance=excess,
         budget_freedom=budget_freedom,
+        budgets_scatter=bool(excess) and between > variance * _chi_squared_99(budget_freedom),
     )
+
+
+def _chi_squared_99(freedom: int) -> float:
+    """The 99 % quantile of the chi-squared distribution, by Wilson and Hilferty's cube (1931): within 1 % from 1 degree on."""
+    ninth = 2 / (9 * freedom)
+    return float(freedom * (1 - ninth + 2.3263 * ninth**0.5) ** 3)
 
 
 def _statuses(drawn: _Drawn, law: FrontierLaw, noise: Noise) -> list[FitStatus]:
@@ -197,14 +204,13 @@ def _statuses(drawn: _Drawn, law: FrontierLaw, noise: Noise) -> list[FitStatus]:
     count = len(drawn.points)
     unclosed = sum(bowl.shape is not BowlShape.CLOSED for bowl in drawn.bowls)
     low, high = GAMMA_BRACKET
-    own = noise.run_variance * float(np.mean(_column(drawn, "leverage")))
     applies = {
         FitStatus.NOT_FALLING: law.A == 0,
         FitStatus.EXPONENT_AT_EDGE: not low * 1.001 < law.gamma < high / 1.001,
         FitStatus.ONLY_THREE_BUDGETS: count == FRONTIER_UNKNOWNS,
         FitStatus.BOWLS_NOT_CLOSED: 3 * unclosed >= max(len(drawn.bowls), 1),
         FitStatus.ASYMPTOTE_AT_ZERO: law.E == 0,
-        FitStatus.BUDGETS_SCATTER: noise.budget_variance > own,
+        FitStatus.BUDGETS_SCATTER: noise.budgets_scatter,
         FitStatus.NOT_A_GRID: not drawn.bowls,
         FitStatus.FEW_BUDGETS: count == FRONTIER_UNKNOWNS + 1,
         FitStatus.USABLE: True,

@@ -20,6 +20,9 @@ from marin_scaling.laws import Array
 LEVELS = (0.01, 0.025, *(n / 20 for n in range(1, 20)), 0.975, 0.99)
 """The 23 quantile levels of the COVID-19 and FluSight forecast hubs (Bracher et al. 2021)."""
 
+FARTHEST = 1e12
+"""The largest factor between ladder and target: within it every number stays finite at any exponent in the searched bracket."""
+
 BAND_NOTES = {
     "form": "not estimated: one law only; another form of law may lie outside this interval",
     "shift": "not estimated: drift of recipe, data or tuning between the ladder and the target is not in this interval",
@@ -89,6 +92,12 @@ def _check(result: FitResult, flops: float) -> None:
     if not (math.isfinite(flops) and flops > 0):
         raise UsageError(
             f"{flops!r} is no compute budget.", why="A budget is a positive, finite number.", fix="Write it like 1e23."
+        )
+    if not 1 / FARTHEST <= flops / result.largest_flops <= FARTHEST:
+        raise FitRefused(
+            f"{result.source}: no forecast at {flops:.3g} FLOPs, {flops / result.largest_flops:.3g}x its largest budget.",
+            why=f"Beyond a factor of {FARTHEST:.0e} nothing is left of what the runs say.",
+            fix="Forecast nearer to the runs.",
         )
     if not result.status.may_be_used:
         raise FitRefused(

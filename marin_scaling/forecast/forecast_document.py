@@ -16,7 +16,7 @@ from marin_scaling.run.audit import Exclusion
 from marin_scaling.units import format_count, format_flops
 
 WIDTH = 100
-_LISTED_EXCLUSIONS = 12  # more are counted; the JSON document lists every one
+_LISTED_EXCLUSIONS = _LISTED_POINTS = 12  # more are counted; the JSON document lists every one
 
 _UNITS = {"bits_per_byte": "bits/byte", "paloma_macro_loss_nats": "nats/token"}
 
@@ -112,13 +112,16 @@ def _short_name(run: str) -> str:
 
 def _points_text(result: FitResult) -> str:
     head = f"{'budget':>8} {'runs':>5} {'tokens D*':>10} {'params N*':>10} {'D*/N*':>7} {'loss L*':>9}"
+    shown = result.points[-_LISTED_POINTS:]
     rows = [
         f"{format_flops(point.flops):>8} {point.run_count:>5} {format_count(point.tokens):>10} "
         f"{format_count(point.params):>10} {point.tokens / point.params:>7.3g} {point.loss:>9.5f}{'  *' if point.note else ''}"
-        for point in result.points
+        for point in shown
     ]
     notes = dict.fromkeys(point.note for point in result.points if point.note)
     title = "optimum of each budget" if result.bowls else "runs that no cheaper run beats"
+    if len(shown) < len(result.points):
+        title += f", the largest {len(shown)} of {len(result.points)}; all: see --json"
     return "\n".join([f"{title} (FLOPs):", head, *rows, *(_wrapped(f"* {note}", "  ") for note in notes)])
 
 

@@ -6,6 +6,7 @@ It decides and gives reasons; it changes no number. A run left out is always lis
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ UNFINISHED_STATUSES = frozenset({"running", "failed", "crashed", "killed", "pend
 _SURFACE_UNKNOWNS = 6
 _LEAST_RUNS = 2 * _SURFACE_UNKNOWNS  # with fewer, a quadratic surface follows a diverged run instead of showing it
 _OUTLIER_SCALES = 6.0  # as in Open-Athena's quality control of isoFLOP runs, which drops at 6 robust standard deviations
-_LEAST_EXCESS = 0.1  # in log loss: nothing under 10 % above expectation is called diverged, however quiet the others are
+_LEAST_EXCESS = math.log(1.1)  # nothing under 10 % above expectation is left out, however quiet the others are
 _REWEIGHTINGS = 50
 
 
@@ -64,11 +65,12 @@ def find_duplicates(frame: pd.DataFrame) -> dict[int, str]:
     }
 
 
-def find_diverged(*, flops: Array, params: Array, loss: Array) -> dict[int, str]:
+def find_outliers(*, flops: Array, params: Array, loss: Array) -> dict[int, str]:
     """Runs whose loss lies far above what the other runs lead one to expect: position to reason; all arrays (run,).
 
     Expected is a quadratic surface in log FLOPs and log parameters through log losses, fitted by least absolute deviations,
-    which a few diverged runs cannot bend. Far is six robust standard deviations and at least 10 %.
+    which a few diverged runs cannot bend. Far is six robust standard deviations and at least 10 %: a
+    diverged run, or one so far from its bowl's bottom that it would only bend the bowl.
     """
     if len(loss) < _LEAST_RUNS:
         return {}
@@ -76,8 +78,8 @@ def find_diverged(*, flops: Array, params: Array, loss: Array) -> dict[int, str]
     scale = 1.4826 * np.median(np.abs(residuals))  # 1.4826 x MAD is the standard deviation of a normal distribution
     threshold = max(_OUTLIER_SCALES * scale, _LEAST_EXCESS)
     return {
-        int(position): f"it diverged: its loss {loss[position]:.4g} lies {np.expm1(residuals[position]):.0%} above what the "
-        "other runs lead one to expect"
+        int(position): f"diverged, or far off its bowl: its loss {loss[position]:.4g} lies {np.expm1(residuals[position]):.0%} "
+        "above what the other runs lead one to expect"
         for position in np.flatnonzero(residuals > threshold)
     }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from marin_scaling.errors import RunTableError, StorageError
-from marin_scaling.run.audit import Exclusion, excluded_by_status, find_diverged, find_duplicates
+from marin_scaling.run.audit import Exclusion, excluded_by_status, find_outliers, find_duplicates
 from marin_scaling.run.table_columns import METRIC_OF_COLUMN, REQUIRED, map_columns
 from marin_scaling.run.table_files import RawTable, read_table_file
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 BUDGET_RATIO = 1.1
 """Runs sorted by cost start a new budget where the cost rises by more than this. Marin rounds budgets to powers of 1.1."""
+
+LEAST_NUMBER, LARGEST_NUMBER = 1e-9, 1e50
+"""Outside of these a cell is a mistake: 1e50 FLOPs are a thousand years of more power than the Sun gives."""
 
 _TEXTS = ("run", "seed", "status", "metric", "suite", "flops_convention")
 
@@ -103,8 +106,8 @@ def _from_cells(raw: RawTable, columns: Mapping[str, str]) -> RunTable:
         if name in texts:
             data[name] = [texts[name][row] for row in kept]
     excluded = [Exclusion(run=runs[row], why=why) for row, why in unfit.items()]
-    frame, audited = _audited(pd.DataFrame(data))
-    frame, grouping = _with_budgets(frame)
+    frame, grouping = _with_budgets(pd.DataFrame(data))
+    frame, audited = _audited(frame)
     return RunTable(
         frame=frame,
         excluded=(*excluded, *audited),
@@ -118,8 +121,8 @@ def _from_cells(raw: RawTable, columns: Mapping[str, str]) -> RunTable:
 def _audited(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Exclusion]]:
     reasons = find_duplicates(frame)
     single = [row for row in range(len(frame)) if row not in reasons]
-    diverged = find_diverged(**{name: frame[name].to_numpy()[single] for name in ("flops", "params", "loss")})
-    reasons |= {single[position]: why for position, why in diverged.items()}
+    outliers = find_outliers(**{name: frame[name].to_numpy()[single] for name in ("flops", "params", "loss")})
+    reasons |= {single[position]: why for position, why in outliers.items()}
     excluded = [Exclusion(run=frame["run"].iloc[row], why=reasons[row]) for row in sorted(reasons)]
     return frame.drop(index=list(reasons)).reset_index(drop=True), excluded
 
@@ -163,6 +166,8 @@ def _positive(cell: Any, *, where: str) -> float:
         _refuse_cell(f"{where} holds {number}.")
     if number <= 0:
         _refuse_cell(f"{where} holds {number:g}; it must be above zero.")
+    if not LEAST_NUMBER <= number <= LARGEST_NUMBER:
+        _refuse_cell(f"{where} holds {number:g}; no run has such a number.")
     return number
 
 

@@ -1,0 +1,126 @@
+"""The forecast of one run: quantiles, bands, sizes, and what it refuses."""
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from marin_scaling.errors import FitRefused, UsageError
+from marin_scaling.fit.fit_runs import fit
+from marin_scaling.forecast.forecast import LEVELS, forecast, interval_along
+from marin_scaling.laws import SurfaceLaw, frontier_loss, surface_frontier
+from marin_scaling.preregistration import statement_format
+from marin_scaling.run.run_table import read_run_table
+from marin_scaling.run.simulate import simulate_ladder
+
+DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
+SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
+
+
+@pytest.fixture(scope="module")
+def delphi():
+    return fit(read_run_table(DELPHI))
+
+
+@pytest.fixture(scope="module")
+def heldout():
+    return read_run_table(DELPHI / "heldout.csv").frame
+
+
+def simulated(**changes):
+    arguments = {"budgets_flops": (1e18, 3e18, 1e19, 3e19, 1e20), "sizes_per_budget": 6, "noise": 0.002, "seed": 0}
+    return fit(simulate_ladder(SURFACE, **{**arguments, **changes}))
+
+
+def test_the_delphi_ladder_forecasts_what_was_measured_up_to_333_times_beyond(delphi, heldout):
+    """All seven held-out losses lie in their 90 % intervals, and every median is within 2 %."""
+    for run in heldout.itertuples():
+        prediction = forecast(delphi, flops=run.flops)
+        assert prediction.interval[0] < run.loss < prediction.interval[1]
+        assert prediction.median == pytest.approx(run.loss, rel=0.02)
+
+
+def test_the_extrapolation_factor_is_counted_from_the_largest_budget(delphi):
+    """1e23 is 333 times 3e20."""
+    assert forecast(delphi, flops=1e23).extrapolation == pytest.approx(333.3, abs=0.1)
+
+
+def test_there_are_23_rising_quantiles_and_the_median_is_one_of_them(delphi):
+    """The levels are those that a preregistration promises."""
+    prediction = forecast(delphi, flops=1e22)
+    assert tuple(prediction.quantiles) == LEVELS == statement_format.LEVELS
+    values = list(prediction.quantiles.values())
+    assert all(low < high for low, high in pairwise(values))
+    assert prediction.median == prediction.quantiles[0.5]
+
+
+def test_equal_seeds_give_equal_numbers_and_other_seeds_nearly_equal_ones(delphi):
+    """The median moves by a tenth of the interval at most."""
+    first, again, other = (forecast(delphi, flops=1e22, seed=seed) for seed in (1, 1, 2))
+    assert first == again
+    assert first.quantiles != other.quantiles
+    width = first.interval[1] - first.interval[0]
+    assert abs(first.median - other.median) < width / 10
+
+
+def test_the_interval_widens_with_distance():
+    """Ten times farther is never better known; what does not grow is the noise of one run."""
+    result = simulated()
+    predictions = [forecast(result, flops=flops) for flops in (1e20, 1e21, 1e22, 1e23, 1e24)]
+    widths = [each.bands["sampling"] for each in predictions]
+    assert widths == sorted(widths)
+    assert len({each.bands["noise"] for each in predictions}) == 1
+
+
+def test_noisier_runs_give_wider_intervals():
+    """Five times the noise, more than twice the width."""
+    quiet, loud = (forecast(simulated(noise=noise), flops=1e21).interval for noise in (0.001, 0.005))
+    assert loud[1] - loud[0] > 2 * (quiet[1] - quiet[0])
+
+
+def test_bands_that_are_not_estimated_are_absent_not_invented(delphi):
+    """This engine has one law and sees no drift."""
+    bands = forecast(delphi, flops=1e22).bands
+    assert bands["form"] is None
+    assert bands["shift"] is None
+    assert 0 < bands["noise"] < bands["sampling"]
+
+
+def test_sizes_are_the_optimum_of_the_surface():
+    """Parameters and tokens ten times beyond a quiet ladder, within 5 %: bowls of an asymmetric surface are off by that."""
+    prediction = forecast(simulated(noise=0.0), flops=1e21)
+    truth = (0.34 * 406.4 / (0.28 * 410.7)) ** (1 / 0.62) * (1e21 / 6) ** (0.28 / 0.62)
+    assert prediction.params == pytest.approx(truth, rel=0.05)
+    assert prediction.params * prediction.tokens * 6 == pytest.approx(1e21, rel=0.02)
+
+
+def test_the_median_follows_a_quiet_ladder_to_its_truth():
+    """Ten times beyond, within 1 %: what is left is the bias of quadratic bowls."""
+    truth = frontier_loss(surface_frontier(SURFACE), flops=1e21)
+    assert forecast(simulated(noise=0.0), flops=1e21).median == pytest.approx(float(truth), rel=0.01)
+
+
+def test_a_law_that_does_not_fall_forecasts_nothing():
+    """A refusal, not a number with an interval around it."""
+    table = simulate_ladder(SURFACE, budgets_flops=(1e18, 1e19, 1e20, 1e21), sizes_per_budget=5, noise=0.0, seed=0)
+    rising = replace(table, frame=table.frame.assign(loss=table.frame["loss"] + np.log10(table.frame["flops"] / 1e18)))
+    with pytest.raises(FitRefused, match="no forecast at 1e\\+23"):
+        forecast(fit(rising), flops=1e23)
+
+
+@pytest.mark.parametrize(
+    ("flops", "error"), [(0.0, UsageError), (float("nan"), UsageError), (1e300, FitRefused), (1e-9, FitRefused)]
+)
+def test_no_budget_or_one_beyond_all_measure_is_refused(delphi, flops, error):
+    """Nothing overflows on the way to the refusal."""
+    with pytest.raises(error):
+        forecast(delphi, flops=flops)
+
+
+def test_the_interval_along_the_law_is_the_forecast_at_each_point(delphi):
+    """The figure shows what the text says."""
+    prediction = forecast(delphi, flops=1e22)
+    low, median, high = interval_along(delphi, flops=np.array([1e22]))
+    assert (low[0], median[0], high[0]) == pytest.approx((prediction.interval[0], prediction.median, prediction.interval[1]))

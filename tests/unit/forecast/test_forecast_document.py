@@ -1,0 +1,82 @@
+"""A fit and its forecasts as a JSON document and as text."""
+
+import json
+from pathlib import Path
+
+import pytest
+from registration_factory import make_registration, run_spec, store_ladder, store_run, target_spec
+
+from marin_scaling.canonical_json import dump_canonical
+from marin_scaling.fit.fit_runs import fit
+from marin_scaling.forecast.forecast import forecast
+from marin_scaling.forecast.forecast_document import WIDTH, forecast_document, forecast_text
+from marin_scaling.preregistration.document_shape import check_shape
+from marin_scaling.preregistration.statement_format import FORECAST_SHAPE
+from marin_scaling.run.run_table import read_run_table
+
+DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
+
+
+@pytest.fixture(scope="module")
+def delphi():
+    result = fit(read_run_table(DELPHI), seed=3)
+    return result, [forecast(result, flops=1e22), forecast(result, flops=1e23)]
+
+
+def test_the_document_has_the_keys_that_scripts_rely_on(delphi):
+    """The contract of `marin-scale fit --json`; its numbers are finite, so it can be written and signed."""
+    document = json.loads(dump_canonical(forecast_document(*delphi)))
+    keys = {"law", "predictions", "excluded", "warnings", "parameters", "optima", "status", "column_mapping", "metric", "tool"}
+    assert keys | {"seed"} <= document.keys()
+    assert document["seed"] == 3
+    prediction = document["predictions"][1]
+    assert {"flops", "params", "tokens", "median", "quantiles", "bands", "extrapolation"} <= prediction.keys()
+    assert (len(prediction["quantiles"]), prediction["quantiles"]["0.5"]) == (23, prediction["median"])
+    assert prediction["bands"].keys() == {"noise", "sampling", "form", "shift"}
+    assert prediction["bands"]["form"] is None
+    assert "not estimated" in prediction["band_notes"]["form"]
+
+
+def test_the_document_is_of_the_shape_that_a_preregistration_carries(delphi):
+    """Checked by the same function that reads a forecast.json."""
+    check_shape(json.loads(dump_canonical(forecast_document(*delphi))), FORECAST_SHAPE, name="forecast.json")
+
+
+def test_a_ladder_in_the_store_can_be_fitted_forecast_and_preregistered(tmp_path):
+    """The whole road to a signed statement; a diverged rung is listed in it as left out."""
+    store_ladder(tmp_path / "runs")
+    diverged = run_spec(hidden_dim=48)
+    store_run(tmp_path / "runs", spec=diverged, loss=None)
+    result = fit(read_run_table(tmp_path / "runs" / "tiny"))
+    document = forecast_document(result, [forecast(result, flops=target_spec().flops)])
+    registration = make_registration(tmp_path, rows=result.rows, forecast=document)
+    assert registration.statement.predicate["forecast"]["point"] == document["predictions"][0]["median"]
+    assert registration.statement.predicate["fit"]["excluded"] == [{"run": diverged.digest, "why": "it diverged (status)"}]
+
+
+def test_the_text_says_what_a_reader_must_know(delphi):
+    """Runs, optima, free asymptote, interval, sizes, distance, status; no line wider than 100 columns."""
+    text = forecast_text(*delphi)
+    for phrase in (
+        "81 runs used, 0 left out",
+        "optimum of each budget",
+        "the asymptote E free",
+        "loss = 1.7095 + ",
+        "forecast at 1e23 FLOPs (333x the largest budget)",
+        "90 % interval [",
+        "tokens per parameter",
+        "not estimated: form, shift",
+        "status: Usable",
+    ):
+        assert phrase in text
+    assert max(len(line) for line in text.splitlines()) <= WIDTH
+
+
+def test_what_was_left_out_is_listed_with_its_reason_and_renamed_columns_are_said(tmp_path):
+    """Nothing disappears silently."""
+    lines = [f"{6e18 * 3**n},{1e8},{1e10 * 3**n},{2 + 3.0**-n}," for n in range(6)]
+    path = tmp_path / "runs.csv"
+    path.write_text("\n".join(["C,N,D,eval/loss,status", *lines, "1e19,1e8,1e10,nan,diverged"]) + "\n")
+    text = forecast_text(fit(read_run_table(path)), [])
+    assert "line 8: it diverged (status)" in text
+    assert "columns: C as flops, N as params, D as tokens, eval/loss as loss" in text

@@ -1,0 +1,63 @@
+"""Which runs are left out of a fit for what their numbers say."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from marin_scaling.laws import SurfaceLaw
+from marin_scaling.run.audit import find_outliers
+from marin_scaling.run.run_table import read_run_table
+from marin_scaling.run.simulate import simulate_ladder
+
+DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
+
+
+def outliers(frame):
+    return find_outliers(**{name: frame[name].to_numpy() for name in ("flops", "params", "loss")})
+
+
+@given(st.integers(0, 80))
+def test_one_run_at_the_loss_of_a_uniform_guess_is_found_wherever_it_stands(position):
+    """11.76 is the logarithm of Llama 3's vocabulary: a run that diverged to knowing nothing."""
+    frame = read_run_table(DELPHI).frame
+    loss = frame["loss"].to_numpy().copy()
+    loss[position] = 11.76
+    found = outliers(frame.assign(loss=loss))
+    assert list(found) == [position]
+    assert "its loss 11.76 lies" in found[position]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(0.25, 0.5), st.floats(0.25, 0.5), st.floats(0.8, 2.3), st.integers(0, 1000))
+def test_no_run_of_a_sound_ladder_is_left_out(alpha, beta, floor, seed):
+    """Bowls 30 times wide, runs noisy to 0.5 %."""
+    law = SurfaceLaw(E=floor, A=1.2 * 1e8**alpha / 2, B=1.2 * 2e9**beta / 2, alpha=alpha, beta=beta)
+    budgets = np.geomspace(1e18, 1e20, 5)
+    table = simulate_ladder(law, budgets_flops=budgets, sizes_per_budget=6, noise=0.005, seed=seed, size_range=30.0)
+    assert outliers(table.frame) == {}
+
+
+def test_a_handful_of_runs_is_not_judged():
+    """Twelve runs are needed before six coefficients show which one does not fit."""
+    few = {"flops": np.geomspace(1e18, 1e20, 8), "params": np.geomspace(1e8, 1e9, 8), "loss": np.array([3.0] * 7 + [11.0])}
+    assert find_outliers(**few) == {}
+
+
+def test_a_lower_loss_than_expected_is_never_left_out():
+    """Only runs that went wrong are; luck and better recipes are for the reader to judge."""
+    frame = read_run_table(DELPHI).frame
+    loss = frame["loss"].to_numpy().copy()
+    loss[40] *= 0.7
+    assert outliers(frame.assign(loss=loss)) == {}
+
+
+@pytest.mark.parametrize("excess", [1.05, 1.09])
+def test_a_run_a_few_percent_high_is_kept(excess):
+    """Nothing under 10 % is left out."""
+    frame = read_run_table(DELPHI).frame
+    loss = frame["loss"].to_numpy().copy()
+    loss[40] *= excess
+    assert outliers(frame.assign(loss=loss)) == {}

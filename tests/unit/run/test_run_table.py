@@ -1,0 +1,201 @@
+"""Tables of runs: what is read, what is mapped, what is refused and what is left out."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from registration_factory import run_spec, store_ladder, store_run, target_spec
+
+from marin_scaling.errors import RunTableError, StorageError
+from marin_scaling.run.run_table import read_run_table
+
+DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
+HEAD = "flops,params,tokens,loss"
+ROWS = ["1e18,1e8,1e9,3.5", "1e18,2e8,5e8,3.4", "3e18,2e8,2e9,3.2", "3e18,4e8,1e9,3.1"]
+
+
+def write(path, *lines):
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_csv_parquet_and_json_lines_say_the_same(tmp_path):
+    """One table in three formats."""
+    csv = write(tmp_path / "runs.csv", HEAD, *ROWS)
+    frame = pd.read_csv(csv)
+    frame.to_parquet(tmp_path / "runs.parquet")
+    write(tmp_path / "runs.jsonl", *(json.dumps(row) for row in frame.to_dict("records")))
+    columns = ["flops", "params", "tokens", "loss", "budget_flops"]
+    tables = [read_run_table(tmp_path / f"runs.{suffix}").frame[columns] for suffix in ("csv", "parquet", "jsonl")]
+    pd.testing.assert_frame_equal(tables[0], tables[1])
+    pd.testing.assert_frame_equal(tables[0], tables[2])
+
+
+def test_numbers_are_read_to_the_last_digit(tmp_path):
+    """Python's own conversion of decimal text, not a faster one that is off by a bit."""
+    number = "3.000006086133547e+18"
+    table = read_run_table(write(tmp_path / "runs.csv", HEAD, f"{number},156508160,4304928768,3.710956335067749"))
+    assert table.frame["flops"][0] == float(number)
+    assert table.frame["loss"][0] == 3.710956335067749
+
+
+def test_six_times_params_times_tokens_does_not_overflow(tmp_path):
+    """In 64-bit integers it would, silently."""
+    frame = read_run_table(write(tmp_path / "runs.csv", HEAD, "1e24,70000000000,1400000000000,2")).frame
+    assert (6 * frame["params"] * frame["tokens"])[0] == pytest.approx(5.88e23)
+
+
+def test_the_delphi_suite_is_read_from_its_folder():
+    """81 runs, nominal budgets, a metric, nothing left out."""
+    table = read_run_table(DELPHI)
+    assert (len(table.frame), table.excluded, table.metric) == (81, (), "paloma_macro_loss_nats")
+    assert sorted(table.frame["budget_flops"].unique()) == [3e18, 9e18, 1.8e19, 3e19, 9e19, 1.8e20, 3e20]
+
+
+def test_a_run_store_gives_its_rungs_and_names_what_diverged(tmp_path):
+    """Targets are not part of a ladder; a diverged rung is left out with its reason."""
+    rows = store_ladder(tmp_path / "runs")
+    store_run(tmp_path / "runs", spec=target_spec(), loss=2.0)
+    diverged = run_spec(hidden_dim=48)
+    store_run(tmp_path / "runs", spec=diverged, loss=None)
+    table = read_run_table(tmp_path / "runs" / "tiny")
+    assert sorted(table.frame["run"]) == sorted(row["run"] for row in rows)
+    assert [(each.run, each.why) for each in table.excluded] == [(diverged.digest, "it diverged (status)")]
+    assert table.metric == "bits_per_byte"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "C,N,D,eval/loss",
+        "train_flops,total_params,tokens,final_loss",
+        "train_flops_incl_lm_head,params,train_tokens,paloma_macro_loss_nats",
+        "Compute,Parameters,Tokens,BPB",
+    ],
+)
+def test_common_names_are_recognised_and_the_mapping_is_kept(tmp_path, head):
+    """Long names in any case; single letters as papers write them."""
+    table = read_run_table(write(tmp_path / "runs.csv", head.replace("Tokens", "num_tokens"), *ROWS))
+    assert list(table.column_mapping.values()) == head.replace("Tokens", "num_tokens").split(",")
+    assert list(table.column_mapping) == HEAD.split(",")
+
+
+def test_the_name_of_a_loss_column_can_say_the_metric(tmp_path):
+    """Bits per byte are bits per byte."""
+    assert read_run_table(write(tmp_path / "runs.csv", HEAD.replace("loss", "bpb"), *ROWS)).metric == "bits_per_byte"
+
+
+def test_two_candidates_are_settled_by_the_user(tmp_path):
+    """The error says how, and what it says works."""
+    path = write(tmp_path / "runs.csv", "flops,params,tokens,eval/loss,val_loss", *(f"{row},9" for row in ROWS))
+    with pytest.raises(RunTableError, match="'eval/loss' and 'val_loss' could each be the column 'loss'") as refusal:
+        read_run_table(path)
+    assert "--column loss=eval/loss" in refusal.value.fix
+    assert read_run_table(path, columns={"loss": "val_loss"}).frame["loss"].tolist() == [9, 9, 9, 9]
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("1e18,1e8,1e9,high", r"runs\.csv, line 6, column 'loss' holds 'high', which is not a number"),
+        ("1e18,1e8,1e9,", r"line 6, column 'loss' is empty"),
+        ("1e18,1e8,1e9", r"line 6, column 'loss' is empty"),
+        ("1e18,1e8,1e9,nan", r"line 6, column 'loss' holds nan"),
+        ("inf,1e8,1e9,3", r"line 6, column 'flops' holds inf"),
+        ("0,1e8,1e9,3", r"line 6, column 'flops' holds 0; it must be above zero"),
+        ("-1e18,1e8,1e9,3", r"line 6, column 'flops' holds -1e\+18; it must be above zero"),
+        ("1e18,0,1e9,3", r"line 6, column 'params' holds 0"),
+        ("1e18,1e8,-5,3", r"line 6, column 'tokens' holds -5"),
+        ("1e308,1e8,1e9,3", r"line 6, column 'flops' holds 1e\+308; no run has such a number"),
+    ],
+)
+def test_a_cell_that_is_no_usable_number_is_refused_with_its_place(tmp_path, cell, message):
+    """File, line, column and what stands there."""
+    with pytest.raises(RunTableError, match=message):
+        read_run_table(write(tmp_path / "runs.csv", HEAD, *ROWS, cell))
+
+
+def test_blank_lines_do_not_shift_the_line_numbers(tmp_path):
+    """An editor counts them, too."""
+    with pytest.raises(RunTableError, match="line 5, column 'loss' holds 'x'"):
+        read_run_table(write(tmp_path / "runs.csv", HEAD, ROWS[0], "", "", "1,1,1,x"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "runs.csv",
+            "flops,params,loss\n1,1,1\n",
+            "has no column 'tokens', .* it has: flops, params, loss",
+        ),
+        ("runs.csv", f"{HEAD}\n", "holds no runs"),
+        ("runs.csv", "", "is not a CSV table: No columns"),
+        ("runs.csv", f"{HEAD}\n{ROWS[0]}\n1,2,3,4,5\n", "is not a CSV table: Expected 4 fields in line 3, saw 5"),
+        ("runs.csv", f"{HEAD}\n1,2,3,4,5\n1,2,3,4,5\n", "lines have more cells than the first has column names"),
+        ("runs.csv", f"{HEAD},loss\n1,2,3,4,5\n", "a column name stands twice"),
+        ("runs.csv", b"flops\xff", "is not text in UTF-8"),
+        ("runs.jsonl", '{"flops": 1}\nnonsense\n', "runs.jsonl, line 2: this is not a JSON object"),
+        ("runs.jsonl", "[1]\n", "line 1: this is not a JSON object"),
+        ("runs.parquet", b"PAR1nothing", "is not a Parquet table"),
+        ("runs.xlsx", b"", r"files that end in '.xlsx' are not read"),
+    ],
+)
+def test_a_file_that_is_no_table_is_refused(tmp_path, name, content, message):
+    """With its name and the reason."""
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(RunTableError, match=message):
+        read_run_table(path)
+
+
+def test_a_missing_file_or_empty_folder_is_said_to_be_so(tmp_path):
+    """Before anything is fitted."""
+    with pytest.raises(StorageError, match=r"gone\.csv cannot be read"):
+        read_run_table(tmp_path / "gone.csv")
+    with pytest.raises(StorageError, match="holds no runs"):
+        read_run_table(tmp_path)
+
+
+def test_a_diverged_run_may_have_no_loss(tmp_path):
+    """Its status says why; it is left out by name, and so is a run that still trains."""
+    rows = [f"{row},a{number},finished" for number, row in enumerate(ROWS)]
+    path = write(tmp_path / "runs.csv", f"{HEAD},run,status", *rows, "3e18,1e8,5e9,,b,diverged", "3e18,1e8,5e9,9,c,running")
+    table = read_run_table(path)
+    assert [(each.run, each.why) for each in table.excluded] == [
+        ("b", "it diverged (status)"),
+        ("c", "it is not finished (status 'running')"),
+    ]
+    assert len(table.frame) == 4
+
+
+def test_equal_rows_count_once_and_other_seeds_are_other_runs(tmp_path):
+    """The second of two equal rows is left out; a third with another seed is not."""
+    path = write(tmp_path / "runs.csv", f"{HEAD},seed", *(f"{row},0" for row in ROWS), f"{ROWS[1]},0", f"{ROWS[1]},1")
+    table = read_run_table(path)
+    assert [(each.run, each.why) for each in table.excluded] == [
+        ("line 6", "it is the same as line 3: FLOPs, parameters, tokens and loss are equal")
+    ]
+    assert len(table.frame) == 5
+
+
+@pytest.mark.parametrize("column", ["metric", "flops_convention"])
+def test_runs_of_two_kinds_do_not_share_a_fit(tmp_path, column):
+    """Two metrics, or two ways to count FLOPs, in one law would be neither."""
+    rows = [f"{row},{'a' if number else 'b'}" for number, row in enumerate(ROWS)]
+    with pytest.raises(RunTableError, match=f"the column '{column}' holds 'a' and 'b'"):
+        read_run_table(write(tmp_path / "runs.csv", f"{HEAD},{column}", *rows))
+
+
+def test_budgets_are_found_by_gaps_and_it_is_said(tmp_path):
+    """Costs within 10 % of their neighbour are one budget; its FLOPs are their geometric mean."""
+    costs = [1e18, 1.05e18, 0.98e18, 3e18, 3.1e18, 1e19]
+    table = read_run_table(
+        write(tmp_path / "runs.csv", HEAD, *(f"{cost},1e8,{cost / 6e8},3.{n}" for n, cost in enumerate(costs)))
+    )
+    budgets = table.frame["budget_flops"]
+    assert budgets.nunique() == 3
+    assert budgets[0] == pytest.approx(np.prod(costs[:3]) ** (1 / 3))
+    assert "taken as 3 budgets" in table.warnings[0]
