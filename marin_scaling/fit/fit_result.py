@@ -11,6 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.fit.isoflop import Bowl
+from marin_scaling.fit.noise import Noise
 from marin_scaling.laws import FrontierLaw
 from marin_scaling.run.audit import Exclusion
 
@@ -57,18 +58,6 @@ class FrontierPoint:
     leverage: float
     run_count: int
     note: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Noise:
-    """Scatter of one run, and what budgets scatter beyond it, as variances of the loss with their degrees of freedom."""
-
-    run_variance: float
-    run_freedom: int
-    budget_variance: float
-    budget_freedom: int
-    budgets_scatter: bool
-    """Whether budgets scatter beyond the noise of their runs more than chance would do in one of a hundred ladders."""
 
 
 @dataclass(frozen=True, kw_only=True)

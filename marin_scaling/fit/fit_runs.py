@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fit.fit_result import Allocation, FitResult, FitStatus, FrontierPoint, Noise
+from marin_scaling.fit.fit_result import Allocation, FitResult, FitStatus, FrontierPoint
 from marin_scaling.fit.frontier import FRONTIER_UNKNOWNS, GAMMA_BRACKET, fit_frontier
-from marin_scaling.fit.isoflop import QUADRATIC_UNKNOWNS, Bowl, BowlShape, fit_bowl, noise_variance
+from marin_scaling.fit.isoflop import QUADRATIC_UNKNOWNS, Bowl, BowlShape, fit_bowl
+from marin_scaling.fit.noise import SEED_NOISE, Noise, estimate_noise
 from marin_scaling.laws import Array, FrontierLaw, frontier_loss
 from marin_scaling.run.audit import Exclusion
 from marin_scaling.units import format_flops
@@ -64,7 +65,7 @@ def fit(table: RunTable, *, law: str = "isoflop-frontier", seed: int = 0) -> Fit
         noise=noise,
         allocation=_allocation(drawn),
         status=statuses[0],
-        warnings=(*table.warnings, *drawn.warnings, *(status.value for status in statuses[1:] if status != FitStatus.USABLE)),
+        warnings=(*table.warnings, *drawn.warnings, *_doubts(noise, statuses)),
         frame=drawn.frame,
         excluded=(*table.excluded, *drawn.excluded),
         column_mapping=table.column_mapping,
@@ -167,36 +168,14 @@ def _refuse_few_points(drawn: _Drawn, table: RunTable, name: str) -> None:
 
 
 def _noise(drawn: _Drawn, *, residuals: Array, table: RunTable) -> Noise:
-    """Pool the runs' scatter about bowls with that of the optima about the law; what budgets scatter beyond it is their own.
-
-    The second part is the method of moments of random-effects analysis (DerSimonian and Laird 1986).
-    """
-    variance, freedom = noise_variance(list(drawn.bowls))
-    leverage, budget_freedom = _column(drawn, "leverage"), len(residuals) - FRONTIER_UNKNOWNS
-    if freedom + budget_freedom == 0:
+    leverage, loss = _column(drawn, "leverage"), _column(drawn, "loss")
+    noise = estimate_noise(list(drawn.bowls), leverage=leverage, residuals=residuals, loss=loss)
+    if noise.run_freedom == 0:
         _refuse(
             f"{table.source} has as many unknowns as numbers: {len(residuals)} budgets of three runs.",
             why="Nothing would be left to say how far the forecast may be off.",
         )
-    between = float(np.sum(residuals**2 / leverage))
-    pooled = (variance * freedom + between) / (freedom + budget_freedom)
-    excess = 0.0
-    if budget_freedom and freedom:
-        expected = variance * leverage.sum() * budget_freedom / len(residuals)
-        excess = max(0.0, float(residuals @ residuals - expected) / budget_freedom)
-    return Noise(
-        run_variance=variance if excess else pooled,
-        run_freedom=freedom if excess else freedom + budget_freedom,
-        budget_variance=excess,
-        budget_freedom=budget_freedom,
-        budgets_scatter=bool(excess) and between > variance * _chi_squared_99(budget_freedom),
-    )
-
-
-def _chi_squared_99(freedom: int) -> float:
-    """The 99 % quantile of the chi-squared distribution, by Wilson and Hilferty's cube (1931): within 1 % from 1 degree on."""
-    ninth = 2 / (9 * freedom)
-    return float(freedom * (1 - ninth + 2.3263 * ninth**0.5) ** 3)
+    return noise
 
 
 def _statuses(drawn: _Drawn, law: FrontierLaw, noise: Noise) -> list[FitStatus]:
@@ -216,6 +195,13 @@ def _statuses(drawn: _Drawn, law: FrontierLaw, noise: Noise) -> list[FitStatus]:
         FitStatus.USABLE: True,
     }
     return [status for status in FitStatus if applies[status]]
+
+
+def _doubts(noise: Noise, statuses: list[FitStatus]) -> list[str]:
+    """What is to be said beside the worst status: the others, and a floor under the noise."""
+    others = [status.value for status in statuses[1:] if status is not FitStatus.USABLE]
+    quiet = f"the runs scatter less than seeds do; {SEED_NOISE:.2%} of the loss is taken for their noise"
+    return [*others, *([quiet] if noise.at_floor else [])]
 
 
 def _allocation(drawn: _Drawn) -> Allocation:

@@ -6,9 +6,10 @@ by the noise its bowl leaves in it plus what budgets scatter beyond that, and (c
 noise.
 
 Why (b): the bootstrap over few budgets alone is too narrow. On simulated ladders of 4 to 7 budgets its 90 % interval held the
-truth in 43 to 72 % of cases, and with (b) in 96 to 99 % (tests/properties/test_intervals_cover.py). Variances are drawn too, each from its scaled inverse
-chi-squared distribution, so that few degrees of freedom widen the interval as Student's t does. (a) and (b) overlap in
-part, so intervals are rather too wide than too narrow where the law is true; where it is not, this engine cannot know.
+truth in 43 to 72 % of cases, and with (b) in 96 to 99 % (tests/properties/test_intervals_cover.py). Variances are drawn too,
+each from its scaled inverse chi-squared distribution, so that few degrees of freedom widen the interval as Student's t does.
+(a) and (b) overlap in part, so intervals are rather too wide than too narrow where the law is true; where it is not, this
+engine cannot know.
 """
 
 from __future__ import annotations

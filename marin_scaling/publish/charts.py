@@ -30,6 +30,7 @@ LAW_COLOUR, OUTCOME_COLOUR, POINT_COLOUR = "#0072B2", "#D55E00", "#222222"
 PNG_SCALE = 2.0
 _PANEL = {"width": 400, "height": 330}
 _CURVE_POINTS = 60
+_CROSS = "M-1,-1L1,1M1,-1L-1,1"
 _LABELLED_BUDGETS = 12  # more than that, and the legend is a scale instead of a list
 
 
@@ -52,7 +53,7 @@ def law_chart(result: FitResult, forecasts: Sequence[Forecast], *, outcomes: Ite
         .configure(font="system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif")
         .configure_axis(gridColor="#e6e6e6", labelFontSize=11, titleFontSize=12, titleFontWeight="normal", labelOverlap=True)
         .configure_legend(labelFontSize=11, titleFontSize=11, titleFontWeight="normal")
-        .configure_title(fontSize=13, anchor="start", fontWeight=600)
+        .configure_title(fontSize=13, anchor="start", fontWeight=600, frame="group")
         .configure_view(stroke="#cccccc")
     )
 
@@ -110,7 +111,7 @@ def _law_panel(result: FitResult, forecasts: Sequence[Forecast], outcomes: Seque
         *_forecast_layers(result, forecasts, axis=axis),
         *_outcome_layers(result, outcomes, axis=axis),
     ]
-    title = "Best loss for the compute, with the 90 % interval of a new run"
+    title = "Best loss for the compute; 90 % interval of a new run"
     return alt.layer(*layers).properties(title=title, **_PANEL)
 
 
@@ -118,20 +119,16 @@ def _forecast_layers(result: FitResult, forecasts: Sequence[Forecast], *, axis: 
     if not forecasts:
         return []
     rows = pd.DataFrame(
-        [
-            {"flops": each.flops, "loss": each.median, "low": each.interval[0], "high": each.interval[1], "what": "forecast"}
-            for each in forecasts
-        ]
+        [{"flops": each.flops, "loss": each.median, "low": each.interval[0], "high": each.interval[1]} for each in forecasts]
     )
+    rows["what"] = [f"forecast {each.median:.4g}" for each in forecasts]
     base, loss, low = alt.Chart(rows), _loss_axis(result), _loss_axis(result, column="low")
     return [
         base.mark_rule(color=LAW_COLOUR, strokeWidth=2.5).encode(x=axis, y=low, y2="high:Q"),
         base.mark_point(shape="diamond", size=90, filled=True, color=LAW_COLOUR, opacity=1).encode(
             x=axis, y=loss, tooltip=["what", "flops", "loss", "low", "high"]
         ),
-        base.mark_text(align="right", dx=-9, dy=10, color=LAW_COLOUR).encode(
-            x=axis, y=loss, text=alt.Text("loss:Q", format=".4g")
-        ),
+        base.mark_text(align="right", dx=-9, dy=10, color=LAW_COLOUR).encode(x=axis, y=loss, text="what:N"),
     ]
 
 
@@ -139,8 +136,14 @@ def _outcome_layers(result: FitResult, outcomes: Sequence[MeasuredOutcome], *, a
     if not outcomes:
         return []
     rows = pd.DataFrame([{"flops": each.flops, "loss": each.loss, "what": each.label} for each in outcomes])
-    crosses = alt.Chart(rows).mark_point(shape="cross", size=110, filled=True, color=OUTCOME_COLOUR, opacity=1)
-    return [crosses.encode(x=axis, y=_loss_axis(result), tooltip=["what", "flops", "loss"])]
+    rows["text"] = [f"measured {each.loss:.4g}" for each in outcomes]
+    base, loss = alt.Chart(rows), _loss_axis(result)
+    crosses = base.mark_point(shape=_CROSS, size=70, strokeWidth=2.5, color=OUTCOME_COLOUR, opacity=1)
+    words = base.mark_text(align="right", dx=-9, dy=25, color=OUTCOME_COLOUR)
+    return [
+        crosses.encode(x=axis, y=loss, tooltip=["what", "flops", "loss"]),
+        words.encode(x=axis, y=loss, text="text:N"),
+    ]
 
 
 def _optima_layer(result: FitResult, *, x: str, axis: Any) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from marin_scaling.errors import RunTableError, StorageError
-from marin_scaling.run.audit import Exclusion, excluded_by_status, find_outliers, find_duplicates
+from marin_scaling.run.audit import Exclusion, excluded_by_status, find_duplicates, find_outliers
 from marin_scaling.run.table_columns import METRIC_OF_COLUMN, REQUIRED, map_columns
 from marin_scaling.run.table_files import RawTable, read_table_file
 
