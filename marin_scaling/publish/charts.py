@@ -8,6 +8,7 @@ page. Computes nothing but points along curves.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from marin_scaling.errors import UsageError
 from marin_scaling.fit.fit_result import FitResult
 from marin_scaling.forecast.forecast import Forecast, interval_along
 from marin_scaling.forecast.forecast_document import unit_of
+from marin_scaling.laws import Array
 from marin_scaling.units import format_flops
 
 LAW_COLOUR, OUTCOME_COLOUR, POINT_COLOUR = "#0072B2", "#D55E00", "#222222"
@@ -79,7 +81,7 @@ def _runs_panel(result: FitResult) -> Any:
         alt.Chart(frame)
         .mark_circle(size=36, opacity=0.9)
         .encode(
-            x=_tokens_axis(),
+            x=_tokens_axis(result),
             y=_loss_axis(result),
             color=colour,
             tooltip=["run", "budget", alt.Tooltip("params", format=".3s"), alt.Tooltip("tokens", format=".3s"), "loss"],
@@ -89,16 +91,16 @@ def _runs_panel(result: FitResult) -> Any:
     if result.bowls:
         curves = _bowl_curves(result)
         layers.insert(
-            0, alt.Chart(curves).mark_line(strokeWidth=1.5).encode(x=_tokens_axis(), y=_loss_axis(result), color=colour)
+            0, alt.Chart(curves).mark_line(strokeWidth=1.5).encode(x=_tokens_axis(result), y=_loss_axis(result), color=colour)
         )
-        layers.append(_optima_layer(result, x="tokens", axis=_tokens_axis()))
+        layers.append(_optima_layer(result, x="tokens", axis=_tokens_axis(result)))
     title = "Runs, a bowl for each budget" if result.bowls else "Runs"
     return alt.layer(*layers).properties(title=title, **_PANEL)
 
 
 def _law_panel(result: FitResult, forecasts: Sequence[Forecast], outcomes: Sequence[MeasuredOutcome]) -> Any:
-    axis = alt.X("flops:Q", title="training compute (FLOPs)", scale=alt.Scale(type="log", nice=False), axis=_power_axis())
     curve = _law_curve(result, forecasts, outcomes)
+    axis = _log_axis("flops", "training compute (FLOPs)", values=curve["flops"].to_numpy())
     loss = _loss_axis(result)
     band = alt.Chart(curve).mark_area(opacity=0.22, color=LAW_COLOUR)
     line = alt.Chart(curve).mark_line(color=LAW_COLOUR, strokeWidth=1.8)
@@ -121,7 +123,7 @@ def _forecast_layers(result: FitResult, forecasts: Sequence[Forecast], *, axis: 
     rows = pd.DataFrame(
         [{"flops": each.flops, "loss": each.median, "low": each.interval[0], "high": each.interval[1]} for each in forecasts]
     )
-    rows["what"] = [f"forecast {each.median:.4g}" for each in forecasts]
+    rows["what"] = [f"forecast {each.median:.4f}" for each in forecasts]
     base, loss, low = alt.Chart(rows), _loss_axis(result), _loss_axis(result, column="low")
     return [
         base.mark_rule(color=LAW_COLOUR, strokeWidth=2.5).encode(x=axis, y=low, y2="high:Q"),
@@ -136,7 +138,7 @@ def _outcome_layers(result: FitResult, outcomes: Sequence[MeasuredOutcome], *, a
     if not outcomes:
         return []
     rows = pd.DataFrame([{"flops": each.flops, "loss": each.loss, "what": each.label} for each in outcomes])
-    rows["text"] = [f"measured {each.loss:.4g}" for each in outcomes]
+    rows["text"] = [f"measured {each.loss:.4f}" for each in outcomes]
     base, loss = alt.Chart(rows), _loss_axis(result)
     crosses = base.mark_point(shape=_CROSS, size=70, strokeWidth=2.5, color=OUTCOME_COLOUR, opacity=1)
     words = base.mark_text(align="right", dx=-9, dy=25, color=OUTCOME_COLOUR)
@@ -181,12 +183,26 @@ def _budget_colour(frame: pd.DataFrame) -> Any:
     )
 
 
-def _tokens_axis() -> Any:
-    return alt.X("tokens:Q", title="trained tokens", scale=alt.Scale(type="log", nice=False), axis=_power_axis())
+def _tokens_axis(result: FitResult) -> Any:
+    return _log_axis("tokens", "trained tokens", values=result.frame["tokens"].to_numpy())
 
 
-def _power_axis() -> Any:
-    return alt.Axis(labelExpr="replace(format(datum.value, '.0e'), '+', '')", tickCount=8)
+def _log_axis(column: str, title: str, *, values: Array) -> Any:
+    ticks = round_ticks(float(values.min()), float(values.max()))
+    axis = alt.Axis(values=ticks, labelExpr="replace(format(datum.value, '.0e'), '+', '')")
+    return alt.X(f"{column}:Q", title=title, scale=alt.Scale(type="log", nice=False), axis=axis)
+
+
+def round_ticks(low: float, high: float) -> list[float]:
+    """Round numbers between two: powers of ten over three decades or more, otherwise 1, 2 and 5 times them.
+
+    >>> round_ticks(3e18, 5e21), round_ticks(1.5e9, 2e10)
+    ([1e+19, 1e+20, 1e+21], [2000000000.0, 5000000000.0, 10000000000.0, 20000000000.0])
+    """
+    steps = (1,) if high >= 1000 * low else (1, 2, 5)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [float(f"{step}e{power}") for power in powers for step in steps]
+    return [tick for tick in ticks if low <= tick <= high]
 
 
 def _loss_axis(result: FitResult, *, column: str = "loss") -> Any:
