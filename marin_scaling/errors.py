@@ -82,6 +82,10 @@ class StatementError(MarinScalingError):
     """A preregistration cannot be written as asked, or is not one."""
 
 
+class SiteError(MarinScalingError):
+    """The site cannot be built from its pages."""
+
+
 class VerificationError(MarinScalingError):
     """A preregistration is not what it claims to be: the answer is no."""
 

@@ -25,4 +25,7 @@ def _version(version: bool = typer.Option(False, "--version", help="Print the ve
 
 
 # Last, because each of these modules registers its commands with the app above.
-from marin_scaling.cli import fit, ladder, preregistration, registration  # noqa: E402,F401
+# In the order in which `--help` lists them.
+# isort: off
+from marin_scaling.cli import quickstart, init  # noqa: E402,F401
+from marin_scaling.cli import ladder, fit, registration, preregistration, site  # noqa: E402,F401

@@ -18,9 +18,9 @@ _RUNS = typer.Option(Path("runs"), "--runs", help="The run store.")
 
 @app.command("verify")
 def verify(which: str = _WHICH, registry: Path = _REGISTRY, runs: Path = _RUNS) -> None:
-    """Verify that preregistrations are unchanged, signed by whom they say, and equal to their fit and their runs.
+    """Verify that preregistrations are what they claim to be.
 
-    Exit status 1 when one of them is not.
+    Unchanged, signed by whom they say, and equal to their fit and their runs. Exit status 1 when one of them is not.
 
     Example: marin-scale verify all
     """
@@ -49,10 +49,10 @@ def check(
     strict: bool = typer.Option(False, "--strict", help="Exit with status 1 when a forecast was missed."),
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
-    """Compare preregistered forecasts with the runs that carry them, and write each outcome once.
+    """Compare preregistered forecasts with their runs.
 
-    A forecast that is not run yet is pending, and one that missed is a result: both exit with status 0.
-    With --strict a missed one exits with status 1.
+    Each outcome is written once, beside its statement. A forecast that is not run yet is pending, and one that missed
+    is a result: both exit with status 0. With --strict a missed one exits with status 1.
 
     Example: marin-scale check all --strict
     """

@@ -13,6 +13,7 @@ from marin_scaling.cli.app import app
 if TYPE_CHECKING:
     from marin_scaling.cli.training import PlannedLadder
     from marin_scaling.preregistration.preregister import Registration
+    from marin_scaling.run.run_spec import DataSpec, RunSpec
 
 _LADDER = typer.Argument(metavar="LADDER.yaml", help="The ladder file whose target is forecast.")
 _FOLDER = typer.Argument(metavar="FOLDER", help="A folder of preregistrations/.")
@@ -27,7 +28,9 @@ def preregister(
     key: Path | None = _KEY,
     signer: str | None = typer.Option(None, "--as", help="Who signs, as in allowed_signers; default: git's user.email."),
 ) -> None:
-    """Fit the ladder's runs, forecast its target, and write the forecast down, signed, before the target is trained.
+    """Forecast a ladder's target and sign the forecast.
+
+    Fits the ladder's runs and registers the forecast before the target is trained.
 
     Example: marin-scale preregister ladders/quickstart.yaml
     """
@@ -39,21 +42,45 @@ def preregister(
 
 @app.command("run")
 def run(folder: Path = _FOLDER) -> None:
-    """Train the target of a preregistration, bound to its statement from the first step.
+    """Train the target of a preregistration, bound to it.
+
+    The statement's digest is in the run's spec from its first step.
 
     Example: marin-scale run preregistrations/2026-11-21-quickstart
     """
     from marin_scaling.cli.training import plan, train_with_progress
-    from marin_scaling.durable_files import read_bytes
     from marin_scaling.preregistration.preregister import standing_registration
-    from marin_scaling.run.run_spec import read_spec
 
-    spec = read_spec(read_bytes(folder / "target.json"), name=str(folder / "target.json"))
+    spec = _target_in(folder)
     registration = standing_registration(spec, registry_dir=folder.parent)
     assert registration is not None  # its folder was just read
     planned = plan(Path("ladders") / f"{spec.ladder}.yaml")
     train_with_progress([registration.target], planned=planned, label="target")
     typer.echo(f"Next: marin-scale check {folder}")
+
+
+def standing_forecast(planned: PlannedLadder, *, registry: Path) -> Registration | None:
+    """The forecast of this ladder's target, on this data, that is registered already; None when there is none."""
+    from marin_scaling.preregistration.preregister import standing_registration
+    from marin_scaling.preregistration.registry import registration_folders
+
+    for folder in registration_folders(registry):
+        spec = _target_in(folder)
+        if (spec.ladder, spec.data, spec.budget_flops) == _identity(planned):
+            return standing_registration(spec, registry_dir=registry)
+    return None
+
+
+def _target_in(folder: Path) -> RunSpec:
+    from marin_scaling.durable_files import read_bytes
+    from marin_scaling.run.run_spec import read_spec
+
+    return read_spec(read_bytes(folder / "target.json"), name=str(folder / "target.json"))
+
+
+def _identity(planned: PlannedLadder) -> tuple[str, DataSpec, float]:
+    file = planned.ladder.file
+    return file.name, planned.specs[0].data, file.target.budget_flops
 
 
 def register_forecast(planned: PlannedLadder, *, registry: Path, key: Path | None, signer: str | None) -> Registration:

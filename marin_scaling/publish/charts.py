@@ -62,14 +62,19 @@ def law_chart(result: FitResult, forecasts: Sequence[Forecast], *, outcomes: Ite
 
 def save_chart(chart: Any, path: Path) -> None:
     """Write a chart by its suffix, whole or not at all: .html (works without network), .svg, .png, .json (Vega-Lite)."""
-    writer = _WRITERS.get(path.suffix.lower())
-    if writer is None:
+    suffix = path.suffix.lower()
+    if suffix not in _WRITERS:
         raise UsageError(
             f"{path}: a figure cannot be written as {path.suffix or 'a file without suffix'!r}.",
             why="The suffix says the format.",
             fix=f"Use one of: {', '.join(_WRITERS)}.",
         )
-    replace_file(path, writer(chart))
+    replace_file(path, chart_bytes(chart, suffix=suffix))
+
+
+def chart_bytes(chart: Any, *, suffix: str) -> bytes:
+    """The content of a figure file: ".html", ".svg", ".png" or ".json"."""
+    return _WRITERS[suffix](chart)
 
 
 def _runs_panel(result: FitResult) -> Any:
@@ -213,7 +218,8 @@ def _loss_axis(result: FitResult, *, column: str = "loss") -> Any:
 def _html(chart: Any) -> bytes:
     import vl_convert
 
-    text: str = vl_convert.vegalite_to_html(chart.to_dict(), bundle=True)
+    spec = json.loads(json.dumps(chart.to_dict()).replace("<", "<\\u200b"))  # no name may end the page's script
+    text: str = vl_convert.vegalite_to_html(spec, bundle=True)
     return text.encode()
 
 

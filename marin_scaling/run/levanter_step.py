@@ -2,7 +2,8 @@
 
 Called through Haliax, a step of a tiny model spends more time in walking the state's tree in Python than in computing; and
 with the schedule baked in, every run compiles anew. Here the tree is walked once a run, and what differs between runs of one
-shape is an input. The arithmetic is Levanter's: `Trainer._train_step`, whose losses a contract test compares with ours on both pins.
+shape is an input. The arithmetic is Levanter's: `Trainer._train_step`, whose losses a contract test compares with ours on
+both pins.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def test_two_launchers_and_a_kill_change_nothing_but_time(tmp_path: Path) -> Non
         time.sleep(0.2)
     before = records(disturbed)
     os.kill(first.pid, signal.SIGKILL)
-    first.wait()
+    first.communicate()
     output, _ = second.communicate(timeout=300)
     assert second.returncode == 0, output
     assert len(records(disturbed)) == 4

@@ -1,0 +1,114 @@
+"""`marin-scale quickstart`: the whole way on real input, in a repository of its own, in minutes on a laptop.
+
+Every step is the one that the single commands do over the same files; here they only follow each other.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from marin_scaling.cli.app import app
+
+if TYPE_CHECKING:
+    from marin_scaling.cli.training import PlannedLadder
+    from marin_scaling.preregistration.preregister import Registration
+
+_FOLDER = typer.Argument(Path("marin-quickstart"), metavar="[FOLDER]", help="Where to work; made when it is not there.")
+_REGISTRY = Path("preregistrations")
+_LADDER = Path("ladders/quickstart.yaml")
+
+
+@app.command("quickstart")
+def quickstart(folder: Path = _FOLDER) -> None:
+    """Go the whole way, on real runs, in about ten minutes.
+
+    Train a ladder, forecast a target 5x beyond it, sign the forecast, train the target, check, build the site.
+    It needs no accelerator, account or network. Interrupted at any moment and typed again, it goes on where it was.
+
+    Example: marin-scale quickstart
+    """
+    from marin_scaling.cli.training import plan, train_with_progress
+    from marin_scaling.ladder.ladder import ladder_table
+
+    began = time.monotonic()
+    _enter(folder)
+    planned = plan(_LADDER)
+    _say(1, "Plan the ladder", f"{_LADDER}, on {planned.corpus.source}")
+    typer.echo(ladder_table(planned.ladder))
+    _say(2, "Train its rungs with Levanter", f"into {planned.runs_dir}")
+    ladder_time = train_with_progress(planned.specs, planned=planned, label="ladder")
+    _say(3, "Fit the law, forecast the target, sign the forecast", "before the target is trained")
+    registration = _register_once(planned)
+    _say(4, "Train the target", "bound to the signed forecast from its first step")
+    target_time = train_with_progress([registration.target], planned=planned, label="target")
+    _say(5, "Check the forecast", str(registration.folder))
+    _check(registration)
+    _say(6, "Build the site", "")
+    page = _build_site()
+    stepping = ladder_time.stepping_seconds + target_time.stepping_seconds
+    _close(page, folder, wall_seconds=time.monotonic() - began, stepping_seconds=stepping)
+
+
+def _enter(folder: Path) -> None:
+    """Make the reader's repository where there is none, and work in it."""
+    from marin_scaling.publish.user_repository import make_user_repository
+
+    make_user_repository(folder)
+    os.chdir(folder)
+
+
+def _register_once(planned: PlannedLadder) -> Registration:
+    """The registration of this ladder's target: the one that stands, or a new one."""
+    from marin_scaling.cli.registration import register_forecast, standing_forecast
+
+    standing = standing_forecast(planned, registry=_REGISTRY)
+    if standing is not None:
+        typer.echo(f"{standing.folder} stands already and is not written again.")
+        return standing
+    return register_forecast(planned, registry=_REGISTRY, key=None, signer=None)
+
+
+def _check(registration: Registration) -> None:
+    from marin_scaling.check.verdict import check_preregistration
+    from marin_scaling.cli.training import RUNS_DIR
+    from marin_scaling.preregistration.registry import signers_path
+
+    verdict = check_preregistration(
+        registration.folder,
+        runs_dir=RUNS_DIR,
+        allowed_signers=signers_path(registration.folder),
+        checked_at=datetime.now(UTC),
+    )
+    typer.echo(f"{verdict.id}  {verdict.sentence}")
+
+
+def _build_site() -> Path | None:
+    """The site's first page, or None (said) where the site extra is not installed."""
+    from marin_scaling.errors import MissingExtra
+    from marin_scaling.publish.build_site import build_site
+
+    try:
+        return build_site(Path())
+    except MissingExtra as error:
+        typer.echo(f"No site was built. {error}")
+        return None
+
+
+def _close(page: Path | None, folder: Path, *, wall_seconds: float, stepping_seconds: float) -> None:
+    from marin_scaling.units import format_duration
+
+    share = stepping_seconds / wall_seconds
+    typer.echo(f"\nDone in {format_duration(wall_seconds)}; training steps were running in {share:.0%} of it.")
+    if page is not None:
+        typer.echo(f"Open {page.resolve().as_uri()} in a browser, or: cd {folder} && marin-scale site serve")
+    typer.echo(f"Everything is in {folder}: ladders/, runs/, preregistrations/.")
+
+
+def _say(number: int, title: str, detail: str) -> None:
+    typer.echo(f"\n[{number}/6] {title}{': ' if detail else ''}{detail}")

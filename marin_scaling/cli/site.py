@@ -1,0 +1,40 @@
+"""`marin-scale site`: build the pages of a repository, or build and show them on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from marin_scaling.cli.app import app
+
+_site = typer.Typer(help="Build the site of a repository, or show it here.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(_site, name="site")
+
+
+@_site.command("build")
+def build() -> None:
+    """Write the pages of this repository's ladders, forecasts and outcomes, and build the site into .site/.
+
+    The site works from its folder, without a server and without network.
+
+    Example: marin-scale site build
+    """
+    from marin_scaling.publish.build_site import build_site
+
+    page = build_site(Path())
+    typer.echo(f"{len(list(page.parent.rglob('*.html')))} pages in {page.parent}; open {page.as_uri()}")
+
+
+@_site.command("serve")
+def serve(port: int = typer.Option(8000, "--port", min=0, max=65535, help="Port on this machine; 0 takes a free one.")) -> None:
+    """Build the site and show it on this machine until Ctrl-C.
+
+    Example: marin-scale site serve --port 8001
+    """
+    from marin_scaling.publish.build_site import build_site
+    from marin_scaling.publish.serve_site import serve_site
+
+    with serve_site(build_site(Path()).parent, port=port) as server:
+        typer.echo(f"http://127.0.0.1:{server.server_port}/ shows the site; Ctrl-C ends it.")
+        server.serve_forever()

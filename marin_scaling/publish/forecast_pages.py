@@ -1,0 +1,231 @@
+"""A page for each preregistration, and the index of all: what was promised, by whom, and what came of it.
+
+Verifies each one again before it shows it. Writes no outcome (`marin-scale check` does) and leaves none out: one that is
+not authentic is listed with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from marin_scaling.check.authenticity import VerifiedStep, verify_folder
+from marin_scaling.errors import MarinScalingError
+from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, signers_path
+from marin_scaling.publish.ladder_pages import PublishedPage
+from marin_scaling.publish.markdown import escape, link, page, preformatted, table
+from marin_scaling.units import format_count, format_flops
+
+if TYPE_CHECKING:
+    from marin_scaling.preregistration.statement import Statement
+
+_ORDER = {"refused": 0, "missed": 1, "held": 2, "pending": 3}
+_SCORES = {
+    "signed_error": "forecast minus observed, in the metric's unit",
+    "per_cent_of_loss": "the same in per cent of the observed loss",
+    "per_cent_of_reducible_loss": "the same in per cent of what lies above the law's asymptote",
+    "crps": "continuous ranked probability score, in the metric's unit; lower is better",
+    "weighted_interval_score": "weighted interval score over the 23 levels; lower is better",
+    "interval_score_90": "score of the 90 % interval: its width, plus a penalty outside of it",
+    "pit": "where the observation lies in the forecast distribution, 0 to 1",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Authentic:
+    statement: Statement
+    steps: Sequence[VerifiedStep]
+    outcome: Mapping[str, Any] | None
+
+    @property
+    def state(self) -> str:
+        return "pending" if self.outcome is None else str(self.outcome["verdict"])
+
+
+def forecast_page(root: Path, folder: Path) -> PublishedPage:
+    """The page of one preregistration."""
+    try:
+        authentic = _read(root, folder)
+    except MarinScalingError as error:
+        return _refused_page(folder.name, error, root=root)
+    stem = f"preregistrations/{folder.name}"
+    figure, files = _figure(root, folder, authentic, stem=stem)
+    text = page(
+        folder.name,
+        _headline(authentic),
+        figure,
+        _forecast_section(authentic),
+        _target_section(authentic),
+        _basis_section(authentic),
+        _outcome_section(authentic),
+        _authenticity_section(authentic, folder.name),
+    )
+    return PublishedPage(
+        files={f"{stem}.md": text.encode(), **files},
+        index_row=_index_row(authentic, folder.name),
+        sort_key=(_ORDER[authentic.state], folder.name),
+    )
+
+
+def forecasts_index(pages: Sequence[PublishedPage]) -> bytes:
+    """All preregistrations, the failures first: what was refused, what missed, what held, what is pending."""
+    counts = {state: sum(each.sort_key[0] == order for each in pages) for state, order in _ORDER.items()}
+    said = ", ".join(f"{count} {state}" for state, count in counts.items())
+    words = f"{len(pages)} preregistered: {said}. None is left out; those that failed come first."
+    header = ["preregistration", "target FLOPs", "beyond the ladder", "forecast", "90 % interval", "observed", "error", "state"]
+    rows = table(header, [each.index_row for each in sorted(pages, key=lambda each: each.sort_key)], right=[1, 2, 3, 4, 5, 6])
+    none = "Nothing is preregistered yet: `marin-scale preregister ladders/NAME.yaml` makes the first."
+    return page("Forecasts against outcomes", words if pages else none, rows if pages else "").encode()
+
+
+def _read(root: Path, folder: Path) -> _Authentic:
+    steps = verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=root / "runs")
+    path = folder / OUTCOME_NAME
+    outcome = json.loads(path.read_bytes()) if path.exists() else None
+    return _Authentic(statement=read_registration(folder), steps=steps, outcome=outcome)
+
+
+def _refused_page(name: str, error: MarinScalingError, *, root: Path) -> PublishedPage:
+    reason = str(error).replace(f"{root}/", "")
+    text = page(
+        name, "**Refused.** This preregistration is not what it claims to be, so nothing of it is shown.", preformatted(reason)
+    )
+    what = escape(error.what.replace(f"{root}/", ""))
+    row = (link(name, f"preregistrations/{name}.md"), "", "", "", "", "", "", f"refused: {what}")
+    return PublishedPage(
+        files={f"preregistrations/{name}.md": text.encode()}, index_row=row, sort_key=(_ORDER["refused"], name)
+    )
+
+
+def _index_row(authentic: _Authentic, name: str) -> tuple[str, ...]:
+    predicate, quantiles = authentic.statement.predicate, authentic.statement.quantiles
+    outcome = authentic.outcome or {"value": None, "scores": None}
+    scores = outcome["scores"]
+    observed = "not run yet" if authentic.outcome is None else "diverged" if scores is None else f"{outcome['value']:.4f}"
+    return (
+        link(name, f"preregistrations/{name}.md"),
+        format_flops(predicate["targetRun"]["flops"]),
+        f"{predicate['forecast']['extrapolation']:.3g}x",
+        f"{quantiles[0.5]:.4f}",
+        f"{quantiles[0.05]:.4f} to {quantiles[0.95]:.4f}",
+        observed,
+        f"{scores['per_cent_of_loss']:+.2f} %" if scores else "",
+        authentic.state,
+    )
+
+
+def _headline(authentic: _Authentic) -> str:
+    quantiles, unit = authentic.statement.quantiles, escape(authentic.statement.predicate["metric"]["unit"])
+    promised = f"{quantiles[0.5]:.4f} {unit} was forecast, 90 % interval {quantiles[0.05]:.4f} to {quantiles[0.95]:.4f}"
+    if authentic.outcome is None:
+        return f"**Pending.** {promised}; the target is not trained yet."
+    if authentic.outcome["value"] is None:
+        return f"**Missed.** {promised}; the target diverged."
+    scores = authentic.outcome["scores"]
+    return (
+        f"**{authentic.state.capitalize()}.** {promised}; {authentic.outcome['value']:.4f} was observed, "
+        f"an error of {scores['signed_error']:+.4f} ({scores['per_cent_of_loss']:+.2f} %)."
+    )
+
+
+def _forecast_section(authentic: _Authentic) -> str:
+    quantiles, forecast = authentic.statement.quantiles, authentic.statement.predicate["forecast"]
+    rows = [["median", f"{quantiles[0.5]:.4f}"]]
+    rows += [
+        [f"{width} % interval", f"{quantiles[low]:.4f} to {quantiles[high]:.4f}"]
+        for width, low, high in ((50, 0.25, 0.75), (80, 0.1, 0.9), (90, 0.05, 0.95), (98, 0.01, 0.99))
+    ]
+    rows += [[f"half-width from {escape(name)}", _band(value)] for name, value in sorted(forecast["bands"].items())]
+    header = ["forecast", escape(authentic.statement.predicate["metric"]["unit"])]
+    return f"## The forecast\n\n{table(header, rows, right=[1])}"
+
+
+def _band(value: Any) -> str:
+    return "not estimated" if value is None else f"{value:.4f}"
+
+
+def _target_section(authentic: _Authentic) -> str:
+    target = authentic.statement.predicate["targetRun"]
+    rows = [
+        ["ladder", link(target["ladder"], f"../ladders/{target['ladder']}.md")],
+        ["recipe", escape(target["recipe"])],
+        ["training FLOPs", f"{format_flops(target['flops'])} ({escape(target['flopsConvention'])})"],
+        ["beyond the largest budget", f"{authentic.statement.predicate['forecast']['extrapolation']:.3g}x"],
+        ["parameters", format_count(target["paramsTotal"])],
+        ["trained tokens", format_count(target["tokens"])],
+        ["metric", escape(authentic.statement.predicate["metric"]["name"])],
+    ]
+    return f"## The run it is about\n\n{table(['', ''], rows)}"
+
+
+def _basis_section(authentic: _Authentic) -> str:
+    fit = authentic.statement.predicate["fit"]
+    parameters = ", ".join(f"{escape(name)} = {value:.6g}" for name, value in sorted(fit["parameters"].items()))
+    rows = [["law", escape(fit["law"])], ["fitted", parameters], ["runs taken", escape(fit["ladderRule"])]]
+    left_out = [[escape(each["run"]), escape(each["why"])] for each in fit["excluded"]]
+    listed = table(["run", "why"], left_out) if left_out else "No run was left out."
+    return f"## What it rests on\n\n{table(['', ''], rows)}\n\nLeft out of the fit:\n\n{listed}"
+
+
+def _outcome_section(authentic: _Authentic) -> str:
+    if authentic.outcome is None or authentic.outcome["scores"] is None:
+        return ""
+    scores = authentic.outcome["scores"]
+    rows = [[escape(name), _score(scores[name]), words] for name, words in _SCORES.items()]
+    first = ["observed", f"{authentic.outcome['value']:.4f}", f"checked at {escape(authentic.outcome['checked_at'])}"]
+    return f"## The outcome\n\n{table(['', 'value', 'what it is'], [first, *rows], right=[1])}"
+
+
+def _score(value: Any) -> str:
+    return "unknown" if value is None else f"{value:.4f}"
+
+
+def _authenticity_section(authentic: _Authentic, name: str) -> str:
+    predicate = authentic.statement.predicate
+    rows = [[escape(step.what), escape(step.evidence)] for step in authentic.steps]
+    words = (
+        f"Signed by {escape(predicate['registrant'])}, who says that it was made at {escape(predicate['createdAt'])}. "
+        "Each line was checked when this page was made:"
+    )
+    commands = preformatted(f"marin-scale verify {name}\nmarin-scale check {name}")
+    steps = table(["step", "evidence"], rows)
+    return f"## Is it authentic?\n\n{words}\n\n{steps}\n\nCheck it yourself:\n\n{commands}"
+
+
+def _figure(root: Path, folder: Path, authentic: _Authentic, *, stem: str) -> tuple[str, dict[str, bytes]]:
+    """The figure's Markdown and its files; where the ladder's runs are not here, a sentence instead."""
+    from marin_scaling.publish.charts import MeasuredOutcome, law_chart
+    from marin_scaling.publish.figures import figure_files, show_figure
+
+    try:
+        result = _refit(root, folder, ladder=authentic.statement.predicate["targetRun"]["ladder"])
+    except MarinScalingError as error:
+        return f"No figure: {escape(error.what)}", {}
+    forecast = _registered_forecast(folder)
+    value = None if authentic.outcome is None else authentic.outcome["value"]
+    outcomes = [] if value is None else [MeasuredOutcome(flops=forecast.flops, loss=value)]
+    caption = f"Runs and law behind {folder.name}, the forecast with its 90 % interval, and the outcome if there is one"
+    return show_figure(folder.name, caption=caption), figure_files(law_chart(result, [forecast], outcomes=outcomes), stem=stem)
+
+
+def _refit(root: Path, folder: Path, *, ladder: str) -> Any:
+    """The law through exactly the runs that the forecast rests on."""
+    from marin_scaling.fit.fit_runs import fit
+    from marin_scaling.run.run_table import read_run_table
+
+    runs = read_run_table(root / "runs" / ladder)
+    named = {row["run"] for row in json.loads((folder / "ladder.json").read_bytes())["rows"]}
+    return fit(replace(runs, frame=runs.frame[runs.frame["run"].isin(named)].reset_index(drop=True)))
+
+
+def _registered_forecast(folder: Path) -> Any:
+    """The forecast as it was signed, not as it would be made today."""
+    from marin_scaling.forecast.forecast import Forecast
+
+    (prediction,) = json.loads((folder / "forecast.json").read_bytes())["predictions"]
+    names = ("flops", "params", "tokens", "median", "bands", "extrapolation")
+    quantiles = {float(level): value for level, value in prediction["quantiles"].items()}
+    return Forecast(quantiles=quantiles, **{name: prediction[name] for name in names})

@@ -1,0 +1,200 @@
+"""A page for each ladder: its law with a figure, every run with what was left out, and runs held out from the fit.
+
+From the files of a repository, without changing them. A ladder that cannot be read or fitted has a page that says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from marin_scaling.errors import MarinScalingError
+from marin_scaling.publish.markdown import escape, link, page, preformatted, table
+from marin_scaling.units import format_count, format_flops
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from marin_scaling.fit.fit_result import FitResult
+    from marin_scaling.forecast.forecast import Forecast
+    from marin_scaling.publish.charts import MeasuredOutcome
+    from marin_scaling.run.run_table import RunTable
+
+HELD_OUT_NAME = "heldout.csv"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedPage:
+    """A page and the files that it shows, by path from the root of the generated pages; and its line in the index."""
+
+    files: dict[str, bytes]
+    index_row: tuple[str, ...]
+    sort_key: tuple[int, str] = field(default=(0, ""))
+
+
+def ladder_names(root: Path) -> list[str]:
+    """Every ladder that has runs or a file, by name."""
+    trained = [path.name for path in (root / "runs").glob("*/") if path.is_dir()]
+    planned = [path.stem for path in (root / "ladders").glob("*.yaml")]
+    return sorted({name for name in [*trained, *planned] if not name.startswith(".")})
+
+
+def ladder_page(root: Path, name: str) -> PublishedPage:
+    """The page of one ladder; its index row says how many runs it has and whether its law may be used."""
+    if not (root / "runs" / name).is_dir():
+        return _plain_page(name, "planned; no runs yet", _plan_text(root, name))
+    try:
+        return _fitted_page(root, name)
+    except MarinScalingError as error:
+        return _plain_page(name, f"no law: {error.what}", preformatted(str(error)))
+
+
+def ladders_index(pages: Sequence[PublishedPage]) -> bytes:
+    """The index of all ladders."""
+    rows = table(["ladder", "runs", "budgets (FLOPs)", "metric", "state"], [each.index_row for each in pages], right=[1])
+    words = "Each ladder is a set of small runs from one recipe. Its page shows the runs, the law, and what was left out."
+    return page("Ladders", words, rows if pages else "There is no ladder yet: write one into `ladders/`.").encode()
+
+
+def _plain_page(name: str, state: str, body: str) -> PublishedPage:
+    files = {f"ladders/{name}.md": page(f"Ladder {name}", escape(state) + ".", body).encode()}
+    return PublishedPage(files=files, index_row=(link(name, f"{name}.md"), "0", "", "", escape(state)))
+
+
+def _plan_text(root: Path, name: str) -> str:
+    from marin_scaling.ladder.ladder import ladder_table, plan_ladder
+    from marin_scaling.ladder.ladder_file import read_ladder_file
+
+    try:
+        return preformatted(ladder_table(plan_ladder(read_ladder_file(root / "ladders" / f"{name}.yaml"))))
+    except MarinScalingError as error:
+        return preformatted(str(error))
+
+
+def _fitted_page(root: Path, name: str) -> PublishedPage:
+    from marin_scaling.fit.fit_runs import fit
+    from marin_scaling.publish.charts import law_chart
+    from marin_scaling.publish.figures import figure_files, show_figure
+    from marin_scaling.run.run_table import read_run_table
+
+    folder = root / "runs" / name
+    runs, held_out = read_run_table(folder), _held_out(folder)
+    result = fit(runs)
+    forecasts = _forecasts(result, held_out)
+    stem = f"ladders/{name}"
+    figures = figure_files(law_chart(result, forecasts, outcomes=_outcomes(held_out)), stem=stem)
+    text = page(
+        f"Ladder {name}",
+        f"{len(result.frame)} runs at {_budgets(result)} FLOPs; {escape(result.metric)}. {escape(result.status.value)}",
+        show_figure(
+            name, caption=f"Runs of the ladder {name}, and the law through the best of each budget with its 90 % interval"
+        ),
+        _law_section(result, name, root=root),
+        _held_out_section(held_out, forecasts),
+        _runs_section(result),
+        _source_section(folder),
+    )
+    row = (
+        link(name, f"{name}.md"),
+        str(len(result.frame)),
+        _budgets(result),
+        escape(result.metric),
+        escape(result.status.value),
+    )
+    return PublishedPage(files={f"{stem}.md": text.encode(), **figures}, index_row=row)
+
+
+def _budgets(result: FitResult) -> str:
+    flops = [point.flops for point in result.points]
+    return f"{format_flops(min(flops))} to {format_flops(max(flops))}"
+
+
+def _law_section(result: FitResult, name: str, *, root: Path) -> str:
+    from dataclasses import replace
+
+    from marin_scaling.forecast.forecast_document import forecast_text
+
+    shown = replace(result, source=result.source.removeprefix(f"{root}/"))
+    return f"## The law\n\n`marin-scale fit runs/{escape(name)}` prints:\n\n{preformatted(forecast_text(shown, []))}"
+
+
+def _held_out(folder: Path) -> RunTable | None:
+    from marin_scaling.run.run_table import read_run_table
+
+    return read_run_table(folder / HELD_OUT_NAME) if (folder / HELD_OUT_NAME).is_file() else None
+
+
+def _forecasts(result: FitResult, held_out: RunTable | None) -> list[Forecast]:
+    from marin_scaling.forecast.forecast import forecast
+
+    flops = [] if held_out is None else sorted(set(held_out.frame["flops"]))
+    return [forecast(result, flops=each) for each in flops] if result.status.may_be_used else []
+
+
+def _outcomes(held_out: RunTable | None) -> list[MeasuredOutcome]:
+    from marin_scaling.publish.charts import MeasuredOutcome
+
+    if held_out is None:
+        return []
+    means = held_out.frame.groupby("flops")["loss"].mean()
+    return [MeasuredOutcome(flops=float(flops), loss=float(loss)) for flops, loss in means.items()]  # type: ignore[arg-type]
+
+
+def _held_out_section(held_out: RunTable | None, forecasts: Sequence[Forecast]) -> str:
+    if held_out is None or not forecasts:
+        return ""
+    by_flops = {each.flops: each for each in forecasts}
+    rows = [_held_out_row(run, by_flops[run["flops"]]) for run in held_out.frame.to_dict("records")]
+    words = (
+        "These runs were not fitted. The forecasts beside them were computed after the runs were published, so they test the "
+        "method; they are not preregistrations. In the figure, seeds of one run are shown by their mean."
+    )
+    header = ["run", "FLOPs", "measured", "forecast", "90 % interval", "error", "inside"]
+    return f"## Larger runs, held out\n\n{words}\n\n{table(header, rows, right=[1, 2, 3, 4, 5])}"
+
+
+def _held_out_row(run: dict[object, object], forecast: Forecast) -> list[str]:
+    loss, (low, high) = float(run["loss"]), forecast.interval  # type: ignore[arg-type]
+    return [
+        escape(run["run"]),
+        format_flops(forecast.flops),
+        f"{loss:.4f}",
+        f"{forecast.median:.4f}",
+        f"{low:.4f} to {high:.4f}",
+        f"{forecast.median / loss - 1:+.2%}",
+        "yes" if low <= loss <= high else "no",
+    ]
+
+
+def _runs_section(result: FitResult) -> str:
+    frame: pd.DataFrame = result.frame.sort_values(["budget_flops", "params", "run"])
+    rows = [
+        [
+            f"`{run['run'][:16]}`" if _is_digest(run["run"]) else escape(run["run"]),
+            format_flops(run["flops"]),
+            format_count(run["params"]),
+            format_count(run["tokens"]),
+            f"{run['tokens'] / run['params']:.3g}",
+            f"{run['loss']:.4f}",
+        ]
+        for run in frame.to_dict("records")
+    ]
+    header = ["run", "FLOPs", "parameters", "tokens", "tokens per parameter", "loss"]
+    left_out = table(["run", "why"], [[escape(each.run[:64]), escape(each.why)] for each in result.excluded])
+    return "\n\n".join(
+        [
+            f"## Runs\n\n{table(header, rows, right=[1, 2, 3, 4, 5])}",
+            f"### Left out\n\n{left_out if result.excluded else 'No run was left out.'}",
+        ]
+    )
+
+
+def _is_digest(run: str) -> bool:
+    return len(run) == 64 and run.isalnum()
+
+
+def _source_section(folder: Path) -> str:
+    path = folder / "SOURCE.md"
+    return f"## Source\n\n{preformatted(path.read_text())}" if path.is_file() else ""

@@ -1,0 +1,67 @@
+"""Markdown that strangers' text cannot break: escaped words, tables, preformatted blocks, links.
+
+Names of runs, ladders and signers come from files that anyone may send in a pull request. What a page is about is not
+known here.
+"""
+
+from __future__ import annotations
+
+import html
+import unicodedata
+from collections.abc import Iterable, Sequence
+from urllib.parse import quote
+
+_PLAIN = frozenset(" .,:;()/%=?!+-'")
+
+
+def escape(text: object) -> str:
+    """Text for anywhere in a Markdown line: no sign in it can end a cell, open a tag, or turn the line's direction.
+
+    >>> print(escape("a|b <b>*c*"))
+    a&#124;b &#60;b&#62;&#42;c&#42;
+    """
+    return "".join(_escaped(sign) for sign in str(text))
+
+
+def _escaped(sign: str) -> str:
+    if sign.isalnum() or sign in _PLAIN:
+        return sign
+    if sign in "\n\r\t":
+        return " "
+    return "&#65533;" if unicodedata.category(sign).startswith("C") else f"&#{ord(sign)};"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> str:
+    """A table of cells that are Markdown already (escape first what is not); columns in `right` are right-aligned.
+
+    >>> print(table(["run", "loss"], [["a", "2.5"]], right=[1]))
+    | run | loss |
+    | --- | ---: |
+    | a | 2.5 |
+    """
+    rule = ["---:" if number in right else "---" for number in range(len(header))]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *rows])
+
+
+def preformatted(text: str) -> str:
+    """A block that shows `text` as it is, also where it holds blank lines, fences or tags.
+
+    >>> print(preformatted("a <b>"))
+    <pre class="output"><code>a &lt;b&gt;
+    </code></pre>
+    """
+    return f'<pre class="output"><code>{html.escape(text.rstrip(), quote=False)}\n</code></pre>'
+
+
+def link(words: str, target: str) -> str:
+    """A link with escaped words to a page or file of the site, by its relative path.
+
+    >>> print(link("law", "ladders/delphi.md"))
+    [law](ladders/delphi.md)
+    """
+    return f"[{escape(words)}]({quote(target)})"
+
+
+def page(title: str, *parts: str) -> str:
+    """A whole page: the title, escaped, and its parts with a blank line between them; empty parts are left out."""
+    return "\n\n".join([f"# {escape(title)}", *(part for part in parts if part)]) + "\n"

@@ -1,0 +1,35 @@
+"""Every generated page of a repository's site, as Markdown with figures beside it, before mkdocs sees them.
+
+The same files give the same bytes. Only `site/generated/` is written; nothing there is written by hand.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from marin_scaling.durable_files import replace_file
+from marin_scaling.preregistration.registry import registration_folders
+from marin_scaling.publish.forecast_pages import forecast_page, forecasts_index
+from marin_scaling.publish.ladder_pages import ladder_names, ladder_page, ladders_index
+
+GENERATED = Path("site/generated")
+
+
+def generated_pages(root: Path) -> dict[str, bytes]:
+    """Every generated file by its path below `site/generated/`."""
+    ladders = [ladder_page(root, name) for name in ladder_names(root)]
+    forecasts = [forecast_page(root, folder) for folder in registration_folders(root / "preregistrations")]
+    files = {"index.md": forecasts_index(forecasts), "ladders/index.md": ladders_index(ladders)}
+    for each in [*ladders, *forecasts]:
+        files.update(each.files)
+    return files
+
+
+def write_generated_pages(root: Path) -> list[Path]:
+    """Write them in place of those of an earlier time; returns their paths."""
+    files = generated_pages(root)
+    shutil.rmtree(root / GENERATED, ignore_errors=True)
+    for name, content in files.items():
+        replace_file(root / GENERATED / name, content)
+    return [root / GENERATED / name for name in files]

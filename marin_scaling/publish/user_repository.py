@@ -1,0 +1,51 @@
+"""A user's own repository: three data folders, an example ladder, a site, and a workflow that verifies every pull request.
+
+Writes only what is missing. A file that is there already is kept as it is, and the caller is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from marin_scaling.durable_files import read_bytes, write_once
+
+_TEMPLATES: Mapping[str, str] = {
+    "README.md": "README.md",
+    "ladders/quickstart.yaml": "ladders/quickstart.yaml",
+    "mkdocs.yml": "mkdocs.yml",
+    "site/index.md": "site/index.md",
+    "site/assets/forecasts.css": "site/forecasts.css",
+    ".gitignore": "gitignore",
+    ".gitattributes": "gitattributes",
+    ".github/workflows/marin-scale.yml": "github/marin-scale.yml",
+}
+_KEPT_FOLDERS = ("runs", "preregistrations")
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserRepository:
+    """What was made, and which files were there already with other content and were kept."""
+
+    made: tuple[Path, ...]
+    kept: tuple[Path, ...]
+
+
+def make_user_repository(root: Path) -> UserRepository:
+    """Make what is missing of a repository at `root`; what is there is kept. `StorageError` when it cannot be written."""
+    contents = {root / name: _template(source) for name, source in _TEMPLATES.items()}
+    contents |= {root / name / ".gitkeep": b"" for name in _KEPT_FOLDERS if not (root / name).is_dir()}
+    there = {path for path in contents if path.exists()}
+    for path, content in contents.items():
+        if path not in there:
+            write_once(path, content)
+    return UserRepository(
+        made=tuple(sorted(contents.keys() - there)),
+        kept=tuple(sorted(path for path in there if read_bytes(path) != contents[path])),
+    )
+
+
+def _template(name: str) -> bytes:
+    return resources.files("marin_scaling.publish").joinpath("templates", *name.split("/")).read_bytes()
