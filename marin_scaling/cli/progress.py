@@ -69,7 +69,7 @@ class RunProgress:
             return
         self._finished += 1
         self._advance(event.run, spec.train_steps)
-        outcome = "diverged" if event.loss is None else f"{event.loss:.4f} bits per byte"
+        outcome = "diverged" if event.loss is None else f"{event.loss:.4f} bits/byte"
         self._console.print(
             f"[{self._finished:>2}/{len(self._specs)}] {_name(spec)}  {outcome}  {self._remaining()}",
             highlight=False,
@@ -87,7 +87,7 @@ class RunProgress:
         done, total = self._done_flops(), sum(spec.flops for spec in self._specs.values())
         if done >= total:
             return f"all done in {format_duration(time.monotonic() - self._began)}"
-        return f"about {format_duration((time.monotonic() - self._began) * (total / done - 1))} left"
+        return f"{format_duration((time.monotonic() - self._began) * (total / done - 1))} left"
 
 
 def _name(spec: RunSpec) -> str:

@@ -49,7 +49,7 @@ def quickstart(folder: Path = _FOLDER) -> None:
     target_time = train_with_progress([registration.target], planned=planned, label="target")
     _say(5, "Check the forecast", str(registration.folder))
     _check(registration)
-    _say(6, "Build the site", "")
+    _say(6, "Build the site", "in .site/")
     page = _build_site()
     stepping = ladder_time.stepping_seconds + target_time.stepping_seconds
     _close(page, folder, wall_seconds=time.monotonic() - began, stepping_seconds=stepping)
@@ -71,7 +71,7 @@ def _register_once(planned: PlannedLadder) -> Registration:
     if standing is not None:
         typer.echo(f"{standing.folder} stands already and is not written again.")
         return standing
-    return register_forecast(planned, registry=_REGISTRY, key=None, signer=None)
+    return register_forecast(planned, registry=_REGISTRY)
 
 
 def _check(registration: Registration) -> None:
@@ -94,10 +94,12 @@ def _build_site() -> Path | None:
     from marin_scaling.publish.build_site import build_site
 
     try:
-        return build_site(Path())
+        page = build_site(Path())
     except MissingExtra as error:
         typer.echo(f"No site was built. {error}")
         return None
+    typer.echo(f"{len(list(page.parent.rglob('*.html')))} pages, the forecast and its outcome among them")
+    return page
 
 
 def _close(page: Path | None, folder: Path, *, wall_seconds: float, stepping_seconds: float) -> None:
@@ -111,4 +113,4 @@ def _close(page: Path | None, folder: Path, *, wall_seconds: float, stepping_sec
 
 
 def _say(number: int, title: str, detail: str) -> None:
-    typer.echo(f"\n[{number}/6] {title}{': ' if detail else ''}{detail}")
+    typer.echo(f"\n[{number}/6] {title}: {detail}")

@@ -27,6 +27,7 @@ def preregister(
     registry: Path = _REGISTRY,
     key: Path | None = _KEY,
     signer: str | None = typer.Option(None, "--as", help="Who signs, as in allowed_signers; default: git's user.email."),
+    slug: str | None = typer.Option(None, "--slug", help="Name of the folder after the date; default: the ladder's name."),
 ) -> None:
     """Forecast a ladder's target and sign the forecast.
 
@@ -36,7 +37,7 @@ def preregister(
     """
     from marin_scaling.cli.training import plan
 
-    registration = register_forecast(plan(ladder_path), registry=registry, key=key, signer=signer)
+    registration = register_forecast(plan(ladder_path), registry=registry, key=key, signer=signer, slug=slug)
     typer.echo(f"Next: marin-scale run {registration.folder}")
 
 
@@ -83,7 +84,23 @@ def _identity(planned: PlannedLadder) -> tuple[str, DataSpec, float]:
     return file.name, planned.specs[0].data, file.target.budget_flops
 
 
-def register_forecast(planned: PlannedLadder, *, registry: Path, key: Path | None, signer: str | None) -> Registration:
+def _target_line(target: RunSpec) -> str:
+    from marin_scaling.units import format_count, format_flops
+
+    return (
+        f"target: width {target.model.hidden_dim}, {format_count(target.model.shape().params_total)} parameters, "
+        f"{format_count(target.trained_tokens)} tokens, {format_flops(target.flops)} FLOPs: the width nearest to N*"
+    )
+
+
+def register_forecast(
+    planned: PlannedLadder,
+    *,
+    registry: Path,
+    key: Path | None = None,
+    signer: str | None = None,
+    slug: str | None = None,
+) -> Registration:
     """Fit the ladder's finished rungs, forecast its target, sign and register; prints what it finds and does."""
     from marin_scaling.fit.fit_runs import fit
     from marin_scaling.forecast.forecast import forecast
@@ -99,7 +116,8 @@ def register_forecast(planned: PlannedLadder, *, registry: Path, key: Path | Non
     optimum = forecast(result, flops=file.target.budget_flops)
     target = target_spec(file, plan_target(file, compute_optimal_params=optimum.params), corpus=planned.corpus)
     prediction = forecast(result, flops=target.flops)
-    typer.echo(forecast_text(result, [prediction]))
+    typer.echo(forecast_text(result, [prediction]) + "\n")
+    typer.echo(_target_line(target))
     registration = preregister_target(
         result.rows,
         forecast=forecast_document(result, [prediction]),
@@ -107,7 +125,7 @@ def register_forecast(planned: PlannedLadder, *, registry: Path, key: Path | Non
         registry_dir=registry,
         key=find_signing_key(key),
         principal=find_principal(signer),
-        slug=file.name,
+        slug=slug or file.name,
         created_at=datetime.now(UTC),
     )
     for note in registration.notes:

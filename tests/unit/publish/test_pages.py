@@ -1,0 +1,120 @@
+"""The generated pages: everything is on them, the failures first, and the same files give the same bytes."""
+
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from registration_factory import make_registration, store_run
+
+from marin_scaling.check.verdict import check_preregistration
+from marin_scaling.preregistration.registry import signers_path
+from marin_scaling.publish.pages import generated_pages, write_generated_pages
+
+NAME = "2026-11-20-tiny-target"
+PAGE = f"preregistrations/{NAME}.md"
+DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
+
+
+@pytest.fixture
+def registration(tmp_path):
+    return make_registration(tmp_path)
+
+
+def text(root, name):
+    return generated_pages(root)[name].decode()
+
+
+def check(root, registration):
+    folder, now = registration.folder, datetime(2026, 11, 22, tzinfo=UTC)
+    check_preregistration(folder, runs_dir=root / "runs", allowed_signers=signers_path(folder), checked_at=now)
+
+
+def test_a_forecast_without_its_run_is_pending(tmp_path, registration):
+    """The page shows median, interval, signer and target, and says that nothing is observed yet."""
+    shown = text(tmp_path, PAGE)
+    assert "**Pending.** 2.5000 bits/byte was forecast, 90 % interval 2.3355 to 2.6645" in shown
+    assert "ada&#64;example.org" in shown
+    assert "not run yet" in text(tmp_path, "index.md")
+
+
+@pytest.mark.parametrize(("loss", "word"), [(2.55, "Held"), (2.9, "Missed"), (None, "Missed")])
+def test_an_outcome_stands_beside_its_forecast(tmp_path, registration, loss, word):
+    """Held, missed, and diverged are shown as what they are, with the observed loss."""
+    store_run(tmp_path / "runs", spec=registration.target, loss=loss, day="2026-11-21")
+    check(tmp_path, registration)
+    shown = text(tmp_path, PAGE)
+    assert f"**{word}.**" in shown
+    assert ("diverged" if loss is None else f"{loss:.4f} was observed") in shown
+    assert word.lower() in text(tmp_path, "index.md")
+
+
+def test_a_changed_statement_is_listed_as_refused_with_the_reason_and_first(tmp_path, registration):
+    """Its numbers are not shown, and it is not skipped."""
+    other = tmp_path / "preregistrations" / "2026-11-19-changed"
+    shutil.copytree(registration.folder, other)
+    (other / "statement.json").write_bytes(registration.statement.raw.replace(b"2.5", b"2.4", 1))
+    index = text(tmp_path, "index.md")
+    assert "2 preregistered: 1 refused, 0 missed, 0 held, 1 pending" in index
+    assert index.index("2026-11-19-changed") < index.index(NAME)
+    assert "**Refused.**" in text(tmp_path, "preregistrations/2026-11-19-changed.md")
+
+
+def test_an_empty_folder_in_the_registry_is_listed_too(tmp_path, registration):
+    """What lacks its files is refused, not passed over."""
+    (tmp_path / "preregistrations" / "2026-11-19-empty").mkdir()
+    assert "1 refused" in text(tmp_path, "index.md")
+
+
+def test_a_ladder_page_shows_every_run_and_the_forecasts_of_those_held_out(tmp_path):
+    """All 81 Delphi runs, and 1e23 with its measured loss beside the forecast."""
+    shutil.copytree(DELPHI, tmp_path / "runs" / "delphi")
+    shown = text(tmp_path, "ladders/delphi.md")
+    runs = shown.split("## Runs")[1].split("###")[0]
+    assert runs.count("\n| ") == 81 + 2
+    assert "| delphi-1e23-seed0 | 1e23 | 2.3546 | 2.3595 | 2.3030 to 2.4074 |" in shown
+    assert "No run was left out." in shown
+
+
+def test_the_figure_of_a_forecast_shows_what_was_signed(tmp_path, registration):
+    """The picture carries the registered median, which the refit alone does not give."""
+    pages = generated_pages(tmp_path)
+    assert "No figure" in pages[PAGE].decode() or b"forecast 2.5000" in pages[PAGE.replace(".md", ".svg")]
+
+
+def test_a_ladder_that_cannot_be_fitted_has_a_page_with_the_reason(tmp_path, registration):
+    """Four runs at four budgets of their own carry no law of three unknowns with bowls; nothing is fatal."""
+    folder = tmp_path / "runs" / "hostile <b>|name"
+    folder.mkdir()
+    (folder / "runs.csv").write_text("flops,params,tokens,loss\n1e9,1,1,x<script>\n")
+    pages = generated_pages(tmp_path)
+    index = pages["ladders/index.md"].decode()
+    assert "hostile &#60;b&#62;&#124;name" in index
+    assert "<script>" not in index
+
+
+def test_hostile_names_of_runs_stay_text_on_page_and_in_figures(tmp_path):
+    """A run's name opens no tag, ends no cell, and ends no script of the interactive figure."""
+    folder = tmp_path / "runs" / "delphi"
+    shutil.copytree(DELPHI, folder)
+    rows = (folder / "runs.csv").read_text()
+    (folder / "runs.csv").write_text(rows.replace("3e+18-d512-L6-B32", "</script><script>alert(1)</script>|x"))
+    pages = generated_pages(tmp_path)
+    for name in ("ladders/delphi.md", "ladders/delphi.svg", "ladders/delphi-interactive.html"):
+        assert b"<script>alert(1)" not in pages[name]
+        assert b"</script><" not in pages[name]
+
+
+def test_the_same_files_give_the_same_pages(tmp_path, registration):
+    """Byte for byte, figures included."""
+    shutil.copytree(DELPHI, tmp_path / "runs" / "delphi")
+    assert generated_pages(tmp_path) == generated_pages(tmp_path)
+
+
+def test_a_page_of_an_earlier_time_does_not_stay(tmp_path, registration):
+    """A generated page without its source is removed."""
+    stale = tmp_path / "site" / "generated" / "ladders" / "gone.md"
+    stale.parent.mkdir(parents=True)
+    stale.write_text("# Gone")
+    assert tmp_path / "site" / "generated" / PAGE in write_generated_pages(tmp_path)
+    assert not stale.exists()
