@@ -168,7 +168,9 @@ def _signature_step(opened: _Opened, *, allowed_signers: Path) -> VerifiedStep:
     allowed = require_allowed(
         signers, principal=registrant, key=key, namespace=NAMESPACE, at=statement.created_at, source=str(allowed_signers)
     )
-    return VerifiedStep(what="signature", evidence=f"{registrant} with {key.fingerprint}, allowed by {allowed.where}")
+    return VerifiedStep(
+        what="signature", evidence=f"{registrant} with {key.fingerprint}, allowed by {Path(allowed.where).name}"
+    )
 
 
 def _binding_step(opened: _Opened) -> VerifiedStep:
