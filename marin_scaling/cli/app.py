@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import typer
 
+from marin_scaling.cli.plain_parameters import PlainGroup
+
 app = typer.Typer(
     name="marin-scale",
+    cls=PlainGroup,
     help="Forecast large training runs from ladders of small ones: sign the forecast first, check it after.",
     no_args_is_help=True,
     add_completion=False,

@@ -140,11 +140,12 @@ def _forward(process: subprocess.Popen[str], events: queue.Queue[WorkerEvent | N
     """Pass a process's events on; one that dies in the middle of a run is told as that run's failure."""
     assert process.stdout is not None
     current = ""
-    for line in process.stdout:
-        event = parse_event(line)
-        if event is not None:
-            current = event.run if event.kind in ("started", "stepped", "evaluating") else ""
-            events.put(event)
+    with process.stdout as lines:
+        for line in lines:
+            event = parse_event(line)
+            if event is not None:
+                current = event.run if event.kind in ("started", "stepped", "evaluating") else ""
+                events.put(event)
     if process.wait() != 0 and current:
         events.put(WorkerEvent(kind="failed", run=current, message=f"its process ended with status {process.returncode}."))
     events.put(None)
