@@ -8,7 +8,7 @@ import typer
 
 from marin_scaling.cli.app import app
 
-_FOLDER = typer.Argument(Path(), metavar="[FOLDER]", help="Where to make it; default: here.")
+_FOLDER = typer.Argument(Path(), metavar="FOLDER", help="Where to make it; default: here.")
 
 
 @app.command("init")

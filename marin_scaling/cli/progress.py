@@ -74,6 +74,7 @@ class RunProgress:
             f"[{self._finished:>2}/{len(self._specs)}] {_name(spec)}  {outcome}  {self._remaining()}",
             highlight=False,
             markup=False,
+            soft_wrap=True,
         )
 
     def _advance(self, run: str, step: int) -> None:

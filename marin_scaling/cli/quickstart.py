@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from marin_scaling.cli.training import PlannedLadder
     from marin_scaling.preregistration.preregister import Registration
 
-_FOLDER = typer.Argument(Path("marin-quickstart"), metavar="[FOLDER]", help="Where to work; made when it is not there.")
+_FOLDER = typer.Argument(Path("marin-quickstart"), metavar="FOLDER", help="Where to work; made when it is not there.")
 _REGISTRY = Path("preregistrations")
 _LADDER = Path("ladders/quickstart.yaml")
 
@@ -107,9 +107,10 @@ def _close(page: Path | None, folder: Path, *, wall_seconds: float, stepping_sec
 
     share = stepping_seconds / wall_seconds
     typer.echo(f"\nDone in {format_duration(wall_seconds)}; training steps were running in {share:.0%} of it.")
+    typer.echo(f"Everything is in {folder}/: ladders, runs, preregistrations.")
     if page is not None:
-        typer.echo(f"Open {page.resolve().as_uri()} in a browser, or: cd {folder} && marin-scale site serve")
-    typer.echo(f"Everything is in {folder}: ladders/, runs/, preregistrations/.")
+        shown = folder / page.relative_to(Path.cwd())
+        typer.echo(f"Open {shown} in a browser, or: cd {folder} && marin-scale site serve")
 
 
 def _say(number: int, title: str, detail: str) -> None:

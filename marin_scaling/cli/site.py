@@ -23,7 +23,8 @@ def build() -> None:
     from marin_scaling.publish.build_site import build_site
 
     page = build_site(Path())
-    typer.echo(f"{len(list(page.parent.rglob('*.html')))} pages in {page.parent}; open {page.as_uri()}")
+    pages = len(list(page.parent.rglob("*.html")))
+    typer.echo(f"{pages} pages. Open {page.relative_to(Path.cwd())} in a browser, or: marin-scale site serve")
 
 
 @_site.command("serve")

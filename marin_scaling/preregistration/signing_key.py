@@ -72,7 +72,7 @@ def load_signing_key(path: Path, *, note: str, environment: Mapping[str, str] | 
         private_key=private_key,
         public_key=public,
         path=private_path,
-        note=f"signing with {private_path} ({note}), {public.fingerprint}",
+        note=f"signing with {_shown(private_path)} ({note}), {public.fingerprint}",
     )
 
 
@@ -94,7 +94,7 @@ def make_signing_key(path: Path) -> SigningKey:
             why="A forecast is worth what its signature is worth, so none is registered without one.",
             fix="Make that folder writable, set XDG_CONFIG_HOME to another, or give a key of yours with --key.",
         ) from error
-    note = f"made a signing key for you: {path} (keep it private; the public half is {path.name}.pub), {public.fingerprint}"
+    note = f"made a signing key for you: {_shown(path)} (keep it private; share {path.name}.pub), {public.fingerprint}"
     return SigningKey(private_key=private_key, public_key=public, path=path, note=note)
 
 
@@ -106,6 +106,11 @@ def own_key_path(environment: Mapping[str, str]) -> Path:
     """
     base = environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME") or Path.home()) / ".config"
     return Path(base) / "marin-scaling" / "signing_key"
+
+
+def _shown(path: Path) -> str:
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
 def find_principal(option: str | None = None) -> str:

@@ -32,6 +32,7 @@ LAW_COLOUR, OUTCOME_COLOUR, POINT_COLOUR = "#0072B2", "#D55E00", "#222222"
 PNG_SCALE = 2.0
 _PANEL = {"width": 400, "height": 330}
 _CURVE_POINTS = 60
+_LABEL_ROOM = 0.32  # of the panel's width, right of the last point
 _CROSS = "M-1,-1L1,1M1,-1L-1,1"
 _LABELLED_BUDGETS = 12  # more than that, and the legend is a scale instead of a list
 
@@ -47,11 +48,19 @@ class MeasuredOutcome:
 
 def law_chart(result: FitResult, forecasts: Sequence[Forecast], *, outcomes: Iterable[MeasuredOutcome] = ()) -> Any:
     """Two panels: loss against tokens by budget, with bowls; loss against FLOPs, with the law and what it forecasts."""
-    measured = list(outcomes)
-    panels = alt.hconcat(_runs_panel(result), _law_panel(result, forecasts, measured), spacing=28)
+    panels = alt.hconcat(_runs_panel(result), _law_panel(result, forecasts, list(outcomes)), spacing=28)
+    return _styled(panels.resolve_scale(color="independent"))
+
+
+def law_charts(result: FitResult, forecasts: Sequence[Forecast], *, outcomes: Iterable[MeasuredOutcome] = ()) -> dict[str, Any]:
+    """The same two panels as charts of their own, "runs" and "law", for pages that set them beside or below each other."""
+    runs = _styled(_runs_panel(result)).configure_legend(orient="bottom", columns=4, titleFontWeight="normal")
+    return {"runs": runs, "law": _styled(_law_panel(result, forecasts, list(outcomes)))}
+
+
+def _styled(chart: Any) -> Any:
     return (
-        panels.resolve_scale(color="independent")
-        .properties(background="white", padding=12)
+        chart.properties(background="white", padding=12)
         .configure(font="system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif")
         .configure_axis(gridColor="#e6e6e6", labelFontSize=11, titleFontSize=12, titleFontWeight="normal", labelOverlap=True)
         .configure_legend(labelFontSize=11, titleFontSize=11, titleFontWeight="normal")
@@ -105,7 +114,9 @@ def _runs_panel(result: FitResult) -> Any:
 
 def _law_panel(result: FitResult, forecasts: Sequence[Forecast], outcomes: Sequence[MeasuredOutcome]) -> Any:
     curve = _law_curve(result, forecasts, outcomes)
-    axis = _log_axis("flops", "training compute (FLOPs)", values=curve["flops"].to_numpy())
+    flops = curve["flops"].to_numpy()
+    room = (flops.max() / flops.min()) ** _LABEL_ROOM if forecasts or outcomes else 1.0
+    axis = _log_axis("flops", "training compute (FLOPs)", values=flops, room=room)
     loss = _loss_axis(result)
     band = alt.Chart(curve).mark_area(opacity=0.22, color=LAW_COLOUR)
     line = alt.Chart(curve).mark_line(color=LAW_COLOUR, strokeWidth=1.8)
@@ -115,41 +126,59 @@ def _law_panel(result: FitResult, forecasts: Sequence[Forecast], outcomes: Seque
         line.encode(x=axis, y=loss),
         runs.encode(x=axis, y=loss),
         _optima_layer(result, x="flops", axis=axis),
-        *_forecast_layers(result, forecasts, axis=axis),
-        *_outcome_layers(result, outcomes, axis=axis),
+        *_forecast_layers(result, forecasts, outcomes, axis=axis),
+        *_outcome_layers(result, forecasts, outcomes, axis=axis),
     ]
     title = "Best loss for the compute; 90 % interval of a new run"
     return alt.layer(*layers).properties(title=title, **_PANEL)
 
 
-def _forecast_layers(result: FitResult, forecasts: Sequence[Forecast], *, axis: Any) -> list[Any]:
+def _forecast_layers(
+    result: FitResult, forecasts: Sequence[Forecast], outcomes: Sequence[MeasuredOutcome], *, axis: Any
+) -> list[Any]:
     if not forecasts:
         return []
     rows = pd.DataFrame(
         [{"flops": each.flops, "loss": each.median, "low": each.interval[0], "high": each.interval[1]} for each in forecasts]
     )
     rows["what"] = [f"forecast {each.median:.4f}" for each in forecasts]
+    measured = {each.flops: each.loss for each in outcomes}
+    rows["lower"] = [each.median <= measured.get(each.flops, math.inf) for each in forecasts]
     base, loss, low = alt.Chart(rows), _loss_axis(result), _loss_axis(result, column="low")
     return [
         base.mark_rule(color=LAW_COLOUR, strokeWidth=2.5).encode(x=axis, y=low, y2="high:Q"),
         base.mark_point(shape="diamond", size=90, filled=True, color=LAW_COLOUR, opacity=1).encode(
             x=axis, y=loss, tooltip=["what", "flops", "loss", "low", "high"]
         ),
-        base.mark_text(align="right", dx=-9, dy=10, color=LAW_COLOUR).encode(x=axis, y=loss, text="what:N"),
+        *_words(rows, text="what", axis=axis, loss=loss, colour=LAW_COLOUR),
     ]
 
 
-def _outcome_layers(result: FitResult, outcomes: Sequence[MeasuredOutcome], *, axis: Any) -> list[Any]:
+def _outcome_layers(
+    result: FitResult, forecasts: Sequence[Forecast], outcomes: Sequence[MeasuredOutcome], *, axis: Any
+) -> list[Any]:
     if not outcomes:
         return []
     rows = pd.DataFrame([{"flops": each.flops, "loss": each.loss, "what": each.label} for each in outcomes])
     rows["text"] = [f"measured {each.loss:.4f}" for each in outcomes]
+    medians = {each.flops: each.median for each in forecasts}
+    rows["lower"] = [each.loss < medians.get(each.flops, -math.inf) for each in outcomes]
     base, loss = alt.Chart(rows), _loss_axis(result)
     crosses = base.mark_point(shape=_CROSS, size=70, strokeWidth=2.5, color=OUTCOME_COLOUR, opacity=1)
-    words = base.mark_text(align="right", dx=-9, dy=25, color=OUTCOME_COLOUR)
     return [
         crosses.encode(x=axis, y=loss, tooltip=["what", "flops", "loss"]),
-        words.encode(x=axis, y=loss, text="text:N"),
+        *_words(rows, text="text", axis=axis, loss=loss, colour=OUTCOME_COLOUR),
+    ]
+
+
+def _words(rows: pd.DataFrame, *, text: str, axis: Any, loss: Any, colour: str) -> list[Any]:
+    """A label right of each point, where the falling law leaves room; of two for one run the higher loss stands higher."""
+    return [
+        alt.Chart(rows[rows["lower"] == lower])
+        .mark_text(align="left", dx=9, dy=5 if lower else -9, color=colour)
+        .encode(x=axis, y=loss, text=f"{text}:N")
+        for lower in (True, False)
+        if (rows["lower"] == lower).any()
     ]
 
 
@@ -192,10 +221,11 @@ def _tokens_axis(result: FitResult) -> Any:
     return _log_axis("tokens", "trained tokens", values=result.frame["tokens"].to_numpy())
 
 
-def _log_axis(column: str, title: str, *, values: Array) -> Any:
-    ticks = round_ticks(float(values.min()), float(values.max()))
+def _log_axis(column: str, title: str, *, values: Array, room: float = 1.0) -> Any:
+    low, high = float(values.min()), float(values.max())
+    ticks = round_ticks(low, high)
     axis = alt.Axis(values=ticks, labelExpr="replace(format(datum.value, '.0e'), '+', '')")
-    return alt.X(f"{column}:Q", title=title, scale=alt.Scale(type="log", nice=False), axis=axis)
+    return alt.X(f"{column}:Q", title=title, scale=alt.Scale(type="log", nice=False, domain=[low, high * room]), axis=axis)
 
 
 def round_ticks(low: float, high: float) -> list[float]:

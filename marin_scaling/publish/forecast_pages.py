@@ -61,7 +61,7 @@ def forecast_page(root: Path, folder: Path) -> PublishedPage:
         _target_section(authentic),
         _basis_section(authentic),
         _outcome_section(authentic),
-        _authenticity_section(authentic, folder.name),
+        _authenticity_section(authentic, folder.name, root=root),
     )
     return PublishedPage(
         files={f"{stem}.md": text.encode(), **files},
@@ -158,7 +158,7 @@ def _target_section(authentic: _Authentic) -> str:
         ["trained tokens", format_count(target["tokens"])],
         ["metric", escape(authentic.statement.predicate["metric"]["name"])],
     ]
-    return f"## The run it is about\n\n{table(['', ''], rows)}"
+    return f"## The run it is about\n\n{table(['what', 'value'], rows)}"
 
 
 def _basis_section(authentic: _Authentic) -> str:
@@ -167,7 +167,7 @@ def _basis_section(authentic: _Authentic) -> str:
     rows = [["law", escape(fit["law"])], ["fitted", parameters], ["runs taken", escape(fit["ladderRule"])]]
     left_out = [[escape(each["run"]), escape(each["why"])] for each in fit["excluded"]]
     listed = table(["run", "why"], left_out) if left_out else "No run was left out."
-    return f"## What it rests on\n\n{table(['', ''], rows)}\n\nLeft out of the fit:\n\n{listed}"
+    return f"## What it rests on\n\n{table(['what', 'value'], rows)}\n\nLeft out of the fit:\n\n{listed}"
 
 
 def _outcome_section(authentic: _Authentic) -> str:
@@ -176,16 +176,16 @@ def _outcome_section(authentic: _Authentic) -> str:
     scores = authentic.outcome["scores"]
     rows = [[escape(name), _score(scores[name]), words] for name, words in _SCORES.items()]
     first = ["observed", f"{authentic.outcome['value']:.4f}", f"checked at {escape(authentic.outcome['checked_at'])}"]
-    return f"## The outcome\n\n{table(['', 'value', 'what it is'], [first, *rows], right=[1])}"
+    return f"## The outcome\n\n{table(['score', 'value', 'what it is'], [first, *rows], right=[1])}"
 
 
 def _score(value: Any) -> str:
     return "unknown" if value is None else f"{value:.4f}"
 
 
-def _authenticity_section(authentic: _Authentic, name: str) -> str:
+def _authenticity_section(authentic: _Authentic, name: str, *, root: Path) -> str:
     predicate = authentic.statement.predicate
-    rows = [[escape(step.what), escape(step.evidence)] for step in authentic.steps]
+    rows = [[escape(step.what), escape(step.evidence.replace(f"{root}/", ""))] for step in authentic.steps]
     words = (
         f"Signed by {escape(predicate['registrant'])}, who says that it was made at {escape(predicate['createdAt'])}. "
         "Each line was checked when this page was made:"
@@ -197,7 +197,7 @@ def _authenticity_section(authentic: _Authentic, name: str) -> str:
 
 def _figure(root: Path, folder: Path, authentic: _Authentic, *, stem: str) -> tuple[str, dict[str, bytes]]:
     """The figure's Markdown and its files; where the ladder's runs are not here, a sentence instead."""
-    from marin_scaling.publish.charts import MeasuredOutcome, law_chart
+    from marin_scaling.publish.charts import MeasuredOutcome, law_chart, law_charts
     from marin_scaling.publish.figures import figure_files, show_figure
 
     try:
@@ -207,8 +207,12 @@ def _figure(root: Path, folder: Path, authentic: _Authentic, *, stem: str) -> tu
     forecast = _registered_forecast(folder)
     value = None if authentic.outcome is None else authentic.outcome["value"]
     outcomes = [] if value is None else [MeasuredOutcome(flops=forecast.flops, loss=value)]
-    caption = f"Runs and law behind {folder.name}, the forecast with its 90 % interval, and the outcome if there is one"
-    return show_figure(folder.name, caption=caption), figure_files(law_chart(result, [forecast], outcomes=outcomes), stem=stem)
+    panels, whole = (draw(result, [forecast], outcomes=outcomes) for draw in (law_charts, law_chart))
+    captions = {
+        "runs": f"The runs behind {folder.name}",
+        "law": "The law, the forecast with its 90 % interval, and what was measured if it was",
+    }
+    return show_figure(folder.name, captions), figure_files(panels, whole, stem=stem)
 
 
 def _refit(root: Path, folder: Path, *, ladder: str) -> Any:

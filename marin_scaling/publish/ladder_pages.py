@@ -75,7 +75,7 @@ def _plan_text(root: Path, name: str) -> str:
 
 def _fitted_page(root: Path, name: str) -> PublishedPage:
     from marin_scaling.fit.fit_runs import fit
-    from marin_scaling.publish.charts import law_chart
+    from marin_scaling.publish.charts import law_chart, law_charts
     from marin_scaling.publish.figures import figure_files, show_figure
     from marin_scaling.run.run_table import read_run_table
 
@@ -84,13 +84,12 @@ def _fitted_page(root: Path, name: str) -> PublishedPage:
     result = fit(runs)
     forecasts = _forecasts(result, held_out)
     stem = f"ladders/{name}"
-    figures = figure_files(law_chart(result, forecasts, outcomes=_outcomes(held_out)), stem=stem)
+    panels, whole = (draw(result, forecasts, outcomes=_outcomes(held_out)) for draw in (law_charts, law_chart))
+    figures = figure_files(panels, whole, stem=stem)
     text = page(
         f"Ladder {name}",
         f"{len(result.frame)} runs at {_budgets(result)} FLOPs; {escape(result.metric)}. {escape(result.status.value)}",
-        show_figure(
-            name, caption=f"Runs of the ladder {name}, and the law through the best of each budget with its 90 % interval"
-        ),
+        show_figure(name, {"runs": f"The runs of the ladder {name}", "law": "The law through the best of each budget"}),
         _law_section(result, name, root=root),
         _held_out_section(held_out, forecasts),
         _runs_section(result),

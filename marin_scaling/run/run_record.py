@@ -18,28 +18,44 @@ class Hardware(Document):
     """The machine a run was trained on, as far as it can be known."""
 
     platform: str
+    """Operating system, processor, and what JAX ran on."""
     device_kind: str
+    """What JAX calls the devices."""
     device_count: int
+    """Devices that JAX used."""
     cpu_count: int
+    """Processor cores that the process was allowed."""
 
 
 class RunRecord(Document):
     """The outcome of one run: measured loss, cost, and where it came from."""
 
     format_version: Literal[1] = 1
+    """Of this file."""
     spec_digest: str
+    """SHA-256 of `spec.json`'s content; its first 16 digits name the folder."""
     status: Literal["finished", "diverged"]
+    """Diverged: the training loss stopped being finite, and training with it."""
     metric: str
+    """What `loss` is, as in the spec's evaluation."""
     loss: float | None = Field(default=None, gt=0)
     """The metric's value on the held-out data; None when the run diverged."""
     final_train_loss_nats_per_token: float | None = None
+    """The last finite training loss."""
     flops: float = Field(gt=0)
+    """Training FLOPs, forward and backward."""
     flops_convention: str
+    """Which formula counted them."""
     params_total: int
+    """Embeddings and output head included."""
     params_active: int
+    """Those that a token passes through: all of them in a dense model."""
     params_non_embedding: int
+    """Without embeddings and output head."""
     trained_tokens: int
+    """Batch size times sequence length times steps."""
     seed: int
+    """Seed of the weights, as in the spec."""
     wall_seconds: float
     """Seconds of the process that finished the run; earlier, interrupted ones are not in it."""
     step_seconds: float
@@ -47,12 +63,19 @@ class RunRecord(Document):
     started_at: str
     """When the run was first begun (UTC, ISO 8601), also when it was interrupted since."""
     finished_at: str
+    """When the record was written (UTC, ISO 8601)."""
     hardware: Hardware
+    """The machine, below."""
     versions: dict[str, str]
+    """Python and the packages that the numbers depend on."""
     git_commit: str | None = None
+    """Checked out in the repository that the run was started in; null outside of one."""
     data_digest: str
+    """Digest of the bytes that were there, equal to the spec's."""
     history_sha256: str
+    """Digest of the loss curve beside the record."""
     statement_sha256: str | None = None
+    """Digest of the preregistration that the run answers; null for a rung."""
 
     @model_validator(mode="after")
     def _loss_goes_with_status(self) -> RunRecord:
@@ -69,15 +92,20 @@ class HistoryRow(Document):
     """One logged step: training loss in nats per token (None when not finite)."""
 
     step: int
+    """Number of the step, from 0."""
     train_loss_nats_per_token: float | None
+    """Loss on that step's batch before its update, z-loss included; null when it was not finite."""
 
 
 class History(Document):
     """The content of `history.json`: the loss curve, one row a logged step."""
 
     format_version: Literal[1] = 1
+    """Of this file."""
     spec_digest: str
+    """Whose curve it is."""
     rows: tuple[HistoryRow, ...]
+    """Steps in order."""
 
     def to_bytes(self) -> bytes:
         """The content of `history.json`."""

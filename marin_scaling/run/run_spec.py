@@ -21,20 +21,28 @@ DIRECTORY_DIGITS = 16
 class Document(BaseModel):
     """A part of a file: frozen, finite, unknown keys refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class ModelSpec(Document):
     """The shape of the model, as in `ModelShape`."""
 
     family: Literal["qwen3"] = "qwen3"
+    """Levanter's name of the architecture."""
     hidden_dim: int = Field(gt=0)
+    """Width of the residual stream."""
     intermediate_dim: int = Field(gt=0)
+    """Width inside the gated MLP."""
     num_layers: int = Field(gt=0)
+    """Blocks of attention and MLP."""
     num_heads: int = Field(gt=0)
+    """Attention heads."""
     num_kv_heads: int = Field(gt=0)
+    """Heads of keys and values; equally many query heads share each."""
     vocab_size: int = Field(gt=1)
+    """Kinds of tokens; 256 for bytes."""
     seq_len: int = Field(gt=1)
+    """Tokens of a training sequence."""
 
     def shape(self) -> ModelShape:
         """The same numbers as a `ModelShape`, which counts parameters."""
@@ -45,52 +53,84 @@ class OptimizerSpec(Document):
     """AdamH on matrices, Adam on embeddings and norms, and a warm-up, stable, decay schedule; fractions are of all steps."""
 
     name: Literal["adamH"] = "adamH"
+    """Levanter's name of the optimizer."""
     learning_rate: float = Field(gt=0)
+    """Peak rate of the matrices."""
     adam_learning_rate: float = Field(gt=0)
+    """Peak rate of embeddings and norms."""
     beta1: float = Field(gt=0, lt=1)
+    """Decay of the mean of gradients."""
     beta2: float = Field(gt=0, lt=1)
+    """Decay of the mean of squared gradients."""
     epsilon: float = Field(gt=0)
+    """Added to the root of the mean square."""
     max_grad_norm: float = Field(gt=0)
+    """Gradients of a larger norm are scaled down to it."""
     warmup_fraction: float = Field(ge=0, le=1)
+    """First part of the steps, in which the rates rise from 0 to their peaks."""
     decay_fraction: float = Field(ge=0, le=1)
+    """Last part of the steps, in which they fall in a straight line."""
     min_learning_rate_ratio: float = Field(ge=0, le=1)
+    """Where they end, as a share of the peaks."""
     z_loss_weight: float = Field(ge=0)
+    """Weight of the squared log-normalizer of the output in the training loss; the metric has none."""
 
 
 class DataSpec(Document):
     """The bytes that are trained and evaluated on, by digest."""
 
     source: str
+    """Where the text comes from, by name."""
     digest: str
+    """SHA-256 over the digests of the training and the validation bytes."""
     train_bytes: int = Field(gt=0)
+    """Bytes to train on; no run takes more tokens than these give, so none is seen twice."""
     validation_bytes: int = Field(gt=0)
+    """Bytes held out."""
 
 
 class EvaluationSpec(Document):
     """How the metric is measured: how many windows of which length, spread evenly over the held-out bytes."""
 
     metric: Literal["bits_per_byte"] = "bits_per_byte"
+    """What is measured: cross entropy in bits, by byte of text."""
     seq_len: int = Field(gt=1)
+    """Tokens of a window."""
     windows: int = Field(gt=0, multiple_of=64)
+    """How many held-out windows are evaluated, spread evenly over the held-out bytes."""
     protocol: Literal["disjoint-windows-first-byte-given"] = "disjoint-windows-first-byte-given"
+    """Windows do not overlap; the first byte of each is given and not scored."""
 
 
 class RunSpec(Document):
     """All one needs to repeat a run."""
 
     format_version: Literal[1] = 1
+    """Of this file."""
     ladder: str
+    """Name of the ladder file."""
     role: Literal["rung", "target"]
+    """A rung is fitted; a target is forecast."""
     recipe: str
+    """Name of the recipe that made the choices below."""
     budget_flops: float = Field(gt=0)
+    """FLOPs that the run was planned for; what it costs is in its record, at most 1 % off."""
     model: ModelSpec
+    """The model's shape, below."""
     optimizer: OptimizerSpec
+    """Optimizer and schedule, below."""
     batch_size: int = Field(gt=0)
+    """Sequences a step."""
     train_steps: int = Field(gt=0)
+    """Optimizer steps."""
     seed: int = Field(ge=0)
+    """Of the weights."""
     data_order_seed: int = Field(ge=0, lt=2**64)
+    """Of the order of the training windows; a target's follows from its statement."""
     data: DataSpec
+    """What is trained on, below."""
     evaluation: EvaluationSpec
+    """How it is measured, below."""
     statement_sha256: str | None = None
     """Digest of the preregistration that this run answers; None for the rungs of a ladder."""
 

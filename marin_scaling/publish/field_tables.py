@@ -1,0 +1,113 @@
+"""Tables of the documentation that are made from the code's own schemas, so that they cannot fall behind it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from marin_scaling.preregistration.document_shape import AtLeast, Choice, ListOf, MapOf, Nullable, Number, Shape, Text
+from marin_scaling.publish.markdown import table
+
+_SIGNS = {
+    "gt": ">",
+    "ge": ">=",
+    "lt": "<",
+    "le": "<=",
+    "min_length": "at least",
+    "multiple_of": "multiple of",
+    "pattern": "like",
+}
+
+
+def field_table(model: type[BaseModel]) -> str:
+    """Key, type, default and meaning of every field of a file's model; the meaning is the docstring below the field."""
+    rows = [
+        [f"`{name}`", f"`{_type_name(info)}`", _default(info), " ".join((info.description or "").split())]
+        for name, info in model.model_fields.items()
+    ]
+    return table(["key", "type", "default", "meaning"], rows)
+
+
+def summary(model: type[BaseModel]) -> str:
+    """What the model says of itself, in a sentence."""
+    return inspect.cleandoc(model.__doc__ or "").split("\n\n")[0]
+
+
+def shape_table(shape: Shape) -> str:
+    """Every key of a document whose shape is said by `document_shape`, with what may stand there; `[]` is each of a list."""
+    return table(["key", "what may stand there"], [[f"`{path}`", _allowed(kind)] for path, kind in _leaves(shape, "")])
+
+
+def names_table(recognised: Mapping[str, Sequence[str]], *, required: Sequence[str]) -> str:
+    """Our columns and the names that are recognised for them."""
+    rows = [
+        [f"`{ours}`", "yes" if ours in required else "", ", ".join(f"`{name}`" for name in theirs)]
+        for ours, theirs in recognised.items()
+    ]
+    return table(["column", "required", "also recognised as"], rows)
+
+
+def _leaves(shape: Shape, path: str) -> Iterator[tuple[str, Shape]]:
+    keys = shape.keys if isinstance(shape, AtLeast) else shape
+    if isinstance(keys, Mapping):
+        for key, inner in keys.items():
+            yield from _leaves(inner, f"{path}.{key}" if path else key)
+    elif isinstance(shape, ListOf):
+        yield from _leaves(shape.item, f"{path}[]")
+    elif isinstance(shape, Nullable) and isinstance(shape.value, Mapping):
+        yield path, shape
+        yield from _leaves(shape.value, path)
+    else:
+        yield path, shape
+
+
+def _allowed(shape: Shape) -> str:
+    """What may stand at a key, in words.
+
+    >>> _allowed(Nullable(value=Number(whole=True, above=0))), _allowed(Choice(of=("held", "missed")))
+    ('null, or whole number above 0', '`"held"` or `"missed"`')
+    """
+    match shape:
+        case Nullable():
+            return f"null, or {_allowed(shape.value)}"
+        case Choice():
+            return " or ".join(f"`{json.dumps(value)}`" for value in shape.of)
+        case Number():
+            return f"{'whole ' * shape.whole}number{f' above {shape.above:g}' if math.isfinite(shape.above) else ''}"
+        case Text():
+            return "text" if shape.pattern.startswith("(?s)") else f"text like `{shape.pattern}`".replace("|", "\\|")
+        case MapOf():
+            return f"object of {_allowed(shape.value)}"
+        case _:
+            return "keys below" if isinstance(shape, Mapping) else "any value"
+
+
+def _type_name(info: FieldInfo) -> str:
+    annotation = info.annotation
+    name = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    name = re.sub(r"\b(?:\w+\.)+(?=\w)", "", name)
+    return ", ".join([name, *(_limit(each) for each in info.metadata)]).replace("|", "or")
+
+
+def _limit(metadata: object) -> str:
+    """A constraint as a reader knows it.
+
+    >>> import annotated_types
+    >>> _limit(annotated_types.Gt(0)), _limit(annotated_types.MinLen(1))
+    ('> 0', 'at least 1')
+    """
+    found = {key: getattr(metadata, key, None) for key in _SIGNS}
+    return " and ".join(f"{_SIGNS[key]} {limit}" for key, limit in found.items() if limit is not None)
+
+
+def _default(info: FieldInfo) -> str:
+    if info.default is PydanticUndefined:
+        return "must be given"
+    return "" if isinstance(info.default, BaseModel) else f"`{info.default!r}`"

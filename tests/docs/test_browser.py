@@ -1,0 +1,117 @@
+"""The built site in a real browser, at desktop and phone width, light and dark."""
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marin_scaling.publish.serve_site import serve_site
+
+playwright = pytest.importorskip("playwright.sync_api", reason="the dev extra is not installed")
+pytest.importorskip("material", reason="the site extra is not installed")
+CHROMIUM = next((path for name in ("chromium", "chromium-browser") if (path := shutil.which(name))), None)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: apt-get install chromium"),
+]
+
+PAGES = [
+    "index.html",
+    "tutorial/quickstart.html",
+    "reference/cli.html",
+    "generated/index.html",
+    "generated/ladders/index.html",
+    "generated/ladders/delphi.html",
+    "generated/preregistrations/2026-11-21-quickstart.html",
+]
+WIDTHS = {"desktop": 1440, "phone": 390}
+FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """One headless Chromium for all pages."""
+    with playwright.sync_playwright() as tools:
+        chromium = tools.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def address(built_site: Path) -> Iterator[str]:
+    """The site as `marin-scale site serve` shows it."""
+    with serve_site(built_site, port=0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS.keys())
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_fits_shows_its_figures_and_says_nothing_to_the_console(
+    address: str, browser: Any, name: str, width: int, scheme: str
+) -> None:
+    """No sideways scrolling of the page, every picture loaded, no error, nothing fetched from elsewhere."""
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    errors: list[str] = []
+    requests: list[str] = []
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(f"{address}/{name}")
+    page.wait_for_load_state("networkidle")
+    widths = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+    pictures = page.evaluate("Array.from(document.images).map(image => [image.src, image.complete && image.naturalWidth])")
+    if folder := os.environ.get("SCREENSHOTS"):
+        page.screenshot(path=f"{folder}/{name.replace('/', '_')}-{width}-{scheme}.png", full_page=True)
+    page.close()
+    assert widths[0] <= widths[1], f"the page is {widths[0] - widths[1]} pixels too wide"
+    assert all(natural for _, natural in pictures), pictures
+    assert not errors
+    assert all(request.startswith((address, "data:", "blob:")) for request in requests), requests
+
+
+def test_search_finds_a_page(address: str, browser: Any) -> None:
+    """A word of the lab book leads to it."""
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    page.goto(f"{address}/index.html")
+    page.keyboard.press("/")
+    page.keyboard.type("bootstrap")
+    page.wait_for_selector(".md-search-result__item", timeout=20_000)
+    assert "Lab book" in page.inner_text(".md-search-result")
+    page.close()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_opened_from_its_folder_needs_no_server(built_site: Path, browser: Any, name: str) -> None:
+    """Its style, its text and its pictures are there; only the search needs a server."""
+    page = browser.new_page()
+    page.goto((built_site / name).as_uri())
+    assert page.evaluate("Array.from(document.images).every(image => image.complete && image.naturalWidth > 0)")
+    assert page.evaluate("getComputedStyle(document.querySelector('.md-grid')).maxWidth") != "none"
+    assert page.inner_text("h1")
+    page.close()
+
+
+def test_the_figures_of_a_forecast_can_be_moved_about_in(built_site: Path, browser: Any) -> None:
+    """The interactive figure draws itself from its own file, without network."""
+    page = browser.new_page()
+    page.goto((built_site / "generated" / "preregistrations" / "2026-11-21-quickstart-interactive.html").as_uri())
+    page.wait_for_selector("svg", timeout=20_000)
+    assert page.locator("svg path").count() > 20
+    page.close()
+
+
+def test_the_main_content_needs_no_javascript(built_site: Path, browser: Any) -> None:
+    """With scripts switched off, table and verdict are there."""
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((built_site / "generated" / "index.html").as_uri())
+    assert page.locator("table tbody tr").count() >= 2
+    assert "2.0320" in page.inner_text("table")
+    context.close()

@@ -1,0 +1,36 @@
+"""The reference pages are what the code says today, and every command shows how it is typed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cogapp", reason="the dev extra is not installed")
+
+from marin_scaling.cli.reference import command_helps
+
+REFERENCE = Path(__file__).parents[2] / "site" / "reference"
+HELPS = dict(command_helps())
+
+
+def test_the_reference_pages_are_current() -> None:
+    """Written anew by `cog -r site/reference/*.md`, none of them changes."""
+    pages = sorted(str(page) for page in REFERENCE.glob("*.md"))
+    done = subprocess.run([sys.executable, "-m", "cogapp", "--check", *pages], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("name", [name for name, text in HELPS.items() if "COMMAND [ARGS]" not in text])
+def test_every_command_ends_its_help_with_an_example_of_itself(name: str) -> None:
+    """The example begins with the command's own name."""
+    examples = [line.strip() for line in HELPS[name].splitlines() if line.strip().startswith("Example: ")]
+    assert len(examples) == 1
+    assert examples[0].startswith(f"Example: {name}")
+
+
+def test_every_command_is_on_the_page() -> None:
+    """Groups and their commands, too."""
+    page = (REFERENCE / "cli.md").read_text(encoding="utf-8")
+    assert len(HELPS) >= 12
+    assert all(f"## `{name}`" in page for name in HELPS)
