@@ -54,6 +54,12 @@ def publish_folder(folder: Path, files: Mapping[str, bytes]) -> None:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
+def require_writable(folder: Path) -> None:
+    """Make `folder` where there is none and try that it can be written: before hours of work, not after."""
+    with _disk_errors(folder, "written"):
+        _write_temporary(folder / "probe", b"probe").unlink()
+
+
 def _write_temporary(path: Path, content: bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
@@ -80,15 +86,22 @@ def _disk_errors(path: Path, verb: str) -> Iterator[None]:
         reason = error.strerror or str(error)
         raise StorageError(
             f"{path} cannot be {verb}: {reason[0].lower() + reason[1:]}.",
-            why="Nothing was left half-written; what was there before is untouched.",
+            why=_WHYS[verb],
             fix=_FIXES.get(error.errno or 0, "Check the path, and that the folder may be read and written."),
         ) from error
 
 
+_WHYS = {
+    "read": "What stands there is needed to go on; nothing was written.",
+    "written": "Nothing was left half-written; what was there before is untouched.",
+}
 _FIXES = {
     2: "Check the path; `ls` its folder.",
     13: "Give yourself permission to that folder, or choose another with the command's options.",
     17: "Use the one that is there, or choose another name.",
+    20: "A part of that path is a file, not a folder: check the path.",
+    21: "That is a folder: name a file in it.",
+    27: "A limit on the size of files forbids it (`ulimit -f`): raise it, or write elsewhere.",
     28: "Free some space on that disk and run the same command again; it goes on where it was.",
     30: "That file system is read-only: work in a folder that can be written.",
 }

@@ -20,5 +20,23 @@ def main() -> None:
         print("\nstopped. Type the same command again: it goes on where it was.", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # the reader of our output has gone, as in `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _print_no_more()
         sys.exit(1)
+    except OSError as error:  # a disk that fails where no command expects it, such as under standard output
+        _print_no_more()
+        print(f"error: {_disk_sentence(error)}", file=sys.stderr)
+        sys.exit(MarinScalingError.exit_status)
+
+
+def _print_no_more() -> None:
+    """Let what is still to be printed go nowhere, so that the interpreter can end in peace."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _disk_sentence(error: OSError) -> str:
+    where = error.filename or "standard output"
+    return (
+        f"{where}: {(error.strerror or str(error)).lower()}.\n"
+        "  why: The system refused to read or write there.\n"
+        "  fix: Free some space, or give yourself permission, and type the same command again."
+    )

@@ -116,6 +116,7 @@ def register_forecast(
     optimum = forecast(result, flops=file.target.budget_flops)
     target = target_spec(file, plan_target(file, compute_optimal_params=optimum.params), corpus=planned.corpus)
     prediction = forecast(result, flops=target.flops)
+    signing_key, principal = find_signing_key(key), find_principal(signer)
     typer.echo(forecast_text(result, [prediction]) + "\n")
     typer.echo(_target_line(target))
     registration = preregister_target(
@@ -123,8 +124,8 @@ def register_forecast(
         forecast=forecast_document(result, [prediction]),
         target=target,
         registry_dir=registry,
-        key=find_signing_key(key),
-        principal=find_principal(signer),
+        key=signing_key,
+        principal=principal,
         slug=slug or file.name,
         created_at=datetime.now(UTC),
     )

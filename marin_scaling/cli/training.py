@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from marin_scaling.errors import DataError, missing_extra
+from marin_scaling.errors import DataError, RecipeError, missing_extra
 
 if TYPE_CHECKING:
     from marin_scaling.ladder.ladder import Ladder
@@ -44,8 +45,19 @@ def plan(ladder_path: Path) -> PlannedLadder:
     from marin_scaling.run.byte_corpus import standard_library_corpus
     from marin_scaling.run.plan_specs import rung_specs
 
-    ladder, corpus = plan_ladder(read_ladder_file(ladder_path)), standard_library_corpus()
-    return PlannedLadder(ladder=ladder, corpus=corpus, specs=rung_specs(ladder, corpus=corpus))
+    file = read_ladder_file(ladder_path)
+    with _naming(ladder_path):
+        ladder, corpus = plan_ladder(file), standard_library_corpus()
+        return PlannedLadder(ladder=ladder, corpus=corpus, specs=rung_specs(ladder, corpus=corpus))
+
+
+@contextlib.contextmanager
+def _naming(ladder_path: Path) -> Iterator[None]:
+    """Name the ladder file in what is wrong with its rungs: the stages below do not know where a ladder was read."""
+    try:
+        yield
+    except (RecipeError, DataError) as error:
+        raise type(error)(f"{ladder_path}: {error.what}", why=error.why, fix=error.fix) from error
 
 
 def train_with_progress(specs: Sequence[RunSpec], *, planned: PlannedLadder, label: str) -> TrainingTime:

@@ -78,8 +78,10 @@ def fit(table: RunTable, *, law: str = "isoflop-frontier", seed: int = 0) -> Fit
 def _refuse_hopeless(table: RunTable) -> None:
     frame = table.frame
     if len(frame) <= FRONTIER_UNKNOWNS:
-        left_out = f" ({len(table.excluded)} were left out)" if table.excluded else ""
-        _refuse(f"{table.source} has {len(frame)} usable runs{left_out}; the law has {FRONTIER_UNKNOWNS} unknowns.")
+        plural = "" if len(frame) == 1 else "s"
+        _refuse(
+            f"{table.source} has {len(frame)} usable run{plural}; the law has {FRONTIER_UNKNOWNS} unknowns.{_left_out(table)}"
+        )
     if frame["flops"].max() < _BUDGET_SPREAD * frame["flops"].min():
         _refuse(
             f"{table.source}: all {len(frame)} runs cost about {format_flops(frame['flops'].max())} FLOPs.",
@@ -91,6 +93,13 @@ def _refuse_hopeless(table: RunTable) -> None:
             why="A loss that never changes says nothing about a larger run.",
             fix="Check that the right column was taken for the loss: --column loss=NAME",
         )
+
+
+def _left_out(table: RunTable) -> str:
+    """The runs that were left out, by name, as a sentence for a refusal; the first three of many."""
+    named = "; ".join(f"{each.run}: {each.why}" for each in table.excluded[:3])
+    more = f"; and {len(table.excluded) - 3} more" if len(table.excluded) > 3 else ""
+    return f" Left out were {named}{more}." if table.excluded else ""
 
 
 def _choose(frame: pd.DataFrame, *, asked: str) -> tuple[str, str]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from marin_scaling.errors import RecipeError
 from marin_scaling.ladder.ladder_file import LadderFile
-from marin_scaling.recipe.recipe import RungPlan, find_recipe
+from marin_scaling.recipe.recipe import Recipe, RungPlan, find_recipe
 from marin_scaling.units import format_count, format_duration, format_flops
 
 
@@ -42,12 +43,20 @@ def plan_ladder(file: LadderFile) -> Ladder:
     """Expand a ladder file with its recipe; `RecipeError` where a rung cannot be made."""
     recipe = find_recipe(file.recipe)
     rungs = [
-        Rung(plan=recipe.plan(budget_flops=at.budget_flops, hidden_dim=hidden_dim), seed=seed)
-        for at in file.rungs
-        for hidden_dim in at.hidden_dims
+        Rung(plan=plan, seed=seed)
+        for number in range(len(file.rungs))
+        for plan in _plans_at(file, number, recipe=recipe)
         for seed in file.seeds
     ]
     return Ladder(file=file, rungs=tuple(sorted(rungs, key=lambda rung: (rung.plan.budget_flops, rung.plan.shape.hidden_dim))))
+
+
+def _plans_at(file: LadderFile, number: int, *, recipe: Recipe) -> list[RungPlan]:
+    at = file.rungs[number]
+    try:
+        return [recipe.plan(budget_flops=at.budget_flops, hidden_dim=hidden_dim) for hidden_dim in at.hidden_dims]
+    except RecipeError as error:
+        raise RecipeError(f"rungs.{number}: {error.what}", why=error.why, fix=error.fix) from error
 
 
 def plan_target(file: LadderFile, *, compute_optimal_params: float) -> RungPlan:

@@ -80,7 +80,7 @@ def find_folders(name: str, *, registry_dir: Path) -> list[Path]:
     """The folders that a person means: `all`, the name of one in the registry, or a path to one."""
     if not registry_dir.is_dir() and not (Path(name) / STATEMENT_NAME).exists():
         raise StorageError(
-            f"{registry_dir} is not a folder.",
+            f"{registry_dir} is not a folder{'' if name == 'all' else f', and {name} holds no {STATEMENT_NAME}'}.",
             why="Preregistrations are read from there.",
             fix="Go to the root of the repository, or name the folder with --registry.",
         )

@@ -81,18 +81,23 @@ def shuffled_window_starts(corpus_bytes: int, *, seq_len: int, seed: int) -> NDA
     return np.random.default_rng(seed).permutation(starts)
 
 
-def evaluation_window_starts(corpus_bytes: int, *, seq_len: int, windows: int) -> NDArray[np.int64]:
-    """Starts of `windows` disjoint windows, spread evenly over the held-out bytes.
-
-    >>> evaluation_window_starts(100, seq_len=10, windows=4).tolist()
-    [0, 30, 60, 90]
-    """
+def require_windows(corpus_bytes: int, *, seq_len: int, windows: int) -> None:
+    """`DataError` with the numbers when that many disjoint windows do not fit into the held-out bytes."""
     if windows * seq_len > corpus_bytes:
         raise DataError(
             f"{windows} evaluation windows of {seq_len} bytes do not fit into {corpus_bytes} held-out bytes.",
             why="Overlapping windows would count the same text twice.",
             fix="Lower evaluation.windows in the ladder file.",
         )
+
+
+def evaluation_window_starts(corpus_bytes: int, *, seq_len: int, windows: int) -> NDArray[np.int64]:
+    """Starts of `windows` disjoint windows, spread evenly over the held-out bytes.
+
+    >>> evaluation_window_starts(100, seq_len=10, windows=4).tolist()
+    [0, 30, 60, 90]
+    """
+    require_windows(corpus_bytes, seq_len=seq_len, windows=windows)
     return np.linspace(0, corpus_bytes - seq_len, windows).round().astype(np.int64)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from marin_scaling.canonical_json import sha256_hex
+from marin_scaling.errors import DataError
 from marin_scaling.ladder.ladder import Ladder
 from marin_scaling.ladder.ladder_file import LadderFile
 from marin_scaling.recipe.recipe import RungPlan
-from marin_scaling.run.byte_corpus import ByteCorpus
+from marin_scaling.run.byte_corpus import ByteCorpus, require_windows
 from marin_scaling.run.run_spec import DataSpec, EvaluationSpec, ModelSpec, OptimizerSpec, RunSpec
+from marin_scaling.units import format_flops
 
 
 def rung_specs(ladder: Ladder, *, corpus: ByteCorpus) -> list[RunSpec]:
@@ -23,7 +25,7 @@ def target_spec(file: LadderFile, plan: RungPlan, *, corpus: ByteCorpus) -> RunS
 
 
 def _spec(file: LadderFile, plan: RungPlan, *, seed: int, role: str, corpus: ByteCorpus) -> RunSpec:
-    return RunSpec(
+    spec = RunSpec(
         ladder=file.name,
         role=role,  # type: ignore[arg-type]  # checked by pydantic
         recipe=plan.recipe,
@@ -42,6 +44,20 @@ def _spec(file: LadderFile, plan: RungPlan, *, seed: int, role: str, corpus: Byt
         ),
         evaluation=EvaluationSpec(metric=file.evaluation.metric, seq_len=plan.shape.seq_len, windows=file.evaluation.windows),
     )
+    require_data(spec, corpus=corpus)
+    return spec
+
+
+def require_data(spec: RunSpec, *, corpus: ByteCorpus) -> None:
+    """`DataError` with both numbers when the run would have to train on text twice, or evaluate on it twice."""
+    if spec.trained_tokens > len(corpus.train):
+        raise DataError(
+            f"The run of {format_flops(spec.budget_flops)} FLOPs at width {spec.model.hidden_dim} wants "
+            f"{spec.trained_tokens} tokens; the training data has {len(corpus.train)}.",
+            why="Text that is repeated is worth less than new text, and a law fitted across that border misleads.",
+            fix="Lower the budget or raise the model size in the ladder file.",
+        )
+    require_windows(len(corpus.validation), seq_len=spec.evaluation.seq_len, windows=spec.evaluation.windows)
 
 
 def _data_order_seed(ladder: str, seed: int) -> int:

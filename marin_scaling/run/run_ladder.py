@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from marin_scaling.durable_files import replace_file
+from marin_scaling.durable_files import replace_file, require_writable
 from marin_scaling.errors import TrainingFailed
 from marin_scaling.run.byte_corpus import ByteCorpus, write_corpus
 from marin_scaling.run.claim import claim
@@ -102,7 +102,9 @@ def _unfinished(specs: Sequence[RunSpec], workplace: Workplace) -> list[RunSpec]
 
 
 def _lay_out(specs: Sequence[RunSpec], corpus: ByteCorpus, workplace: Workplace) -> None:
-    """Write the data and the specs where the processes find them."""
+    """Write the data and the specs where the processes find them, once it is sure that the runs can be recorded."""
+    for ladder in sorted({spec.ladder for spec in specs}):
+        require_writable(workplace.runs_dir / ladder)
     write_corpus(corpus, workplace.work_root / "data" / corpus.digest[:16])
     for spec in specs:
         replace_file(_spec_path(spec, workplace), spec.to_bytes())

@@ -41,7 +41,10 @@ def read_table_file(path: Path) -> RawTable:
             f"{path}: files that end in {path.suffix or 'nothing'!r} are not read as tables of runs.",
             fix=f"Give a file that ends in {', '.join(_READERS)}, or a folder of runs.",
         )
-    table = reader(read_bytes(path), str(path))
+    raw = read_bytes(path)
+    if not raw.strip():
+        _refuse(f"{path} is empty.", fix="Give a table with one run a row, below a line of column names.")
+    table = reader(raw, str(path))
     if table.cells.empty:
         _refuse(f"{path} holds no runs.", fix="Give a table with one run a row, below a line of column names.")
     return table
@@ -81,7 +84,8 @@ def _read_parquet(raw: bytes, name: str) -> RawTable:
     try:
         cells = pd.read_parquet(io.BytesIO(raw)).reset_index(drop=True)
     except (ArrowInvalid, OSError, ValueError) as error:
-        _refuse(f"{name} is not a Parquet table: {str(error).splitlines()[0]}.", fix="Write it again, or give a CSV file.")
+        reason = str(error).splitlines()[0].rstrip(".")
+        _refuse(f"{name} is not a Parquet table: {reason}.", fix="Write it again, or give a CSV file.")
     return RawTable(name=name, cells=cells, places=tuple(f"row {number}" for number in range(1, len(cells) + 1)))
 
 

@@ -21,7 +21,6 @@ from levanter.tracker.tracker import Tracker
 from levanter.trainer import Trainer, initialize
 from numpy.typing import NDArray
 
-from marin_scaling.errors import DataError
 from marin_scaling.run.byte_corpus import ByteCorpus, evaluation_window_starts, shuffled_window_starts
 from marin_scaling.run.levanter_config import CHECKPOINT_SECONDS, optimizer_config, trainer_config
 from marin_scaling.run.levanter_step import (
@@ -34,6 +33,7 @@ from marin_scaling.run.levanter_step import (
     resume_latest,
 )
 from marin_scaling.run.loss_curve import LossCurve
+from marin_scaling.run.plan_specs import require_data
 from marin_scaling.run.run_spec import RunSpec
 
 _EVALUATION_BATCH_WINDOWS = 64
@@ -65,7 +65,7 @@ def train(
     `trackers` are further Levanter trackers (such as W&B) that mirror the loss curve. A run whose loss is no longer finite
     ends there, as a result and not as an error. Raises `DataError` when the data would have to be repeated.
     """
-    _require_one_epoch(spec, corpus)
+    require_data(spec, corpus=corpus)
     config = trainer_config(spec, work_dir=work_dir)
     initialize(config)
     optimizer = optimizer_config(spec.optimizer).build(spec.train_steps)
@@ -87,15 +87,6 @@ def train(
         step_seconds=observer.step_seconds,
         params_total=parameter_count(model),
     )
-
-
-def _require_one_epoch(spec: RunSpec, corpus: ByteCorpus) -> None:
-    if spec.trained_tokens > len(corpus.train):
-        raise DataError(
-            f"The run {spec.directory_name} wants {spec.trained_tokens} tokens; the training data has {len(corpus.train)}.",
-            why="Text that is repeated is worth less than new text, and a law fitted across that border misleads.",
-            fix="Lower the budget or raise the model size in the ladder file.",
-        )
 
 
 def _train_to_the_end(step: CompiledStep, *, spec: RunSpec, train: NDArray[np.uint8], observer: _Observer) -> bool:

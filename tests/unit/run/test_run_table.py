@@ -132,7 +132,7 @@ def test_blank_lines_do_not_shift_the_line_numbers(tmp_path):
             "has no column 'tokens', .* it has: flops, params, loss",
         ),
         ("runs.csv", f"{HEAD}\n", "holds no runs"),
-        ("runs.csv", "", "is not a CSV table: No columns"),
+        ("runs.csv", "", "runs.csv is empty"),
         ("runs.csv", f"{HEAD}\n{ROWS[0]}\n1,2,3,4,5\n", "is not a CSV table: Expected 4 fields in line 3, saw 5"),
         ("runs.csv", f"{HEAD}\n1,2,3,4,5\n1,2,3,4,5\n", "lines have more cells than the first has column names"),
         ("runs.csv", f"{HEAD},loss\n1,2,3,4,5\n", "a column name stands twice"),

@@ -1,0 +1,102 @@
+"""`marin-scale` as a process of its own, what a refusal looks like, and a repository with finished rungs to run it in."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+from run_factory import record_of
+
+from marin_scaling.canonical_json import sha256_hex
+from marin_scaling.ladder.ladder import plan_ladder
+from marin_scaling.ladder.ladder_file import read_ladder_file
+from marin_scaling.run.byte_corpus import standard_library_corpus
+from marin_scaling.run.plan_specs import rung_specs
+from marin_scaling.run.run_record import History, HistoryRow
+from marin_scaling.run.run_store import add_run
+
+LADDER = """\
+name: tiny
+recipe: quickstart
+rungs:
+  - {budget_flops: 3e10, hidden_dims: [8, 12, 16, 24]}
+  - {budget_flops: 6e10, hidden_dims: [8, 12, 16, 24]}
+  - {budget_flops: 1.2e11, hidden_dims: [12, 16, 24, 32]}
+  - {budget_flops: 2.4e11, hidden_dims: [12, 16, 24, 32]}
+target: {budget_flops: 1.2e12}
+"""
+
+_CAPABILITIES_THAT_IGNORE_MODES = (1, 2)  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH: linux/capability.h
+_DROP_FROM_BOUNDING_SET = 24  # PR_CAPBSET_DROP: linux/prctl.h
+
+
+def marin_scale(
+    *arguments: object,
+    cwd: Path,
+    environment: Mapping[str, str] | None = None,
+    before: Callable[[], None] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run `marin-scale` in `cwd`; `environment` is added to this process's, `before` runs in the new process."""
+    return subprocess.run(
+        [sys.executable, "-m", "marin_scaling.cli", *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, "XDG_CONFIG_HOME": str(cwd / ".config"), "COLUMNS": "100", **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=before,  # no threads here
+        timeout=300,
+    )
+
+
+def obey_file_modes() -> None:
+    """In a process about to start: let file modes bind root, too, as they bind everybody else."""
+    if os.geteuid() == 0:
+        libc = ctypes.CDLL(None, use_errno=True)
+        for capability in _CAPABILITIES_THAT_IGNORE_MODES:
+            if libc.prctl(_DROP_FROM_BOUNDING_SET, capability, 0, 0, 0) != 0:
+                raise OSError(ctypes.get_errno(), "this root may not give up its capabilities")
+
+
+def listing(folder: Path) -> dict[str, bytes | None]:
+    """Every file below `folder` with its content, and every folder (None)."""
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+def assert_refused(done: subprocess.CompletedProcess[str], *fragments: str) -> None:
+    """Status 2, nothing on standard output, and one message of what, why and fix that says all `fragments`."""
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stdout == ""
+    assert_message(done, *fragments)
+
+
+def assert_message(done: subprocess.CompletedProcess[str], *fragments: str) -> None:
+    """One message of what, why and fix on standard error, without a traceback, that says all `fragments`."""
+    assert "Traceback" not in done.stdout + done.stderr
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("error: ")
+    assert [line[:7] for line in lines if line.startswith(("  why: ", "  fix: "))] == ["  why: ", "  fix: "], done.stderr
+    for fragment in fragments:
+        assert fragment in done.stderr, done.stderr
+
+
+def make_repository(root: Path) -> Path:
+    """A repository whose ladder is trained, as far as its records say: losses fall on a known bowl and frontier."""
+    path = root / "ladders" / "tiny.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(LADDER)
+    ladder, corpus = plan_ladder(read_ladder_file(path)), standard_library_corpus()
+    for number, spec in enumerate(rung_specs(ladder, corpus=corpus)):
+        size = np.log(spec.model.shape().params_total / (spec.flops / 600) ** 0.5)
+        loss = float(1.2 + 20 * spec.flops**-0.1 + 0.05 * size**2 + 0.002 * (-1) ** number)
+        history = History(spec_digest=spec.digest, rows=(HistoryRow(step=0, train_loss_nats_per_token=5.5),))
+        record = record_of(spec, loss=loss, history=history)
+        assert record.history_sha256 == sha256_hex(history.to_bytes())
+        add_run(root / "runs", spec=spec, record=record, history=history)
+    return root
