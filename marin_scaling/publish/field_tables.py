@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import json
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -15,12 +16,13 @@ from pydantic_core import PydanticUndefined
 from marin_scaling.preregistration.document_shape import AtLeast, Choice, ListOf, MapOf, Nullable, Number, Shape, Text
 from marin_scaling.publish.markdown import table
 
+_WORDS: Mapping[Any, str] = {str: "text", int: "whole number", float: "number", NoneType: "null"}
 _SIGNS = {
     "gt": ">",
     "ge": ">=",
     "lt": "<",
     "le": "<=",
-    "min_length": "at least",
+    "min_length": "length at least",
     "multiple_of": "multiple of",
     "pattern": "like",
 }
@@ -29,7 +31,7 @@ _SIGNS = {
 def field_table(model: type[BaseModel]) -> str:
     """Key, type, default and meaning of every field of a file's model; the meaning is the docstring below the field."""
     rows = [
-        [f"`{name}`", f"`{_type_name(info)}`", _default(info), " ".join((info.description or "").split())]
+        [f"`{name}`", _type_name(info.annotation, info.metadata), _default(info), " ".join((info.description or "").split())]
         for name, info in model.model_fields.items()
     ]
     return table(["key", "type", "default", "meaning"], rows)
@@ -89,11 +91,28 @@ def _allowed(shape: Shape) -> str:
             return "keys below" if isinstance(shape, Mapping) else "any value"
 
 
-def _type_name(info: FieldInfo) -> str:
-    annotation = info.annotation
-    name = annotation.__name__ if isinstance(annotation, type) else str(annotation)
-    name = re.sub(r"\b(?:\w+\.)+(?=\w)", "", name)
-    return ", ".join([name, *(_limit(each) for each in info.metadata)]).replace("|", "or")
+def _type_name(annotation: Any, limits: Iterable[object] = ()) -> str:
+    """A field's type in the words of a file's reader.
+
+    >>> _type_name(tuple[Literal["a", 1], ...] | None), _type_name(dict[str, float])
+    ('list of `"a"` or `1`, or null', 'object of number')
+    """
+    inner = get_args(annotation)
+    match get_origin(annotation) or annotation:
+        case kind if kind is Annotated:
+            return _type_name(inner[0], inner[1:])
+        case kind if kind is Literal:
+            name = " or ".join(f"`{json.dumps(value)}`" for value in inner)
+        case kind if kind is Union or kind is UnionType:
+            name = ", or ".join(_type_name(each) for each in inner)
+        case kind if kind is tuple:
+            name = f"list of {_type_name(inner[0])}"
+        case kind if kind is dict:
+            name = f"object of {_type_name(inner[1])}"
+        case kind:
+            name = "object (below)" if issubclass(kind, BaseModel) else _WORDS.get(kind, kind.__name__)
+    said = [_limit(each) for limit in limits for each in (limit.metadata if isinstance(limit, FieldInfo) else [limit])]
+    return ", ".join([name, *said])
 
 
 def _limit(metadata: object) -> str:
@@ -101,13 +120,14 @@ def _limit(metadata: object) -> str:
 
     >>> import annotated_types
     >>> _limit(annotated_types.Gt(0)), _limit(annotated_types.MinLen(1))
-    ('> 0', 'at least 1')
+    ('> 0', 'length at least 1')
     """
     found = {key: getattr(metadata, key, None) for key in _SIGNS}
-    return " and ".join(f"{_SIGNS[key]} {limit}" for key, limit in found.items() if limit is not None)
+    said = {key: f"`{limit}`" if key == "pattern" else limit for key, limit in found.items() if limit is not None}
+    return " and ".join(f"{_SIGNS[key]} {limit}" for key, limit in said.items())
 
 
 def _default(info: FieldInfo) -> str:
     if info.default is PydanticUndefined:
         return "must be given"
-    return "" if isinstance(info.default, BaseModel) else f"`{info.default!r}`"
+    return "" if isinstance(info.default, BaseModel) else f"`{json.dumps(info.default)}`"
