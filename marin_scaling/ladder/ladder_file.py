@@ -53,7 +53,7 @@ class Evaluation(_Part):
 
 
 class Hardware(_Part):
-    """What trains: how many runs at a time, and what one of them sustains (for the estimate of time only)."""
+    """What trains."""
 
     runs_at_a_time: Annotated[int, Field(gt=0)] | Literal["cores"] = "cores"
     """Training processes; `cores` is one for each core."""

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class _Fetched(HTMLParser):
-    """What a page makes a browser fetch: sources of scripts, pictures and frames, stylesheets and icons; not the links of readers.
+    """What a page makes a browser fetch: sources of scripts, pictures and frames, stylesheets and icons; no links.
 
     A parser and not a pattern, because the interactive figures hold programs in which such tags are text.
     """
