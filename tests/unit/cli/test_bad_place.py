@@ -1,0 +1,236 @@
+"""Unreadable keys, read-only folders, full disks and a missing train extra: one message, status 2, nothing half-written.
+
+Through the real command in a process of its own, over a small repository whose rungs are trained as far as its records say.
+"""
+
+import contextlib
+import os
+import resource
+import shutil
+import subprocess
+from functools import partial
+from pathlib import Path
+
+import pytest
+from command_line import assert_message, assert_refused, listing, make_repository, marin_scale, obey_file_modes
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
+
+DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Made once; tests work on copies."""
+    return make_repository(tmp_path_factory.mktemp("trained") / "repository")
+
+
+@pytest.fixture
+def repository(trained, tmp_path):
+    return shutil.copytree(trained, tmp_path / "repository")
+
+
+@contextlib.contextmanager
+def mounted(folder, options):
+    """A file system in memory at `folder`; the test is skipped where this user may not mount one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting a file system is not permitted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def assert_modes_can_bind():
+    """Skip where a root without the right to give up rights would write through every file mode."""
+    try:
+        subprocess.run(["true"], preexec_fn=obey_file_modes, check=True)
+    except subprocess.SubprocessError:
+        pytest.skip("file modes do not bind this user")
+
+
+def allow_files_up_to(size_bytes):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, size_bytes))
+
+
+def write_key(folder, *, passphrase=None):
+    key, form = ed25519.Ed25519PrivateKey.generate(), serialization.PrivateFormat.OpenSSH
+    lock = serialization.BestAvailableEncryption(passphrase) if passphrase else serialization.NoEncryption()
+    (folder / "key").write_bytes(key.private_bytes(serialization.Encoding.PEM, form, lock))
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    (folder / "public").write_bytes(public + b" ada@example.org\n")
+
+
+def preregister(repository, *arguments, **options):
+    return marin_scale("preregister", "ladders/tiny.yaml", "--as", "ada@example.org", *arguments, cwd=repository, **options)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ("nowhere", "nowhere cannot be used as a signing key: no such file or directory"),
+        ("ladders", "ladders cannot be used as a signing key: is a directory"),
+        ("ladders/tiny.yaml", "ladders/tiny.yaml cannot be used as a signing key: it is not a private key"),
+        ("public", "public cannot be used as a signing key: it holds a public key only"),
+    ],
+    ids=["missing", "a folder", "not a key", "a public key"],
+)
+def test_a_key_that_cannot_sign_is_refused_by_name(repository, given, reason):
+    """No forecast is printed or registered, and the way to make a key is said."""
+    write_key(repository)
+    before = listing(repository)
+    assert_refused(preregister(repository, "--key", given), reason, "ssh-keygen -t ed25519")
+    assert listing(repository) == before
+
+
+@pytest.mark.parametrize(
+    ("environment", "reason"),
+    [
+        ({}, "key is encrypted, and there is no terminal to ask for its passphrase"),
+        ({"MARIN_SCALE_KEY_PASSPHRASE": "wrong"}, "the passphrase does not open it"),
+    ],
+    ids=["no passphrase", "wrong passphrase"],
+)
+def test_an_encrypted_key_without_its_passphrase_is_refused(repository, environment, reason):
+    """With the name of the variable that may hold it, and never with what it holds."""
+    write_key(repository, passphrase=b"open sesame")
+    before = listing(repository)
+    done = preregister(repository, "--key", "key", environment=environment)
+    assert_refused(done, reason)
+    assert "wrong" not in done.stderr
+    assert listing(repository) == before
+
+
+def test_an_encrypted_key_signs_with_its_passphrase(repository):
+    """The same key is accepted once it can be opened."""
+    write_key(repository, passphrase=b"open sesame")
+    done = preregister(repository, "--key", "key", environment={"MARIN_SCALE_KEY_PASSPHRASE": "open sesame"})
+    assert done.returncode == 0, done.stderr
+    assert marin_scale("verify", "all", cwd=repository).returncode == 0
+
+
+def test_a_key_that_may_not_be_read_is_refused_by_name(repository):
+    """As everybody but root meets it."""
+    assert_modes_can_bind()
+    write_key(repository)
+    (repository / "key").chmod(0)
+    assert_refused(preregister(repository, "--key", "key", before=obey_file_modes), "key cannot be used", "permission denied")
+    assert not (repository / "preregistrations").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragment"),
+    [
+        (
+            ["preregister", "ladders/tiny.yaml", "--key", "key", "--as", "a@b.org"],
+            "preregistrations/allowed_signers cannot be written",
+        ),
+        (["ladder", "ladders/tiny.yaml"], "runs/tiny cannot be written: permission denied"),
+        (["fit", "runs/tiny", "--plot", "law.svg"], "law.svg cannot be written: permission denied"),
+        (["init", "."], "cannot be written: permission denied"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_folder_that_may_not_be_written_is_named(repository, arguments, fragment):
+    """Before the first rung is trained, not after; every file stays as it was."""
+    assert_modes_can_bind()
+    if arguments[0] == "ladder":
+        pytest.importorskip("levanter", reason="the train extra is not installed")
+        next((repository / "runs" / "tiny").iterdir()).rename(repository.parent / "lost")
+    write_key(repository)
+    before = listing(repository)
+    for folder in (repository / "runs" / "tiny", repository):
+        folder.chmod(0o555)
+    done = marin_scale(*arguments, cwd=repository, before=obey_file_modes)
+    assert done.returncode == 2, done.stderr
+    assert_message(done, fragment, "Give yourself permission")
+    assert listing(repository) == before
+
+
+def test_a_file_system_that_is_read_only_is_named(repository):
+    """Checking a forecast there fails by name, before a word is said of its outcome."""
+    with mounted(repository / "disk", "size=1m") as disk:
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        done = marin_scale("fit", DELPHI, "--plot", "disk/law.json", cwd=repository)
+        assert_refused(done, "disk/law.json cannot be written: read-only file system", "work in a folder that can be written")
+        assert listing(disk) == {}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["fit", DELPHI, "--plot", "disk/law.html"],
+        ["preregister", "ladders/tiny.yaml", "--registry", "disk/preregistrations", "--key", "key", "--as", "a@b.org"],
+        ["init", "disk"],
+    ],
+    ids=["fit", "preregister", "init"],
+)
+def test_a_full_disk_leaves_no_file_half_written(repository, arguments):
+    """Each file on it is whole or absent; a registration without all of its files is no registration."""
+    write_key(repository)
+    with mounted(repository / "disk", "size=8k") as disk:
+        (disk / "ballast").write_bytes(b"x" * 4096)
+        done = marin_scale(*arguments, cwd=repository)
+        assert done.returncode == 2, done.stderr
+        assert_message(done, "disk/", "no space left on device", "Free some space")
+        left = [path for path in disk.rglob("*") if path.is_file()]
+        assert not [path for path in left if path.name.endswith(".tmp") or path.stat().st_size == 0]
+        assert not list(disk.glob("preregistrations/*/statement.json"))
+
+
+def test_a_limit_on_file_sizes_leaves_no_file_half_written(repository):
+    """What a quota does; needs no right to mount."""
+    before = listing(repository)
+    done = marin_scale("fit", "runs/tiny", "--plot", "law.html", cwd=repository, before=partial(allow_files_up_to, 4096))
+    assert_refused(done, "law.html cannot be written: file too large")
+    assert listing(repository) == before
+
+
+def test_a_disk_that_is_full_of_runs_is_found_before_training(repository):
+    """The data does not fit: said before the first step, and no part of it is left."""
+    pytest.importorskip("levanter", reason="the train extra is not installed")
+    next((repository / "runs" / "tiny").iterdir()).rename(repository.parent / "lost")
+    with mounted(repository / ".marin-scaling", "size=1m") as disk:
+        done = marin_scale("ladder", "ladders/tiny.yaml", cwd=repository)
+        assert done.returncode == 2, done.stderr
+        assert_message(done, "train.bin cannot be written: no space left on device", "it goes on where it was")
+        assert [path for path in disk.rglob("*") if path.is_file()] == []
+
+
+@pytest.fixture
+def without_train_extra(tmp_path):
+    """An environment in which Levanter and JAX cannot be imported."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    names = "('levanter', 'haliax', 'jax', 'jaxlib', 'equinox', 'jmp', 'optax')"
+    (hidden / "sitecustomize.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({names}))\n")
+    return {"PYTHONPATH": os.pathsep.join([str(hidden), *filter(None, [os.environ.get("PYTHONPATH")])])}
+
+
+def test_training_without_the_train_extra_is_refused_with_the_command_that_installs_it(repository, without_train_extra):
+    """The plan is still printed; no working folder is made."""
+    shutil.rmtree(repository / "runs")
+    before = listing(repository)
+    done = marin_scale("ladder", "ladders/tiny.yaml", cwd=repository, environment=without_train_extra)
+    assert done.returncode == 2
+    assert_message(done, 'no "train" extra, which training needs', "pip install 'marin-scaling[train]'")
+    assert listing(repository) == before
+
+
+def test_all_but_training_works_without_the_train_extra(repository, without_train_extra):
+    """Planning, fitting, registering, verifying and checking need no accelerator library."""
+    write_key(repository)
+    for arguments in (
+        ["ladder", "ladders/tiny.yaml", "--dry-run"],
+        ["fit", "runs/tiny", "--predict", "1e13"],
+        ["preregister", "ladders/tiny.yaml", "--key", "key", "--as", "ada@example.org"],
+        ["verify", "all"],
+        ["check", "all"],
+    ):
+        done = marin_scale(*arguments, cwd=repository, environment=without_train_extra)
+        assert done.returncode == 0, done.stderr
+    folder = next((repository / "preregistrations").glob("*-tiny"))
+    done = marin_scale("run", folder, cwd=repository, environment=without_train_extra)
+    assert_refused(done, 'no "train" extra')
