@@ -156,7 +156,7 @@ def _derivation_step(opened: _Opened) -> VerifiedStep:
                     fix="Nothing can be mended in a signed statement; register the forecast that was made, before its run.",
                 )
     rows = opened.subjects["ladder.json"]["rows"]
-    evidence = f"equal to forecast.json; {len(rows)} runs, target {predicate['forecast']['extrapolation']:.3g}x the largest"
+    evidence = f"equal to forecast.json; {len(rows)} runs, target {predicate['forecast']['extrapolation']:.4g}x the largest"
     return VerifiedStep(what="forecast", evidence=evidence)
 
 

@@ -108,7 +108,7 @@ def _index_row(authentic: _Authentic, name: str) -> tuple[str, ...]:
     return (
         link(name, f"preregistrations/{name}.md"),
         format_flops(predicate["targetRun"]["flops"]),
-        f"{predicate['forecast']['extrapolation']:.3g}x",
+        f"{predicate['forecast']['extrapolation']:.4g}x",
         f"{quantiles[0.5]:.4f}",
         f"{quantiles[0.05]:.4f} to {quantiles[0.95]:.4f}",
         observed,
@@ -153,7 +153,7 @@ def _target_section(authentic: _Authentic) -> str:
         ["ladder", link(target["ladder"], f"../ladders/{target['ladder']}.md")],
         ["recipe", escape(target["recipe"])],
         ["training FLOPs", f"{format_flops(target['flops'])} ({escape(target['flopsConvention'])})"],
-        ["beyond the largest budget", f"{authentic.statement.predicate['forecast']['extrapolation']:.3g}x"],
+        ["beyond the largest budget", f"{authentic.statement.predicate['forecast']['extrapolation']:.4g}x"],
         ["parameters", format_count(target["paramsTotal"])],
         ["trained tokens", format_count(target["tokens"])],
         ["metric", escape(authentic.statement.predicate["metric"]["name"])],

@@ -1,0 +1,41 @@
+"""Weights & Biases mirrors a run where it is asked for: offline, without an account."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("levanter", reason="the train extra is not installed")
+pytest.importorskip("wandb", reason="the wandb extra is not installed")
+pytestmark = pytest.mark.train
+
+from marin_scaling.ladder.ladder import plan_ladder  # noqa: E402
+from marin_scaling.ladder.ladder_file import LadderFile  # noqa: E402
+from marin_scaling.run.byte_corpus import standard_library_corpus  # noqa: E402
+from marin_scaling.run.plan_specs import rung_specs  # noqa: E402
+from marin_scaling.run.run_ladder import Workplace, train_runs  # noqa: E402
+from marin_scaling.run.run_store import read_run, run_folder  # noqa: E402
+
+LADDER = {
+    "name": "mirrored",
+    "recipe": "quickstart",
+    "rungs": [{"budget_flops": 1e10, "hidden_dims": [8]}],
+    "target": {"budget_flops": 1e11},
+    "evaluation": {"windows": 64},
+}
+
+
+def test_the_loss_curve_is_mirrored_offline_and_the_record_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An offline run named for ladder and digest holds the steps; `history.json` holds them too, and is what counts."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    corpus = standard_library_corpus()
+    (spec,) = rung_specs(plan_ladder(LadderFile.model_validate(LADDER)), corpus=corpus)
+    workplace = Workplace(runs_dir=tmp_path / "runs", work_root=tmp_path / "work")
+    train_runs([spec], corpus=corpus, workplace=workplace, runs_at_a_time=1, on_event=lambda event: None)
+    run = read_run(run_folder(tmp_path / "runs", spec))
+    assert len(run.history().rows) == spec.train_steps
+    (mirrored,) = tmp_path.rglob("run-*.wandb")
+    content = mirrored.read_bytes()
+    assert spec.directory_name.encode() in content
+    assert json.dumps(spec.train_steps - 1).encode() in content
