@@ -1,0 +1,80 @@
+"""How long `marin-scale fit runs/delphi --predict 1e23` takes, as a whole process and by its parts.
+
+Whole processes: wall time and peak memory. Parts: in one fresh process, in the order in which the command does them; the whole
+is more than their sum by the start of the interpreter and of the command line. Wanted: at most 2 s.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from statistics import median
+
+from report import ROOT, parser, publish
+
+REPETITIONS = 5
+PARTS = """\
+import json, time
+clock = [time.perf_counter()]
+from pathlib import Path
+from marin_scaling.run.run_table import read_run_table
+from marin_scaling.fit.fit_runs import fit
+from marin_scaling.forecast.forecast import forecast
+import pandas
+clock.append(time.perf_counter())
+table = read_run_table(Path("runs/delphi"))
+clock.append(time.perf_counter())
+result = fit(table)
+clock.append(time.perf_counter())
+forecast(result, flops=1e23)
+clock.append(time.perf_counter())
+print(json.dumps([after - before for before, after in zip(clock, clock[1:])]))
+"""
+
+
+def whole() -> tuple[float, int]:
+    """Seconds and peak kilobytes of one process."""
+    command = [sys.executable, "-m", "marin_scaling.cli", "fit", "runs/delphi", "--predict", "1e23"]
+    began = time.perf_counter()
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    elapsed = time.perf_counter() - began
+    if status != 0:
+        raise SystemExit("marin-scale fit failed")
+    return elapsed, usage.ru_maxrss
+
+
+def parts() -> list[float]:
+    """Seconds of import, read, fit and forecast."""
+    done = subprocess.run([sys.executable, "-c", PARTS], cwd=ROOT, capture_output=True, text=True, check=True)
+    found: list[float] = json.loads(done.stdout)
+    return found
+
+
+def main() -> None:
+    options = parser(__doc__ or "").parse_args()
+    whole()  # compiles modules and fills the disk cache
+    runs = [whole() for _ in range(REPETITIONS)]
+    by_part = zip(*[parts() for _ in range(REPETITIONS)], strict=True)
+    rows: list[list[object]] = [
+        ["whole process", f"{median(seconds for seconds, _ in runs):.2f}", f"{max(peak for _, peak in runs) / 1024:.0f}"],
+        *(
+            [name, f"{median(seconds):.2f}", ""]
+            for name, seconds in zip(("import", "read 81 runs", "fit", "forecast"), by_part, strict=True)
+        ),
+    ]
+    publish(
+        "marin-scale fit runs/delphi --predict 1e23",
+        columns=("what", "median seconds", "peak MiB"),
+        rows=rows,
+        packages=("numpy", "pandas", "pyarrow"),
+        notes=[f"Median of {REPETITIONS} processes each; wanted: at most 2 s for the whole."],
+        write=options.write,
+    )
+
+
+if __name__ == "__main__":
+    main()
