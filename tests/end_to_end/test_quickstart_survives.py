@@ -26,7 +26,7 @@ rungs:
 target: {budget_flops: 5.7e11}
 evaluation: {windows: 64}
 """
-KILLS = 4
+KILLS = 3
 
 
 def start(folder: Path) -> "subprocess.Popen[str]":
