@@ -72,9 +72,29 @@ def ladder_table(ladder: Ladder) -> str:
     Columns: budget in FLOPs, width, layers, parameters, tokens, tokens per parameter, batch (sequences), steps, matrix learning
     rate, and how far the run's FLOPs are from the budget.
     """
-    return "\n".join([_HEAD, *(_row(rung.plan) for rung in ladder.rungs), "", *_totals(ladder)])
+    doubts = [f"note: {doubt}" for doubt in ladder_doubts(ladder.file)]
+    return "\n".join([_HEAD, *(_row(rung.plan) for rung in ladder.rungs), "", *_totals(ladder), *doubts])
 
 
+def ladder_doubts(file: LadderFile) -> list[str]:
+    """What to mend before training, because a fit could not: too few budgets for the law, too few widths for a bowl."""
+    widths: dict[float, set[int]] = {}
+    for rungs in file.rungs:
+        widths.setdefault(rungs.budget_flops, set()).update(rungs.hidden_dims)
+    doubts = [
+        f"{format_flops(budget)} FLOPs has {len(found)} of the {_BOWL_WIDTHS} widths or more that show its best size"
+        for budget, found in widths.items()
+        if len(found) < _BOWL_WIDTHS
+    ]
+    if len(widths) < _LAW_BUDGETS:
+        doubts.append(
+            f"{len(widths)} budgets; the law has three unknowns, and an interval needs {_LAW_BUDGETS} budgets or more"
+        )
+    return doubts
+
+
+_LAW_BUDGETS = 4  # one more than the law has unknowns, so that something is left to tell noise by
+_BOWL_WIDTHS = 3  # a parabola has three unknowns
 _COLUMNS = {"budget": 8, "width": 6, "layers": 6, "params": 7, "tokens": 7, "tok/par": 7, "batch": 5, "steps": 6, "lr": 8}
 _HEAD = " ".join(f"{name:>{width}}" for name, width in {**_COLUMNS, "off by": 7}.items())
 

@@ -1,0 +1,38 @@
+"""What a fit could not mend afterwards is said before anything is trained."""
+
+from pathlib import Path
+
+from marin_scaling.ladder.ladder import ladder_doubts, ladder_table, plan_ladder
+from marin_scaling.ladder.ladder_file import LadderFile, read_ladder_file
+
+QUICKSTART = Path(__file__).parents[3] / "ladders" / "quickstart.yaml"
+
+
+def ladder(*widths: list[int]) -> LadderFile:
+    rungs = [{"budget_flops": 3e10 * 2**number, "hidden_dims": found} for number, found in enumerate(widths)]
+    return LadderFile.model_validate({"name": "tiny", "recipe": "quickstart", "rungs": rungs, "target": {"budget_flops": 1e13}})
+
+
+def test_the_quickstart_leaves_no_doubt() -> None:
+    """Five budgets of four widths."""
+    assert ladder_doubts(read_ladder_file(QUICKSTART)) == []
+
+
+def test_three_budgets_are_too_few() -> None:
+    """The dry run says so below its totals."""
+    file = ladder([8, 12, 16], [8, 12, 16], [8, 12, 16])
+    assert ladder_doubts(file) == ["3 budgets; the law has three unknowns, and an interval needs 4 budgets or more"]
+    assert ladder_table(plan_ladder(file)).endswith("needs 4 budgets or more")
+
+
+def test_two_widths_show_no_bowl() -> None:
+    """The budget is named."""
+    (doubt,) = ladder_doubts(ladder([8, 12, 16], [8, 12], [8, 12, 16], [8, 12, 16]))
+    assert doubt == "6e10 FLOPs has 2 of the 3 widths or more that show its best size"
+
+
+def test_one_budget_on_two_lines_counts_once() -> None:
+    """Widths of equal budgets are taken together."""
+    file = ladder([8, 12], [8, 12, 16], [8, 12, 16], [8, 12, 16])
+    split = file.model_copy(update={"rungs": (*file.rungs, file.rungs[0].model_copy(update={"hidden_dims": (16,)}))})
+    assert ladder_doubts(split) == []
