@@ -26,6 +26,7 @@ from marin_scaling.run.run_store import is_finished
 from marin_scaling.run.worker_events import WorkerEvent, parse_event
 
 _POLL_SECONDS = 1.0
+_QUOTED_LINES = 8  # of a worker's log
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +55,8 @@ def train_runs(
 ) -> TrainingTime:
     """Train all `specs` that are not finished, the most expensive first, and return when the store holds every one.
 
-    Raises `TrainingFailed` naming the runs that failed, after all others are done. Runs that another launcher is training are
-    waited for, and taken over if it dies.
+    Raises `TrainingFailed` naming the runs that failed, after all others are done, or quoting the log when the processes end
+    before they begin a run. Runs that another launcher is training are waited for, and taken over if it dies.
     """
     clock, stepping = time.monotonic(), _SteppingTime()
     pending = _unfinished(specs, workplace)
@@ -120,8 +121,12 @@ def _is_claimed(spec: RunSpec, workplace: Workplace) -> bool:
 
 
 def _run_pool(specs: Sequence[RunSpec], *, workplace: Workplace, runs_at_a_time: int) -> Iterator[WorkerEvent]:
-    """Events of a pool of processes over `specs`, until the last of them has ended."""
+    """Events of a pool of processes over `specs`, until the last of them has ended.
+
+    `TrainingFailed` when one ended in an error and none said a word: the next pool would do the same, again and again.
+    """
     workers = min(runs_at_a_time, len(specs))
+    log_sizes = [_size(_log_path(workplace, number)) for number in range(workers)]
     events: queue.Queue[WorkerEvent | None] = queue.Queue()
     with contextlib.ExitStack() as stack:
         processes = [
@@ -129,13 +134,18 @@ def _run_pool(specs: Sequence[RunSpec], *, workplace: Workplace, runs_at_a_time:
         ]
         for process in processes:
             threading.Thread(target=_forward, args=(process, events), daemon=True).start()
-        ended = 0
+        ended, is_silent = 0, True
         while ended < workers:
             event = events.get()
             if event is None:
                 ended += 1
             else:
+                is_silent = False
                 yield event
+        broken = [number for number, process in enumerate(processes) if process.returncode]
+        if is_silent and broken:
+            log_path = _log_path(workplace, broken[0])
+            raise _never_began(log_path, status=processes[broken[0]].returncode, log_size=log_sizes[broken[0]])
 
 
 def _forward(process: subprocess.Popen[str], events: queue.Queue[WorkerEvent | None]) -> None:
@@ -160,7 +170,8 @@ def _worker(
     """A training process in a session of its own (Ctrl-C reaches the launcher only), ended when the block is left."""
     log_path = _log_path(workplace, number)
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "marin_scaling.run", "--runs", str(workplace.runs_dir), "--work", str(workplace.work_root)]
+    command = [sys.executable, "-P", "-m", "marin_scaling.run"]  # -P: no file of the current folder is taken for a module
+    command += ["--runs", str(workplace.runs_dir), "--work", str(workplace.work_root)]
     command += ["--launcher", str(os.getpid()), "--cores", ",".join(map(str, cores))]
     command += [str(_spec_path(spec, workplace)) for spec in specs]
     with open(log_path, "a") as log:
@@ -186,6 +197,23 @@ def _share_cores(workers: int) -> list[list[int]]:
 
 def _log_path(workplace: Workplace, number: int) -> Path:
     return workplace.work_root / "logs" / f"worker-{number}.log"
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _never_began(log_path: Path, *, status: int, log_size: int) -> TrainingFailed:
+    """The error for a process that ended before its first run; its log held `log_size` bytes before it began."""
+    with open(log_path, "rb") as log:
+        log.seek(log_size)
+        said = log.read().decode(errors="replace").splitlines()[-_QUOTED_LINES:]
+    quoted = "".join(f"\n       {line}" for line in said) or " nothing."
+    return TrainingFailed(
+        f"A training process ended with status {status} before it began a run. It wrote into {log_path}:{quoted}",
+        why="Another one would end in the same way; what is recorded stays as it is.",
+        fix=f"Mend what {log_path} says, and type the same command again; it goes on where it was.",
+    )
 
 
 def _failed(failures: dict[str, str], workplace: Workplace) -> TrainingFailed:
