@@ -7,7 +7,7 @@ Read from a CSV, Parquet or JSON-lines file, from a published suite (a folder wi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from marin_scaling.errors import RunTableError, StorageError
 from marin_scaling.run.audit import Exclusion, excluded_by_status, find_duplicates, find_outliers
 from marin_scaling.run.table_columns import METRIC_OF_COLUMN, REQUIRED, map_columns
-from marin_scaling.run.table_files import RawTable, read_table_file
+from marin_scaling.run.table_files import RawTable, printable, read_table_file
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from marin_scaling.run.run_spec import RunSpec
+    from marin_scaling.run.run_store import StoredRun
 
 BUDGET_RATIO = 1.1
 """Runs sorted by cost start a new budget where the cost rises by more than this. Marin rounds budgets to powers of 1.1."""
@@ -70,6 +73,7 @@ def _from_store(folder: Path) -> RunTable:
             why="A fit needs runs.",
             fix="Train the ladder first (marin-scale ladder FILE), or give another folder or table.",
         )
+    _require_one_kind(folder, runs)
     cells = pd.DataFrame(
         [
             {
@@ -89,6 +93,26 @@ def _from_store(folder: Path) -> RunTable:
     ).astype({"loss": object})
     places = tuple(stored.folder.name for stored in runs)
     return _from_cells(RawTable(name=str(folder), cells=cells, places=places), {})
+
+
+def _require_one_kind(folder: Path, runs: Sequence[StoredRun]) -> None:
+    """`RunTableError` unless all runs have the recipe, the data and the evaluation of the first."""
+    for of_what, value_of in _ONE_OF_EACH.items():
+        first = value_of(runs[0].spec)
+        for other in runs[1:]:
+            if (value := value_of(other.spec)) != first:
+                raise RunTableError(
+                    f"{folder}: {runs[0].folder.name} and {other.folder.name} differ in their {of_what}: {first} and {value}.",
+                    why="One law goes through runs that differ in size and tokens only.",
+                    fix="Put the others into a ladder of another name (train them from a file of that name), or remove them.",
+                )
+
+
+_ONE_OF_EACH: dict[str, Callable[[RunSpec], str]] = {
+    "recipe": lambda spec: spec.recipe,
+    "data": lambda spec: f"digest {spec.data.digest}",
+    "evaluation": lambda spec: ", ".join(f"{key} {value}" for key, value in spec.evaluation),
+}
 
 
 def _from_cells(raw: RawTable, columns: Mapping[str, str]) -> RunTable:
@@ -147,7 +171,7 @@ def _with_budgets(frame: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
 
 def _texts(raw: RawTable, column: str) -> list[str]:
     cells = raw.cells[column]
-    return ["" if absent else str(cell) for cell, absent in zip(cells.tolist(), cells.isna(), strict=True)]
+    return ["" if absent else printable(str(cell)) for cell, absent in zip(cells.tolist(), cells.isna(), strict=True)]
 
 
 def _positive_numbers(raw: RawTable, column: str, *, rows: Sequence[int]) -> list[float]:

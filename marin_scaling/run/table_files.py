@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import io
 import json
+import unicodedata
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,9 @@ from marin_scaling.errors import RunTableError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # control, format (text direction), surrogate, line separators
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +50,27 @@ def read_table_file(path: Path) -> RawTable:
     if not raw.strip():
         _refuse(f"{path} is empty.", fix="Give a table with one run a row, below a line of column names.")
     table = reader(raw, str(path))
+    table.cells.columns = _column_names(table)
     if table.cells.empty:
         _refuse(f"{path} holds no runs.", fix="Give a table with one run a row, below a line of column names.")
     return table
+
+
+def printable(text: str) -> str:
+    """The text with U+FFFD for what a terminal would obey, or no encoding can write: control signs and lone surrogates.
+
+    >>> printable("a\\x1b[2J") == "a\\ufffd[2J"
+    True
+    """
+    return "".join("\ufffd" if unicodedata.category(sign) in _UNPRINTABLE else sign for sign in text)
+
+
+def _column_names(table: RawTable) -> list[str]:
+    names = [printable(name).strip() for name in table.column_names()]
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        _refuse(f"{table.name}: two columns are named {twice[0]!r}.", fix="Give every column its own name.")
+    return names
 
 
 def _read_csv(raw: bytes, name: str, *, separator: str = ",") -> RawTable:
@@ -56,7 +79,8 @@ def _read_csv(raw: bytes, name: str, *, separator: str = ",") -> RawTable:
     try:
         text = raw.decode("utf-8-sig")
         header = next((line for line in text.splitlines() if line.strip()), "")
-        if len(set(names := header.split(separator))) < len(names):
+        names = [name.strip() for name in header.split(separator)]
+        if len(set(names)) < len(names):
             _refuse(f"{name}: a column name stands twice in its first line.", fix="Give every column its own name.")
         cells = pd.read_csv(io.StringIO(text), sep=separator, dtype=str, keep_default_na=False, skip_blank_lines=False)
     except UnicodeDecodeError as error:
@@ -66,7 +90,6 @@ def _read_csv(raw: bytes, name: str, *, separator: str = ",") -> RawTable:
         _refuse(f"{name} is not a CSV table: {reason}.", fix="Every line needs as many cells as the first has column names.")
     if not isinstance(cells.index, pd.RangeIndex):  # pandas takes surplus cells at the start of every line for row names
         _refuse(f"{name}: its lines have more cells than the first has column names.", fix="Name every column.")
-    cells.columns = cells.columns.str.strip()
     places = tuple(f"line {number}" for number in range(2, len(cells) + 2))
     blank = cells.apply(lambda column: column.isna() | (column == "")).all(axis=1)
     kept = [place for place, is_blank in zip(places, blank, strict=True) if not is_blank]
@@ -98,8 +121,9 @@ def _read_json_lines(raw: bytes, name: str) -> RawTable:
         if line.strip():
             rows.append(_json_object(line, f"{name}, line {number}"))
             places.append(f"line {number}")
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    cells = pd.DataFrame({key: pd.Series([row.get(key) for row in rows], dtype=object) for key in columns})
+    keys = dict.fromkeys(key for row in rows for key in row)
+    cells = pd.DataFrame({n: pd.Series([row.get(key) for row in rows], dtype=object) for n, key in enumerate(keys)})
+    cells.columns = [printable(key) for key in keys]
     return RawTable(name=name, cells=cells, places=tuple(places))
 
 

@@ -66,7 +66,7 @@ def test_processes_that_are_killed_without_a_word_end_the_launcher_too(
 ) -> None:
     """As the kernel does when memory runs out."""
     interpreter(tmp_path, monkeypatch, "kill -9 $$")
-    with pytest.raises(TrainingFailed, match="ended with status -9 before it began a run.*: nothing"):
+    with pytest.raises(TrainingFailed, match=r"ended with status -9 before it began a run.*: nothing"):
         train(workplace, corpus, runs_at_a_time=1)
 
 

@@ -7,8 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from registration_factory import run_spec, store_ladder, store_run, target_spec
+from typer.testing import CliRunner
 
+from marin_scaling.cli.app import app
 from marin_scaling.errors import RunTableError, StorageError
+from marin_scaling.run.run_spec import DataSpec, EvaluationSpec
 from marin_scaling.run.run_table import read_run_table
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
@@ -199,3 +202,58 @@ def test_budgets_are_found_by_gaps_and_it_is_said(tmp_path):
     assert budgets.nunique() == 3
     assert budgets[0] == pytest.approx(np.prod(costs[:3]) ** (1 / 3))
     assert "taken as 3 budgets" in table.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            {"data": DataSpec(source="stdlib", digest="e" * 64, train_bytes=1000, validation_bytes=100)},
+            f"data: digest {'d' * 64}",
+        ),
+        ({"evaluation": EvaluationSpec(seq_len=64, windows=128)}, "evaluation: metric bits_per_byte, seq_len 64, windows 64"),
+        ({"recipe": "quickstart"}, "recipe: delphi and quickstart"),
+    ],
+    ids=["data", "evaluation", "recipe"],
+)
+def test_rungs_of_two_kinds_do_not_share_a_fit(tmp_path, change, said):
+    """Other data, another evaluation or another recipe in one ladder's folder: two runs are named, and both values."""
+    store_ladder(tmp_path / "runs")
+    other = run_spec(train_steps=150).model_copy(update=change)
+    store_run(tmp_path / "runs", spec=other, loss=2.0)
+    with pytest.raises(RunTableError, match="differ in their") as refusal:
+        read_run_table(tmp_path / "runs" / "tiny")
+    assert said in refusal.value.what
+    assert other.directory_name in refusal.value.what
+
+
+def test_a_column_named_twice_but_for_blanks_is_refused(tmp_path):
+    """Names are compared as they are used: without blanks around them."""
+    path = write(tmp_path / "runs.csv", f"{HEAD}, loss", *(f"{row},9" for row in ROWS))
+    with pytest.raises(RunTableError, match="a column name stands twice"):
+        read_run_table(path)
+    path = write(tmp_path / "runs.csv", f'{HEAD}," loss"', *(f"{row},9" for row in ROWS))
+    with pytest.raises(RunTableError, match="two columns are named 'loss'"):
+        read_run_table(path)
+
+
+def test_a_name_holds_nothing_that_a_terminal_would_obey(tmp_path):
+    """Escape sequences, lone surrogates and turned text become U+FFFD at reading, in cells and in column names."""
+    names = ["\\u001b[2Ja", "\\ud800b", "\\u202ec"]
+    rows = [
+        f'{{"run": "{name}", "flops": 1e18, "params": {n}e8, "tokens": 1e9, "loss": 3, "status": "diverged", "\\ud800": 1}}'
+        for n, name in enumerate(names, start=1)
+    ]
+    path = write(tmp_path / "runs.jsonl", *rows)
+    table = read_run_table(path)
+    assert [each.run for each in table.excluded] == ["\ufffd[2Ja", "\ufffdb", "\ufffdc"]
+    result = CliRunner().invoke(app, ["fit", str(path), "--column", "loss=none"])
+    assert "it has: run, flops, params, tokens, loss, status, \ufffd" in str(result.exception)
+
+
+def test_columns_numbered_in_parquet_are_chosen_by_their_number(tmp_path):
+    """A frame without names writes integers for names."""
+    rows = [[float(cell) for cell in row.split(",")] for row in ROWS]
+    pd.DataFrame(rows).to_parquet(tmp_path / "runs.parquet")
+    table = read_run_table(tmp_path / "runs.parquet", columns={"flops": "0", "params": "1", "tokens": "2", "loss": "3"})
+    assert table.frame["loss"].tolist() == [3.5, 3.4, 3.2, 3.1]
