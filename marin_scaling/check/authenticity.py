@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from marin_scaling.canonical_json import MAX_DOCUMENT_BYTES, load_canonical, sha256_hex
 from marin_scaling.check.outcome import read_outcome
 from marin_scaling.durable_files import read_bytes
-from marin_scaling.errors import DocumentError, StatementError, VerificationError
+from marin_scaling.errors import MarinScalingError, VerificationError
 from marin_scaling.preregistration.allowed_signers import read_allowed_signers, require_allowed
 from marin_scaling.preregistration.binding import bound_digest
 from marin_scaling.preregistration.document_shape import SHA256, AtLeast, Nullable, Number, Text, check_shape
@@ -45,14 +45,16 @@ _RECORD_SHAPE = AtLeast(
     }
 )
 _RUN_NAME = re.compile(r"[0-9a-f]{16}")
+_UNFINISHED = re.compile(r"\.outcome\.json\.[0-9a-f]{8}\.tmp")  # what an interrupted `check` may leave; it is never read
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedStep:
-    """One thing that was checked and held: what, and the evidence."""
+    """One thing that was checked and held: what, and the evidence; or, not `compared`, why it could not be checked here."""
 
     what: str
     evidence: str
+    compared: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,19 +82,19 @@ def verify_folder(folder: Path, *, allowed_signers: Path, runs_dir: Path | None 
         steps = [
             _statement_step(opened),
             _subjects_step(opened),
-            _derivation_step(opened),
             _signature_step(opened, allowed_signers=allowed_signers),
+            _derivation_step(opened),
             _binding_step(opened),
         ]
         steps += [_ladder_step(opened, runs_dir=runs_dir)] if runs_dir is not None else []
-        steps += [_outcome_step(opened)] if OUTCOME_NAME in files else []
+        steps += [_outcome_step(opened, runs_dir=runs_dir)] if OUTCOME_NAME in files else []
     return steps
 
 
 def _read_files(folder: Path) -> dict[str, bytes]:
     if folder.is_symlink() or not folder.is_dir():
         _refuse(f"{folder} is not a plain folder", fix="Name a folder of the registry.")
-    present = {path.name: path for path in folder.iterdir()}
+    present = {path.name: path for path in folder.iterdir() if not _UNFINISHED.fullmatch(path.name)}
     for name in sorted(_REQUIRED - present.keys()):
         _refuse(f"{folder / name} is missing", fix="Restore it from version control.")
     for name in sorted(present.keys() - _REQUIRED - {OUTCOME_NAME}):
@@ -184,22 +186,32 @@ def _binding_step(opened: _Opened) -> VerifiedStep:
 def _ladder_step(opened: _Opened, *, runs_dir: Path) -> VerifiedStep:
     ladder = opened.subjects["ladder.json"]
     ladder_dir = runs_dir / ladder["ladder"]
-    if not ladder_dir.is_dir() or not any(_RUN_NAME.fullmatch(path.name) for path in ladder_dir.iterdir()):
-        return VerifiedStep(what="ladder", evidence=f"not compared: {ladder_dir} holds no runs here")
+    if not _holds_runs(ladder_dir):
+        return VerifiedStep(what="ladder", evidence=f"not compared: {ladder_dir} holds no runs here", compared=False)
     for row in ladder["rows"]:
-        _compare_row(row, ladder_dir=ladder_dir, where=opened.path("ladder.json"))
+        _compare_row(row, ladder_dir=ladder_dir, opened=opened)
     _check_nothing_left_out(opened, ladder_dir=ladder_dir)
     return VerifiedStep(what="ladder", evidence=f"{len(ladder['rows'])} rows equal to the records in {ladder_dir}")
 
 
-def _compare_row(row: Mapping[str, Any], *, ladder_dir: Path, where: str) -> None:
-    folder = ladder_dir / row["run"][:16]
+def _holds_runs(ladder_dir: Path) -> bool:
+    return ladder_dir.is_dir() and any(_RUN_NAME.fullmatch(path.name) for path in ladder_dir.iterdir())
+
+
+def _compare_row(row: Mapping[str, Any], *, ladder_dir: Path, opened: _Opened) -> None:
+    where, folder = opened.path("ladder.json"), ladder_dir / row["run"][:16]
     if not _RUN_NAME.fullmatch(folder.name) or not (folder / "record.json").is_file():
         _refuse(f"{where}: the run {row['run']} is not in {ladder_dir}", fix="Restore that run from version control.")
     spec, record, raw_spec = _read_run(folder)
     if not sha256_hex(raw_spec).startswith(row["run"]) or spec["statement_sha256"] is not None:
         _refuse(
             f"{folder / 'spec.json'} is not the spec of the rung {row['run']}", fix="Restore that run from version control."
+        )
+    if parse_moment(record["finished_at"]) > opened.statement.created_at:
+        _refuse(
+            f"{folder} was finished at {record['finished_at']}, after the statement of "
+            f"{opened.statement.predicate['createdAt']} that rests on it",
+            fix="A statement cannot be older than the runs it was made from; register the forecast anew, before its run.",
         )
     for column, key in (("flops", "flops"), ("params", "params_total"), ("tokens", "trained_tokens"), ("loss", "loss")):
         if record[key] != row[column]:
@@ -231,13 +243,30 @@ def _check_nothing_left_out(opened: _Opened, *, ladder_dir: Path) -> None:
             )
 
 
-def _outcome_step(opened: _Opened) -> VerifiedStep:
+def _outcome_step(opened: _Opened, *, runs_dir: Path | None) -> VerifiedStep:
     run = bound_digest(opened.subjects["target.json"], statement=opened.statement.raw)
     outcome = read_outcome(opened.files[OUTCOME_NAME], statement=opened.statement, run=run, name=opened.path(OUTCOME_NAME))
     value = "diverged" if outcome["value"] is None else f"{outcome['value']:.6g} {opened.statement.predicate['metric']['unit']}"
-    return VerifiedStep(
-        what="outcome", evidence=f"{outcome['verdict']}: {value}; scores follow from the statement (not signed)"
-    )
+    ladder_dir = (runs_dir or Path()) / opened.subjects["target.json"]["ladder"]
+    if runs_dir is None or not _holds_runs(ladder_dir):
+        evidence = f"{outcome['verdict']}: {value}, so it is claimed; its run is not here"
+        return VerifiedStep(what="outcome", evidence=evidence, compared=False)
+    _require_record(ladder_dir / run[:16], outcome=outcome, where=opened.path(OUTCOME_NAME))
+    return VerifiedStep(what="outcome", evidence=f"{outcome['verdict']}: {value}, as its run's record says (not signed)")
+
+
+def _require_record(folder: Path, *, outcome: Mapping[str, Any], where: str) -> None:
+    """The target's record must be where its ladder's runs are, and be the one that the outcome was derived from."""
+    if not (folder / "record.json").is_file():
+        _refuse(f"{where} tells an outcome, and its run {folder} is not there", fix="Restore that run from version control.")
+    _, record, _ = _read_run(folder)
+    found = sha256_hex(_read_plain(folder / "record.json"))
+    for key, expected in (("value", record["loss"]), ("record_sha256", found)):
+        if outcome[key] != expected:
+            _refuse(
+                f"{where}: {key} is {outcome[key]!r}, and {folder / 'record.json'} says {expected!r}",
+                fix="Outcome and record are each written once; restore both from version control.",
+            )
 
 
 @contextlib.contextmanager
@@ -245,10 +274,12 @@ def _refusals(folder: Path) -> Iterator[None]:
     """A file that cannot be read as what it should be is a "no", not bad input: it was sound when it was registered."""
     try:
         yield
-    except (DocumentError, StatementError) as error:
+    except VerificationError:
+        raise
+    except MarinScalingError as error:
         raise VerificationError(error.what, why=error.why, fix=error.fix) from error
-    except RecursionError as error:
-        _refuse(f"a file in {folder} is nested too deeply ({error})", fix="Restore it from version control.")
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+        _refuse(f"a file in {folder} holds what no preregistration does ({error})", fix="Restore it from version control.")
 
 
 def _refuse(what: str, *, fix: str) -> NoReturn:

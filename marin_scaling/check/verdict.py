@@ -18,7 +18,7 @@ from marin_scaling.canonical_json import dump_canonical, sha256_hex
 from marin_scaling.check.authenticity import verify_folder
 from marin_scaling.check.outcome import outcome_document, read_outcome
 from marin_scaling.durable_files import read_bytes, write_once
-from marin_scaling.errors import VerificationError
+from marin_scaling.errors import MarinScalingError, VerificationError
 from marin_scaling.preregistration.binding import bound_spec
 from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, signers_path
 from marin_scaling.preregistration.statement import Statement, parse_moment
@@ -77,7 +77,7 @@ def check_all(folders: Sequence[Path], *, runs_dir: Path, checked_at: datetime) 
         try:
             signers = signers_path(folder)
             verdicts.append(check_preregistration(folder, runs_dir=runs_dir, allowed_signers=signers, checked_at=checked_at))
-        except VerificationError as error:
+        except MarinScalingError as error:
             verdicts.append(Verdict(id=folder.name, state=State.REFUSED, sentence=f"refused: {error}", outcome=None))
     return verdicts
 

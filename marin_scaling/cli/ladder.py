@@ -28,7 +28,9 @@ def ladder(
     planned = plan(ladder_path)
     typer.echo(ladder_table(planned.ladder))
     if not dry_run:
-        train_with_progress(planned.specs, planned=planned, label=f"ladder {planned.ladder.file.name}")
+        file = planned.ladder.file
+        at_a_time = file.hardware.runs_at_a_time
+        train_with_progress(planned.specs, corpus=planned.corpus, label=f"ladder {file.name}", runs_at_a_time=at_a_time)
         typer.echo(
             f"All {len(planned.specs)} runs are recorded in {planned.runs_dir}. Next: marin-scale fit {planned.runs_dir}"
         )

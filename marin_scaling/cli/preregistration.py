@@ -33,7 +33,7 @@ def verify(which: str = _WHICH, registry: Path = _REGISTRY, runs: Path = _RUNS) 
         typer.echo(folder.name)
         try:
             for step in verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=runs):
-                typer.echo(f"  {step.what:<10} ok  {step.evidence}")
+                typer.echo(f"  {step.what:<10} {'ok' if step.compared else '--'}  {step.evidence}")
         except VerificationError as error:
             status = error.exit_status
             typer.echo(f"  refused        {error.what}")

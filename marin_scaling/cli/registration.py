@@ -45,18 +45,19 @@ def preregister(
 def run(folder: Path = _FOLDER) -> None:
     """Train the target of a preregistration, bound to it.
 
-    The statement's digest is in the run's spec from its first step.
+    The preregistration is verified first. The statement's digest is in the run's spec from its first step.
 
     Example: marin-scale run preregistrations/2026-11-21-quickstart
     """
-    from marin_scaling.cli.training import plan, train_with_progress
-    from marin_scaling.preregistration.preregister import standing_registration
+    from marin_scaling.check.authenticity import verify_folder
+    from marin_scaling.cli.training import RUNS_DIR, train_with_progress
+    from marin_scaling.preregistration.binding import bound_spec
+    from marin_scaling.preregistration.registry import read_registration, signers_path
+    from marin_scaling.run.byte_corpus import standard_library_corpus
 
-    spec = _target_in(folder)
-    registration = standing_registration(spec, registry_dir=folder.parent)
-    assert registration is not None  # its folder was just read
-    planned = plan(Path("ladders") / f"{spec.ladder}.yaml")
-    train_with_progress([registration.target], planned=planned, label="target")
+    verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=RUNS_DIR)
+    target = bound_spec(_target_in(folder), statement=read_registration(folder).raw)
+    train_with_progress([target], corpus=standard_library_corpus(), label="target")
     typer.echo(f"Next: marin-scale check {folder}")
 
 
@@ -82,6 +83,25 @@ def _target_in(folder: Path) -> RunSpec:
 def _identity(planned: PlannedLadder) -> tuple[str, DataSpec, float]:
     file = planned.ladder.file
     return file.name, planned.specs[0].data, file.target.budget_flops
+
+
+def _require_one_text(planned: PlannedLadder) -> None:
+    """The rungs that are fitted and the target must be trained on one text and measured in one way."""
+    from marin_scaling.errors import DataError
+    from marin_scaling.run.run_store import read_runs
+
+    here = planned.specs[0]
+    for stored in read_runs(planned.runs_dir):
+        for what, theirs, ours in (
+            ("data", stored.spec.data, here.data),
+            ("evaluation", stored.spec.evaluation, here.evaluation),
+        ):
+            if stored.spec.role == "rung" and theirs != ours:
+                raise DataError(
+                    f"{stored.folder} has other {what} than the target would have here: {theirs} and {ours}.",
+                    why="Runs on other text, or measured in another way, say nothing of this target.",
+                    fix="Use the Python that trained them, or train the ladder anew under another name.",
+                )
 
 
 def _target_line(target: RunSpec) -> str:
@@ -111,6 +131,7 @@ def register_forecast(
     from marin_scaling.run.plan_specs import target_spec
     from marin_scaling.run.run_table import read_run_table
 
+    _require_one_text(planned)
     result = fit(read_run_table(planned.runs_dir))
     file = planned.ladder.file
     optimum = forecast(result, flops=file.target.budget_flops)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
@@ -60,7 +60,9 @@ def _naming(ladder_path: Path) -> Iterator[None]:
         raise type(error)(f"{ladder_path}: {error.what}", why=error.why, fix=error.fix) from error
 
 
-def train_with_progress(specs: Sequence[RunSpec], *, planned: PlannedLadder, label: str) -> TrainingTime:
+def train_with_progress(
+    specs: Sequence[RunSpec], *, corpus: ByteCorpus, label: str, runs_at_a_time: int | Literal["cores"] = "cores"
+) -> TrainingTime:
     """Train what the store does not hold yet, several runs at a time, showing how it goes."""
     from marin_scaling.cli.progress import RunProgress
     from marin_scaling.run.run_ladder import Workplace, train_runs
@@ -68,31 +70,26 @@ def train_with_progress(specs: Sequence[RunSpec], *, planned: PlannedLadder, lab
 
     if importlib.util.find_spec("levanter") is None:
         raise missing_extra("train", needed_for="training")
-    _require_same_data(specs, planned)
+    _require_same_data(specs, corpus)
     pending = [spec for spec in specs if not is_finished(RUNS_DIR, spec)]
     if len(pending) < len(specs):
         print(f"{len(specs) - len(pending)} of {len(specs)} runs are finished already and are not trained again.")
     with RunProgress(pending, label=label, console=Console()) as progress:
         return train_runs(
             pending,
-            corpus=planned.corpus,
+            corpus=corpus,
             workplace=Workplace(runs_dir=RUNS_DIR.absolute(), work_root=WORK_ROOT.absolute()),
-            runs_at_a_time=_runs_at_a_time(planned),
+            runs_at_a_time=len(os.sched_getaffinity(0)) if runs_at_a_time == "cores" else runs_at_a_time,
             on_event=progress.see,
         )
 
 
-def _require_same_data(specs: Sequence[RunSpec], planned: PlannedLadder) -> None:
+def _require_same_data(specs: Sequence[RunSpec], corpus: ByteCorpus) -> None:
     for spec in specs:
-        if spec.data.digest != planned.corpus.digest:
+        if spec.data.digest != corpus.digest:
             raise DataError(
                 f"{spec.directory_name} was planned on {spec.data.source} {spec.data.digest[:12]}; "
-                f"here it is {planned.corpus.digest[:12]}.",
+                f"here it is {corpus.digest[:12]}.",
                 why="Another Python version has other sources, and a run on other text is another run.",
                 fix="Use the Python with which it was planned, or plan and register anew here.",
             )
-
-
-def _runs_at_a_time(planned: PlannedLadder) -> int:
-    wanted = planned.ladder.file.hardware.runs_at_a_time
-    return len(os.sched_getaffinity(0)) if wanted == "cores" else wanted

@@ -18,7 +18,7 @@ FRONTIER_UNKNOWNS = 3
 
 GAMMA_BRACKET = (0.004, 4.0)
 """Where gamma is searched. Published exponents lie between 0.05 (Kaplan et al. 2020) and 0.2; the bracket is a factor of ten
-wider on each side, and a fit at its edge is reported by its status."""
+wider or more on each side, and a fit at its edge is reported by its status."""
 
 _GRID_POINTS = 121
 _ZOOM_POINTS = 17

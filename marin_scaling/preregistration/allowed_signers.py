@@ -18,7 +18,7 @@ from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import DocumentError, VerificationError
 from marin_scaling.preregistration.ssh_keys import MalformedKeyError, PublicKey, public_key_from_text
 
-_TOKEN = re.compile(r'(?:[^\s"]|"[^"]*")+')
+_TOKEN = re.compile(r'(?:[^ \t"]|"[^"]*")+')
 _OPTION = re.compile(r'([a-z-]+)(?:="([^"]*)"|=([^",]*))?(?:,|$)')
 _KEY_KINDS = ("ssh-", "ecdsa-", "sk-")
 _TIME_FORMATS = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
@@ -59,10 +59,13 @@ def read_allowed_signers(path: Path) -> list[AllowedSigner]:
 def parse_allowed_signers(raw: bytes, *, name: str) -> list[AllowedSigner]:
     """The lines in the bytes of an `allowed_signers` file; empty lines and lines starting with `#` are skipped."""
     try:
-        lines = raw.decode("utf-8").splitlines()
+        lines = raw.decode("utf-8").split("\n")  # as OpenSSH does: no other sign ends a line, or a comment could hide one
     except UnicodeDecodeError as error:
         _refuse(name, f"it is not UTF-8 text ({error})")
-    numbered = ((number, line.strip()) for number, line in enumerate(lines, start=1))
+    numbered = [(number, line.removesuffix("\r").strip(" \t")) for number, line in enumerate(lines, start=1)]
+    for number, line in numbered:
+        if not line.replace("\t", " ").isprintable():
+            _refuse(f"{name}, line {number}", "it holds a sign that is not shown")
     return [_parse_line(line, where=f"{name}, line {number}") for number, line in numbered if line and not line.startswith("#")]
 
 
@@ -88,7 +91,7 @@ def signer_line(principal: str, *, key: PublicKey, namespace: str) -> str:
 
 
 def _parse_line(line: str, *, where: str) -> AllowedSigner:
-    principals, *rest = _TOKEN.findall(line)
+    principals, *rest = _TOKEN.findall(line) or [""]
     options_text = "" if not rest or rest[0].startswith(_KEY_KINDS) else rest.pop(0)
     if len(rest) < 2:
         _refuse(where, "it is not of the form: principals [options] key-type base64")

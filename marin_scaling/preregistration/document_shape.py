@@ -17,9 +17,9 @@ from marin_scaling.errors import DocumentError
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """A string; `pattern` must match all of it."""
+    """A string; `pattern` must match all of it. By default any text of one line: no sign in it can steer a terminal."""
 
-    pattern: str = r"(?s).{0,10000}"
+    pattern: str = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,10000}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +74,8 @@ Shape = Text | Number | Choice | ListOf | MapOf | AtLeast | Nullable | Anything 
 """A shape; a mapping is an object with exactly these keys, each with its own shape."""
 
 SHA256 = Text(pattern="[0-9a-f]{64}")
+FILE_NAME = Text(pattern=r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_LARGEST_WHOLE = 2**64
 MOMENT = Text(pattern=r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z")
 
 
@@ -126,6 +128,8 @@ def _check_number(document: Any, shape: Number, *, name: str, at: str) -> None:
     kinds = int if shape.whole else (int, float)
     if isinstance(document, bool) or not isinstance(document, kinds) or not _is_finite(document):
         _refuse(name, at, f"{_short(document)} is not a {'whole' if shape.whole else 'finite'} number")
+    if shape.whole and abs(document) > _LARGEST_WHOLE:
+        _refuse(name, at, f"{_short(document)} is beyond 64 bits")
     if document <= shape.above:
         _refuse(name, at, f"{_short(document)} is not above {shape.above:g}")
 

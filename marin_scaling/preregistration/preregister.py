@@ -71,9 +71,7 @@ def preregister_target(
     )
     signature = make_signature(statement.raw, private_key=key.private_key)
     added = None
-    if not find_registration(
-        registry_dir, target=files["target.json"]
-    ):  # else `register` refuses, and no signer is added for it
+    if not _will_be_refused(registry_dir, target=files["target.json"], statement=statement):  # then no signer is added for it
         added = allow_signer(registry_dir, principal=principal, key=key.public_key, at=statement.created_at)
     files = {**files, STATEMENT_NAME: statement.raw, SIGNATURE_NAME: signature}
     folder = register(registry_dir, slug=slug, created_at=created_at, files=files)
@@ -81,6 +79,10 @@ def preregister_target(
     return Registration(
         folder=folder, statement=statement, target=bound_spec(unbound_spec(target), statement=statement.raw), notes=notes
     )
+
+
+def _will_be_refused(registry_dir: Path, *, target: bytes, statement: Statement) -> bool:
+    return bool(find_registration(registry_dir, target=target)) or (registry_dir / statement.predicate["id"]).exists()
 
 
 def standing_registration(target: RunSpec, *, registry_dir: Path) -> Registration | None:

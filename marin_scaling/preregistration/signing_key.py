@@ -66,7 +66,7 @@ def load_signing_key(path: Path, *, note: str, environment: Mapping[str, str] | 
     private_key = _private_key(raw, path=private_path, passphrase=lambda: _passphrase(private_path, variables))
     try:
         public = public_key_of(private_key)
-    except MalformedKeyError as error:
+    except (MalformedKeyError, ValueError, UnsupportedAlgorithm) as error:  # a kind of key that OpenSSH does not sign with
         _refuse(private_path, str(error))
     return SigningKey(
         private_key=private_key,
@@ -84,9 +84,7 @@ def make_signing_key(path: Path) -> SigningKey:
     secret = private_key.private_bytes(encoding, form, serialization.NoEncryption())
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secret)
+        _write_secret(path, secret)
         path.with_name(path.name + ".pub").write_text(f"{public.text} marin-scaling\n", encoding="ascii")
     except OSError as error:
         raise SigningError(
@@ -96,6 +94,20 @@ def make_signing_key(path: Path) -> SigningKey:
         ) from error
     note = f"made a signing key for you: {_shown(path)} (keep it private; share {path.name}.pub), {public.fingerprint}"
     return SigningKey(private_key=private_key, public_key=public, path=path, note=note)
+
+
+def _write_secret(path: Path, secret: bytes) -> None:
+    """The whole key or none, readable by its owner only, never over another one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secret)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(temporary, path)
+    finally:
+        temporary.unlink()
 
 
 def own_key_path(environment: Mapping[str, str]) -> Path:
@@ -115,7 +127,7 @@ def _shown(path: Path) -> str:
 
 def find_principal(option: str | None = None) -> str:
     """The name to sign as: `option` (--as), else git's user.email, else user@hostname."""
-    principal = option or _git_setting("user.email") or f"{getpass.getuser()}@{socket.gethostname()}"
+    principal = option or _git_setting("user.email") or f"{_user_name()}@{socket.gethostname()}"
     if not _PRINCIPAL.fullmatch(principal):
         raise SigningError(
             f"{principal!r} cannot be the name of a signer.",
@@ -123,6 +135,13 @@ def find_principal(option: str | None = None) -> str:
             fix="Give a name like ada@example.org with --as.",
         )
     return principal
+
+
+def _user_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user without an entry in the system's list, as in many containers
+        return f"user{os.getuid()}"
 
 
 def _git_signing_key() -> Path | None:

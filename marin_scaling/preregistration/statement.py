@@ -102,6 +102,11 @@ def build_statement(
 def derived_fields(documents: Mapping[str, Any], *, ladder_rule: str) -> dict[str, Any]:
     """The fields of the predicate that follow from the subjects; a verifier derives them again and compares."""
     ladder, fit, target = documents["ladder.json"], documents["forecast.json"], documents["target.json"]
+    if ladder["ladder"] != target["ladder"]:
+        _refuse(
+            f"ladder.json is about the ladder {ladder['ladder']!r} and the target belongs to {target['ladder']!r}",
+            fix="Forecast a target from the runs of its own ladder.",
+        )
     metric = target["evaluation"]["metric"]
     for name, other in (("ladder.json", ladder["metric"]), ("forecast.json", fit["metric"])):
         if other != metric:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from marin_scaling.preregistration.document_shape import (
+    FILE_NAME,
     MOMENT,
     SHA256,
     Anything,
@@ -52,7 +53,7 @@ _PREDICATE: dict[str, Shape] = {
     "createdAt": MOMENT,
     "tool": {"name": Choice(of=("marin-scaling",)), "version": Text()},
     "targetRun": {
-        "ladder": Text(pattern=r"[A-Za-z0-9][A-Za-z0-9._-]*"),
+        "ladder": FILE_NAME,
         "recipe": Text(),
         "budgetFlops": Number(above=0),
         "flops": Number(above=0),
@@ -73,12 +74,12 @@ _PREDICATE: dict[str, Shape] = {
         "point": Number(),
         "pointIs": Choice(of=("median",)),
         "quantiles": MapOf(value=Number()),
-        "bands": MapOf(value=Anything()),
+        "bands": MapOf(value=Nullable(value=Number())),
         "extrapolation": Number(above=1),
     },
     "fit": {
         "law": Text(),
-        "parameters": MapOf(value=Anything()),
+        "parameters": MapOf(value=Number()),
         "fixed": MapOf(value=Anything()),
         "seed": Nullable(value=Number(whole=True)),
         "excluded": ListOf(item={"run": Text(), "why": Text()}),
@@ -104,11 +105,11 @@ STATEMENT_SHAPE: dict[str, Shape] = {
 
 LADDER_SHAPE: dict[str, Shape] = {
     "format_version": Choice(of=(1,)),
-    "ladder": Text(),
+    "ladder": FILE_NAME,
     "metric": Text(),
     "rows": ListOf(
         item={
-            "run": Text(pattern=".{1,200}"),
+            "run": Text(pattern=r"[^\x00-\x1f\x7f-\x9f]{1,200}"),
             "flops": Number(above=0),
             "params": Number(above=0),
             "tokens": Number(above=0),
@@ -121,7 +122,7 @@ LADDER_SHAPE: dict[str, Shape] = {
 FORECAST_SHAPE: Shape = AtLeast(
     keys={
         "law": Text(),
-        "parameters": MapOf(value=Anything()),
+        "parameters": MapOf(value=Number()),
         "seed": Nullable(value=Number(whole=True)),
         "metric": Text(),
         "excluded": ListOf(item={"run": Text(), "why": Text()}),
@@ -131,26 +132,28 @@ FORECAST_SHAPE: Shape = AtLeast(
                     "flops": Number(above=0),
                     "median": Number(),
                     "quantiles": MapOf(value=Number()),
-                    "bands": MapOf(value=Anything()),
+                    "bands": MapOf(value=Nullable(value=Number())),
                 }
             )
         ),
     }
 )
 
-TARGET_SHAPE: Shape = AtLeast(
-    keys={
-        "ladder": Text(),
-        "recipe": Text(),
-        "role": Choice(of=("target",)),
-        "budget_flops": Number(above=0),
-        "model": AtLeast(keys={field.name: Number(whole=True, above=0) for field in fields(ModelShape)}),
-        "batch_size": Number(whole=True, above=0),
-        "train_steps": Number(whole=True, above=0),
-        "evaluation": AtLeast(keys={"metric": Text()}),
-        "data_order_seed": Choice(of=(0,)),
-        "statement_sha256": Choice(of=(None,)),
-    }
-)
+TARGET_SHAPE: Shape = {
+    "format_version": Choice(of=(1,)),
+    "ladder": FILE_NAME,
+    "role": Choice(of=("target",)),
+    "recipe": Text(),
+    "budget_flops": Number(above=0),
+    "model": {"family": Text(), **{field.name: Number(whole=True, above=0) for field in fields(ModelShape)}},
+    "optimizer": MapOf(value=Anything()),
+    "batch_size": Number(whole=True, above=0),
+    "train_steps": Number(whole=True, above=0),
+    "seed": Number(whole=True),
+    "data_order_seed": Choice(of=(0,)),
+    "data": MapOf(value=Anything()),
+    "evaluation": AtLeast(keys={"metric": Text()}),
+    "statement_sha256": Choice(of=(None,)),
+}
 
 SUBJECT_SHAPES: dict[str, Shape] = {"forecast.json": FORECAST_SHAPE, "ladder.json": LADDER_SHAPE, "target.json": TARGET_SHAPE}

@@ -53,7 +53,7 @@ def sign_again(folder, change, *, files=None):
 def test_an_untouched_registration_verifies_step_by_step(folder):
     """Every step says what was checked and shows its evidence."""
     steps = verify(folder)
-    assert [step.what for step in steps] == ["statement", "subjects", "forecast", "signature", "run", "ladder"]
+    assert [step.what for step in steps] == ["statement", "subjects", "signature", "forecast", "run", "ladder"]
     evidence = {step.what: step.evidence for step in steps}
     assert PRINCIPAL in evidence["signature"]
     assert "SHA256:" in evidence["signature"]
@@ -82,9 +82,9 @@ def test_a_changed_subject_is_named(folder, name):
 
 
 def test_an_edited_statement_is_refused(folder):
-    """A forecast improved after signing."""
+    """A forecast improved after signing; the signature is looked at before anything is derived."""
     edit(folder / "statement.json", lambda document: document["predicate"]["forecast"].update(extrapolation=99.0))
-    refused(folder, r"forecast.extrapolation is 99.0")
+    refused(folder, "did not sign these bytes")
 
 
 def test_a_statement_with_an_edited_free_field_fails_its_signature(folder):
@@ -257,3 +257,60 @@ def test_a_record_without_its_fields_is_refused(folder, tmp_path):
     record = next((tmp_path / "runs" / "tiny").iterdir()) / "record.json"
     record.write_bytes(b"{}\n")
     refused(folder, "record.json")
+
+
+def canonical_without(folder, name, change):
+    document = json.loads((folder / name).read_bytes())
+    change(document)
+    return {name: dump_canonical(document)}
+
+
+def test_a_signed_ladder_of_another_name_is_refused(folder):
+    """Rows under a name that has no runs cannot escape the comparison with the runs that there are."""
+    files = canonical_without(folder, "ladder.json", lambda document: document.update(ladder="tiny-v2"))
+    sign_again(folder, lambda predicate: None, files=files)
+    refused(folder, "ladder.json is about the ladder 'tiny-v2' and the target belongs to 'tiny'")
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "/etc", "a\nladder ok", "a\x1b[8m"])
+def test_a_ladder_name_that_is_no_file_name_is_refused(folder, name):
+    """It leads nowhere outside the store, and steers no terminal."""
+    files = canonical_without(folder, "ladder.json", lambda document: document.update(ladder=name))
+    sign_again(folder, lambda predicate: None, files=files)
+    refused(folder, "ladder: .* is not text as it should stand here")
+
+
+def test_a_statement_that_is_older_than_its_runs_is_refused(folder):
+    """A back-dated statement is contradicted by the records that it rests on, though its author signs it."""
+    sign_again(folder, lambda predicate: predicate.update(id="2026-11-19-tiny-target", createdAt="2026-11-19T10:30:00Z"))
+    refused(
+        folder.rename(folder.with_name("2026-11-19-tiny-target")), r"was finished at .*, after the statement of 2026-11-19T10"
+    )
+
+
+def test_numbers_of_a_signed_target_that_no_model_has_are_refused(folder):
+    """Beyond 64 bits, or heads that do not divide the width: a "no", not a crash."""
+    for change in ({"hidden_dim": 10**200}, {"num_heads": 3}):
+        files = canonical_without(folder, "target.json", lambda document, change=change: document["model"].update(change))
+        sign_again(folder, lambda predicate: None, files=files)
+        refused(folder, "beyond 64 bits|heads")
+
+
+def test_an_unknown_key_in_a_signed_target_is_refused(folder):
+    """What `check` could not read, `verify` does not pass."""
+    sign_again(
+        folder, lambda predicate: None, files=canonical_without(folder, "target.json", lambda target: target.update(x=1))
+    )
+    refused(folder, "x: this key is not known")
+
+
+def test_what_an_interrupted_check_leaves_is_not_in_the_way(folder):
+    """A temporary file of the outcome is never read and refuses nothing."""
+    (folder / ".outcome.json.0123abcd.tmp").write_bytes(b"{")
+    assert verify(folder)
+
+
+def test_an_unreadable_list_of_signers_refuses(folder):
+    """A broken line is a "no" with the line's number, whatever stands in it."""
+    signers_path(folder).write_text('"\n')
+    refused(folder, "allowed_signers, line 1")

@@ -8,6 +8,7 @@ from registration_factory import MEDIAN, make_registration, store_run
 
 from marin_scaling.canonical_json import dump_canonical, load_canonical
 from marin_scaling.check.authenticity import verify_folder
+from marin_scaling.check.outcome import outcome_document
 from marin_scaling.check.verdict import State, check_all, check_preregistration
 from marin_scaling.errors import RecordError, VerificationError
 from marin_scaling.preregistration.binding import bound_spec, unbound_spec
@@ -143,6 +144,31 @@ def test_an_edited_outcome_is_refused(registration, tmp_path, change):
     (registration.folder / "outcome.json").write_bytes(dump_canonical({**outcome, **change}))
     with pytest.raises(VerificationError, match=r"outcome\.json"):
         check(registration)
+
+
+def test_an_outcome_without_its_run_is_refused_where_its_ladder_is(registration):
+    """An outcome that somebody wrote by hand has no record."""
+    outcome = outcome_document(
+        registration.statement,
+        value=2.5001,
+        run=registration.target.digest,
+        record_sha256="0" * 64,
+        checked_at=NOW,
+        tool_version="0.1.0",
+    )
+    (registration.folder / "outcome.json").write_bytes(dump_canonical(outcome))
+    with pytest.raises(VerificationError, match=r"tells an outcome, and its run .* is not there"):
+        check(registration)
+
+
+def test_an_outcome_at_an_impossible_time_is_refused(registration, tmp_path):
+    """One message for this folder, and the others are checked all the same."""
+    train(registration, 2.6, tmp_path=tmp_path)
+    check(registration)
+    path = registration.folder / "outcome.json"
+    path.write_bytes(dump_canonical({**json.loads(path.read_bytes()), "checked_at": "2026-99-99T00:00:00Z"}))
+    [verdict] = check_all([registration.folder], runs_dir=tmp_path / "runs", checked_at=NOW)
+    assert verdict.state is State.REFUSED
 
 
 def test_a_standing_outcome_is_reported_where_the_runs_are_not(registration, tmp_path):

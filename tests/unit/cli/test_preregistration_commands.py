@@ -29,7 +29,7 @@ def test_verify_prints_one_line_a_step(registration):
     first, *steps = result.stdout.splitlines()
     assert first == "2026-11-20-tiny-target"
     assert [line.split()[:2] for line in steps] == [
-        [what, "ok"] for what in ("statement", "subjects", "forecast", "signature", "run", "ladder")
+        [what, "ok"] for what in ("statement", "subjects", "signature", "forecast", "run", "ladder")
     ]
 
 
