@@ -9,6 +9,7 @@ both pins.
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -44,13 +45,21 @@ def initial_state(trainer: Trainer, spec: RunSpec, optimizer: Any) -> TrainerSta
     return TrainerState.init(optimizer, model, key=key_training, is_trainable=True, mp=trainer.mp)
 
 
-def resume_latest(trainer: Trainer, state: TrainerState) -> TrainerState:
-    """The state in the newest complete checkpoint of this run, or `state` where there is none."""
+def resume_latest(trainer: Trainer, state: TrainerState, *, steps_recorded: int) -> TrainerState:
+    """The state in the newest complete checkpoint of this run, or `state` where there is none.
+
+    A checkpoint after more steps than the loss curve records (a damaged disk) would leave a gap in the curve: the run's
+    checkpoints are removed, and it begins again with `state`.
+    """
     latest = discover_latest_checkpoint(trainer.checkpoint_path)
     if latest is None:
         return state
     saved = load_checkpoint(state.saveable_state, latest, axis_mapping=trainer.parameter_axis_mapping, mesh=trainer.device_mesh)
-    return eqx.combine(saved, state)
+    resumed = eqx.combine(saved, state)
+    if int(resumed.step) <= steps_recorded:
+        return resumed
+    shutil.rmtree(trainer.checkpoint_path)
+    return state
 
 
 def parameter_count(model: Any) -> int:

@@ -1,21 +1,26 @@
 """The loss curve of a run in the making: one JSON number a line and step, appended and flushed, so that a kill loses nothing.
 
-After a restart the steps that are trained again replace what stood there. Finished curves are `history.json` in the store.
+After a restart the steps that are trained again replace what stood there; a curve is not longer than what can be read of it
+without a gap. Finished curves are `history.json` in the store.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from marin_scaling.durable_files import read_bytes, replace_file
 from marin_scaling.run.run_record import History, HistoryRow
 
 
 class LossCurve:
     """Training loss in nats per token, step after step from step 0; None where it was not finite.
 
-    Opened on the file of an earlier attempt it holds what stands there; a torn last line is dropped, its step is trained again.
+    Opened on the file of an earlier attempt it holds what stands there, up to the first line that is torn or no number, as a
+    kill or a power cut leaves it; the steps from there on are trained again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,10 +45,12 @@ class LossCurve:
         return next((loss for loss in reversed(self._losses) if loss is not None), None)
 
     def truncate(self, steps_done: int) -> None:
-        """Forget the steps from `steps_done` on, which are about to be trained again."""
+        """Forget the steps from `steps_done` on, which are about to be trained again; ValueError when there are fewer."""
+        if steps_done > self.steps_done:
+            raise ValueError(f"{self._path} holds {self.steps_done} steps, not {steps_done}")
         self._losses = self._losses[:steps_done]
         self._file.close()
-        self._path.write_text("".join(map(_line, self._losses)), encoding="ascii")
+        replace_file(self._path, "".join(map(_line, self._losses)).encode("ascii"))
         self._file = open(self._path, "a", encoding="ascii")  # noqa: SIM115
 
     def add(self, loss_nats_per_token: float | None) -> int:
@@ -52,6 +59,10 @@ class LossCurve:
         self._file.write(_line(loss_nats_per_token))
         self._file.flush()
         return len(self._losses) - 1
+
+    def sync(self) -> None:
+        """Bring what was added to the disk, so that no checkpoint outlives the steps before it."""
+        os.fsync(self._file.fileno())
 
     def history(self, *, spec_digest: str) -> History:
         """The whole curve as the document that goes into the store."""
@@ -64,7 +75,12 @@ def _line(loss: float | None) -> str:
 
 
 def _read_losses(path: Path) -> Iterator[float | None]:
-    for line in path.read_text(encoding="ascii").splitlines(keepends=True):
-        if not line.endswith("\n"):
+    """The losses up to the first line that is not one of ours."""
+    for line in read_bytes(path).splitlines(keepends=True):
+        try:
+            loss = json.loads(line)
+        except ValueError:  # torn, or not text at all
             return
-        yield json.loads(line)
+        if not line.endswith(b"\n") or not (loss is None or (type(loss) is float and math.isfinite(loss))):
+            return
+        yield loss

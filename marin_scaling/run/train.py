@@ -74,7 +74,7 @@ def train(
         LossCurve(work_dir / "loss_curve.jsonl") as curve,
         Trainer(config, optimizer, loss_function, add_default_hooks=False) as trainer,
     ):
-        state = resume_latest(trainer, initial_state(trainer, spec, optimizer))
+        state = resume_latest(trainer, initial_state(trainer, spec, optimizer), steps_recorded=curve.steps_done)
         curve.truncate(int(state.step))
         step = compile_step(trainer, state, spec)
         observer = _Observer(trainer, step=step, curve=curve, on_step=on_step, trackers=trackers)
@@ -129,6 +129,7 @@ class _Observer:
             tracker.log({"train/loss": loss}, step=number)
         self._on_step(number + 1, loss)
         if time.monotonic() >= self._next_checkpoint:
+            self._curve.sync()
             self._checkpointer.on_step(tree=self._step.state().saveable_state, step=number)
             self._next_checkpoint = time.monotonic() + CHECKPOINT_SECONDS
 

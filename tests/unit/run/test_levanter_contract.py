@@ -102,6 +102,26 @@ def test_a_run_stopped_after_a_checkpoint_ends_with_the_same_curve(tmp_path: Pat
     assert losses_of(spec, tmp_path / "parts") == uninterrupted
 
 
+def test_a_run_whose_curve_lost_lines_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint that is ahead of the curve, as after a power cut, is not used: no step is missing in the end."""
+    import marin_scaling.run.train as module
+
+    spec, curve = rung_spec(train_steps=12), tmp_path / "parts" / "loss_curve.jsonl"
+    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
+
+    def stop_at_8(step: int, _loss: float) -> None:
+        if step == 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        module.train(spec, corpus=corpus(), work_dir=tmp_path / "parts", on_step=stop_at_8)
+    curve.write_bytes(b"".join(curve.read_bytes().splitlines(keepends=True)[:3]) + bytes(40))
+    seen: list[int] = []
+    result = module.train(spec, corpus=corpus(), work_dir=tmp_path / "parts", on_step=lambda step, _loss: seen.append(step))
+    assert seen == list(range(1, 13))
+    assert [row.step for row in result.loss_curve.history(spec_digest=spec.digest).rows] == list(range(12))
+
+
 def test_a_diverged_run_is_a_result(tmp_path: Path) -> None:
     """A loss that is no longer finite ends the run with a status and without a number."""
     from marin_scaling.run.train import train

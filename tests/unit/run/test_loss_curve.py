@@ -1,7 +1,11 @@
 """The loss curve survives a kill, and steps that are trained again replace what stood there."""
 
+import os
 from pathlib import Path
 
+import pytest
+
+from marin_scaling.errors import StorageError
 from marin_scaling.run.loss_curve import LossCurve
 
 
@@ -30,3 +34,37 @@ def test_a_torn_last_line_is_dropped(tmp_path: Path) -> None:
         curve.add(None)
         assert losses(curve) == [5.0, None]
         assert curve.last_finite() == 5.0
+
+
+@pytest.mark.parametrize("tail", [bytes(30), bytes(30) + b"\n", b"\xff\xfe4.0\n3.0\n", b"NaN\n3.0\n", b'"4.0"\n3.0\n'])
+def test_what_a_power_cut_leaves_ends_the_curve(tmp_path: Path, tail: bytes) -> None:
+    """Zeros, no text, or no number: the curve is what stands before, and goes on from there."""
+    (tmp_path / "curve").write_bytes(b"5.0\nnull\n" + tail)
+    with LossCurve(tmp_path / "curve") as curve:
+        assert losses(curve) == [5.0, None]
+        curve.truncate(2)
+        curve.add(3.0)
+        curve.sync()
+        assert (tmp_path / "curve").read_bytes() == b"5.0\nnull\n3.0\n"
+
+
+def test_a_curve_is_not_cut_to_more_steps_than_it_has(tmp_path: Path) -> None:
+    """The steps between would be missing in the history, and those after them wrongly numbered."""
+    with LossCurve(tmp_path / "curve") as curve:
+        curve.add(5.0)
+        with pytest.raises(ValueError, match="holds 1 steps, not 3"):
+            curve.truncate(3)
+
+
+def test_a_failure_while_the_curve_is_cut_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shorter file takes the place of the longer one in one step, or not at all."""
+    (tmp_path / "curve").write_text("5.0\n4.0\n3.0\n")
+
+    def full_disk(_file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with LossCurve(tmp_path / "curve") as curve:
+        monkeypatch.setattr(os, "fsync", full_disk)
+        with pytest.raises(StorageError, match="no space left"):
+            curve.truncate(1)
+    assert (tmp_path / "curve").read_text() == "5.0\n4.0\n3.0\n"
