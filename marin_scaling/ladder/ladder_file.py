@@ -119,9 +119,13 @@ def read_ladder_file(path: Path) -> LadderFile:
         raise _refused(f"{path} does not hold a ladder: {found}.")
     _refuse_key_twice(path, node)
     try:
-        return LadderFile.model_validate(document)
+        file = LadderFile.model_validate(document)
     except ValidationError as error:
         raise _refused("\n       ".join(_sentences(path, error, node))) from error
+    if file.name != path.stem:
+        line = _line_of(node, ("name",))
+        raise _refused(f"{path}, line {line}: name: {file.name!r} is not the name of the file, {path.stem!r}.")
+    return file
 
 
 def _sentences(path: Path, error: ValidationError, node: yaml.Node | None) -> list[str]:

@@ -50,6 +50,12 @@ def test_a_mistake_is_named_with_its_line_and_key(tmp_path: Path, old: str, new:
     assert "tiny.yaml" in caught.value.what
 
 
+def test_a_file_of_another_name_than_the_ladders_is_refused(tmp_path: Path) -> None:
+    """A copy whose name was forgotten would mix its runs with those of the first ladder."""
+    with pytest.raises(LadderFileError, match=r"tiny\.yaml, line 2: name: 'other' is not the name of the file, 'tiny'\."):
+        read_ladder_file(write(tmp_path, "recipe: quickstart\nname: other" + GOOD.split("recipe: quickstart")[1]))
+
+
 @pytest.mark.parametrize("text", ["", "just words", "- a\n- b"])
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path, text: str) -> None:
     """Empty files, text and lists are not ladders."""
