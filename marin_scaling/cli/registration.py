@@ -55,8 +55,9 @@ def run(folder: Path = _FOLDER) -> None:
     from marin_scaling.preregistration.registry import read_registration, signers_path
     from marin_scaling.run.byte_corpus import standard_library_corpus
 
+    unbound = _target_in(folder)
     verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=RUNS_DIR)
-    target = bound_spec(_target_in(folder), statement=read_registration(folder).raw)
+    target = bound_spec(unbound, statement=read_registration(folder).raw)
     train_with_progress([target], corpus=standard_library_corpus(), label="target")
     typer.echo(f"Next: marin-scale check {folder}")
 

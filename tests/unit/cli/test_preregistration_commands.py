@@ -9,7 +9,7 @@ from registration_factory import make_registration, store_run
 from typer.testing import CliRunner
 
 from marin_scaling.cli.app import app
-from marin_scaling.errors import MarinScalingError
+from marin_scaling.errors import MarinScalingError, VerificationError
 
 
 @pytest.fixture
@@ -20,6 +20,15 @@ def registration(tmp_path, monkeypatch):
 
 def marin_scale(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_run_verifies_before_it_trains(registration):
+    """A statement that was edited is a "no" before an hour is spent on its target."""
+    path = registration.folder / "statement.json"
+    path.write_bytes(path.read_bytes().replace(b'"0.1.0"', b'"0.1.9"', 1))
+    result = marin_scale("run", registration.folder)
+    assert isinstance(result.exception, VerificationError)
+    assert "did not sign these bytes" in str(result.exception)
 
 
 def test_verify_prints_one_line_a_step(registration):

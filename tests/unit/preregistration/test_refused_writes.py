@@ -25,9 +25,10 @@ def test_a_folder_that_is_there_adds_no_signer(tmp_path):
     assert signers.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    "key", [x25519.X25519PrivateKey.generate(), ec.generate_private_key(ec.SECP256K1())], ids=["x25519", "k1"]
-)
+KEYS = {"x25519": x25519.X25519PrivateKey.generate(), "secp256k1": ec.generate_private_key(ec.SECP256K1())}
+
+
+@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS.keys())
 def test_a_kind_of_key_that_cannot_sign_is_refused(tmp_path, key):
     """One message that names the file."""
     path = tmp_path / "key.pem"
