@@ -245,10 +245,17 @@ def _loss_axis(result: FitResult, *, column: str = "loss") -> Any:
     return alt.Y(f"{column}:Q", title=f"{name} ({unit})" if unit else name, scale=alt.Scale(zero=False))
 
 
+def _spec(chart: Any) -> dict[str, Any]:
+    """The chart's Vega-Lite, however many runs it shows: Altair's limit of 5,000 rows is meant for notebooks."""
+    with alt.data_transformers.enable("default", max_rows=None):
+        spec: dict[str, Any] = chart.to_dict()
+    return spec
+
+
 def _html(chart: Any) -> bytes:
     import vl_convert
 
-    spec = json.loads(json.dumps(chart.to_dict()).replace("<", "<\\u200b"))  # no name may end the page's script
+    spec = json.loads(json.dumps(_spec(chart)).replace("<", "<\\u200b"))  # no name may end the page's script
     text: str = vl_convert.vegalite_to_html(spec, bundle=True)
     return text.encode()
 
@@ -256,19 +263,19 @@ def _html(chart: Any) -> bytes:
 def _svg(chart: Any) -> bytes:
     import vl_convert
 
-    text: str = vl_convert.vegalite_to_svg(chart.to_dict())
+    text: str = vl_convert.vegalite_to_svg(_spec(chart))
     return text.encode()
 
 
 def _png(chart: Any) -> bytes:
     import vl_convert
 
-    raw: bytes = vl_convert.vegalite_to_png(chart.to_dict(), scale=PNG_SCALE)
+    raw: bytes = vl_convert.vegalite_to_png(_spec(chart), scale=PNG_SCALE)
     return raw
 
 
 def _json(chart: Any) -> bytes:
-    return (json.dumps(chart.to_dict(), indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+    return (json.dumps(_spec(chart), indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
 _WRITERS: dict[str, Callable[[Any], bytes]] = {".html": _html, ".svg": _svg, ".png": _png, ".json": _json}

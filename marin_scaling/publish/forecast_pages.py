@@ -16,7 +16,7 @@ from marin_scaling.check.authenticity import VerifiedStep, verify_folder
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, signers_path
 from marin_scaling.publish.ladder_pages import PublishedPage
-from marin_scaling.publish.markdown import escape, link, page, preformatted, table
+from marin_scaling.publish.markdown import escape, link, page, page_name, preformatted, table, without_root
 from marin_scaling.units import format_count, format_flops
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def forecast_page(root: Path, folder: Path) -> PublishedPage:
         authentic = _read(root, folder)
     except MarinScalingError as error:
         return _refused_page(folder.name, error, root=root)
-    stem = f"preregistrations/{folder.name}"
+    stem = f"preregistrations/{page_name(folder.name)}"
     figure, files = _figure(root, folder, authentic, stem=stem)
     text = page(
         folder.name,
@@ -89,14 +89,14 @@ def _read(root: Path, folder: Path) -> _Authentic:
 
 
 def _refused_page(name: str, error: MarinScalingError, *, root: Path) -> PublishedPage:
-    reason = str(error).replace(f"{root}/", "")
+    reason = without_root(str(error), root)
     text = page(
         name, "**Refused.** This preregistration is not what it claims to be, so nothing of it is shown.", preformatted(reason)
     )
-    what = escape(error.what.replace(f"{root}/", ""))
-    row = (link(name, f"preregistrations/{name}.md"), "", "", "", "", "", "", f"refused: {what}")
+    what = escape(without_root(error.what, root))
+    row = (link(name, f"preregistrations/{page_name(name)}.md"), "", "", "", "", "", "", f"refused: {what}")
     return PublishedPage(
-        files={f"preregistrations/{name}.md": text.encode()}, index_row=row, sort_key=(_ORDER["refused"], name)
+        files={f"preregistrations/{page_name(name)}.md": text.encode()}, index_row=row, sort_key=(_ORDER["refused"], name)
     )
 
 
@@ -106,7 +106,7 @@ def _index_row(authentic: _Authentic, name: str) -> tuple[str, ...]:
     scores = outcome["scores"]
     observed = "not run yet" if authentic.outcome is None else "diverged" if scores is None else f"{outcome['value']:.4f}"
     return (
-        link(name, f"preregistrations/{name}.md"),
+        link(name, f"preregistrations/{page_name(name)}.md"),
         format_flops(predicate["targetRun"]["flops"]),
         f"{predicate['forecast']['extrapolation']:.4g}x",
         f"{quantiles[0.5]:.4f}",
@@ -150,7 +150,7 @@ def _band(value: Any) -> str:
 def _target_section(authentic: _Authentic) -> str:
     target = authentic.statement.predicate["targetRun"]
     rows = [
-        ["ladder", link(target["ladder"], f"../ladders/{target['ladder']}.md")],
+        ["ladder", link(target["ladder"], f"../ladders/{page_name(target['ladder'])}.md")],
         ["recipe", escape(target["recipe"])],
         ["training FLOPs", f"{format_flops(target['flops'])} ({escape(target['flopsConvention'])})"],
         ["beyond the largest budget", f"{authentic.statement.predicate['forecast']['extrapolation']:.4g}x"],
@@ -185,7 +185,7 @@ def _score(value: Any) -> str:
 
 def _authenticity_section(authentic: _Authentic, name: str, *, root: Path) -> str:
     predicate = authentic.statement.predicate
-    rows = [[escape(step.what), escape(step.evidence.replace(f"{root}/", ""))] for step in authentic.steps]
+    rows = [[escape(step.what), escape(without_root(step.evidence, root))] for step in authentic.steps]
     words = (
         f"Signed by {escape(predicate['registrant'])}, who says that it was made at {escape(predicate['createdAt'])}. "
         "Each line was checked when this page was made:"
@@ -203,8 +203,8 @@ def _figure(root: Path, folder: Path, authentic: _Authentic, *, stem: str) -> tu
     try:
         result = _refit(root, folder, ladder=authentic.statement.predicate["targetRun"]["ladder"])
     except MarinScalingError as error:
-        return f"No figure: {escape(error.what)}", {}
-    forecast = _registered_forecast(folder)
+        return f"No figure: {escape(without_root(error.what, root))}", {}
+    forecast = _registered_forecast(folder, flops=authentic.statement.predicate["targetRun"]["flops"])
     value = None if authentic.outcome is None else authentic.outcome["value"]
     outcomes = [] if value is None else [MeasuredOutcome(flops=forecast.flops, loss=value)]
     panels, whole = (draw(result, [forecast], outcomes=outcomes) for draw in (law_charts, law_chart))
@@ -212,7 +212,7 @@ def _figure(root: Path, folder: Path, authentic: _Authentic, *, stem: str) -> tu
         "runs": f"The runs behind {folder.name}",
         "law": "The law, the forecast with its 90 % interval, and what was measured if it was",
     }
-    return show_figure(folder.name, captions), figure_files(panels, whole, stem=stem)
+    return show_figure(page_name(folder.name), captions), figure_files(panels, whole, page_stem=stem)
 
 
 def _refit(root: Path, folder: Path, *, ladder: str) -> Any:
@@ -225,11 +225,12 @@ def _refit(root: Path, folder: Path, *, ladder: str) -> Any:
     return fit(replace(runs, frame=runs.frame[runs.frame["run"].isin(named)].reset_index(drop=True)))
 
 
-def _registered_forecast(folder: Path) -> Any:
-    """The forecast as it was signed, not as it would be made today."""
+def _registered_forecast(folder: Path, *, flops: float) -> Any:
+    """The forecast of the target as it was signed, not as it would be made today: of several, that at the target's FLOPs."""
     from marin_scaling.forecast.forecast import Forecast
 
-    (prediction,) = json.loads((folder / "forecast.json").read_bytes())["predictions"]
+    predictions = json.loads((folder / "forecast.json").read_bytes())["predictions"]
+    prediction = min(predictions, key=lambda each: abs(each["flops"] - flops))
     names = ("flops", "params", "tokens", "median", "bands", "extrapolation")
     quantiles = {float(level): value for level, value in prediction["quantiles"].items()}
     return Forecast(quantiles=quantiles, **{name: prediction[name] for name in names})

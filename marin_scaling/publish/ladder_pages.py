@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError
-from marin_scaling.publish.markdown import escape, link, page, preformatted, table
+from marin_scaling.publish.markdown import escape, link, page, page_name, preformatted, table, without_root
 from marin_scaling.units import format_count, format_flops
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from marin_scaling.fit.fit_result import FitResult
     from marin_scaling.forecast.forecast import Forecast
     from marin_scaling.publish.charts import MeasuredOutcome
+    from marin_scaling.run.audit import Exclusion
     from marin_scaling.run.run_table import RunTable
 
 HELD_OUT_NAME = "heldout.csv"
@@ -44,11 +46,13 @@ def ladder_names(root: Path) -> list[str]:
 def ladder_page(root: Path, name: str) -> PublishedPage:
     """The page of one ladder; its index row says how many runs it has and whether its law may be used."""
     if not (root / "runs" / name).is_dir():
-        return _plain_page(name, "planned; no runs yet", _plan_text(root, name))
+        return _plain_page(name, "planned; no runs yet", _plan_text(root, name), run_count="0")
     try:
         return _fitted_page(root, name)
     except MarinScalingError as error:
-        return _plain_page(name, f"no law: {error.what}", preformatted(str(error)))
+        state = f"no law: {without_root(error.what, root).rstrip('.')}"
+        body = preformatted(without_root(str(error), root))
+        return _plain_page(name, state, body, run_count=_run_count(root / "runs" / name))
 
 
 def ladders_index(pages: Sequence[PublishedPage]) -> bytes:
@@ -58,9 +62,20 @@ def ladders_index(pages: Sequence[PublishedPage]) -> bytes:
     return page("Ladders", words, rows if pages else "There is no ladder yet: write one into `ladders/`.").encode()
 
 
-def _plain_page(name: str, state: str, body: str) -> PublishedPage:
-    files = {f"ladders/{name}.md": page(f"Ladder {name}", escape(state) + ".", body).encode()}
-    return PublishedPage(files=files, index_row=(link(name, f"{name}.md"), "0", "", "", escape(state)))
+def _plain_page(name: str, state: str, body: str, *, run_count: str) -> PublishedPage:
+    files = {f"ladders/{page_name(name)}.md": page(f"Ladder {name}", escape(state) + ".", body).encode()}
+    return PublishedPage(files=files, index_row=(link(name, f"{page_name(name)}.md"), run_count, "", "", escape(state)))
+
+
+def _run_count(folder: Path) -> str:
+    """How many runs a ladder has whose law cannot be had; of a table that cannot be read, "unknown"."""
+    from marin_scaling.run.run_table import read_run_table
+
+    try:
+        runs = read_run_table(folder)
+    except MarinScalingError:
+        return "unknown" if (folder / "runs.csv").is_file() else str(len(list(folder.glob("*/record.json"))))
+    return str(len(runs.frame) + len(runs.excluded))
 
 
 def _plan_text(root: Path, name: str) -> str:
@@ -70,7 +85,7 @@ def _plan_text(root: Path, name: str) -> str:
     try:
         return preformatted(ladder_table(plan_ladder(read_ladder_file(root / "ladders" / f"{name}.yaml"))))
     except MarinScalingError as error:
-        return preformatted(str(error))
+        return preformatted(without_root(str(error), root))
 
 
 def _fitted_page(root: Path, name: str) -> PublishedPage:
@@ -83,20 +98,22 @@ def _fitted_page(root: Path, name: str) -> PublishedPage:
     runs, held_out = read_run_table(folder), _held_out(folder)
     result = fit(runs)
     forecasts = _forecasts(result, held_out)
-    stem = f"ladders/{name}"
+    stem = f"ladders/{page_name(name)}"
     panels, whole = (draw(result, forecasts, outcomes=_outcomes(held_out)) for draw in (law_charts, law_chart))
-    figures = figure_files(panels, whole, stem=stem)
+    figures = figure_files(panels, whole, page_stem=stem)
     text = page(
         f"Ladder {name}",
         f"{len(result.frame)} runs at {_budgets(result)} FLOPs; {escape(result.metric)}. {escape(result.status.value)}",
-        show_figure(name, {"runs": f"The runs of the ladder {name}", "law": "The law through the best of each budget"}),
+        show_figure(
+            page_name(name), {"runs": f"The runs of the ladder {name}", "law": "The law through the best of each budget"}
+        ),
         _law_section(result, name, root=root),
         _held_out_section(held_out, forecasts),
         _runs_section(result),
         _source_section(folder),
     )
     row = (
-        link(name, f"{name}.md"),
+        link(name, f"{page_name(name)}.md"),
         str(len(result.frame)),
         _budgets(result),
         escape(result.metric),
@@ -115,7 +132,7 @@ def _law_section(result: FitResult, name: str, *, root: Path) -> str:
 
     from marin_scaling.forecast.forecast_document import forecast_text
 
-    shown = replace(result, source=result.source.removeprefix(f"{root}/"))
+    shown = replace(result, source=without_root(result.source, root))
     return f"## The law\n\n`marin-scale fit runs/{escape(name)}` prints:\n\n{preformatted(forecast_text(shown, []))}"
 
 
@@ -142,24 +159,29 @@ def _outcomes(held_out: RunTable | None) -> list[MeasuredOutcome]:
 
 
 def _held_out_section(held_out: RunTable | None, forecasts: Sequence[Forecast]) -> str:
-    if held_out is None or not forecasts:
+    if held_out is None:
         return ""
     by_flops = {each.flops: each for each in forecasts}
-    rows = [_held_out_row(run, by_flops[run["flops"]]) for run in held_out.frame.to_dict("records")]
+    rows = [_held_out_row(run, by_flops.get(run["flops"])) for run in held_out.frame.to_dict("records")]
     words = (
         "These runs were not fitted. The forecasts beside them were computed after the runs were published, so they test the "
         "method; they are not preregistrations. In the figure, seeds of one run are shown by their mean."
     )
     header = ["run", "FLOPs", "measured", "forecast", "90 % interval", "error", "inside"]
-    return f"## Larger runs, held out\n\n{words}\n\n{table(header, rows, right=[1, 2, 3, 4, 5])}"
+    parts = [f"## Larger runs, held out\n\n{words}", table(header, rows, right=[1, 2, 3, 4, 5]) if rows else ""]
+    if held_out.excluded:
+        parts.append(f"Left out of these:\n\n{_left_out_table(held_out.excluded)}")
+    return "\n\n".join(part for part in parts if part)
 
 
-def _held_out_row(run: dict[object, object], forecast: Forecast) -> list[str]:
-    loss, (low, high) = float(run["loss"]), forecast.interval  # type: ignore[arg-type]
+def _held_out_row(run: dict[object, object], forecast: Forecast | None) -> list[str]:
+    loss, flops = float(run["loss"]), float(run["flops"])  # type: ignore[arg-type]
+    measured = [escape(run["run"]), format_flops(flops), f"{loss:.4f}"]
+    if forecast is None:
+        return [*measured, "none", "", "", ""]
+    low, high = forecast.interval
     return [
-        escape(run["run"]),
-        format_flops(forecast.flops),
-        f"{loss:.4f}",
+        *measured,
         f"{forecast.median:.4f}",
         f"{low:.4f} to {high:.4f}",
         f"{forecast.median / loss - 1:+.2%}",
@@ -181,13 +203,16 @@ def _runs_section(result: FitResult) -> str:
         for run in frame.to_dict("records")
     ]
     header = ["run", "FLOPs", "parameters", "tokens", "tokens per parameter", "loss"]
-    left_out = table(["run", "why"], [[escape(each.run[:64]), escape(each.why)] for each in result.excluded])
     return "\n\n".join(
         [
             f"## Runs\n\n{table(header, rows, right=[1, 2, 3, 4, 5])}",
-            f"### Left out\n\n{left_out if result.excluded else 'No run was left out.'}",
+            f"### Left out\n\n{_left_out_table(result.excluded) if result.excluded else 'No run was left out.'}",
         ]
     )
+
+
+def _left_out_table(excluded: Sequence[Exclusion]) -> str:
+    return table(["run", "why"], [[escape(each.run[:64]), escape(each.why)] for each in excluded])
 
 
 def _is_digest(run: str) -> bool:
@@ -196,4 +221,4 @@ def _is_digest(run: str) -> bool:
 
 def _source_section(folder: Path) -> str:
     path = folder / "SOURCE.md"
-    return f"## Source\n\n{preformatted(path.read_text())}" if path.is_file() else ""
+    return f"## Source\n\n{preformatted(read_bytes(path).decode(errors='replace'))}" if path.is_file() else ""

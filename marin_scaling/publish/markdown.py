@@ -7,8 +7,10 @@ known here.
 from __future__ import annotations
 
 import html
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 from urllib.parse import quote
 
 _PLAIN = frozenset(" .,:;()/%=?!+-'")
@@ -51,6 +53,26 @@ def preformatted(text: str) -> str:
     </code></pre>
     """
     return f'<pre class="output"><code>{html.escape(text.rstrip(), quote=False)}\n</code></pre>'
+
+
+def without_root(text: str, root: PurePath) -> str:
+    """The text with paths below `root` told from there: what is published does not say where on a machine it was made.
+
+    >>> without_root("/home/ada/lab/runs/tiny is empty; /home/ada/lab-book is not.", PurePath("/home/ada/lab"))
+    'runs/tiny is empty; /home/ada/lab-book is not.'
+    """
+    below = text.replace(f"{root}/", "")
+    return re.sub(rf"{re.escape(str(root))}(?![\w.-])", ".", below)
+
+
+def page_name(name: str) -> str:
+    """The name, without `.md`, of the page about what has this name; names that mkdocs keeps for the page of a folder get a
+    suffix, and so does what has the suffix already, so that no two share a page.
+
+    >>> page_name("delphi"), page_name("index"), page_name("index.page"), page_name("README")
+    ('delphi', 'index.page', 'index.page.page', 'README.page')
+    """
+    return f"{name}.page" if re.fullmatch(r"(index|readme)(\.page)*", name, re.IGNORECASE) else name
 
 
 def link(words: str, target: str) -> str:

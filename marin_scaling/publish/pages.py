@@ -17,7 +17,8 @@ GENERATED = Path("site/generated")
 
 
 def generated_pages(root: Path) -> dict[str, bytes]:
-    """Every generated file by its path below `site/generated/`."""
+    """Every generated file by its path below `site/generated/`; none says where on this machine the repository lies."""
+    root = root.resolve()
     ladders = [ladder_page(root, name) for name in ladder_names(root)]
     forecasts = [forecast_page(root, folder) for folder in registration_folders(root / "preregistrations")]
     files = {"index.md": forecasts_index(forecasts), "ladders/index.md": ladders_index(ladders)}

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import altair as alt
 import pytest
 
 from marin_scaling.errors import StorageError, UsageError
@@ -65,6 +66,19 @@ def test_many_budgets_without_bowls_are_drawn_too():
     result = fit(simulate_ladder(law, budgets_flops=budgets, sizes_per_budget=1, noise=0.001, seed=0))
     spec = law_chart(result, []).to_dict()
     assert all(len(rows) != 16 * 60 for rows in spec["datasets"].values())
+
+
+def test_a_table_of_many_runs_is_drawn(tmp_path):
+    """More than the 5,000 rows at which Altair stops by itself; its limit for others stays as it was."""
+    law = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
+    budgets = [1e18 * 2**n for n in range(5)]
+    result = fit(simulate_ladder(law, budgets_flops=budgets, sizes_per_budget=1215, noise=0.001, seed=0))
+    assert len(result.frame) == 6075
+    before = alt.data_transformers.active, dict(alt.data_transformers.options)
+    save_chart(law_chart(result, []), tmp_path / "figure.json")
+    spec = json.loads((tmp_path / "figure.json").read_bytes())
+    assert 6075 in {len(rows) for rows in spec["datasets"].values()}
+    assert (alt.data_transformers.active, dict(alt.data_transformers.options)) == before
 
 
 @pytest.mark.parametrize("name", ["figure.pdf", "figure"])

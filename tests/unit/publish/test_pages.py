@@ -1,14 +1,16 @@
 """The generated pages: everything is on them, the failures first, and the same files give the same bytes."""
 
+import re
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from registration_factory import make_registration, store_run
+from registration_factory import forecast_document, make_registration, run_spec, store_run
 
 from marin_scaling.check.verdict import check_preregistration
 from marin_scaling.preregistration.registry import signers_path
+from marin_scaling.publish.markdown import page_name
 from marin_scaling.publish.pages import generated_pages, write_generated_pages
 
 NAME = "2026-11-20-tiny-target"
@@ -76,10 +78,39 @@ def test_a_ladder_page_shows_every_run_and_the_forecasts_of_those_held_out(tmp_p
     assert "No run was left out." in shown
 
 
-def test_the_figure_of_a_forecast_shows_what_was_signed(tmp_path, registration):
-    """The picture carries the registered median, which the refit alone does not give."""
+def store_fittable_ladder(runs_dir):
+    """Five widths at each of four budgets, with losses of a law of size and tokens; the rows of a table of them."""
+    rows = []
+    for budget_flops in (1e9, 2e9, 4e9, 8e9):
+        for hidden_dim in (16, 24, 32, 48, 64):
+            flops_of_a_step = run_spec(hidden_dim=hidden_dim, train_steps=1).flops
+            spec = run_spec(hidden_dim=hidden_dim, train_steps=max(1, round(budget_flops / flops_of_a_step)))
+            spec = spec.model_copy(update={"budget_flops": budget_flops})
+            params, tokens = spec.model.shape().params_total, spec.trained_tokens
+            loss = 1.0 + 40 * params**-0.35 + 60 * tokens**-0.35
+            store_run(runs_dir, spec=spec, loss=loss)
+            rows.append({"run": spec.digest, "flops": spec.flops, "params": params, "tokens": tokens, "loss": loss})
+    return rows
+
+
+@pytest.fixture
+def drawn(tmp_path):
+    """A preregistration of a ladder that carries a law; the document it was made from has a second prediction, 3.3 at 1e20."""
+    document = forecast_document()
+    (prediction,) = document["predictions"]
+    levels = dict.fromkeys(prediction["quantiles"], 3.3)
+    other = {**prediction, "flops": 1e20, "median": 3.3, "quantiles": levels}
+    rows = store_fittable_ladder(tmp_path / "runs")
+    return make_registration(tmp_path, rows=rows, forecast={**document, "predictions": [other, prediction]})
+
+
+def test_the_figure_of_a_forecast_shows_what_was_signed(tmp_path, drawn):
+    """The picture carries the registered median at the target, not the refit's, nor that of another size in the document."""
     pages = generated_pages(tmp_path)
-    assert "No figure" in pages[PAGE].decode() or b"forecast 2.5000" in pages[PAGE.replace(".md", ".svg")]
+    assert f"]({NAME}.figures/law.svg)" in pages[PAGE].decode()
+    for name in ("law.svg", "whole.svg"):
+        assert b"forecast 2.5000" in pages[f"preregistrations/{NAME}.figures/{name}"]
+        assert b"forecast 3.3" not in pages[f"preregistrations/{NAME}.figures/{name}"]
 
 
 def test_a_ladder_that_cannot_be_fitted_has_a_page_with_the_reason(tmp_path, registration):
@@ -100,7 +131,7 @@ def test_hostile_names_of_runs_stay_text_on_page_and_in_figures(tmp_path):
     rows = (folder / "runs.csv").read_text()
     (folder / "runs.csv").write_text(rows.replace("3e+18-d512-L6-B32", "</script><script>alert(1)</script>|x"))
     pages = generated_pages(tmp_path)
-    for name in ("ladders/delphi.md", "ladders/delphi.svg", "ladders/delphi-interactive.html"):
+    for name in ("ladders/delphi.md", "ladders/delphi.figures/whole.svg", "ladders/delphi.figures/interactive.html"):
         assert b"<script>alert(1)" not in pages[name]
         assert b"</script><" not in pages[name]
 
@@ -118,3 +149,61 @@ def test_a_page_of_an_earlier_time_does_not_stay(tmp_path, registration):
     stale.write_text("# Gone")
     assert tmp_path / "site" / "generated" / PAGE in write_generated_pages(tmp_path)
     assert not stale.exists()
+
+
+def test_no_page_says_where_on_this_machine_it_was_made(tmp_path, registration):
+    """Not those of ladders without a law, nor a plan that cannot be read, nor the index, nor a forecast without figure."""
+    (tmp_path / "ladders").mkdir()
+    (tmp_path / "ladders" / "planned.yaml").write_text("name: planned\n")
+    for name, table in {"broken": "flops,params\n1,2\n", "binary": "\x00", "delphi": ""}.items():
+        (tmp_path / "runs" / name).mkdir()
+        (tmp_path / "runs" / name / "runs.csv").write_text(table)
+    (tmp_path / "preregistrations" / "2026-11-19-empty").mkdir()
+    pages = generated_pages(tmp_path)
+    assert len(pages) >= 8
+    for name, content in pages.items():
+        assert str(tmp_path).encode() not in content, name
+        assert not re.search(rb"\.\.\s", content), name
+
+
+def test_a_ladder_without_a_law_still_says_how_many_runs_it_has(tmp_path, registration):
+    """Four rungs in the store, three rows of a table; of a table that cannot be read it is unknown."""
+    tables = {"few": "flops,params,tokens,loss\n1e9,1,1,3\n2e9,1,1,3\n3e9,1,2,3\n", "torn": "flops\n1\n"}
+    for name, table in tables.items():
+        (tmp_path / "runs" / name).mkdir()
+        (tmp_path / "runs" / name / "runs.csv").write_text(table)
+    rows = [line.split(" | ")[:2] for line in text(tmp_path, "ladders/index.md").splitlines() if line.startswith("| [")]
+    assert rows == [["| [few](few.md)", "3"], ["| [tiny](tiny.md)", "4"], ["| [torn](torn.md)", "unknown"]]
+
+
+def test_a_run_held_out_and_then_left_out_is_on_the_page(tmp_path):
+    """With the reason; the others stay beside their forecasts."""
+    folder = tmp_path / "runs" / "delphi"
+    shutil.copytree(DELPHI, folder)
+    lines = (folder / "heldout.csv").read_text().splitlines()
+    states = ["status", "diverged", *["finished"] * (len(lines) - 2)]
+    (folder / "heldout.csv").write_text("".join(f"{line},{state}\n" for line, state in zip(lines, states, strict=True)))
+    shown = text(tmp_path, "ladders/delphi.md").split("## Larger runs, held out")[1].split("## Runs")[0]
+    name = lines[1].split(",")[lines[0].split(",").index("run")]
+    assert f"Left out of these:\n\n| run | why |\n| --- | --- |\n| {name} | it diverged (status) |" in shown
+    assert shown.count("\n| ") == 2 + (len(lines) - 2) + 2 + 1
+
+
+def test_ladders_of_any_name_share_no_file(tmp_path):
+    """Not with the index, nor with the figures of another ladder."""
+    names = ["delphi", "delphi-law", "index", "README", "index.page"]
+    for name in names:
+        shutil.copytree(DELPHI, tmp_path / "runs" / name)
+    pages = generated_pages(tmp_path)
+    assert len(pages) == 2 + 5 * len(names)
+    assert pages["ladders/index.md"].startswith(b"# Ladders\n")
+    assert b"[index](index.page.md)" in pages["ladders/index.md"]
+    assert len({page_name(name).lower() for name in names}) == len(names)
+
+
+def test_a_source_in_another_encoding_is_shown(tmp_path):
+    """Signs that are not UTF-8 are replaced; the page is not lost."""
+    folder = tmp_path / "runs" / "delphi"
+    shutil.copytree(DELPHI, folder)
+    (folder / "SOURCE.md").write_bytes("From Zürich.".encode("latin-1"))
+    assert "From Z\ufffdrich." in text(tmp_path, "ladders/delphi.md")
