@@ -1,5 +1,6 @@
 """The generated pages: everything is on them, the failures first, and the same files give the same bytes."""
 
+import html
 import re
 import shutil
 from datetime import UTC, datetime
@@ -162,8 +163,8 @@ def test_no_page_says_where_on_this_machine_it_was_made(tmp_path, registration):
     pages = generated_pages(tmp_path)
     assert len(pages) >= 8
     for name, content in pages.items():
-        assert str(tmp_path).encode() not in content, name
-        assert not re.search(rb"\.\.\s", content), name
+        assert str(tmp_path) not in html.unescape(content.decode()), name
+        assert not (name.endswith(".md") and re.search(rb"\.\.\s", content)), name
 
 
 def test_a_ladder_without_a_law_still_says_how_many_runs_it_has(tmp_path, registration):
