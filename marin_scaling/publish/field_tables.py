@@ -84,7 +84,7 @@ def _allowed(shape: Shape) -> str:
         case Number():
             return f"{'whole ' * shape.whole}number{f' above {shape.above:g}' if math.isfinite(shape.above) else ''}"
         case Text():
-            return "text" if shape.pattern.startswith("(?s)") else f"text like `{shape.pattern}`".replace("|", "\\|")
+            return "text of one line" if shape == Text() else f"text like `{shape.pattern}`".replace("|", "\\|")
         case MapOf():
             return f"object of {_allowed(shape.value)}"
         case _:
