@@ -35,7 +35,11 @@ def write_once(path: Path, content: bytes) -> None:
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file atomically, over an older one if there is one (for progress and generated pages, not for records)."""
     with _disk_errors(path, "written"):
-        os.replace(_write_temporary(path, content), path)
+        temporary = _write_temporary(path, content)
+        try:
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def publish_folder(folder: Path, files: Mapping[str, bytes]) -> None:

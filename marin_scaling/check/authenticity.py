@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from marin_scaling.canonical_json import MAX_DOCUMENT_BYTES, load_canonical, sha256_hex
 from marin_scaling.check.outcome import read_outcome
 from marin_scaling.durable_files import read_bytes
-from marin_scaling.errors import MarinScalingError, VerificationError
+from marin_scaling.errors import DocumentError, MarinScalingError, VerificationError
 from marin_scaling.preregistration.allowed_signers import read_allowed_signers, require_allowed
 from marin_scaling.preregistration.binding import bound_digest
 from marin_scaling.preregistration.document_shape import SHA256, AtLeast, Nullable, Number, Text, check_shape
@@ -42,8 +42,10 @@ _RECORD_SHAPE = AtLeast(
         "trained_tokens": Number(above=0),
         "loss": Nullable(value=Number()),
         "finished_at": Text(),
+        "history_sha256": SHA256,
     }
 )
+_RESTORE = "Restore the file from version control: nothing in a registered one may be written again."
 _RUN_NAME = re.compile(r"[0-9a-f]{16}")
 _UNFINISHED = re.compile(r"\.outcome\.json\.[0-9a-f]{8}\.tmp")  # what an interrupted `check` may leave; it is never read
 
@@ -227,6 +229,10 @@ def _read_run(folder: Path) -> tuple[dict[str, Any], dict[str, Any], bytes]:
     record = load_canonical(raw_record, name=str(folder / "record.json"))
     check_shape(spec, _SPEC_SHAPE, name=str(folder / "spec.json"))
     check_shape(record, _RECORD_SHAPE, name=str(folder / "record.json"))
+    if sha256_hex(read_bytes(folder / "history.json")) != record["history_sha256"]:
+        _refuse(
+            f"{folder / 'history.json'} is not the loss curve that record.json names", fix="Restore it from version control."
+        )
     return spec, record, raw_spec
 
 
@@ -277,7 +283,8 @@ def _refusals(folder: Path) -> Iterator[None]:
     except VerificationError:
         raise
     except MarinScalingError as error:
-        raise VerificationError(error.what, why=error.why, fix=error.fix) from error
+        fix = _RESTORE if isinstance(error, DocumentError) else error.fix
+        raise VerificationError(error.what, why=error.why, fix=fix) from error
     except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
         _refuse(f"a file in {folder} holds what no preregistration does ({error})", fix="Restore it from version control.")
 

@@ -84,13 +84,22 @@ def read_outcome(raw: bytes, *, statement: Statement, run: str, name: str) -> di
     )
     differing = [key for key in expected if not _agree(expected[key], outcome[key])]
     if differing:
-        key = differing[0]
+        key, found, follows = _difference(differing[0], expected=expected, outcome=outcome)
         raise VerificationError(
-            f"{name}: {key} is {outcome[key]!r}, and from the statement and the value follows {expected[key]!r}.",
+            f"{name}: {key} is {found!r}, and from the statement and the value follows {follows!r}.",
             why="An outcome is derived from what was promised and what was measured; nothing in it may be chosen.",
             fix="Restore the file from version control, or remove it and run: marin-scale check",
         )
     return outcome
+
+
+def _difference(key: str, *, expected: dict[str, Any], outcome: dict[str, Any]) -> tuple[str, Any, Any]:
+    """The one number that differs, with its key, where the key's value is a table."""
+    found, follows = outcome[key], expected[key]
+    if isinstance(found, dict) and isinstance(follows, dict):
+        inner = next(name for name in follows if not _agree(follows[name], found.get(name)))
+        return f"{key}.{inner}", found.get(inner), follows[inner]
+    return key, found, follows
 
 
 def _agree(expected: Any, found: Any) -> bool:

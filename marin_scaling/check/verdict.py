@@ -25,6 +25,8 @@ from marin_scaling.preregistration.statement import Statement, parse_moment
 from marin_scaling.run.run_spec import RunSpec, read_spec
 from marin_scaling.run.run_store import StoredRun, is_finished, read_run, run_folder
 
+_AWAY = "its run is not here to be compared"
+
 
 class State(StrEnum):
     """What became of a forecast."""
@@ -58,16 +60,16 @@ def check_preregistration(folder: Path, *, runs_dir: Path, allowed_signers: Path
     statement = read_registration(folder)
     target = read_spec(read_bytes(folder / "target.json"), name=str(folder / "target.json"))
     spec = bound_spec(target, statement=statement.raw)
+    claimed = ""
     if is_finished(runs_dir, spec):
         outcome = _settle(folder, statement=statement, run=read_run(run_folder(runs_dir, spec)), checked_at=checked_at)
     elif (folder / OUTCOME_NAME).exists():
-        outcome = _standing_outcome(folder, statement=statement, spec=spec)
+        outcome, claimed = _standing_outcome(folder, statement=statement, spec=spec), f"; claimed: {_AWAY}"
     else:
         return _pending(statement, where=run_folder(runs_dir, spec))
     state = State(outcome["verdict"])
-    return Verdict(
-        id=statement.predicate["id"], state=state, sentence=_sentence(statement, outcome=outcome, state=state), outcome=outcome
-    )
+    sentence = _sentence(statement, outcome=outcome, state=state) + claimed
+    return Verdict(id=statement.predicate["id"], state=state, sentence=sentence, outcome=outcome)
 
 
 def check_all(folders: Sequence[Path], *, runs_dir: Path, checked_at: datetime) -> list[Verdict]:

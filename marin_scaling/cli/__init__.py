@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import NoReturn
+
+_INTERRUPTED = 130  # 128 + SIGINT, as shells say it
 
 
 def main() -> None:
@@ -17,8 +20,11 @@ def main() -> None:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
-        print("\nstopped. Type the same command again: it goes on where it was.", file=sys.stderr)
-        sys.exit(130)
+        _stopped()
+    except SystemExit as end:
+        if end.code == _INTERRUPTED:  # Typer has caught Ctrl-C, and says nothing
+            _stopped()
+        raise
     except BrokenPipeError:  # the reader of our output has gone, as in `| head`
         _print_no_more()
         sys.exit(1)
@@ -26,6 +32,11 @@ def main() -> None:
         _print_no_more()
         print(f"error: {_disk_sentence(error)}", file=sys.stderr)
         sys.exit(MarinScalingError.exit_status)
+
+
+def _stopped() -> NoReturn:
+    print("\nstopped. Type the same command again: it goes on where it was.", file=sys.stderr)
+    sys.exit(_INTERRUPTED)
 
 
 def _print_no_more() -> None:

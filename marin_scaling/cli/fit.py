@@ -19,7 +19,9 @@ def fit_table(
     table: Path = _TABLE,
     predict: list[str] = _PREDICT,
     column: list[str] = _COLUMN,
-    law: str = typer.Option("isoflop-frontier", "--law", help="isoflop-frontier or best-runs-frontier."),
+    law: str = typer.Option(
+        "isoflop-frontier", "--law", help="isoflop-frontier (best runs where the table is no grid) or best-runs-frontier."
+    ),
     plot: Path | None = _PLOT,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
     seed: int = typer.Option(0, "--seed", min=0, help="Seed of the resampling behind the interval."),
@@ -61,8 +63,9 @@ def _columns(pairs: list[str]) -> dict[str, str]:
     for pair in pairs:
         ours, equals, theirs = pair.partition("=")
         if not (ours and equals and theirs) or ours in chosen:
+            again = f"{ours!r} was chosen before, as {chosen.get(ours)!r}" if ours in chosen else "it is not OURS=THEIRS"
             raise UsageError(
-                f"--column {pair!r} is not a choice of one column.",
+                f"--column {pair!r} is not a choice of one column: {again}.",
                 why="It says which column of the table holds one of ours.",
                 fix="Write it like --column loss=eval/loss, once for each of ours.",
             )

@@ -17,7 +17,7 @@ def init(folder: Path = _FOLDER) -> None:
 
     It has folders for ladders, runs and preregistrations, an example ladder, a site and a CI workflow.
 
-    Files that are there already are kept as they are, and named.
+    Files that are there already stay as they are; those that differ are named.
 
     Example: marin-scale init my-forecasts
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from marin_scaling.run.run_spec import DataSpec, RunSpec
 
 _LADDER = typer.Argument(metavar="LADDER.yaml", help="The ladder file whose target is forecast.")
-_FOLDER = typer.Argument(metavar="FOLDER", help="A folder of preregistrations/.")
+_FOLDER = typer.Argument(metavar="FOLDER", help="A folder of the registry, by name or path.")
 _KEY = typer.Option(None, "--key", help="SSH private key to sign with; one is made when you have none.")
 _REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where preregistrations lie.")
 
@@ -26,7 +26,9 @@ def preregister(
     ladder_path: Path = _LADDER,
     registry: Path = _REGISTRY,
     key: Path | None = _KEY,
-    signer: str | None = typer.Option(None, "--as", help="Who signs, as in allowed_signers; default: git's user.email."),
+    signer: str | None = typer.Option(
+        None, "--as", help="Who signs, as in allowed_signers; default: git's user.email, else user@host."
+    ),
     slug: str | None = typer.Option(None, "--slug", help="Name of the folder after the date; default: the ladder's name."),
 ) -> None:
     """Forecast a ladder's target and sign the forecast.
@@ -38,16 +40,18 @@ def preregister(
     from marin_scaling.cli.training import plan
 
     registration = register_forecast(plan(ladder_path), registry=registry, key=key, signer=signer, slug=slug)
-    typer.echo(f"Next: marin-scale run {registration.folder}")
+    typer.echo(
+        f"Next: commit and push {registry}, so that others see it first; then: marin-scale run {registration.folder.name}"
+    )
 
 
 @app.command("run")
-def run(folder: Path = _FOLDER) -> None:
+def run(which: str = _FOLDER, registry: Path = _REGISTRY) -> None:
     """Train the target of a preregistration, bound to it.
 
     The preregistration is verified first. The statement's digest is in the run's spec from its first step.
 
-    Example: marin-scale run preregistrations/2026-11-21-quickstart
+    Example: marin-scale run 2026-11-21-quickstart
     """
     from marin_scaling.check.authenticity import verify_folder
     from marin_scaling.cli.training import RUNS_DIR, train_with_progress
@@ -55,11 +59,24 @@ def run(folder: Path = _FOLDER) -> None:
     from marin_scaling.preregistration.registry import read_registration, signers_path
     from marin_scaling.run.byte_corpus import standard_library_corpus
 
+    folder = _one_folder(which, registry=registry)
     unbound = _target_in(folder)
     verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=RUNS_DIR)
     target = bound_spec(unbound, statement=read_registration(folder).raw)
     train_with_progress([target], corpus=standard_library_corpus(), label="target")
-    typer.echo(f"Next: marin-scale check {folder}")
+    typer.echo(f"Next: marin-scale check {which}")
+
+
+def _one_folder(which: str, *, registry: Path) -> Path:
+    from marin_scaling.errors import UsageError
+    from marin_scaling.preregistration.registry import find_folders
+
+    if which == "all":
+        raise UsageError(
+            "Targets are trained one at a time.", why="Each may take long, and fail on its own.", fix="Name one folder."
+        )
+    (folder,) = find_folders(which, registry_dir=registry)
+    return folder
 
 
 def standing_forecast(planned: PlannedLadder, *, registry: Path) -> Registration | None:
@@ -105,6 +122,22 @@ def _require_one_text(planned: PlannedLadder) -> None:
                 )
 
 
+def _require_trained(planned: PlannedLadder) -> None:
+    """A forecast from part of a ladder would not say so, and could be chosen among many: every rung must be recorded."""
+    from marin_scaling.errors import UsageError
+    from marin_scaling.run.run_store import is_finished
+
+    missing = [spec for spec in planned.specs if not is_finished(planned.runs_dir.parent, spec)]
+    if missing:
+        first = ", ".join(f"width {spec.model.hidden_dim} at {spec.budget_flops:g} FLOPs" for spec in missing[:3])
+        raise UsageError(
+            f"{len(missing)} of {len(planned.specs)} rungs of the ladder {planned.ladder.file.name!r} are not trained yet: "
+            f"{first}{' and more' if len(missing) > 3 else ''}.",
+            why="A forecast rests on the whole ladder, so that nobody can choose the runs that suit.",
+            fix=f"Train them: marin-scale ladder ladders/{planned.ladder.file.name}.yaml; or take them out of the ladder file.",
+        )
+
+
 def _target_line(target: RunSpec) -> str:
     from marin_scaling.units import format_count, format_flops
 
@@ -133,6 +166,7 @@ def register_forecast(
     from marin_scaling.run.run_table import read_run_table
 
     _require_one_text(planned)
+    _require_trained(planned)
     result = fit(read_run_table(planned.runs_dir))
     file = planned.ladder.file
     optimum = forecast(result, flops=file.target.budget_flops)

@@ -36,7 +36,7 @@ class FitStatus(Enum):
         "Use with care: the budgets' optima scatter more about the law than runs about bowls; the interval has it."
     )
     NOT_A_GRID = (
-        "Use with care: the runs are no isoFLOP grid, so the law goes through the best runs as they are, optimal or not."
+        "Use with care: the law goes through the best runs as they are, optimal or not, and not through bottoms of bowls."
     )
     FEW_BUDGETS = "Use with care: four budgets test three unknowns barely; read the interval, not the median."
     USABLE = "Usable within its interval: the budgets enclose their optima and the law passes through them as noise allows."

@@ -173,7 +173,9 @@ def _through_best_runs(frame: pd.DataFrame) -> _Drawn:
 def _refuse_few_points(drawn: _Drawn, table: RunTable, name: str) -> None:
     what = "budgets" if name == "isoflop-frontier" else "runs that no cheaper run beats"
     if len(drawn.points) < FRONTIER_UNKNOWNS:
-        _refuse(f"{table.source} has {len(drawn.points)} usable {what}; the law has {FRONTIER_UNKNOWNS} unknowns.")
+        _refuse(
+            f"{table.source} has {len(drawn.points)} usable {what}; the law has {FRONTIER_UNKNOWNS} unknowns.{_left_out(table)}"
+        )
 
 
 def _noise(drawn: _Drawn, *, residuals: Array, table: RunTable) -> Noise:
@@ -181,7 +183,7 @@ def _noise(drawn: _Drawn, *, residuals: Array, table: RunTable) -> Noise:
     noise = estimate_noise(list(drawn.bowls), leverage=leverage, residuals=residuals, loss=loss)
     if noise.run_freedom == 0:
         _refuse(
-            f"{table.source} has as many unknowns as numbers: {len(residuals)} budgets of three runs.",
+            f"{table.source} has as many unknowns as numbers: {len(residuals)} budgets of three runs.{_left_out(table)}",
             why="Nothing would be left to say how far the forecast may be off.",
         )
     return noise

@@ -66,6 +66,7 @@ def forecast(result: FitResult, *, flops: float, seed: int | None = None) -> For
     draws = resample(result, seed=result.seed if seed is None else seed)
     losses = draws.new_run_losses(np.array([flops]))[:, 0]
     quantiles = dict(zip(LEVELS, (float(value) for value in np.quantile(losses, LEVELS)), strict=True))
+    _require_positive(quantiles, result, flops)
     bands = {"noise": _half_width(draws.run_noise), "sampling": _half_width(draws.laws.losses(np.array([flops]))[:, 0])}
     return Forecast(
         flops=flops,
@@ -86,6 +87,15 @@ def interval_along(result: FitResult, *, flops: Array, levels: tuple[float, ...]
 def _half_width(values: Array) -> float:
     low, high = np.quantile(values, (0.05, 0.95))
     return float(high - low) / 2
+
+
+def _require_positive(quantiles: Mapping[float, float], result: FitResult, flops: float) -> None:
+    if quantiles[0.05] <= 0:
+        raise FitRefused(
+            f"{result.source}: no forecast at {flops:.3g} FLOPs: its 90 % interval would reach down to {quantiles[0.05]:.3g}.",
+            why="No loss lies below zero: the runs scatter so much, or lose so little, that the law says nothing there.",
+            fix="Forecast nearer to the runs, add runs, or check that the column taken for the loss holds one.",
+        )
 
 
 def _check(result: FitResult, flops: float) -> None:

@@ -18,6 +18,9 @@ from marin_scaling.units import format_count, format_flops
 WIDTH = 100
 _LISTED_EXCLUSIONS = _LISTED_POINTS = 12  # more are counted; the JSON document lists every one
 
+CHECKED = 333.4
+"""The farthest extrapolation of a public forecast that was compared with its run: Delphi's, from 3e20 to 1e23 FLOPs."""
+
 _UNITS = {"bits_per_byte": "bits/byte", "paloma_macro_loss_nats": "nats/token"}
 
 
@@ -140,9 +143,10 @@ def _forecast_text(forecast: Forecast, *, unit: str) -> str:
     low, high = forecast.interval
     bands = [f"{name} ±{half:.4f}" for name, half in forecast.bands.items() if half is not None]
     unknown = [name for name, half in forecast.bands.items() if half is None]
+    far = f"; nobody has checked a forecast beyond {CHECKED:.0f}x" if forecast.extrapolation > CHECKED else ""
     return "\n".join(
         [
-            f"forecast at {format_flops(forecast.flops)} FLOPs ({forecast.extrapolation:.3g}x the largest budget):",
+            f"forecast at {format_flops(forecast.flops)} FLOPs ({forecast.extrapolation:.3g}x the largest budget{far}):",
             f"  loss {forecast.median:.4f}{' ' + unit if unit else ''}, 90 % interval [{low:.4f}, {high:.4f}]",
             f"  N* {format_count(forecast.params)} parameters, D* {format_count(forecast.tokens)} tokens, "
             f"{forecast.tokens_per_param:.3g} tokens per parameter",

@@ -129,8 +129,15 @@ def read_ladder_file(path: Path) -> LadderFile:
 
 
 def _sentences(path: Path, error: ValidationError, node: yaml.Node | None) -> list[str]:
+    """One sentence a key: a value that fits none of several alternatives is one fault, an empty list with a wrong item too."""
+    faults: dict[str, list[Any]] = {}
+    for fault in error.errors():
+        faults.setdefault(_key(fault), []).append(fault)
+    inner = {key.rpartition(".")[0] for key in faults}
     return [
-        f"{path}, line {_line_of(node, fault['loc'])}: {_key(fault) or 'ladder'}: {_reason(fault)}." for fault in error.errors()
+        f"{path}, line {_line_of(node, alike[0]['loc'])}: {key or 'ladder'}: {' or '.join(map(_reason, alike))}."
+        for key, alike in faults.items()
+        if not (key in inner and alike[0]["type"] == "too_short")
     ]
 
 
@@ -143,6 +150,8 @@ def _key(fault: Any) -> str:
 def _reason(fault: Any) -> str:
     if fault["type"] == "extra_forbidden":
         return "there is no such key"
+    if fault["type"] == "too_short":
+        return "it is empty"
     return str(fault["msg"]).removeprefix("Value error, ")[:1].lower() + str(fault["msg"]).removeprefix("Value error, ")[1:]
 
 

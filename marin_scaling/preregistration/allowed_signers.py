@@ -78,10 +78,12 @@ def require_allowed(
     for signer, refusal in zip(candidates, refusals, strict=True):
         if refusal is None:
             return signer
+    missing = f"{source} has no such line" if signers else f"{source} is not there, or has no lines"
     raise VerificationError(
-        f"The key {key.fingerprint} may not sign for {principal}: {refusals[0] if refusals else f'{source} has no such line'}.",
+        f"The key {key.fingerprint} may not sign for {principal}: {refusals[0] if refusals else missing}.",
         why="Anyone can make a key; only a name that the registry knows makes a signature mean something.",
-        fix=f"A maintainer may add the line: {signer_line(principal, key=key, namespace=namespace)}",
+        fix="Restore that file from version control; or, if you know from elsewhere that the key is theirs, add the line: "
+        + signer_line(principal, key=key, namespace=namespace),
     )
 
 

@@ -50,7 +50,8 @@ def register(registry_dir: Path, *, slug: str, created_at: datetime, files: Mapp
         raise StatementError(
             f"{standing} is a preregistration for this target already.",
             why="Of two forecasts for one run, one could be chosen after the fact.",
-            fix=f"Keep the first: train its target, then marin-scale check {standing.name}",
+            fix=f"Keep the first (train its target if it is not trained yet, then marin-scale check {standing.name}), "
+            "or forecast another target.",
         )
     folder = registry_dir / registration_id(slug, created_at=created_at)
     publish_folder(folder, files)

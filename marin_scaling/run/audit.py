@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DIVERGED_STATUSES = frozenset({"diverged", "nan", "exploded"})
-UNFINISHED_STATUSES = frozenset({"running", "failed", "crashed", "killed", "pending", "preempted"})
+UNFINISHED_STATUSES = frozenset(
+    {"running", "failed", "crashed", "killed", "pending", "preempted", "preempting", "cancelled", "timeout", "oom", "stopped"}
+)
 """States of Weights & Biases, Slurm and our own records in which a loss is not the run's final one."""
+
+FINISHED_STATUSES = frozenset({"", "finished", "completed", "complete", "done", "success", "succeeded", "ok"})
 
 _SURFACE_UNKNOWNS = 6
 _LEAST_RUNS = 2 * _SURFACE_UNKNOWNS  # with fewer, a quadratic surface follows a diverged run instead of showing it
@@ -39,13 +43,17 @@ class Exclusion:
 def excluded_by_status(status: str) -> str | None:
     """The reason to leave out a run of this status, or None.
 
-    >>> excluded_by_status("diverged"), excluded_by_status("finished")
-    ('it diverged (status)', None)
+    A word that is not known is a reason, too: whether its loss is final cannot be told.
+
+    >>> excluded_by_status("diverged"), excluded_by_status("finished"), excluded_by_status("wibble")
+    ('it diverged (status)', None, "its status 'wibble' is not known to mean finished")
     """
     word = status.strip().lower()
     if word in DIVERGED_STATUSES:
         return "it diverged (status)"
-    return f"it is not finished (status {word!r})" if word in UNFINISHED_STATUSES else None
+    if word in UNFINISHED_STATUSES:
+        return f"it is not finished (status {word!r})"
+    return None if word in FINISHED_STATUSES else f"its status {word!r} is not known to mean finished"
 
 
 def find_duplicates(frame: pd.DataFrame) -> dict[int, str]:

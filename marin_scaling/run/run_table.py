@@ -181,7 +181,7 @@ def _positive_numbers(raw: RawTable, column: str, *, rows: Sequence[int]) -> lis
 
 def _positive(cell: Any, *, where: str) -> float:
     try:
-        number = float(cell)
+        number = float(_no_underscores(cell))
     except (TypeError, ValueError, OverflowError):
         if cell is None or not str(cell).strip():
             _refuse_cell(f"{where} is empty.")
@@ -193,6 +193,13 @@ def _positive(cell: Any, *, where: str) -> float:
     if not LEAST_NUMBER <= number <= LARGEST_NUMBER:
         _refuse_cell(f"{where} holds {number:g}; no run has such a number.")
     return number
+
+
+def _no_underscores(cell: Any) -> Any:
+    """Python reads 5_0 as fifty; in a table it is a slip."""
+    if isinstance(cell, str) and "_" in cell:
+        raise ValueError(cell)
+    return cell
 
 
 def _refuse_cell(what: str) -> NoReturn:

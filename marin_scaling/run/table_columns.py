@@ -94,7 +94,20 @@ def _check_chosen(found: Sequence[str], chosen: Mapping[str, str], name: str) ->
         if column not in RECOGNISED:
             _refuse(f"{column!r} is no column of a run table.", fix=f"Choose for one of: {', '.join(RECOGNISED)}.")
         if source not in found:
-            _refuse(f"{name} has no column {source!r}; it has: {', '.join(found)}.", fix=f"--column {column}=NAME")
+            _refuse(
+                f"{name} has no column {source!r}; it has: {', '.join(found)}.",
+                fix=f"Name one of these: --column {column}={found[0]}",
+            )
+    for source, columns in _taken(chosen).items():
+        if len(columns) > 1:
+            _refuse(
+                f"The column {source!r} is taken for {' and for '.join(columns)}.", fix="Name another column for one of them."
+            )
+
+
+def _taken(chosen: Mapping[str, str]) -> dict[str, list[str]]:
+    """For every column of the table, which of ours it was chosen for."""
+    return {source: [ours for ours in chosen if chosen[ours] == source] for source in chosen.values()}
 
 
 def _refuse(what: str, *, fix: str) -> NoReturn:

@@ -60,6 +60,7 @@ def test_killed_at_random_moments_it_goes_on_where_it_was(tmp_path: Path) -> Non
         how = signal.SIGINT if number % 2 else signal.SIGKILL
         output = interrupt(start(folder), how=how, after=moments.uniform(5, 45))
         assert "Traceback" not in output
+        assert how is signal.SIGKILL or "Type the same command again: it goes on where it was." in output
         assert kept.items() <= records(folder).items()
         kept = records(folder)
     output, _ = start(folder).communicate(timeout=400)

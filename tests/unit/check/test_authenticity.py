@@ -108,10 +108,19 @@ def test_another_allowed_signer_cannot_sign_in_this_ones_name(folder):
     refused(folder, "may not sign for ada@example.org")
 
 
+def test_a_loss_curve_that_is_not_the_runs_own_is_refused(folder):
+    """A run is three files; the record names the digest of the third."""
+    history = next((folder.parent.parent / "runs" / "tiny").glob("*/history.json"))
+    history.write_bytes(history.read_bytes() + b"\n")
+    refused(folder, "is not the loss curve that record.json names")
+    history.unlink()
+    refused(folder, "history.json cannot be read")
+
+
 def test_a_missing_list_of_signers_allows_nobody(folder):
     """No list, no trust."""
     (folder.parent / "allowed_signers").unlink()
-    refused(folder, "no such line")
+    refused(folder, "is not there, or has no lines")
 
 
 def test_an_expired_key_is_refused(folder):

@@ -69,8 +69,9 @@ LADDER_FAULTS = {
     "no run at a time": (
         "name: tiny",
         "name: tiny\nhardware: {runs_at_a_time: 0}",
-        "line 2: hardware.runs_at_a_time: input should be",
+        "line 2: hardware.runs_at_a_time: input should be greater than 0 or input should be 'cores'.\n",
     ),
+    "no seeds": ("name: tiny", "name: tiny\nseeds: []", "line 2: seeds: it is empty"),
     "no YAML": ("rungs:", "rungs: [", "is not YAML: line "),
     "a date that is none": ("name: tiny", "name: 2026-13-45", "is not YAML: month must be in 1..12"),
     "a file in itself": ("name: tiny", "name: &itself [*itself]", "line 1: name: input should be a valid string"),
@@ -100,6 +101,13 @@ def test_a_bad_ladder_file_is_refused_the_same_way_when_it_is_to_be_trained_or_f
         assert_refused_without_a_trace(tmp_path, command, "tiny.yaml", fragments=("tiny.yaml, line 5: rungs.1.budget_flops",))
 
 
+def test_a_ladder_that_is_not_trained_is_not_forecast(tmp_path):
+    """The likeliest slip of a beginner: the message says how many rungs are missing, and the command that trains them."""
+    (tmp_path / "tiny.yaml").write_text(LADDER)
+    fragments = ("rungs of the ladder 'tiny' are not trained yet", "marin-scale ladder ladders/tiny.yaml")
+    assert_refused_without_a_trace(tmp_path, "preregister", "tiny.yaml", fragments=fragments)
+
+
 @pytest.mark.parametrize(
     ("column", "cell", "sentence"),
     [
@@ -109,6 +117,7 @@ def test_a_bad_ladder_file_is_refused_the_same_way_when_it_is_to_be_trained_or_f
         ("flops", "0", "holds 0; it must be above zero"),
         ("flops", "-1e18", "holds -1e+18; it must be above zero"),
         ("tokens", "", "is empty"),
+        ("tokens", "5_0", "holds '5_0', which is not a number"),
     ],
 )
 def test_a_cell_that_is_no_usable_number_is_refused_with_file_line_and_column(tmp_path, column, cell, sentence):
@@ -191,7 +200,9 @@ def test_a_file_that_is_no_table_is_refused_by_name(tmp_path, name, content, fra
         (["ladder", "nowhere.yaml"], ("nowhere.yaml cannot be read: no such file",)),
         (["ladder", "folder"], ("folder cannot be read: is a directory", "name a file in it")),
         (["preregister", "nowhere.yaml"], ("nowhere.yaml cannot be read: no such file",)),
-        (["run", "nowhere"], ("nowhere/target.json cannot be read: no such file",)),
+        (["run", "nowhere"], ("nowhere holds no statement.json", "--registry")),
+        (["run", "nowhere", "--registry", "folder"], ("There is no preregistration 'nowhere'",)),
+        (["run", "all", "--registry", "folder"], ("Targets are trained one at a time",)),
         (["verify"], ("preregistrations is not a folder", "--registry")),
         (["check"], ("preregistrations is not a folder", "--registry")),
         (["verify", "nowhere"], ("nowhere holds no statement.json", "--registry")),

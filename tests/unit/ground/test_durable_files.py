@@ -36,6 +36,14 @@ def test_replacing_leaves_no_other_file(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a"]
 
 
+def test_a_file_that_cannot_be_replaced_leaves_no_other(tmp_path: Path) -> None:
+    """A folder stands where the file should go."""
+    (tmp_path / "a").mkdir()
+    with pytest.raises(StorageError, match="is a directory"):
+        replace_file(tmp_path / "a", b"1")
+    assert os.listdir(tmp_path) == ["a"]
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     """The error names the path and what to do."""
     with pytest.raises(StorageError, match=r"nowhere.json cannot be read: no such file") as caught:

@@ -42,7 +42,7 @@ def test_lines_that_allow(line):
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("", "has no such line"),
+        ("", "is not there, or has no lines"),
         (f"bob@example.org {KEY.text}", "has no such line"),
         (f"!ada@example.org,*@example.org {KEY.text}", "has no such line"),
         (f'ada@example.org namespaces="git" {KEY.text}', "only for the namespaces 'git'"),
