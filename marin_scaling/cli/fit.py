@@ -11,6 +11,8 @@ from marin_scaling.cli.app import app
 _TABLE = typer.Argument(metavar="TABLE", help="CSV, Parquet or JSONL file, a suite (runs/delphi) or a ladder's runs.")
 _PREDICT = typer.Option([], "--predict", metavar="FLOPS", help="Forecast the best run of this compute; may be repeated.")
 _COLUMN = typer.Option([], "--column", metavar="OURS=THEIRS", help="Which column holds what, as in loss=eval/loss.")
+_KEEP = typer.Option([], "--keep", metavar="RUN", help="Keep a run whatever the audit finds; may be repeated.")
+_DROP = typer.Option([], "--drop", metavar="RUN", help="Leave a run out; may be repeated, and is recorded.")
 _PLOT = typer.Option(None, "--plot", metavar="FILE", help="Draw runs, law and forecast: .html, .svg, .png or .json.")
 
 
@@ -24,6 +26,8 @@ def fit_table(
     ),
     plot: Path | None = _PLOT,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
+    keep: list[str] = _KEEP,
+    drop: list[str] = _DROP,
     seed: int = typer.Option(0, "--seed", min=0, help="Seed of the resampling behind the interval."),
 ) -> None:
     """Fit a scaling law to runs and forecast larger ones.
@@ -41,7 +45,7 @@ def fit_table(
     from marin_scaling.units import parse_flops
 
     targets, columns = [parse_flops(text) for text in predict], _columns(column)
-    result = fit(read_run_table(table, columns=columns), law=law, seed=seed)
+    result = fit(read_run_table(table, columns=columns, keep=keep, drop=drop), law=law, seed=seed)
     forecasts = [forecast(result, flops=flops) for flops in targets]
     if plot is not None:
         from marin_scaling.publish.charts import law_chart, save_chart

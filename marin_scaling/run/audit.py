@@ -1,18 +1,24 @@
-"""Which runs of a table must not enter a fit, and why: diverged, unfinished, or the same row twice.
+"""Which runs of a table must not enter a fit, and why: unfinished or diverged, the same row twice, counted otherwise.
 
-A first, small audit: it looks at the status, at equal rows, and for losses far above what the other runs lead one to expect.
-It decides and gives reasons; it changes no number. A run left out is always listed.
+Looks at words (status, metric), at equal rows, and beside the other runs at losses (`loss_audit`), FLOPs, sizes and epochs
+(`size_audit`). Each finding names its runs and is a reason to leave a run out or a doubt about one that stays; the caller's own
+choice (`keep`, `drop`) overrides and is recorded. Changes no number.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from marin_scaling.errors import RunTableError
 from marin_scaling.laws import Array
+from marin_scaling.run.loss_audit import audit_losses
+from marin_scaling.run.size_audit import audit_sizes, name_some
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,11 +31,16 @@ UNFINISHED_STATUSES = frozenset(
 
 FINISHED_STATUSES = frozenset({"", "finished", "completed", "complete", "done", "success", "succeeded", "ok"})
 
-_SURFACE_UNKNOWNS = 6
-_LEAST_RUNS = 2 * _SURFACE_UNKNOWNS  # with fewer, a quadratic surface follows a diverged run instead of showing it
-_OUTLIER_SCALES = 6.0  # as in Open-Athena's quality control of isoFLOP runs, which drops at 6 robust standard deviations
-_LEAST_EXCESS = math.log(1.1)  # nothing under 10 % above expectation is left out, however quiet the others are
-_REWEIGHTINGS = 50
+KINDS = {
+    "metric": "metric",
+    "flops_convention": "FLOP convention",
+    "eval_length": "evaluation length",
+    "cooldown": "cool-down",
+}
+"""Columns of words in which one law wants one word, and how a sentence calls them."""
+
+_MOST = 0.75  # of the runs: then the others are left out; without such a majority the reader has to choose
+_OFF_BUDGET = 2.0  # names such as 2e20 stand for budgets of 1.8e20; a factor of two is another budget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +49,113 @@ class Exclusion:
 
     run: str
     why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """What an audit found: reasons by position for runs to leave out, and doubts about runs that stay or were kept as asked."""
+
+    reasons: dict[int, str]
+    doubts: tuple[str, ...]
+
+
+def audit_runs(frame: pd.DataFrame, *, keep: Collection[str] = ()) -> Audit:
+    """Audit the runs of a table with our column names; those named in `keep` stay whatever is found, and that is said."""
+    reasons, doubts = _findings(frame)
+    audit = _unless_kept(reasons, [str(name) for name in frame["run"]], keep=keep)
+    return Audit(reasons=audit.reasons, doubts=(*audit.doubts, *doubts))
+
+
+def audit_words(
+    names: Sequence[str], words: Mapping[str, Sequence[str]], *, keep: Collection[str], drop: Collection[str]
+) -> Audit:
+    """What can be said before numbers are read: runs named in `drop`, unfinished by `status`, or of another kind than most.
+
+    `words` has texts by column, one a run. `RunTableError` when a name is no run's, or both kept and dropped.
+
+    >>> audit_words(["a", "b", "c"], {"status": ["", "crashed", ""]}, keep=(), drop=["c"]).reasons
+    {2: 'dropped as asked', 1: "it is not finished (status 'crashed')"}
+    """
+    _require_names(names, keep=keep, drop=drop)
+    reasons = {position: "dropped as asked" for position, name in enumerate(names) if name in drop}
+    statuses = words.get("status", ())
+    reasons |= {row: why for row, each in enumerate(statuses) if row not in reasons and (why := excluded_by_status(each))}
+    for column in KINDS:
+        values = words.get(column, ())
+        reasons |= _other_kinds(column, {row: value for row, value in enumerate(values) if row not in reasons})
+    return _unless_kept(reasons, names, keep=keep)
+
+
+def _other_kinds(column: str, values: dict[int, str]) -> dict[int, str]:
+    """Runs whose word differs from the one that at least three quarters of the runs have; none when there is no such word."""
+    counts = Counter(values.values())
+    common, count = counts.most_common(1)[0] if counts else ("", 0)
+    if count < _MOST * len(values):
+        return {}
+    named = KINDS[column]
+    return {row: f"its {named} is {word!r}, and most runs' is {common!r}" for row, word in values.items() if word != common}
+
+
+def _unless_kept(reasons: dict[int, str], names: Sequence[str], *, keep: Collection[str]) -> Audit:
+    kept = {position: why for position, why in reasons.items() if names[position] in keep}
+    said = tuple(f"kept as asked: {names[position]}, although {why}" for position, why in kept.items())
+    return Audit(reasons={row: why for row, why in reasons.items() if row not in kept}, doubts=said)
+
+
+def _findings(frame: pd.DataFrame) -> tuple[dict[int, str], tuple[str, ...]]:
+    """Duplicates first, then FLOPs, then losses, each looked for among the runs that the one before left."""
+    if frame.empty:
+        return {}, ()
+    reasons = find_duplicates(frame)
+    left = _left(frame, reasons)
+    sizes = audit_sizes(
+        [str(name) for name in frame["run"].iloc[left]],
+        flops=_numbers(frame, "flops", left),
+        params=_numbers(frame, "active_params" if "active_params" in frame else "params", left),
+        tokens=_numbers(frame, "tokens", left),
+        epochs=_numbers(frame, "epochs", left) if "epochs" in frame else None,
+    )
+    reasons |= {left[position]: why for position, why in sizes.reasons.items()}
+    left = _left(frame, reasons)
+    columns = ("flops", "params", "loss", "budget_flops")
+    names = [str(name) for name in frame["run"].iloc[left]]
+    losses = audit_losses(names, **{name: _numbers(frame, name, left) for name in columns})
+    reasons |= {left[position]: why for position, why in losses.reasons.items()}
+    doubts = (*sizes.doubts, *losses.doubts, _off_budget(frame), _names_twice(frame, reasons))
+    return reasons, tuple(each for each in doubts if each)
+
+
+def _off_budget(frame: pd.DataFrame) -> str:
+    ratio = (frame["flops"] / frame["budget_flops"]).to_numpy(dtype=np.float64)
+    off = [str(frame["run"].iloc[position]) for position in np.flatnonzero(np.abs(np.log(ratio)) > math.log(_OFF_BUDGET))]
+    return f"FLOPs are more than {_OFF_BUDGET:g} times off budget_flops in {name_some(off)}" if off else ""
+
+
+def _names_twice(frame: pd.DataFrame, reasons: dict[int, str]) -> str:
+    names = frame["run"].iloc[_left(frame, reasons)]
+    twice = [str(name) for name in names[names.duplicated()].unique()]
+    return f"several rows are called {name_some(twice)}: checkpoints of one run, or a slip?" if twice else ""
+
+
+def _left(frame: pd.DataFrame, reasons: dict[int, str]) -> list[int]:
+    return [position for position in range(len(frame)) if position not in reasons]
+
+
+def _numbers(frame: pd.DataFrame, column: str, positions: list[int]) -> Array:
+    return np.asarray(frame[column].to_numpy(dtype=np.float64)[positions])
+
+
+def _require_names(names: Sequence[str], *, keep: Collection[str], drop: Collection[str]) -> None:
+    there = set(names)
+    for name in (*keep, *drop):
+        if name not in there:
+            raise RunTableError(
+                f"There is no run {name!r} to keep or drop; the table begins with {', '.join(names[:3])}.",
+                why="A choice about a run that is not there would change nothing, and yet be recorded.",
+                fix="Give the run's name or, where the table has no names, its place, such as 'line 7'.",
+            )
+        if name in keep and name in drop:
+            raise RunTableError(f"{name!r} is both kept and dropped.", why="Only one can be done.", fix="Give it once.")
 
 
 def excluded_by_status(status: str) -> str | None:
@@ -71,38 +189,3 @@ def find_duplicates(frame: pd.DataFrame) -> dict[int, str]:
         int(position): f"it is the same as {names[first_of[key]]}: FLOPs, parameters, tokens and loss are equal"
         for position, key in zip(repeated, rows, strict=True)
     }
-
-
-def find_outliers(*, flops: Array, params: Array, loss: Array) -> dict[int, str]:
-    """Runs whose loss lies far above what the other runs lead one to expect: position to reason; all arrays (run,).
-
-    Expected is a quadratic surface in log FLOPs and log parameters through log losses, fitted by least absolute deviations,
-    which a few diverged runs cannot bend. Far is six robust standard deviations and at least 10 %: a
-    diverged run, or one so far from its bowl's bottom that it would only bend the bowl.
-    """
-    if len(loss) < _LEAST_RUNS:
-        return {}
-    residuals = np.log(loss) - _least_absolute_surface(np.log10(flops), np.log10(params), np.log(loss))
-    scale = 1.4826 * np.median(np.abs(residuals))  # 1.4826 x MAD is the standard deviation of a normal distribution
-    threshold = max(_OUTLIER_SCALES * scale, _LEAST_EXCESS)
-    return {
-        int(position): f"diverged, or far off its bowl: its loss {loss[position]:.4g} lies {np.expm1(residuals[position]):.0%} "
-        "above what the other runs lead one to expect"
-        for position in np.flatnonzero(residuals > threshold)
-    }
-
-
-def _least_absolute_surface(x: Array, y: Array, target: Array) -> Array:
-    x, y = _standardised(x), _standardised(y)
-    design = np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], axis=1)  # (run, coefficient)
-    weights = np.ones_like(target)
-    for _ in range(_REWEIGHTINGS):
-        root = np.sqrt(weights)
-        coefficients = np.linalg.lstsq(design * root[:, None], target * root, rcond=None)[0]
-        weights = 1 / np.maximum(np.abs(target - design @ coefficients), 1e-6)
-    return np.asarray(design @ coefficients)
-
-
-def _standardised(values: Array) -> Array:
-    spread = values.std()
-    return np.asarray((values - values.mean()) / (spread if spread > 0 else 1.0))

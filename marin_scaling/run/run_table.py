@@ -7,13 +7,13 @@ Read from a CSV, Parquet or JSON-lines file, from a published suite (a folder wi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from marin_scaling.errors import RunTableError, StorageError
-from marin_scaling.run.audit import Exclusion, excluded_by_status, find_duplicates, find_outliers
+from marin_scaling.run.audit import KINDS, Exclusion, audit_runs, audit_words
 from marin_scaling.run.table_columns import METRIC_OF_COLUMN, REQUIRED, map_columns
 from marin_scaling.run.table_files import RawTable, printable, read_table_file
 
@@ -29,15 +29,17 @@ BUDGET_RATIO = 1.1
 LEAST_NUMBER, LARGEST_NUMBER = 1e-9, 1e50
 """Outside of these a cell is a mistake: 1e50 FLOPs are a thousand years of more power than the Sun gives."""
 
-_TEXTS = ("run", "seed", "status", "metric", "suite", "flops_convention")
+_OPTIONAL_NUMBERS = ("budget_flops", "active_params", "epochs")
+_TEXTS = ("run", "seed", "status", "metric", "suite", "flops_convention", "eval_length", "cooldown")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunTable:
     """Usable runs, and what was left out.
 
-    `frame` has a row a run: `run` (text), `flops`, `params`, `tokens`, `loss`, `budget_flops` (float64), and `seed`, `suite`
-    and `flops_convention` (text) where the table has them. `column_mapping` gives the table's own name of each column.
+    `frame` has a row a run: `run` (text), `flops`, `params`, `tokens`, `loss`, `budget_flops` (float64), and `active_params`,
+    `epochs` (float64), `seed`, `suite`, `flops_convention` (text) where the table has them. `column_mapping` gives the table's
+    own name of each column.
     """
 
     frame: pd.DataFrame
@@ -48,20 +50,24 @@ class RunTable:
     metric: str
 
 
-def read_run_table(path: Path, *, columns: Mapping[str, str] | None = None) -> RunTable:
+def read_run_table(
+    path: Path, *, columns: Mapping[str, str] | None = None, keep: Collection[str] = (), drop: Collection[str] = ()
+) -> RunTable:
     """Read and audit a table of runs; `columns` gives the table's name for those of our columns that need settling.
+
+    `keep` and `drop` name runs that stay or go whatever the audit finds; both are recorded in the table.
 
     `StorageError` when nothing can be read there, `RunTableError` (file, line, column) when it is no table of usable runs.
     """
     path = Path(path)
     if not path.is_dir():
-        return _from_cells(read_table_file(path), columns or {})
+        return _from_cells(read_table_file(path), columns or {}, keep=keep, drop=drop)
     if (path / "runs.csv").is_file():
-        return _from_cells(read_table_file(path / "runs.csv"), columns or {})
-    return _from_store(path)
+        return _from_cells(read_table_file(path / "runs.csv"), columns or {}, keep=keep, drop=drop)
+    return _from_cells(_stored_cells(path), {}, keep=keep, drop=drop)
 
 
-def _from_store(folder: Path) -> RunTable:
+def _stored_cells(folder: Path) -> RawTable:
     import pandas as pd
 
     from marin_scaling.run.run_store import read_runs
@@ -92,7 +98,7 @@ def _from_store(folder: Path) -> RunTable:
         ]
     ).astype({"loss": object})
     places = tuple(stored.folder.name for stored in runs)
-    return _from_cells(RawTable(name=str(folder), cells=cells, places=places), {})
+    return RawTable(name=str(folder), cells=cells, places=places)
 
 
 def _require_one_kind(folder: Path, runs: Sequence[StoredRun]) -> None:
@@ -115,40 +121,32 @@ _ONE_OF_EACH: dict[str, Callable[[RunSpec], str]] = {
 }
 
 
-def _from_cells(raw: RawTable, columns: Mapping[str, str]) -> RunTable:
-    import pandas as pd
-
+def _from_cells(raw: RawTable, columns: Mapping[str, str], *, keep: Collection[str], drop: Collection[str]) -> RunTable:
     mapping = map_columns(raw.column_names(), chosen=columns, name=raw.name)
     texts = {name: _texts(raw, mapping[name]) for name in _TEXTS if name in mapping}
     runs = texts.get("run") or list(raw.places)
-    unfit = {row: why for row, status in enumerate(texts.get("status", [])) if (why := excluded_by_status(status))}
-    kept = [row for row in range(len(runs)) if row not in unfit]
-    data: dict[str, Any] = {"run": [runs[row] for row in kept]}
-    for name in (*REQUIRED, *(["budget_flops"] if "budget_flops" in mapping else [])):
-        data[name] = _positive_numbers(raw, mapping[name], rows=kept)
-    for name in ("seed", "suite", "flops_convention"):
-        if name in texts:
-            data[name] = [texts[name][row] for row in kept]
-    excluded = [Exclusion(run=runs[row], why=why) for row, why in unfit.items()]
-    frame, grouping = _with_budgets(pd.DataFrame(data))
-    frame, audited = _audited(frame)
+    words = audit_words(runs, texts, keep=keep, drop=drop)
+    rows = [row for row in range(len(runs)) if row not in words.reasons]
+    frame, grouping = _with_budgets(_frame(raw, mapping, texts | {"run": runs}, rows=rows))
+    audit = audit_runs(frame, keep=keep)
+    found = {rows[position]: why for position, why in audit.reasons.items()}
     return RunTable(
-        frame=frame,
-        excluded=(*excluded, *audited),
-        warnings=grouping,
+        frame=frame.drop(index=list(audit.reasons)).reset_index(drop=True),
+        excluded=tuple(Exclusion(run=runs[row], why=why) for row, why in sorted((words.reasons | found).items())),
+        warnings=(*grouping, *words.doubts, *audit.doubts),
         column_mapping=mapping,
         source=raw.name,
-        metric=_one_meaning(raw, texts, mapping, rows=kept),
+        metric=_one_meaning(raw, texts, mapping, rows=[row for row in rows if runs[row] not in keep] or rows),
     )
 
 
-def _audited(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Exclusion]]:
-    reasons = find_duplicates(frame)
-    single = [row for row in range(len(frame)) if row not in reasons]
-    outliers = find_outliers(**{name: frame[name].to_numpy()[single] for name in ("flops", "params", "loss")})
-    reasons |= {single[position]: why for position, why in outliers.items()}
-    excluded = [Exclusion(run=frame["run"].iloc[row], why=reasons[row]) for row in sorted(reasons)]
-    return frame.drop(index=list(reasons)).reset_index(drop=True), excluded
+def _frame(raw: RawTable, mapping: Mapping[str, str], texts: Mapping[str, list[str]], *, rows: Sequence[int]) -> pd.DataFrame:
+    import pandas as pd
+
+    numbers = [name for name in (*REQUIRED, *_OPTIONAL_NUMBERS) if name in mapping]
+    named = [name for name in ("run", "seed", "suite", "flops_convention") if name in texts]
+    columns: dict[str, Any] = {name: [texts[name][row] for row in rows] for name in named}
+    return pd.DataFrame(columns | {name: _positive_numbers(raw, mapping[name], rows=rows) for name in numbers})
 
 
 def _with_budgets(frame: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
@@ -211,13 +209,13 @@ def _refuse_cell(what: str) -> NoReturn:
 
 
 def _one_meaning(raw: RawTable, texts: Mapping[str, list[str]], mapping: Mapping[str, str], *, rows: Sequence[int]) -> str:
-    for name in ("metric", "flops_convention"):
+    for name in KINDS:
         values = sorted({texts[name][row] for row in rows if texts[name][row]}) if name in texts else []
         if len(values) > 1:
             raise RunTableError(
                 f"{raw.name}: the column {mapping[name]!r} holds {' and '.join(map(repr, values[:3]))}.",
-                why=f"One law cannot go through runs of different {name.replace('_', ' ')}.",
-                fix="Fit them one at a time: a table for each.",
+                why=f"One law cannot go through runs that differ in their {KINDS[name]}.",
+                fix="Fit them one at a time: a table for each, or --drop RUN for every run of one of them.",
             )
         if name == "metric" and values:
             return values[0]

@@ -30,12 +30,16 @@ RECOGNISED: dict[str, tuple[str, ...]] = {
         "eval/paloma/macro_loss",
     ),
     "budget_flops": ("budget_nominal_flops", "nominal_flops", "flops_budget"),
+    "active_params": ("params_active", "num_active_params", "active_parameters"),
+    "epochs": ("num_epochs",),
     "run": ("run_name", "run_id", "name"),
     "seed": (),
     "status": ("state",),
     "metric": (),
     "suite": (),
     "flops_convention": (),
+    "eval_length": ("eval_seq_len", "eval_sequence_length", "eval_context"),
+    "cooldown": ("cooled", "cool_down", "decayed", "annealed"),
 }
 """Our column, and the names others give it (Marin's tables and trackers, papers' letters); case matters for letters only."""
 

@@ -184,12 +184,55 @@ def test_equal_rows_count_once_and_other_seeds_are_other_runs(tmp_path):
     assert len(table.frame) == 5
 
 
-@pytest.mark.parametrize("column", ["metric", "flops_convention"])
+@pytest.mark.parametrize("column", ["metric", "flops_convention", "eval_length", "cooldown"])
 def test_runs_of_two_kinds_do_not_share_a_fit(tmp_path, column):
     """Two metrics, or two ways to count FLOPs, in one law would be neither."""
-    rows = [f"{row},{'a' if number else 'b'}" for number, row in enumerate(ROWS)]
+    rows = [f"{row},{'a' if number % 2 else 'b'}" for number, row in enumerate(ROWS)]
     with pytest.raises(RunTableError, match=f"the column '{column}' holds 'a' and 'b'"):
         read_run_table(write(tmp_path / "runs.csv", f"{HEAD},{column}", *rows))
+
+
+@pytest.mark.parametrize("column", ["metric", "flops_convention", "eval_length", "cooldown"])
+def test_the_few_of_another_kind_are_left_out_by_name(tmp_path, column):
+    """At least three quarters of the runs say what kind the table is of; the others are no part of its law."""
+    path = write(tmp_path / "runs.csv", f"run,{HEAD},{column}", *(f"r{n},{row},{'ab'[n == 1]}" for n, row in enumerate(ROWS)))
+    table = read_run_table(path)
+    assert [each.run for each in table.excluded] == ["r1"]
+    assert "is 'b', and most runs' is 'a'" in table.excluded[0].why
+    kept = read_run_table(path, keep=["r1"])
+    assert (len(kept.frame), kept.excluded) == (4, ())
+    assert any("kept as asked: r1, although its" in warning for warning in kept.warnings)
+
+
+def test_a_run_that_is_dropped_is_not_read_and_is_listed(tmp_path):
+    """Its cells may hold anything."""
+    table = read_run_table(write(tmp_path / "runs.csv", HEAD, *ROWS, "1e19,1e9,lots,nan"), drop=["line 6"])
+    assert [(each.run, each.why) for each in table.excluded] == [("line 6", "dropped as asked")]
+    assert len(table.frame) == 4
+
+
+@pytest.mark.parametrize(
+    ("choices", "said"),
+    [({"keep": ["r9"]}, "no run 'r9' to keep or drop"), ({"keep": ["r1"], "drop": ["r1"]}, "'r1' is both kept and dropped")],
+)
+def test_a_choice_that_cannot_be_followed_is_refused(tmp_path, choices, said):
+    """A name that is no run's, or one run chosen for both."""
+    path = write(tmp_path / "runs.csv", f"run,{HEAD}", *(f"r{n},{row}" for n, row in enumerate(ROWS)))
+    with pytest.raises(RunTableError, match=said):
+        read_run_table(path, **choices)
+
+
+def test_rows_of_one_name_are_doubted(tmp_path):
+    """Checkpoints of one run are no independent runs."""
+    table = read_run_table(write(tmp_path / "runs.csv", f"run,{HEAD}", *(f"r{n // 2},{row}" for n, row in enumerate(ROWS))))
+    assert any("several rows are called r0, r1: checkpoints of one run, or a slip?" in each for each in table.warnings)
+
+
+def test_a_budget_far_from_the_flops_is_doubted(tmp_path):
+    """1e25 where runs cost 1e18 is a slip."""
+    rows = [f"{row},{'1e25' if n == 2 else row[:4]}" for n, row in enumerate(ROWS)]
+    table = read_run_table(write(tmp_path / "runs.csv", f"{HEAD},budget_flops", *rows))
+    assert "FLOPs are more than 2 times off budget_flops in line 4" in table.warnings
 
 
 def test_budgets_are_found_by_gaps_and_it_is_said(tmp_path):
