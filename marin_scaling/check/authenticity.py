@@ -108,6 +108,8 @@ def _read_files(folder: Path) -> dict[str, bytes]:
 
 
 def _read_plain(path: Path) -> bytes:
+    if not path.is_symlink() and not path.exists():
+        _refuse(f"{path} is missing", fix="Restore it from version control.")
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode):
         _refuse(
@@ -229,7 +231,7 @@ def _read_run(folder: Path) -> tuple[dict[str, Any], dict[str, Any], bytes]:
     record = load_canonical(raw_record, name=str(folder / "record.json"))
     check_shape(spec, _SPEC_SHAPE, name=str(folder / "spec.json"))
     check_shape(record, _RECORD_SHAPE, name=str(folder / "record.json"))
-    if sha256_hex(read_bytes(folder / "history.json")) != record["history_sha256"]:
+    if sha256_hex(_read_plain(folder / "history.json")) != record["history_sha256"]:
         _refuse(
             f"{folder / 'history.json'} is not the loss curve that record.json names", fix="Restore it from version control."
         )

@@ -114,7 +114,9 @@ def test_a_loss_curve_that_is_not_the_runs_own_is_refused(folder):
     history.write_bytes(history.read_bytes() + b"\n")
     refused(folder, "is not the loss curve that record.json names")
     history.unlink()
-    refused(folder, "history.json cannot be read")
+    refused(folder, "history.json is missing")
+    (history.parent / "spec.json").unlink()
+    refused(folder, "spec.json is missing")
 
 
 def test_a_missing_list_of_signers_allows_nobody(folder):
