@@ -17,6 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
 
+FARTHEST_CHECKED = 333.4
+"""The farthest extrapolation of a public forecast known to us that was compared with its run: Delphi's, 3e20 to 1e23 FLOPs."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FrontierLaw:

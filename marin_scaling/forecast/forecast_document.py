@@ -12,14 +12,12 @@ from typing import Any
 from marin_scaling import __version__
 from marin_scaling.fit.fit_result import FORMULA, FitResult, FrontierPoint
 from marin_scaling.forecast.forecast import BAND_NOTES, Forecast
+from marin_scaling.laws import FARTHEST_CHECKED
 from marin_scaling.run.audit import Exclusion
 from marin_scaling.units import format_count, format_flops
 
 WIDTH = 100
 _LISTED_EXCLUSIONS = _LISTED_POINTS = 12  # more are counted; the JSON document lists every one
-
-CHECKED = 333.4
-"""The farthest extrapolation of a public forecast that was compared with its run: Delphi's, from 3e20 to 1e23 FLOPs."""
 
 _UNITS = {"bits_per_byte": "bits/byte", "paloma_macro_loss_nats": "nats/token"}
 
@@ -143,7 +141,8 @@ def _forecast_text(forecast: Forecast, *, unit: str) -> str:
     low, high = forecast.interval
     bands = [f"{name} ±{half:.4f}" for name, half in forecast.bands.items() if half is not None]
     unknown = [name for name, half in forecast.bands.items() if half is None]
-    far = f"; nobody has checked a forecast beyond {CHECKED:.0f}x" if forecast.extrapolation > CHECKED else ""
+    unchecked = f"; no forecast beyond {FARTHEST_CHECKED:.0f}x is known to be checked"
+    far = unchecked if forecast.extrapolation > FARTHEST_CHECKED else ""
     return "\n".join(
         [
             f"forecast at {format_flops(forecast.flops)} FLOPs ({forecast.extrapolation:.3g}x the largest budget{far}):",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from marin_scaling.errors import RecipeError
 from marin_scaling.ladder.ladder_file import LadderFile
+from marin_scaling.laws import FARTHEST_CHECKED
 from marin_scaling.recipe.recipe import Recipe, RungPlan, find_recipe
 from marin_scaling.units import format_count, format_duration, format_flops
 
@@ -91,12 +92,14 @@ def ladder_doubts(file: LadderFile) -> list[str]:
             f"{len(widths)} budgets; the law has three unknowns, and an interval needs {_LAW_BUDGETS} budgets or more"
         )
     largest = max(widths, default=file.target.budget_flops)
-    if file.target.budget_flops > _FAR * largest:
-        doubts.append(f"the target is {file.target.budget_flops / largest:.3g}x the largest rung; {_FAR:g}x is far already")
+    if file.target.budget_flops > FARTHEST_CHECKED * largest:
+        doubts.append(
+            f"the target is {file.target.budget_flops / largest:.3g}x the largest rung; "
+            f"no forecast beyond {FARTHEST_CHECKED:.0f}x is known to be checked"
+        )
     return doubts
 
 
-_FAR = 1000.0  # the farthest published forecast that was ever compared with its run is Delphi's, at 333x
 _LAW_BUDGETS = 4  # one more than the law has unknowns, so that something is left to tell noise by
 _BOWL_WIDTHS = 3  # a parabola has three unknowns
 _COLUMNS = {"budget": 8, "width": 6, "layers": 6, "params": 7, "tokens": 7, "tok/par": 7, "batch": 5, "steps": 6, "lr": 8}

@@ -8,9 +8,11 @@ from marin_scaling.ladder.ladder_file import LadderFile, read_ladder_file
 QUICKSTART = Path(__file__).parents[3] / "ladders" / "quickstart.yaml"
 
 
-def ladder(*widths: list[int]) -> LadderFile:
+def ladder(*widths: list[int], target: float = 1e13) -> LadderFile:
     rungs = [{"budget_flops": 3e10 * 2**number, "hidden_dims": found} for number, found in enumerate(widths)]
-    return LadderFile.model_validate({"name": "tiny", "recipe": "quickstart", "rungs": rungs, "target": {"budget_flops": 1e13}})
+    return LadderFile.model_validate(
+        {"name": "tiny", "recipe": "quickstart", "rungs": rungs, "target": {"budget_flops": target}}
+    )
 
 
 def test_the_quickstart_leaves_no_doubt() -> None:
@@ -36,3 +38,10 @@ def test_one_budget_on_two_lines_counts_once() -> None:
     file = ladder([8, 12], [8, 12, 16], [8, 12, 16], [8, 12, 16])
     split = file.model_copy(update={"rungs": (*file.rungs, file.rungs[0].model_copy(update={"hidden_dims": (16,)}))})
     assert ladder_doubts(split) == []
+
+
+def test_a_target_beyond_all_that_was_ever_checked_is_doubted() -> None:
+    """Delphi's forecast at 333 times its ladder is the farthest; 1e14 is 417 times the largest of four budgets here."""
+    assert ladder_doubts(ladder(*[[8, 12, 16]] * 4, target=7e13)) == []
+    (doubt,) = ladder_doubts(ladder(*[[8, 12, 16]] * 4, target=1e14))
+    assert doubt == "the target is 417x the largest rung; no forecast beyond 333x is known to be checked"
