@@ -90,9 +90,10 @@ def _half_width(values: Array) -> float:
 
 
 def _require_positive(quantiles: Mapping[float, float], result: FitResult, flops: float) -> None:
-    if quantiles[0.05] <= 0:
+    lowest = quantiles[LEVELS[0]]
+    if lowest <= 0:
         raise FitRefused(
-            f"{result.source}: no forecast at {flops:.3g} FLOPs: its 90 % interval would reach down to {quantiles[0.05]:.3g}.",
+            f"{result.source}: no forecast at {flops:.3g} FLOPs: its {LEVELS[0]:.0%} quantile would be {lowest:.3g}.",
             why="No loss lies below zero: the runs scatter so much, or lose so little, that the law says nothing there.",
             fix="Forecast nearer to the runs, add runs, or check that the column taken for the loss holds one.",
         )

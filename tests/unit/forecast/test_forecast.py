@@ -110,11 +110,11 @@ def test_a_law_that_does_not_fall_forecasts_nothing():
         forecast(fit(rising), flops=1e23)
 
 
-def test_an_interval_that_reaches_below_zero_is_refused(delphi):
+def test_a_forecast_that_reaches_below_zero_is_refused():
     """Losses from which a constant was taken: no loss is negative, so the law means nothing there."""
     table = simulate_ladder(SURFACE, budgets_flops=(1e18, 1e19, 1e20, 1e21), sizes_per_budget=5, noise=0.02, seed=0)
     shifted = table.frame["loss"] - 0.99 * table.frame["loss"].min()
-    with pytest.raises(FitRefused, match="would reach down to -"):
+    with pytest.raises(FitRefused, match="its 1% quantile would be -"):
         forecast(fit(replace(table, frame=table.frame.assign(loss=shifted))), flops=1e24)
 
 
