@@ -17,19 +17,16 @@ import numpy as np
 
 from marin_scaling.errors import RunTableError
 from marin_scaling.laws import Array
+from marin_scaling.run.findings import Findings, name_some
 from marin_scaling.run.loss_audit import audit_losses
-from marin_scaling.run.size_audit import audit_sizes, name_some
+from marin_scaling.run.size_audit import audit_sizes
 
 if TYPE_CHECKING:
     import pandas as pd
 
 DIVERGED_STATUSES = frozenset({"diverged", "nan", "exploded"})
-UNFINISHED_STATUSES = frozenset(
-    {"running", "failed", "crashed", "killed", "pending", "preempted", "preempting", "cancelled", "timeout", "oom", "stopped"}
-)
-"""States of Weights & Biases, Slurm and our own records in which a loss is not the run's final one."""
-
 FINISHED_STATUSES = frozenset({"", "finished", "completed", "complete", "done", "success", "succeeded", "ok"})
+"""Words that say, in the states of Weights & Biases, Slurm, our own records and common tables, that a loss is final."""
 
 KINDS = {
     "metric": "metric",
@@ -51,30 +48,22 @@ class Exclusion:
     why: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Audit:
-    """What an audit found: reasons by position for runs to leave out, and doubts about runs that stay or were kept as asked."""
-
-    reasons: dict[int, str]
-    doubts: tuple[str, ...]
-
-
-def audit_runs(frame: pd.DataFrame, *, keep: Collection[str] = ()) -> Audit:
+def audit_runs(frame: pd.DataFrame, *, keep: Collection[str] = ()) -> Findings:
     """Audit the runs of a table with our column names; those named in `keep` stay whatever is found, and that is said."""
-    reasons, doubts = _findings(frame)
+    reasons, doubts = _found(frame)
     audit = _unless_kept(reasons, [str(name) for name in frame["run"]], keep=keep)
-    return Audit(reasons=audit.reasons, doubts=(*audit.doubts, *doubts))
+    return Findings(reasons=audit.reasons, doubts=(*audit.doubts, *doubts))
 
 
 def audit_words(
     names: Sequence[str], words: Mapping[str, Sequence[str]], *, keep: Collection[str], drop: Collection[str]
-) -> Audit:
+) -> Findings:
     """What can be said before numbers are read: runs named in `drop`, unfinished by `status`, or of another kind than most.
 
     `words` has texts by column, one a run. `RunTableError` when a name is no run's, or both kept and dropped.
 
     >>> audit_words(["a", "b", "c"], {"status": ["", "crashed", ""]}, keep=(), drop=["c"]).reasons
-    {2: 'dropped as asked', 1: "it is not finished (status 'crashed')"}
+    {2: 'dropped as asked', 1: "its status is 'crashed', which does not say finished"}
     """
     _require_names(names, keep=keep, drop=drop)
     reasons = {position: "dropped as asked" for position, name in enumerate(names) if name in drop}
@@ -96,13 +85,13 @@ def _other_kinds(column: str, values: dict[int, str]) -> dict[int, str]:
     return {row: f"its {named} is {word!r}, and most runs' is {common!r}" for row, word in values.items() if word != common}
 
 
-def _unless_kept(reasons: dict[int, str], names: Sequence[str], *, keep: Collection[str]) -> Audit:
+def _unless_kept(reasons: dict[int, str], names: Sequence[str], *, keep: Collection[str]) -> Findings:
     kept = {position: why for position, why in reasons.items() if names[position] in keep}
     said = tuple(f"kept as asked: {names[position]}, although {why}" for position, why in kept.items())
-    return Audit(reasons={row: why for row, why in reasons.items() if row not in kept}, doubts=said)
+    return Findings(reasons={row: why for row, why in reasons.items() if row not in kept}, doubts=said)
 
 
-def _findings(frame: pd.DataFrame) -> tuple[dict[int, str], tuple[str, ...]]:
+def _found(frame: pd.DataFrame) -> tuple[dict[int, str], tuple[str, ...]]:
     """Duplicates first, then FLOPs, then losses, each looked for among the runs that the one before left."""
     if frame.empty:
         return {}, ()
@@ -161,17 +150,15 @@ def _require_names(names: Sequence[str], *, keep: Collection[str], drop: Collect
 def excluded_by_status(status: str) -> str | None:
     """The reason to leave out a run of this status, or None.
 
-    A word that is not known is a reason, too: whether its loss is final cannot be told.
+    Every word that is not known to say that the loss is final is a reason.
 
-    >>> excluded_by_status("diverged"), excluded_by_status("finished"), excluded_by_status("wibble")
-    ('it diverged (status)', None, "its status 'wibble' is not known to mean finished")
+    >>> excluded_by_status("diverged"), excluded_by_status("finished"), excluded_by_status("crashed")
+    ('it diverged (status)', None, "its status is 'crashed', which does not say finished")
     """
     word = status.strip().lower()
     if word in DIVERGED_STATUSES:
         return "it diverged (status)"
-    if word in UNFINISHED_STATUSES:
-        return f"it is not finished (status {word!r})"
-    return None if word in FINISHED_STATUSES else f"its status {word!r} is not known to mean finished"
+    return None if word in FINISHED_STATUSES else f"its status is {word!r}, which does not say finished"
 
 
 def find_duplicates(frame: pd.DataFrame) -> dict[int, str]:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from marin_scaling.laws import Array
-from marin_scaling.run.size_audit import name_some
+from marin_scaling.run.findings import Findings, name_some
 
 _SURFACE_UNKNOWNS = 6
 _LEAST_RUNS = 2 * _SURFACE_UNKNOWNS  # with fewer, a quadratic surface follows a diverged run instead of showing it
@@ -22,23 +21,18 @@ _OUTLIER_SCALES = 6.0  # as in Open-Athena's quality control of isoFLOP runs, wh
 _LEAST_EXCESS = math.log(1.1)  # nothing under 10 % above expectation is left out, however quiet the others are
 _DIVERGED_FACTOR = 2.0  # the logarithm of a vocabulary is more than twice the loss of a model that has learnt anything
 _REWEIGHTINGS = 50
-_WALL_STEPS = (0.97, 1.4)  # from run to run: noise may lower a wall a little, and no published wall rises faster
+_WALL_STEPS = (
+    0.97,
+    1.4,
+)  # from run to run: noise lowers a wall a little; Chinchilla's figure 4 rises by up to 1.24
 
 
-@dataclass(frozen=True, kw_only=True)
-class LossAudit:
-    """Positions to leave out, each with its reason, and doubts about runs that stay."""
-
-    reasons: dict[int, str]
-    doubts: tuple[str, ...]
-
-
-def audit_losses(names: Sequence[str], *, flops: Array, params: Array, loss: Array, budget_flops: Array) -> LossAudit:
+def audit_losses(names: Sequence[str], *, flops: Array, params: Array, loss: Array, budget_flops: Array) -> Findings:
     """Runs far above expectation, all arrays (run,): left out, or doubted where they stand on the wall of their bowl."""
     found = find_outliers(flops=flops, params=params, loss=loss)
     walls = [row for row in found if _on_wall(row, np.flatnonzero(budget_flops == budget_flops[row]), params, loss)]
     doubt = f"far up the walls of their bowls, and kept: {name_some([names[row] for row in walls])}; a parabola may not follow"
-    return LossAudit(reasons={row: why for row, why in found.items() if row not in walls}, doubts=(doubt,) if walls else ())
+    return Findings(reasons={row: why for row, why in found.items() if row not in walls}, doubts=(doubt,) if walls else ())
 
 
 def _on_wall(row: int, bowl: NDArray[np.intp], params: Array, loss: Array) -> bool:

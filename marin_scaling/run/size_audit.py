@@ -1,23 +1,23 @@
 """Runs whose FLOPs, parameters, tokens or epochs contradict one another or stand apart from the rest of the table.
 
 Whatever the formula, two runs of one size that count FLOPs alike have the same FLOPs for each token, and FLOPs over
-6 x parameters x tokens changes slowly with size (in the 81 Delphi runs from 0.74 to 1.07, neighbours within 7 %). What breaks
-this was counted otherwise: forward passes only, or with and without the output layer. Gives reasons and doubts; changes
+6 x parameters x tokens changes slowly with size (in the Delphi runs from 0.74 to 1.07, neighbours in size within 8 %). What
+breaks this was counted otherwise: forward passes only, or with and without the output layer. Gives reasons and doubts; changes
 nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from marin_scaling.laws import Array
+from marin_scaling.run.findings import Findings, name_some
 
 _SAME_SIZE = 1.005  # parameters within 0.5 % are one model
-_SAME_COUNT = 1.05  # another sequence length moves the attention's share of FLOPs by less; a missing output layer by more
+_SAME_COUNT = 1.05  # a missing output layer moves a small model's count by more, and what moves it by less hardly matters
 _NEIGHBOURS = 5
 _ODD_COUNT = 1.5  # off its neighbours in size by more than formulas in use differ
 _FEWEST = 6  # with fewer runs nobody can say which of them is odd
@@ -26,18 +26,9 @@ _FORWARD_ONLY = "its FLOPs are a third of what its size and tokens cost elsewher
 _THREE_TIMES = "its FLOPs are three times what its size and tokens cost elsewhere in the table: counted otherwise?"
 _FEW = 0.1  # more than a tenth of the runs are no slip but a part of the design
 _FEWEST_TOKENS = -0.5  # log10 of tokens per parameter: a ladder with its median below 0.3 is not known
-_NAMED = 3
 
 
-@dataclass(frozen=True, kw_only=True)
-class SizeAudit:
-    """Positions to leave out, each with its reason, and doubts about runs that stay."""
-
-    reasons: dict[int, str]
-    doubts: tuple[str, ...]
-
-
-def audit_sizes(names: Sequence[str], *, flops: Array, params: Array, tokens: Array, epochs: Array | None = None) -> SizeAudit:
+def audit_sizes(names: Sequence[str], *, flops: Array, params: Array, tokens: Array, epochs: Array | None = None) -> Findings:
     """Look at every run beside the others; arrays are (run,), `params` those that a token uses, where they are known.
 
     >>> sizes = np.geomspace(1e8, 1e9, 8)
@@ -47,7 +38,7 @@ def audit_sizes(names: Sequence[str], *, flops: Array, params: Array, tokens: Ar
     {2: 'its FLOPs are a third of what its size and tokens cost elsewhere in the table: forward passes only?'}
     """
     if not len(flops):
-        return SizeAudit(reasons={}, doubts=())
+        return Findings(reasons={}, doubts=())
     share = flops / (6 * params * tokens)
     off = _off_neighbours(share, params)
     reasons = _thirds(off)
@@ -58,7 +49,7 @@ def audit_sizes(names: Sequence[str], *, flops: Array, params: Array, tokens: Ar
         _far_ratios(names, tokens / params, sound),
         _repeated_data(names, epochs),
     )
-    return SizeAudit(reasons=reasons, doubts=tuple(each for each in doubts if each))
+    return Findings(reasons=reasons, doubts=tuple(each for each in doubts if each))
 
 
 def _off_neighbours(share: Array, params: Array) -> Array:
@@ -144,16 +135,6 @@ def _repeated_data(names: Sequence[str], epochs: Array | None) -> str:
         f"more than one epoch, up to {epochs.max():.3g}, in {_listed(names, list(repeated))}: repeated tokens are worth less "
         "than new ones, markedly so beyond four (Muennighoff et al. 2023), and the laws count them as new"
     )
-
-
-def name_some(names: Sequence[str]) -> str:
-    """The first three names, and how many more there are.
-
-    >>> name_some(["a", "b", "c", "d"])
-    'a, b, c and 1 more'
-    """
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
 
 
 def _listed(names: Sequence[str], positions: Sequence[int]) -> str:

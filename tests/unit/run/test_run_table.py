@@ -169,7 +169,7 @@ def test_a_diverged_run_may_have_no_loss(tmp_path):
     table = read_run_table(path)
     assert [(each.run, each.why) for each in table.excluded] == [
         ("b", "it diverged (status)"),
-        ("c", "it is not finished (status 'running')"),
+        ("c", "its status is 'running', which does not say finished"),
     ]
     assert len(table.frame) == 4
 
