@@ -5,10 +5,10 @@ From the files of a repository, without changing them. A ladder that cannot be r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError
@@ -174,8 +174,8 @@ def _held_out_section(held_out: RunTable | None, forecasts: Sequence[Forecast]) 
     return "\n\n".join(part for part in parts if part)
 
 
-def _held_out_row(run: dict[object, object], forecast: Forecast | None) -> list[str]:
-    loss, flops = float(run["loss"]), float(run["flops"])  # type: ignore[arg-type]
+def _held_out_row(run: Mapping[Hashable, Any], forecast: Forecast | None) -> list[str]:
+    loss, flops = float(run["loss"]), float(run["flops"])
     measured = [escape(run["run"]), format_flops(flops), f"{loss:.4f}"]
     if forecast is None:
         return [*measured, "none", "", "", ""]
