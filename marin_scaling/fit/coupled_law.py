@@ -1,0 +1,161 @@
+"""The coupled law in dimensionless unknowns, and what is held likely of them before any run is seen.
+
+L(N, D) = E + K u^g,   u = w (N/N0)^-a + (1-w) (D/D0)^-b,   N0 and D0 sizes in the middle of the larger runs.
+
+g = 1 is Hoffmann et al. 2022, eq. 10; E = 0 with g = a/b-like exponents is Kaplan et al. 2020, eq. 1.5. With g free the
+exponents that shape the bowls of single budgets and the exponent of the frontier, gamma = g a b / (a + b), need not agree:
+in the additive form the bowls' exponents (0.3 to 0.8) drag the frontier's (0.09 to 0.17) along and the asymptote up.
+
+The unknowns are chosen so that they mean the same in every table: the loss at (N0, D0), its relative slopes there, the share
+of it that compute can remove, ratios of exponents. Functions of arrays, analytic in the unknowns (gradients are taken by
+complex steps); nothing is fitted here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Unknowns = NDArray[Any]
+"""(draw, unknown), real or complex: log L0, log S_N, log S_D, logit r, log(b/a), log g, log sigma, log tau, and for tables
+of sparse models kappa, which counts their total parameters: a model of N active and M total parameters is as good as a dense
+one of N (M/N)^kappa."""
+
+SIGMA, TAU, KAPPA = 6, 7, 8
+_LARGEST_POWER = 60.0  # e^60 over the middle of the runs: beyond any table, and far from overflow
+
+
+@dataclass(frozen=True, kw_only=True)
+class Normal:
+    """A normal distribution that is held likely before the runs are seen."""
+
+    mean: float
+    deviation: float
+
+    def log_density(self, value: Unknowns) -> Unknowns:
+        """Up to a constant."""
+        return np.asarray(-0.5 * ((value - self.mean) / self.deviation) ** 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prior:
+    """What is held likely of any ladder of language models; every number is dimensionless, and each says where it comes from.
+
+    Sources: the published coefficients of 20 laws (Kaplan et al. 2020; Hoffmann et al. 2022; Besiroglu et al. 2024; Porian et
+    al. 2024; Marin's dense and MoE ladders, issues 1337 and 4447) for exponents and the reducible share; back-tests over
+    public and simulated suites for the widths (`benchmarks/accuracy.py` scores any change).
+    """
+
+    slope: Normal = Normal(mean=float(np.log(0.05)), deviation=1.0)
+    """log of -dlnL/dlnN and of -dlnL/dlnD at the middle: ten times the size takes 4 to 30 % off the loss."""
+    reducible_share: Normal = Normal(mean=0.0, deviation=0.6)
+    """logit of K / L0: between a fifth and three quarters of a small model's loss can be removed."""
+    exponent_ratio: Normal = Normal(mean=0.0, deviation=0.35)
+    """log of b / a: published pairs differ by a factor of two at most."""
+    coupling: Normal = Normal(mean=-0.4, deviation=0.7)
+    """log of g: 1 is Hoffmann's form, and the public ladders fitted freely have 0.4 to 0.9."""
+    frontier_exponent: Normal = Normal(mean=float(np.log(0.14)), deviation=0.45)
+    """log of gamma = g a b / (a + b): 0.094 to 0.18 published with E free; 0.12 and 0.14 score alike on back-tests."""
+    size_exponent: Normal = Normal(mean=float(np.log(0.4)), deviation=0.5)
+    """log of a, and of b: 0.28 to 0.76 published."""
+    noise: Normal = Normal(mean=float(np.log(0.004)), deviation=1.0)
+    """log of sigma, what one run scatters in log loss; seeds alone are 0.0005."""
+    misfit: Normal = Normal(mean=float(np.log(0.005)), deviation=0.7)
+    """log of tau, by how much any law of so few numbers is smoothly wrong about real ladders, in log loss."""
+    total_params: Normal = Normal(mean=0.4, deviation=0.3)
+    """kappa: 0 if only active parameters count, 1 if all do; a common rule takes their geometric mean, 0.5."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoupledLaws:
+    """Many laws: arrays (law,). Losses are relative to nothing: E and K in the unit of the runs."""
+
+    L0: Unknowns
+    K: Unknowns
+    a: Unknowns
+    b: Unknowns
+    w: Unknowns
+    g: Unknowns
+
+    @property
+    def E(self) -> Unknowns:  # noqa: N802  # the asymptote's letter in every paper
+        """The loss that no size removes."""
+        return np.asarray(self.L0 - self.K)
+
+    @property
+    def gamma(self) -> Unknowns:
+        """Exponent of the compute frontier far away, where both terms are balanced."""
+        return np.asarray(self.g * self.a * self.b / (self.a + self.b))
+
+    def log_losses(self, log_params: Unknowns, log_tokens: NDArray[np.float64]) -> Unknowns:
+        """Log loss of each law at each run: (law, run); sizes as ln(N/N0) and ln(D/D0), each (run,) or (law, run)."""
+        u = self.w[:, None] * _power(-self.a[:, None] * log_params)
+        u = u + (1 - self.w)[:, None] * _power(-self.b[:, None] * log_tokens)
+        return np.asarray(np.log(self.E[:, None] + self.K[:, None] * np.exp(self.g[:, None] * np.log(u))))
+
+    def optimal_log_params(self, log_product: NDArray[np.float64]) -> Unknowns:
+        """ln(N*/N0) of each law where ln(N/N0) + ln(D/D0) is given: (law, budget). There a w N^-a = b (1-w) D^-b."""
+        balance = np.log(self.a * self.w) - np.log(self.b * (1 - self.w))
+        return np.asarray((balance[:, None] + self.b[:, None] * log_product) / (self.a + self.b)[:, None])
+
+
+def laws_of(unknowns: Unknowns) -> CoupledLaws:
+    """The laws that the unknowns stand for.
+
+    >>> laws = laws_of(np.array([[np.log(3.0), np.log(0.08), np.log(0.08), 0.0, 0.0, 0.0, -5.0, -5.0]]))
+    >>> laws.E.round(3), laws.a.round(3), laws.w.round(3)  # half is reducible; twice the slope of half the loss
+    (array([1.5]), array([0.32]), array([0.5]))
+    """
+    loss, g, ratio = np.exp(unknowns[:, 0]), np.exp(unknowns[:, 5]), np.exp(unknowns[:, 4])
+    reducible = loss / (1 + np.exp(-unknowns[:, 3]))
+    by_params, by_tokens = (np.exp(unknowns[:, column]) * loss / (reducible * g) for column in (1, 2))  # a w and b (1 - w)
+    a = by_params + by_tokens / ratio
+    return CoupledLaws(L0=loss, K=reducible, a=a, b=ratio * a, w=by_params / a, g=g)
+
+
+def log_prior(unknowns: Unknowns, prior: Prior, *, middle_log_loss: float) -> Unknowns:
+    """Log density of the prior at each row of unknowns, up to a constant: (draw,).
+
+    `middle_log_loss` is the log loss of the runs next to the middle; that alone is taken from the table.
+    """
+    laws = laws_of(unknowns)
+    terms = (
+        Normal(mean=middle_log_loss, deviation=0.3).log_density(unknowns[:, 0]),
+        prior.slope.log_density(unknowns[:, 1]),
+        prior.slope.log_density(unknowns[:, 2]),
+        prior.reducible_share.log_density(unknowns[:, 3]),
+        prior.exponent_ratio.log_density(unknowns[:, 4]),
+        prior.coupling.log_density(unknowns[:, 5]),
+        prior.noise.log_density(unknowns[:, SIGMA]),
+        prior.misfit.log_density(unknowns[:, TAU]),
+        prior.frontier_exponent.log_density(np.log(laws.gamma)),
+        prior.size_exponent.log_density(np.log(laws.a)),
+        prior.size_exponent.log_density(np.log(laws.b)),
+        *(prior.total_params.log_density(column) for column in unknowns.T[KAPPA:]),
+    )
+    return np.asarray(np.sum(terms, axis=0))
+
+
+def prior_start(prior: Prior, *, middle_log_loss: float, sparse: bool) -> NDArray[np.float64]:
+    """A point of high prior density to search from: (unknown,)."""
+    return np.array(
+        [
+            middle_log_loss,
+            prior.slope.mean,
+            prior.slope.mean,
+            prior.reducible_share.mean,
+            prior.exponent_ratio.mean,
+            prior.coupling.mean,
+            prior.noise.mean + 0.4,
+            prior.misfit.mean,
+            *([prior.total_params.mean] if sparse else []),
+        ]
+    )
+
+
+def _power(exponent: Unknowns) -> Unknowns:
+    """exp, kept from overflowing far outside the runs; analytic everywhere inside."""
+    return np.exp(np.where(np.abs(exponent.real) <= _LARGEST_POWER, exponent, np.sign(exponent.real) * _LARGEST_POWER))
