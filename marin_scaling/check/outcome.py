@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from marin_scaling.canonical_json import load_canonical
-from marin_scaling.check.scoring import Scores, score
 from marin_scaling.errors import VerificationError
 from marin_scaling.preregistration.document_shape import MOMENT, SHA256, Choice, Nullable, Number, Shape, Text, check_shape
 from marin_scaling.preregistration.statement import Statement
+from marin_scaling.scoring import Scores, score
 
 OUTCOME_SHAPE: dict[str, Shape] = {
     "format_version": Choice(of=(1,)),

@@ -8,27 +8,31 @@ import typer
 
 from marin_scaling.cli.app import app
 
-_TABLE = typer.Argument(metavar="TABLE", help="CSV, Parquet or JSONL file, a suite (runs/delphi) or a ladder's runs.")
+TABLE = typer.Argument(metavar="TABLE", help="CSV, Parquet or JSONL file, a suite (runs/delphi) or a ladder's runs.")
 _PREDICT = typer.Option([], "--predict", metavar="FLOPS", help="Forecast the best run of this compute; may be repeated.")
-_COLUMN = typer.Option([], "--column", metavar="OURS=THEIRS", help="Which column holds what, as in loss=eval/loss.")
-_KEEP = typer.Option([], "--keep", metavar="RUN", help="Keep a run whatever the audit finds; may be repeated.")
-_DROP = typer.Option([], "--drop", metavar="RUN", help="Leave a run out; may be repeated, and is recorded.")
+_PREDICT_RUNS = typer.Option(
+    None, "--predict-runs", metavar="TARGETS", help="Forecast each run of a table with params and tokens, or flops, of each."
+)
+COLUMN = typer.Option([], "--column", metavar="OURS=THEIRS", help="Which column holds what, as in loss=eval/loss.")
+KEEP = typer.Option([], "--keep", metavar="RUN", help="Keep a run whatever the audit finds; may be repeated.")
+DROP = typer.Option([], "--drop", metavar="RUN", help="Leave a run out; may be repeated, and is recorded.")
 _PLOT = typer.Option(None, "--plot", metavar="FILE", help="Draw runs, law and forecast: .html, .svg, .png or .json.")
 
 
 @app.command("fit")
 def fit_table(
-    table: Path = _TABLE,
+    table: Path = TABLE,
     predict: list[str] = _PREDICT,
-    column: list[str] = _COLUMN,
-    law: str = typer.Option(
-        "isoflop-frontier", "--law", help="isoflop-frontier (best runs where the table is no grid) or best-runs-frontier."
-    ),
+    predict_runs: Path | None = _PREDICT_RUNS,
+    column: list[str] = COLUMN,
+    law: str = typer.Option("coupled-surface", "--law", help="coupled-surface, isoflop-frontier or best-runs-frontier."),
+    swept: str | None = typer.Option(None, "--swept", help="Of several runs of one size and length fit the best, or all."),
+    hangs_on: bool = typer.Option(False, "--sensitivity", help="Show what forecasts hang on: other laws, budgets left out."),
     plot: Path | None = _PLOT,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
-    keep: list[str] = _KEEP,
-    drop: list[str] = _DROP,
-    seed: int = typer.Option(0, "--seed", min=0, help="Seed of the resampling behind the interval."),
+    keep: list[str] = KEEP,
+    drop: list[str] = DROP,
+    seed: int = typer.Option(0, "--seed", min=0, help="Seed of the draws behind the interval."),
 ) -> None:
     """Fit a scaling law to runs and forecast larger ones.
 
@@ -39,14 +43,20 @@ def fit_table(
     Example: marin-scale fit runs/delphi --predict 1e23 --plot delphi.html
     """
     from marin_scaling.fit.fit_runs import fit
-    from marin_scaling.forecast.forecast import forecast
+    from marin_scaling.forecast.forecast import forecast_runs, optimal_target
     from marin_scaling.forecast.forecast_document import forecast_document, forecast_text
+    from marin_scaling.forecast.sensitivity import sensitivity, sensitivity_text
+    from marin_scaling.forecast.target_table import read_targets, target_runs
     from marin_scaling.run.run_table import read_run_table
     from marin_scaling.units import parse_flops
 
-    targets, columns = [parse_flops(text) for text in predict], _columns(column)
-    result = fit(read_run_table(table, columns=columns, keep=keep, drop=drop), law=law, seed=seed)
-    forecasts = [forecast(result, flops=flops) for flops in targets]
+    budgets, columns = [parse_flops(text) for text in predict], chosen_columns(column)
+    wanted = read_targets(predict_runs) if predict_runs else None
+    runs = read_run_table(table, columns=columns, keep=keep, drop=drop)
+    result = fit(runs, law=law, seed=seed, swept=swept or ("all" if wanted and wanted.swept else "best"))
+    targets = [optimal_target(result, flops) for flops in budgets] + (target_runs(result, wanted) if wanted else [])
+    forecasts = forecast_runs(result, targets)
+    tables = [sensitivity(result, each) for each in forecasts] if hangs_on else []
     if plot is not None:
         from marin_scaling.publish.charts import law_chart, save_chart
 
@@ -54,12 +64,13 @@ def fit_table(
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
 
-        typer.echo(dump_canonical(forecast_document(result, forecasts)), nl=False)
+        typer.echo(dump_canonical(forecast_document(result, forecasts, sensitivities=tables)), nl=False)
     else:
-        typer.echo(forecast_text(result, forecasts) + (f"\n\nDrawn: {plot}" if plot else ""))
+        parts = [forecast_text(result, forecasts), *map(sensitivity_text, tables), *([f"Drawn: {plot}"] if plot else [])]
+        typer.echo("\n\n".join(parts))
 
 
-def _columns(pairs: list[str]) -> dict[str, str]:
+def chosen_columns(pairs: list[str]) -> dict[str, str]:
     """The choices of `--column`, as in {"loss": "eval/loss"}."""
     from marin_scaling.errors import UsageError
 

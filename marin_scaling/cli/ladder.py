@@ -8,12 +8,14 @@ import typer
 
 from marin_scaling.cli.app import app
 
-_LADDER = typer.Argument(metavar="LADDER.yaml", help="The ladder file.")
+_LADDER = typer.Argument(metavar="LADDER.yaml", help="The ladder file (with --advise also a table of runs).")
 
 
 @app.command("ladder")
 def ladder(
     ladder_path: Path = _LADDER,
+    advise: str = typer.Option("", "--advise", metavar="FLOPS", help="Say which runs to add for so many FLOPs; train nothing."),
+    target: str = typer.Option("", "--target", metavar="FLOPS", help="With --advise: the target, if not the ladder file's."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the rungs and what they cost; train nothing."),
 ) -> None:
     """Train the rungs of a ladder into runs/, on this machine.
@@ -22,6 +24,9 @@ def ladder(
 
     Example: marin-scale ladder ladders/quickstart.yaml --dry-run
     """
+    if advise:
+        _print_advice(ladder_path, allowance=advise, target=target)
+        return
     from marin_scaling.cli.training import plan, train_with_progress
     from marin_scaling.ladder.ladder import ladder_table
 
@@ -34,3 +39,31 @@ def ladder(
         typer.echo(
             f"All {len(planned.specs)} runs are recorded in {planned.runs_dir}. Next: marin-scale fit {planned.runs_dir}"
         )
+
+
+def _print_advice(path: Path, *, allowance: str, target: str) -> None:
+    from marin_scaling.fit.fit_runs import fit
+    from marin_scaling.forecast.advise import advice_text, advise
+    from marin_scaling.run.run_table import read_run_table
+    from marin_scaling.units import parse_flops
+
+    runs, target_flops = _runs_and_target(path, target)
+    found = advise(fit(read_run_table(runs)), target_flops=target_flops, allowance_flops=parse_flops(allowance))
+    typer.echo(advice_text(found))
+
+
+def _runs_and_target(path: Path, target: str) -> tuple[Path, float]:
+    """Where the runs so far lie, and the target's FLOPs: as typed, else as the ladder file says."""
+    from marin_scaling.cli.training import RUNS_DIR
+    from marin_scaling.errors import UsageError
+    from marin_scaling.ladder.ladder_file import read_ladder_file
+    from marin_scaling.units import parse_flops
+
+    if path.suffix in (".yaml", ".yml"):
+        file = read_ladder_file(path)
+        return RUNS_DIR / file.name, parse_flops(target) if target else file.target.budget_flops
+    if not target:
+        raise UsageError(
+            f"{path} is a table of runs and names no target.", why="Advice is for one target.", fix="Add --target FLOPS."
+        )
+    return path, parse_flops(target)

@@ -11,14 +11,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.fit.isoflop import Bowl
-from marin_scaling.fit.noise import Noise
 from marin_scaling.laws import FrontierLaw
 from marin_scaling.run.audit import Exclusion
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMULA = "E + A * (C / C0)^-gamma"
+    from marin_scaling.fit.allocation import Allocation
+    from marin_scaling.fit.noise import Noise
+    from marin_scaling.fit.posterior import SurfacePosterior
 
 
 class FitStatus(Enum):
@@ -27,6 +28,13 @@ class FitStatus(Enum):
     NOT_FALLING = "Not usable: the loss does not fall with compute in these runs, so there is no law to extrapolate."
     EXPONENT_AT_EDGE = "Not usable: the best exponent lies at the edge of the searched range: no power law fits these budgets."
     ONLY_THREE_BUDGETS = "A rough guess only: three budgets determine the law's three unknowns exactly, and nothing tests it."
+    TWO_BUDGETS = "A rough guess only: with fewer than three budgets most of the forecast is what other ladders have in common."
+    FEW_RUNS = (
+        "Use with care: as many unknowns as runs, or more; what other ladders have in common carries much of the forecast."
+    )
+    LARGE_MISFIT = (
+        "Use with care: the runs lie off any law of this form together, by more than 2 % of the loss; the interval has it."
+    )
     BOWLS_NOT_CLOSED = "Use with care: at a third of the budgets or more the runs do not enclose the optimum."
     ASYMPTOTE_AT_ZERO = (
         "Use with care: the best asymptote is 0, the least allowed; the runs do not show where the loss levels off, "
@@ -38,8 +46,9 @@ class FitStatus(Enum):
     NOT_A_GRID = (
         "Use with care: the law goes through the best runs as they are, optimal or not, and not through bottoms of bowls."
     )
+    ONE_RATIO = "Use with care: all runs follow one rule of tokens per parameter; how the loss changes off it was not seen."
     FEW_BUDGETS = "Use with care: four budgets test three unknowns barely; read the interval, not the median."
-    USABLE = "Usable within its interval: the budgets enclose their optima and the law passes through them as noise allows."
+    USABLE = "Usable within its interval: the law passes through the runs as their noise allows."
 
     @property
     def may_be_used(self) -> bool:
@@ -61,34 +70,22 @@ class FrontierPoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Allocation:
-    """Compute-optimal sizes, as power laws through the optima: N* = params (C / C0)^params_exponent, D* likewise."""
-
-    params: float
-    params_exponent: float
-    tokens: float
-    tokens_exponent: float
-    reference_flops: float
-
-    def params_at(self, flops: float) -> float:
-        """Compute-optimal parameters for a budget."""
-        return float(self.params * (flops / self.reference_flops) ** self.params_exponent)
-
-    def tokens_at(self, flops: float) -> float:
-        """Compute-optimal tokens for a budget."""
-        return float(self.tokens * (flops / self.reference_flops) ** self.tokens_exponent)
-
-
-@dataclass(frozen=True, kw_only=True)
 class FitResult:
-    """A fitted law and everything a forecast, a reader or a checker needs beside it. `frame` holds the runs that were used."""
+    """A fitted law and everything a forecast, a reader or a checker needs beside it. `frame` holds the runs that were used.
+
+    `posterior` is that of the coupled law, None for frontier laws; `law` is the frontier through `points`, None when there are
+    too few; `noise` is that of a frontier law. `parameters` are the fitted law's numbers by the letters of `formula`.
+    """
 
     law_name: str
+    formula: str
     why_this_law: str
-    law: FrontierLaw
+    law: FrontierLaw | None
+    posterior: SurfacePosterior | None
+    parameters: Mapping[str, float]
     points: tuple[FrontierPoint, ...]
     bowls: tuple[Bowl, ...]
-    noise: Noise
+    noise: Noise | None
     allocation: Allocation
     status: FitStatus
     warnings: tuple[str, ...]
@@ -107,10 +104,5 @@ class FitResult:
 
     @property
     def largest_flops(self) -> float:
-        """FLOPs of the largest budget that was fitted."""
-        return max(point.flops for point in self.points)
-
-    @property
-    def parameters(self) -> dict[str, float]:
-        """The law's numbers by name; C0 is the reference compute at which A is the loss above E."""
-        return {"E": self.law.E, "A": self.law.A, "gamma": self.law.gamma, "C0": self.law.reference_flops}
+        """FLOPs of the largest run that was fitted; for a frontier law, of the largest budget."""
+        return float(self.frame["flops"].max()) if self.posterior else max(point.flops for point in self.points)

@@ -15,6 +15,7 @@ from enum import StrEnum
 import numpy as np
 
 from marin_scaling.errors import FitRefused
+from marin_scaling.fit.log_huber import CentredRuns, centred, derivatives, descend, huber_function, terms
 from marin_scaling.laws import Array, SurfaceLaw
 
 SURFACE_UNKNOWNS = 5
@@ -25,6 +26,7 @@ EXPONENT_BRACKET = (0.02, 2.0)
 _GRID_POINTS = 28
 _BASINS = 6
 _LEAST_SHARE = 1e-12  # of the mean loss: what stands for a coefficient that the data would set to zero
+_LEAST_GAIN = 1e-15  # of the objective: a descent's last step changes no more
 _POLISH_ROUNDS = 4
 _LAD_STEPS = 60
 
@@ -46,18 +48,6 @@ class SurfaceFit:
     value: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Data:
-    """Centred logarithms of the runs: (run,)."""
-
-    x: Array
-    y: Array
-    loss: Array
-    log_loss: Array
-    mean_log_params: float
-    mean_log_tokens: float
-
-
 def fit_surface(
     *,
     params: Array,
@@ -69,59 +59,59 @@ def fit_surface(
     """The surface with the least objective through runs; arrays are (run,), at least six runs, all numbers above zero.
 
     `huber_delta` is in units of the log residual (Hoffmann et al. 2022, appendix D.3: 1e-3). `FitRefused` when five numbers
-    cannot be told apart: too few runs, or no spread in parameters or tokens.
+    cannot be told apart: too few runs, no spread in parameters or tokens, or an exponent that grows without end.
 
     >>> params, tokens = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e8, 1e10, 5), np.geomspace(1e9, 1e11, 5)))
     >>> fit = fit_surface(params=params, tokens=tokens, loss=1.69 + 406.4 * params**-0.34 + 410.7 * tokens**-0.28)
     >>> f"{fit.law.E:.5f} {fit.law.alpha:.5f} {fit.law.beta:.5f}"
     '1.69000 0.34000 0.28000'
     """
-    _require_spread(params, tokens)
-    data = _centred(params, tokens, loss)
+    require_spread(params, tokens, unknowns=SURFACE_UNKNOWNS)
+    data = centred(params, tokens, loss)
     starts = _best_basins(data, huber_delta=huber_delta)
     if objective is Objective.SQUARES:
         value, best = min((_polish_squares(start, data) for start in starts), key=lambda found: found[0])
     else:
-        value, best = min((_polish_huber(start, data, huber_delta) for start in starts), key=lambda found: found[0])
+        value, best = _polished_huber(starts, data, huber_delta)
         if objective is Objective.LOG_ABSOLUTE:
             value, best = _descend_absolute(best, data)
     return SurfaceFit(law=_law(best, data), objective=objective, value=value)
 
 
-def _require_spread(params: Array, tokens: Array) -> None:
+def require_spread(params: Array, tokens: Array, *, unknowns: int) -> None:
+    """`FitRefused` when runs (run,) cannot tell `unknowns` numbers of a surface apart, however they are fitted."""
     pairs = len(np.unique(np.stack([params, tokens]), axis=1).T)
-    if min(len(np.unique(params)), len(np.unique(tokens))) < 3 or pairs <= SURFACE_UNKNOWNS:
+    if min(len(np.unique(params)), len(np.unique(tokens))) < 3 or pairs <= unknowns:
         raise FitRefused(
             f"{pairs} different runs with {len(np.unique(params))} sizes and {len(np.unique(tokens))} numbers of tokens.",
-            why="A surface has five unknowns; it needs six runs or more, with three sizes and three numbers of tokens.",
+            why=f"The surface has {unknowns} unknowns; it needs {unknowns + 1} runs or more, of three sizes and three lengths.",
             fix="Add runs of other sizes and lengths, or fit the frontier alone.",
         )
 
 
-def _centred(params: Array, tokens: Array, loss: Array) -> _Data:
-    x, y = np.log(params), np.log(tokens)
-    return _Data(
-        x=x - x.mean(),
-        y=y - y.mean(),
-        loss=loss,
-        log_loss=np.log(loss),
-        mean_log_params=float(x.mean()),
-        mean_log_tokens=float(y.mean()),
-    )
-
-
-def _law(theta: Array, data: _Data) -> SurfaceLaw:
+def _law(theta: Array, data: CentredRuns) -> SurfaceLaw:
     log_e, log_a, log_b, alpha, beta = (float(value) for value in theta)
-    return SurfaceLaw(
-        E=float(np.exp(log_e)),
-        A=float(np.exp(log_a + alpha * data.mean_log_params)),
-        B=float(np.exp(log_b + beta * data.mean_log_tokens)),
-        alpha=alpha,
-        beta=beta,
+    with np.errstate(over="ignore"):
+        A, B = np.exp([log_a + alpha * data.mean_log_params, log_b + beta * data.mean_log_tokens])
+    if not (np.isfinite(A) and np.isfinite(B)):
+        raise endless_exponents([alpha, beta])
+    return SurfaceLaw(E=float(np.exp(log_e)), A=float(A), B=float(B), alpha=alpha, beta=beta)
+
+
+def endless_exponents(exponents: list[float]) -> FitRefused:
+    """The refusal for a search that ends where no coefficient can be written down.
+
+    >>> endless_exponents([0.39, 65.3]).what
+    'The best exponents are 0.39 and 65.3.'
+    """
+    return FitRefused(
+        f"The best exponents are {' and '.join(f'{each:.3g}' for each in exponents)}.",
+        why="A term that falls so fast bends through a single run and says nothing of others.",
+        fix="Add runs, or fit the frontier alone.",
     )
 
 
-def _best_basins(data: _Data, *, huber_delta: float) -> list[Array]:
+def _best_basins(data: CentredRuns, *, huber_delta: float) -> list[Array]:
     """Starts (log E, log A, log B, alpha, beta), the best of every basin of the grid first, at most `_BASINS`."""
     grid = np.geomspace(*EXPONENT_BRACKET, _GRID_POINTS)
     coefficients, values = _score_grid(grid, data, huber_delta=huber_delta)
@@ -132,7 +122,7 @@ def _best_basins(data: _Data, *, huber_delta: float) -> list[Array]:
     return [np.array([*np.log(coefficients[i, j]), grid[i], grid[j]]) for i, j in cells]
 
 
-def _score_grid(grid: Array, data: _Data, *, huber_delta: float) -> tuple[Array, Array]:
+def _score_grid(grid: Array, data: CentredRuns, *, huber_delta: float) -> tuple[Array, Array]:
     """E, A, B by relative least squares at every pair of exponents (alpha, beta, 3), and the log-Huber sum there.
 
     A coefficient that would be negative is set to next to nothing.
@@ -155,50 +145,48 @@ def _score_grid(grid: Array, data: _Data, *, huber_delta: float) -> tuple[Array,
         + coefficients[..., 1, None] * sizes[:, None, :]
         + coefficients[..., 2, None] * horizons[None, :, :]
     )
-    return coefficients, _huber_of(np.log(predicted) - data.log_loss, huber_delta).sum(axis=-1)
+    return coefficients, huber_function(np.log(predicted) - data.log_loss, huber_delta).sum(axis=-1)
 
 
-def _huber_of(residuals: Array, delta: float) -> Array:
-    size = np.abs(residuals)
-    return np.asarray(np.where(size <= delta, 0.5 * residuals**2, delta * (size - 0.5 * delta)))
+def _polished_huber(starts: list[Array], data: CentredRuns, delta: float) -> tuple[float, Array]:
+    """The lowest end of a descent from each start; one that does not arrive (along a valley) goes on by BFGS."""
+    ones = np.ones((len(starts), len(data.loss)))
+    ends = descend(np.array(starts), data, weights=ones, delta=delta, least_gain=_LEAST_GAIN)
+    found = [
+        (float(value), theta) if arrived else minimised(lambda at: _huber(at, data, delta), theta)
+        for theta, value, arrived in zip(ends.theta, ends.value, ends.converged, strict=True)
+    ]
+    return min(found, key=lambda each: each[0])
 
 
-def _parts(theta: Array, data: _Data) -> Array:
-    """The three terms of the loss: (3, run)."""
-    log_e, log_a, log_b, alpha, beta = theta
-    return np.asarray(np.exp(np.stack([np.full_like(data.x, log_e), log_a - alpha * data.x, log_b - beta * data.y])))
-
-
-def _jacobian(parts: Array, data: _Data) -> Array:
-    """Derivatives of the loss by the five numbers: (5, run)."""
-    return np.concatenate([parts, [-data.x * parts[1]], [-data.y * parts[2]]])
-
-
-def _huber(theta: Array, data: _Data, delta: float) -> tuple[float, Array]:
+def _huber(theta: Array, data: CentredRuns, delta: float) -> tuple[float, Array]:
     """Sum of Huber's function of the log residuals, and its gradient (5,)."""
-    parts = _parts(theta, data)
-    predicted = parts.sum(axis=0)
+    predicted, slopes = _prediction(theta, data)
     residuals = np.log(predicted) - data.log_loss
-    slope = np.clip(residuals, -delta, delta)
-    return float(_huber_of(residuals, delta).sum()), np.asarray(_jacobian(parts, data) @ (slope / predicted))
+    return float(huber_function(residuals, delta).sum()), np.asarray(slopes @ (np.clip(residuals, -delta, delta) / predicted))
 
 
-def _squares(theta: Array, data: _Data) -> tuple[float, Array]:
-    parts = _parts(theta, data)
-    residuals = parts.sum(axis=0) - data.loss
-    return float(residuals @ residuals), np.asarray(2 * _jacobian(parts, data) @ residuals)
+def _squares(theta: Array, data: CentredRuns) -> tuple[float, Array]:
+    predicted, slopes = _prediction(theta, data)
+    residuals = predicted - data.loss
+    return float(residuals @ residuals), np.asarray(2 * slopes @ residuals)
 
 
-def _polish_huber(start: Array, data: _Data, delta: float) -> tuple[float, Array]:
-    return _minimised(lambda theta: _huber(theta, data, delta), start)
+def _prediction(theta: Array, data: CentredRuns) -> tuple[Array, Array]:
+    """The loss (run,), and its derivatives by the five numbers (5, run)."""
+    parts = terms(theta[None], data)
+    return parts[0].sum(axis=0), derivatives(parts, data)[0]
 
 
-def _polish_squares(start: Array, data: _Data) -> tuple[float, Array]:
-    return _minimised(lambda theta: _squares(theta, data), start)
+def _polish_squares(start: Array, data: CentredRuns) -> tuple[float, Array]:
+    return minimised(lambda theta: _squares(theta, data), start)
 
 
-def _minimised(objective: Callable[[Array], tuple[float, Array]], start: Array) -> tuple[float, Array]:
-    """BFGS, begun anew from where it ended until nothing is gained; the objective is scaled to one at the start."""
+def minimised(objective: Callable[[Array], tuple[float, Array]], start: Array) -> tuple[float, Array]:
+    """Value and place of the minimum of an objective that gives its gradient too.
+
+    BFGS, begun anew from where it ended until nothing is gained; the objective is scaled to one at the start.
+    """
     from scipy.optimize import minimize
 
     best, theta = objective(start)[0], start
@@ -209,14 +197,15 @@ def _minimised(objective: Callable[[Array], tuple[float, Array]], start: Array) 
             value, gradient = objective(np.clip(point, -700, 700))
             return value / scale, gradient / scale
 
-        found = minimize(scaled, theta, jac=True, method="BFGS", options={"gtol": 1e-10, "maxiter": 2000})
+        with np.errstate(over="ignore", invalid="ignore"):  # a trial far away is infinite, and not taken
+            found = minimize(scaled, theta, jac=True, method="BFGS", options={"gtol": 1e-10, "maxiter": 2000})
         gain, theta, best = best - found.fun * scale, found.x, min(best, found.fun * scale)
         if gain <= 1e-13 * scale:
             break
     return best, theta
 
 
-def _descend_absolute(start: Array, data: _Data) -> tuple[float, Array]:
+def _descend_absolute(start: Array, data: CentredRuns) -> tuple[float, Array]:
     """Least absolute log residuals by linear programmes in a shrinking box: exact at the vertex where five runs are met."""
     theta, value, radius = start, _absolute(start, data), 0.1
     for _ in range(_LAD_STEPS):
@@ -231,17 +220,16 @@ def _descend_absolute(start: Array, data: _Data) -> tuple[float, Array]:
     return value, theta
 
 
-def _absolute(theta: Array, data: _Data) -> float:
-    return float(np.abs(np.log(_parts(theta, data).sum(axis=0)) - data.log_loss).sum())
+def _absolute(theta: Array, data: CentredRuns) -> float:
+    return float(np.abs(np.log(_prediction(theta, data)[0]) - data.log_loss).sum())
 
 
-def _linear_programme(theta: Array, data: _Data, radius: float) -> Array:
+def _linear_programme(theta: Array, data: CentredRuns, radius: float) -> Array:
     """The step within `radius` that makes the sum of absolute linearised residuals least."""
     from scipy.optimize import linprog
 
-    parts = _parts(theta, data)
-    predicted = parts.sum(axis=0)
-    slopes = (_jacobian(parts, data) / predicted).T  # (run, 5)
+    predicted, derivative = _prediction(theta, data)
+    slopes = (derivative / predicted).T  # (run, 5)
     residuals = np.log(predicted) - data.log_loss
     runs = len(residuals)
     found = linprog(

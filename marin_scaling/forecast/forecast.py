@@ -1,55 +1,86 @@
-"""The forecast of one compute-optimal run: quantiles of its loss, its size, and what the width consists of.
+"""The forecast of a run: quantiles of its loss, its size, and what the width consists of.
 
-An interval always comes with it. What this engine does not estimate (whether the law has the right form, whether large runs
-differ in kind from small ones) is None with a note, not a number.
+An interval always comes with it, or a refusal (`FitRefused`) where the runs cannot carry one. The coupled law forecasts any
+size and length; frontier laws forecast compute-optimal runs only, and leave what they do not estimate None with a note.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from marin_scaling.errors import FitRefused, UsageError
+from marin_scaling.fit.coupled_runs import log_sparsity_at, sparsity_of
 from marin_scaling.fit.fit_result import FitResult
+from marin_scaling.fit.posterior import SurfacePosterior
+from marin_scaling.forecast.predictive import LossDraws, Targets, draw_losses
 from marin_scaling.forecast.resampling import resample
 from marin_scaling.laws import Array
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LEVELS = (0.01, 0.025, *(n / 20 for n in range(1, 20)), 0.975, 0.99)
 """The 23 quantile levels of the COVID-19 and FluSight forecast hubs (Bracher et al. 2021)."""
 
 FARTHEST = 1e12
-"""The largest factor between ladder and target: within it every number stays finite at any exponent in the searched bracket."""
+"""The largest factor between ladder and target: within it every number stays finite at any exponent that is searched."""
 
-BAND_NOTES = {
+FRONTIER_BAND_NOTES = {
     "form": "not estimated: one law only; another form of law may lie outside this interval",
     "shift": "not estimated: drift of recipe, data or tuning between the ladder and the target is not in this interval",
 }
-"""Why a band is None."""
+"""Why a frontier law's band is None."""
+BAND_NOTES = {
+    "noise": "the scatter of one run",
+    "sampling": "other runs and budgets of the same kind would have given another law",
+    "form": "no law of so few numbers is true: how far it is smoothly off, and which coupling of its terms holds",
+    "shift": "drift of tuning or kind with distance from the runs, as in back-tests of public ladders (calibration.json)",
+}
+"""What each band of the coupled law is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A run to forecast. `params` are all parameters, `active_params` those that a token passes (equal in dense models)."""
+
+    flops: float
+    params: float
+    tokens: float
+    active_params: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """What is expected of a compute-optimal run of `flops`.
+    """What is expected of a run of `flops`, with `params` and `tokens`.
 
     `quantiles` (level to loss, 23 of them) include the noise of the run itself. `bands` are half-widths of 90 % intervals by
-    cause, None where this engine makes no estimate. `extrapolation` is `flops` over the largest budget that was fitted.
+    cause, None where no estimate is made; `band_notes` say what they are. `extrapolation` is `flops` over the largest run or
+    budget that was fitted. `optimal` says whether the size is the compute-optimal one, and `params_interval` how sure that is.
+    `mis_sizing` is the share of the loss that half or double the parameters would add at the same compute.
     """
 
     flops: float
     params: float
     tokens: float
+    active_params: float
     median: float
     quantiles: Mapping[float, float]
     bands: Mapping[str, float | None]
+    band_notes: Mapping[str, str]
     extrapolation: float
+    optimal: bool
+    params_interval: tuple[float, float] | None
+    mis_sizing: tuple[float, float] | None
 
     @property
     def tokens_per_param(self) -> float:
-        """Trained tokens for each parameter."""
-        return self.tokens / self.params
+        """Trained tokens for each parameter that a token passes."""
+        return self.tokens / self.active_params
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -57,31 +88,116 @@ class Forecast:
         return self.quantiles[0.05], self.quantiles[0.95]
 
 
-def forecast(result: FitResult, *, flops: float, seed: int | None = None) -> Forecast:
-    """Forecast the loss of a compute-optimal run of `flops`; `seed` is the fit's own unless given.
+def forecast(
+    result: FitResult, *, flops: float, params: float | None = None, tokens: float | None = None, seed: int | None = None
+) -> Forecast:
+    """Forecast the loss of a run of `flops`; `seed` is the fit's own unless given.
 
-    `FitRefused` when the fit has no law to extrapolate, or its law runs out of the numbers a computer has at `flops`.
+    The compute-optimal run, unless `params` and `tokens` say which. `FitRefused` when the fit has no law to extrapolate, knows
+    compute-optimal runs only, or says nothing at `flops`; `UsageError` when a number is none.
+
+    >>> from marin_scaling.fit.fit_runs import fit
+    >>> from marin_scaling.laws import SurfaceLaw
+    >>> from marin_scaling.run.simulate import simulate_ladder
+    >>> law = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
+    >>> table = simulate_ladder(law, budgets_flops=[1e18, 1e19, 1e20], sizes_per_budget=5, noise=0.001, seed=0)
+    >>> ahead = forecast(fit(table), flops=1e21)
+    >>> ahead.interval[0] < 2.3331 < ahead.interval[1]  # what the law gives there
+    True
     """
+    if params is None and tokens is None:
+        _check(result, flops)
+        return forecast_runs(result, [optimal_target(result, flops)], seed=seed)[0]
+    if params is None or tokens is None:
+        raise UsageError(
+            "A size needs both params and tokens.", why="One of them leaves the run open.", fix="Give both, or neither."
+        )
+    return forecast_runs(result, [Target(flops=flops, params=params, tokens=tokens, active_params=params)], seed=seed)[0]
+
+
+def targets_of(rows: pd.DataFrame) -> list[Target]:
+    """The rows of a table with `flops`, `params`, `tokens` and `active_params` as targets."""
+    columns = (rows[name].astype(float) for name in ("flops", "params", "tokens", "active_params"))
+    return [
+        Target(flops=flops, params=params, tokens=tokens, active_params=active)
+        for flops, params, tokens, active in zip(*columns, strict=True)
+    ]
+
+
+def optimal_target(result: FitResult, flops: float) -> Target:
+    """The compute-optimal run of a budget, as sparse as the larger runs of the table."""
+    active = result.allocation.params_at(flops)
+    total = active * (sparsity_of(result.frame) if result.posterior else 1.0)
+    return Target(flops=flops, params=total, tokens=result.allocation.tokens_at(flops), active_params=active)
+
+
+def forecast_runs(result: FitResult, targets: Sequence[Target], *, seed: int | None = None) -> list[Forecast]:
+    """Forecast many runs from one fit, in their order; errors as in `forecast`."""
+    for target in targets:
+        for name in ("flops", "params", "tokens", "active_params"):
+            _require_number(getattr(target, name), name)
+        _check(result, target.flops)
+    draws = _draws(result, targets, seed=result.seed if seed is None else seed)
+    return [_summary(result, target, draws, column) for column, target in enumerate(targets)]
+
+
+def samples(result: FitResult, *, flops: float, seed: int | None = None) -> Array:
+    """Losses that a compute-optimal run of `flops` could show, all equally likely: (draw,)."""
     _check(result, flops)
-    draws = resample(result, seed=result.seed if seed is None else seed)
-    losses = draws.new_run_losses(np.array([flops]))[:, 0]
-    quantiles = dict(zip(LEVELS, (float(value) for value in np.quantile(losses, LEVELS)), strict=True))
-    _require_positive(quantiles, result, flops)
-    bands = {"noise": _half_width(draws.run_noise), "sampling": _half_width(draws.laws.losses(np.array([flops]))[:, 0])}
-    return Forecast(
-        flops=flops,
-        params=result.allocation.params_at(flops),
-        tokens=result.allocation.tokens_at(flops),
-        median=quantiles[0.5],
-        quantiles=quantiles,
-        bands={**bands, **dict.fromkeys(BAND_NOTES)},
-        extrapolation=flops / result.largest_flops,
-    )
+    return _draws(result, [optimal_target(result, flops)], seed=result.seed if seed is None else seed).losses[:, 0]
 
 
 def interval_along(result: FitResult, *, flops: Array, levels: tuple[float, ...] = (0.05, 0.5, 0.95)) -> Array:
-    """Quantiles of a new run's loss along many budgets, with the fit's own seed: (level, flops)."""
-    return np.asarray(np.quantile(resample(result, seed=result.seed).new_run_losses(flops), levels, axis=0))
+    """Quantiles of a compute-optimal run's loss along many budgets, with the fit's own seed: (level, flops)."""
+    draws = _draws(result, [optimal_target(result, float(each)) for each in flops], seed=result.seed)
+    return np.asarray(np.quantile(draws.losses, levels, axis=0))
+
+
+def _draws(result: FitResult, targets: Sequence[Target], *, seed: int) -> LossDraws:
+    flops, params, tokens, active = (
+        np.array([getattr(target, name) for target in targets]) for name in ("flops", "params", "tokens", "active_params")
+    )
+    if result.posterior is not None:
+        sparsity = log_sparsity_at(result.frame, params / active)
+        return draw_losses(
+            result.posterior, Targets(flops=flops, params=active, tokens=tokens, log_sparsity=sparsity), seed=seed
+        )
+    _require_optimal(result, targets)
+    drawn = resample(result, seed=seed)
+    law, noise = drawn.laws.losses(flops), np.broadcast_to(drawn.run_noise[:, None], (len(drawn.run_noise), len(flops)))
+    return LossDraws(losses=law + noise, causes={"noise": noise, "sampling": law})
+
+
+def _summary(result: FitResult, target: Target, draws: LossDraws, column: int) -> Forecast:
+    values = np.quantile(draws.losses[:, column], LEVELS)
+    quantiles = dict(zip(LEVELS, (float(value) for value in values), strict=True))
+    _require_positive(quantiles, result, target.flops)
+    _require_narrower_than_the_runs(quantiles, result, target)
+    bands: dict[str, float | None] = dict.fromkeys(("noise", "sampling", "form", "shift"))
+    bands |= {cause: _half_width(each[:, column]) for cause, each in draws.causes.items()}
+    optimal = target.active_params == result.allocation.params_at(target.flops)
+    return Forecast(
+        flops=target.flops,
+        params=target.params,
+        tokens=target.tokens,
+        active_params=target.active_params,
+        median=quantiles[0.5],
+        quantiles=quantiles,
+        bands=bands,
+        band_notes=BAND_NOTES if result.posterior else FRONTIER_BAND_NOTES,
+        extrapolation=target.flops / result.largest_flops,
+        optimal=optimal,
+        params_interval=result.allocation.params_interval(target.flops) if optimal else None,
+        mis_sizing=_mis_sizing(result.posterior, target) if result.posterior and optimal else None,
+    )
+
+
+def _mis_sizing(posterior: SurfacePosterior, target: Target) -> tuple[float, float]:
+    """By what share the loss rises when half, or double, the parameters are trained at the same compute."""
+    factors = np.array([1.0, 0.5, 2.0])
+    log_losses = posterior.log_losses(params=target.active_params * factors, tokens=target.tokens / factors)
+    rise = np.median(np.expm1(log_losses[:, 1:] - log_losses[:, :1]), axis=0)
+    return float(rise[0]), float(rise[1])
 
 
 def _half_width(values: Array) -> float:
@@ -99,11 +215,37 @@ def _require_positive(quantiles: Mapping[float, float], result: FitResult, flops
         )
 
 
-def _check(result: FitResult, flops: float) -> None:
-    if not (math.isfinite(flops) and flops > 0):
-        raise UsageError(
-            f"{flops!r} is no compute budget.", why="A budget is a positive, finite number.", fix="Write it like 1e23."
+def _require_narrower_than_the_runs(quantiles: Mapping[float, float], result: FitResult, target: Target) -> None:
+    width, span = quantiles[0.95] - quantiles[0.05], float(np.ptp(result.frame["loss"].to_numpy()))
+    if result.posterior is not None and width > span:
+        raise FitRefused(
+            f"{result.source}: no forecast at {target.flops:.3g} FLOPs: its 90 % interval would be {width:.3g} wide, and all "
+            f"losses of the runs lie within {span:.3g}.",
+            why="The runs say less about such a run than a glance at their losses does.",
+            fix="Forecast nearer to the runs, or add runs that span more compute.",
         )
+
+
+def _require_optimal(result: FitResult, targets: Sequence[Target]) -> None:
+    for target in targets:
+        if not math.isclose(target.active_params, result.allocation.params_at(target.flops), rel_tol=1e-9):
+            raise FitRefused(
+                f"{result.source}: the law {result.law_name} does not know a run of {target.params:.3g} parameters at "
+                f"{target.flops:.3g} FLOPs.",
+                why="A frontier law knows the best loss of each budget, and no other size.",
+                fix="Fit the coupled law (--law coupled-surface), or forecast the compute-optimal run of that budget.",
+            )
+
+
+def _require_number(value: float, name: str) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise UsageError(
+            f"{value!r} is no number of {name}.", why="It has to be positive and finite.", fix="Write it like 1e23."
+        )
+
+
+def _check(result: FitResult, flops: float) -> None:
+    _require_number(flops, "FLOPs of a compute budget")
     if not 1 / FARTHEST <= flops / result.largest_flops <= FARTHEST:
         raise FitRefused(
             f"{result.source}: no forecast at {flops:.3g} FLOPs, {flops / result.largest_flops:.3g}x its largest budget.",

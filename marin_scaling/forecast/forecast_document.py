@@ -6,37 +6,58 @@ Every number in the document is finite; what is not known is null with a note. C
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
 from typing import Any
 
+import numpy as np
+
 from marin_scaling import __version__
-from marin_scaling.fit.fit_result import FORMULA, FitResult, FrontierPoint
-from marin_scaling.forecast.forecast import BAND_NOTES, Forecast
-from marin_scaling.laws import FARTHEST_CHECKED
+from marin_scaling.fit.coupled_law import Prior
+from marin_scaling.fit.fit_result import FitResult, FrontierPoint
+from marin_scaling.forecast.forecast import Forecast
+from marin_scaling.forecast.sensitivity import SensitivityRow
+from marin_scaling.laws import FARTHEST_CHECKED, Array
 from marin_scaling.run.audit import Exclusion
 from marin_scaling.units import format_count, format_flops
 
 WIDTH = 100
 _LISTED_EXCLUSIONS = _LISTED_POINTS = 12  # more are counted; the JSON document lists every one
 
+_ASSUMES = {
+    True: "The interval assumes that the recipe still holds there, as it did in the ladders that calibrated it.",
+    False: "The interval assumes that this form of law, and the recipe behind the runs, still hold there.",
+}
+
 _UNITS = {"bits_per_byte": "bits/byte", "paloma_macro_loss_nats": "nats/token"}
 
 
-def forecast_document(result: FitResult, forecasts: Sequence[Forecast]) -> dict[str, Any]:
-    """The document that `marin-scale fit --json` prints and that a preregistration carries."""
+def forecast_document(
+    result: FitResult, forecasts: Sequence[Forecast], *, sensitivities: Sequence[Sequence[SensitivityRow]] = ()
+) -> dict[str, Any]:
+    """The document that `marin-scale fit --json` prints and that a preregistration carries.
+
+    `sensitivities`: the rows of each forecast, in their order, or nothing.
+    """
+    predictions = [_prediction(forecast) for forecast in forecasts]
+    for prediction, rows in zip(predictions, sensitivities, strict=False):
+        prediction["sensitivity"] = [asdict(row) for row in rows]
     return {
-        "law": f"{result.law_name}: {FORMULA}",
+        "law": f"{result.law_name}: {result.formula}",
         "why_this_law": result.why_this_law,
-        "parameters": result.parameters,
+        "parameters": dict(result.parameters),
+        "parameter_intervals": {name: list(ends) for name, ends in parameter_intervals(result).items()},
+        "prior": _prior_document(result),
         "allocation": {
             "params_exponent": result.allocation.params_exponent,
             "tokens_exponent": result.allocation.tokens_exponent,
+            "read_off": result.allocation.origin,
         },
         "optima": [_optimum(point) for point in result.points],
         "status": result.status.value,
         "may_be_used": result.status.may_be_used,
         "metric": result.metric,
-        "predictions": [_prediction(forecast) for forecast in forecasts],
+        "predictions": predictions,
         "excluded": [{"run": each.run, "why": each.why} for each in result.excluded],
         "warnings": list(result.warnings),
         "column_mapping": dict(result.column_mapping),
@@ -57,6 +78,25 @@ def forecast_text(result: FitResult, forecasts: Sequence[Forecast]) -> str:
         _doubts_text(result, with_forecast=bool(forecasts)),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def parameter_intervals(result: FitResult) -> dict[str, tuple[float, float]]:
+    """Central 90 % intervals of the coupled law's numbers; empty for a frontier law, whose interval is in its forecasts."""
+    if result.posterior is None:
+        return {}
+    laws = result.posterior.laws
+    named = {"E": laws.E, "K": laws.K, "w": laws.w, "a": laws.a, "b": laws.b, "g": laws.g, "gamma": laws.gamma}
+    return {name: (float(low), float(high)) for name, (low, high) in _ends(named)}
+
+
+def _ends(named: Mapping[str, Array]) -> list[tuple[str, Array]]:
+    return [(name, np.quantile(values, (0.05, 0.95))) for name, values in named.items()]
+
+
+def _prior_document(result: FitResult) -> dict[str, Any] | None:
+    """What was held likely before the runs were seen, as normal distributions of dimensionless numbers."""
+    prior = result.posterior.prior if result.posterior else None
+    return {field.name: asdict(getattr(prior, field.name)) for field in fields(Prior)} if prior else None
 
 
 def unit_of(metric: str) -> str:
@@ -83,12 +123,16 @@ def _prediction(forecast: Forecast) -> dict[str, Any]:
     return {
         "flops": forecast.flops,
         "params": forecast.params,
+        "active_params": forecast.active_params,
         "tokens": forecast.tokens,
         "tokens_per_param": forecast.tokens_per_param,
+        "optimal": forecast.optimal,
+        "params_interval": None if forecast.params_interval is None else list(forecast.params_interval),
+        "mis_sizing": None if forecast.mis_sizing is None else dict(zip(("half", "double"), forecast.mis_sizing, strict=True)),
         "median": forecast.median,
         "quantiles": {f"{level:g}": value for level, value in forecast.quantiles.items()},
         "bands": dict(forecast.bands),
-        "band_notes": BAND_NOTES,
+        "band_notes": dict(forecast.band_notes),
         "extrapolation": forecast.extrapolation,
     }
 
@@ -127,37 +171,64 @@ def _points_text(result: FitResult) -> str:
 
 
 def _law_text(result: FitResult) -> str:
-    law, sizes = result.law, result.allocation
+    sizes = result.allocation
     return "\n".join(
         [
-            _wrapped(f"law: {result.law_name} ({result.why_this_law}), the asymptote E free"),
-            f"  loss = {law.E:.4f} + {law.A:.4f} * (C / {format_flops(law.reference_flops)})^-{law.gamma:.4f}",
-            f"  N* grows as C^{sizes.params_exponent:.3f}, D* as C^{sizes.tokens_exponent:.3f}",
+            _wrapped(f"law: {result.law_name}, the asymptote E free ({result.why_this_law})"),
+            *(_coupled_lines(result) if result.posterior else _frontier_lines(result)),
+            f"  N* grows as C^{sizes.params_exponent:.3f} (read off {sizes.origin})",
         ]
     )
+
+
+def _frontier_lines(result: FitResult) -> list[str]:
+    law = result.parameters
+    return [f"  loss = {law['E']:.4f} + {law['A']:.4f} * (C / {format_flops(law['C0'])})^-{law['gamma']:.4f}"]
+
+
+def _coupled_lines(result: FitResult) -> list[str]:
+    law, ends = result.parameters, parameter_intervals(result)
+    likely = [f"{name} {law[name]:.3g} [{ends[name][0]:.3g}, {ends[name][1]:.3g}]" for name in ("E", "gamma", "g", "a", "b")]
+    return [
+        f"  loss = E + K (w (N/N0)^-a + (1-w) (D/D0)^-b)^g, N0 {format_count(law['N0'])}, D0 {format_count(law['D0'])}",
+        _wrapped(f"{', '.join(likely)}: most likely, and 90 % intervals; gamma = g a b / (a + b)", "  "),
+    ]
 
 
 def _forecast_text(forecast: Forecast, *, unit: str) -> str:
     low, high = forecast.interval
     bands = [f"{name} ±{half:.4f}" for name, half in forecast.bands.items() if half is not None]
     unknown = [name for name, half in forecast.bands.items() if half is None]
+    left_open = f"; not estimated: {', '.join(unknown)}" if unknown else ""
     unchecked = f"; no forecast beyond {FARTHEST_CHECKED:.0f}x is known to be checked"
     far = unchecked if forecast.extrapolation > FARTHEST_CHECKED else ""
     return "\n".join(
         [
             f"forecast at {format_flops(forecast.flops)} FLOPs ({forecast.extrapolation:.3g}x the largest budget{far}):",
             f"  loss {forecast.median:.4f}{' ' + unit if unit else ''}, 90 % interval [{low:.4f}, {high:.4f}]",
-            f"  N* {format_count(forecast.params)} parameters, D* {format_count(forecast.tokens)} tokens, "
-            f"{forecast.tokens_per_param:.3g} tokens per parameter",
-            f"  half-widths: {', '.join(bands)}; not estimated: {', '.join(unknown)}",
+            *_size_lines(forecast),
+            f"  half-widths: {', '.join(bands)}{left_open}",
         ]
     )
+
+
+def _size_lines(forecast: Forecast) -> list[str]:
+    star = "*" if forecast.optimal else ""
+    total = "" if forecast.active_params == forecast.params else f" active of {format_count(forecast.params)}"
+    size = f"  N{star} {format_count(forecast.active_params)}{total} parameters"
+    if forecast.params_interval:
+        size += " [{}, {}]".format(*map(format_count, forecast.params_interval))
+    size += f", D{star} {format_count(forecast.tokens)} tokens, {forecast.tokens_per_param:.3g} tokens per parameter"
+    if forecast.mis_sizing is None:
+        return [size]
+    half, double = forecast.mis_sizing
+    return [size, f"  at the same compute half N* would cost {half:.1%} of the loss, twice N* {double:.1%}"]
 
 
 def _doubts_text(result: FitResult, *, with_forecast: bool) -> str:
     lines = [_wrapped(f"status: {result.status.value}"), *(_wrapped(f"warning: {each}", "  ") for each in result.warnings)]
     if with_forecast:
-        lines.append(_wrapped("The interval assumes that this form of law, and the recipe behind the runs, still hold there."))
+        lines.append(_wrapped(_ASSUMES[result.posterior is not None]))
     return "\n".join(lines)
 
 

@@ -39,7 +39,9 @@ class Resamples:
 
 
 def resample(result: FitResult, *, seed: int, count: int = RESAMPLES) -> Resamples:
-    """Draw `count` resamples of the fit; equal seeds give equal numbers."""
+    """Draw `count` resamples of a frontier law's fit; equal seeds give equal numbers."""
+    if result.noise is None:
+        raise TypeError(f"{result.law_name} has a posterior: draw from that")
     generator = np.random.default_rng(seed)
     flops = np.array([point.flops for point in result.points])
     loss = np.array([point.loss for point in result.points])

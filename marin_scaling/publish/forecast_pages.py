@@ -217,12 +217,14 @@ def _figure(root: Path, folder: Path, authentic: _Authentic, *, stem: str) -> tu
 
 def _refit(root: Path, folder: Path, *, ladder: str) -> Any:
     """The law through exactly the runs that the forecast rests on."""
-    from marin_scaling.fit.fit_runs import fit
+    from marin_scaling.fit.fit_runs import LAWS, fit
     from marin_scaling.run.run_table import read_run_table
 
     runs = read_run_table(root / "runs" / ladder)
     named = {row["run"] for row in json.loads((folder / "ladder.json").read_bytes())["rows"]}
-    return fit(replace(runs, frame=runs.frame[runs.frame["run"].isin(named)].reset_index(drop=True)))
+    law = json.loads((folder / "forecast.json").read_bytes())["law"].partition(":")[0]
+    chosen = replace(runs, frame=runs.frame[runs.frame["run"].isin(named)].reset_index(drop=True))
+    return fit(chosen, law=law if law in LAWS else LAWS[0], swept="all")
 
 
 def _registered_forecast(folder: Path, *, flops: float) -> Any:
@@ -232,5 +234,12 @@ def _registered_forecast(folder: Path, *, flops: float) -> Any:
     predictions = json.loads((folder / "forecast.json").read_bytes())["predictions"]
     prediction = min(predictions, key=lambda each: abs(each["flops"] - flops))
     names = ("flops", "params", "tokens", "median", "bands", "extrapolation")
-    quantiles = {float(level): value for level, value in prediction["quantiles"].items()}
-    return Forecast(quantiles=quantiles, **{name: prediction[name] for name in names})
+    return Forecast(
+        quantiles={float(level): value for level, value in prediction["quantiles"].items()},
+        active_params=prediction.get("active_params", prediction["params"]),
+        band_notes=prediction.get("band_notes", {}),
+        optimal=prediction.get("optimal", True),
+        params_interval=None,
+        mis_sizing=None,
+        **{name: prediction[name] for name in names},
+    )

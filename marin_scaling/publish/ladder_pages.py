@@ -143,10 +143,15 @@ def _held_out(folder: Path) -> RunTable | None:
 
 
 def _forecasts(result: FitResult, held_out: RunTable | None) -> list[Forecast]:
-    from marin_scaling.forecast.forecast import forecast
+    """A forecast of every size and length that was held out."""
+    from marin_scaling.fit.coupled_runs import size_column
+    from marin_scaling.forecast.forecast import forecast_runs, targets_of
 
-    flops = [] if held_out is None else sorted(set(held_out.frame["flops"]))
-    return [forecast(result, flops=each) for each in flops] if result.status.may_be_used else []
+    if held_out is None or not result.status.may_be_used:
+        return []
+    frame = held_out.frame.assign(active_params=size_column(held_out.frame))
+    sizes = frame[["flops", "params", "tokens", "active_params"]].drop_duplicates().sort_values("flops")
+    return forecast_runs(result, targets_of(sizes))
 
 
 def _outcomes(held_out: RunTable | None) -> list[MeasuredOutcome]:
@@ -161,8 +166,9 @@ def _outcomes(held_out: RunTable | None) -> list[MeasuredOutcome]:
 def _held_out_section(held_out: RunTable | None, forecasts: Sequence[Forecast]) -> str:
     if held_out is None:
         return ""
-    by_flops = {each.flops: each for each in forecasts}
-    rows = [_held_out_row(run, by_flops.get(run["flops"])) for run in held_out.frame.to_dict("records")]
+    by_run = {(each.flops, each.params, each.tokens): each for each in forecasts}
+    runs = held_out.frame.to_dict("records")
+    rows = [_held_out_row(run, by_run.get((run["flops"], run["params"], run["tokens"]))) for run in runs]
     words = (
         "These runs were not fitted. The forecasts beside them were computed after the runs were published, so they test the "
         "method; they are not preregistrations. In the figure, seeds of one run are shown by their mean."

@@ -30,6 +30,7 @@ LEAST_NUMBER, LARGEST_NUMBER = 1e-9, 1e50
 """Outside of these a cell is a mistake: 1e50 FLOPs are a thousand years of more power than the Sun gives."""
 
 _OPTIONAL_NUMBERS = ("budget_flops", "active_params", "epochs")
+_NUMBERS_OR_NOTHING = ("tokens_per_second",)  # tables are put together from runs that were and were not timed
 _TEXTS = ("run", "seed", "status", "metric", "suite", "flops_convention", "eval_length", "cooldown")
 
 
@@ -38,8 +39,9 @@ class RunTable:
     """Usable runs, and what was left out.
 
     `frame` has a row a run: `run` (text), `flops`, `params`, `tokens`, `loss`, `budget_flops` (float64), and `active_params`,
-    `epochs` (float64), `seed`, `suite`, `flops_convention` (text) where the table has them. `column_mapping` gives the table's
-    own name of each column.
+    `epochs`, `tokens_per_second` (float64), `seed`, `suite`, `flops_convention` (text) where the table has them. A run's
+    `tokens_per_second` is NaN where its cell is empty; no other number may be. `column_mapping` gives the table's own name of
+    each column.
     """
 
     frame: pd.DataFrame
@@ -65,6 +67,20 @@ def read_run_table(
     if (path / "runs.csv").is_file():
         return _from_cells(read_table_file(path / "runs.csv"), columns or {}, keep=keep, drop=drop)
     return _from_cells(_stored_cells(path), {}, keep=keep, drop=drop)
+
+
+def table_of_frame(
+    frame: pd.DataFrame,
+    *,
+    columns: Mapping[str, str] | None = None,
+    keep: Collection[str] = (),
+    drop: Collection[str] = (),
+    source: str = "DataFrame",
+) -> RunTable:
+    """Audit a table of runs that is in memory already, as `read_run_table` does a file; errors name the row by its label."""
+    cells = frame.rename(columns=str)
+    places = tuple(f"row {label}" for label in frame.index)
+    return _from_cells(RawTable(name=source, cells=cells.astype(object), places=places), columns or {}, keep=keep, drop=drop)
 
 
 def _stored_cells(folder: Path) -> RawTable:
@@ -146,7 +162,9 @@ def _frame(raw: RawTable, mapping: Mapping[str, str], texts: Mapping[str, list[s
     numbers = [name for name in (*REQUIRED, *_OPTIONAL_NUMBERS) if name in mapping]
     named = [name for name in ("run", "seed", "suite", "flops_convention") if name in texts]
     columns: dict[str, Any] = {name: [texts[name][row] for row in rows] for name in named}
-    return pd.DataFrame(columns | {name: _positive_numbers(raw, mapping[name], rows=rows) for name in numbers})
+    columns |= {name: _positive_numbers(raw, mapping[name], rows=rows) for name in numbers}
+    sparse = [name for name in _NUMBERS_OR_NOTHING if name in mapping]
+    return pd.DataFrame(columns | {name: _numbers_or_nan(raw, mapping[name], rows=rows) for name in sparse})
 
 
 def _with_budgets(frame: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
@@ -175,6 +193,21 @@ def _texts(raw: RawTable, column: str) -> list[str]:
 def _positive_numbers(raw: RawTable, column: str, *, rows: Sequence[int]) -> list[float]:
     cells = raw.cells[column].tolist()
     return [_positive(cells[row], where=f"{raw.name}, {raw.places[row]}, column {column!r}") for row in rows]
+
+
+def _numbers_or_nan(raw: RawTable, column: str, *, rows: Sequence[int]) -> list[float]:
+    """One a row, NaN where the cell is empty or says nan."""
+    cells = _texts(raw, column)
+    filled = [row for row in rows if cells[row].strip() not in ("", "nan")]
+    try:
+        numbers = dict(zip(filled, _positive_numbers(raw, column, rows=filled), strict=True))
+    except RunTableError as error:
+        raise RunTableError(
+            error.what,
+            why="A throughput is a positive, finite number, or not known; nothing is guessed.",
+            fix="Mend the cell, or leave it empty: the run was not timed.",
+        ) from None
+    return [numbers.get(row, math.nan) for row in rows]
 
 
 def _positive(cell: Any, *, where: str) -> float:

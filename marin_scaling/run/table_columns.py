@@ -32,6 +32,7 @@ RECOGNISED: dict[str, tuple[str, ...]] = {
     "budget_flops": ("budget_nominal_flops", "nominal_flops", "flops_budget"),
     "active_params": ("params_active", "num_active_params", "active_parameters"),
     "epochs": ("num_epochs",),
+    "tokens_per_second": ("tps", "throughput/tokens_per_second"),
     "run": ("run_name", "run_id", "name"),
     "seed": (),
     "status": ("state",),
@@ -54,7 +55,9 @@ METRIC_OF_COLUMN = {
 """The metric that the name of a loss column says by itself."""
 
 
-def map_columns(found: Sequence[str], *, chosen: Mapping[str, str], name: str) -> dict[str, str]:
+def map_columns(
+    found: Sequence[str], *, chosen: Mapping[str, str], name: str, required: Sequence[str] = REQUIRED
+) -> dict[str, str]:
     """Our column names to those of the table `name`, for all that are there; `chosen` settles what the user settled.
 
     Our own name wins where it stands; two other candidates for one column, or a required one that is missing, are errors.
@@ -68,7 +71,7 @@ def map_columns(found: Sequence[str], *, chosen: Mapping[str, str], name: str) -
         source = chosen.get(column) or _find(column, found, name)
         if source is not None:
             mapping[column] = source
-    missing = [column for column in REQUIRED if column not in mapping]
+    missing = [column for column in required if column not in mapping]
     if missing:
         _refuse(
             f"{name} has no column {missing[0]!r}, nor one that is known to mean it; it has: {', '.join(found)}.",

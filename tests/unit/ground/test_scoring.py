@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marin_scaling.check.scoring import (
+from marin_scaling.preregistration.statement_format import LEVELS
+from marin_scaling.scoring import (
     crps,
     interval_score,
     level_weights,
@@ -17,7 +18,6 @@ from marin_scaling.check.scoring import (
     score,
     weighted_interval_score,
 )
-from marin_scaling.preregistration.statement_format import LEVELS
 
 STANDARD = NormalDist()
 FORECAST = {level: STANDARD.inv_cdf(level) for level in LEVELS}

@@ -1,0 +1,62 @@
+"""Fit a table of runs by one of the laws, and refuse (`FitRefused`) what can carry none.
+
+`coupled-surface`, the default, takes all runs of any table and gives a posterior. `isoflop-frontier` and `best-runs-frontier`
+are the usual practice with a free asymptote: they see the best loss of each budget only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from marin_scaling.errors import UsageError
+from marin_scaling.fit.coupled_runs import fit_coupled_runs
+from marin_scaling.fit.fit_result import FitResult
+from marin_scaling.fit.frontier_runs import fit_frontier_runs
+from marin_scaling.fit.refusals import refuse_hopeless
+from marin_scaling.fit.swept_runs import KEPT_SHARE, best_of_cells
+
+if TYPE_CHECKING:
+    from marin_scaling.fit.coupled_law import Prior
+    from marin_scaling.run.run_table import RunTable
+
+LAWS = ("coupled-surface", "isoflop-frontier", "best-runs-frontier")
+SWEPT = ("best", "all")
+
+
+def fit(
+    table: RunTable, *, law: str = "coupled-surface", seed: int = 0, swept: str = "best", prior: Prior | None = None
+) -> FitResult:
+    """Fit the runs of `table`; `seed` is that of the posterior's draws, or of the resampling of a frontier's forecasts.
+
+    `swept` says which runs of a table with several of each size stand for it: the best of each, or all. `prior` is for the
+    coupled law; its default is that of `coupled_law.Prior`.
+
+    >>> from marin_scaling.laws import SurfaceLaw
+    >>> from marin_scaling.run.simulate import simulate_ladder
+    >>> law = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
+    >>> table = simulate_ladder(law, budgets_flops=[1e18, 1e19, 1e20], sizes_per_budget=5, noise=0.001, seed=0)
+    >>> result = fit(table)
+    >>> result.law_name, result.status.may_be_used
+    ('coupled-surface', True)
+    """
+    _require_known(law, LAWS, "law")
+    _require_known(swept, SWEPT, "choice of swept runs")
+    chosen = table if swept == "all" else _best_of_sweep(table)
+    refuse_hopeless(chosen)
+    if law == "coupled-surface":
+        return fit_coupled_runs(chosen, seed=seed, prior=prior)
+    return fit_frontier_runs(chosen, law=law, seed=seed)
+
+
+def _best_of_sweep(table: RunTable) -> RunTable:
+    frame, excluded = best_of_cells(table.frame)
+    if not excluded:
+        return table
+    said = f"swept runs: the best {KEPT_SHARE:.0%} of each size and length stand for it; the forecast is of a run as well tuned"
+    return replace(table, frame=frame, excluded=(*table.excluded, *excluded), warnings=(*table.warnings, said))
+
+
+def _require_known(name: str, known: tuple[str, ...], what: str) -> None:
+    if name not in known:
+        raise UsageError(f"There is no {what} {name!r}.", why="It has to be written down.", fix=f"Choose: {', '.join(known)}.")

@@ -1,0 +1,219 @@
+"""Rolling back-test: fit the budgets up to each cut of a table, forecast the runs beyond, and score what was said of them.
+
+Says how far a forecast of this kind of table may be trusted at 3, 10 or 100 times beyond, which no fit to all runs can say.
+Every run is forecast at its own size and length, so that bowls, and not only their bottoms, are tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from marin_scaling.errors import FitRefused
+from marin_scaling.fit.coupled_runs import size_column
+from marin_scaling.fit.fit_runs import fit
+from marin_scaling.forecast.forecast import forecast_runs, targets_of
+from marin_scaling.scoring import crps
+from marin_scaling.units import format_flops
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from marin_scaling.run.run_table import RunTable
+
+Quantiles = Mapping[float, float]
+Forecaster = Callable[["RunTable", "pd.DataFrame"], Sequence[Quantiles]]
+"""From the runs up to a cut and the runs beyond to quantiles of the latters' losses; `FitRefused` when they carry none."""
+
+LEAST_FACTOR = 1.5
+"""Runs nearer to the cut than this are not counted as beyond it."""
+DISTANCES = (LEAST_FACTOR, 3.0, 10.0, 30.0, 100.0, np.inf)
+MOST_CUTS = 8
+_LEAST_RUNS = 4
+_LEAST_BUDGETS = 3  # of two the fit itself says that they are a rough guess only
+
+
+@dataclass(frozen=True, kw_only=True)
+class BacktestPoint:
+    """One run, forecast from the runs up to a cut. Losses in the unit of the table, `crps` too."""
+
+    cut_flops: float
+    run: str
+    flops: float
+    observed: float
+    quantiles: Quantiles
+    crps: float
+
+    @property
+    def extrapolation(self) -> float:
+        """The run's FLOPs over the largest that were fitted."""
+        return self.flops / self.cut_flops
+
+    @property
+    def error(self) -> float:
+        """Median over observed, minus one."""
+        return self.quantiles[0.5] / self.observed - 1
+
+    def inside(self, low: float, high: float) -> bool:
+        """Whether the observed loss lies between two of the quantiles."""
+        return self.quantiles[low] <= self.observed <= self.quantiles[high]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BacktestRow:
+    """Scores of the points between two distances; shares and errors, `crps` as a share of the loss."""
+
+    nearest: float
+    farthest: float
+    count: int
+    median_absolute_error: float
+    bias: float
+    inside_50: float
+    inside_90: float
+    crps: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backtest:
+    """All points of a table's back-test, and the cuts that could carry no forecast with the reason."""
+
+    source: str
+    points: tuple[BacktestPoint, ...]
+    refused: tuple[tuple[float, str], ...]
+
+    def by_distance(self, distances: Sequence[float] = DISTANCES) -> list[BacktestRow]:
+        """Scores between each two distances that hold any point."""
+        found = []
+        for nearest, farthest in pairwise(distances):
+            points = [point for point in self.points if nearest <= point.extrapolation < farthest]
+            if points:
+                found.append(summarise(points, nearest=nearest, farthest=farthest))
+        return found
+
+
+def backtest(table: RunTable, *, law: str = "coupled-surface", seed: int = 0, forecaster: Forecaster | None = None) -> Backtest:
+    """Back-test a table with one of our laws, or with any other `forecaster`; at most `MOST_CUTS` cuts, evenly over budgets.
+
+    >>> from marin_scaling.laws import SurfaceLaw
+    >>> from marin_scaling.run.simulate import simulate_ladder
+    >>> law = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
+    >>> table = simulate_ladder(law, budgets_flops=[1e17, 1e18, 1e19, 1e20], sizes_per_budget=5, noise=0.001, seed=0)
+    >>> [(round(row.nearest), row.count) for row in backtest(table).by_distance()]
+    [(10, 5)]
+    """
+    predict = forecaster or _with_law(law, seed=seed)
+    points: list[BacktestPoint] = []
+    refused: list[tuple[float, str]] = []
+    for cut in _cuts(table.frame):
+        known, beyond = _split(table, cut)
+        try:
+            forecasts = predict(known, beyond)
+        except FitRefused as refusal:
+            refused.append((cut, refusal.what))
+            continue
+        points += _points(known.frame["flops"].max(), beyond, forecasts)
+    return Backtest(source=table.source, points=tuple(points), refused=tuple(refused))
+
+
+def summarise(points: Sequence[BacktestPoint], *, nearest: float, farthest: float) -> BacktestRow:
+    """The scores of some points, each counted once."""
+    errors = np.array([point.error for point in points])
+    return BacktestRow(
+        nearest=nearest,
+        farthest=farthest,
+        count=len(points),
+        median_absolute_error=float(np.median(np.abs(errors))),
+        bias=float(np.median(errors)),
+        inside_50=float(np.mean([point.inside(0.25, 0.75) for point in points])),
+        inside_90=float(np.mean([point.inside(0.05, 0.95) for point in points])),
+        crps=float(np.mean([point.crps / point.observed for point in points])),
+    )
+
+
+def backtest_text(result: Backtest) -> str:
+    """The table by distance, for a reader."""
+    head = f"{'beyond the runs':>16} {'forecasts':>9} {'error':>7} {'bias':>7} {'in 50 %':>8} {'in 90 %':>8} {'CRPS':>7}"
+    lines = [f"{result.source}: each budget forecast from the smaller ones", head]
+    for row in result.by_distance():
+        distance = f"{row.nearest:g}x to {row.farthest:g}x" if np.isfinite(row.farthest) else f"{row.nearest:g}x and more"
+        lines.append(
+            f"{distance:>16} {row.count:>9} {row.median_absolute_error:>7.2%} {row.bias:>+7.2%} {row.inside_50:>8.0%} "
+            f"{row.inside_90:>8.0%} {row.crps:>7.2%}"
+        )
+    if not result.points:
+        lines.append("no budget could be forecast from smaller ones")
+    lines += [f"no forecast from runs up to {format_flops(cut)} FLOPs: {why}" for cut, why in result.refused]
+    return "\n".join(
+        [*lines, "error: median of |median / observed - 1|; CRPS as a share of the loss; runs of a budget err together"]
+    )
+
+
+def backtest_document(result: Backtest) -> dict[str, Any]:
+    """The same as a document, with every point."""
+    return {
+        "source": result.source,
+        "by_distance": [
+            {**asdict(row), "farthest": row.farthest if np.isfinite(row.farthest) else None} for row in result.by_distance()
+        ],
+        "points": [
+            {
+                "cut_flops": point.cut_flops,
+                "run": point.run,
+                "flops": point.flops,
+                "extrapolation": point.extrapolation,
+                "observed": point.observed,
+                "quantiles": {f"{level:g}": value for level, value in point.quantiles.items()},
+                "crps": point.crps,
+            }
+            for point in result.points
+        ],
+        "refused": [{"cut_flops": cut, "why": why} for cut, why in result.refused],
+    }
+
+
+def _with_law(law: str, *, seed: int) -> Forecaster:
+    def predict(known: RunTable, beyond: pd.DataFrame) -> list[Quantiles]:
+        result = fit(known, law=law, seed=seed)
+        rows = beyond.assign(active_params=size_column(beyond))[["flops", "params", "tokens", "active_params"]]
+        if result.posterior is None:
+            optimal = [result.allocation.params_at(flops) for flops in rows["flops"]]
+            rows = rows.assign(params=optimal, active_params=optimal)
+        return [each.quantiles for each in forecast_runs(result, targets_of(rows))]
+
+    return predict
+
+
+def _cuts(frame: pd.DataFrame) -> list[float]:
+    """The largest FLOPs of the budgets to cut after."""
+    largest = frame.groupby("budget_flops")["flops"].max().sort_values()
+    enough = [flops for flops in largest.iloc[_LEAST_BUDGETS - 1 :] if (frame["flops"] <= flops).sum() >= _LEAST_RUNS]
+    cuts = [flops for flops in enough if frame["flops"].max() >= LEAST_FACTOR * flops]
+    if len(cuts) <= MOST_CUTS:
+        return cuts
+    return [cuts[place] for place in np.linspace(0, len(cuts) - 1, MOST_CUTS).round().astype(int)]
+
+
+def _split(table: RunTable, cut: float) -> tuple[RunTable, pd.DataFrame]:
+    frame = table.frame
+    known = frame[frame["flops"] <= cut * (1 + 1e-9)].reset_index(drop=True)
+    beyond = frame[frame["flops"] >= LEAST_FACTOR * cut].reset_index(drop=True)
+    return replace(table, frame=known), beyond
+
+
+def _points(cut: float, beyond: pd.DataFrame, forecasts: Sequence[Quantiles]) -> list[BacktestPoint]:
+    runs = zip(beyond["run"], beyond["flops"], beyond["loss"], forecasts, strict=True)
+    return [
+        BacktestPoint(
+            cut_flops=float(cut),
+            run=str(run),
+            flops=float(flops),
+            observed=float(loss),
+            quantiles=quantiles,
+            crps=crps(quantiles, observed=float(loss)),
+        )
+        for run, flops, loss, quantiles in runs
+    ]

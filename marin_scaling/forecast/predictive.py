@@ -1,0 +1,145 @@
+"""Losses that a new run could show, drawn from a posterior, with each cause of the spread apart.
+
+loss = law (sampling and form) + smooth misfit (form) + drift (shift) + the run's own noise.
+Drift is what no fit inside a ladder can see but every extrapolation suffers: it grows with the distance from the runs. Its
+size, and one factor on the whole spread, are the calibration (`calibration.json`, which says how it was found).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import numpy as np
+
+from marin_scaling.fit.posterior import UPWARD, SurfacePosterior, places_of
+from marin_scaling.fit.smooth_misfit import Places
+from marin_scaling.laws import Array
+
+_FREEDOM = 5.0  # of the Student distributions of noise and drift
+_REPEATS = 10  # of every draw of the posterior, each with its own noise and drift
+
+
+@dataclass(frozen=True, kw_only=True)
+class Targets:
+    """Runs to forecast: arrays (target,)."""
+
+    flops: Array
+    params: Array
+    tokens: Array
+    log_sparsity: Array | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """What back-tests over public and simulated ladders add to the posterior; `calibration.json` says which and how.
+
+    `spread` multiplies every deviation from the median of the log loss. The others are standard deviations of the log loss that
+    are added in quadrature: everywhere, and for each decade beyond the runs in FLOPs, in tokens per parameter, in parameters.
+    """
+
+    spread: float
+    everywhere: float
+    per_decade_of_flops: float
+    per_decade_of_ratio: float
+    per_decade_of_params: float
+
+    def drift(self, targets: Targets, posterior: SurfacePosterior) -> Array:
+        """The standard deviation that is added at each target: (target,)."""
+        steps = zip(
+            (self.per_decade_of_flops, self.per_decade_of_ratio, self.per_decade_of_params),
+            decades_beyond(targets, posterior),
+            strict=True,
+        )
+        squares = sum(((width * decades) ** 2 for width, decades in steps), np.zeros(len(targets.flops)))
+        return np.asarray(np.sqrt(self.everywhere**2 + squares))
+
+
+def decades_beyond(targets: Targets, posterior: SurfacePosterior) -> tuple[Array, Array, Array]:
+    """Decades beyond the runs in FLOPs, in tokens per parameter on either side, and in parameters: (target,) each."""
+    runs, places = posterior.runs, places_of(posterior.runs)
+    ratio = np.log10(targets.tokens / targets.params)
+    aside = np.maximum(ratio - places.log_ratio.max(), places.log_ratio.min() - ratio)
+    farther, larger = np.log10(targets.flops / runs.flops.max()), np.log10(targets.params / runs.params.max())
+    return np.maximum(farther, 0.0), np.maximum(aside, 0.0), np.maximum(larger, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossDraws:
+    """Losses a new run could show, (draw, target), and by cause what each draw adds to the middle: (draw, target), in loss."""
+
+    losses: Array
+    causes: dict[str, Array]
+
+
+@cache
+def shipped_calibration() -> Calibration:
+    """The calibration of this version: `calibration.json` of this package, written by `benchmarks/calibrate.py`."""
+    text = files("marin_scaling.forecast").joinpath("calibration.json").read_text(encoding="utf-8")
+    return Calibration(**json.loads(text)["factors"])
+
+
+def draw_losses(
+    posterior: SurfacePosterior, targets: Targets, *, seed: int, calibration: Calibration | None = None
+) -> LossDraws:
+    """Draw losses of new runs at targets; equal seeds give equal numbers, and all targets share the luck of each draw."""
+    calibration, generator = calibration or shipped_calibration(), np.random.default_rng(seed)
+    law = posterior.log_losses(params=targets.params, tokens=targets.tokens, log_sparsity=targets.log_sparsity)
+    places = Places(log_flops=np.log10(targets.flops), log_ratio=np.log10(targets.tokens / targets.params))
+    misfit, misfit_variance = posterior.misfit_at(places)
+    count = _REPEATS * len(law)
+    law, misfit, misfit_variance = (np.repeat(each, _REPEATS, axis=0) for each in (law, misfit, misfit_variance))
+    wobble, slide, noise = (_student(count, generator)[:, None] for _ in range(3))
+    noise = _two_piece(noise) * np.repeat(posterior.noise, _REPEATS)[:, None]
+    parts = {
+        "law": law + misfit,
+        "misfit": np.sqrt(misfit_variance) * wobble,
+        "shift": calibration.drift(targets, posterior) * slide,
+        "noise": np.broadcast_to(noise, law.shape),
+    }
+    total = np.sum(list(parts.values()), axis=0)
+    median = np.median(total, axis=0)
+    scale = calibration.spread * np.exp(median)  # of a small part of the log loss, in loss
+    by_form = _explained(parts["law"], by=np.repeat(np.log(posterior.laws.g), _REPEATS))
+    causes = {
+        "noise": parts["noise"],
+        "sampling": parts["law"] - by_form,
+        "form": by_form - by_form.mean(axis=0) + parts["misfit"],
+        "shift": parts["shift"],
+    }
+    losses = np.exp(median + calibration.spread * (total - median))
+    return LossDraws(losses=losses, causes={name: scale * each for name, each in causes.items()})
+
+
+def joint_covariance(posterior: SurfacePosterior, targets: Targets) -> Array:
+    """Covariance of the log losses of runs at targets, without their noise and drift: (target, target)."""
+    law = posterior.log_losses(params=targets.params, tokens=targets.tokens, log_sparsity=targets.log_sparsity)
+    places = Places(log_flops=np.log10(targets.flops), log_ratio=np.log10(targets.tokens / targets.params))
+    return np.asarray(np.cov(law + posterior.misfit_at(places)[0], rowvar=False) + posterior.misfit_covariance(places))
+
+
+def _student(count: int, generator: np.random.Generator) -> Array:
+    """Deviates of Student's t, one from each of `count` slices of equal probability, in random order."""
+    from scipy.special import stdtrit
+
+    return np.asarray(generator.permutation(stdtrit(_FREEDOM, (np.arange(count) + 0.5) / count)))
+
+
+def _two_piece(deviates: Array) -> Array:
+    """Deviates with the upper half stretched by `UPWARD`, and as much more of them as keeps the density in one piece."""
+    from scipy.special import stdtr, stdtrit
+
+    below = 1 / (1 + UPWARD)
+    share = stdtr(_FREEDOM, deviates)
+    upper = share > below
+    inner = np.where(upper, 0.5 + (share - below) * (1 + UPWARD) / (2 * UPWARD), share * (1 + UPWARD) / 2)
+    return np.asarray(np.where(upper, UPWARD, 1.0) * stdtrit(_FREEDOM, inner))
+
+
+def _explained(values: Array, *, by: Array) -> Array:
+    """The part of values (draw, target) that a cubic in `by` (draw,) explains."""
+    centred = (by - by.mean()) / (by.std() or 1.0)
+    design = np.stack([np.ones_like(centred), centred, centred**2, centred**3], axis=1)
+    return np.asarray(design @ np.linalg.lstsq(design, values, rcond=None)[0])

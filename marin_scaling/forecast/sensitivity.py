@@ -1,0 +1,132 @@
+"""What a forecast hangs on: the same target under every other choice that a careful person could have made.
+
+Each law alone, the asymptote pinned where the posterior has it, each budget left out, the smallest ones left out, and outliers
+at full weight. Rows are medians to set beside the interval; they are no intervals of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from marin_scaling.errors import FitRefused
+from marin_scaling.fit.coupled_runs import fitted_runs, size_column
+from marin_scaling.fit.fit_result import FitResult
+from marin_scaling.fit.fit_runs import fit
+from marin_scaling.fit.pinned_frontier import fit_pinned_frontier
+from marin_scaling.fit.posterior import fit_posterior
+from marin_scaling.fit.surface import fit_surface
+from marin_scaling.forecast.forecast import Forecast, Target, forecast_runs, optimal_target
+from marin_scaling.laws import Array, frontier_loss, surface_loss
+from marin_scaling.run.run_table import RunTable
+from marin_scaling.units import format_flops
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MOST_BUDGETS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class SensitivityRow:
+    """A choice and the median that it gives; None with the reason where it gives none."""
+
+    choice: str
+    median: float | None
+    why_none: str = ""
+
+
+def sensitivity(result: FitResult, forecast: Forecast) -> list[SensitivityRow]:
+    """The rows for one forecast of a coupled fit, that forecast first.
+
+    Frontier laws and pinned asymptotes know compute-optimal runs only and are left out for any other size.
+    """
+    target = Target(flops=forecast.flops, params=forecast.params, tokens=forecast.tokens, active_params=forecast.active_params)
+    choices = list(_choices(result, target, optimal=forecast.optimal))
+    return [SensitivityRow(choice=f"{result.law_name}, as forecast", median=forecast.median), *map(_row, choices)]
+
+
+Choice = tuple[str, Callable[[], float]]
+
+
+def _choices(result: FitResult, target: Target, *, optimal: bool) -> Iterator[Choice]:
+    if optimal:
+        yield from _frontier_choices(result, target)
+    yield "five-parameter surface alone (log-Huber)", lambda: _surface_median(result, target)
+    yield "coupled surface, outliers at full weight", lambda: _unweighted_median(result, target)
+    budgets = sorted(result.frame["budget_flops"].unique())
+    if 3 < len(budgets) <= _MOST_BUDGETS:
+        for budget in budgets:
+            yield _without(result, target, [budget], f"without the budget {format_flops(budget)}")
+    if len(budgets) > 4:
+        half = budgets[: len(budgets) // 2]
+        yield _without(result, target, half, f"without the {len(half)} smallest of {len(budgets)} budgets")
+
+
+def _row(choice: Choice) -> SensitivityRow:
+    name, median = choice
+    try:
+        return SensitivityRow(choice=name, median=median())
+    except FitRefused as refusal:
+        return SensitivityRow(choice=name, median=None, why_none=refusal.what)
+
+
+def _frontier_choices(result: FitResult, target: Target) -> Iterator[Choice]:
+    for law in ("isoflop-frontier", "best-runs-frontier"):
+        if result.bowls or law == "best-runs-frontier":
+            yield f"{law} alone, E free", partial(_median, _table(result, result.frame), target, law=law)
+    flops, loss = (np.array([getattr(point, name) for point in result.points]) for name in ("flops", "loss"))
+    for asymptote in _asymptotes(result):
+        pinned = partial(_pinned_median, flops, loss, asymptote, target.flops)
+        yield f"frontier with E pinned at {asymptote:g}", pinned
+
+
+def _pinned_median(flops: Array, loss: Array, asymptote: float, target_flops: float) -> float:
+    return float(frontier_loss(fit_pinned_frontier(flops, loss=loss, asymptote=asymptote), flops=target_flops))
+
+
+def _asymptotes(result: FitResult) -> list[float]:
+    """Round values across the posterior's 90 % of E."""
+    if result.posterior is None:
+        return []
+    low, high = np.quantile(result.posterior.laws.E, (0.05, 0.95))
+    return sorted({float(f"{value:.2g}") for value in np.linspace(max(low, 0.0), high, 4)})
+
+
+def _median(table: RunTable, target: Target, *, law: str) -> float:
+    result = fit(table, law=law, swept="all")
+    return forecast_runs(result, [optimal_target(result, target.flops) if result.posterior is None else target])[0].median
+
+
+def _surface_median(result: FitResult, target: Target) -> float:
+    tokens, loss = (result.frame[name].to_numpy(dtype=np.float64) for name in ("tokens", "loss"))
+    law = fit_surface(params=size_column(result.frame), tokens=tokens, loss=loss).law
+    return float(surface_loss(law, params=target.active_params, tokens=target.tokens))
+
+
+def _unweighted_median(result: FitResult, target: Target) -> float:
+    posterior = fit_posterior(fitted_runs(result.frame), seed=result.seed, downweight_outliers=False)
+    return forecast_runs(replace(result, posterior=posterior), [target])[0].median
+
+
+def _without(result: FitResult, target: Target, budgets: list[float], name: str) -> Choice:
+    kept = result.frame[~result.frame["budget_flops"].isin(budgets)].reset_index(drop=True)
+    return name, lambda: _median(_table(result, kept), target, law="coupled-surface")
+
+
+def _table(result: FitResult, frame: pd.DataFrame) -> RunTable:
+    return RunTable(frame=frame, excluded=(), warnings=(), column_mapping={}, source=result.source, metric=result.metric)
+
+
+def sensitivity_text(rows: list[SensitivityRow]) -> str:
+    """The table for a reader: each choice, its median, and how far it is from the forecast."""
+    first = rows[0].median or 1.0
+    lines = ["what the forecast hangs on (medians):"]
+    for row in rows:
+        value = f"{row.median:8.4f} {row.median / first - 1:+8.2%}" if row.median is not None else f"    none: {row.why_none}"
+        lines.append(f"  {row.choice:<48} {value}")
+    return "\n".join(lines)
