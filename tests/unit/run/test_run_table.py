@@ -90,6 +90,33 @@ def test_the_name_of_a_loss_column_can_say_the_metric(tmp_path):
     assert read_run_table(write(tmp_path / "runs.csv", HEAD.replace("loss", "bpb"), *ROWS)).metric == "bits_per_byte"
 
 
+@pytest.mark.parametrize("name", ["tokens_per_second", "tps", "throughput/tokens_per_second"])
+def test_throughput_may_be_missing_in_some_runs(tmp_path, name):
+    """In any format: an empty cell is NaN, and no other column is read differently for it."""
+    rows = [f"{row},{'' if number == 1 else '2.5e5'}" for number, row in enumerate(ROWS)]
+    csv = write(tmp_path / "runs.csv", f"{HEAD},{name}", *rows)
+    frame = pd.read_csv(csv)
+    frame.to_parquet(tmp_path / "runs.parquet")
+    frame.to_json(tmp_path / "runs.jsonl", orient="records", lines=True)
+    for suffix in ("csv", "parquet", "jsonl"):
+        table = read_run_table(tmp_path / f"runs.{suffix}")
+        np.testing.assert_array_equal(table.frame["tokens_per_second"], [2.5e5, np.nan, 2.5e5, 2.5e5])
+        assert table.frame["tokens_per_second"].dtype == np.float64
+        assert table.column_mapping["tokens_per_second"] == name
+    assert "tokens_per_second" not in read_run_table(write(tmp_path / "plain.csv", HEAD, *ROWS)).frame
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"), [("fast", "'fast', which is not a number"), ("-3", "-3"), ("0", "0"), ("inf", "inf")]
+)
+def test_a_throughput_is_a_number_above_zero_or_nothing(tmp_path, cell, said):
+    """Refused with file, line and column; the way out is an empty cell."""
+    rows = [f"{row},{cell if number == 1 else 5}" for number, row in enumerate(ROWS)]
+    with pytest.raises(RunTableError, match=f"line 3, column 'tps' holds {said}") as refusal:
+        read_run_table(write(tmp_path / "runs.csv", f"{HEAD},tps", *rows))
+    assert "leave it empty" in refusal.value.fix
+
+
 def test_two_candidates_are_settled_by_the_user(tmp_path):
     """The error says how, and what it says works."""
     path = write(tmp_path / "runs.csv", "flops,params,tokens,eval/loss,val_loss", *(f"{row},9" for row in ROWS))

@@ -1,0 +1,160 @@
+"""Effective speedup: how many times more compute the baseline needs for the loss that a variant of it reaches.
+
+With C FLOPs the variant reaches L; the baseline's law reaches L with C' FLOPs. In model FLOPs the speedup is C' / C; in
+wall-clock time it is r C' / C, where r is the variant's model FLOPs a second over the baseline's (which is the ratio of their
+tokens a second, if both spend the same FLOPs a token).
+
+Two conventions. "own": the law is the frontier through the baseline's own runs, with a free asymptote. "marin": E and alpha are
+pinned for every recipe, and A is such that the law passes through the baseline's loss at the same budget (Marin's issue 5596).
+Draws of the law and of the variant's loss give the intervals. Arithmetic on tables of runs: reads and prints nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from marin_scaling.fit.fit_result import FitResult
+from marin_scaling.fit.frontier_points import BUDGET_SPREAD
+from marin_scaling.fit.swept_runs import best_of_cells
+from marin_scaling.forecast.comparable_tables import require_comparable
+from marin_scaling.forecast.measured_losses import MeasuredLoss, measure, partner
+from marin_scaling.forecast.speedup_draws import Compared, needed_flops, pooled
+from marin_scaling.forecast.speedup_own_law import by_own_law, fit_baseline
+from marin_scaling.forecast.speedup_pinned_law import by_pinned_law
+from marin_scaling.forecast.speedup_verdicts import Speedup, speedups
+from marin_scaling.laws import FrontierLaw, frontier_loss
+from marin_scaling.run.audit import Exclusion
+
+if TYPE_CHECKING:
+    from marin_scaling.run.run_table import RunTable
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetComparison:
+    """Baseline and variant at one of the variant's budgets.
+
+    `baseline_loss` is that of the baseline's law there. `needed_flops`: what the law needs for `variant_loss`, None when no
+    compute would do. `throughput_ratio`: the variant's model FLOPs a second over the baseline's, None when a table is silent.
+    `reach`: by how much `needed_flops` lies outside of the baseline's budgets, 1 when inside. `note` is a doubt, or empty.
+    """
+
+    flops: float
+    baseline_loss: float
+    variant_loss: float
+    needed_flops: float | None
+    model_flops: Speedup
+    throughput_ratio: float | None
+    wall_clock: Speedup | None
+    reach: float | None
+    note: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedupReport:
+    """All budgets of a comparison. `baseline_fit` is the baseline's law, None under a pinned convention."""
+
+    convention: str
+    baseline_fit: FitResult | None
+    comparisons: tuple[BudgetComparison, ...]
+    noise: str
+    warnings: tuple[str, ...]
+    baseline_excluded: tuple[Exclusion, ...]
+    variant_excluded: tuple[Exclusion, ...]
+    seed: int
+
+
+def compare_recipes(baseline: RunTable, variant: RunTable, *, convention: str = "own", seed: int = 0) -> SpeedupReport:
+    """The effective speedup of `variant` over `baseline` at each budget of the variant's runs.
+
+    Several sizes at a budget are compared by the bottom of their bowl, or by their best run where they have none; seeds by
+    their mean. A column `tokens_per_second` in both frames gives wall-clock time, too. Losses are in the unit of the tables.
+
+    `UsageError` for another convention, or a metric that is not its own; `RunTableError` when the tables measure different
+    things; `FitRefused` when the baseline carries no law, or no budget can be compared.
+
+    >>> from dataclasses import replace
+    >>> from marin_scaling.laws import SurfaceLaw
+    >>> from marin_scaling.run.simulate import simulate_ladder
+    >>> law = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
+    >>> ladder = simulate_ladder(law, budgets_flops=[1e18, 3e18, 1e19, 3e19], sizes_per_budget=5, noise=0.0, seed=0)
+    >>> cheaper = replace(ladder, frame=ladder.frame.assign(flops=ladder.frame["flops"] / 2))
+    >>> first = compare_recipes(ladder, cheaper).comparisons[0]
+    >>> f"{first.model_flops.value:.2f} {first.model_flops.verdict.value}"
+    '2.00 faster'
+    """
+    warnings = require_comparable(baseline, variant, convention)
+    (baseline_frame, baseline_swept), (variant_frame, variant_swept) = (best_of_cells(t.frame) for t in (baseline, variant))
+    ours, theirs = measure(baseline_frame), measure(variant_frame)
+    generator = np.random.default_rng([seed, 1])  # another stream than the law's draws
+    if convention == "own":
+        compared = by_own_law(fit_baseline(baseline), theirs, pooled(theirs, ours), generator, seed=seed)
+    else:
+        compared = by_pinned_law(ours, theirs, generator)
+        warnings = (*warnings, *_said_of(baseline))
+    return SpeedupReport(
+        convention=convention,
+        baseline_fit=compared.law_fit,
+        comparisons=_comparisons(compared, ours),
+        noise=compared.noise,
+        warnings=(*warnings, *compared.warnings, *_said_of(variant)),
+        baseline_excluded=compared.law_fit.excluded if compared.law_fit else (*baseline.excluded, *baseline_swept),
+        variant_excluded=(*variant.excluded, *variant_swept),
+        seed=seed,
+    )
+
+
+def _said_of(table: RunTable) -> tuple[str, ...]:
+    return tuple(f"{table.source}: {each}" for each in table.warnings)
+
+
+def _comparisons(compared: Compared, ours: Sequence[MeasuredLoss]) -> tuple[BudgetComparison, ...]:
+    """One for each of the variant's budgets; throughput is compared with the baseline's at the same budget."""
+    points, laws = compared.points, compared.laws
+    needed = [needed_flops(law, loss=point.loss) for law, point in zip(laws, points, strict=True)]
+    logs = [math.inf if each is None else math.log(each / point.flops) for each, point in zip(needed, points, strict=True)]
+    ratios = [_throughput_ratio(point, partner(point, ours)) for point in points]
+    timed = [n for n, ratio in enumerate(ratios) if ratio is not None]
+    shifts = {n: math.log(ratio) for n, ratio in enumerate(ratios) if ratio is not None}
+    in_flops = speedups(logs, compared.draws)
+    in_time = dict(
+        zip(timed, speedups([logs[n] + shifts[n] for n in timed], [compared.draws[n] + shifts[n] for n in timed]), strict=True)
+    )
+    return tuple(
+        BudgetComparison(
+            flops=point.flops,
+            baseline_loss=float(frontier_loss(laws[n], flops=point.flops)),
+            variant_loss=point.loss,
+            needed_flops=needed[n],
+            model_flops=in_flops[n],
+            throughput_ratio=ratios[n],
+            wall_clock=in_time.get(n),
+            reach=_reach(needed[n], ours),
+            note=_note(point, laws[n], _reach(needed[n], ours)),
+        )
+        for n, point in enumerate(points)
+    )
+
+
+def _throughput_ratio(point: MeasuredLoss, mine: MeasuredLoss | None) -> float | None:
+    if mine is None or mine.flops_per_second is None or point.flops_per_second is None:
+        return None
+    return point.flops_per_second / mine.flops_per_second
+
+
+def _reach(needed: float | None, ours: Sequence[MeasuredLoss]) -> float | None:
+    if needed is None:
+        return None
+    return max(1.0, needed / max(each.flops for each in ours), min(each.flops for each in ours) / needed)
+
+
+def _note(point: MeasuredLoss, law: FrontierLaw, reach: float | None) -> str:
+    if reach is None:
+        far = f"the baseline's law does not come down to this loss; its asymptote is {law.E:.4f}"
+    else:
+        far = f"rests on the baseline's law {reach:.3g}x beyond its budgets" if reach > BUDGET_SPREAD else ""
+    return "; ".join(each for each in (point.note, far) if each)
