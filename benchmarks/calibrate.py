@@ -1,0 +1,216 @@
+"""Find the factors of `marin_scaling/forecast/calibration.json` by back-tests; with `--write` the file is written anew.
+
+Every budget of every public suite is forecast from the smaller ones, and its over-trained, under-trained and larger runs from
+the others at an eighth and a thirtieth of the compute, first without drift and with the posterior's own spread. On a grid of
+spread and drift a decade those are kept whose mean continuous ranked probability score is within three per cent of the best
+(suites count equally, each by its score relative to its best); of these the one is taken whose central 50 and 90 % hold closest
+to 50 and 90 % of all losses. The table is out of sample: each suite is scored with the factors that the others alone would have
+chosen.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from report import ROOT, parser, publish
+from scipy.stats import t
+from suites import public_suites
+
+from marin_scaling.errors import FitRefused
+from marin_scaling.fit.coupled_runs import size_column
+from marin_scaling.fit.fit_runs import fit
+from marin_scaling.forecast.backtest import backtest
+from marin_scaling.forecast.forecast import LEVELS
+from marin_scaling.forecast.predictive import Calibration, Targets, decades_beyond, draw_losses
+from marin_scaling.laws import Array
+from marin_scaling.run.run_table import RunTable
+from marin_scaling.scoring import level_weights
+
+FILE = ROOT / "marin_scaling" / "forecast" / "calibration.json"
+BARE = Calibration(spread=1.0, everywhere=0.0, per_decade_of_flops=0.0, per_decade_of_ratio=0.0, per_decade_of_params=0.0)
+SPREADS = (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1)
+DRIFTS = (0.0, 0.001, 0.002, 0.003, 0.004, 0.006)
+SIDES = (
+    1.0,
+    2.0,
+    4.0,
+)  # of the drift a decade of FLOPs: what a decade of tokens per parameter adds; half of it one of parameters
+EVERYWHERE = 0.001
+NEAREST = 2.9
+_DRAWS = 2000
+
+
+@dataclass(frozen=True)
+class Case:
+    """Draws of the log loss at targets (draw, target), decades beyond the runs, and what was observed (target,)."""
+
+    log_losses: Array
+    beyond: tuple[Array, Array, Array]
+    observed: Array
+    factor: Array
+
+
+def cases_of(table: RunTable) -> list[Case]:
+    """A case for every cut of a table, and for its side splits."""
+    splits: list[tuple[RunTable, pd.DataFrame]] = []
+
+    def collect(known: RunTable, beyond: pd.DataFrame) -> list[dict[float, float]]:
+        splits.append((known, beyond[beyond["flops"] >= NEAREST * known.frame["flops"].max()]))
+        raise FitRefused("collected", why="", fix="")  # only the cuts are wanted
+
+    backtest(table, forecaster=collect)
+    sides = side_splits(table) if len(table.frame) > 20 else []
+    found = [case_of(known, beyond) for known, beyond in [*splits, *sides] if not beyond.empty]
+    return [case for case in found if case is not None]
+
+
+def quantiles(case: Case, calibration: Calibration) -> Array:
+    """(level, target), as `draw_losses` would give them with this calibration."""
+    slide = np.random.default_rng(1).permutation(t.ppf((np.arange(_DRAWS) + 0.5) / _DRAWS, 5.0))[:, None]
+    farther, aside, larger = case.beyond
+    drift = np.sqrt(
+        calibration.everywhere**2
+        + (calibration.per_decade_of_flops * farther) ** 2
+        + (calibration.per_decade_of_ratio * aside) ** 2
+        + (calibration.per_decade_of_params * larger) ** 2
+    )
+    found = np.quantile(case.log_losses + drift * slide, LEVELS, axis=0)
+    median = found[LEVELS.index(0.5)]
+    return np.exp(median + calibration.spread * (found - median))
+
+
+def scores(cases: Sequence[Case], calibration: Calibration) -> dict[str, Array]:
+    """CRPS as a share of the loss, and whether the central 50 and 90 % hold the loss: (forecast,) each."""
+    levels, weights = np.array(LEVELS)[:, None], np.array(level_weights(LEVELS))[:, None]
+    parts: dict[str, list[Array]] = {"crps": [], "in 50 %": [], "in 90 %": [], "factor": []}
+    for case in cases:
+        found = quantiles(case, calibration)
+        misses = case.observed - found
+        pinball = np.maximum(levels * misses, (levels - 1) * misses)
+        parts["crps"].append(2 * (weights * pinball).sum(axis=0) / case.observed)
+        for name, low, high in (("in 50 %", 0.25, 0.75), ("in 90 %", 0.05, 0.95)):
+            inside = (found[LEVELS.index(low)] <= case.observed) & (case.observed <= found[LEVELS.index(high)])
+            parts[name].append(inside.astype(float))
+        parts["factor"].append(case.factor)
+    return {name: np.concatenate(values) for name, values in parts.items()}
+
+
+def side_splits(table: RunTable) -> list[tuple[RunTable, pd.DataFrame]]:
+    """Smaller runs on one side of the usual tokens per parameter with larger ones on the other, and small models with large."""
+    frame = table.frame
+    ratio, largest = frame["tokens"] / frame["params"], frame["flops"].max()
+    usual = ratio.median()
+    found = []
+    for factor in (8, 30):
+        small, large = frame["flops"] <= largest / factor * 1.01, frame["flops"] >= largest / factor * NEAREST
+        found += [(small & (ratio <= 1.2 * usual), large & (ratio >= 1.5 * usual))]
+        found += [(small & (ratio >= 0.8 * usual), large & (ratio <= 0.67 * usual))]
+    for share in (0.3, 0.6):
+        size = frame["params"].quantile(share)
+        found += [(frame["params"] <= size, frame["params"] >= 3 * size)]
+    return [
+        (replace(table, frame=frame[a].reset_index(drop=True)), frame[b]) for a, b in found if a.sum() >= 10 and b.sum() >= 3
+    ]
+
+
+def case_of(known: RunTable, beyond: pd.DataFrame) -> Case | None:
+    """The forecast of some runs from others, without drift; None when they carry none."""
+    try:
+        posterior = fit(known).posterior
+    except FitRefused:
+        return None
+    assert posterior is not None
+    targets = Targets(flops=beyond["flops"].to_numpy(), params=size_column(beyond), tokens=beyond["tokens"].to_numpy())
+    losses = draw_losses(posterior, targets, seed=0, calibration=BARE).losses
+    rows = np.random.default_rng(0).choice(len(losses), _DRAWS, replace=False)
+    factor = targets.flops / known.frame["flops"].max()
+    return Case(np.log(losses[rows]), decades_beyond(targets, posterior), beyond["loss"].to_numpy(), factor)
+
+
+def best_of(grid: Sequence[Calibration], found: Sequence[Sequence[dict[str, Array]]]) -> Calibration:
+    """Nearest to nominal coverage among those within three per cent of the best score; `found[suite][candidate]`."""
+    means = np.array([[each["crps"].mean() for each in row] for row in found])
+    score = (means / means.min(axis=1, keepdims=True)).mean(axis=0)
+    off = np.zeros(len(grid))
+    for name, nominal in (("in 50 %", 0.5), ("in 90 %", 0.9)):
+        off += np.abs([np.concatenate([row[place][name] for row in found]).mean() - nominal for place in range(len(grid))])
+    return grid[int(np.where(score <= 1.03 * score.min(), off, np.inf).argmin())]
+
+
+def candidates() -> list[Calibration]:
+    """The grid."""
+    return [
+        Calibration(
+            spread=spread,
+            everywhere=EVERYWHERE,
+            per_decade_of_flops=drift,
+            per_decade_of_ratio=side * drift,
+            per_decade_of_params=side * drift / 2,
+        )
+        for spread, drift, side in itertools.product(SPREADS, DRIFTS, SIDES)
+    ]
+
+
+def main() -> None:
+    arguments = parser(__doc__ or "")
+    arguments.add_argument("--data", type=Path, required=True, help="folder with the suites that are not in this repository")
+    options = arguments.parse_args()
+    by_suite = {name: cases_of(replace(table, source=name)) for name, table in public_suites(options.data).items()}
+    grid = candidates()
+    found = [[scores(cases, each) for each in grid] for cases in by_suite.values()]
+    chosen = best_of(grid, found)
+    rows, pooled = [], []
+    for place, (name, cases) in enumerate(by_suite.items()):
+        without = best_of(grid, [*found[:place], *found[place + 1 :]])
+        pooled.append(scores(cases, without))
+        rows.append(_row(name, pooled[-1], without, ours=scores(cases, BARE)["crps"].mean()))
+    together = {key: np.concatenate([each[key] for each in pooled]) for key in pooled[0]}
+    rows.append(_row("all, pooled", together, None, ours=None))
+    by_distance = {}
+    for low, high in ((2.9, 9.9), (9.9, 99.0), (99.0, np.inf)):
+        at = (together["factor"] >= low) & (together["factor"] < high)
+        by_distance[f"{round(low)}x"] = {key: float(together[key][at].mean()) for key in ("in 50 %", "in 90 %", "crps")}
+        label = f"all, {round(low)}x" + (f" to {round(high)}x" if np.isfinite(high) else " and more")
+        rows.append(_row(label, {key: values[at] for key, values in together.items()}, None, ours=None))
+    publish(
+        "Calibration: what back-tests add to the posterior",
+        columns=("suite", "forecasts", "spread", "drift a decade", "in 50 %", "in 90 %", "CRPS", "CRPS of the bare posterior"),
+        rows=rows,
+        packages=("numpy", "scipy", "pandas"),
+        notes=[f"Each suite with the factors that the other suites alone choose. Chosen on all: {asdict(chosen)}."],
+        write=options.write,
+    )
+    if options.write:
+        document = {
+            "method": " ".join((__doc__ or "").split("\n\n")[1].split()),
+            "command": "python benchmarks/calibrate.py --data DIR --write",
+            "date": f"{datetime.now(UTC):%Y-%m-%d}",
+            "suites": {name: int(sum(len(case.observed) for case in cases)) for name, cases in by_suite.items()},
+            "out_of_sample": by_distance,
+            "factors": asdict(chosen),
+        }
+        FILE.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def _row(name: str, found: dict[str, Array], factors: Calibration | None, *, ours: float | None) -> list[str]:
+    return [
+        name,
+        str(len(found["crps"])),
+        f"{factors.spread:g}" if factors else "",
+        f"{factors.per_decade_of_flops:g}, {factors.per_decade_of_ratio:g}" if factors else "",
+        f"{found['in 50 %'].mean():.0%}",
+        f"{found['in 90 %'].mean():.0%}",
+        f"{found['crps'].mean():.3%}",
+        f"{ours:.3%}" if ours is not None else "",
+    ]
+
+
+if __name__ == "__main__":
+    main()
