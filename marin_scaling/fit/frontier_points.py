@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BUDGET_SPREAD = 1.25
-"""Runs of one budget that differ by more do not share a bowl: 25 % of compute moves the loss by per cents."""
+"""Runs of one budget that differ by more do not share a bowl: as `run_table.BUDGET_SPAN`."""
 
 _SIZES = ("params", "tokens", "loss")
 

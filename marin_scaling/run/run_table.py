@@ -18,13 +18,18 @@ from marin_scaling.run.table_columns import METRIC_OF_COLUMN, REQUIRED, map_colu
 from marin_scaling.run.table_files import RawTable, printable, read_table_file
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
     from marin_scaling.run.run_spec import RunSpec
     from marin_scaling.run.run_store import StoredRun
 
 BUDGET_RATIO = 1.1
 """Runs sorted by cost start a new budget where the cost rises by more than this. Marin rounds budgets to powers of 1.1."""
+
+BUDGET_SPAN = 1.25
+"""No budget spans more than this: runs at every cost do not become one budget. As much moves the loss by per cents."""
 
 LEAST_NUMBER, LARGEST_NUMBER = 1e-9, 1e50
 """Outside of these a cell is a mistake: 1e50 FLOPs are a thousand years of more power than the Sun gives."""
@@ -174,7 +179,7 @@ def _with_budgets(frame: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
 
     order = np.argsort(frame["flops"].to_numpy(), kind="stable")
     logs = np.log(frame["flops"].to_numpy()[order])
-    group = np.concatenate([[0], np.cumsum(np.diff(logs) > math.log(BUDGET_RATIO))])
+    group = _groups(logs)
     means = np.exp(np.bincount(group, weights=logs) / np.bincount(group))
     budgets = np.empty(len(frame))
     budgets[order] = means[group]
@@ -183,6 +188,20 @@ def _with_budgets(frame: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
         f"sorted FLOPs rise by more than {BUDGET_RATIO - 1:.0%}"
     )
     return frame.assign(budget_flops=budgets), (note,)
+
+
+def _groups(logs: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The number of each run's budget, for sorted logarithms of FLOPs."""
+    import numpy as np
+
+    gaps = np.flatnonzero(np.diff(logs) > math.log(BUDGET_RATIO)) + 1
+    starts, at = [0], 0
+    while at < len(logs):
+        too_wide = int(np.searchsorted(logs, logs[at] + math.log(BUDGET_SPAN), side="right"))
+        next_gap = int(np.searchsorted(gaps, at, side="right"))
+        at = min(too_wide, int(gaps[next_gap]) if next_gap < len(gaps) else len(logs))
+        starts.append(at)
+    return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
 
 
 def _texts(raw: RawTable, column: str) -> list[str]:

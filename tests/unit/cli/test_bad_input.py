@@ -141,10 +141,9 @@ def test_a_missing_column_is_refused_with_its_name_and_those_that_are_there(tmp_
     [
         (isoflop_rows()[:3], ("runs.csv has 3 usable runs; the law has 3 unknowns",)),
         (isoflop_rows(budgets=(1e18,), sizes=6), ("all 6 runs cost about 1e18 FLOPs",)),
-        (isoflop_rows(budgets=(1e18, 2e18)), ("runs.csv has 2 usable budgets; the law has 3 unknowns",)),
         ([isoflop_rows()[0]] * 6, ("1 usable run;", "Left out were run-0: it is the same as run-0", "and 2 more")),
     ],
-    ids=["few runs", "one budget", "few budgets", "one run again and again"],
+    ids=["few runs", "one budget", "one run again and again"],
 )
 def test_fewer_runs_or_budgets_than_the_law_has_unknowns_are_refused_with_both_numbers(tmp_path, rows, fragments):
     """And with what would be enough; runs that were left out are named."""

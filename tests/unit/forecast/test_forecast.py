@@ -9,7 +9,7 @@ import pytest
 
 from marin_scaling.errors import FitRefused, UsageError
 from marin_scaling.fit.fit_runs import fit
-from marin_scaling.forecast.forecast import LEVELS, forecast, interval_along
+from marin_scaling.forecast.forecast import LEVELS, forecast, interval_along, samples
 from marin_scaling.laws import SurfaceLaw, frontier_loss, surface_frontier
 from marin_scaling.preregistration import statement_format
 from marin_scaling.run.run_table import read_run_table
@@ -66,26 +66,62 @@ def test_equal_seeds_give_equal_numbers_and_other_seeds_nearly_equal_ones(delphi
 
 
 def test_the_interval_widens_with_distance():
-    """Ten times farther is never better known; what does not grow is the noise of one run."""
+    """Ten times farther is never better known, as a share of the loss; what does not grow is the noise of one run."""
     result = simulated()
     predictions = [forecast(result, flops=flops) for flops in (1e20, 1e21, 1e22, 1e23, 1e24)]
-    widths = [each.bands["sampling"] for each in predictions]
-    assert widths == sorted(widths)
-    assert len({each.bands["noise"] for each in predictions}) == 1
+    for cause in ("sampling", "form", "shift"):
+        shares = [each.bands[cause] / each.median for each in predictions]
+        assert shares == sorted(shares)
+    noise = [each.bands["noise"] / each.median for each in predictions]
+    assert noise == pytest.approx(noise[:1] * 5, rel=0.02)
 
 
 def test_noisier_runs_give_wider_intervals():
-    """Five times the noise, more than twice the width."""
-    quiet, loud = (forecast(simulated(noise=noise), flops=1e21).interval for noise in (0.001, 0.005))
-    assert loud[1] - loud[0] > 2 * (quiet[1] - quiet[0])
+    """Five times the noise: more of it in the interval, and a wider whole; misfit and drift do not follow it."""
+    quiet, loud = (forecast(simulated(noise=noise), flops=1e21) for noise in (0.001, 0.005))
+    assert loud.bands["noise"] > quiet.bands["noise"]
+    assert loud.interval[1] - loud.interval[0] > quiet.interval[1] - quiet.interval[0]
 
 
-def test_bands_that_are_not_estimated_are_absent_not_invented(delphi):
-    """This engine has one law and sees no drift."""
-    bands = forecast(delphi, flops=1e22).bands
+def test_a_frontier_law_estimates_neither_form_nor_shift(heldout):
+    """One law of one form, that sees no drift: absent, not invented."""
+    result = fit(read_run_table(DELPHI), law="isoflop-frontier")
+    bands = forecast(result, flops=1e22).bands
     assert bands["form"] is None
     assert bands["shift"] is None
     assert 0 < bands["noise"] < bands["sampling"]
+
+
+def test_a_frontier_law_refuses_a_size_off_the_optimum_and_the_coupled_law_forecasts_it(delphi):
+    """Twice the parameters on half the tokens cost something: more than nothing, less than 3 % of the loss."""
+    frontier = fit(read_run_table(DELPHI), law="isoflop-frontier")
+    with pytest.raises(FitRefused, match="does not know a run of"):
+        forecast(frontier, flops=1e22, params=2e10, tokens=8e10)
+    optimum = forecast(delphi, flops=1e22)
+    larger = forecast(delphi, flops=1e22, params=2 * optimum.params, tokens=optimum.tokens / 2)
+    assert 0 < larger.median / optimum.median - 1 < 0.03
+    assert optimum.mis_sizing[1] == pytest.approx(larger.median / optimum.median - 1, abs=2e-3)
+    assert (optimum.optimal, larger.optimal) == (True, False)
+
+
+def test_the_wanted_size_of_the_large_delphi_runs_is_in_the_interval_of_the_optimum(delphi, heldout):
+    """3.38, 9.71 and 24.96 billion parameters were trained at 1e21, 1e22 and 1e23, read off the same bowls by their makers."""
+    for run in heldout[heldout["flops"] > 5e21].itertuples():
+        low, high = forecast(delphi, flops=run.flops).params_interval
+        assert low < run.params < high
+
+
+def test_samples_have_the_quantiles_of_the_forecast(delphi):
+    """The same draws."""
+    drawn = samples(delphi, flops=1e22)
+    assert np.quantile(drawn, LEVELS) == pytest.approx(list(forecast(delphi, flops=1e22).quantiles.values()))
+
+
+def test_a_forecast_wider_than_all_losses_of_the_runs_is_refused():
+    """Three budgets within a factor of four, 3 % noise, a million times beyond."""
+    result = simulated(budgets_flops=(1e18, 2e18, 4e18), sizes_per_budget=3, noise=0.03)
+    with pytest.raises(FitRefused, match=r"its 90 % interval would be .* wide, and all losses of the runs lie within"):
+        forecast(result, flops=1e24)
 
 
 def test_sizes_are_the_optimum_of_the_surface():
@@ -110,12 +146,12 @@ def test_a_law_that_does_not_fall_forecasts_nothing():
         forecast(fit(rising), flops=1e23)
 
 
-def test_a_forecast_that_reaches_below_zero_is_refused():
+def test_a_frontier_law_that_reaches_below_zero_is_refused():
     """Losses from which a constant was taken: no loss is negative, so the law means nothing there."""
     table = simulate_ladder(SURFACE, budgets_flops=(1e18, 1e19, 1e20, 1e21), sizes_per_budget=5, noise=0.02, seed=0)
     shifted = table.frame["loss"] - 0.99 * table.frame["loss"].min()
     with pytest.raises(FitRefused, match="its 1% quantile would be -"):
-        forecast(fit(replace(table, frame=table.frame.assign(loss=shifted))), flops=1e24)
+        forecast(fit(replace(table, frame=table.frame.assign(loss=shifted)), law="isoflop-frontier"), flops=1e24)
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,19 @@ def test_the_document_has_the_keys_that_scripts_rely_on(delphi):
     assert {"flops", "params", "tokens", "median", "quantiles", "bands", "extrapolation"} <= prediction.keys()
     assert (len(prediction["quantiles"]), prediction["quantiles"]["0.5"]) == (23, prediction["median"])
     assert prediction["bands"].keys() == {"noise", "sampling", "form", "shift"}
-    assert prediction["bands"]["form"] is None
-    assert "not estimated" in prediction["band_notes"]["form"]
+    assert all(half > 0 for half in prediction["bands"].values())
+    assert prediction["band_notes"].keys() == prediction["bands"].keys()
+    assert document["prior"]["coupling"] == {"mean": -0.4, "deviation": 0.7}
+
+
+def test_a_frontier_law_says_what_it_does_not_estimate():
+    """Null with a note, in the document as in the text."""
+    result = fit(read_run_table(DELPHI), law="isoflop-frontier")
+    document = json.loads(dump_canonical(forecast_document(result, [forecast(result, flops=1e23)])))
+    assert document["predictions"][0]["bands"]["form"] is None
+    assert "not estimated" in document["predictions"][0]["band_notes"]["form"]
+    assert document["prior"] is None
+    assert "not estimated: form, shift" in forecast_text(result, [forecast(result, flops=1e23)])
 
 
 def test_the_document_is_of_the_shape_that_a_preregistration_carries(delphi):
@@ -61,11 +72,11 @@ def test_the_text_says_what_a_reader_must_know(delphi):
         "81 runs used, 0 left out",
         "optimum of each budget",
         "the asymptote E free",
-        "loss = 1.7095 + ",
+        "loss = E + K (w (N/N0)^-a + (1-w) (D/D0)^-b)^g",
         "forecast at 1e23 FLOPs (333x the largest budget)",
         "90 % interval [",
         "tokens per parameter",
-        "not estimated: form, shift",
+        "half-widths: noise ±",
         "status: Usable",
     ):
         assert phrase in text

@@ -327,3 +327,15 @@ def test_columns_numbered_in_parquet_are_chosen_by_their_number(tmp_path):
     pd.DataFrame(rows).to_parquet(tmp_path / "runs.parquet")
     table = read_run_table(tmp_path / "runs.parquet", columns={"flops": "0", "params": "1", "tokens": "2", "loss": "3"})
     assert table.frame["loss"].tolist() == [3.5, 3.4, 3.2, 3.1]
+
+
+def test_runs_at_every_cost_are_many_budgets_and_not_one(tmp_path):
+    """No gap of 10 % anywhere between 1e18 and 1e20: groups of at most 25 %, as many as fit into a factor of a hundred."""
+    flops = np.geomspace(1e18, 1e20, 400)
+    lines = [f"{cost:.17g},{1e8},{cost / 6e8:.17g},{3 - 0.1 * np.log10(cost / 1e18):.17g}" for cost in flops]
+    (tmp_path / "runs.csv").write_text("\n".join(["flops,params,tokens,loss", *lines]) + "\n")
+    table = read_run_table(tmp_path / "runs.csv")
+    groups = table.frame.groupby("budget_flops")["flops"]
+    assert (groups.max() / groups.min()).max() <= 1.25 * (1 + 1e-9)
+    assert 20 <= groups.ngroups <= 22
+    assert not [warning for warning in table.warnings if "off budget_flops" in warning]
