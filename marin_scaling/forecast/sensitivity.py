@@ -20,6 +20,7 @@ from marin_scaling.fit.fit_runs import fit
 from marin_scaling.fit.pinned_frontier import fit_pinned_frontier
 from marin_scaling.fit.posterior import fit_posterior
 from marin_scaling.fit.surface import fit_surface
+from marin_scaling.fit.surface_forms import fit_interaction_surface, fit_tied_surface
 from marin_scaling.forecast.forecast import Forecast, Target, forecast_runs, optimal_target
 from marin_scaling.laws import Array, frontier_loss, surface_loss
 from marin_scaling.run.run_table import RunTable
@@ -56,7 +57,8 @@ Choice = tuple[str, Callable[[], float]]
 def _choices(result: FitResult, target: Target, *, optimal: bool) -> Iterator[Choice]:
     if optimal:
         yield from _frontier_choices(result, target)
-    yield "five-parameter surface alone (log-Huber)", lambda: _surface_median(result, target)
+    for name, form in _SURFACES.items():
+        yield f"{name} alone (log-Huber)", partial(_surface_median, result, target, form)
     yield "coupled surface, outliers at full weight", lambda: _unweighted_median(result, target)
     budgets = sorted(result.frame["budget_flops"].unique())
     if 3 < len(budgets) <= _MOST_BUDGETS:
@@ -102,10 +104,17 @@ def _median(table: RunTable, target: Target, *, law: str) -> float:
     return forecast_runs(result, [optimal_target(result, target.flops) if result.posterior is None else target])[0].median
 
 
-def _surface_median(result: FitResult, target: Target) -> float:
+def _surface_median(result: FitResult, target: Target, form: Callable[..., Callable[..., Array]]) -> float:
     tokens, loss = (result.frame[name].to_numpy(dtype=np.float64) for name in ("tokens", "loss"))
-    law = fit_surface(params=size_column(result.frame), tokens=tokens, loss=loss).law
-    return float(surface_loss(law, params=target.active_params, tokens=target.tokens))
+    predict = form(params=size_column(result.frame), tokens=tokens, loss=loss)
+    return float(predict(params=target.active_params, tokens=target.tokens))
+
+
+_SURFACES: dict[str, Callable[..., Callable[..., Array]]] = {
+    "five-parameter surface": lambda **runs: partial(surface_loss, fit_surface(**runs).law),
+    "surface with one exponent": lambda **runs: fit_tied_surface(**runs).law.predict,
+    "surface with an interaction term": lambda **runs: fit_interaction_surface(**runs).law.predict,
+}
 
 
 def _unweighted_median(result: FitResult, target: Target) -> float:
@@ -128,5 +137,5 @@ def sensitivity_text(rows: list[SensitivityRow]) -> str:
     lines = ["what the forecast hangs on (medians):"]
     for row in rows:
         value = f"{row.median:8.4f} {row.median / first - 1:+8.2%}" if row.median is not None else f"    none: {row.why_none}"
-        lines.append(f"  {row.choice:<48} {value}")
+        lines.append(f"  {row.choice:<62} {value}")
     return "\n".join(lines)
