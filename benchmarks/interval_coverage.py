@@ -52,8 +52,8 @@ def main() -> None:
         notes=[
             f"{cases.LADDERS} ladders of each kind, each from another random law; {cases.RESAMPLES} resamples; ± is one "
             "standard error of a share.",
-            "Simulated: additive surfaces, whose form is a special case of what is fitted, so this says nothing about a wrong form "
-            "or a recipe that drifts; the coupled law's intervals are calibrated on public ladders, not on these.",
+            "Simulated: additive surfaces, a special case of the form that is fitted: this says nothing about a wrong form or "
+            "a recipe that drifts; the coupled law's intervals are calibrated on public ladders, not on these.",
         ],
         write=options.write,
     )

@@ -47,8 +47,8 @@ def _print_advice(path: Path, *, allowance: str, target: str) -> None:
     from marin_scaling.run.run_table import read_run_table
     from marin_scaling.units import parse_flops
 
-    runs, target_flops = _runs_and_target(path, target)
-    found = advise(fit(read_run_table(runs)), target_flops=target_flops, allowance_flops=parse_flops(allowance))
+    (runs, target_flops), allowance_flops = _runs_and_target(path, target), parse_flops(allowance)
+    found = advise(fit(read_run_table(runs)), target_flops=target_flops, allowance_flops=allowance_flops)
     typer.echo(advice_text(found))
 
 

@@ -20,7 +20,7 @@ from marin_scaling.fit.smooth_misfit import Places, SmoothMisfit, smooth_misfit
 from marin_scaling.laws import Array
 
 MOST_RUNS = 240
-"""More runs than these are thinned: half of them the largest, half spread evenly over the rest."""
+"""More runs than these are thinned: half of them spread evenly over the uppermost decade of compute, half over the rest."""
 MOST_EFFECTIVE_RUNS = 35.0
 """What a table counts for at most. Back-tests over public suites: 25 the same, 60 too sure of digitised figures."""
 DRAWS = 800
@@ -33,6 +33,7 @@ _WEIGHT_PER_DECADE = 0.5  # in ln: a run a decade below the largest counts for 0
 _NOISE_PER_DECADE = 0.3  # and scatters 1.3 times as much
 _STUDENT_FREEDOM = 4.0
 _REWEIGHTINGS = 5
+_QUIET = (np.log(0.001), np.log(0.04))
 _OTHER_STARTS = (0.7, -0.7)  # in the reducible share, where a second mode can be
 
 
@@ -126,6 +127,7 @@ def fit_posterior(
     >>> bool(np.abs(fitted.log_losses(params=params, tokens=tokens).mean(axis=0) - np.log(loss)).max() < 0.01)
     True
     """
+    runs = runs.take(np.lexsort((runs.loss, runs.tokens, runs.params, -runs.flops)))  # any order of rows gives the same numbers
     runs = runs.take(_thinned(runs.flops))
     larger = runs.flops >= np.quantile(runs.flops, 0.6)
     middle_params, middle_tokens = (float(np.exp(np.median(np.log(each[larger])))) for each in (runs.params, runs.tokens))
@@ -152,7 +154,7 @@ def fit_posterior(
     point = prior_start(prior, middle_log_loss=middle_log_loss, sparse=runs.log_sparsity is not None)
     misfit = smooth_misfit(places, relative_variance=variance)
     for _ in range(_REWEIGHTINGS if downweight_outliers else 0):
-        point = highest_point(density(misfit), point[None])
+        point = highest_point(density(misfit), np.array([point, _smooth(point)]))
         residuals = log_loss - _log_losses(point[None], x, y, runs.log_sparsity)[0]
         misfit = smooth_misfit(places, relative_variance=_reweighted(misfit, point, residuals=residuals, variance=variance))
     draws = sample_posterior(density(misfit), starts=_starts(point), seed=seed, rounds=7)
@@ -185,12 +187,17 @@ def _log_losses(unknowns: Unknowns, x: Array, y: Array, log_sparsity: Array | No
 
 
 def _thinned(flops: Array) -> NDArray[np.int64]:
-    """Rows to keep of a large table, largest first: equal rows for equal tables, in whatever order they come."""
-    order = np.argsort(-flops, kind="stable")
-    if len(order) <= MOST_RUNS:
-        return order
-    half, rest = MOST_RUNS // 2, order[MOST_RUNS // 2 :]
-    return np.concatenate([order[:half], rest[np.linspace(0, len(rest) - 1, MOST_RUNS - half).astype(int)]])
+    """Rows to keep of a large table whose runs are sorted, the largest first."""
+    rows = np.arange(len(flops))
+    if len(rows) <= MOST_RUNS:
+        return rows
+    upper = int(np.sum(flops >= flops[0] / 10))
+    above = min(upper, max(MOST_RUNS // 2, MOST_RUNS - (len(rows) - upper)))
+    return np.concatenate([_spread(rows[:upper], above), _spread(rows[upper:], MOST_RUNS - above)])
+
+
+def _spread(rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    return np.asarray(rows[np.linspace(0, len(rows) - 1, count).round().astype(int)])
 
 
 def _reweighted(misfit: SmoothMisfit, point: Array, *, residuals: Array, variance: Array) -> Array:
@@ -202,6 +209,13 @@ def _reweighted(misfit: SmoothMisfit, point: Array, *, residuals: Array, varianc
 
 
 def _starts(point: Array) -> Array:
-    """The point, and two with other shares of reducible loss and the coupling that goes with them."""
+    """The point, one with less noise, and two with other shares of reducible loss and the coupling that goes with them."""
     others = [point + step * (np.arange(len(point)) == 3) - 0.5 * step * (np.arange(len(point)) == 5) for step in _OTHER_STARTS]
-    return np.array([point, *others])
+    return np.array([point, _smooth(point), *others])
+
+
+def _smooth(point: Array) -> Array:
+    """The point with the scatter about the law taken for smooth misfit: another mode, of quiet runs and a law that is off."""
+    other = point.copy()
+    other[SIGMA], other[TAU] = _QUIET
+    return other

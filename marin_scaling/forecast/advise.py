@@ -18,7 +18,7 @@ from marin_scaling.fit.coupled_runs import log_sparsity_at, sparsity_of
 from marin_scaling.fit.fit_result import FitResult
 from marin_scaling.fit.posterior import relative_noise
 from marin_scaling.forecast.forecast import forecast
-from marin_scaling.forecast.predictive import Targets, joint_covariance, shipped_calibration
+from marin_scaling.forecast.predictive import STUDENT_VARIANCE, Targets, joint_covariance, shipped_calibration
 from marin_scaling.laws import Array
 from marin_scaling.units import format_count, format_flops
 
@@ -26,7 +26,7 @@ BUDGETS_PER_DECADE = 4
 SIZE_FACTORS = (0.35, 0.6, 1.0, 1.7, 2.8)
 """Sizes about the compute-optimal one that are considered at each budget."""
 MOST_RUNS = 12
-_LEAST_GAIN = 0.01  # of the target's standard deviation: less is not worth a line
+_LEAST_GAIN = 0.02  # of the target's variance, so of 1 % of its interval: less is not worth a line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ class _Choice:
         self.noise = float(np.mean(posterior.noise**2))
         calibration = shipped_calibration()
         self.drift = calibration.per_decade_of_flops
-        self.own = calibration.everywhere**2 + self.noise
+        self.own = STUDENT_VARIANCE * calibration.everywhere**2 + self.noise
         self.largest = float(posterior.runs.flops.max())
 
     def greedy(self) -> list[int]:
@@ -138,8 +138,11 @@ class _Choice:
         return found
 
     def _single(self) -> list[int]:
+        before = self._variance(self.covariance, self.largest)
         affordable = [place for place in range(1, len(self.flops)) if self.flops[place] <= self.allowance * (1 + 1e-9)]
-        return sorted(affordable, key=lambda place: self._after(self.covariance, self.largest, place))[:1]
+        after = {place: self._after(self.covariance, self.largest, place) for place in affordable}
+        worth = [place for place in affordable if after[place] <= (1 - _LEAST_GAIN) * before]
+        return sorted(worth, key=lambda place: after[place])[:1]
 
     def _after(self, covariance: Array, largest: float, place: int) -> float:
         learnt = covariance[0, place] ** 2 / (covariance[place, place] + self._noise_of(place, largest))
@@ -147,7 +150,7 @@ class _Choice:
 
     def _variance(self, covariance: Array, largest: float) -> float:
         decades = max(0.0, float(np.log10(self.flops[0] / largest)))
-        return float(covariance[0, 0]) + (self.drift * decades) ** 2 + self.own
+        return float(covariance[0, 0]) + STUDENT_VARIANCE * (self.drift * decades) ** 2 + self.own
 
     def _updated(self, covariance: Array, place: int, largest: float) -> Array:
         column = covariance[:, place]

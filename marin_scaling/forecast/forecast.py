@@ -64,8 +64,8 @@ class Forecast:
 
     `quantiles` (level to loss, 23 of them) include the noise of the run itself. `bands` are half-widths of 90 % intervals by
     cause, None where no estimate is made; `band_notes` say what they are. `extrapolation` is `flops` over the largest run or
-    budget that was fitted. `optimal` says whether the size is the compute-optimal one, and `params_interval` how sure that is.
-    `mis_sizing` is the share of the loss that half or double the parameters would add at the same compute.
+    budget that was fitted. `optimal` says whether the size is the compute-optimal one, `params_interval` how sure its active
+    parameters are. `mis_sizing` is the share of the loss that half or double the parameters would add at the same compute.
     """
 
     flops: float

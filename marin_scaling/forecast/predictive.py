@@ -19,6 +19,8 @@ from marin_scaling.fit.smooth_misfit import Places
 from marin_scaling.laws import Array
 
 _FREEDOM = 5.0  # of the Student distributions of noise and drift
+STUDENT_VARIANCE = _FREEDOM / (_FREEDOM - 2)
+"""Variance of a deviate of unit scale."""
 _REPEATS = 10  # of every draw of the posterior, each with its own noise and drift
 
 
@@ -36,8 +38,9 @@ class Targets:
 class Calibration:
     """What back-tests over public and simulated ladders add to the posterior; `calibration.json` says which and how.
 
-    `spread` multiplies every deviation from the median of the log loss. The others are standard deviations of the log loss that
-    are added in quadrature: everywhere, and for each decade beyond the runs in FLOPs, in tokens per parameter, in parameters.
+    `spread` multiplies every deviation from the median of the log loss. The others are scales of Student's t with 5 degrees of
+    freedom (1.29 times as large in standard deviations) that are added to the log loss, in quadrature: everywhere, and for
+    each decade beyond the runs in FLOPs, in tokens per parameter, in parameters.
     """
 
     spread: float
@@ -47,7 +50,7 @@ class Calibration:
     per_decade_of_params: float
 
     def drift(self, targets: Targets, posterior: SurfacePosterior) -> Array:
-        """The standard deviation that is added at each target: (target,)."""
+        """The scale of what is added at each target: (target,)."""
         steps = zip(
             (self.per_decade_of_flops, self.per_decade_of_ratio, self.per_decade_of_params),
             decades_beyond(targets, posterior),

@@ -1,8 +1,8 @@
 """How often the 90 % interval holds the truth, on ladders whose law is known.
 
 The frontier law's interval, measured here: 99.0 % (like quickstart), 96.0 % (four budgets), 97.5 % (like Delphi): too wide
-rather than too narrow. The bootstrap over budgets alone, which is what is usually reported, held 63.5, 43.0 and 71.5 %. The bound: of 200 intervals that
-hold the truth in 90 % of cases, fewer than 85 % do so once in a hundred times.
+rather than too narrow. The bootstrap over budgets alone, which is what is usually reported, held 63.5, 43.0 and 71.5 %. The
+bound: of 200 intervals that hold the truth in 90 % of cases, fewer than 85 % do so once in a hundred times.
 """
 
 import numpy as np

@@ -1,0 +1,108 @@
+"""Which tables are sweeps, and what is kept of them."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from marin_scaling.errors import UsageError
+from marin_scaling.fit.fit_runs import fit
+from marin_scaling.fit.swept_runs import best_of_cells, cells_of, is_swept
+from marin_scaling.laws import SurfaceLaw
+from marin_scaling.run.simulate import simulate_ladder
+
+SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
+SIZES = np.geomspace(1e7, 1e9, 6)
+
+
+def swept_frame(*, runs_a_cell=7, cells=6, **columns):
+    """Runs of `cells` sizes, each trained `runs_a_cell` times at rising distance from the best rate; best first in no cell."""
+    size = np.tile(SIZES[:cells], runs_a_cell)
+    step = np.repeat(np.arange(runs_a_cell), cells)
+    away = (step + np.tile(np.arange(cells), runs_a_cell)) % runs_a_cell  # each cell's best run stands in another row
+    loss = 1.69 + 406.4 * size**-0.34 + 410.7 * (20 * size) ** -0.28 + 0.05 * away
+    names = [f"run-{row}" for row in range(len(size))]
+    flops = 120 * size**2
+    frame = pd.DataFrame(
+        {"run": names, "flops": flops, "params": size, "tokens": 20 * size, "loss": loss, "budget_flops": flops}
+    )
+    return frame.assign(away=away, **columns)
+
+
+def test_a_cell_is_one_size_and_one_length_within_a_per_cent():
+    """Batches that round the tokens otherwise are the same length; another size never is the same cell."""
+    cells = cells_of(np.array([1e8, 1e8, 1e8, 1.001e8]), np.array([2.000e9, 2.001e9, 2.2e9, 2e9]))
+    assert cells[0] == cells[1]
+    assert len(set(cells.tolist())) == 3
+
+
+@pytest.mark.parametrize(
+    ("runs_a_cell", "cells", "swept"),
+    [(3, 6, True), (2, 6, False), (7, 5, True), (7, 4, False), (1, 6, False)],
+    ids=["three of each of six", "two of each", "five cells", "four cells only", "one of each"],
+)
+def test_a_sweep_has_three_runs_or_more_in_its_cells_and_five_cells(runs_a_cell, cells, swept):
+    """Fewer could be seeds of a few runs."""
+    frame = swept_frame(runs_a_cell=runs_a_cell, cells=cells)
+    assert is_swept(frame["params"].to_numpy(), frame["tokens"].to_numpy()) is swept
+
+
+@pytest.mark.parametrize(("repeated", "swept"), [(3, False), (4, True)])
+def test_a_table_is_swept_when_more_than_three_tenths_of_its_cells_are(repeated, swept):
+    """Of ten sizes three are swept, or four."""
+    sizes = np.concatenate([np.geomspace(1e7, 1e9, 10), np.repeat(np.geomspace(1e7, 1e9, 10)[:repeated], 2)])
+    assert is_swept(sizes, 20 * sizes) is swept
+
+
+def test_seeds_alone_are_no_sweep_and_nothing_is_left_out():
+    """Where the table tells the runs of a cell apart by a seed, they are one setting."""
+    seeds = np.repeat([str(seed) for seed in range(7)], 6)
+    frame = swept_frame(seed=seeds)
+    kept, excluded = best_of_cells(frame)
+    assert kept is frame
+    assert excluded == ()
+    both = swept_frame(seed=np.repeat(["0", "1", "0", "1", "0", "1", "0"], 6))  # three or four settings of two seeds
+    assert len(best_of_cells(both)[0]) < len(both)
+
+
+@pytest.mark.parametrize(("runs_a_cell", "kept_a_cell"), [(3, 1), (4, 2), (7, 3), (10, 3)])
+def test_the_best_three_tenths_of_each_cell_are_kept_and_at_least_one(runs_a_cell, kept_a_cell):
+    """Rounded up; they are the lowest losses of their cells, in the order of the table."""
+    frame = swept_frame(runs_a_cell=runs_a_cell)
+    kept, excluded = best_of_cells(frame)
+    assert kept_a_cell == math.ceil(0.3 * runs_a_cell)
+    expected = frame.sort_values("loss").groupby("params").head(kept_a_cell).sort_index()
+    assert kept["run"].tolist() == expected["run"].tolist()
+    assert len(kept) + len(excluded) == len(frame)
+
+
+def test_every_run_left_out_is_named_with_how_many_were_better():
+    """Nothing is dropped silently, and the way back is said."""
+    frame = swept_frame()
+    _, excluded = best_of_cells(frame)
+    better = dict(zip(frame["run"], frame["away"], strict=True))
+    assert [each.run for each in excluded] == frame["run"][frame["away"] >= 3].tolist()
+    for each in excluded:
+        assert each.why.startswith(f"swept: {better[each.run]} of the 7 runs of its size and tokens are lower")
+        assert "--swept all keeps it" in each.why
+
+
+def test_equal_losses_in_a_cell_are_counted_once_each():
+    """Ties are broken by the order of the table, so that as many are kept as of other cells."""
+    frame = swept_frame().assign(loss=3.0)
+    assert best_of_cells(frame)[0].groupby("params").size().tolist() == [3] * 6
+
+
+def test_a_fit_takes_the_best_of_a_sweep_and_says_so_or_all_when_asked():
+    """Best: 18 of 42 runs, no worse than 0.1 above the best of their size; all: 42, and no warning of it."""
+    table = replace(simulate_ladder(SURFACE, budgets_flops=[1e18], sizes_per_budget=1, noise=0, seed=0), frame=swept_frame())
+    best, whole = fit(table), fit(table, swept="all")
+    assert (len(best.frame), len(best.excluded), len(whole.frame), len(whole.excluded)) == (18, 24, 42, 0)
+    assert any("the best 30% of each size and length stand for it" in warning for warning in best.warnings)
+    assert not any("swept" in warning for warning in whole.warnings)
+    size = {"params": SIZES[-1:], "tokens": 20 * SIZES[-1:]}
+    assert np.exp(best.posterior.log_losses(**size)).mean() < np.exp(whole.posterior.log_losses(**size)).mean() - 0.05
+    with pytest.raises(UsageError, match="no choice of swept runs 'some'"):
+        fit(table, swept="some")

@@ -1,0 +1,178 @@
+"""Rolling back-tests: which runs are forecast from which, and how the forecasts are scored."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from marin_scaling.errors import FitRefused, UsageError
+from marin_scaling.forecast.backtest import LEAST_FACTOR, MOST_CUTS, backtest, backtest_document, backtest_text
+from marin_scaling.forecast.forecast import LEVELS
+from marin_scaling.laws import SurfaceLaw
+from marin_scaling.run.run_table import read_run_table
+from marin_scaling.run.simulate import simulate_ladder
+from marin_scaling.scoring import crps
+
+DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
+SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
+DELPHI_BUDGETS = {3e18: 5, 9e18: 10, 1.8e19: 15, 3e19: 9, 9e19: 14, 1.8e20: 14, 3e20: 14}
+
+
+def ladder(*, budgets, sizes=3, seed=0):
+    return simulate_ladder(SURFACE, budgets_flops=budgets, sizes_per_budget=sizes, noise=0.002, seed=seed)
+
+
+def truthful(known, beyond):
+    """A forecaster that knows: a point at every loss."""
+    return [dict.fromkeys(LEVELS, float(loss)) for loss in beyond["loss"]]
+
+
+@pytest.fixture(scope="module")
+def delphi():
+    return read_run_table(DELPHI)
+
+
+@pytest.fixture(scope="module")
+def tested(delphi):
+    return backtest(delphi)
+
+
+def test_every_later_budget_of_delphi_is_forecast_from_the_earlier_ones(tested):
+    """From the third budget on, and only runs of at least half as much compute again: counted from the published table."""
+    budgets, expected = sorted(DELPHI_BUDGETS), 0
+    for place, cut in enumerate(budgets[2:], start=2):
+        later = [budget for budget in budgets[place + 1 :] if budget / cut > LEAST_FACTOR]
+        points = [point for point in tested.points if point.cut_flops == pytest.approx(cut, rel=0.01)]
+        assert len(points) == sum(DELPHI_BUDGETS[budget] for budget in later)
+        assert {f"{point.flops:.1e}" for point in points} == {f"{budget:.1e}" for budget in later}
+        expected += len(points)
+    assert len(tested.points) == expected == 51 + 42 + 28 + 14
+    assert tested.refused == ()
+
+
+def test_points_have_the_run_s_own_loss_and_are_scored_against_it(tested, delphi):
+    """CRPS, error and interval again from the quantiles; each run's loss is that of the table."""
+    loss = dict(zip(delphi.frame["run"], delphi.frame["loss"], strict=True))
+    for point in tested.points:
+        assert point.observed == loss[point.run]
+        assert point.crps == crps(point.quantiles, observed=point.observed)
+        assert point.error == pytest.approx(point.quantiles[0.5] / loss[point.run] - 1)
+        assert point.inside(0.05, 0.95) == (point.quantiles[0.05] <= loss[point.run] <= point.quantiles[0.95])
+
+
+def test_forecasts_of_delphi_are_near_and_their_intervals_hold_most_runs(tested):
+    """Bowls included: errors of at most 1 % in the median, and 80 % or more of all runs in the 90 % intervals."""
+    errors = np.array([point.error for point in tested.points])
+    assert np.median(np.abs(errors)) < 0.01
+    assert np.mean([point.inside(0.05, 0.95) for point in tested.points]) > 0.8
+
+
+def test_only_runs_up_to_the_cut_are_known():
+    """What a forecaster is given at each cut: the largest known run, the smallest to forecast, and how many of each."""
+    seen = []
+
+    def watching(known, beyond):
+        seen.append((known.frame["flops"].max(), beyond["flops"].min(), len(known.frame), len(beyond)))
+        return truthful(known, beyond)
+
+    backtest(ladder(budgets=(1e18, 1.3e18, 3e18, 4e18, 1e19)), forecaster=watching)
+    assert seen == [(3e18, 1e19, 9, 3), (4e18, 1e19, 12, 3)]  # 4e18 is nearer to 3e18 than half as much again
+
+
+def test_a_loss_beyond_the_cut_changes_no_forecast_of_it():
+    """The fit sees sizes of the runs to forecast, never their losses."""
+    table = ladder(budgets=(1e18, 3e18, 1e19, 1e20), sizes=4)
+    spoilt = table.frame["loss"].where(table.frame["flops"] < 5e19, 1.2 * table.frame["loss"])
+    plain, changed = (backtest(each) for each in (table, replace(table, frame=table.frame.assign(loss=spoilt))))
+    assert [point.quantiles for point in plain.points] == [point.quantiles for point in changed.points]
+    assert all(0.15 < b.observed / a.observed - 1 < 0.25 for a, b in zip(plain.points, changed.points, strict=True))
+
+
+def test_a_forecaster_that_returns_the_truth_has_no_error_and_always_hits(delphi):
+    """CRPS zero to rounding, at every distance, and one that is 10 % high has an error and bias of 10 % and never hits."""
+    for row in backtest(delphi, forecaster=truthful).by_distance():
+        assert (row.median_absolute_error, row.bias, row.inside_50, row.inside_90) == (0, 0, 1, 1)
+        assert row.crps == pytest.approx(0, abs=1e-12)
+
+    def high(known, beyond):
+        return [dict.fromkeys(LEVELS, 1.1 * float(loss)) for loss in beyond["loss"]]
+
+    for row in backtest(delphi, forecaster=high).by_distance():
+        assert (row.median_absolute_error, row.bias) == pytest.approx((0.1, 0.1))
+        assert (row.inside_50, row.inside_90) == (0, 0)
+        assert row.crps == pytest.approx(0.1)
+
+
+def test_rows_by_distance_count_every_point_once(tested):
+    """Between 1.5, 3, 10 and 30 times beyond; Delphi's budgets span a factor of 100, its cuts 17."""
+    rows = tested.by_distance()
+    assert [(row.nearest, row.farthest) for row in rows] == [(1.5, 3.0), (3.0, 10.0), (10.0, 30.0)]
+    assert sum(row.count for row in rows) == len(tested.points)
+    for row in rows:
+        inside = [point for point in tested.points if row.nearest <= point.flops / point.cut_flops < row.farthest]
+        assert row.count == len(inside)
+        assert row.median_absolute_error == np.median([abs(point.error) for point in inside])
+
+
+def test_a_cut_that_carries_no_forecast_is_listed_with_its_reason():
+    """Losses that rise up to the third budget and fall after it: refused there, and forecast from the fourth on."""
+    table = ladder(budgets=(1e18, 3e18, 1e19, 1e20, 1e21), sizes=4)
+    lowered = np.where(table.frame["flops"] < 5e19, 0.7 * np.log10(table.frame["flops"] / 1e19), 0)
+    found = backtest(replace(table, frame=table.frame.assign(loss=table.frame["loss"] + lowered)))
+    assert [cut for cut, _ in found.refused] == [1e19]
+    assert "the loss does not fall with compute" in found.refused[0][1]
+    assert {point.cut_flops for point in found.points} == {1e20}
+    assert "no forecast from runs up to 1e19 FLOPs: " in backtest_text(found)
+
+
+def test_a_table_that_is_too_small_is_said_to_forecast_nothing():
+    """Three budgets have none beyond the third; nothing is invented."""
+    found = backtest(ladder(budgets=(1e18, 3e18, 1e19)))
+    assert found.points == found.refused == ()
+    assert "no budget could be forecast from smaller ones" in backtest_text(found)
+
+
+def test_of_many_budgets_eight_cuts_are_taken_the_first_and_last_among_them():
+    """Thirty budgets of a run each: from the fourth, four runs, to the last but two, half as much again below the last."""
+    budgets = np.geomspace(1e17, 1e20, 30)
+    found = backtest(ladder(budgets=budgets, sizes=1), forecaster=truthful)
+    cuts = sorted({point.cut_flops for point in found.points})
+    assert len(cuts) == MOST_CUTS == 8
+    assert (cuts[0], cuts[-1]) == pytest.approx((budgets[3], budgets[-3]))
+
+
+def test_a_frontier_law_is_back_tested_at_the_compute_optimal_size(delphi):
+    """It knows no other; the same points are scored, and its refusals are listed."""
+    found = backtest(delphi, law="isoflop-frontier")
+    assert len(found.points) + len(found.refused) > 0
+    by_budget = {}
+    for point in found.points:
+        by_budget.setdefault((point.cut_flops, f"{point.flops:.2e}"), set()).add(round(point.quantiles[0.5], 3))
+    assert all(len(medians) <= 2 for medians in by_budget.values())  # one budget's runs differ in FLOPs by rounding only
+
+
+def test_an_unknown_law_is_an_error_and_no_refused_cut(delphi):
+    """A typing error must not look like a table that carries nothing."""
+    with pytest.raises(UsageError, match="no law 'nosuch'"):
+        backtest(delphi, law="nosuch")
+
+
+def test_a_refusal_of_any_forecaster_is_listed():
+    """Cut by cut, with its words."""
+
+    def refusing(known, beyond):
+        raise FitRefused("Not today.", why="Tired.", fix="Sleep.")
+
+    found = backtest(ladder(budgets=(1e18, 3e18, 1e19, 1e20)), forecaster=refusing)
+    assert found.refused == ((1e19, "Not today."),)
+
+
+def test_the_document_has_every_point_and_no_infinite_number(tested):
+    """What `--json` prints; the farthest class of all is open, and its end is null."""
+    document = backtest_document(tested)
+    assert len(document["points"]) == len(tested.points)
+    assert set(document["points"][0]["quantiles"]) == {f"{level:g}" for level in LEVELS}
+    far = backtest(ladder(budgets=(1e17, 2e17, 4e17, 1e20)), forecaster=truthful)
+    assert backtest_document(far)["by_distance"][-1]["farthest"] is None
+    assert "100x and more" in backtest_text(far)

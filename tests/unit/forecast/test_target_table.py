@@ -1,0 +1,133 @@
+"""Tables of runs to forecast: what is read, what is refused with its place, what they become."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from marin_scaling.errors import RunTableError, StorageError
+from marin_scaling.fit.fit_runs import fit
+from marin_scaling.forecast.forecast import forecast, forecast_runs, optimal_target
+from marin_scaling.forecast.target_table import WantedRun, read_targets, target_runs
+from marin_scaling.laws import SurfaceLaw
+from marin_scaling.run.simulate import simulate_ladder
+
+SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
+
+
+@pytest.fixture(scope="module")
+def result():
+    budgets = (1e18, 3e18, 1e19, 3e19, 1e20)
+    return fit(simulate_ladder(SURFACE, budgets_flops=budgets, sizes_per_budget=6, noise=0.002, seed=0))
+
+
+def written(folder, text, name="targets.csv"):
+    (folder / name).write_text(text)
+    return folder / name
+
+
+def test_params_and_tokens_of_each_row_are_read_under_the_names_that_others_give(tmp_path):
+    """N and D, or our own names; other columns are no obstacle."""
+    ours = read_targets(written(tmp_path, "run,params,tokens,loss\na,1e9,2e10,2.5\nb,3e9,6e10,\n"))
+    theirs = read_targets(written(tmp_path, "N,D\n1e9,2e10\n3000000000,6e10\n"))
+    expected = (
+        WantedRun(flops=None, params=1e9, tokens=2e10, active_params=None),
+        WantedRun(flops=None, params=3e9, tokens=6e10, active_params=None),
+    )
+    assert ours.runs == theirs.runs == expected
+    assert (ours.swept, theirs.swept) == (False, False)
+
+
+def test_csv_parquet_and_json_lines_are_read_alike(tmp_path):
+    """Values with types, and absent ones, as well as text."""
+    frame = pd.DataFrame({"flops": [1e21, None], "params": [None, 1e9], "tokens": [None, 2e10]})
+    frame.to_parquet(tmp_path / "targets.parquet")
+    rows = [{"flops": 1e21}, {"params": 1e9, "tokens": 2e10}]
+    files = [
+        tmp_path / "targets.parquet",
+        written(tmp_path, "flops,params,tokens\n1e21,,\n,1e9,2e10\n"),
+        written(tmp_path, "\n".join(map(json.dumps, rows)), "targets.jsonl"),
+    ]
+    read = [read_targets(file) for file in files]
+    assert read[0] == read[1] == read[2]
+    assert read[0].runs[0] == WantedRun(flops=1e21, params=None, tokens=None, active_params=None)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("params,loss\n1e9,2\n", "has the columns params, loss: neither params and tokens nor flops"),
+        ("params,tokens\n1e9,2e10\n1e9,\n", "line 3 gives neither params and tokens nor flops"),
+        ("params,tokens\n1e9,many\n", "line 2, column 'tokens' holds 'many', no number above zero"),
+        ("N,D\n1e9,2e10\n-1e9,2e10\n", "line 3, column 'N' holds '-1e9', no number above zero"),
+        ("flops\n1e21\ninf\n", "line 3, column 'flops' holds 'inf', no number above zero"),
+        ("flops\n0\n", "line 2, column 'flops' holds '0', no number above zero"),
+        ("flops,params,tokens\n1e21,1e9,2e10\nx,1e9,2e10\n", "line 3, column 'flops' holds 'x', no number above zero"),
+        ("params,tokens,active_params\n1e9,2e10,none\n", "line 2, column 'active_params' holds 'none'"),
+        ("params,tokens\n", "holds no runs"),
+        ("", "is empty"),
+        ("params,N,params\n1,2,3\n", "a column name stands twice"),
+        ("N,parameters,tokens\n1,2,3\n", "'N' and 'parameters' could each be the column 'params'"),
+    ],
+)
+def test_what_is_no_run_to_forecast_is_refused_with_its_place(tmp_path, text, message):
+    """File, line and column, and what would do."""
+    path = written(tmp_path, text)
+    with pytest.raises(RunTableError) as refusal:
+        read_targets(path)
+    assert str(path) in refusal.value.what
+    assert message in refusal.value.what
+    assert refusal.value.why
+    assert refusal.value.fix
+
+
+def test_a_missing_file_is_refused_as_such(tmp_path):
+    """Not as an empty one."""
+    with pytest.raises(StorageError, match=r"nosuch\.csv"):
+        read_targets(tmp_path / "nosuch.csv")
+
+
+def test_a_row_of_flops_alone_is_the_compute_optimal_run_of_that_budget(result, tmp_path):
+    """The same forecast as of that budget."""
+    targets = target_runs(result, read_targets(written(tmp_path, "flops\n1e21\n1e22\n")))
+    assert targets == [optimal_target(result, 1e21), optimal_target(result, 1e22)]
+    assert forecast_runs(result, targets)[0].quantiles == forecast(result, flops=1e21).quantiles
+
+
+def test_sizes_without_flops_cost_what_such_runs_cost_in_the_fitted_table(result, tmp_path):
+    """6 N D here; FLOPs that are given are kept."""
+    text = "params,tokens,flops\n1e9,2e10,\n1e9,2e10,1.3e20\n"
+    first, second = target_runs(result, read_targets(written(tmp_path, text)))
+    assert first.flops == pytest.approx(6 * 1e9 * 2e10)
+    assert second.flops == 1.3e20
+    assert (first.params, first.tokens, first.active_params) == (1e9, 2e10, 1e9)
+
+
+def test_sparse_runs_cost_by_their_active_parameters(tmp_path):
+    """A table with active_params: the target's total parameters are kept beside them."""
+    runs = simulate_ladder(SURFACE, budgets_flops=(1e18, 1e19, 1e20), sizes_per_budget=4, noise=0.002, seed=0)
+    sparse = fit(replace(runs, frame=runs.frame.assign(active_params=runs.frame["params"], params=8 * runs.frame["params"])))
+    text = "params,tokens,active_params\n8e9,2e10,1e9\n"
+    (target,) = target_runs(sparse, read_targets(written(tmp_path, text)))
+    assert (target.params, target.active_params) == (8e9, 1e9)
+    assert target.flops == pytest.approx(6 * 1e9 * 2e10)
+
+
+def test_a_table_with_many_runs_of_each_size_and_length_is_seen_to_be_swept(tmp_path):
+    """Four of each of six sizes are as the runs come; one of each is not, nor are rows of flops alone."""
+    sizes = np.geomspace(1e9, 1e10, 6)
+    rows = [f"{size},{20 * size}" for size in sizes]
+    assert read_targets(written(tmp_path, "\n".join(["params,tokens", *(rows * 4)]))).swept
+    assert not read_targets(written(tmp_path, "\n".join(["params,tokens", *rows]))).swept
+    assert not read_targets(written(tmp_path, "flops\n" + "1e21\n" * 24)).swept
+
+
+def test_every_row_is_forecast_in_its_order(result, tmp_path):
+    """Larger runs of one ratio have lower losses; a row twice has the same forecast twice."""
+    targets = target_runs(result, read_targets(written(tmp_path, "params,tokens\n1e9,2e10\n4e9,8e10\n1e9,2e10\n")))
+    found = forecast_runs(result, targets)
+    assert [each.params for each in found] == [1e9, 4e9, 1e9]
+    assert found[0].median > found[1].median
+    assert found[0].quantiles == found[2].quantiles
