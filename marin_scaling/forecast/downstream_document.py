@@ -1,0 +1,132 @@
+"""Forecasts of a benchmark's accuracy as other programs read them (JSON) and as people read them (text, 100 columns).
+
+Every number in the document is finite; what was not given is null. Computes nothing.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from marin_scaling import __version__
+from marin_scaling.fit.fit_result import FitResult
+from marin_scaling.fit.sigmoid import FORMULA, Sigmoid
+from marin_scaling.forecast.downstream import BAND_NOTES, DownstreamForecast
+from marin_scaling.forecast.forecast_document import WIDTH, forecast_document
+from marin_scaling.units import format_flops
+
+_ROUGH = 100.0  # independent draws, below which the ends of an interval are known to a sixth of its width at best
+ASSUMES = "The interval assumes that both the law and the curve of these runs still hold for the target."
+
+
+def downstream_document(
+    result: FitResult, curve: Sigmoid, forecasts: Sequence[DownstreamForecast], *, metric: str, notes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The document that `marin-scale downstream --json` prints: both steps, and the accuracies."""
+    return {
+        "metric": metric,
+        "soft_metric": result.column_mapping.get("loss", result.metric),
+        "law": forecast_document(result, [each.soft for each in forecasts]),
+        "curve": _curve_document(curve),
+        "predictions": [_prediction(each) for each in forecasts],
+        "band_notes": dict(BAND_NOTES),
+        "warnings": _warnings(curve, notes),
+        "tool": f"marin-scaling {__version__}",
+    }
+
+
+def downstream_text(
+    result: FitResult, curve: Sigmoid, forecasts: Sequence[DownstreamForecast], *, metric: str, notes: Sequence[str] = ()
+) -> str:
+    """The same for a reader: the runs of both steps, the curve, the accuracies, doubts."""
+    soft = result.column_mapping.get("loss", result.metric)
+    parts = [
+        _steps_text(result, curve, soft=soft, metric=metric),
+        *(_forecast_text(each, soft=soft, metric=metric) for each in forecasts),
+        _doubts_text(result, curve, notes),
+    ]
+    return "\n\n".join(parts)
+
+
+def _curve_document(curve: Sigmoid) -> dict[str, Any]:
+    return {
+        "formula": FORMULA,
+        "parameters": {name: getattr(curve, name) for name in ("low", "high", "slope", "middle")},
+        "parameter_intervals": {name: list(ends) for name, ends in curve.intervals().items()},
+        "r_squared": curve.r_squared,
+        "residual": curve.residual,
+        "chance": curve.chance,
+        "questions": curve.questions,
+        "runs": curve.runs,
+        "soft_range": list(curve.soft_range),
+    }
+
+
+def _prediction(each: DownstreamForecast) -> dict[str, Any]:
+    return {
+        "flops": each.flops,
+        "median": each.median,
+        "quantiles": {f"{level:g}": value for level, value in each.quantiles.items()},
+        "bands": dict(each.bands),
+        "extrapolation": each.extrapolation,
+        "status": each.status.value,
+    }
+
+
+def _warnings(curve: Sigmoid, notes: Sequence[str]) -> list[str]:
+    unsure = f"the draws of the curve are rough: they are worth {curve.worth:.0f} independent ones"
+    return [*notes, *([unsure] if curve.worth < _ROUGH else [])]
+
+
+def _steps_text(result: FitResult, curve: Sigmoid, *, soft: str, metric: str) -> str:
+    ends = curve.intervals()
+    numbers = [f"{name} {getattr(curve, name):.4g} {_pair(ends[name])}" for name in ("high", "slope", "middle")]
+    low = f"low {curve.low:.4g}" + (", pinned at chance" if curve.chance is not None else f" {_pair(ends['low'])}")
+    counted = f", {curve.questions} questions" if curve.questions else ""
+    return "\n".join(
+        [
+            _wrapped(f"step one: {soft} against compute, {len(result.frame)} runs of {result.source}, law {result.law_name}"),
+            _wrapped(f"{len(result.excluded)} runs left out; {result.status.value}", "  "),
+            _wrapped(
+                f"step two: {metric} against {soft}, {curve.runs} runs{counted}; R^2 {curve.r_squared:.3f}, scatter "
+                f"{curve.residual:.4f}"
+            ),
+            f"  {metric} = {FORMULA.replace('soft', soft)}",
+            _wrapped(f"{low}, {', '.join(numbers)}: least squares, and 90 % intervals", "  "),
+        ]
+    )
+
+
+def _pair(ends: tuple[float, float]) -> str:
+    return f"[{ends[0]:.3g}, {ends[1]:.3g}]"
+
+
+def _forecast_text(each: DownstreamForecast, *, soft: str, metric: str) -> str:
+    (low, high), (soft_low, soft_high) = each.interval, each.soft.interval
+    bands = ", ".join(f"{cause} ±{half:.4f}" for cause, half in each.bands.items())
+    return "\n".join(
+        [
+            f"forecast at {format_flops(each.flops)} FLOPs ({each.extrapolation:.3g}x the largest run):",
+            f"  {soft} {each.soft.median:.4f}, 90 % interval [{soft_low:.4f}, {soft_high:.4f}]",
+            f"  {metric} {each.median:.4f}, 90 % interval [{low:.4f}, {high:.4f}]",
+            f"  half-widths: {bands}",
+            _wrapped(f"status: {each.status.value}", "  "),
+        ]
+    )
+
+
+def _doubts_text(result: FitResult, curve: Sigmoid, notes: Sequence[str]) -> str:
+    doubts = [*result.warnings, *_warnings(curve, notes)]
+    return "\n".join([*(_wrapped(f"warning: {each}", "  ") for each in doubts), _wrapped(ASSUMES)])
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(
+        text,
+        width=WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
