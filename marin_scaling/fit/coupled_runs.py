@@ -156,8 +156,6 @@ def _ratio_scatter(frame: pd.DataFrame) -> float:
 
 def _doubts(posterior: SurfacePosterior, frame: pd.DataFrame, statuses: list[FitStatus]) -> list[str]:
     others = [status.value for status in statuses[1:] if status is not FitStatus.USABLE]
-    thinned = (
-        f"of {len(frame)} runs the fit takes {MOST_RUNS}, half of them spread over the uppermost decade of compute"
-    )
+    thinned = f"of {len(frame)} runs the fit takes {MOST_RUNS}, half of them spread over the uppermost decade of compute"
     unsure = f"the posterior is rough: its draws are worth {posterior.worth:.0f} independent ones"
     return [*others, *([thinned] if len(frame) > MOST_RUNS else []), *([unsure] if posterior.worth < 100 else [])]
