@@ -5,7 +5,6 @@ Every number in the document is finite; what was not given is null. Computes not
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,8 @@ from marin_scaling import __version__
 from marin_scaling.fit.fit_result import FitResult
 from marin_scaling.fit.sigmoid import FORMULA, Sigmoid
 from marin_scaling.forecast.downstream import BAND_NOTES, DownstreamForecast
-from marin_scaling.forecast.forecast_document import WIDTH, forecast_document
+from marin_scaling.forecast.forecast_document import forecast_document
+from marin_scaling.forecast.plain_text import wrapped
 from marin_scaling.units import format_flops
 
 _ROUGH = 100.0  # independent draws, below which the ends of an interval are known to a sixth of its width at best
@@ -86,14 +86,14 @@ def _steps_text(result: FitResult, curve: Sigmoid, *, soft: str, metric: str) ->
     counted = f", {curve.questions} questions" if curve.questions else ""
     return "\n".join(
         [
-            _wrapped(f"step one: {soft} against compute, {len(result.frame)} runs of {result.source}, law {result.law_name}"),
-            _wrapped(f"{len(result.excluded)} runs left out; {result.status.value}", "  "),
-            _wrapped(
+            wrapped(f"step one: {soft} against compute, {len(result.frame)} runs of {result.source}, law {result.law_name}"),
+            wrapped(f"{len(result.excluded)} runs left out; {result.status.value}", "  "),
+            wrapped(
                 f"step two: {metric} against {soft}, {curve.runs} runs{counted}; R^2 {curve.r_squared:.3f}, scatter "
                 f"{curve.residual:.4f}"
             ),
             f"  {metric} = {FORMULA.replace('soft', soft)}",
-            _wrapped(f"{low}, {', '.join(numbers)}: least squares, and 90 % intervals", "  "),
+            wrapped(f"{low}, {', '.join(numbers)}: least squares, and 90 % intervals", "  "),
         ]
     )
 
@@ -111,22 +111,11 @@ def _forecast_text(each: DownstreamForecast, *, soft: str, metric: str) -> str:
             f"  {soft} {each.soft.median:.4f}, 90 % interval [{soft_low:.4f}, {soft_high:.4f}]",
             f"  {metric} {each.median:.4f}, 90 % interval [{low:.4f}, {high:.4f}]",
             f"  half-widths: {bands}",
-            _wrapped(f"status: {each.status.value}", "  "),
+            wrapped(f"status: {each.status.value}", "  "),
         ]
     )
 
 
 def _doubts_text(result: FitResult, curve: Sigmoid, notes: Sequence[str]) -> str:
     doubts = [*result.warnings, *_warnings(curve, notes)]
-    return "\n".join([*(_wrapped(f"warning: {each}", "  ") for each in doubts), _wrapped(ASSUMES)])
-
-
-def _wrapped(text: str, indent: str = "") -> str:
-    return textwrap.fill(
-        text,
-        width=WIDTH,
-        initial_indent=indent,
-        subsequent_indent=indent + "  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return "\n".join([*(wrapped(f"warning: {each}", "  ") for each in doubts), wrapped(ASSUMES)])

@@ -5,7 +5,6 @@ Every number in the document is finite; what is not known is null with a note. C
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
@@ -16,12 +15,12 @@ from marin_scaling import __version__
 from marin_scaling.fit.coupled_law import Prior
 from marin_scaling.fit.fit_result import FitResult, FrontierPoint
 from marin_scaling.forecast.forecast import Forecast
+from marin_scaling.forecast.plain_text import wrapped
 from marin_scaling.forecast.sensitivity import SensitivityRow
 from marin_scaling.laws import FARTHEST_CHECKED, Array
 from marin_scaling.run.audit import Exclusion
 from marin_scaling.units import format_count, format_flops
 
-WIDTH = 100
 _LISTED_EXCLUSIONS = _LISTED_POINTS = 12  # more are counted; the JSON document lists every one
 
 _ASSUMES = {
@@ -140,13 +139,13 @@ def _prediction(forecast: Forecast) -> dict[str, Any]:
 def _runs_text(result: FitResult) -> str:
     lines = [f"{result.source}: {len(result.frame)} runs used, {len(result.excluded)} left out; metric {result.metric}"]
     renamed = [f"{theirs} as {ours}" for ours, theirs in result.column_mapping.items() if ours != theirs]
-    return "\n".join([*lines, *([_wrapped("columns: " + ", ".join(renamed))] if renamed else [])])
+    return "\n".join([*lines, *([wrapped("columns: " + ", ".join(renamed))] if renamed else [])])
 
 
 def _left_out_text(excluded: Sequence[Exclusion]) -> str:
     if not excluded:
         return ""
-    lines = [_wrapped(f"{_short_name(each.run)}: {each.why}", "  ") for each in excluded[:_LISTED_EXCLUSIONS]]
+    lines = [wrapped(f"{_short_name(each.run)}: {each.why}", "  ") for each in excluded[:_LISTED_EXCLUSIONS]]
     more = len(excluded) - _LISTED_EXCLUSIONS
     return "\n".join(["left out:", *lines, *([f"  and {more} more: see --json"] if more > 0 else [])])
 
@@ -167,14 +166,14 @@ def _points_text(result: FitResult) -> str:
     title = "optimum of each budget" if result.bowls else "runs that no cheaper run beats"
     if len(shown) < len(result.points):
         title += f", the largest {len(shown)} of {len(result.points)}; all: see --json"
-    return "\n".join([f"{title} (FLOPs):", head, *rows, *(_wrapped(f"* {note}", "  ") for note in notes)])
+    return "\n".join([f"{title} (FLOPs):", head, *rows, *(wrapped(f"* {note}", "  ") for note in notes)])
 
 
 def _law_text(result: FitResult) -> str:
     sizes = result.allocation
     return "\n".join(
         [
-            _wrapped(f"law: {result.law_name}, the asymptote E free ({result.why_this_law})"),
+            wrapped(f"law: {result.law_name}, the asymptote E free ({result.why_this_law})"),
             *(_coupled_lines(result) if result.posterior else _frontier_lines(result)),
             f"  N* grows as C^{sizes.params_exponent:.3f} (read off {sizes.origin})",
         ]
@@ -191,7 +190,7 @@ def _coupled_lines(result: FitResult) -> list[str]:
     likely = [f"{name} {law[name]:.3g} [{ends[name][0]:.3g}, {ends[name][1]:.3g}]" for name in ("E", "gamma", "g", "a", "b")]
     return [
         f"  loss = E + K (w (N/N0)^-a + (1-w) (D/D0)^-b)^g, N0 {format_count(law['N0'])}, D0 {format_count(law['D0'])}",
-        _wrapped(f"{', '.join(likely)}: most likely, and 90 % intervals; gamma = g a b / (a + b)", "  "),
+        wrapped(f"{', '.join(likely)}: most likely, and 90 % intervals; gamma = g a b / (a + b)", "  "),
     ]
 
 
@@ -226,18 +225,7 @@ def _size_lines(forecast: Forecast) -> list[str]:
 
 
 def _doubts_text(result: FitResult, *, with_forecast: bool) -> str:
-    lines = [_wrapped(f"status: {result.status.value}"), *(_wrapped(f"warning: {each}", "  ") for each in result.warnings)]
+    lines = [wrapped(f"status: {result.status.value}"), *(wrapped(f"warning: {each}", "  ") for each in result.warnings)]
     if with_forecast:
-        lines.append(_wrapped(_ASSUMES[result.posterior is not None]))
+        lines.append(wrapped(_ASSUMES[result.posterior is not None]))
     return "\n".join(lines)
-
-
-def _wrapped(text: str, indent: str = "") -> str:
-    return textwrap.fill(
-        text,
-        width=WIDTH,
-        initial_indent=indent,
-        subsequent_indent=indent + "  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

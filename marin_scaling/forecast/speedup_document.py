@@ -5,13 +5,12 @@ Every number in the document is finite; what is not known is null. Computes noth
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling import __version__
-from marin_scaling.forecast.forecast_document import WIDTH
+from marin_scaling.forecast.plain_text import wrapped
 from marin_scaling.forecast.speedup import BudgetComparison, SpeedupReport
 from marin_scaling.forecast.speedup_pinned_law import MARIN_ALPHA, MARIN_E
 from marin_scaling.forecast.speedup_verdicts import INTERVAL, Speedup, Verdict
@@ -110,13 +109,13 @@ def speedup_text(report: SpeedupReport, *, baseline: RunTable, variant: RunTable
 
 def _table_text(whose: str, table: RunTable, excluded: Sequence[Exclusion]) -> str:
     head = f"{whose} {table.source}: {len(table.frame)} runs, {len(excluded)} left out; metric {table.metric}"
-    lines = [_wrapped(f"left out: {each.run}: {each.why}", "  ") for each in excluded[:_LISTED_EXCLUSIONS]]
+    lines = [wrapped(f"left out: {each.run}: {each.why}", "  ") for each in excluded[:_LISTED_EXCLUSIONS]]
     more = len(excluded) - _LISTED_EXCLUSIONS
-    return "\n".join([_wrapped(head), *lines, *([f"  and {more} more: see --json"] if more > 0 else [])])
+    return "\n".join([wrapped(head), *lines, *([f"  and {more} more: see --json"] if more > 0 else [])])
 
 
 def _convention_text(report: SpeedupReport) -> str:
-    head = _wrapped(f"convention {_label(report)}")
+    head = wrapped(f"convention {_label(report)}")
     if report.baseline_fit is None:
         return head
     law = report.baseline_fit.parameters
@@ -130,15 +129,15 @@ def _flops_text(report: SpeedupReport) -> str:
         for each in report.comparisons
     ]
     notes = dict.fromkeys(
-        _wrapped(f"* {format_flops(each.flops)}: {each.note}", "  ") for each in report.comparisons if each.note
+        wrapped(f"* {format_flops(each.flops)}: {each.note}", "  ") for each in report.comparisons if each.note
     )
     return "\n".join(
         [
-            _wrapped("effective speedup in model FLOPs: how many times more the baseline needs for the variant's loss"),
+            wrapped("effective speedup in model FLOPs: how many times more the baseline needs for the variant's loss"),
             f"{'budget':>8} {'baseline':>10} {'variant':>10} {_HEAD}",
             *rows,
             *notes,
-            _wrapped(_together([each.model_flops for each in report.comparisons])),
+            wrapped(_together([each.model_flops for each in report.comparisons])),
         ]
     )
 
@@ -165,16 +164,16 @@ def _together(family: Sequence[Speedup]) -> str:
 def _wall_clock_text(report: SpeedupReport, baseline: RunTable, variant: RunTable) -> str:
     timed = [(each, each.wall_clock) for each in report.comparisons if each.wall_clock is not None]
     if not timed:
-        return _wrapped(f"wall-clock time: not given, because {_no_throughput(baseline, variant)}")
+        return wrapped(f"wall-clock time: not given, because {_no_throughput(baseline, variant)}")
     rows = [f"{format_flops(each.flops):>8} {each.throughput_ratio:>21.4f} {_columns_of(found)}" for each, found in timed]
     silent = [format_flops(each.flops) for each in report.comparisons if each.wall_clock is None]
     return "\n".join(
         [
-            _wrapped("effective speedup in wall-clock time: times the ratio of model FLOPs a second, taken as exact"),
+            wrapped("effective speedup in wall-clock time: times the ratio of model FLOPs a second, taken as exact"),
             f"{'budget':>8} {'throughput':>21} {_HEAD}",
             *rows,
-            *([_wrapped(f"not given, because a throughput is missing: {', '.join(silent)}", "  ")] if silent else []),
-            _wrapped(_together([found for _, found in timed])),
+            *([wrapped(f"not given, because a throughput is missing: {', '.join(silent)}", "  ")] if silent else []),
+            wrapped(_together([found for _, found in timed])),
         ]
     )
 
@@ -187,18 +186,7 @@ def _no_throughput(baseline: RunTable, variant: RunTable) -> str:
 
 
 def _doubts_text(report: SpeedupReport) -> str:
-    lines = [_wrapped(f"noise: {report.noise}")]
+    lines = [wrapped(f"noise: {report.noise}")]
     if report.baseline_fit:
-        lines.append(_wrapped(f"status of the baseline's law: {report.baseline_fit.status.value}"))
-    return "\n".join([*lines, *(_wrapped(f"warning: {each}", "  ") for each in report.warnings)])
-
-
-def _wrapped(text: str, indent: str = "") -> str:
-    return textwrap.fill(
-        text,
-        width=WIDTH,
-        initial_indent=indent,
-        subsequent_indent=indent + "  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+        lines.append(wrapped(f"status of the baseline's law: {report.baseline_fit.status.value}"))
+    return "\n".join([*lines, *(wrapped(f"warning: {each}", "  ") for each in report.warnings)])
