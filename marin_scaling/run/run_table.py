@@ -10,10 +10,11 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from marin_scaling.errors import RunTableError, StorageError
 from marin_scaling.run.audit import KINDS, Exclusion, audit_runs, audit_words
+from marin_scaling.run.table_cells import cells_of_column, is_empty, positive_number
 from marin_scaling.run.table_columns import METRIC_OF_COLUMN, REQUIRED, map_columns
 from marin_scaling.run.table_files import RawTable, printable, read_table_file
 
@@ -30,9 +31,6 @@ BUDGET_RATIO = 1.1
 
 BUDGET_SPAN = 1.25
 """No budget spans more than this: runs at every cost do not become one budget. As much moves the loss by per cents."""
-
-LEAST_NUMBER, LARGEST_NUMBER = 1e-9, 1e50
-"""Outside of these a cell is a mistake: 1e50 FLOPs are a thousand years of more power than the Sun gives."""
 
 _OPTIONAL_NUMBERS = ("budget_flops", "active_params", "epochs")
 _NUMBERS_OR_NOTHING = ("tokens_per_second",)  # tables are put together from runs that were and were not timed
@@ -210,54 +208,25 @@ def _texts(raw: RawTable, column: str) -> list[str]:
 
 
 def _positive_numbers(raw: RawTable, column: str, *, rows: Sequence[int]) -> list[float]:
-    cells = raw.cells[column].tolist()
-    return [_positive(cells[row], where=f"{raw.name}, {raw.places[row]}, column {column!r}") for row in rows]
+    return [
+        positive_number(
+            cell,
+            where=where,
+            why="FLOPs, parameters, tokens and loss of a run are positive, finite numbers; nothing is dropped silently.",
+            fix="Mend the cell, or remove its row; a diverged run may stay when a column `status` says diverged.",
+        )
+        for cell, where in cells_of_column(raw, column, rows=rows)
+    ]
 
 
 def _numbers_or_nan(raw: RawTable, column: str, *, rows: Sequence[int]) -> list[float]:
     """One a row, NaN where the cell is empty or says nan."""
-    cells = _texts(raw, column)
-    filled = [row for row in rows if cells[row].strip() not in ("", "nan")]
-    try:
-        numbers = dict(zip(filled, _positive_numbers(raw, column, rows=filled), strict=True))
-    except RunTableError as error:
-        raise RunTableError(
-            error.what,
-            why="A throughput is a positive, finite number, or not known; nothing is guessed.",
-            fix="Mend the cell, or leave it empty: the run was not timed.",
-        ) from None
-    return [numbers.get(row, math.nan) for row in rows]
-
-
-def _positive(cell: Any, *, where: str) -> float:
-    try:
-        number = float(_no_underscores(cell))
-    except (TypeError, ValueError, OverflowError):
-        if cell is None or not str(cell).strip():
-            _refuse_cell(f"{where} is empty.")
-        _refuse_cell(f"{where} holds {str(cell)[:60]!r}, which is not a number.")
-    if not math.isfinite(number):
-        _refuse_cell(f"{where} holds {number}.")
-    if number <= 0:
-        _refuse_cell(f"{where} holds {number:g}; it must be above zero.")
-    if not LEAST_NUMBER <= number <= LARGEST_NUMBER:
-        _refuse_cell(f"{where} holds {number:g}; no run has such a number.")
-    return number
-
-
-def _no_underscores(cell: Any) -> Any:
-    """Python reads 5_0 as fifty; in a table it is a slip."""
-    if isinstance(cell, str) and "_" in cell:
-        raise ValueError(cell)
-    return cell
-
-
-def _refuse_cell(what: str) -> NoReturn:
-    raise RunTableError(
-        what,
-        why="FLOPs, parameters, tokens and loss of a run are positive, finite numbers; nothing is dropped silently.",
-        fix="Mend the cell, or remove its row; a diverged run may stay when a column `status` says diverged.",
-    )
+    why = "A throughput is a positive, finite number, or not known; nothing is guessed."
+    fix = "Mend the cell, or leave it empty: the run was not timed."
+    return [
+        math.nan if is_empty(cell) else positive_number(cell, where=where, why=why, fix=fix)
+        for cell, where in cells_of_column(raw, column, rows=rows)
+    ]
 
 
 def _one_meaning(raw: RawTable, texts: Mapping[str, list[str]], mapping: Mapping[str, str], *, rows: Sequence[int]) -> str:

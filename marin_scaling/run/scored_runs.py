@@ -7,7 +7,7 @@ accuracy is a share from 0 to 1; an empty cell means that the run was not scored
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,9 +17,11 @@ import numpy as np
 from marin_scaling.errors import RunTableError
 from marin_scaling.laws import Array
 from marin_scaling.run.run_table import RunTable
+from marin_scaling.run.table_cells import cells_of_column, finite_number, is_empty
 from marin_scaling.run.table_files import RawTable, printable, read_table_file
 
-_EMPTY = ("", "nan", "<na>")  # as CSV, JSON and Parquet come to be read
+_WHY = "A curve of accuracy runs between chance and 1; nothing is dropped silently."
+_FIX = "Mend the cell (per cent divided by 100), or leave it empty where the run was not scored."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,47 +116,29 @@ def _shares(raw: RawTable, column: str) -> list[float]:
     return [_share(cell, where=where) for cell, where in _placed(raw, column)]
 
 
-def _placed(raw: RawTable, column: str) -> list[tuple[Any, str]]:
-    places = [f"{raw.name}, {place}, column {column!r}" for place in raw.places]
-    return list(zip(_column(raw, column), places, strict=True))
+def _placed(raw: RawTable, column: str) -> Iterator[tuple[Any, str]]:
+    _require_column(raw, column)
+    return cells_of_column(raw, column)
 
 
-def _column(raw: RawTable, column: str) -> list[Any]:
+def _require_column(raw: RawTable, column: str) -> None:
     if column not in raw.column_names():
         raise RunTableError(
             f"{raw.name} has no column {column!r}; it has: {', '.join(raw.column_names())}.",
             why="Nothing is guessed about which metric is meant.",
             fix="Name the columns: --soft COLUMN for the loss or bits per byte, --metric COLUMN for the accuracy.",
         )
-    return list(raw.cells[column].tolist())
 
 
 def _number(cell: Any, *, where: str) -> float:
-    text = "" if cell is None else str(cell).strip()
-    if text.lower() in _EMPTY:
-        return math.nan
-    try:
-        number = math.inf if "_" in text else float(text)  # Python would read 5_0 as fifty
-    except ValueError:
-        number = math.inf
-    if math.isinf(number):
-        _refuse_cell(f"{where} holds {printable(text[:60])!r}, which is not a finite number.")
-    return number
+    return math.nan if is_empty(cell) else finite_number(cell, where=where, why=_WHY, fix=_FIX)
 
 
 def _share(cell: Any, *, where: str) -> float:
     number = _number(cell, where=where)
     if number < 0 or number > 1:
-        _refuse_cell(f"{where} holds {number:g}; an accuracy is a share from 0 to 1.")
+        raise RunTableError(f"{where} holds {number:g}; an accuracy is a share from 0 to 1.", why=_WHY, fix=_FIX)
     return number
-
-
-def _refuse_cell(what: str) -> NoReturn:
-    raise RunTableError(
-        what,
-        why="A curve of accuracy runs between chance and 1; nothing is dropped silently.",
-        fix="Mend the cell (per cent divided by 100), or leave it empty where the run was not scored.",
-    )
 
 
 def _refuse_twins(raw: RawTable, name: str, metric: str) -> NoReturn:

@@ -120,8 +120,8 @@ def test_parquet_and_json_lines_say_the_same_as_csv(table, tmp_path, suffix):
     ("place", "cell", "said"),
     [
         ("arc", 63.2, "line 2, column 'arc' holds 63.2; an accuracy is a share from 0 to 1"),
-        ("arc", "good", "line 2, column 'arc' holds 'good', which is not a finite number"),
-        ("arc", "inf", "line 2, column 'arc' holds 'inf', which is not a finite number"),
+        ("arc", "good", "line 2, column 'arc' holds 'good', which is not a number"),
+        ("arc", "inf", "line 2, column 'arc' holds inf"),
         ("arc_bpb", -2.0, "line 2, column 'arc_bpb' holds -2; it must be above zero"),
     ],
 )
