@@ -26,7 +26,7 @@ _INFLATION = 1.2
 _LEAST_CURVATURE = 1.0  # priors have unit scale or less, so a flatter direction is numerical
 _LEAST_EFFECTIVE = 60.0
 _MORE_ROUNDS = 6
-_ENOUGH = 250.0  # independent draws: the ends of a 90 % interval are then known to a tenth of its width
+_ENOUGH = 250.0  # independent draws: the ends of a 90 % interval are then known to about 4 % of its width
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from marin_scaling.fit.coupled_law import Unknowns
 from marin_scaling.laws import Array
 
 COMPUTE_LENGTH = 1.0
-"""Decades of FLOPs over which a misfit persists. Back-tests over public suites: 1.5 and 0.7 are worse."""
+"""Decades of FLOPs over which a misfit persists. Back-tests over the development suites: 1.5 and 0.7 are worse."""
 RATIO_LENGTH = 0.7
 """Decades of tokens per parameter over which it persists; 1.0 is worse, 0.5 no better."""
 

@@ -36,7 +36,7 @@ class Targets:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """What back-tests over public and simulated ladders add to the posterior; `calibration.json` says which and how.
+    """What back-tests over public ladders add to the posterior; `calibration.json` says which and how.
 
     `spread` multiplies every deviation from the median of the log loss. The others are scales of Student's t with 5 degrees of
     freedom (1.29 times as large in standard deviations) that are added to the log loss, in quadrature: everywhere, and for
