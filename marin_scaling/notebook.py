@@ -94,8 +94,7 @@ class Fitted:
 
     def backtest(self) -> Backtest:
         """Each budget forecast from the smaller ones, with the same law."""
-        law = "coupled-surface" if self.result.posterior else self.result.law_name
-        return backtest(self.table, law=law, seed=self.result.seed)
+        return backtest(self.table, law=self.result.law_name, seed=self.result.seed)
 
     def chart(self, *flops: float) -> Any:
         """The figure of `marin-scale fit --plot`, as an Altair chart: runs, law, and forecasts at `flops`."""

@@ -39,7 +39,8 @@ class FlopsPerParamToken:
 class Allocation:
     """Compute-optimal sizes. Deviations are of ln N* at C0 and of the exponent; `freedom` is that of Student's t for them.
 
-    `tokens_exponent` describes the same points (D* ~ C^tokens_exponent) and is not used; `origin` says what N* was read off.
+    `tokens_exponent` is that of the same points' tokens (D* ~ C^tokens_exponent), for reports; forecasts take D* from the
+    budget and N*. `origin` says what N* was read off.
     """
 
     params: float

@@ -34,7 +34,6 @@ _LARGE_MISFIT = 0.02  # of the loss
 def fit_coupled_runs(table: RunTable, *, seed: int, prior: Prior | None = None) -> FitResult:
     """Fit a table that `refuse_hopeless` lets pass."""
     drawn = _drawn(table.frame.assign(params=size_column(table.frame)))  # N is the active size
-    prior = prior or Prior()
     posterior = fit_posterior(fitted_runs(table.frame), prior=prior, seed=seed)
     law = fit_frontier(drawn.column("flops"), loss=drawn.column("loss")) if _carry_frontier(drawn) else None
     statuses = _statuses(drawn, posterior)

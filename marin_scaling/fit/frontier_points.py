@@ -15,13 +15,11 @@ from marin_scaling.fit.fit_result import FrontierPoint
 from marin_scaling.fit.isoflop import QUADRATIC_UNKNOWNS, Bowl, BowlShape, fit_bowl
 from marin_scaling.laws import Array
 from marin_scaling.run.audit import Exclusion
+from marin_scaling.run.run_table import BUDGET_SPAN
 from marin_scaling.units import format_flops
 
 if TYPE_CHECKING:
     import pandas as pd
-
-BUDGET_SPREAD = 1.25
-"""Runs of one budget that differ by more do not share a bowl: as `run_table.BUDGET_SPAN`."""
 
 _SIZES = ("params", "tokens", "loss")
 
@@ -44,7 +42,7 @@ class DrawnPoints:
 def has_bowl(runs: pd.DataFrame) -> bool:
     """Whether the runs of one budget can have a bowl: three sizes or more, at one cost."""
     sizes = np.unique(np.round(np.log10(runs["tokens"].to_numpy()), 3))  # closer than 0.2 % is the same size
-    return len(sizes) >= QUADRATIC_UNKNOWNS and bool(runs["flops"].max() <= BUDGET_SPREAD * runs["flops"].min())
+    return len(sizes) >= QUADRATIC_UNKNOWNS and bool(runs["flops"].max() <= BUDGET_SPAN * runs["flops"].min())
 
 
 def through_bowls(frame: pd.DataFrame) -> DrawnPoints:

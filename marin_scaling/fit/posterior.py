@@ -10,6 +10,7 @@ Draws by `importance`; nothing here knows what is to be forecast, so that one po
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,48 +127,95 @@ def fit_posterior(
     >>> bool(np.abs(fitted.log_losses(params=params, tokens=tokens).mean(axis=0) - np.log(loss)).max() < 0.01)
     True
     """
-    runs = runs.take(np.lexsort((runs.loss, runs.tokens, runs.params, -runs.flops)))  # any order of rows gives the same numbers
-    runs = runs.take(_thinned(runs.flops))
-    larger = runs.flops >= np.quantile(runs.flops, 0.6)
-    middle_params, middle_tokens = (float(np.exp(np.median(np.log(each[larger])))) for each in (runs.params, runs.tokens))
-    x, y, log_loss = np.log(runs.params / middle_params), np.log(runs.tokens / middle_tokens), np.log(runs.loss)
-    places = places_of(runs)
-    below = np.log10(runs.flops.max() / runs.flops)
-    variance = relative_noise(below)
-    effective = float((1 / variance).sum())
-    prior, power = prior or Prior(), min(1.0, MOST_EFFECTIVE_RUNS / effective)
-    nearest = np.argsort(x * x + y * y, kind="stable")[: max(3, len(x) // 10)]
-    middle_log_loss = float(np.median(log_loss[nearest]))
-
-    def density(misfit: SmoothMisfit) -> LogDensity:
-        def log_density(unknowns: Unknowns) -> Unknowns:
-            likelihood = misfit.log_likelihood(
-                log_loss - _log_losses(unknowns, x, y, runs.log_sparsity),
-                noise_variance=np.exp(2 * unknowns[:, SIGMA]) + LEAST_NOISE**2,
-                misfit_variance=np.exp(2 * unknowns[:, TAU]),
-            )
-            return log_prior(unknowns, prior, middle_log_loss=middle_log_loss) + power * likelihood
-
-        return log_density
-
-    point = prior_start(prior, middle_log_loss=middle_log_loss, sparse=runs.log_sparsity is not None)
-    misfit = smooth_misfit(places, relative_variance=variance)
-    for _ in range(_REWEIGHTINGS if downweight_outliers else 0):
-        point = highest_point(density(misfit), np.array([point, _smooth(point)]))
-        residuals = log_loss - _log_losses(point[None], x, y, runs.log_sparsity)[0]
-        misfit = smooth_misfit(places, relative_variance=_reweighted(misfit, point, residuals=residuals, variance=variance))
-    draws = sample_posterior(density(misfit), starts=_starts(point), seed=seed, rounds=7)
+    table, prior = _table(runs), prior or Prior()
+    misfit, point = _robust_mode(table, prior, passes=_REWEIGHTINGS if downweight_outliers else 0)
+    draws = sample_posterior(_density(table, prior, misfit), starts=_starts(point), seed=seed, rounds=7)
     return SurfacePosterior(
         unknowns=draws.equally_weighted(DRAWS),
-        runs=runs,
+        runs=table.runs,
         misfit=misfit,
-        middle_params=middle_params,
-        middle_tokens=middle_tokens,
-        effective_runs=min(effective, MOST_EFFECTIVE_RUNS),
+        middle_params=table.middle_params,
+        middle_tokens=table.middle_tokens,
+        effective_runs=min(table.effective, MOST_EFFECTIVE_RUNS),
         worth=draws.effective,
         mode=draws.mode,
         prior=prior,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Table:
+    """The runs that are fitted, in the coordinates of the law; `variance`: of each one's noise, relative; arrays are (run,)."""
+
+    runs: FittedRuns
+    middle_params: float
+    middle_tokens: float
+    variance: Array
+
+    @cached_property
+    def x(self) -> Array:
+        """ln(N / N0)."""
+        return np.asarray(np.log(self.runs.params / self.middle_params))
+
+    @cached_property
+    def y(self) -> Array:
+        """ln(D / D0)."""
+        return np.asarray(np.log(self.runs.tokens / self.middle_tokens))
+
+    @cached_property
+    def log_loss(self) -> Array:
+        return np.asarray(np.log(self.runs.loss))
+
+    @cached_property
+    def middle_log_loss(self) -> float:
+        """Of the runs next to (N0, D0)."""
+        nearest = np.argsort(self.x**2 + self.y**2, kind="stable")[: max(3, len(self.x) // 10)]
+        return float(np.median(self.log_loss[nearest]))
+
+    @property
+    def effective(self) -> float:
+        """How many runs of the largest budget they count for."""
+        return float((1 / self.variance).sum())
+
+    def residuals(self, unknowns: Unknowns) -> Unknowns:
+        """(draw, run)."""
+        return np.asarray(self.log_loss - _log_losses(unknowns, self.x, self.y, self.runs.log_sparsity))
+
+
+def _table(runs: FittedRuns) -> _Table:
+    runs = runs.take(np.lexsort((runs.loss, runs.tokens, runs.params, -runs.flops)))  # any order of rows gives the same numbers
+    runs = runs.take(_thinned(runs.flops))
+    larger = runs.flops >= np.quantile(runs.flops, 0.6)
+    middle_params, middle_tokens = (float(np.exp(np.median(np.log(each[larger])))) for each in (runs.params, runs.tokens))
+    variance = relative_noise(np.log10(runs.flops.max() / runs.flops))
+    return _Table(runs=runs, middle_params=middle_params, middle_tokens=middle_tokens, variance=variance)
+
+
+def _density(table: _Table, prior: Prior, misfit: SmoothMisfit) -> LogDensity:
+    """Log density of the posterior, up to a constant, with the noise of `misfit`."""
+    power = min(1.0, MOST_EFFECTIVE_RUNS / table.effective)
+
+    def log_density(unknowns: Unknowns) -> Unknowns:
+        likelihood = misfit.log_likelihood(
+            table.residuals(unknowns),
+            noise_variance=np.exp(2 * unknowns[:, SIGMA]) + LEAST_NOISE**2,
+            misfit_variance=np.exp(2 * unknowns[:, TAU]),
+        )
+        return log_prior(unknowns, prior, middle_log_loss=table.middle_log_loss) + power * likelihood
+
+    return log_density
+
+
+def _robust_mode(table: _Table, prior: Prior, *, passes: int) -> tuple[SmoothMisfit, Array]:
+    """The misfit process with outliers down-weighted as they are at the mode, and that mode: (unknown,)."""
+    sparse = table.runs.log_sparsity is not None
+    point = prior_start(prior, middle_log_loss=table.middle_log_loss, sparse=sparse)
+    misfit = smooth_misfit(places_of(table.runs), relative_variance=table.variance)
+    for _ in range(passes):
+        point = highest_point(_density(table, prior, misfit), np.array([point, _smooth(point)]))
+        weighed = _reweighted(misfit, point, residuals=table.residuals(point[None])[0], variance=table.variance)
+        misfit = smooth_misfit(misfit.places, relative_variance=weighed)
+    return misfit, point
 
 
 def relative_noise(decades_below: Array) -> Array:

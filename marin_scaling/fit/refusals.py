@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from marin_scaling.errors import FitRefused
 from marin_scaling.fit.frontier import FRONTIER_UNKNOWNS
-from marin_scaling.fit.frontier_points import BUDGET_SPREAD
+from marin_scaling.run.run_table import BUDGET_SPAN
 from marin_scaling.units import format_flops
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def refuse_hopeless(table: RunTable) -> None:
         refuse(
             f"{table.source} has {len(frame)} usable run{plural}; the law has {FRONTIER_UNKNOWNS} unknowns.{left_out(table)}"
         )
-    if frame["flops"].max() < BUDGET_SPREAD * frame["flops"].min():
+    if frame["flops"].max() < BUDGET_SPAN * frame["flops"].min():
         refuse(
             f"{table.source}: all {len(frame)} runs cost about {format_flops(frame['flops'].max())} FLOPs.",
             why="How loss falls with compute cannot be seen at a single budget.",

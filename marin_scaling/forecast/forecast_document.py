@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,10 +16,12 @@ from marin_scaling.fit.coupled_law import Prior
 from marin_scaling.fit.fit_result import FitResult, FrontierPoint
 from marin_scaling.forecast.forecast import Forecast
 from marin_scaling.forecast.plain_text import wrapped
-from marin_scaling.forecast.sensitivity import SensitivityRow
 from marin_scaling.laws import FARTHEST_CHECKED, Array
 from marin_scaling.run.audit import Exclusion
 from marin_scaling.units import format_count, format_flops
+
+if TYPE_CHECKING:
+    from marin_scaling.forecast.sensitivity import SensitivityRow
 
 _LISTED_EXCLUSIONS = _LISTED_POINTS = 12  # more are counted; the JSON document lists every one
 

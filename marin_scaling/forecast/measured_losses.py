@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from marin_scaling.fit.frontier_points import BUDGET_SPREAD, has_bowl
+from marin_scaling.fit.frontier_points import has_bowl
 from marin_scaling.fit.isoflop import Bowl, BowlShape, fit_bowl
 from marin_scaling.fit.swept_runs import cells_of
+from marin_scaling.run.run_table import BUDGET_SPAN
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +55,7 @@ def measure(frame: pd.DataFrame) -> list[MeasuredLoss]:
 def partner(point: MeasuredLoss, others: Sequence[MeasuredLoss]) -> MeasuredLoss | None:
     """The other table's nearest budget, None when it is farther than runs of one budget may be."""
     nearest = min(others, key=lambda other: abs(math.log(other.flops / point.flops)))
-    return nearest if abs(math.log(nearest.flops / point.flops)) <= math.log(BUDGET_SPREAD) else None
+    return nearest if abs(math.log(nearest.flops / point.flops)) <= math.log(BUDGET_SPAN) else None
 
 
 def _measure_budget(runs: pd.DataFrame) -> MeasuredLoss:

@@ -94,13 +94,12 @@ def draw_losses(
     misfit, misfit_variance = posterior.misfit_at(places)
     count = _REPEATS * len(law)
     law, misfit, misfit_variance = (np.repeat(each, _REPEATS, axis=0) for each in (law, misfit, misfit_variance))
-    wobble, slide, noise = (_student(count, generator)[:, None] for _ in range(3))
-    noise = _two_piece(noise) * np.repeat(posterior.noise, _REPEATS)[:, None]
+    wobble, slide, noise = (_shares(count, generator)[:, None] for _ in range(3))
     parts = {
         "law": law + misfit,
-        "misfit": np.sqrt(misfit_variance) * wobble,
-        "shift": calibration.drift(targets, posterior) * slide,
-        "noise": np.broadcast_to(noise, law.shape),
+        "misfit": np.sqrt(misfit_variance) * _student(wobble),
+        "shift": calibration.drift(targets, posterior) * _student(slide),
+        "noise": np.broadcast_to(_two_piece(noise) * np.repeat(posterior.noise, _REPEATS)[:, None], law.shape),
     }
     total = np.sum(list(parts.values()), axis=0)
     median = np.median(total, axis=0)
@@ -123,22 +122,24 @@ def joint_covariance(posterior: SurfacePosterior, targets: Targets) -> Array:
     return np.asarray(np.cov(law + posterior.misfit_at(places)[0], rowvar=False) + posterior.misfit_covariance(places))
 
 
-def _student(count: int, generator: np.random.Generator) -> Array:
-    """Deviates of Student's t, one from each of `count` slices of equal probability, in random order."""
+def _shares(count: int, generator: np.random.Generator) -> Array:
+    """Shares of probability, the middle of each of `count` equal slices, in random order: (count,)."""
+    return np.asarray(generator.permutation((np.arange(count) + 0.5) / count))
+
+
+def _student(shares: Array) -> Array:
+    """The quantiles of Student's t at shares of probability."""
     from scipy.special import stdtrit
 
-    return np.asarray(generator.permutation(stdtrit(_FREEDOM, (np.arange(count) + 0.5) / count)))
+    return np.asarray(stdtrit(_FREEDOM, shares))
 
 
-def _two_piece(deviates: Array) -> Array:
-    """Deviates with the upper half stretched by `UPWARD`, and as much more of them as keeps the density in one piece."""
-    from scipy.special import stdtr, stdtrit
-
+def _two_piece(shares: Array) -> Array:
+    """Quantiles of Student's t with its upper half stretched by `UPWARD` and as much likelier: the density has no step."""
     below = 1 / (1 + UPWARD)
-    share = stdtr(_FREEDOM, deviates)
-    upper = share > below
-    inner = np.where(upper, 0.5 + (share - below) * (1 + UPWARD) / (2 * UPWARD), share * (1 + UPWARD) / 2)
-    return np.asarray(np.where(upper, UPWARD, 1.0) * stdtrit(_FREEDOM, inner))
+    upper = shares > below
+    inner = np.where(upper, 0.5 + (shares - below) * (1 + UPWARD) / (2 * UPWARD), shares * (1 + UPWARD) / 2)
+    return np.asarray(np.where(upper, UPWARD, 1.0) * _student(inner))
 
 
 def _explained(values: Array, *, by: Array) -> Array:

@@ -1,7 +1,8 @@
 """What a forecast hangs on: the same target under every other choice that a careful person could have made.
 
-Each law alone, the asymptote pinned where the posterior has it, each budget left out, the smallest ones left out, and outliers
-at full weight. Rows are medians to set beside the interval; they are no intervals of their own.
+Each law alone, the frontier through skewed bowls, the asymptote pinned where the posterior has it, each budget left out, the
+smallest ones left out, and outliers at full weight. Rows are medians to set beside the interval and have none of
+their own.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from marin_scaling.errors import FitRefused
+from marin_scaling.fit.asymmetric_bowl import fit_asymmetric_bowl
 from marin_scaling.fit.coupled_runs import fitted_runs, size_column
 from marin_scaling.fit.fit_result import FitResult
 from marin_scaling.fit.fit_runs import fit
+from marin_scaling.fit.frontier import fit_frontier
+from marin_scaling.fit.frontier_points import has_bowl
 from marin_scaling.fit.pinned_frontier import fit_pinned_frontier
 from marin_scaling.fit.posterior import fit_posterior
 from marin_scaling.fit.surface import fit_surface
@@ -78,9 +82,10 @@ def _row(choice: Choice) -> SensitivityRow:
 
 
 def _frontier_choices(result: FitResult, target: Target) -> Iterator[Choice]:
-    for law in ("isoflop-frontier", "best-runs-frontier"):
-        if result.bowls or law == "best-runs-frontier":
-            yield f"{law} alone, E free", partial(_median, _table(result, result.frame), target, law=law)
+    if result.bowls:
+        yield "isoflop-frontier alone, E free", partial(_median, result, result.frame, target, law="isoflop-frontier")
+        yield "frontier through skewed bowls (cubics), E free", partial(_skewed_median, result, target.flops)
+    yield "best-runs-frontier alone, E free", partial(_median, result, result.frame, target, law="best-runs-frontier")
     flops, loss = (np.array([getattr(point, name) for point in result.points]) for name in ("flops", "loss"))
     for asymptote in _asymptotes(result):
         pinned = partial(_pinned_median, flops, loss, asymptote, target.flops)
@@ -99,13 +104,23 @@ def _asymptotes(result: FitResult) -> list[float]:
     return sorted({float(f"{value:.2g}") for value in np.linspace(max(low, 0.0), high, 4)})
 
 
-def _median(table: RunTable, target: Target, *, law: str) -> float:
-    result = fit(table, law=law, swept="all")
-    return forecast_runs(result, [optimal_target(result, target.flops) if result.posterior is None else target])[0].median
+def _skewed_median(result: FitResult, target_flops: float) -> float:
+    """The frontier, E free, through the bottoms of cubics; a budget of three sizes has none and the fit is refused."""
+    budgets = [runs for _, runs in result.frame.groupby("budget_flops") if has_bowl(runs)]
+    loss = [fit_asymmetric_bowl(tokens=_column(runs, "tokens"), loss=_column(runs, "loss")).optimal_loss for runs in budgets]
+    flops = [np.exp(np.log(_column(runs, "flops")).mean()) for runs in budgets]
+    return float(frontier_loss(fit_frontier(np.array(flops), loss=np.array(loss)), flops=target_flops))
+
+
+def _median(result: FitResult, frame: pd.DataFrame, target: Target, *, law: str) -> float:
+    """The same target from some of the runs or by another law, under the same prior."""
+    prior = result.posterior.prior if result.posterior else None
+    other = fit(_table(result, frame), law=law, seed=result.seed, swept="all", prior=prior)
+    return forecast_runs(other, [optimal_target(other, target.flops) if other.posterior is None else target])[0].median
 
 
 def _surface_median(result: FitResult, target: Target, form: Callable[..., Callable[..., Array]]) -> float:
-    tokens, loss = (result.frame[name].to_numpy(dtype=np.float64) for name in ("tokens", "loss"))
+    tokens, loss = (_column(result.frame, name) for name in ("tokens", "loss"))
     predict = form(params=size_column(result.frame), tokens=tokens, loss=loss)
     return float(predict(params=target.active_params, tokens=target.tokens))
 
@@ -118,13 +133,18 @@ _SURFACES: dict[str, Callable[..., Callable[..., Array]]] = {
 
 
 def _unweighted_median(result: FitResult, target: Target) -> float:
-    posterior = fit_posterior(fitted_runs(result.frame), seed=result.seed, downweight_outliers=False)
+    prior = result.posterior.prior if result.posterior else None
+    posterior = fit_posterior(fitted_runs(result.frame), prior=prior, seed=result.seed, downweight_outliers=False)
     return forecast_runs(replace(result, posterior=posterior), [target])[0].median
 
 
 def _without(result: FitResult, target: Target, budgets: list[float], name: str) -> Choice:
     kept = result.frame[~result.frame["budget_flops"].isin(budgets)].reset_index(drop=True)
-    return name, lambda: _median(_table(result, kept), target, law="coupled-surface")
+    return name, partial(_median, result, kept, target, law="coupled-surface")
+
+
+def _column(runs: pd.DataFrame, name: str) -> Array:
+    return np.asarray(runs[name], dtype=np.float64)
 
 
 def _table(result: FitResult, frame: pd.DataFrame) -> RunTable:

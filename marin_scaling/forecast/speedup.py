@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from marin_scaling.fit.fit_result import FitResult
-from marin_scaling.fit.frontier_points import BUDGET_SPREAD
 from marin_scaling.fit.swept_runs import best_of_cells
 from marin_scaling.forecast.comparable_tables import require_comparable
 from marin_scaling.forecast.measured_losses import MeasuredLoss, measure, partner
@@ -29,6 +28,7 @@ from marin_scaling.forecast.speedup_pinned_law import by_pinned_law
 from marin_scaling.forecast.speedup_verdicts import Speedup, speedups
 from marin_scaling.laws import FrontierLaw, frontier_loss
 from marin_scaling.run.audit import Exclusion
+from marin_scaling.run.run_table import BUDGET_SPAN
 
 if TYPE_CHECKING:
     from marin_scaling.run.run_table import RunTable
@@ -156,5 +156,5 @@ def _note(point: MeasuredLoss, law: FrontierLaw, reach: float | None) -> str:
     if reach is None:
         far = f"the baseline's law does not come down to this loss; its asymptote is {law.E:.4f}"
     else:
-        far = f"rests on the baseline's law {reach:.3g}x beyond its budgets" if reach > BUDGET_SPREAD else ""
+        far = f"rests on the baseline's law {reach:.3g}x beyond its budgets" if reach > BUDGET_SPAN else ""
     return "; ".join(each for each in (point.note, far) if each)

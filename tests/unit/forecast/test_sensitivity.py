@@ -6,7 +6,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from marin_scaling.fit.asymmetric_bowl import fit_asymmetric_bowl
+from marin_scaling.fit.coupled_law import Normal, Prior
 from marin_scaling.fit.fit_runs import fit
+from marin_scaling.fit.frontier import fit_frontier
 from marin_scaling.fit.pinned_frontier import fit_pinned_frontier
 from marin_scaling.fit.surface import fit_surface
 from marin_scaling.forecast.forecast import forecast
@@ -49,6 +52,7 @@ def test_the_forecast_itself_comes_first_and_every_choice_has_its_row(rows, ahea
     assert len(set(choices)) == len(choices)
     for expected in (
         "isoflop-frontier alone, E free",
+        "frontier through skewed bowls (cubics), E free",
         "best-runs-frontier alone, E free",
         "five-parameter surface alone (log-Huber)",
         "coupled surface, outliers at full weight",
@@ -71,6 +75,36 @@ def test_pinned_rows_are_straight_lines_through_the_drawn_optima(rows, result):
     assert min(pinned) == pytest.approx(low, rel=0.05)
     assert max(pinned) == pytest.approx(high, rel=0.05)
     assert all(first < second for first, second in pairwise(pinned.values()))
+
+
+def test_the_row_of_skewed_bowls_is_the_frontier_through_cubics(rows, result):
+    """The bottoms of `fit_asymmetric_bowl`, budget by budget, at the nominal FLOPs that simulated runs have."""
+    budgets = [runs for _, runs in result.frame.groupby("budget_flops")]
+    bottoms = [
+        fit_asymmetric_bowl(tokens=runs["tokens"].to_numpy(), loss=runs["loss"].to_numpy()).optimal_loss for runs in budgets
+    ]
+    law = fit_frontier(np.array(BUDGETS), loss=np.array(bottoms))
+    (row,) = named(rows, "skewed bowls")
+    assert row.median == pytest.approx(float(frontier_loss(law, flops=1e21)), rel=1e-9)
+
+
+def test_bowls_of_three_sizes_have_no_skew_and_say_so():
+    """A cubic has four unknowns; the other rows stand."""
+    few = fit(ladder(sizes=3))
+    rows = sensitivity(few, forecast(few, flops=1e21))
+    (row,) = named(rows, "skewed bowls")
+    assert row.median is None
+    assert "3 different numbers of tokens" in row.why_none
+
+
+def test_refits_keep_the_prior_of_the_forecast():
+    """With another prior of the frontier's exponent, that of every row that fits the coupled law anew is that one too."""
+    prior = Prior(frontier_exponent=Normal(mean=float(np.log(0.3)), deviation=0.05))
+    special, usual = fit(ladder(), prior=prior), fit(ladder())
+    ahead, otherwise = forecast(special, flops=1e23), forecast(usual, flops=1e23).median
+    refits = [row for row in sensitivity(special, ahead) if "coupled" in row.choice or "without" in row.choice]
+    assert len(refits) == 8
+    assert all(abs(row.median - ahead.median) < abs(row.median - otherwise) for row in refits)
 
 
 def test_each_law_alone_is_that_law_s_own_forecast(rows):
