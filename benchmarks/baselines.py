@@ -19,13 +19,13 @@ from marin_scaling.errors import FitRefused
 from marin_scaling.fit.fit_runs import fit
 from marin_scaling.fit.frontier import fit_frontiers
 from marin_scaling.fit.surface import fit_surface
+from marin_scaling.fit.surface_bootstrap import resample_surface
 from marin_scaling.forecast.forecast import LEVELS
 from marin_scaling.laws import Array, surface_loss
 from marin_scaling.run.run_table import RunTable
 
 PINNED_ASYMPTOTE = 1.6
 _RESAMPLES = 400
-_SURFACE_RESAMPLES = 40  # each is a full fit
 
 
 def pinned_frontier(known: RunTable, beyond: pd.DataFrame) -> list[dict[float, float]]:
@@ -67,18 +67,13 @@ def free_surface(known: RunTable, beyond: pd.DataFrame) -> list[dict[float, floa
     columns = {name: frame[name].to_numpy() for name in ("params", "tokens", "loss")}
     whole = fit_surface(**columns).law
     residuals = columns["loss"] / surface_loss(whole, params=columns["params"], tokens=columns["tokens"]) - 1
-    at = {name: beyond[name].to_numpy() for name in ("params", "tokens")}
-    drawn = []
-    for _ in range(_SURFACE_RESAMPLES):
-        rows = generator.integers(0, len(frame), len(frame))
-        try:
-            law = fit_surface(**{name: values[rows] for name, values in columns.items()}).law
-        except FitRefused:
-            continue
-        drawn.append(surface_loss(law, **at)[None] * (1 + generator.choice(residuals, size=(20, 1))))
+    laws = resample_surface(whole, **columns, resamples=_RESAMPLES, seed=0)
+    params, tokens = beyond["params"].to_numpy(), beyond["tokens"].to_numpy()
+    by_params, by_tokens = laws.A[:, None] * params ** -laws.alpha[:, None], laws.B[:, None] * tokens ** -laws.beta[:, None]
+    drawn = (laws.E[:, None] + by_params + by_tokens)[laws.converged]
     if len(drawn) < 10:
         raise FitRefused("too few resamples carry a surface", why="", fix="")
-    return _quantiles(np.concatenate(drawn))
+    return _quantiles(drawn * (1 + generator.choice(residuals, size=(len(drawn), 1))))
 
 
 BASELINES: dict[str, Callable[[RunTable, pd.DataFrame], Sequence[dict[float, float]]]] = {
