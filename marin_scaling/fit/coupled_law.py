@@ -35,10 +35,6 @@ class Normal:
     mean: float
     deviation: float
 
-    def log_density(self, value: Unknowns) -> Unknowns:
-        """Up to a constant."""
-        return np.asarray(-0.5 * ((value - self.mean) / self.deviation) ** 2)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Prior:
@@ -64,7 +60,7 @@ class Prior:
     """log of a, and of b: 0.28 to 0.68 published."""
     noise: Normal = Normal(mean=float(np.log(0.004)), deviation=1.0)
     """log of sigma, what one run scatters in log loss; seeds alone are 0.0005."""
-    misfit: Normal = Normal(mean=float(np.log(0.005)), deviation=0.7)
+    misfit: Normal = Normal(mean=float(np.log(0.007)), deviation=0.7)
     """log of tau, by how much any law of so few numbers is smoothly wrong about real ladders, in log loss."""
     total_params: Normal = Normal(mean=0.4, deviation=0.3)
     """kappa: 0 if only active parameters count, 1 if all do; a common rule takes their geometric mean, 0.5."""
@@ -117,27 +113,21 @@ def laws_of(unknowns: Unknowns) -> CoupledLaws:
     return CoupledLaws(L0=loss, K=reducible, a=a, b=ratio * a, w=by_params / a, g=g)
 
 
-def log_prior(unknowns: Unknowns, prior: Prior, *, middle_log_loss: float) -> Unknowns:
-    """Log density of the prior at each row of unknowns, up to a constant: (draw,).
+def log_prior(unknowns: Unknowns, laws: CoupledLaws, prior: Prior, *, middle_log_loss: float) -> Unknowns:
+    """Log density of the prior at each row of unknowns and the law it stands for, up to a constant: (draw,).
 
     `middle_log_loss` is the log loss of the runs next to the middle; that alone is taken from the table.
     """
-    laws = laws_of(unknowns)
-    terms = (
-        Normal(mean=middle_log_loss, deviation=0.3).log_density(unknowns[:, 0]),
-        prior.slope.log_density(unknowns[:, 1]),
-        prior.slope.log_density(unknowns[:, 2]),
-        prior.reducible_share.log_density(unknowns[:, 3]),
-        prior.exponent_ratio.log_density(unknowns[:, 4]),
-        prior.coupling.log_density(unknowns[:, 5]),
-        prior.noise.log_density(unknowns[:, SIGMA]),
-        prior.misfit.log_density(unknowns[:, TAU]),
-        prior.frontier_exponent.log_density(np.log(laws.gamma)),
-        prior.size_exponent.log_density(np.log(laws.a)),
-        prior.size_exponent.log_density(np.log(laws.b)),
-        *(prior.total_params.log_density(column) for column in unknowns.T[KAPPA:]),
+    exponents = np.log([laws.gamma, laws.a, laws.b])
+    held_likely = (
+        *(Normal(mean=middle_log_loss, deviation=0.3), prior.slope, prior.slope),
+        *(prior.reducible_share, prior.exponent_ratio, prior.coupling, prior.noise, prior.misfit),
+        *(prior.total_params for _ in unknowns.T[KAPPA:]),
+        *(prior.frontier_exponent, prior.size_exponent, prior.size_exponent),
     )
-    return np.asarray(np.sum(terms, axis=0))
+    mean, deviation = np.array([(each.mean, each.deviation) for each in held_likely]).T
+    away = (np.concatenate([unknowns, exponents.T], axis=1) - mean) / deviation
+    return np.asarray(-0.5 * (away * away).sum(axis=1))
 
 
 def prior_start(prior: Prior, *, middle_log_loss: float, sparse: bool) -> NDArray[np.float64]:

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from marin_scaling.laws import Array
 
-LogDensity = Callable[[NDArray[np.complex128]], NDArray[np.complex128]]
-"""(point, unknown), complex, to (point,): analytic, so that the imaginary part of a small imaginary step is the derivative."""
+LogDensity = Callable[[NDArray[Any]], NDArray[Any]]
+"""(point, unknown) to (point,), real or complex: analytic, so that the imaginary part of a small imaginary step is a slope."""
 
 _STEP = 1e-30
 _HESSIAN_STEP = 1e-4
@@ -128,7 +129,7 @@ def _laplace(log_density: LogDensity, mode: Array) -> _Student:
 
 
 def _values(log_density: LogDensity, points: Array) -> Array:
-    values = log_density(points.astype(np.complex128)).real
+    values = np.asarray(log_density(points))
     return np.where(np.isfinite(values), values, -np.inf)
 
 

@@ -101,7 +101,8 @@ def prior_draw(generator):
     start = prior_start(Prior(), middle_log_loss=1.0, sparse=False)
     deviations = np.array([0.3, 1.0, 1.0, 0.6, 0.35, 0.7, 1.0, 0.7])
     proposals = start + deviations * generator.standard_normal((2000, 8))
-    logs = log_prior(proposals, Prior(), middle_log_loss=1.0) + 0.5 * np.sum(((proposals - start) / deviations) ** 2, axis=1)
+    proposed = 0.5 * np.sum(((proposals - start) / deviations) ** 2, axis=1)
+    logs = log_prior(proposals, laws_of(proposals), Prior(), middle_log_loss=1.0) + proposed
     weights = np.exp(logs - logs.max())
     return proposals[generator.choice(2000, p=weights / weights.sum())]
 

@@ -133,14 +133,14 @@ def test_the_causes_add_up_to_the_deviation_of_each_draw_from_the_middle(posteri
 
 
 def test_noise_is_student_s_with_its_upper_half_stretched(posterior):
-    """With one noise for all draws the log losses' noise has quantiles of a two-piece Student distribution of 5 degrees."""
+    """With one noise for all draws the log losses' noise has quantiles of a two-piece Student distribution of 3 degrees."""
     same = replace(posterior, unknowns=np.repeat(posterior.unknowns[:1], 800, axis=0))
     noise = draw_losses(same, at(1e20), seed=0, calibration=PLAIN)
     middle = np.median(noise.losses)
     deviates = noise.causes["noise"][:, 0] / middle / same.noise[0]
     assert np.mean(deviates > 0) == pytest.approx(UPWARD / (1 + UPWARD), abs=1e-3)
-    assert np.quantile(-deviates[deviates < 0], (0.5, 0.9)) == pytest.approx(student(5).ppf([0.75, 0.95]), rel=0.01)
-    assert np.quantile(deviates[deviates > 0], (0.5, 0.9)) == pytest.approx(UPWARD * student(5).ppf([0.75, 0.95]), rel=0.01)
+    assert np.quantile(-deviates[deviates < 0], (0.5, 0.9)) == pytest.approx(student(3).ppf([0.75, 0.95]), rel=0.01)
+    assert np.quantile(deviates[deviates > 0], (0.5, 0.9)) == pytest.approx(UPWARD * student(3).ppf([0.75, 0.95]), rel=0.01)
 
 
 def test_the_covariance_between_targets_is_that_of_the_draws_without_noise(posterior):
