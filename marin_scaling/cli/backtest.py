@@ -7,14 +7,14 @@ from pathlib import Path
 import typer
 
 from marin_scaling.cli.app import app
-from marin_scaling.cli.fit import COLUMN, DROP, KEEP, TABLE, chosen_columns
+from marin_scaling.cli.fit import COLUMN, DROP, KEEP, LAW, TABLE, chosen_columns
 
 
 @app.command("backtest")
 def backtest_table(
     table: Path = TABLE,
     column: list[str] = COLUMN,
-    law: str = typer.Option("coupled-surface", "--law", help="coupled-surface, isoflop-frontier or best-runs-frontier."),
+    law: str = LAW,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON, with every run that was forecast."),
     keep: list[str] = KEEP,
     drop: list[str] = DROP,

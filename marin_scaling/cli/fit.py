@@ -16,6 +16,13 @@ _PREDICT_RUNS = typer.Option(
 COLUMN = typer.Option([], "--column", metavar="OURS=THEIRS", help="Which column holds what, as in loss=eval/loss.")
 KEEP = typer.Option([], "--keep", metavar="RUN", help="Keep a run whatever the audit finds; may be repeated.")
 DROP = typer.Option([], "--drop", metavar="RUN", help="Leave a run out; may be repeated, and is recorded.")
+LAW = typer.Option(
+    "coupled-surface",
+    "--law",
+    metavar="LAW",
+    help="coupled-surface; isoflop-frontier or best-runs-frontier, through the best of each budget; additive-surface, "
+    "tied-surface, interaction-surface or over-training.",
+)
 _PLOT = typer.Option(None, "--plot", metavar="FILE", help="Draw runs, law and forecast: .html, .svg, .png or .json.")
 
 
@@ -25,7 +32,7 @@ def fit_table(
     predict: list[str] = _PREDICT,
     predict_runs: Path | None = _PREDICT_RUNS,
     column: list[str] = COLUMN,
-    law: str = typer.Option("coupled-surface", "--law", help="coupled-surface, isoflop-frontier or best-runs-frontier."),
+    law: str = LAW,
     swept: str | None = typer.Option(None, "--swept", help="Of several runs of one size and length fit the best, or all."),
     hangs_on: bool = typer.Option(False, "--sensitivity", help="Show what forecasts hang on: other laws, budgets left out."),
     plot: Path | None = _PLOT,

@@ -14,7 +14,7 @@ from marin_scaling.fit.allocation import allocation_through
 from marin_scaling.fit.coupled_law import SIGMA, TAU, Prior, laws_of
 from marin_scaling.fit.fit_result import FitResult, FitStatus
 from marin_scaling.fit.frontier import FRONTIER_UNKNOWNS, fit_frontier
-from marin_scaling.fit.frontier_points import DrawnPoints, has_bowl, through_best_runs, through_bowls
+from marin_scaling.fit.frontier_points import DrawnPoints, all_runs_drawn, loss_rises
 from marin_scaling.fit.isoflop import BowlShape
 from marin_scaling.fit.posterior import MOST_RUNS, FittedRuns, SurfacePosterior, fit_posterior
 from marin_scaling.laws import Array
@@ -33,7 +33,7 @@ _LARGE_MISFIT = 0.02  # of the loss
 
 def fit_coupled_runs(table: RunTable, *, seed: int, prior: Prior | None = None) -> FitResult:
     """Fit a table that `refuse_hopeless` lets pass."""
-    drawn = _drawn(table.frame.assign(params=size_column(table.frame)))  # N is the active size
+    drawn = all_runs_drawn(table.frame.assign(params=size_column(table.frame)))  # N is the active size
     posterior = fit_posterior(fitted_runs(table.frame), prior=prior, seed=seed)
     law = fit_frontier(drawn.column("flops"), loss=drawn.column("loss")) if _carry_frontier(drawn) else None
     statuses = _statuses(drawn, posterior)
@@ -91,16 +91,6 @@ def log_sparsity_at(frame: pd.DataFrame, sparsity: Array) -> Array | None:
     return np.asarray(np.log(sparsity) - np.median(np.log(frame["params"].to_numpy(dtype=np.float64) / size_column(frame))))
 
 
-def _drawn(frame: pd.DataFrame) -> DrawnPoints:
-    """Bowls where most budgets have them, without setting runs aside: the posterior takes all."""
-    budgets = frame.groupby("budget_flops")
-    if 2 * sum(has_bowl(runs) for _, runs in budgets) <= budgets.ngroups:
-        drawn = through_best_runs(frame)
-        return DrawnPoints(points=drawn.points, bowls=(), frame=frame, excluded=())
-    drawn = through_bowls(frame)
-    return DrawnPoints(points=drawn.points, bowls=drawn.bowls, frame=frame, excluded=(), warnings=drawn.warnings)
-
-
 def _carry_frontier(drawn: DrawnPoints) -> bool:
     return len({point.flops for point in drawn.points}) >= FRONTIER_UNKNOWNS
 
@@ -129,7 +119,7 @@ def _statuses(drawn: DrawnPoints, posterior: SurfacePosterior) -> list[FitStatus
     """All statuses that apply, worst first."""
     unclosed = sum(bowl.shape is not BowlShape.CLOSED for bowl in drawn.bowls)
     applies = {
-        FitStatus.NOT_FALLING: _rises(drawn),
+        FitStatus.NOT_FALLING: loss_rises(drawn),
         FitStatus.TWO_BUDGETS: len({point.flops for point in drawn.points}) < FRONTIER_UNKNOWNS,
         FitStatus.FEW_RUNS: len(drawn.frame) <= _FEW_RUNS,
         FitStatus.LARGE_MISFIT: float(np.median(np.exp(posterior.unknowns[:, TAU]))) > _LARGE_MISFIT,
@@ -138,13 +128,6 @@ def _statuses(drawn: DrawnPoints, posterior: SurfacePosterior) -> list[FitStatus
         FitStatus.USABLE: True,
     }
     return [status for status in FitStatus if applies.get(status)]
-
-
-def _rises(drawn: DrawnPoints) -> bool:
-    """Whether the best loss does not fall with compute over all runs."""
-    frame = drawn.frame
-    best = frame.groupby("budget_flops")[["flops", "loss"]].min() if drawn.bowls else frame[["flops", "loss"]]
-    return bool(np.polyfit(np.log(best["flops"] / best["flops"].mean()), best["loss"], 1)[0] >= 0)
 
 
 def _ratio_scatter(frame: pd.DataFrame) -> float:

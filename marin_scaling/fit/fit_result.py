@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from marin_scaling.fit.allocation import Allocation
     from marin_scaling.fit.noise import Noise
     from marin_scaling.fit.posterior import SurfacePosterior
+    from marin_scaling.fit.surface_runs import SurfaceDraws
 
 
 class FitStatus(Enum):
@@ -45,6 +46,10 @@ class FitStatus(Enum):
     )
     NOT_A_GRID = (
         "Use with care: the law goes through the best runs as they are, optimal or not, and not through bottoms of bowls."
+    )
+    FIXED_FORM = (
+        "Use with care: a surface of fixed form and its bootstrap; over public ladders such 90 % intervals held half of the "
+        "losses."
     )
     ONE_RATIO = "Use with care: all runs follow one rule of tokens per parameter; how the loss changes off it was not seen."
     FEW_BUDGETS = "Use with care: four budgets test three unknowns barely; read the interval, not the median."
@@ -73,8 +78,9 @@ class FrontierPoint:
 class FitResult:
     """A fitted law and everything a forecast, a reader or a checker needs beside it. `frame` holds the runs that were used.
 
-    `posterior` is that of the coupled law, None for frontier laws; `law` is the frontier through `points`, None when there are
-    too few; `noise` is that of a frontier law. `parameters` are the fitted law's numbers by the letters of `formula`.
+    `posterior` is that of the coupled law, `surfaces` the resampled ones of a fixed form, None for other laws; `law` is the
+    frontier through `points`, None where there are too few or for surfaces; `noise` is that of a frontier law. `parameters` are
+    the fitted law's numbers by the letters of `formula`.
     """
 
     law_name: str
@@ -95,6 +101,7 @@ class FitResult:
     source: str
     metric: str
     seed: int
+    surfaces: SurfaceDraws | None = None
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -105,4 +112,4 @@ class FitResult:
     @property
     def largest_flops(self) -> float:
         """FLOPs of the largest run that was fitted; for a frontier law, of the largest budget."""
-        return float(self.frame["flops"].max()) if self.posterior else max(point.flops for point in self.points)
+        return float(self.frame["flops"].max()) if self.noise is None else max(point.flops for point in self.points)

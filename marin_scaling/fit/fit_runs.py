@@ -1,7 +1,8 @@
 """Fit a table of runs by one of the laws, and refuse (`FitRefused`) what can carry none.
 
 `coupled-surface`, the default, takes all runs of any table and gives a posterior. `isoflop-frontier` and `best-runs-frontier`
-are the usual practice with a free asymptote: they see the best loss of each budget only.
+are the usual practice with a free asymptote: they see the best loss of each budget only. The surfaces of fixed form
+(`surface_runs`) take all runs, and their bootstrap knows of no other form.
 """
 
 from __future__ import annotations
@@ -14,20 +15,21 @@ from marin_scaling.fit.coupled_runs import fit_coupled_runs
 from marin_scaling.fit.fit_result import FitResult
 from marin_scaling.fit.frontier_runs import fit_frontier_runs
 from marin_scaling.fit.refusals import refuse_hopeless
+from marin_scaling.fit.surface_runs import SURFACE_LAWS, fit_surface_runs
 from marin_scaling.fit.swept_runs import KEPT_SHARE, best_of_cells
 
 if TYPE_CHECKING:
     from marin_scaling.fit.coupled_law import Prior
     from marin_scaling.run.run_table import RunTable
 
-LAWS = ("coupled-surface", "isoflop-frontier", "best-runs-frontier")
+LAWS = ("coupled-surface", "isoflop-frontier", "best-runs-frontier", *SURFACE_LAWS)
 SWEPT = ("best", "all")
 
 
 def fit(
     table: RunTable, *, law: str = "coupled-surface", seed: int = 0, swept: str = "best", prior: Prior | None = None
 ) -> FitResult:
-    """Fit the runs of `table`; `seed` is that of the posterior's draws, or of the resampling of a frontier's forecasts.
+    """Fit the runs of `table`; `seed` is that of the posterior's draws, or of the resampling behind other laws' forecasts.
 
     `swept` says which runs of a table with several of each size stand for it: the best of each, or all. `prior` is for the
     coupled law; its default is that of `coupled_law.Prior`.
@@ -46,6 +48,8 @@ def fit(
     refuse_hopeless(chosen)
     if law == "coupled-surface":
         return fit_coupled_runs(chosen, seed=seed, prior=prior)
+    if law in SURFACE_LAWS:
+        return fit_surface_runs(chosen, law=law, seed=seed)
     return fit_frontier_runs(chosen, law=law, seed=seed)
 
 

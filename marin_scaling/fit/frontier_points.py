@@ -94,3 +94,20 @@ def through_best_runs(frame: pd.DataFrame) -> DrawnPoints:
     )
     note = f"the law goes through {len(best)} of {len(frame)} runs; a run that costs no more beats each of the others"
     return DrawnPoints(points=points, bowls=(), frame=frame, excluded=(), warnings=(note,) if len(best) < len(frame) else ())
+
+
+def all_runs_drawn(frame: pd.DataFrame) -> DrawnPoints:
+    """Points through bowls where most budgets have them, else the best runs; no run is set aside, for laws that take all."""
+    budgets = frame.groupby("budget_flops")
+    if 2 * sum(has_bowl(runs) for _, runs in budgets) <= budgets.ngroups:
+        drawn = through_best_runs(frame)
+        return DrawnPoints(points=drawn.points, bowls=(), frame=frame, excluded=())
+    drawn = through_bowls(frame)
+    return DrawnPoints(points=drawn.points, bowls=drawn.bowls, frame=frame, excluded=(), warnings=drawn.warnings)
+
+
+def loss_rises(drawn: DrawnPoints) -> bool:
+    """Whether the best loss does not fall with compute over all runs."""
+    frame = drawn.frame
+    best = frame.groupby("budget_flops")[["flops", "loss"]].min() if drawn.bowls else frame[["flops", "loss"]]
+    return bool(np.polyfit(np.log(best["flops"] / best["flops"].mean()), best["loss"], 1)[0] >= 0)

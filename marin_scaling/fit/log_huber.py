@@ -1,6 +1,7 @@
-"""Descent of the log-Huber objective of the five-parameter surface from many starts, or for many weightings, in step.
+"""Descent of the log-Huber objective of a surface E + sum of c N^-p D^-q from many starts, or for many weightings, in step.
 
-The unknowns are log E, log A and log B at the runs' mean sizes, alpha and beta: (set, 5). A step is Levenberg-Marquardt's: the
+The unknowns are the logarithms of E and of every term at the runs' mean sizes, then the exponents: (set, unknown); the powers p
+and q of a term are linear in the exponents, and how is all that is known of a form. A step is Levenberg-Marquardt's: the
 curvature is that of the runs inside delta (the Gauss-Newton matrix of the objective) plus a damping times that of iteratively
 reweighted least squares, which bounds Huber's function from above (Holland and Welsch 1977, doi 10.1080/03610927708827533), so
 that a step descends once the damping is large. All sets go together, as products of small matrices.
@@ -11,6 +12,7 @@ Local: nothing here knows whether there is a lower basin. Arithmetic on arrays o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +21,15 @@ from marin_scaling.laws import Array
 
 _MOST_STEPS = 200  # from the optimum of all 240 Chinchilla points the slowest of 4,000 resamples takes about 20
 _FIRST_DAMPING, _DAMPING_DOWN, _DAMPING_UP = 0.1, 0.25, 8.0
+ADDITIVE = np.array([[[1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]])
+"""E + A N^-alpha + B D^-beta: (term, axis, exponent), the powers of N and D in each term but E by the exponents."""
+
 _RIDGE = 1e-13  # of the curvature's trace: keeps a set of too few different runs solvable
 
 
 @dataclass(frozen=True, kw_only=True)
 class CentredRuns:
-    """Logarithms of the runs' sizes about their means, and their losses: (run,)."""
+    """Logarithms of the runs' sizes about their means, and their losses: (run,); `powers` (term, axis, exponent): the form."""
 
     x: Array
     y: Array
@@ -32,18 +37,29 @@ class CentredRuns:
     log_loss: Array
     mean_log_params: float
     mean_log_tokens: float
+    powers: Array
+
+    @cached_property
+    def logs(self) -> Array:
+        """(axis, run)."""
+        return np.stack([self.x, self.y])
+
+    @cached_property
+    def slopes(self) -> Array:
+        """By how much the logarithm of each term falls with each exponent: (term, exponent, run)."""
+        return np.asarray(np.einsum("tae,ar->ter", self.powers, self.logs))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Descended:
-    """Where each set ended: unknowns (set, 5), objective (set,), and whether nothing more could be gained there."""
+    """Where each set ended: unknowns (set, unknown), objective (set,), and whether nothing more could be gained there."""
 
     theta: Array
     value: Array
     converged: NDArray[np.bool_]
 
 
-def centred(params: Array, tokens: Array, loss: Array) -> CentredRuns:
+def centred(params: Array, tokens: Array, loss: Array, *, powers: Array = ADDITIVE) -> CentredRuns:
     """Runs (run,) as the descent wants them; all numbers above zero."""
     x, y = np.log(params), np.log(tokens)
     return CentredRuns(
@@ -53,11 +69,12 @@ def centred(params: Array, tokens: Array, loss: Array) -> CentredRuns:
         log_loss=np.log(loss),
         mean_log_params=float(x.mean()),
         mean_log_tokens=float(y.mean()),
+        powers=powers,
     )
 
 
 def descend(starts: Array, runs: CentredRuns, *, weights: Array, delta: float, least_gain: float) -> Descended:
-    """From `starts` (set, 5) downhill on the sum with `weights` (set, run), until a step changes `least_gain` of it or less.
+    """From `starts` (set, unknown) downhill on the sum with `weights` (set, run), until a step changes `least_gain` of it.
 
     >>> params, tokens = np.array([1e8, 1e8, 1e9, 1e9, 1e10, 1e10]), np.array([1e9, 1e11, 1e9, 1e10, 1e10, 1e11])
     >>> runs = centred(params, tokens, 1.7 + 400 * params**-0.34 + 1500 * tokens**-0.33)
@@ -81,16 +98,19 @@ def descend(starts: Array, runs: CentredRuns, *, weights: Array, delta: float, l
 
 
 def terms(theta: Array, runs: CentredRuns) -> Array:
-    """The three terms of the loss: (set, 3, run)."""
-    log_e, log_a, log_b, alpha, beta = theta.T[:, :, None]
-    logarithms = [np.broadcast_to(log_e, (len(theta), len(runs.x))), log_a - alpha * runs.x, log_b - beta * runs.y]
+    """The terms of the loss, E first: (set, 1 + term, run)."""
+    at_centre, exponents = np.split(theta, [1 + len(runs.powers)], axis=1)
+    fall = np.tensordot(exponents, runs.powers, axes=(1, 2)) @ runs.logs  # (set, term, run)
+    logarithms = np.repeat(at_centre[:, :, None], len(runs.x), axis=2)
+    logarithms[:, 1:] -= fall
     with np.errstate(over="ignore"):  # a step too far: its objective is infinite, and it is not taken
-        return np.asarray(np.exp(np.stack(logarithms, axis=1)))
+        return np.asarray(np.exp(logarithms))
 
 
 def derivatives(parts: Array, runs: CentredRuns) -> Array:
-    """Derivatives by the five unknowns of the sum of `parts` (set, 3, run), which are the terms, or multiples of them."""
-    return np.concatenate([parts, -runs.x * parts[:, 1:2], -runs.y * parts[:, 2:3]], axis=1)
+    """Derivatives by the unknowns of the sum of `parts` (set, 1 + term, run), which are the terms, or multiples of them."""
+    by_exponent = -sum(parts[:, 1 + term, None] * slopes for term, slopes in enumerate(runs.slopes))
+    return np.concatenate([parts, by_exponent], axis=1)
 
 
 def huber_function(residuals: Array, delta: float) -> Array:
@@ -107,13 +127,13 @@ def _objective(theta: Array, runs: CentredRuns, weights: Array, delta: float) ->
 
 
 def _step(theta: Array, runs: CentredRuns, weights: Array, delta: float, damping: Array) -> Array:
-    """The damped step of every set: (set, 5)."""
+    """The damped step of every set: (set, unknown)."""
     parts = terms(theta, runs)
     predicted = parts.sum(axis=1, keepdims=True)
-    slopes = derivatives(parts / predicted, runs)  # of the log loss: (set, 5, run)
+    slopes = derivatives(parts / predicted, runs)  # of the log loss: (set, unknown, run)
     residuals = np.log(predicted[:, 0]) - runs.log_loss
     reweighted = weights * delta / np.maximum(np.abs(residuals), delta)
     curvature = weights * (np.abs(residuals) <= delta) + damping[:, None] * reweighted
     matrix = (slopes * curvature[:, None]) @ slopes.transpose(0, 2, 1)
-    matrix += _RIDGE * np.trace(matrix, axis1=1, axis2=2)[:, None, None] * np.eye(5)
+    matrix += _RIDGE * np.trace(matrix, axis1=1, axis2=2)[:, None, None] * np.eye(len(theta[0]))
     return -np.linalg.solve(matrix, slopes @ (reweighted * residuals)[:, :, None])[:, :, 0]

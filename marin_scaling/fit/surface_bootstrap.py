@@ -8,15 +8,17 @@ Arithmetic on arrays only; what to resample (runs, budgets, seeds) is the caller
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from marin_scaling.fit.log_huber import CentredRuns, centred, descend
+from marin_scaling.fit.log_huber import CentredRuns, Descended, centred, descend
 from marin_scaling.laws import Array, SurfaceLaw
 
 _SETS_AT_ONCE = 100  # a working set of a few MB; larger ones are no faster
+_LEAST_SHARE = 1e-12  # of the mean loss: what stands for a coefficient that is zero
 _LEAST_GAIN = 1e-10  # of the objective; what is left to gain is far below what resampling moves
 
 
@@ -61,24 +63,43 @@ def refit_surfaces(
 ) -> SurfaceResamples:
     """One surface for each row of `weights` (set, run), which say how often a run counts; the other arrays are (run,)."""
     runs = centred(params, tokens, loss)
-    start = _unknowns(law, runs)
-    ends = [
-        descend(np.tile(start, (len(some), 1)), runs, weights=some, delta=huber_delta, least_gain=_LEAST_GAIN)
-        for some in np.array_split(weights, range(_SETS_AT_ONCE, len(weights), _SETS_AT_ONCE))
-    ]
-    log_e, log_a, log_b, alpha, beta = np.concatenate([each.theta for each in ends]).T
+    start = unknowns_of((law.E, law.A, law.B, law.alpha, law.beta), runs)
+    ends = refit(start, runs, weights=weights, huber_delta=huber_delta)
+    log_e, log_a, log_b, alpha, beta = ends.theta.T
     return SurfaceResamples(
         E=np.exp(log_e),
         A=np.exp(log_a + alpha * runs.mean_log_params),
         B=np.exp(log_b + beta * runs.mean_log_tokens),
         alpha=alpha,
         beta=beta,
+        value=ends.value,
+        converged=ends.converged,
+    )
+
+
+def refit(start: Array, runs: CentredRuns, *, weights: Array, huber_delta: float) -> Descended:
+    """The surface of the runs' form for each row of `weights` (set, run), downhill from the unknowns `start` (unknown,)."""
+    ends = [
+        descend(np.tile(start, (len(some), 1)), runs, weights=some, delta=huber_delta, least_gain=_LEAST_GAIN)
+        for some in np.array_split(weights, range(_SETS_AT_ONCE, len(weights), _SETS_AT_ONCE))
+    ]
+    return Descended(
+        theta=np.concatenate([each.theta for each in ends]),
         value=np.concatenate([each.value for each in ends]),
         converged=np.concatenate([each.converged for each in ends]),
     )
 
 
-def _unknowns(law: SurfaceLaw, runs: CentredRuns) -> Array:
-    """log E, log A and log B at the runs' mean sizes, alpha, beta: (5,)."""
-    log_a, log_b = np.log(law.A) - law.alpha * runs.mean_log_params, np.log(law.B) - law.beta * runs.mean_log_tokens
-    return np.array([np.log(law.E), log_a, log_b, law.alpha, law.beta])
+def unknowns_of(numbers: Sequence[float], runs: CentredRuns) -> Array:
+    """What the descent starts from: of E, coefficients and exponents the logarithms of the terms at the runs' mean sizes first.
+
+    >>> runs = centred(np.array([1e8, 1e9]), np.array([1e9, 1e10]), np.array([3.0, 2.5]))
+    >>> unknowns_of((1.7, 400.0, 1500.0, 0.34, 0.33), runs).round(3).tolist()
+    [0.531, -0.663, -0.286, 0.34, 0.33]
+    """
+    coefficients, exponents = np.split(np.asarray(numbers, dtype=np.float64), [1 + len(runs.powers)])
+    means = np.array([runs.mean_log_params, runs.mean_log_tokens])
+    least = np.log(_LEAST_SHARE * runs.loss.mean())
+    with np.errstate(divide="ignore"):  # a term that the runs set to zero
+        at_centre = np.log(coefficients) - np.r_[0.0, runs.powers @ exponents @ means]
+    return np.concatenate([np.maximum(at_centre, least), exponents])

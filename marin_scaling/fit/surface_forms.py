@@ -125,8 +125,9 @@ class _Runs:
     delta: float
 
 
-_TIED = np.array([[[1.0], [0.0]], [[0.0], [1.0]]])  # (term, axis, exponent): powers of N and D in each term but E
-_INTERACTION = np.array([[[1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]])
+TIED = np.array([[[1.0], [0.0]], [[0.0], [1.0]]])
+"""(term, axis, exponent): the powers of N and D in each term but E by the exponents, as in `log_huber.ADDITIVE`."""
+INTERACTION = np.array([[[1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]])
 
 
 def fit_tied_surface(*, params: Array, tokens: Array, loss: Array, huber_delta: float = 1e-3) -> FormFit[TiedSurface]:
@@ -139,7 +140,7 @@ def fit_tied_surface(*, params: Array, tokens: Array, loss: Array, huber_delta: 
     >>> f"{fit.law.E:.5f} {fit.law.alpha:.5f}"
     '1.70000 0.34000'
     """
-    value, (E, A, B, alpha) = _fitted(_TIED, params, tokens, loss, huber_delta)
+    value, (E, A, B, alpha) = _fitted(TIED, params, tokens, loss, huber_delta)
     return FormFit(law=TiedSurface(E=E, A=A, B=B, alpha=alpha), value=value)
 
 
@@ -160,7 +161,7 @@ def fit_interaction_surface(
     """
     additive = fit_surface(params=params, tokens=tokens, loss=loss, huber_delta=huber_delta).law
     start = np.array([additive.E, additive.A, additive.B, 0.0, additive.alpha, additive.beta])
-    value, (E, A, B, F, alpha, beta) = _fitted(_INTERACTION, params, tokens, loss, huber_delta, start)
+    value, (E, A, B, F, alpha, beta) = _fitted(INTERACTION, params, tokens, loss, huber_delta, start)
     return FormFit(law=InteractionSurface(E=E, A=A, B=B, F=F, alpha=alpha, beta=beta), value=value)
 
 

@@ -179,7 +179,7 @@ def _with_law(law: str, *, seed: int) -> Forecaster:
     def predict(known: RunTable, beyond: pd.DataFrame) -> list[Quantiles]:
         result = fit(known, law=law, seed=seed)
         rows = beyond.assign(active_params=size_column(beyond))[["flops", "params", "tokens", "active_params"]]
-        if result.posterior is None:
+        if result.noise is not None:  # a frontier law: of each budget it knows the best run only
             optimal = [result.allocation.params_at(flops) for flops in rows["flops"]]
             rows = rows.assign(params=optimal, active_params=optimal)
         return [each.quantiles for each in forecast_runs(result, targets_of(rows))]

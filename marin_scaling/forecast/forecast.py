@@ -1,7 +1,8 @@
 """The forecast of a run: quantiles of its loss, its size, and what the width consists of.
 
-An interval always comes with it, or a refusal (`FitRefused`) where the runs cannot carry one. The coupled law forecasts any
-size and length; frontier laws forecast compute-optimal runs only, and leave what they do not estimate None with a note.
+An interval always comes with it, or a refusal (`FitRefused`) where the runs cannot carry one. The coupled law and
+surfaces forecast any size and length; frontier laws forecast compute-optimal runs only. What a law does not estimate is None
+with a note.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from marin_scaling.errors import FitRefused, UsageError
 from marin_scaling.fit.coupled_runs import log_sparsity_at, sparsity_of
 from marin_scaling.fit.fit_result import FitResult
 from marin_scaling.fit.posterior import SurfacePosterior
+from marin_scaling.fit.surface_runs import SurfaceDraws
 from marin_scaling.forecast.predictive import LossDraws, Targets, draw_losses
 from marin_scaling.forecast.resampling import resample
 from marin_scaling.laws import Array
@@ -131,7 +133,7 @@ def targets_of(rows: pd.DataFrame) -> list[Target]:
 def optimal_target(result: FitResult, flops: float) -> Target:
     """The compute-optimal run of a budget, as sparse as the larger runs of the table."""
     active = result.allocation.params_at(flops)
-    total = active * (sparsity_of(result.frame) if result.posterior else 1.0)
+    total = active * (sparsity_of(result.frame) if result.posterior or result.surfaces else 1.0)
     return Target(flops=flops, params=total, tokens=result.allocation.tokens_at(flops), active_params=active)
 
 
@@ -166,9 +168,18 @@ def _draws(result: FitResult, targets: Sequence[Target], *, seed: int) -> LossDr
         return draw_losses(
             result.posterior, Targets(flops=flops, params=active, tokens=tokens, log_sparsity=sparsity), seed=seed
         )
+    if result.surfaces is not None:
+        return _surface_draws(result.surfaces, params=active, tokens=tokens, seed=seed)
     _require_optimal(result, targets)
     drawn = resample(result, seed=seed)
     law, noise = drawn.laws.losses(flops), np.broadcast_to(drawn.run_noise[:, None], (len(drawn.run_noise), len(flops)))
+    return LossDraws(losses=law + noise, causes={"noise": noise, "sampling": law})
+
+
+def _surface_draws(surfaces: SurfaceDraws, *, params: Array, tokens: Array, seed: int) -> LossDraws:
+    """Every resampled surface with a residual of the runs, drawn anew, for a new run's noise."""
+    law = surfaces.losses(params=params, tokens=tokens)
+    noise = law * np.expm1(np.random.default_rng(seed).choice(surfaces.residuals, size=(len(law), 1)))
     return LossDraws(losses=law + noise, causes={"noise": noise, "sampling": law})
 
 

@@ -176,10 +176,21 @@ def _law_text(result: FitResult) -> str:
     return "\n".join(
         [
             wrapped(f"law: {result.law_name}, the asymptote E free ({result.why_this_law})"),
-            *(_coupled_lines(result) if result.posterior else _frontier_lines(result)),
+            *_law_lines(result),
             f"  N* grows as C^{sizes.params_exponent:.3f} (read off {sizes.origin})",
         ]
     )
+
+
+def _law_lines(result: FitResult) -> list[str]:
+    if result.posterior:
+        return _coupled_lines(result)
+    return _surface_lines(result) if result.surfaces else _frontier_lines(result)
+
+
+def _surface_lines(result: FitResult) -> list[str]:
+    named = ", ".join(f"{name} {value:.5g}" for name, value in result.parameters.items())
+    return [wrapped(f"loss = {result.formula}", "  "), f"  {named}"]
 
 
 def _frontier_lines(result: FitResult) -> list[str]:

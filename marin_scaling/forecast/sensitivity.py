@@ -46,7 +46,7 @@ class SensitivityRow:
 
 
 def sensitivity(result: FitResult, forecast: Forecast) -> list[SensitivityRow]:
-    """The rows for one forecast of a coupled fit, that forecast first.
+    """The rows for one forecast, that forecast first; budgets are left out under the law of the fit.
 
     Frontier laws and pinned asymptotes know compute-optimal runs only and are left out for any other size.
     """
@@ -63,7 +63,10 @@ def _choices(result: FitResult, target: Target, *, optimal: bool) -> Iterator[Ch
         yield from _frontier_choices(result, target)
     for name, form in _SURFACES.items():
         yield f"{name} alone (log-Huber)", partial(_surface_median, result, target, form)
-    yield "coupled surface, outliers at full weight", lambda: _unweighted_median(result, target)
+    if result.posterior is None:
+        yield "coupled-surface", partial(_median, result, result.frame, target, law="coupled-surface")
+    else:
+        yield "coupled surface, outliers at full weight", partial(_unweighted_median, result, target)
     budgets = sorted(result.frame["budget_flops"].unique())
     if 3 < len(budgets) <= _MOST_BUDGETS:
         for budget in budgets:
@@ -116,7 +119,7 @@ def _median(result: FitResult, frame: pd.DataFrame, target: Target, *, law: str)
     """The same target from some of the runs or by another law, under the same prior."""
     prior = result.posterior.prior if result.posterior else None
     other = fit(_table(result, frame), law=law, seed=result.seed, swept="all", prior=prior)
-    return forecast_runs(other, [optimal_target(other, target.flops) if other.posterior is None else target])[0].median
+    return forecast_runs(other, [optimal_target(other, target.flops) if other.noise is not None else target])[0].median
 
 
 def _surface_median(result: FitResult, target: Target, form: Callable[..., Callable[..., Array]]) -> float:
@@ -140,7 +143,7 @@ def _unweighted_median(result: FitResult, target: Target) -> float:
 
 def _without(result: FitResult, target: Target, budgets: list[float], name: str) -> Choice:
     kept = result.frame[~result.frame["budget_flops"].isin(budgets)].reset_index(drop=True)
-    return name, partial(_median, result, kept, target, law="coupled-surface")
+    return name, partial(_median, result, kept, target, law=result.law_name)
 
 
 def _column(runs: pd.DataFrame, name: str) -> Array:

@@ -107,6 +107,20 @@ def test_refits_keep_the_prior_of_the_forecast():
     assert all(abs(row.median - ahead.median) < abs(row.median - otherwise) for row in refits)
 
 
+@pytest.mark.parametrize("law", ["additive-surface", "isoflop-frontier"])
+def test_under_another_law_budgets_are_left_out_under_that_law(law):
+    """The row without the largest budget is that law's own forecast from the rest; the default law has a row."""
+    table = ladder()
+    other = fit(table, law=law)
+    ahead = forecast(other, flops=1e21)
+    rows = sensitivity(other, ahead)
+    rest = fit(replace(table, frame=table.frame[table.frame["budget_flops"] < 5e19].reset_index(drop=True)), law=law)
+    (row,) = named(rows, "without the budget 1e20")
+    sizes = {"params": ahead.params, "tokens": ahead.tokens} if law == "additive-surface" else {}
+    assert row.median == pytest.approx(forecast(rest, flops=1e21, **sizes).median, rel=1e-12)
+    assert len([row for row in rows if row.choice == "coupled-surface"]) == 1
+
+
 def test_each_law_alone_is_that_law_s_own_forecast(rows):
     """Fitted by name to the same runs; the additive surface at the forecast's own size."""
     for law in ("isoflop-frontier", "best-runs-frontier"):

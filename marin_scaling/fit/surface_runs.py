@@ -1,0 +1,148 @@
+"""Fit a surface of fixed form to all runs of a table, with a bootstrap over runs: how most forecast since Hoffmann et al. 2022.
+
+For comparison with the default law, which has such surfaces as special cases: the bootstrap knows of other runs, and not of
+another form. `surface_forms` says what the forms are and where they come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from marin_scaling.fit.allocation import allocation_through
+from marin_scaling.fit.coupled_runs import size_column
+from marin_scaling.fit.fit_result import FitResult, FitStatus
+from marin_scaling.fit.frontier_points import all_runs_drawn, loss_rises
+from marin_scaling.fit.log_huber import ADDITIVE, CentredRuns, centred, terms
+from marin_scaling.fit.refusals import refuse
+from marin_scaling.fit.surface import fit_surface
+from marin_scaling.fit.surface_bootstrap import refit, unknowns_of
+from marin_scaling.fit.surface_forms import INTERACTION, TIED, fit_interaction_surface, fit_over_training, fit_tied_surface
+from marin_scaling.laws import Array
+
+if TYPE_CHECKING:
+    from marin_scaling.run.run_table import RunTable
+
+RESAMPLES = 1000
+HUBER_DELTA = 1e-3
+_FEW_RUNS = 2  # times the unknowns
+_LARGE_MISFIT = 0.02  # of the loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurfaceDraws:
+    """Surfaces refitted to resampled runs: `unknowns` (set, unknown) about the middle of `runs`.
+
+    `residuals` (run,): log residuals of the surface of all runs, scaled up for the unknowns that were fitted to them.
+    """
+
+    unknowns: Array
+    runs: CentredRuns
+    residuals: Array
+
+    def losses(self, *, params: Array, tokens: Array) -> Array:
+        """Loss of every surface at targets (target,): (set, target)."""
+        x, y = np.log(params) - self.runs.mean_log_params, np.log(tokens) - self.runs.mean_log_tokens
+        return np.asarray(terms(self.unknowns, replace(self.runs, x=x, y=y)).sum(axis=1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Form:
+    """A form by its powers, how it is fitted, and its numbers as the search has them: E, coefficients, exponents."""
+
+    powers: Array
+    formula: str
+    fit: Callable[..., Any]
+    numbers: Callable[[Any], tuple[float, ...]]
+
+
+_FORMS = {
+    "additive-surface": _Form(
+        powers=ADDITIVE,
+        formula="E + A * N^-alpha + B * D^-beta",
+        fit=fit_surface,
+        numbers=lambda law: (law.E, law.A, law.B, law.alpha, law.beta),
+    ),
+    "tied-surface": _Form(
+        powers=TIED,
+        formula="E + A * N^-alpha + B * D^-alpha",
+        fit=fit_tied_surface,
+        numbers=lambda law: (law.E, law.A, law.B, law.alpha),
+    ),
+    "interaction-surface": _Form(
+        powers=INTERACTION,
+        formula="E + A * N^-alpha + B * D^-beta + F * N^-alpha * D^-beta",
+        fit=fit_interaction_surface,
+        numbers=lambda law: (law.E, law.A, law.B, law.F, law.alpha, law.beta),
+    ),
+    "over-training": _Form(
+        powers=TIED,
+        formula="E + (a * M^eta + b * M^-eta) * C^-eta, M = D / N, C = 6 * N * D",
+        fit=fit_over_training,
+        numbers=lambda law: (law.E, law.a / 6**law.eta, law.b / 6**law.eta, 2 * law.eta),
+    ),
+}
+SURFACE_LAWS = tuple(_FORMS)
+
+
+def fit_surface_runs(table: RunTable, *, law: str, seed: int) -> FitResult:
+    """Fit a table by the form of that name; `FitRefused` when too few runs or sizes carry it."""
+    form, frame = _FORMS[law], table.frame
+    params, (tokens, loss) = size_column(frame), (frame[name].to_numpy(dtype=np.float64) for name in ("tokens", "loss"))
+    found = form.fit(params=params, tokens=tokens, loss=loss, huber_delta=HUBER_DELTA).law
+    runs = centred(params, tokens, loss, powers=form.powers)
+    draws = _draws(unknowns_of(form.numbers(found), runs), runs, source=table.source, seed=seed)
+    drawn = all_runs_drawn(frame.assign(params=params))
+    statuses = _statuses(draws, rises=loss_rises(drawn))
+    return FitResult(
+        law_name=law,
+        formula=form.formula,
+        why_this_law=f"as asked, to all {len(frame)} runs",
+        law=None,
+        posterior=None,
+        surfaces=draws,
+        parameters={name: float(value) for name, value in asdict(found).items()},
+        points=drawn.points,
+        bowls=drawn.bowls,
+        noise=None,
+        allocation=allocation_through(drawn),
+        status=statuses[0],
+        warnings=(*table.warnings, *drawn.warnings, *(each.value for each in statuses[1:-1])),
+        frame=frame,
+        excluded=table.excluded,
+        column_mapping=table.column_mapping,
+        source=table.source,
+        metric=table.metric,
+        seed=seed,
+    )
+
+
+def _draws(unknowns: Array, runs: CentredRuns, *, source: str, seed: int) -> SurfaceDraws:
+    count = len(runs.loss)
+    weights = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES).astype(np.float64)
+    ends = refit(unknowns, runs, weights=weights, huber_delta=HUBER_DELTA)
+    if 2 * ends.converged.sum() < RESAMPLES:
+        refuse(
+            f"{source}: of {RESAMPLES} resamples of its {count} runs {RESAMPLES - ends.converged.sum()} carry no such surface.",
+            why="What a few runs decide alone has no interval.",
+            fix="Add runs, or fit the default law, which takes any table.",
+        )
+    residuals = runs.log_loss - np.log(terms(unknowns[None], runs)[0].sum(axis=0))
+    scale = np.sqrt(count / (count - len(unknowns)))
+    return SurfaceDraws(unknowns=ends.theta[ends.converged], runs=runs, residuals=scale * residuals)
+
+
+def _statuses(draws: SurfaceDraws, *, rises: bool) -> list[FitStatus]:
+    """All statuses that apply, worst first."""
+    count, unknowns = len(draws.residuals), len(draws.unknowns[0])
+    applies = {
+        FitStatus.NOT_FALLING: rises,
+        FitStatus.FEW_RUNS: count <= _FEW_RUNS * unknowns,
+        FitStatus.LARGE_MISFIT: float(np.sqrt(np.mean(draws.residuals**2))) > _LARGE_MISFIT,
+        FitStatus.FIXED_FORM: True,
+        FitStatus.USABLE: True,
+    }
+    return [status for status in FitStatus if applies.get(status)]
