@@ -95,7 +95,7 @@ def unknowns_of(numbers: Sequence[float], runs: CentredRuns) -> Array:
 
     >>> runs = centred(np.array([1e8, 1e9]), np.array([1e9, 1e10]), np.array([3.0, 2.5]))
     >>> unknowns_of((1.7, 400.0, 1500.0, 0.34, 0.33), runs).round(3).tolist()
-    [0.531, -0.663, -0.286, 0.34, 0.33]
+    [0.531, -0.663, 0.095, 0.34, 0.33]
     """
     coefficients, exponents = np.split(np.asarray(numbers, dtype=np.float64), [1 + len(runs.powers)])
     means = np.array([runs.mean_log_params, runs.mean_log_tokens])

@@ -62,7 +62,7 @@ def test_unchanged_it_verifies():
     assert verify_with("target.json", registration_files()[0]["target.json"])
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.sampled_from(NAMES), st.data())
 def test_any_flipped_byte_is_refused(name, data):
     """No byte of any file is free."""
@@ -72,7 +72,7 @@ def test_any_flipped_byte_is_refused(name, data):
         verify_with(name, bytes(content))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.sampled_from(NAMES), st.data())
 def test_any_cut_or_insertion_is_refused(name, data):
     """Nor can bytes be taken out or put in."""
@@ -85,7 +85,7 @@ def test_any_cut_or_insertion_is_refused(name, data):
             verify_with(name, changed)
 
 
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 @given(st.data())
 def test_a_mutated_signature_is_never_accepted(data):
     """Flips, swaps of parts, repetitions: a refusal each time, and no other error."""

@@ -19,7 +19,7 @@ from marin_scaling.run.table_cells import LARGEST_NUMBER, LEAST_NUMBER
 
 HOFFMANN = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
 COLUMNS = ("flops", "params", "tokens", "loss")
-FEW = settings(max_examples=5, deadline=None, derandomize=True)
+FEW = settings(max_examples=5, derandomize=True)
 
 
 @st.composite
@@ -189,7 +189,7 @@ def test_a_covariate_that_is_the_same_everywhere_changes_no_loss():
     assert list(found.quantiles.values()) == pytest.approx(list(known.quantiles.values()), rel=1e-3)
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=10, derandomize=True)
 @given(st.data())
 def test_random_numbers_have_a_finite_forecast_or_a_refusal(data):
     """Four to nine rows of any numbers that a table may hold; every law."""

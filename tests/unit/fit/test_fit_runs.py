@@ -43,7 +43,7 @@ def test_a_known_surface_gives_its_own_frontier():
     assert result.law_name == "isoflop-frontier"
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.randoms())
 def test_row_order_does_not_matter(random):
     """The same runs in another order are the same runs."""
@@ -54,7 +54,7 @@ def test_row_order_does_not_matter(random):
     assert frontier_fit(shuffled).parameters == pytest.approx(frontier_fit(given_table).parameters, rel=1e-6)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.floats(1e-6, 1e6))
 def test_the_unit_of_compute_does_not_matter(factor):
     """PetaFLOPs or FLOPs: E, A and gamma are the same, and C0 is in the table's unit."""

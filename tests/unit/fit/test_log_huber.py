@@ -37,7 +37,7 @@ def test_where_a_descent_arrives_the_gradient_is_zero():
     assert np.abs(gradient).max() < 1e-5 * np.abs(slopes * 1e-3).sum(axis=2).min()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.floats(-4, 4), min_size=5, max_size=5))
 def test_a_descent_never_ends_above_its_start(start):
     """Wherever it starts: a step that does not gain is not taken."""

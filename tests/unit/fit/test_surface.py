@@ -26,7 +26,7 @@ def test_the_known_optimum_of_the_chinchilla_points_is_reached(name: str) -> Non
 exponents = st.floats(0.1, 0.6)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     alpha=exponents, beta=exponents, floor=st.floats(0.5, 2.5), share=st.floats(0.2, 0.8), objective=st.sampled_from(Objective)
 )
@@ -66,7 +66,7 @@ def test_another_solver_from_many_starts_finds_nothing_lower(seed: int) -> None:
     assert fit_surface(**data).value <= min(others) * (1 + 1e-7)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(scale=st.floats(1e-6, 1e6), seed=st.integers(0, 20))
 def test_units_and_row_order_change_nothing_but_the_coefficients(scale: float, seed: int) -> None:
     """Parameters in thousands, rows shuffled: the same exponents, asymptote and objective."""

@@ -36,7 +36,7 @@ INTERACTING = InteractionSurface(E=1.7, A=200.0, B=700.0, F=3e5, alpha=0.34, bet
 TIED = TiedSurface(E=1.7, A=400.0, B=1500.0, alpha=0.34)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(alpha=exponents, floor=st.floats(0.5, 2.5), share=shares)
 def test_a_tied_surface_without_noise_is_recovered(alpha, floor, share):
     """Four digits of E and of the exponent."""
@@ -45,7 +45,7 @@ def test_a_tied_surface_without_noise_is_recovered(alpha, floor, share):
     assert (law.E, law.alpha) == pytest.approx((floor, alpha), rel=1e-4)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(eta=st.floats(0.08, 0.25), floor=st.floats(0.5, 2.5), share=shares)
 def test_an_over_training_law_without_noise_is_recovered(eta, floor, share):
     """All four of Gadre's numbers, and the best ratio of tokens to parameters."""
@@ -56,7 +56,7 @@ def test_an_over_training_law_without_noise_is_recovered(eta, floor, share):
     assert law.optimal_tokens_per_param == pytest.approx(truth.optimal_tokens_per_param, rel=1e-3)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(alpha=exponents, beta=exponents, share=shares, together=st.floats(0.1, 1.0))
 def test_an_interaction_surface_without_noise_is_recovered_where_the_runs_are(alpha, beta, share, together):
     """The loss to five digits: six numbers on six by six runs, whose product term is partly stood for by the other two."""

@@ -10,9 +10,12 @@ import pytest
 from registration_factory import forecast_document, make_registration, run_spec, store_run
 
 from marin_scaling.check.verdict import check_preregistration
+from marin_scaling.fit.fit_runs import fit
+from marin_scaling.forecast.forecast import forecast
 from marin_scaling.preregistration.registry import signers_path
 from marin_scaling.publish.markdown import page_name
 from marin_scaling.publish.pages import generated_pages, write_generated_pages
+from marin_scaling.run.run_table import read_run_table
 
 NAME = "2026-11-20-tiny-target"
 PAGE = f"preregistrations/{NAME}.md"
@@ -70,12 +73,15 @@ def test_an_empty_folder_in_the_registry_is_listed_too(tmp_path, registration):
 
 
 def test_a_ladder_page_shows_every_run_and_the_forecasts_of_those_held_out(tmp_path):
-    """All 81 Delphi runs, and 1e23 with its measured loss beside the forecast."""
+    """All 81 Delphi runs, and 1e23 with its measured loss beside the forecast of a run of its size."""
     shutil.copytree(DELPHI, tmp_path / "runs" / "delphi")
     shown = text(tmp_path, "ladders/delphi.md")
     runs = shown.split("## Runs")[1].split("###")[0]
     assert runs.count("\n| ") == 81 + 2
-    assert "| delphi-1e23-seed0 | 1e23 | 2.3546 | 2.3977 | 2.3389 to 2.4503 |" in shown
+    run = read_run_table(DELPHI / "heldout.csv").frame.set_index("run").loc["delphi-1e23-seed0"]
+    ahead = forecast(fit(read_run_table(DELPHI)), flops=run["flops"], params=run["params"], tokens=run["tokens"])
+    low, high = ahead.interval
+    assert f"| delphi-1e23-seed0 | 1e23 | 2.3546 | {ahead.median:.4f} | {low:.4f} to {high:.4f} |" in shown
     assert "No run was left out." in shown
 
 

@@ -19,7 +19,6 @@ def outliers(frame):
     return find_outliers(**{name: frame[name].to_numpy() for name in ("flops", "params", "loss")})
 
 
-@settings(deadline=None)
 @given(st.integers(0, 80))
 def test_one_run_at_the_loss_of_a_uniform_guess_is_found_wherever_it_stands(position):
     """11.76 is the logarithm of Llama 3's vocabulary: a run that diverged to knowing nothing."""
@@ -31,7 +30,7 @@ def test_one_run_at_the_loss_of_a_uniform_guess_is_found_wherever_it_stands(posi
     assert "its loss 11.76 lies" in found[position]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.floats(0.25, 0.5), st.floats(0.25, 0.5), st.floats(0.8, 2.3), st.integers(0, 1000))
 def test_no_run_of_a_sound_ladder_is_left_out(alpha, beta, floor, seed):
     """Bowls 30 times wide, runs noisy to 0.5 %."""
