@@ -32,7 +32,8 @@ class FlopsPerParamToken:
 
     def at(self, params: Array) -> Array:
         """k at each number of parameters."""
-        return np.asarray(np.clip(self.level * (params / self.reference_params) ** self.exponent, self.low, self.high))
+        with np.errstate(over="ignore"):  # what is too large is `high`
+            return np.asarray(np.clip(self.level * (params / self.reference_params) ** self.exponent, self.low, self.high))
 
 
 @dataclass(frozen=True, kw_only=True)

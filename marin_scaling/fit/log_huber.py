@@ -82,6 +82,11 @@ def descend(starts: Array, runs: CentredRuns, *, weights: Array, delta: float, l
     >>> np.exp(found.theta[0, 0]).round(4), found.theta[0, 3:].round(4)
     (np.float64(1.7), array([0.34, 0.33]))
     """
+    with np.errstate(all="ignore"):  # a step too far has an objective that is no number, and is not taken
+        return _descend(starts, runs, weights, delta, least_gain)
+
+
+def _descend(starts: Array, runs: CentredRuns, weights: Array, delta: float, least_gain: float) -> Descended:
     theta, value = starts.copy(), _objective(starts, runs, weights, delta)
     damping, active = np.full(len(starts), _FIRST_DAMPING), np.arange(len(starts))
     for _ in range(_MOST_STEPS):

@@ -8,11 +8,10 @@ Arithmetic on arrays only; what to resample (runs, budgets, seeds) is the caller
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from marin_scaling.fit.log_huber import CentredRuns, Descended, centred, descend
 from marin_scaling.laws import Array, SurfaceLaw
@@ -90,7 +89,7 @@ def refit(start: Array, runs: CentredRuns, *, weights: Array, huber_delta: float
     )
 
 
-def unknowns_of(numbers: Sequence[float], runs: CentredRuns) -> Array:
+def unknowns_of(numbers: ArrayLike, runs: CentredRuns) -> Array:
     """What the descent starts from: of E, coefficients and exponents the logarithms of the terms at the runs' mean sizes first.
 
     >>> runs = centred(np.array([1e8, 1e9]), np.array([1e9, 1e10]), np.array([3.0, 2.5]))

@@ -21,8 +21,9 @@ from typing import ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from marin_scaling.fit.log_huber import huber_function
+from marin_scaling.fit.log_huber import centred, huber_function
 from marin_scaling.fit.surface import EXPONENT_BRACKET, endless_exponents, fit_surface, minimised, require_spread
+from marin_scaling.fit.surface_bootstrap import unknowns_of
 from marin_scaling.laws import Array, SurfaceLaw, surface_loss
 
 FLOPS_PER_PARAM_TOKEN = 6.0  # Kaplan et al. 2020; Gadre's C
@@ -174,7 +175,10 @@ def _fitted(
     logs = np.log(np.stack([params, tokens]))
     centre = logs.mean(axis=1)
     runs = _Runs(logs=logs - centre[:, None], loss=loss, delta=delta)
-    begun = [*_best_basins(powers, runs), *(_centred(start, powers, centre, runs) for start in starts)]
+    about = centred(params, tokens, loss, powers=powers)
+    with np.errstate(over="ignore", invalid="ignore"):  # such a start is left out
+        tried = [*_best_basins(powers, runs), *(unknowns_of(start, about) for start in starts)]
+        begun = [each for each in tried if np.isfinite(_objective(each, powers, runs)[0])]
     value, theta = min((minimised(lambda at: _objective(at, powers, runs), each) for each in begun), key=lambda found: found[0])
     return value, _numbers(theta, powers, centre)
 
@@ -187,13 +191,6 @@ def _numbers(theta: Array, powers: Array, centre: Array) -> tuple[float, ...]:
     if not np.isfinite(coefficients).all():
         raise endless_exponents(exponents.tolist())
     return (*coefficients.tolist(), *exponents.tolist())
-
-
-def _centred(numbers: Array, powers: Array, centre: Array, runs: _Runs) -> Array:
-    """The other way round; what is zero becomes next to nothing."""
-    coefficients, exponents = np.split(numbers, [1 + len(powers)])
-    at_centre = coefficients * np.exp(-np.r_[0.0, (powers @ exponents) @ centre])
-    return np.concatenate([_safe_log(at_centre, runs), exponents])
 
 
 def _safe_log(coefficients: Array, runs: _Runs) -> Array:

@@ -18,7 +18,7 @@ from marin_scaling.fit.fit_result import FitResult, FitStatus
 from marin_scaling.fit.frontier_points import all_runs_drawn, loss_rises
 from marin_scaling.fit.log_huber import ADDITIVE, CentredRuns, centred, terms
 from marin_scaling.fit.refusals import refuse
-from marin_scaling.fit.surface import fit_surface
+from marin_scaling.fit.surface import endless_exponents, fit_surface
 from marin_scaling.fit.surface_bootstrap import refit, unknowns_of
 from marin_scaling.fit.surface_forms import INTERACTION, TIED, fit_interaction_surface, fit_over_training, fit_tied_surface
 from marin_scaling.laws import Array
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 RESAMPLES = 1000
 HUBER_DELTA = 1e-3
 _FEW_RUNS = 2  # times the unknowns
+_LEAST_GROWTH, _LARGEST_GROWTH = -1.0, 2.0  # of N* with C; Delphi's is 0.40, Hoffmann's 0.46 to 0.50
 _LARGE_MISFIT = 0.02  # of the loss
 
 
@@ -96,6 +97,19 @@ def fit_surface_runs(table: RunTable, *, law: str, seed: int) -> FitResult:
     runs = centred(params, tokens, loss, powers=form.powers)
     draws = _draws(unknowns_of(form.numbers(found), runs), runs, source=table.source, seed=seed)
     drawn = all_runs_drawn(frame.assign(params=params))
+    if len({point.flops for point in drawn.points}) < 2:
+        refuse(
+            f"{table.source}: no run has a lower loss than the cheapest, so there is no compute-optimal size to read off.",
+            why="A loss that does not fall with compute says nothing about a larger run.",
+            fix="Check that the right column was taken for the loss: --column loss=NAME",
+        )
+    allocation = allocation_through(drawn)
+    if not _LEAST_GROWTH <= allocation.params_exponent <= _LARGEST_GROWTH:
+        refuse(
+            f"{table.source}: by its best runs the compute-optimal size would grow as C^{allocation.params_exponent:.3g}.",
+            why="Sizes that follow no rule leave open which run is to be forecast.",
+            fix="Add sizes at each budget, or fit the default law, which takes any table.",
+        )
     statuses = _statuses(draws, rises=loss_rises(drawn))
     return FitResult(
         law_name=law,
@@ -108,7 +122,7 @@ def fit_surface_runs(table: RunTable, *, law: str, seed: int) -> FitResult:
         points=drawn.points,
         bowls=drawn.bowls,
         noise=None,
-        allocation=allocation_through(drawn),
+        allocation=allocation,
         status=statuses[0],
         warnings=(*table.warnings, *drawn.warnings, *(each.value for each in statuses[1:-1])),
         frame=frame,
@@ -121,7 +135,9 @@ def fit_surface_runs(table: RunTable, *, law: str, seed: int) -> FitResult:
 
 
 def _draws(unknowns: Array, runs: CentredRuns, *, source: str, seed: int) -> SurfaceDraws:
-    count = len(runs.loss)
+    count, at_runs = len(runs.loss), terms(unknowns[None], runs)[0].sum(axis=0)
+    if not np.isfinite(at_runs).all():
+        raise endless_exponents(unknowns[1 + len(runs.powers) :].tolist())
     weights = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES).astype(np.float64)
     ends = refit(unknowns, runs, weights=weights, huber_delta=HUBER_DELTA)
     if 2 * ends.converged.sum() < RESAMPLES:
@@ -130,9 +146,9 @@ def _draws(unknowns: Array, runs: CentredRuns, *, source: str, seed: int) -> Sur
             why="What a few runs decide alone has no interval.",
             fix="Add runs, or fit the default law, which takes any table.",
         )
-    residuals = runs.log_loss - np.log(terms(unknowns[None], runs)[0].sum(axis=0))
     scale = np.sqrt(count / (count - len(unknowns)))
-    return SurfaceDraws(unknowns=ends.theta[ends.converged], runs=runs, residuals=scale * residuals)
+    residuals = scale * (runs.log_loss - np.log(at_runs))
+    return SurfaceDraws(unknowns=ends.theta[ends.converged], runs=runs, residuals=residuals)
 
 
 def _statuses(draws: SurfaceDraws, *, rises: bool) -> list[FitStatus]:

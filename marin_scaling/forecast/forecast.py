@@ -169,16 +169,22 @@ def _draws(result: FitResult, targets: Sequence[Target], *, seed: int) -> LossDr
             result.posterior, Targets(flops=flops, params=active, tokens=tokens, log_sparsity=sparsity), seed=seed
         )
     if result.surfaces is not None:
-        return _surface_draws(result.surfaces, params=active, tokens=tokens, seed=seed)
+        return _surface_draws(result, result.surfaces, params=active, tokens=tokens, seed=seed)
     _require_optimal(result, targets)
     drawn = resample(result, seed=seed)
     law, noise = drawn.laws.losses(flops), np.broadcast_to(drawn.run_noise[:, None], (len(drawn.run_noise), len(flops)))
     return LossDraws(losses=law + noise, causes={"noise": noise, "sampling": law})
 
 
-def _surface_draws(surfaces: SurfaceDraws, *, params: Array, tokens: Array, seed: int) -> LossDraws:
+def _surface_draws(result: FitResult, surfaces: SurfaceDraws, *, params: Array, tokens: Array, seed: int) -> LossDraws:
     """Every resampled surface with a residual of the runs, drawn anew, for a new run's noise."""
     law = surfaces.losses(params=params, tokens=tokens)
+    if not np.isfinite(law).all():
+        raise FitRefused(
+            f"{result.source}: no forecast of a run of {params[0]:.3g} parameters: resampled surfaces grow without end there.",
+            why="A term with a large exponent, which few runs decide, has no bound away from them.",
+            fix="Forecast nearer to the runs, add runs, or fit the default law.",
+        )
     noise = law * np.expm1(np.random.default_rng(seed).choice(surfaces.residuals, size=(len(law), 1)))
     return LossDraws(losses=law + noise, causes={"noise": noise, "sampling": law})
 
