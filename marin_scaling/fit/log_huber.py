@@ -15,28 +15,32 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from marin_scaling.laws import Array
 
-_MOST_STEPS = 200  # from the optimum of all 240 Chinchilla points the slowest of 4,000 resamples takes about 20
-_FIRST_DAMPING, _DAMPING_DOWN, _DAMPING_UP = 0.1, 0.25, 8.0
 ADDITIVE = np.array([[[1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]])
 """E + A N^-alpha + B D^-beta: (term, axis, exponent), the powers of N and D in each term but E by the exponents."""
+LEAST_SHARE = 1e-12
+"""Of the mean loss: what stands for a coefficient that the data would set to zero."""
 
+_MOST_STEPS = 200  # from the optimum of all 240 Chinchilla points the slowest of 4,000 resamples takes about 20
+_FIRST_DAMPING, _DAMPING_DOWN, _DAMPING_UP = 0.1, 0.25, 8.0
 _RIDGE = 1e-13  # of the curvature's trace: keeps a set of too few different runs solvable
 
 
 @dataclass(frozen=True, kw_only=True)
 class CentredRuns:
-    """Logarithms of the runs' sizes about their means, and their losses: (run,); `powers` (term, axis, exponent): the form."""
+    """Logarithms of the runs' sizes about their means, and their losses: (run,).
+
+    `means` (axis,): of log params and log tokens; `powers` (term, axis, exponent): the form.
+    """
 
     x: Array
     y: Array
     loss: Array
     log_loss: Array
-    mean_log_params: float
-    mean_log_tokens: float
+    means: Array
     powers: Array
 
     @cached_property
@@ -67,8 +71,7 @@ def centred(params: Array, tokens: Array, loss: Array, *, powers: Array = ADDITI
         y=y - y.mean(),
         loss=loss,
         log_loss=np.log(loss),
-        mean_log_params=float(x.mean()),
-        mean_log_tokens=float(y.mean()),
+        means=np.array([x.mean(), y.mean()]),
         powers=powers,
     )
 
@@ -87,11 +90,11 @@ def descend(starts: Array, runs: CentredRuns, *, weights: Array, delta: float, l
 
 
 def _descend(starts: Array, runs: CentredRuns, weights: Array, delta: float, least_gain: float) -> Descended:
-    theta, value = starts.copy(), _objective(starts, runs, weights, delta)
+    theta, value = starts.copy(), objective(starts, runs, weights, delta)
     damping, active = np.full(len(starts), _FIRST_DAMPING), np.arange(len(starts))
     for _ in range(_MOST_STEPS):
         moved = theta[active] + _step(theta[active], runs, weights[active], delta, damping[active])
-        after = _objective(moved, runs, weights[active], delta)
+        after = objective(moved, runs, weights[active], delta)
         gain = value[active] - after
         is_lower, is_last = gain > 0, np.abs(gain) <= least_gain * value[active]
         theta[active[is_lower]], value[active[is_lower]] = moved[is_lower], after[is_lower]
@@ -100,6 +103,34 @@ def _descend(starts: Array, runs: CentredRuns, weights: Array, delta: float, lea
         if not len(active):
             break
     return Descended(theta=theta, value=value, converged=~np.isin(np.arange(len(starts)), active))
+
+
+def unknowns_of(numbers: ArrayLike, runs: CentredRuns) -> Array:
+    """E, coefficients and exponents of a law, (number,), as the descent has them; a zero becomes next to nothing.
+
+    >>> runs = centred(np.array([1e8, 1e9]), np.array([1e9, 1e10]), np.array([3.0, 2.5]))
+    >>> unknowns_of((1.7, 400.0, 1500.0, 0.34, 0.33), runs).round(3).tolist()
+    [0.531, -0.663, 0.095, 0.34, 0.33]
+    """
+    coefficients, exponents = np.split(np.asarray(numbers, dtype=np.float64), [1 + len(runs.powers)])
+    with np.errstate(divide="ignore"):
+        at_centre = np.log(coefficients) - np.r_[0.0, runs.powers @ exponents @ runs.means]
+    return np.concatenate([np.maximum(at_centre, np.log(LEAST_SHARE * runs.loss.mean())), exponents])
+
+
+def numbers_of(theta: Array, runs: CentredRuns) -> Array:
+    """The other way round, of many laws: (set, unknown); infinite where a coefficient is too large to be written down."""
+    at_centre, exponents = np.split(theta, [1 + len(runs.powers)], axis=1)
+    fall = np.tensordot(exponents, runs.powers, axes=(1, 2)) @ runs.means  # (set, term)
+    with np.errstate(over="ignore"):
+        coefficients = np.exp(at_centre + np.pad(fall, ((0, 0), (1, 0))))
+    return np.concatenate([coefficients, exponents], axis=1)
+
+
+def objective(theta: Array, runs: CentredRuns, weights: Array, delta: float) -> Array:
+    """Weighted sum over runs of Huber's function of the log residuals, of each set of unknowns: (set,)."""
+    residuals = np.log(terms(theta, runs).sum(axis=1)) - runs.log_loss
+    return np.asarray(np.einsum("sr,sr->s", weights, huber_function(residuals, delta)))
 
 
 def terms(theta: Array, runs: CentredRuns) -> Array:
@@ -123,12 +154,6 @@ def huber_function(residuals: Array, delta: float) -> Array:
     size = np.abs(residuals)
     inside = np.minimum(size, delta)
     return np.asarray(inside * (size - 0.5 * inside))
-
-
-def _objective(theta: Array, runs: CentredRuns, weights: Array, delta: float) -> Array:
-    """Weighted sum over runs of Huber's function of the log residuals: (set,)."""
-    residuals = np.log(terms(theta, runs).sum(axis=1)) - runs.log_loss
-    return np.asarray(np.einsum("sr,sr->s", weights, huber_function(residuals, delta)))
 
 
 def _step(theta: Array, runs: CentredRuns, weights: Array, delta: float, damping: Array) -> Array:

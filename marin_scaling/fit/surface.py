@@ -15,17 +15,29 @@ from enum import StrEnum
 import numpy as np
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.log_huber import CentredRuns, centred, derivatives, descend, huber_function, terms
+from marin_scaling.fit.log_huber import (
+    LEAST_SHARE,
+    CentredRuns,
+    centred,
+    derivatives,
+    descend,
+    huber_function,
+    numbers_of,
+    objective,
+    terms,
+)
 from marin_scaling.laws import Array, SurfaceLaw
 
 SURFACE_UNKNOWNS = 5
+
+MOST_RUNS = 5000
+"""A fit then takes about 1 GB at most."""
 
 EXPONENT_BRACKET = (0.02, 2.0)
 """Where starts are sought: a factor of four beyond the exponents published so far (0.08 to 0.5). Polishing may leave it."""
 
 _GRID_POINTS = 28
 _BASINS = 6
-_LEAST_SHARE = 1e-12  # of the mean loss: what stands for a coefficient that the data would set to zero
 _LEAST_GAIN = 1e-15  # of the objective: a descent's last step changes no more
 _POLISH_ROUNDS = 4
 _LAD_STEPS = 60
@@ -72,14 +84,20 @@ def fit_surface(
     if objective is Objective.SQUARES:
         value, best = min((_polish_squares(start, data) for start in starts), key=lambda found: found[0])
     else:
-        value, best = _polished_huber(starts, data, huber_delta)
+        value, best = polished_huber(starts, data, huber_delta)
         if objective is Objective.LOG_ABSOLUTE:
             value, best = _descend_absolute(best, data)
     return SurfaceFit(law=_law(best, data), objective=objective, value=value)
 
 
 def require_spread(params: Array, tokens: Array, *, unknowns: int) -> None:
-    """`FitRefused` when runs (run,) cannot tell `unknowns` numbers of a surface apart, however they are fitted."""
+    """`FitRefused` when runs (run,) cannot tell `unknowns` numbers of a surface apart, or are more than `MOST_RUNS`."""
+    if len(params) > MOST_RUNS:
+        raise FitRefused(
+            f"{len(params)} runs are more than a surface is fitted to ({MOST_RUNS}).",
+            why="Every pair of exponents is tried on all of them, which would take more memory than most machines have.",
+            fix="Leave runs out, or fit the coupled law, which takes any number.",
+        )
     pairs = len(np.unique(np.stack([params, tokens]), axis=1).T)
     if min(len(np.unique(params)), len(np.unique(tokens))) < 3 or pairs <= unknowns:
         raise FitRefused(
@@ -90,20 +108,21 @@ def require_spread(params: Array, tokens: Array, *, unknowns: int) -> None:
 
 
 def _law(theta: Array, data: CentredRuns) -> SurfaceLaw:
-    log_e, log_a, log_b, alpha, beta = (float(value) for value in theta)
-    with np.errstate(over="ignore"):
-        A, B = np.exp([log_a + alpha * data.mean_log_params, log_b + beta * data.mean_log_tokens])
-    if not (np.isfinite(A) and np.isfinite(B)):
-        raise endless_exponents([alpha, beta])
-    return SurfaceLaw(E=float(np.exp(log_e)), A=float(A), B=float(B), alpha=alpha, beta=beta)
+    E, A, B, alpha, beta = finite_numbers(theta, data)
+    return SurfaceLaw(E=E, A=A, B=B, alpha=alpha, beta=beta)
 
 
-def endless_exponents(exponents: list[float]) -> FitRefused:
-    """The refusal for a search that ends where no coefficient can be written down.
+def finite_numbers(theta: Array, data: CentredRuns) -> list[float]:
+    """E, coefficients and exponents of one law; `FitRefused` where no coefficient can be written down."""
+    numbers = numbers_of(theta[None], data)[0]
+    if not np.isfinite(numbers).all():
+        raise endless_exponents(theta, data)
+    return [float(number) for number in numbers]
 
-    >>> endless_exponents([0.39, 65.3]).what
-    'The best exponents are 0.39 and 65.3.'
-    """
+
+def endless_exponents(theta: Array, data: CentredRuns) -> FitRefused:
+    """The refusal for a law with a term that has no bound."""
+    exponents = theta[1 + len(data.powers) :]
     return FitRefused(
         f"The best exponents are {' and '.join(f'{each:.3g}' for each in exponents)}.",
         why="A term that falls so fast bends through a single run and says nothing of others.",
@@ -139,7 +158,7 @@ def _score_grid(grid: Array, data: CentredRuns, *, huber_delta: float) -> tuple[
     right[..., 0] = (1 / data.loss).sum()
     right[..., 1], right[..., 2] = (sizes @ (1 / data.loss))[:, None], (horizons @ (1 / data.loss))[None, :]
     found = np.linalg.pinv(gram, hermitian=True) @ right[..., None]
-    coefficients = np.maximum(found[..., 0], _LEAST_SHARE * float(data.loss.mean()))
+    coefficients = np.maximum(found[..., 0], LEAST_SHARE * float(data.loss.mean()))
     predicted = (
         coefficients[..., 0, None]
         + coefficients[..., 1, None] * sizes[:, None, :]
@@ -148,10 +167,15 @@ def _score_grid(grid: Array, data: CentredRuns, *, huber_delta: float) -> tuple[
     return coefficients, huber_function(np.log(predicted) - data.log_loss, huber_delta).sum(axis=-1)
 
 
-def _polished_huber(starts: list[Array], data: CentredRuns, delta: float) -> tuple[float, Array]:
-    """The lowest end of a descent from each start; one that does not arrive (along a valley) goes on by BFGS."""
+def polished_huber(starts: list[Array], data: CentredRuns, delta: float) -> tuple[float, Array]:
+    """The lowest log-Huber sum, and where, that a descent from any start ends at; the form of the law is that of `data`.
+
+    One that does not arrive (along a valley) goes on by BFGS; a start whose sum is no number is left out.
+    """
     ones = np.ones((len(starts), len(data.loss)))
-    ends = descend(np.array(starts), data, weights=ones, delta=delta, least_gain=_LEAST_GAIN)
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = np.isfinite(objective(np.array(starts), data, ones, delta))
+    ends = descend(np.array(starts)[finite], data, weights=ones[finite], delta=delta, least_gain=_LEAST_GAIN)
     found = [
         (float(value), theta) if arrived else minimised(lambda at: _huber(at, data, delta), theta)
         for theta, value, arrived in zip(ends.theta, ends.value, ends.converged, strict=True)

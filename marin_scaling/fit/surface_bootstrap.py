@@ -11,13 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from marin_scaling.fit.log_huber import CentredRuns, Descended, centred, descend
+from marin_scaling.fit.log_huber import CentredRuns, Descended, centred, descend, numbers_of, unknowns_of
 from marin_scaling.laws import Array, SurfaceLaw
 
 _SETS_AT_ONCE = 100  # a working set of a few MB; larger ones are no faster
-_LEAST_SHARE = 1e-12  # of the mean loss: what stands for a coefficient that is zero
 _LEAST_GAIN = 1e-10  # of the objective; what is left to gain is far below what resampling moves
 
 
@@ -50,11 +49,14 @@ def resample_surface(
     >>> bool(draws.converged.all()), bool(0.001 < draws.alpha.std() < 0.01)
     (True, True)
     """
-    count = len(loss)
-    weights = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples)
-    return refit_surfaces(
-        law, params=params, tokens=tokens, loss=loss, weights=weights.astype(np.float64), huber_delta=huber_delta
-    )
+    weights = drawn_weights(len(loss), resamples=resamples, seed=seed)
+    return refit_surfaces(law, params=params, tokens=tokens, loss=loss, weights=weights, huber_delta=huber_delta)
+
+
+def drawn_weights(count: int, *, resamples: int, seed: int) -> Array:
+    """How often each of `count` runs is drawn, with replacement, in each set of as many: (set, run)."""
+    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples)
+    return drawn.astype(np.float64)
 
 
 def refit_surfaces(
@@ -64,16 +66,8 @@ def refit_surfaces(
     runs = centred(params, tokens, loss)
     start = unknowns_of((law.E, law.A, law.B, law.alpha, law.beta), runs)
     ends = refit(start, runs, weights=weights, huber_delta=huber_delta)
-    log_e, log_a, log_b, alpha, beta = ends.theta.T
-    return SurfaceResamples(
-        E=np.exp(log_e),
-        A=np.exp(log_a + alpha * runs.mean_log_params),
-        B=np.exp(log_b + beta * runs.mean_log_tokens),
-        alpha=alpha,
-        beta=beta,
-        value=ends.value,
-        converged=ends.converged,
-    )
+    E, A, B, alpha, beta = numbers_of(ends.theta, runs).T
+    return SurfaceResamples(E=E, A=A, B=B, alpha=alpha, beta=beta, value=ends.value, converged=ends.converged)
 
 
 def refit(start: Array, runs: CentredRuns, *, weights: Array, huber_delta: float) -> Descended:
@@ -87,18 +81,3 @@ def refit(start: Array, runs: CentredRuns, *, weights: Array, huber_delta: float
         value=np.concatenate([each.value for each in ends]),
         converged=np.concatenate([each.converged for each in ends]),
     )
-
-
-def unknowns_of(numbers: ArrayLike, runs: CentredRuns) -> Array:
-    """What the descent starts from: of E, coefficients and exponents the logarithms of the terms at the runs' mean sizes first.
-
-    >>> runs = centred(np.array([1e8, 1e9]), np.array([1e9, 1e10]), np.array([3.0, 2.5]))
-    >>> unknowns_of((1.7, 400.0, 1500.0, 0.34, 0.33), runs).round(3).tolist()
-    [0.531, -0.663, 0.095, 0.34, 0.33]
-    """
-    coefficients, exponents = np.split(np.asarray(numbers, dtype=np.float64), [1 + len(runs.powers)])
-    means = np.array([runs.mean_log_params, runs.mean_log_tokens])
-    least = np.log(_LEAST_SHARE * runs.loss.mean())
-    with np.errstate(divide="ignore"):  # a term that the runs set to zero
-        at_centre = np.log(coefficients) - np.r_[0.0, runs.powers @ exponents @ means]
-    return np.concatenate([np.maximum(at_centre, least), exponents])

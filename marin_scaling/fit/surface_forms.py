@@ -21,16 +21,14 @@ from typing import ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from marin_scaling.fit.log_huber import centred, huber_function
-from marin_scaling.fit.surface import EXPONENT_BRACKET, endless_exponents, fit_surface, minimised, require_spread
-from marin_scaling.fit.surface_bootstrap import unknowns_of
+from marin_scaling.fit.log_huber import ADDITIVE, LEAST_SHARE, CentredRuns, centred, objective, unknowns_of
+from marin_scaling.fit.surface import EXPONENT_BRACKET, finite_numbers, fit_surface, polished_huber, require_spread
 from marin_scaling.laws import Array, SurfaceLaw, surface_loss
 
 FLOPS_PER_PARAM_TOKEN = 6.0  # Kaplan et al. 2020; Gadre's C
 
 _GRID_POINTS = 28
 _BASINS = 6
-_LEAST_SHARE = 1e-12  # of the mean loss: what stands for a coefficient that the data would set to zero
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,18 +115,9 @@ class FormFit(Generic[LawT]):
     value: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Runs:
-    """Centred logarithms of parameters and tokens (axis, run), the losses (run,), and Huber's delta."""
-
-    logs: Array
-    loss: Array
-    delta: float
-
-
 TIED = np.array([[[1.0], [0.0]], [[0.0], [1.0]]])
-"""(term, axis, exponent): the powers of N and D in each term but E by the exponents, as in `log_huber.ADDITIVE`."""
-INTERACTION = np.array([[[1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]])
+INTERACTION = np.concatenate([ADDITIVE, ADDITIVE.sum(axis=0, keepdims=True)])  # the product has both powers
+"""As `log_huber.ADDITIVE`: (term, axis, exponent)."""
 
 
 def fit_tied_surface(*, params: Array, tokens: Array, loss: Array, huber_delta: float = 1e-3) -> FormFit[TiedSurface]:
@@ -168,63 +157,33 @@ def fit_interaction_surface(
 
 def _fitted(
     powers: Array, params: Array, tokens: Array, loss: Array, delta: float, *starts: Array
-) -> tuple[float, tuple[float, ...]]:
+) -> tuple[float, list[float]]:
     """The objective and the numbers of a form (E, coefficients, exponents) where it is least; `starts` are such numbers."""
     terms, _, exponents = powers.shape
     require_spread(params, tokens, unknowns=1 + terms + exponents)
-    logs = np.log(np.stack([params, tokens]))
-    centre = logs.mean(axis=1)
-    runs = _Runs(logs=logs - centre[:, None], loss=loss, delta=delta)
-    about = centred(params, tokens, loss, powers=powers)
-    with np.errstate(over="ignore", invalid="ignore"):  # such a start is left out
-        tried = [*_best_basins(powers, runs), *(unknowns_of(start, about) for start in starts)]
-        begun = [each for each in tried if np.isfinite(_objective(each, powers, runs)[0])]
-    value, theta = min((minimised(lambda at: _objective(at, powers, runs), each) for each in begun), key=lambda found: found[0])
-    return value, _numbers(theta, powers, centre)
+    runs = centred(params, tokens, loss, powers=powers)
+    begun = [*_best_basins(runs, delta), *(unknowns_of(start, runs) for start in starts)]
+    value, theta = polished_huber(begun, runs, delta)
+    return value, finite_numbers(theta, runs)
 
 
-def _numbers(theta: Array, powers: Array, centre: Array) -> tuple[float, ...]:
-    """E, coefficients and exponents of the form from logarithms of terms at the runs' centre, and exponents."""
-    at_centre, exponents = np.split(theta, [1 + len(powers)])
-    with np.errstate(over="ignore"):
-        coefficients = np.exp(at_centre + np.r_[0.0, (powers @ exponents) @ centre])
-    if not np.isfinite(coefficients).all():
-        raise endless_exponents(exponents.tolist())
-    return (*coefficients.tolist(), *exponents.tolist())
-
-
-def _safe_log(coefficients: Array, runs: _Runs) -> Array:
-    return np.asarray(np.log(np.maximum(coefficients, _LEAST_SHARE * float(runs.loss.mean()))))
-
-
-def _best_basins(powers: Array, runs: _Runs) -> list[Array]:
+def _best_basins(runs: CentredRuns, delta: float) -> list[Array]:
     """Starts from the lowest cell of every basin of a grid over the exponents, the best first, at most `_BASINS`."""
-    grid, count = np.geomspace(*EXPONENT_BRACKET, _GRID_POINTS), powers.shape[2]
-    cells = np.stack(np.meshgrid(*[grid] * count, indexing="ij"), axis=-1)
-    coefficients = np.array([_best_coefficients(cell, powers, runs) for cell in cells.reshape(-1, count)])
-    starts = np.concatenate([_safe_log(coefficients, runs), cells.reshape(-1, count)], axis=1)
-    values: Array = np.array([_objective(start, powers, runs)[0] for start in starts]).reshape([_GRID_POINTS] * count)
+    grid, count = np.geomspace(*EXPONENT_BRACKET, _GRID_POINTS), runs.powers.shape[2]
+    cells = np.stack(np.meshgrid(*[grid] * count, indexing="ij"), axis=-1).reshape(-1, count)
+    coefficients = np.array([_best_coefficients(cell, runs) for cell in cells])
+    starts = np.concatenate([np.log(np.maximum(coefficients, LEAST_SHARE * float(runs.loss.mean()))), cells], axis=1)
+    values: Array = objective(starts, runs, np.ones((1, len(runs.loss))), delta).reshape([_GRID_POINTS] * count)
     padded = np.pad(values, 1, constant_values=np.inf)
     around = [padded[tuple(slice(i, i + _GRID_POINTS) for i in shift)] for shift in product((0, 1, 2), repeat=count)]
     lowest = np.flatnonzero(values <= np.min(around, axis=0))
     return [starts[cell] for cell in sorted(lowest, key=lambda cell: values.flat[cell])[:_BASINS]]
 
 
-def _best_coefficients(exponents: Array, powers: Array, runs: _Runs) -> Array:
+def _best_coefficients(exponents: Array, runs: CentredRuns) -> Array:
     """E and coefficients, none below zero, that fit best by relative least squares at given exponents."""
     from scipy.optimize import nnls
 
-    terms = np.exp(-(powers @ exponents) @ runs.logs)
+    terms = np.exp(-(runs.powers @ exponents) @ runs.logs)
     design = np.concatenate([np.ones((1, len(runs.loss))), terms]) / runs.loss  # (term, run)
     return np.asarray(nnls(design.T, np.ones(len(runs.loss)))[0])
-
-
-def _objective(theta: Array, powers: Array, runs: _Runs) -> tuple[float, Array]:
-    """Sum of Huber's function of the log residuals, and its gradient."""
-    at_centre, exponents = np.split(theta, [1 + len(powers)])
-    parts = np.exp(at_centre[:, None] - np.concatenate([np.zeros((1, len(runs.loss))), (powers @ exponents) @ runs.logs]))
-    predicted = parts.sum(axis=0)
-    residuals = np.log(predicted / runs.loss)
-    slope = np.clip(residuals, -runs.delta, runs.delta) / predicted
-    by_exponent = -np.einsum("tr,tae,ar,r->e", parts[1:], powers, runs.logs, slope)
-    return float(huber_function(residuals, runs.delta).sum()), np.concatenate([parts @ slope, by_exponent])

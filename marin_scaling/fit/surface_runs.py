@@ -7,7 +7,7 @@ another form. `surface_forms` says what the forms are and where they come from.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,11 +16,21 @@ from marin_scaling.fit.allocation import allocation_through
 from marin_scaling.fit.coupled_runs import size_column
 from marin_scaling.fit.fit_result import FitResult, FitStatus
 from marin_scaling.fit.frontier_points import all_runs_drawn, loss_rises
-from marin_scaling.fit.log_huber import ADDITIVE, CentredRuns, centred, terms
+from marin_scaling.fit.log_huber import ADDITIVE, CentredRuns, centred, terms, unknowns_of
 from marin_scaling.fit.refusals import refuse
 from marin_scaling.fit.surface import endless_exponents, fit_surface
-from marin_scaling.fit.surface_bootstrap import refit, unknowns_of
-from marin_scaling.fit.surface_forms import INTERACTION, TIED, fit_interaction_surface, fit_over_training, fit_tied_surface
+from marin_scaling.fit.surface_bootstrap import drawn_weights, refit
+from marin_scaling.fit.surface_forms import (
+    FLOPS_PER_PARAM_TOKEN,
+    INTERACTION,
+    TIED,
+    InteractionSurface,
+    OverTrainingLaw,
+    TiedSurface,
+    fit_interaction_surface,
+    fit_over_training,
+    fit_tied_surface,
+)
 from marin_scaling.laws import Array
 
 if TYPE_CHECKING:
@@ -46,7 +56,7 @@ class SurfaceDraws:
 
     def losses(self, *, params: Array, tokens: Array) -> Array:
         """Loss of every surface at targets (target,): (set, target)."""
-        x, y = np.log(params) - self.runs.mean_log_params, np.log(tokens) - self.runs.mean_log_tokens
+        x, y = np.log([params, tokens]) - self.runs.means[:, None]
         return np.asarray(terms(self.unknowns, replace(self.runs, x=x, y=y)).sum(axis=1))
 
 
@@ -57,34 +67,19 @@ class _Form:
     powers: Array
     formula: str
     fit: Callable[..., Any]
-    numbers: Callable[[Any], tuple[float, ...]]
+    numbers: Callable[[Any], tuple[float, ...]] = astuple
+
+
+def _tied_numbers(law: OverTrainingLaw) -> tuple[float, ...]:
+    scale = FLOPS_PER_PARAM_TOKEN**law.eta
+    return law.E, law.a / scale, law.b / scale, 2 * law.eta
 
 
 _FORMS = {
-    "additive-surface": _Form(
-        powers=ADDITIVE,
-        formula="E + A * N^-alpha + B * D^-beta",
-        fit=fit_surface,
-        numbers=lambda law: (law.E, law.A, law.B, law.alpha, law.beta),
-    ),
-    "tied-surface": _Form(
-        powers=TIED,
-        formula="E + A * N^-alpha + B * D^-alpha",
-        fit=fit_tied_surface,
-        numbers=lambda law: (law.E, law.A, law.B, law.alpha),
-    ),
-    "interaction-surface": _Form(
-        powers=INTERACTION,
-        formula="E + A * N^-alpha + B * D^-beta + F * N^-alpha * D^-beta",
-        fit=fit_interaction_surface,
-        numbers=lambda law: (law.E, law.A, law.B, law.F, law.alpha, law.beta),
-    ),
-    "over-training": _Form(
-        powers=TIED,
-        formula="E + (a * M^eta + b * M^-eta) * C^-eta, M = D / N, C = 6 * N * D",
-        fit=fit_over_training,
-        numbers=lambda law: (law.E, law.a / 6**law.eta, law.b / 6**law.eta, 2 * law.eta),
-    ),
+    "additive-surface": _Form(powers=ADDITIVE, formula="E + A * N^-alpha + B * D^-beta", fit=fit_surface),
+    "tied-surface": _Form(powers=TIED, formula=TiedSurface.formula, fit=fit_tied_surface),
+    "interaction-surface": _Form(powers=INTERACTION, formula=InteractionSurface.formula, fit=fit_interaction_surface),
+    "over-training": _Form(powers=TIED, formula=OverTrainingLaw.formula, fit=fit_over_training, numbers=_tied_numbers),
 }
 SURFACE_LAWS = tuple(_FORMS)
 
@@ -137,8 +132,8 @@ def fit_surface_runs(table: RunTable, *, law: str, seed: int) -> FitResult:
 def _draws(unknowns: Array, runs: CentredRuns, *, source: str, seed: int) -> SurfaceDraws:
     count, at_runs = len(runs.loss), terms(unknowns[None], runs)[0].sum(axis=0)
     if not np.isfinite(at_runs).all():
-        raise endless_exponents(unknowns[1 + len(runs.powers) :].tolist())
-    weights = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES).astype(np.float64)
+        raise endless_exponents(unknowns, runs)
+    weights = drawn_weights(count, resamples=RESAMPLES, seed=seed)
     ends = refit(unknowns, runs, weights=weights, huber_delta=HUBER_DELTA)
     if 2 * ends.converged.sum() < RESAMPLES:
         refuse(

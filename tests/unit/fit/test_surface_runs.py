@@ -8,9 +8,8 @@ import pytest
 from marin_scaling.errors import FitRefused
 from marin_scaling.fit.fit_result import FitStatus
 from marin_scaling.fit.fit_runs import fit
-from marin_scaling.fit.log_huber import ADDITIVE, centred, terms
+from marin_scaling.fit.log_huber import ADDITIVE, centred, numbers_of, terms, unknowns_of
 from marin_scaling.fit.surface import fit_surface
-from marin_scaling.fit.surface_bootstrap import unknowns_of
 from marin_scaling.fit.surface_forms import INTERACTION, TIED, InteractionSurface, TiedSurface
 from marin_scaling.fit.surface_runs import SURFACE_LAWS
 from marin_scaling.forecast.backtest import backtest
@@ -71,7 +70,9 @@ def test_the_search_s_terms_add_up_to_the_law(powers, law):
     centre = centred(**runs, powers=powers)
     sizes = {name: runs[name] for name in ("params", "tokens")}
     expected = law.predict(**sizes) if hasattr(law, "predict") else surface_loss(law, **sizes)
-    assert terms(unknowns_of(numbers, centre)[None], centre)[0].sum(axis=0) == pytest.approx(expected, rel=1e-12)
+    unknowns = unknowns_of(numbers, centre)[None]
+    assert terms(unknowns, centre)[0].sum(axis=0) == pytest.approx(expected, rel=1e-12)
+    assert numbers_of(unknowns, centre)[0] == pytest.approx(numbers, rel=1e-12)
 
 
 def test_the_interval_is_of_the_bootstrap_and_the_residuals_and_says_what_it_leaves_out():
