@@ -1,8 +1,9 @@
-"""Three ways in which large runs are forecast today, each with an interval, to set ours beside.
+"""Ways in which large runs are forecast today, each with an interval, to set ours beside.
 
 pinned       the frontier law through optima with E pinned at 1.6, and the residuals' noise (Marin's practice)
 free         the frontier law with a free asymptote and a bootstrap over budgets
-surface      the five-parameter surface by log-Huber with a bootstrap over runs (the Chinchilla practice)
+surfaces     surfaces of fixed form by log-Huber with a bootstrap over runs, `additive-surface` being the five-parameter one (the
+             Chinchilla practice): the project's own laws of these names
 
 A frontier law knows optimal sizes only: for another size the loss is scaled by what a quadratic in log10 tokens per parameter
 through all runs says. Written for comparison, as a careful user would; not for use.
@@ -18,10 +19,10 @@ import pandas as pd
 from marin_scaling.errors import FitRefused
 from marin_scaling.fit.fit_runs import fit
 from marin_scaling.fit.frontier import fit_frontiers
-from marin_scaling.fit.surface import fit_surface
-from marin_scaling.fit.surface_bootstrap import resample_surface
+from marin_scaling.fit.surface_runs import SURFACE_LAWS
+from marin_scaling.forecast.backtest import with_law
 from marin_scaling.forecast.forecast import LEVELS
-from marin_scaling.laws import Array, surface_loss
+from marin_scaling.laws import Array
 from marin_scaling.run.run_table import RunTable
 
 PINNED_ASYMPTOTE = 1.6
@@ -61,25 +62,10 @@ def free_frontier(known: RunTable, beyond: pd.DataFrame) -> list[dict[float, flo
     return _quantiles(drawn * _off_optimum(known, beyond))
 
 
-def free_surface(known: RunTable, beyond: pd.DataFrame) -> list[dict[float, float]]:
-    """Hoffmann et al.'s approach 3; runs resampled with replacement, residuals added."""
-    frame, generator = known.frame, np.random.default_rng(0)
-    columns = {name: frame[name].to_numpy() for name in ("params", "tokens", "loss")}
-    whole = fit_surface(**columns).law
-    residuals = columns["loss"] / surface_loss(whole, params=columns["params"], tokens=columns["tokens"]) - 1
-    laws = resample_surface(whole, **columns, resamples=_RESAMPLES, seed=0)
-    params, tokens = beyond["params"].to_numpy(), beyond["tokens"].to_numpy()
-    by_params, by_tokens = laws.A[:, None] * params ** -laws.alpha[:, None], laws.B[:, None] * tokens ** -laws.beta[:, None]
-    drawn = (laws.E[:, None] + by_params + by_tokens)[laws.converged]
-    if len(drawn) < 10:
-        raise FitRefused("too few resamples carry a surface", why="", fix="")
-    return _quantiles(drawn * (1 + generator.choice(residuals, size=(len(drawn), 1))))
-
-
 BASELINES: dict[str, Callable[[RunTable, pd.DataFrame], Sequence[dict[float, float]]]] = {
     "frontier, E pinned at 1.6": pinned_frontier,
     "frontier, E free, bootstrap over budgets": free_frontier,
-    "five-parameter surface, bootstrap over runs": free_surface,
+    **{f"`--law {law}`": with_law(law) for law in SURFACE_LAWS},
 }
 
 

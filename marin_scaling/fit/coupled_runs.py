@@ -12,7 +12,7 @@ import numpy as np
 
 from marin_scaling.fit.allocation import allocation_through
 from marin_scaling.fit.coupled_law import SIGMA, TAU, Prior, laws_of
-from marin_scaling.fit.fit_result import FitResult, FitStatus
+from marin_scaling.fit.fit_result import LARGE_MISFIT, FitResult, FitStatus
 from marin_scaling.fit.frontier import FRONTIER_UNKNOWNS, fit_frontier
 from marin_scaling.fit.frontier_points import DrawnPoints, all_runs_drawn, loss_rises
 from marin_scaling.fit.isoflop import BowlShape
@@ -28,7 +28,6 @@ FORMULA = "E + K * (w * (N / N0)^-a + (1 - w) * (D / D0)^-b)^g"
 
 _FEW_RUNS = 8  # as many as the law has unknowns
 _ONE_RATIO = 0.05  # decades that tokens per parameter scatter about their trend, below which nothing off it was seen
-_LARGE_MISFIT = 0.02  # of the loss
 
 
 def fit_coupled_runs(table: RunTable, *, seed: int, prior: Prior | None = None) -> FitResult:
@@ -122,7 +121,7 @@ def _statuses(drawn: DrawnPoints, posterior: SurfacePosterior) -> list[FitStatus
         FitStatus.NOT_FALLING: loss_rises(drawn),
         FitStatus.TWO_BUDGETS: len({point.flops for point in drawn.points}) < FRONTIER_UNKNOWNS,
         FitStatus.FEW_RUNS: len(drawn.frame) <= _FEW_RUNS,
-        FitStatus.LARGE_MISFIT: float(np.median(np.exp(posterior.unknowns[:, TAU]))) > _LARGE_MISFIT,
+        FitStatus.LARGE_MISFIT: float(np.median(np.exp(posterior.unknowns[:, TAU]))) > LARGE_MISFIT,
         FitStatus.BOWLS_NOT_CLOSED: bool(drawn.bowls) and 3 * unclosed >= len(drawn.bowls),
         FitStatus.ONE_RATIO: _ratio_scatter(drawn.frame) < _ONE_RATIO,
         FitStatus.USABLE: True,

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from marin_scaling.fit.surface_runs import SurfaceDraws
 
 
+LARGE_MISFIT = 0.02
+"""Of the loss: where `FitStatus.LARGE_MISFIT` begins."""
+
+
 class FitStatus(Enum):
     """Whether the numbers may be used: worst first; the value is the sentence a reader sees."""
 
@@ -110,6 +114,11 @@ class FitResult:
         return [dict(zip(columns, row, strict=True)) for row in self.frame[columns].itertuples(index=False, name=None)]
 
     @property
+    def is_frontier(self) -> bool:
+        """Whether the law knows the best loss of each budget only, and no other size."""
+        return self.noise is not None
+
+    @property
     def largest_flops(self) -> float:
         """FLOPs of the largest run that was fitted; for a frontier law, of the largest budget."""
-        return float(self.frame["flops"].max()) if self.noise is None else max(point.flops for point in self.points)
+        return max(point.flops for point in self.points) if self.is_frontier else float(self.frame["flops"].max())

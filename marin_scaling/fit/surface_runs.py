@@ -14,7 +14,7 @@ import numpy as np
 
 from marin_scaling.fit.allocation import allocation_through
 from marin_scaling.fit.coupled_runs import size_column
-from marin_scaling.fit.fit_result import FitResult, FitStatus
+from marin_scaling.fit.fit_result import LARGE_MISFIT, FitResult, FitStatus
 from marin_scaling.fit.frontier_points import all_runs_drawn, loss_rises
 from marin_scaling.fit.log_huber import ADDITIVE, CentredRuns, centred, terms, unknowns_of
 from marin_scaling.fit.refusals import refuse
@@ -40,7 +40,6 @@ RESAMPLES = 1000
 HUBER_DELTA = 1e-3
 _FEW_RUNS = 2  # times the unknowns
 _LEAST_GROWTH, _LARGEST_GROWTH = -1.0, 2.0  # of N* with C; Delphi's is 0.40, Hoffmann's 0.46 to 0.50
-_LARGE_MISFIT = 0.02  # of the loss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +151,7 @@ def _statuses(draws: SurfaceDraws, *, rises: bool) -> list[FitStatus]:
     applies = {
         FitStatus.NOT_FALLING: rises,
         FitStatus.FEW_RUNS: count <= _FEW_RUNS * unknowns,
-        FitStatus.LARGE_MISFIT: float(np.sqrt(np.mean(draws.residuals**2))) > _LARGE_MISFIT,
+        FitStatus.LARGE_MISFIT: float(np.sqrt(np.mean(draws.residuals**2))) > LARGE_MISFIT,
         FitStatus.FIXED_FORM: True,
         FitStatus.USABLE: True,
     }

@@ -105,7 +105,7 @@ def backtest(table: RunTable, *, law: str = "coupled-surface", seed: int = 0, fo
     >>> [(round(row.nearest), row.count) for row in backtest(table).by_distance()]
     [(10, 5)]
     """
-    predict = forecaster or _with_law(law, seed=seed)
+    predict = forecaster or with_law(law, seed=seed)
     points: list[BacktestPoint] = []
     refused: list[tuple[float, str]] = []
     for cut in _cuts(table.frame):
@@ -175,11 +175,13 @@ def backtest_document(result: Backtest) -> dict[str, Any]:
     }
 
 
-def _with_law(law: str, *, seed: int) -> Forecaster:
+def with_law(law: str, *, seed: int = 0) -> Forecaster:
+    """Forecast by a law of `fit`; one that knows compute-optimal runs only forecasts those of the same FLOPs."""
+
     def predict(known: RunTable, beyond: pd.DataFrame) -> list[Quantiles]:
         result = fit(known, law=law, seed=seed)
         rows = beyond.assign(active_params=size_column(beyond))[["flops", "params", "tokens", "active_params"]]
-        if result.noise is not None:  # a frontier law: of each budget it knows the best run only
+        if result.is_frontier:
             optimal = [result.allocation.params_at(flops) for flops in rows["flops"]]
             rows = rows.assign(params=optimal, active_params=optimal)
         return [each.quantiles for each in forecast_runs(result, targets_of(rows))]

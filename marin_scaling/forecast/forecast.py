@@ -133,7 +133,7 @@ def targets_of(rows: pd.DataFrame) -> list[Target]:
 def optimal_target(result: FitResult, flops: float) -> Target:
     """The compute-optimal run of a budget, as sparse as the larger runs of the table."""
     active = result.allocation.params_at(flops)
-    total = active * (sparsity_of(result.frame) if result.posterior or result.surfaces else 1.0)
+    total = active * (1.0 if result.is_frontier else sparsity_of(result.frame))
     return Target(flops=flops, params=total, tokens=result.allocation.tokens_at(flops), active_params=active)
 
 

@@ -119,7 +119,7 @@ def _median(result: FitResult, frame: pd.DataFrame, target: Target, *, law: str)
     """The same target from some of the runs or by another law, under the same prior."""
     prior = result.posterior.prior if result.posterior else None
     other = fit(_table(result, frame), law=law, seed=result.seed, swept="all", prior=prior)
-    return forecast_runs(other, [optimal_target(other, target.flops) if other.noise is not None else target])[0].median
+    return forecast_runs(other, [optimal_target(other, target.flops) if other.is_frontier else target])[0].median
 
 
 def _surface_median(result: FitResult, target: Target, form: Callable[..., Callable[..., Array]]) -> float:

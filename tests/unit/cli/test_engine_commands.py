@@ -5,6 +5,7 @@ Through the real command in a process of its own; the numbers themselves are tes
 
 import csv
 import json
+import re
 from dataclasses import asdict
 
 import pytest
@@ -164,3 +165,11 @@ def test_bad_input_is_refused_with_what_why_and_fix(folder, arguments, fragments
     before = listing(folder)
     assert_refused(marin_scale(*arguments, cwd=folder), *fragments)
     assert listing(folder) == before
+
+
+def test_the_help_of_law_names_every_law():
+    """It is written out, because the help is to start without what fits them."""
+    from marin_scaling.cli.fit import LAW
+    from marin_scaling.fit.fit_runs import LAWS
+
+    assert sorted(re.findall(r"[a-z]+-[a-z-]+", LAW.help)) == sorted(LAWS)
