@@ -2,8 +2,8 @@
 
 pinned       the frontier law through optima with E pinned at 1.6, and the residuals' noise (Marin's practice)
 free         the frontier law with a free asymptote and a bootstrap over budgets
-surfaces     surfaces of fixed form by log-Huber with a bootstrap over runs, `additive-surface` being the five-parameter one (the
-             Chinchilla practice): the project's own laws of these names
+surfaces     surfaces of fixed form by log-Huber with a bootstrap over runs, `additive-surface` being the five-parameter one
+             (the Chinchilla practice): the project's own laws of these names
 
 A frontier law knows optimal sizes only: for another size the loss is scaled by what a quadratic in log10 tokens per parameter
 through all runs says. Written for comparison, as a careful user would; not for use.

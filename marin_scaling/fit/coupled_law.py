@@ -52,7 +52,7 @@ class Prior:
     exponent_ratio: Normal = Normal(mean=0.0, deviation=0.35)
     """log of b / a: published pairs differ by a factor of two at most."""
     coupling: Normal = Normal(mean=-0.4, deviation=0.7)
-    """log of g: 1 is Hoffmann's form; this law has 0.47 on Delphi, 0.39 on Marin's comma sweep, 0.59 on the quickstart."""
+    """log of g: 1 is Hoffmann's form; this law has 0.40 to 0.63 on seven public ladders, 0.59 on the quickstart."""
     frontier_exponent: Normal = Normal(mean=float(np.log(0.14)), deviation=0.45)
     """log of gamma = g a b / (a + b): 0.102 (Delphi's optima), 0.154 (Hoffmann) and 0.178 (Besiroglu) with E free, 0.090 to
     0.094 for Marin's MoE with E pinned; 0.12 and 0.14 score alike on back-tests."""

@@ -23,8 +23,7 @@ from marin_scaling.laws import Array
 MOST_RUNS = 240
 """More runs than these are thinned: half of them spread evenly over the uppermost decade of compute, half over the rest."""
 MOST_EFFECTIVE_RUNS = 25.0
-"""What a table counts for at most. Back-tests, CRPS on public ladders and on harder splits of them: .697 and .904 % with 35,
-.694 and .898 with 20, .728 and .872 with 12 (under the earlier prior of the misfit)."""
+"""What a table counts for at most; scores of back-tests with 12 to 60 are in the lab book."""
 DRAWS = 800
 
 LEAST_NOISE = 0.0007

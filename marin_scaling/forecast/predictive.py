@@ -19,8 +19,8 @@ from marin_scaling.fit.smooth_misfit import Places
 from marin_scaling.laws import Array
 
 FREEDOM = 3.0
-"""Of the Student distributions of misfit, noise and drift: tables differ in how far they are off. With 5, and spread and drift
-such that the 50 % intervals hold as often, the 90 % intervals of simulated ladders hold 82 % where 3 gives 88 %."""
+"""Of the Student distributions of misfit, noise and drift: tables differ in how far they are off. With 5, at 50 % intervals
+that hold as often, fewer 90 % intervals of simulated ladders held (lab book)."""
 STUDENT_VARIANCE = FREEDOM / (FREEDOM - 2)
 """Variance of a deviate of unit scale."""
 _REPEATS = 10  # of every draw of the posterior, each with its own noise and drift
