@@ -14,6 +14,7 @@ complex steps); nothing is fitted here.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,8 @@ of sparse models kappa, which counts their total parameters: a model of N active
 one of N (M/N)^kappa."""
 
 SIGMA, TAU, KAPPA = 6, 7, 8
-_LARGEST_POWER = 60.0  # e^60 over the middle of the runs: beyond any table, and far from overflow
+LARGEST_POWER = 60.0
+"""e^60 over the middle of the runs: beyond any table, and far from overflow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,16 +120,24 @@ def log_prior(unknowns: Unknowns, laws: CoupledLaws, prior: Prior, *, middle_log
 
     `middle_log_loss` is the log loss of the runs next to the middle; that alone is taken from the table.
     """
-    exponents = np.log([laws.gamma, laws.a, laws.b])
-    held_likely = (
-        *(Normal(mean=middle_log_loss, deviation=0.3), prior.slope, prior.slope),
-        *(prior.reducible_share, prior.exponent_ratio, prior.coupling, prior.noise, prior.misfit),
-        *(prior.total_params for _ in unknowns.T[KAPPA:]),
-        *(prior.frontier_exponent, prior.size_exponent, prior.size_exponent),
-    )
-    mean, deviation = np.array([(each.mean, each.deviation) for each in held_likely]).T
-    away = (np.concatenate([unknowns, exponents.T], axis=1) - mean) / deviation
+    mean, deviation = means_and_deviations(prior, middle_log_loss=middle_log_loss, unknowns=unknowns.shape[1])
+    away = (np.concatenate([unknowns, log_exponents(laws).T], axis=1) - mean) / deviation
     return np.asarray(-0.5 * (away * away).sum(axis=1))
+
+
+def log_exponents(laws: CoupledLaws) -> Unknowns:
+    """ln gamma, ln a and ln b, of which something is held likely too: (3, law)."""
+    return np.asarray(np.log(np.array([laws.gamma, laws.a, laws.b])))
+
+
+@lru_cache(maxsize=64)
+def means_and_deviations(prior: Prior, *, middle_log_loss: float, unknowns: int) -> NDArray[np.float64]:
+    """Of what is held likely of so many unknowns, and of the three `log_exponents` after them: (2, unknown + 3)."""
+    of_laws = (Normal(mean=middle_log_loss, deviation=0.3), prior.slope, prior.slope, prior.reducible_share)
+    of_shapes = (prior.exponent_ratio, prior.coupling, prior.noise, prior.misfit, prior.total_params)
+    of_exponents = (prior.frontier_exponent, prior.size_exponent, prior.size_exponent)
+    held_likely = (*(*of_laws, *of_shapes)[:unknowns], *of_exponents)
+    return np.array([(each.mean, each.deviation) for each in held_likely]).T
 
 
 def prior_start(prior: Prior, *, middle_log_loss: float, sparse: bool) -> NDArray[np.float64]:
@@ -149,4 +159,4 @@ def prior_start(prior: Prior, *, middle_log_loss: float, sparse: bool) -> NDArra
 
 def _power(exponent: Unknowns) -> Unknowns:
     """exp, kept from overflowing far outside the runs; analytic everywhere inside."""
-    return np.exp(np.where(np.abs(exponent.real) <= _LARGEST_POWER, exponent, np.sign(exponent.real) * _LARGEST_POWER))
+    return np.asarray(np.exp(np.clip(exponent, -LARGEST_POWER, LARGEST_POWER)))

@@ -16,7 +16,8 @@ from marin_scaling.fit.fit_result import LARGE_MISFIT, FitResult, FitStatus
 from marin_scaling.fit.frontier import FRONTIER_UNKNOWNS, fit_frontier
 from marin_scaling.fit.frontier_points import DrawnPoints, all_runs_drawn, loss_rises
 from marin_scaling.fit.isoflop import BowlShape
-from marin_scaling.fit.posterior import MOST_RUNS, FittedRuns, SurfacePosterior, fit_posterior
+from marin_scaling.fit.posterior import SurfacePosterior, fit_posterior
+from marin_scaling.fit.posterior_density import MOST_RUNS, FittedRuns
 from marin_scaling.laws import Array
 
 if TYPE_CHECKING:

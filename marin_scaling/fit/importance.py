@@ -1,15 +1,16 @@
 """Draw from a posterior by adaptive importance sampling: weighted draws, and how many they are worth.
 
-The highest mode is found by quasi-Newton steps with exact gradients (complex-step derivatives, Squire and Trapp 1998), Student
-distributions are laid over it and over what was found so far, and every draw is weighted against the mixture of all of them
-(adaptive multiple importance sampling, Cornuet et al. 2012). No chain has to forget a start; equal seeds give equal draws.
-Suits smooth densities of about ten unknowns whose mass lies in one region; knows nothing of what the unknowns mean.
+The highest mode is found by quasi-Newton steps with exact slopes (complex-step derivatives, Squire and Trapp 1998, unless the
+caller has cheaper ones), Student distributions are laid over it and over what was found so far, and every draw is weighted
+against the mixture of all of them (adaptive multiple importance sampling, Cornuet et al. 2012). No chain has to
+forget a start; equal seeds give equal draws. Suits smooth densities of about ten unknowns whose mass lies in one region; knows nothing of what the unknowns mean.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ from marin_scaling.laws import Array
 
 LogDensity = Callable[[NDArray[Any]], NDArray[Any]]
 """(point, unknown) to (point,), real or complex: analytic, so that the imaginary part of a small imaginary step is a slope."""
+
+ValueAndSlope = Callable[[Array], tuple[float, Array]]
+"""(unknown,) to the log density there and its slope (unknown,)."""
 
 _STEP = 1e-30
 _HESSIAN_STEP = 1e-4
@@ -56,20 +60,63 @@ class _Student:
     centre: Array
     root: Array
 
+    @cached_property
+    def _inverse_root(self) -> Array:
+        return np.asarray(np.linalg.inv(self.root), dtype=np.float64)
+
     def draw(self, count: int, generator: np.random.Generator) -> Array:
         radius = np.sqrt(_FREEDOM / generator.chisquare(_FREEDOM, count))
         return np.asarray(self.centre + (generator.standard_normal((count, len(self.centre))) @ self.root.T) * radius[:, None])
 
     def log_density(self, points: Array) -> Array:
         """Up to a constant that all proposals of one dimension share."""
-        scaled = np.linalg.solve(self.root, (points - self.centre).T)
-        squares = np.sum(scaled * scaled, axis=0)
+        scaled = (points - self.centre) @ self._inverse_root.T
+        squares = np.einsum("ij,ij->i", scaled, scaled)
         return np.asarray(
             -0.5 * (_FREEDOM + len(self.centre)) * np.log1p(squares / _FREEDOM) - np.log(np.diag(self.root)).sum()
         )
 
 
-def sample_posterior(log_density: LogDensity, *, starts: Array, seed: int, draws: int = 1500, rounds: int = 6) -> Draws:
+@dataclass(frozen=True, kw_only=True)
+class _Mixture:
+    """All draws so far and the proposals they came from, a batch each: points (draw, unknown), log densities of the target at
+    them, and `under` (batch, draw), those of every proposal."""
+
+    points: Array
+    values: Array
+    under: Array
+    counts: tuple[int, ...] = ()
+    proposals: tuple[_Student, ...] = ()
+
+    def with_batch(self, proposal: _Student, points: Array, values: Array) -> _Mixture:
+        """One batch more; no density is taken twice."""
+        proposals = (*self.proposals, proposal)
+        older = np.concatenate([self.under, proposal.log_density(self.points)[None]])
+        newer = np.array([each.log_density(points) for each in proposals])
+        return _Mixture(
+            points=np.concatenate([self.points, points]),
+            values=np.concatenate([self.values, values]),
+            under=np.concatenate([older, newer], axis=1),
+            counts=(*self.counts, len(points)),
+            proposals=proposals,
+        )
+
+    @property
+    def weights(self) -> Array:
+        """Of each draw against the mixture of all proposals, summing to one: (draw,)."""
+        shares = np.array(self.counts) / sum(self.counts)
+        return _normalised(self.values - _log_sum(self.under + np.log(shares)[:, None]))
+
+
+def sample_posterior(
+    log_density: LogDensity,
+    *,
+    starts: Array,
+    seed: int,
+    draws: int = 1500,
+    rounds: int = 6,
+    value_and_slope: ValueAndSlope | None = None,
+) -> Draws:
     """Draw from the density proportional to exp(`log_density`); `starts` (start, unknown) are where modes are sought.
 
     Each of `rounds` draws half of `draws`, the last all of them; up to `_MORE_ROUNDS` follow while the draws are worth little.
@@ -80,49 +127,58 @@ def sample_posterior(log_density: LogDensity, *, starts: Array, seed: int, draws
     (True, 0.0)
     """
     generator = np.random.default_rng(seed)
+    slope = value_and_slope or _complex_steps(log_density)
     with np.errstate(all="ignore"):
-        mode = highest_point(log_density, starts)
-        proposals, points, values = [_laplace(log_density, mode)], [], []
+        mode = highest_point(log_density, starts, value_and_slope=slope)
+        proposal = _laplace(slope, mode)
+        mixture = _Mixture(points=mode[None][:0], values=mode[:0], under=np.empty((0, 0)))
         for number in range(rounds + _MORE_ROUNDS):
-            points.append(proposals[-1].draw(draws // 2 if number < rounds - 1 else draws, generator))
-            values.append(_values(log_density, points[-1]))
-            found = Draws(
-                points=np.concatenate(points), weights=_normalised(_log_weights(points, values, proposals)), mode=mode
-            )
+            points = proposal.draw(draws // 2 if number < rounds - 1 else draws, generator)
+            mixture = mixture.with_batch(proposal, points, _values(log_density, points))
+            found = Draws(points=mixture.points, weights=mixture.weights, mode=mode)
             if number >= rounds - 1 and found.effective >= _ENOUGH:
                 break
-            proposals.append(_matched(found.points, np.log(found.weights)))
+            proposal = _matched(found.points, np.log(found.weights))
     return found
 
 
-def highest_point(log_density: LogDensity, starts: Array) -> Array:
+def highest_point(log_density: LogDensity, starts: Array, *, value_and_slope: ValueAndSlope | None = None) -> Array:
     """The highest point that quasi-Newton steps reach from any of the starts (start, unknown), to 1e-3 in the gradient.
 
     Steps that run off to where the density is no number count for nothing; then it is the highest start.
     """
     from scipy.optimize import minimize
 
+    falling = _falling(value_and_slope or _complex_steps(log_density))
     with np.errstate(all="ignore"):
-        ends = [minimize(_falling(log_density), start, jac=True, method="BFGS", options={"gtol": 1e-3}).x for start in starts]
+        ends = [minimize(falling, start, jac=True, method="BFGS", options={"gtol": 1e-3}).x for start in starts]
         points = np.array([*starts, *ends])
         return np.asarray(points[np.argmax(_values(log_density, points))])
 
 
-def _falling(log_density: LogDensity) -> Callable[[Array], tuple[float, Array]]:
-    """Minus the density and its gradient, as minimisers want it."""
-
-    def value_and_gradient(point: Array) -> tuple[float, Array]:
+def _complex_steps(log_density: LogDensity) -> ValueAndSlope:
+    def value_and_slope(point: Array) -> tuple[float, Array]:
         values = log_density(point + 1j * _STEP * np.eye(len(point)))
-        return -float(values[0].real), -values.imag / _STEP
+        return float(values[0].real), values.imag / _STEP
 
-    return value_and_gradient
+    return value_and_slope
 
 
-def _laplace(log_density: LogDensity, mode: Array) -> _Student:
+def _falling(value_and_slope: ValueAndSlope) -> ValueAndSlope:
+    """With both signs turned, as minimisers want it."""
+
+    def turned(point: Array) -> tuple[float, Array]:
+        value, slope = value_and_slope(point)
+        return -value, -slope
+
+    return turned
+
+
+def _laplace(value_and_slope: ValueAndSlope, mode: Array) -> _Student:
     """The proposal with the curvature of the density at its mode."""
-    gradient = _falling(log_density)
     steps = _HESSIAN_STEP * np.eye(len(mode))
-    hessian = np.array([(gradient(mode + step)[1] - gradient(mode - step)[1]) / (2 * _HESSIAN_STEP) for step in steps])
+    ahead, behind = (np.array([value_and_slope(mode + sign * step)[1] for step in steps]) for sign in (1, -1))
+    hessian = (behind - ahead) / (2 * _HESSIAN_STEP)
     curvature, axes = np.linalg.eigh((hessian + hessian.T) / 2)
     covariance = (axes / np.maximum(curvature, _LEAST_CURVATURE)) @ axes.T
     return _Student(centre=mode, root=_root(_INFLATION * covariance))
@@ -131,13 +187,6 @@ def _laplace(log_density: LogDensity, mode: Array) -> _Student:
 def _values(log_density: LogDensity, points: Array) -> Array:
     values = np.asarray(log_density(points))
     return np.where(np.isfinite(values), values, -np.inf)
-
-
-def _log_weights(points: list[Array], values: list[Array], proposals: list[_Student]) -> Array:
-    """Log weights of all draws so far, each against the mixture of the proposals that all of them came from."""
-    shares = np.array([len(each) for each in points]) / sum(len(each) for each in points)
-    logs = np.array([proposal.log_density(np.concatenate(points)) for proposal in proposals])  # (proposal, draw)
-    return np.asarray(np.concatenate(values) - _log_sum(logs + np.log(shares)[:, None]))
 
 
 def _log_sum(logs: Array) -> Array:

@@ -1,64 +1,38 @@
 """What the runs of a table say about the coupled law: draws from its posterior, and the misfit that goes with each draw.
 
-The likelihood is that of `smooth_misfit`: log loss = law + smooth misfit + noise. Runs far below the largest budget count
-less and are noisier; the whole counts for 25 runs at most, because even with the misfit taken out public ladders know less than
-their number of runs suggests. Outliers lose weight as under Student's t with 4 degrees of freedom (iteratively reweighted at
-the mode, Lange et al. 1989), high ones more slowly: badly tuned runs lie above a law, none below.
-Draws by `importance`; nothing here knows what is to be forecast, so that one posterior serves every target.
+Outliers lose weight as under Student's t with 4 degrees of freedom (iteratively reweighted at the mode, Lange et al. 1989),
+high ones more slowly: badly tuned runs lie above a law, none below. `posterior_density` says what is drawn from, `importance`
+draws; nothing here knows what is to be forecast, so that one posterior serves every target.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from marin_scaling.fit.coupled_law import KAPPA, SIGMA, TAU, CoupledLaws, Prior, Unknowns, laws_of, log_prior, prior_start
-from marin_scaling.fit.importance import LogDensity, highest_point, sample_posterior
+from marin_scaling.fit.coupled_law import SIGMA, TAU, CoupledLaws, Prior, laws_of, prior_start
+from marin_scaling.fit.importance import highest_point, sample_posterior
+from marin_scaling.fit.posterior_density import (
+    MOST_EFFECTIVE_RUNS,
+    FittedRuns,
+    FittedTable,
+    PosteriorDensity,
+    counted_sizes,
+    fitted_table,
+    places_of,
+    variances,
+)
 from marin_scaling.fit.smooth_misfit import Places, SmoothMisfit, smooth_misfit
 from marin_scaling.laws import Array
 
-MOST_RUNS = 240
-"""More runs than these are thinned: half of them spread evenly over the uppermost decade of compute, half over the rest."""
-MOST_EFFECTIVE_RUNS = 25.0
-"""What a table counts for at most; scores of back-tests with 12 to 60 are in the lab book."""
 DRAWS = 800
-
-LEAST_NOISE = 0.0007
-"""Of the loss: what even a quiet table's runs are taken to scatter; seeds alone make 0.0005 (`noise.SEED_NOISE`)."""
 UPWARD = 1.1
 """How much farther above the law than below it runs scatter."""
-_WEIGHT_PER_DECADE = 0.5  # in ln: a run a decade below the largest counts for 0.6 of it
-_NOISE_PER_DECADE = 0.3  # and scatters 1.3 times as much
 _STUDENT_FREEDOM = 4.0
 _REWEIGHTINGS = 5
 _QUIET = (np.log(0.001), np.log(0.04))
 _OTHER_STARTS = (0.7, -0.7)  # in the reducible share, where a second mode can be
-
-
-@dataclass(frozen=True, kw_only=True)
-class FittedRuns:
-    """Runs as the posterior takes them: each array (run,). `log_sparsity` is ln(total / active parameters) about its median,
-    None where all models are dense or equally sparse; `params` are the active ones then."""
-
-    flops: Array
-    params: Array
-    tokens: Array
-    loss: Array
-    log_sparsity: Array | None = None
-
-    def take(self, rows: NDArray[np.int64]) -> FittedRuns:
-        """Some of the runs."""
-        sparsity = None if self.log_sparsity is None else self.log_sparsity[rows]
-        return FittedRuns(
-            flops=self.flops[rows],
-            params=self.params[rows],
-            tokens=self.tokens[rows],
-            loss=self.loss[rows],
-            log_sparsity=sparsity,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,32 +61,25 @@ class SurfacePosterior:
     @property
     def noise(self) -> Array:
         """Standard deviation of one run's log loss at the largest budget, by draw: (draw,)."""
-        return np.asarray(np.sqrt(self._noise_variance))
-
-    @property
-    def _noise_variance(self) -> Array:
-        return np.asarray(np.exp(2 * self.unknowns[:, SIGMA]) + LEAST_NOISE**2)
+        return np.asarray(np.sqrt(variances(self.unknowns)[0]))
 
     def log_losses(self, *, params: Array, tokens: Array, log_sparsity: Array | None = None) -> Array:
         """Log loss of every drawn law, without misfit, at each target: (draw, target)."""
         x, y = np.log(params / self.middle_params), np.log(tokens / self.middle_tokens)
-        return np.asarray(self.laws.log_losses(_sizes(self.unknowns, x, log_sparsity), y))
+        return np.asarray(self.laws.log_losses(counted_sizes(self.unknowns, x, log_sparsity), y))
 
     def misfit_covariance(self, targets: Places) -> Array:
         """Covariance of the misfit between targets that the runs leave open, mean over draws: (target, target)."""
-        few = self.unknowns[:: len(self.unknowns) // 50]
-        return self.misfit.mean_covariance(
-            targets, noise_variance=np.exp(2 * few[:, SIGMA]) + LEAST_NOISE**2, misfit_variance=np.exp(2 * few[:, TAU])
-        )
+        noise_variance, misfit_variance = variances(self.unknowns[:: len(self.unknowns) // 50])
+        return self.misfit.mean_covariance(targets, noise_variance=noise_variance, misfit_variance=misfit_variance)
 
     def misfit_at(self, targets: Places) -> tuple[Array, Array]:
         """Mean and variance of what every draw leaves unexplained at targets: (draw, target) each."""
         residuals = np.log(self.runs.loss) - self.log_losses(
             params=self.runs.params, tokens=self.runs.tokens, log_sparsity=self.runs.log_sparsity
         )
-        return self.misfit.at(
-            targets, residuals, noise_variance=self._noise_variance, misfit_variance=np.exp(2 * self.unknowns[:, TAU])
-        )
+        noise_variance, misfit_variance = variances(self.unknowns)
+        return self.misfit.at(targets, residuals, noise_variance=noise_variance, misfit_variance=misfit_variance)
 
 
 def fit_posterior(
@@ -127,9 +94,10 @@ def fit_posterior(
     >>> bool(np.abs(fitted.log_losses(params=params, tokens=tokens).mean(axis=0) - np.log(loss)).max() < 0.01)
     True
     """
-    table, prior = _table(runs), prior or Prior()
+    table, prior = fitted_table(runs), prior or Prior()
     misfit, point = _robust_mode(table, prior, passes=_REWEIGHTINGS if downweight_outliers else 0)
-    draws = sample_posterior(_density(table, prior, misfit), starts=_starts(point), seed=seed, rounds=7)
+    density = PosteriorDensity(table=table, prior=prior, misfit=misfit)
+    draws = sample_posterior(density, starts=_starts(point), seed=seed, rounds=7, value_and_slope=density.value_and_slope)
     return SurfacePosterior(
         unknowns=draws.equally_weighted(DRAWS),
         runs=table.runs,
@@ -143,78 +111,15 @@ def fit_posterior(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Table:
-    """The runs that are fitted, in the coordinates of the law; `variance`: of each one's noise, relative; arrays are (run,)."""
-
-    runs: FittedRuns
-    middle_params: float
-    middle_tokens: float
-    variance: Array
-
-    @cached_property
-    def x(self) -> Array:
-        """ln(N / N0)."""
-        return np.asarray(np.log(self.runs.params / self.middle_params))
-
-    @cached_property
-    def y(self) -> Array:
-        """ln(D / D0)."""
-        return np.asarray(np.log(self.runs.tokens / self.middle_tokens))
-
-    @cached_property
-    def log_loss(self) -> Array:
-        return np.asarray(np.log(self.runs.loss))
-
-    @cached_property
-    def middle_log_loss(self) -> float:
-        """Of the runs next to (N0, D0)."""
-        nearest = np.argsort(self.x**2 + self.y**2, kind="stable")[: max(3, len(self.x) // 10)]
-        return float(np.median(self.log_loss[nearest]))
-
-    @property
-    def effective(self) -> float:
-        """How many runs of the largest budget they count for."""
-        return float((1 / self.variance).sum())
-
-    def residuals(self, unknowns: Unknowns, laws: CoupledLaws) -> Unknowns:
-        """Of the log loss, from the laws that the unknowns stand for: (draw, run)."""
-        return np.asarray(self.log_loss - laws.log_losses(_sizes(unknowns, self.x, self.runs.log_sparsity), self.y))
-
-
-def _table(runs: FittedRuns) -> _Table:
-    runs = runs.take(np.lexsort((runs.loss, runs.tokens, runs.params, -runs.flops)))  # any order of rows gives the same numbers
-    runs = runs.take(_thinned(runs.flops))
-    larger = runs.flops >= np.quantile(runs.flops, 0.6)
-    middle_params, middle_tokens = (float(np.exp(np.median(np.log(each[larger])))) for each in (runs.params, runs.tokens))
-    variance = relative_noise(np.log10(runs.flops.max() / runs.flops))
-    return _Table(runs=runs, middle_params=middle_params, middle_tokens=middle_tokens, variance=variance)
-
-
-def _density(table: _Table, prior: Prior, misfit: SmoothMisfit) -> LogDensity:
-    """Log density of the posterior, up to a constant, with the noise of `misfit`."""
-    power = min(1.0, MOST_EFFECTIVE_RUNS / table.effective)
-
-    def log_density(unknowns: Unknowns) -> Unknowns:
-        laws = laws_of(unknowns)
-        likelihood = misfit.log_likelihood(
-            table.residuals(unknowns, laws),
-            noise_variance=np.exp(2 * unknowns[:, SIGMA]) + LEAST_NOISE**2,
-            misfit_variance=np.exp(2 * unknowns[:, TAU]),
-        )
-        return log_prior(unknowns, laws, prior, middle_log_loss=table.middle_log_loss) + power * likelihood
-
-    return log_density
-
-
-def _robust_mode(table: _Table, prior: Prior, *, passes: int) -> tuple[SmoothMisfit, Array]:
+def _robust_mode(table: FittedTable, prior: Prior, *, passes: int) -> tuple[SmoothMisfit, Array]:
     """The misfit process with outliers down-weighted as they are at the mode, and that mode: (unknown,)."""
     sparse = table.runs.log_sparsity is not None
     point = prior_start(prior, middle_log_loss=table.middle_log_loss, sparse=sparse)
     misfit = smooth_misfit(places_of(table.runs), relative_variance=table.variance)
     starts = np.array([point, _smooth(point)])
     for _ in range(passes):
-        point = highest_point(_density(table, prior, misfit), starts)
+        density = PosteriorDensity(table=table, prior=prior, misfit=misfit)
+        point = highest_point(density, starts, value_and_slope=density.value_and_slope)
         starts = point[None]
         residuals = table.residuals(point[None], laws_of(point[None]))[0]
         weighed = _reweighted(misfit, point, residuals=residuals, variance=table.variance)
@@ -222,38 +127,9 @@ def _robust_mode(table: _Table, prior: Prior, *, passes: int) -> tuple[SmoothMis
     return misfit, point
 
 
-def relative_noise(decades_below: Array) -> Array:
-    """Variance of a run so far below the largest, as the likelihood takes it, over that of the largest: (run,)."""
-    return np.asarray(np.exp(_WEIGHT_PER_DECADE * decades_below) * (1 + _NOISE_PER_DECADE * decades_below) ** 2)
-
-
-def places_of(runs: FittedRuns) -> Places:
-    """Where runs stand for the misfit."""
-    return Places(log_flops=np.log10(runs.flops), log_ratio=np.log10(runs.tokens / runs.params))
-
-
-def _sizes(unknowns: Unknowns, x: Array, log_sparsity: Array | None) -> Unknowns:
-    """ln(N / N0) with total parameters counted as far as each draw has it: (run,) or (draw, run)."""
-    return x if log_sparsity is None else np.asarray(x + unknowns[:, KAPPA, None] * log_sparsity)
-
-
-def _thinned(flops: Array) -> NDArray[np.int64]:
-    """Rows to keep of a large table whose runs are sorted, the largest first."""
-    rows = np.arange(len(flops))
-    if len(rows) <= MOST_RUNS:
-        return rows
-    upper = int(np.sum(flops >= flops[0] / 10))
-    above = min(upper, max(MOST_RUNS // 2, MOST_RUNS - (len(rows) - upper)))
-    return np.concatenate([_spread(rows[:upper], above), _spread(rows[upper:], MOST_RUNS - above)])
-
-
-def _spread(rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    return np.asarray(rows[np.linspace(0, len(rows) - 1, count).round().astype(int)])
-
-
 def _reweighted(misfit: SmoothMisfit, point: Array, *, residuals: Array, variance: Array) -> Array:
     """Relative noise variances under which a normal likelihood weighs each run as Student's t would."""
-    noise, smooth = float(np.exp(2 * point[SIGMA]) + LEAST_NOISE**2), float(np.exp(2 * point[TAU]))
+    (noise,), (smooth,) = variances(point[None])
     left = residuals - misfit.smooth_part(residuals, noise_variance=noise, misfit_variance=smooth)
     left = np.where(left > 0, left / UPWARD, left)
     return np.asarray(variance * (_STUDENT_FREEDOM + left**2 / (variance * noise)) / (_STUDENT_FREEDOM + 1))

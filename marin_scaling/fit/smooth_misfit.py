@@ -47,6 +47,17 @@ class SmoothMisfit:
         variance = misfit_variance[:, None] * self.values + noise_variance[:, None]
         return np.asarray(-0.5 * (turned * turned / variance + np.log(variance)).sum(axis=1))
 
+    def log_likelihood_slopes(
+        self, residuals: Array, *, noise_variance: float, misfit_variance: float
+    ) -> tuple[float, Array, float, float]:
+        """The same for one set of residuals (run,), with slopes: in them (run,), in the noise's and the misfit's variance."""
+        turned = (residuals * self.scale) @ self.vectors
+        variance = misfit_variance * self.values + noise_variance
+        scaled = turned / variance
+        by_variance = 0.5 * (scaled * scaled - 1 / variance)
+        value = -0.5 * float((turned * scaled + np.log(variance)).sum())
+        return value, -self.scale * (self.vectors @ scaled), float(by_variance.sum()), float(by_variance @ self.values)
+
     def smooth_part(self, residuals: Array, *, noise_variance: float, misfit_variance: float) -> Array:
         """What of one set of residuals (run,) is misfit, at the runs themselves: (run,)."""
         turned = (residuals * self.scale) @ self.vectors / (misfit_variance * self.values + noise_variance)

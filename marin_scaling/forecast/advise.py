@@ -16,7 +16,7 @@ import numpy as np
 from marin_scaling.errors import FitRefused, UsageError
 from marin_scaling.fit.coupled_runs import log_sparsity_at, sparsity_of
 from marin_scaling.fit.fit_result import FitResult
-from marin_scaling.fit.posterior import relative_noise
+from marin_scaling.fit.posterior_density import relative_noise
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.forecast.predictive import STUDENT_VARIANCE, Targets, joint_covariance, shipped_calibration
 from marin_scaling.laws import Array

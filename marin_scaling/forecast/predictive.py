@@ -14,7 +14,8 @@ from importlib.resources import files
 
 import numpy as np
 
-from marin_scaling.fit.posterior import UPWARD, SurfacePosterior, places_of
+from marin_scaling.fit.posterior import UPWARD, SurfacePosterior
+from marin_scaling.fit.posterior_density import places_of
 from marin_scaling.fit.smooth_misfit import Places
 from marin_scaling.laws import Array
 

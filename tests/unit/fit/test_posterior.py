@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from marin_scaling.fit.coupled_runs import fitted_runs
-from marin_scaling.fit.posterior import MOST_EFFECTIVE_RUNS, MOST_RUNS, FittedRuns, fit_posterior, relative_noise
+from marin_scaling.fit.posterior import fit_posterior
+from marin_scaling.fit.posterior_density import MOST_EFFECTIVE_RUNS, MOST_RUNS, FittedRuns, relative_noise
 from marin_scaling.fit.smooth_misfit import Places
 from marin_scaling.fit.surface import fit_surface
 from marin_scaling.forecast.predictive import Targets, draw_losses
