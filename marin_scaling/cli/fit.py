@@ -20,7 +20,8 @@ LAW = typer.Option(
     "coupled-surface",
     "--law",
     metavar="LAW",
-    help="coupled-surface; isoflop-frontier or best-runs-frontier, through the best of each budget; additive-surface, "
+    help="coupled-surface; isoflop-frontier or best-runs-frontier, through the best of each budget; "
+    "pinned-frontier@1.6, with an asymptote of your choice; additive-surface, "
     "tied-surface, interaction-surface or over-training.",
 )
 _PLOT = typer.Option(None, "--plot", metavar="FILE", help="Draw runs, law and forecast: .html, .svg, .png or .json.")

@@ -51,6 +51,9 @@ class FitStatus(Enum):
     NOT_A_GRID = (
         "Use with care: the law goes through the best runs as they are, optimal or not, and not through bottoms of bowls."
     )
+    PINNED_ASYMPTOTE = (
+        "A baseline only: somebody chose the asymptote, and the interval does not hold what another choice would have given."
+    )
     FIXED_FORM = (
         "Use with care: a surface of fixed form and its bootstrap; over public ladders such 90 % intervals held 38 to 55 % of "
         "the losses."

@@ -1,7 +1,8 @@
 """Fit a table of runs by one of the laws, and refuse (`FitRefused`) what can carry none.
 
 `coupled-surface`, the default, takes all runs of any table and gives a posterior. `isoflop-frontier` and `best-runs-frontier`
-are the usual practice with a free asymptote: they see the best loss of each budget only. The surfaces of fixed form
+are the usual practice with a free asymptote: they see the best loss of each budget only; `pinned-frontier@1.6` is the same with
+an asymptote that somebody chose. The surfaces of fixed form
 (`surface_runs`) take all runs, and their bootstrap knows of no other form.
 """
 
@@ -14,6 +15,7 @@ from marin_scaling.errors import UsageError
 from marin_scaling.fit.coupled_runs import fit_coupled_runs
 from marin_scaling.fit.fit_result import FitResult
 from marin_scaling.fit.frontier_runs import fit_frontier_runs
+from marin_scaling.fit.pinned_frontier import PINNED_LAW, pinned_asymptote
 from marin_scaling.fit.refusals import refuse_hopeless
 from marin_scaling.fit.surface_runs import SURFACE_LAWS, fit_surface_runs
 from marin_scaling.fit.swept_runs import KEPT_SHARE, best_of_cells
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from marin_scaling.run.run_table import RunTable
 
 LAWS = ("coupled-surface", "isoflop-frontier", "best-runs-frontier", *SURFACE_LAWS)
+LAW_NAMES = (*LAWS, f"{PINNED_LAW}1.6 (or any other asymptote)")
 SWEPT = ("best", "all")
 
 
@@ -42,8 +45,10 @@ def fit(
     >>> result.law_name, result.status.may_be_used
     ('coupled-surface', True)
     """
-    _require_known(law, LAWS, "law")
-    _require_known(swept, SWEPT, "choice of swept runs")
+    if not is_law(law):
+        raise _unknown(law, LAW_NAMES, "law")
+    if swept not in SWEPT:
+        raise _unknown(swept, SWEPT, "choice of swept runs")
     chosen = table if swept == "all" else _best_of_sweep(table)
     refuse_hopeless(chosen)
     if law == "coupled-surface":
@@ -61,6 +66,15 @@ def _best_of_sweep(table: RunTable) -> RunTable:
     return replace(table, frame=frame, excluded=(*table.excluded, *excluded), warnings=(*table.warnings, said))
 
 
-def _require_known(name: str, known: tuple[str, ...], what: str) -> None:
-    if name not in known:
-        raise UsageError(f"There is no {what} {name!r}.", why="It has to be written down.", fix=f"Choose: {', '.join(known)}.")
+def knows_optima_only(law: str) -> bool:
+    """Whether a law forecasts the best run of a budget and no other size."""
+    return law != "coupled-surface" and law not in SURFACE_LAWS
+
+
+def is_law(name: str) -> bool:
+    """Whether `fit` knows a law of that name; `UsageError` for a pinned one without its number."""
+    return name in LAWS or pinned_asymptote(name) is not None
+
+
+def _unknown(name: str, known: tuple[str, ...], what: str) -> UsageError:
+    return UsageError(f"There is no {what} {name!r}.", why="It has to be written down.", fix=f"Choose: {', '.join(known)}.")

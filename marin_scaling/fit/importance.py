@@ -3,7 +3,8 @@
 The highest mode is found by quasi-Newton steps with exact slopes (complex-step derivatives, Squire and Trapp 1998, unless the
 caller has cheaper ones), Student distributions are laid over it and over what was found so far, and every draw is weighted
 against the mixture of all of them (adaptive multiple importance sampling, Cornuet et al. 2012). No chain has to
-forget a start; equal seeds give equal draws. Suits smooth densities of about ten unknowns whose mass lies in one region; knows nothing of what the unknowns mean.
+forget a start; equal seeds give equal draws. Suits smooth densities of about ten unknowns whose mass lies in one region; knows
+nothing of what the unknowns mean.
 """
 
 from __future__ import annotations

@@ -36,17 +36,21 @@ class Noise:
     at_floor: bool
 
 
-def estimate_noise(bowls: list[Bowl], *, leverage: Array, residuals: Array, loss: Array) -> Noise:
-    """The noise behind optima of `loss` that lie `residuals` off the law; arrays are (budget,).
+def estimate_noise(
+    bowls: list[Bowl], *, leverage: Array, residuals: Array, loss: Array, unknowns: int = FRONTIER_UNKNOWNS
+) -> Noise:
+    """The noise behind optima of `loss` that lie `residuals` off a law of `unknowns` numbers; arrays are (budget,).
 
     `run_freedom` is 0 when nothing is left to tell noise by: three budgets of three runs.
     """
     floor = (SEED_NOISE * float(loss.min())) ** 2
     seen, freedom = noise_variance(bowls)
-    budget_freedom = len(residuals) - FRONTIER_UNKNOWNS
+    budget_freedom = len(residuals) - unknowns
     between = float(np.sum(residuals**2 / leverage))
     variance = max(seen, floor)
-    excess = _excess(residuals, variance=variance, leverage=leverage) if freedom and budget_freedom else 0.0
+    excess = (
+        _excess(residuals, variance=variance, leverage=leverage, freedom=budget_freedom) if freedom and budget_freedom else 0.0
+    )
     if not excess:
         seen = (seen * freedom + between) / max(freedom + budget_freedom, 1)
         variance, freedom = max(seen, floor), freedom + budget_freedom
@@ -60,8 +64,7 @@ def estimate_noise(bowls: list[Bowl], *, leverage: Array, residuals: Array, loss
     )
 
 
-def _excess(residuals: Array, *, variance: float, leverage: Array) -> float:
-    freedom = len(residuals) - FRONTIER_UNKNOWNS
+def _excess(residuals: Array, *, variance: float, leverage: Array, freedom: int) -> float:
     expected = variance * float(leverage.sum()) * freedom / len(residuals)
     return max(0.0, (float(residuals @ residuals) - expected) / freedom)
 

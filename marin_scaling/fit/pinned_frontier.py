@@ -4,16 +4,45 @@ L*(C) = E + A (C / C0)^-gamma with E given is a straight line, log(L* - E) = log
 least squares in the logarithms, every budget weighing the same. That is how Marin's issues 4447 (E = 1.6), 6044 (E = 1.4) and
 1337 (E near 1.9) forecast: least squares in the loss itself misses their printed forecasts by up to 0.002.
 
+The law's name carries the asymptote: `pinned-frontier@1.6`.
+
 What the data say about E is not asked here, and no interval can hold what the choice costs: on Delphi's seven optima the
 forecast at 1e23 FLOPs goes from 2.325 to 2.401 as E goes from 1.5 to 1.9. `marin_scaling.fit.frontier` leaves E free.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from marin_scaling.errors import FitRefused
+from marin_scaling.errors import FitRefused, UsageError
+from marin_scaling.fit.frontier import FrontierLaws
 from marin_scaling.laws import Array, FrontierLaw
+
+PINNED_UNKNOWNS = 2
+PINNED_LAW = "pinned-frontier@"
+
+
+def pinned_asymptote(law: str) -> float | None:
+    """The asymptote in the name of a pinned law, None for any other law; `UsageError` where it is no number of zero or more.
+
+    >>> pinned_asymptote("pinned-frontier@1.6"), pinned_asymptote("isoflop-frontier")
+    (1.6, None)
+    """
+    if not law.startswith(PINNED_LAW.rstrip("@")):
+        return None
+    try:
+        asymptote = float(law.removeprefix(PINNED_LAW))
+    except ValueError:
+        asymptote = math.nan
+    if not (math.isfinite(asymptote) and asymptote >= 0):
+        raise UsageError(
+            f"{law!r} does not say at which loss the asymptote is pinned.",
+            why="Somebody has to choose that number; this project has none of its own.",
+            fix=f"Write it like --law {PINNED_LAW}1.6, or leave it free: --law isoflop-frontier",
+        )
+    return asymptote
 
 
 def fit_pinned_frontier(flops: Array, *, loss: Array, asymptote: float) -> FrontierLaw:
@@ -29,14 +58,21 @@ def fit_pinned_frontier(flops: Array, *, loss: Array, asymptote: float) -> Front
     """
     _require_room(loss, asymptote)
     _require_two_budgets(flops)
-    log_flops, log_excess = np.log(flops), np.log(loss - asymptote)
-    centred = log_flops - log_flops.mean()
-    gamma = -float(centred @ log_excess / (centred @ centred))
-    return FrontierLaw(
-        E=float(asymptote),
-        A=float(np.exp(log_excess.mean())),
-        gamma=gamma,
-        reference_flops=float(np.exp(log_flops.mean())),
+    laws = fit_pinned_frontiers(flops, losses=loss[None], weights=np.ones((1, len(loss))), asymptote=asymptote)
+    return FrontierLaw(E=float(asymptote), A=float(laws.A[0]), gamma=float(laws.gamma[0]), reference_flops=laws.reference_flops)
+
+
+def fit_pinned_frontiers(flops: Array, *, losses: Array, weights: Array, asymptote: float) -> FrontierLaws:
+    """One law for each row of `losses` and `weights` (data set, budget), on the same budgets; all losses above `asymptote`."""
+    log_flops, log_excess = np.log(flops), np.log(losses - asymptote)
+    shares = weights / weights.sum(axis=1, keepdims=True)
+    centred = log_flops - (shares @ log_flops)[:, None]
+    spread = np.maximum((shares * centred**2).sum(axis=1), np.finfo(float).tiny)
+    gamma = -(shares * centred * log_excess).sum(axis=1) / spread
+    reference = float(log_flops.mean())
+    log_scale = (shares * log_excess).sum(axis=1) + gamma * (shares @ log_flops - reference)
+    return FrontierLaws(
+        E=np.full(len(losses), float(asymptote)), A=np.exp(log_scale), gamma=gamma, reference_flops=float(np.exp(reference))
     )
 
 

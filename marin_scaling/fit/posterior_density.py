@@ -53,7 +53,10 @@ class FittedRuns:
 
 @dataclass(frozen=True, kw_only=True)
 class FittedTable:
-    """The runs that are fitted, sorted and thinned, in the coordinates of the law; `variance`: of each one's noise, relative; arrays are (run,)."""
+    """The runs that are fitted, sorted and thinned, in the coordinates of the law; arrays are (run,).
+
+    `variance`: of each one's noise, relative to that at the largest budget.
+    """
 
     runs: FittedRuns
     middle_params: float

@@ -1,7 +1,8 @@
 """Rolling back-test: fit the budgets up to each cut of a table, forecast the runs beyond, and score what was said of them.
 
 Says how far a forecast of this kind of table may be trusted at 3, 10 or 100 times beyond, which no fit to all runs can say.
-Every run is forecast at its own size and length, so that bowls, and not only their bottoms, are tested.
+Every run is forecast at its own size and length, so that bowls, and not only their bottoms, are tested; a law that knows
+compute-optimal runs only is tested on the best run of each budget.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from marin_scaling.errors import FitRefused
 from marin_scaling.fit.coupled_runs import size_column
-from marin_scaling.fit.fit_runs import fit
+from marin_scaling.fit.fit_runs import fit, knows_optima_only
 from marin_scaling.forecast.forecast import forecast_runs, targets_of
 from marin_scaling.scoring import crps
 from marin_scaling.units import format_flops
@@ -109,7 +110,7 @@ def backtest(table: RunTable, *, law: str = "coupled-surface", seed: int = 0, fo
     points: list[BacktestPoint] = []
     refused: list[tuple[float, str]] = []
     for cut in _cuts(table.frame):
-        known, beyond = _split(table, cut)
+        known, beyond = _split(table, cut, best_only=forecaster is None and knows_optima_only(law))
         try:
             forecasts = predict(known, beyond)
         except FitRefused as refusal:
@@ -199,10 +200,12 @@ def _cuts(frame: pd.DataFrame) -> list[float]:
     return [cuts[place] for place in np.linspace(0, len(cuts) - 1, MOST_CUTS).round().astype(int)]
 
 
-def _split(table: RunTable, cut: float) -> tuple[RunTable, pd.DataFrame]:
+def _split(table: RunTable, cut: float, *, best_only: bool) -> tuple[RunTable, pd.DataFrame]:
     frame = table.frame
     known = frame[frame["flops"] <= cut * (1 + 1e-9)].reset_index(drop=True)
     beyond = frame[frame["flops"] >= LEAST_FACTOR * cut].reset_index(drop=True)
+    if best_only:
+        beyond = beyond.loc[beyond.groupby("budget_flops")["loss"].idxmin()]
     return replace(table, frame=known), beyond
 
 

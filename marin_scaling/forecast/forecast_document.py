@@ -14,6 +14,7 @@ import numpy as np
 from marin_scaling import __version__
 from marin_scaling.fit.coupled_law import Prior
 from marin_scaling.fit.fit_result import FitResult, FrontierPoint
+from marin_scaling.fit.pinned_frontier import pinned_asymptote
 from marin_scaling.forecast.forecast import Forecast
 from marin_scaling.forecast.plain_text import wrapped
 from marin_scaling.laws import FARTHEST_CHECKED, Array
@@ -172,10 +173,10 @@ def _points_text(result: FitResult) -> str:
 
 
 def _law_text(result: FitResult) -> str:
-    sizes = result.allocation
+    sizes, pinned = result.allocation, pinned_asymptote(result.law_name) is not None
     return "\n".join(
         [
-            wrapped(f"law: {result.law_name}, the asymptote E free ({result.why_this_law})"),
+            wrapped(f"law: {result.law_name}, the asymptote E {'pinned' if pinned else 'free'} ({result.why_this_law})"),
             *_law_lines(result),
             f"  N* grows as C^{sizes.params_exponent:.3f} (read off {sizes.origin})",
         ]

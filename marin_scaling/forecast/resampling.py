@@ -20,10 +20,12 @@ import numpy as np
 
 from marin_scaling.fit.fit_result import FitResult
 from marin_scaling.fit.frontier import FrontierLaws, fit_frontiers
+from marin_scaling.fit.pinned_frontier import fit_pinned_frontiers, pinned_asymptote
 from marin_scaling.laws import Array
 
 RESAMPLES = 2000
 """The 1 % quantile then rests on 20 resamples; 90 % intervals differ by about 2 % of their width between seeds."""
+_FARTHEST_MOVE = 20.0  # e^20 of what is left above a pinned asymptote: no fit that came so near to it gets here
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +53,21 @@ def resample(result: FitResult, *, seed: int, count: int = RESAMPLES) -> Resampl
     run_variance = _drawn_variance(generator, noise.run_variance, noise.run_freedom, count)
     budget_variance = _drawn_variance(generator, noise.budget_variance, noise.budget_freedom, count)
     spread = np.sqrt(run_variance[:, None] * leverage + budget_variance[:, None])  # (resample, budget)
-    moved = loss + spread * generator.standard_normal(spread.shape)
+    moves = spread * generator.standard_normal(spread.shape)
     return Resamples(
-        laws=fit_frontiers(flops, losses=moved, weights=weights),
+        laws=_refitted(result, flops, loss, moves, weights=weights),
         run_noise=np.sqrt(run_variance) * generator.standard_normal(count),
     )
+
+
+def _refitted(result: FitResult, flops: Array, loss: Array, moves: Array, *, weights: Array) -> FrontierLaws:
+    """The law of `result` through moved losses; above a pinned asymptote they move by shares of what is left above it."""
+    asymptote = pinned_asymptote(result.law_name)
+    if asymptote is None:
+        return fit_frontiers(flops, losses=loss + moves, weights=weights)
+    left = loss - asymptote
+    moved = left * np.exp(np.clip(moves / left, -_FARTHEST_MOVE, _FARTHEST_MOVE))
+    return fit_pinned_frontiers(flops, losses=asymptote + moved, weights=weights, asymptote=asymptote)
 
 
 def _drawn_variance(generator: np.random.Generator, variance: float, freedom: int, count: int) -> Array:

@@ -217,14 +217,14 @@ def _figure(root: Path, folder: Path, authentic: _Authentic, *, stem: str) -> tu
 
 def _refit(root: Path, folder: Path, *, ladder: str) -> Any:
     """The law through exactly the runs that the forecast rests on."""
-    from marin_scaling.fit.fit_runs import LAWS, fit
+    from marin_scaling.fit.fit_runs import LAWS, fit, is_law
     from marin_scaling.run.run_table import read_run_table
 
     runs = read_run_table(root / "runs" / ladder)
     named = {row["run"] for row in json.loads((folder / "ladder.json").read_bytes())["rows"]}
     law = json.loads((folder / "forecast.json").read_bytes())["law"].partition(":")[0]
     chosen = replace(runs, frame=runs.frame[runs.frame["run"].isin(named)].reset_index(drop=True))
-    return fit(chosen, law=law if law in LAWS else LAWS[0], swept="all")
+    return fit(chosen, law=law if is_law(law) else LAWS[0], swept="all")
 
 
 def _registered_forecast(folder: Path, *, flops: float) -> Any:

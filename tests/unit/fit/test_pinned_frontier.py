@@ -1,15 +1,23 @@
 """The frontier law with a pinned asymptote."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marin_scaling.errors import FitRefused
+from marin_scaling.errors import FitRefused, UsageError
+from marin_scaling.fit.fit_result import FitStatus
+from marin_scaling.fit.fit_runs import fit
 from marin_scaling.fit.frontier import fit_frontier
-from marin_scaling.fit.pinned_frontier import fit_pinned_frontier
+from marin_scaling.fit.pinned_frontier import fit_pinned_frontier, fit_pinned_frontiers, pinned_asymptote
+from marin_scaling.forecast.forecast import forecast
+from marin_scaling.forecast.resampling import resample
 from marin_scaling.laws import FrontierLaw, frontier_loss
+from marin_scaling.run.run_table import read_run_table
 
+DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 FLOPS = np.geomspace(1e18, 3e20, 6)
 
 
@@ -50,3 +58,44 @@ def test_one_budget_has_no_slope():
     """However many runs it holds."""
     with pytest.raises(FitRefused, match="All 3 losses were bought with the same 1e"):
         fit_pinned_frontier(np.full(3, 1e19), loss=np.array([3.0, 2.9, 2.8]), asymptote=1.5)
+
+
+def test_weighted_lines_are_those_of_weighted_least_squares():
+    """numpy's polynomial fit takes the roots of the weights; 20 data sets at once."""
+    generator = np.random.default_rng(0)
+    losses, weights = generator.uniform(2, 3, (20, 6)), generator.dirichlet(np.ones(6), 20)
+    found = fit_pinned_frontiers(FLOPS, losses=losses, weights=weights, asymptote=1.5).losses(FLOPS)
+    for at, loss, weight in zip(found, losses, weights, strict=True):
+        line = np.polynomial.Polynomial.fit(np.log(FLOPS), np.log(loss - 1.5), 1, w=np.sqrt(weight))
+        assert at == pytest.approx(1.5 + np.exp(line(np.log(FLOPS))), rel=1e-9)
+
+
+def test_delphi_pinned_at_1_6_is_forecast_as_others_have_it():
+    """2.7452, 2.5212 and 2.3411 were published for bowls of other make; ours agree within what bowls differ by."""
+    result = fit(read_run_table(DELPHI), law="pinned-frontier@1.6")
+    assert frontier_loss(result.law, flops=[1e21, 1e22, 1e23]) == pytest.approx([2.7452, 2.5212, 2.3411], abs=1e-3)
+    assert result.status is FitStatus.PINNED_ASYMPTOTE
+    assert (result.law_name, result.parameters["E"]) == ("pinned-frontier@1.6", 1.6)
+
+
+def test_every_resample_keeps_the_asymptote_and_no_loss_falls_below_it():
+    """The interval is about the line alone."""
+    result = fit(read_run_table(DELPHI), law="pinned-frontier@1.6")
+    laws = resample(result, seed=0).laws
+    assert set(laws.E) == {1.6}
+    assert laws.losses(np.array([1e30])).min() > 1.6
+    ahead = forecast(result, flops=1e23)
+    assert ahead.interval[0] < ahead.median < ahead.interval[1]
+
+
+def test_an_asymptote_within_the_noise_of_the_losses_is_refused():
+    """Its logarithm would be that of noise."""
+    with pytest.raises(FitRefused, match=r"lies 0.0829 above the asymptote pinned at 2.8"):
+        fit(read_run_table(DELPHI), law="pinned-frontier@2.8")
+
+
+@pytest.mark.parametrize("law", ["pinned-frontier", "pinned-frontier@", "pinned-frontier@nan", "pinned-frontier@-1"])
+def test_a_pinned_law_without_a_number_is_refused(law):
+    """There is no default: nobody's constant is chosen here."""
+    with pytest.raises(UsageError, match="does not say at which loss"):
+        pinned_asymptote(law)
