@@ -1,7 +1,8 @@
 """How long `marin-scale fit runs/delphi --predict 1e23` takes, as a whole process and by its parts.
 
-Whole processes: wall time and peak memory. Parts: in one fresh process, in the order in which the command does them; the whole
-is more than their sum by the start of the interpreter and of the command line. Wanted: at most 2 s.
+Whole processes: wall time and peak memory. Parts: in one fresh process, in the order in which the command does them; the
+whole (which has no back-test and no sensitivity) is more than their sum by the start of the interpreter and of the command
+line. Wanted: at most 2 s, and 3 s for the complete forecast of a process that has started.
 """
 
 from __future__ import annotations
@@ -16,6 +17,14 @@ from statistics import median
 from report import ROOT, parser, publish
 
 REPETITIONS = 5
+STEPS = (
+    "import",
+    "read 81 runs",
+    "fit",
+    "forecast with 23 quantiles",
+    "back-test of five cuts",
+    "sensitivity: each law, 10 refits",
+)
 PARTS = """\
 import json, time
 clock = [time.perf_counter()]
@@ -23,13 +32,19 @@ from pathlib import Path
 from marin_scaling.run.run_table import read_run_table
 from marin_scaling.fit.fit_runs import fit
 from marin_scaling.forecast.forecast import forecast
-import pandas
+from marin_scaling.forecast.backtest import backtest
+from marin_scaling.forecast.sensitivity import sensitivity
+import pandas, scipy.optimize, scipy.special
 clock.append(time.perf_counter())
 table = read_run_table(Path("runs/delphi"))
 clock.append(time.perf_counter())
 result = fit(table)
 clock.append(time.perf_counter())
-forecast(result, flops=1e23)
+ahead = forecast(result, flops=1e23)
+clock.append(time.perf_counter())
+backtest(table)
+clock.append(time.perf_counter())
+sensitivity(result, ahead)
 clock.append(time.perf_counter())
 print(json.dumps([after - before for before, after in zip(clock, clock[1:])]))
 """
@@ -58,20 +73,21 @@ def main() -> None:
     options = parser(__doc__ or "").parse_args()
     whole()  # compiles modules and fills the disk cache
     runs = [whole() for _ in range(REPETITIONS)]
-    by_part = zip(*[parts() for _ in range(REPETITIONS)], strict=True)
+    by_part = list(zip(*[parts() for _ in range(REPETITIONS)], strict=True))
+    complete = median(sum(seconds[2:]) for seconds in zip(*by_part, strict=True))
     rows: list[list[object]] = [
         ["whole process", f"{median(seconds for seconds, _ in runs):.2f}", f"{max(peak for _, peak in runs) / 1024:.0f}"],
-        *(
-            [name, f"{median(seconds):.2f}", ""]
-            for name, seconds in zip(("import", "read 81 runs", "fit", "forecast"), by_part, strict=True)
-        ),
+        *([name, f"{median(seconds):.2f}", ""] for name, seconds in zip(STEPS, by_part, strict=True)),
+        ["fit, forecast, back-test and sensitivity (each law alone, ten refits)", f"{complete:.2f}", ""],
     ]
     publish(
         "marin-scale fit runs/delphi --predict 1e23",
         columns=("what", "median seconds", "peak MiB"),
         rows=rows,
         packages=("numpy", "pandas", "pyarrow"),
-        notes=[f"Median of {REPETITIONS} processes each; wanted: at most 2 s for the whole."],
+        notes=[
+            f"Median of {REPETITIONS} processes each; wanted: at most 2 s for the whole, at most 3 s for the complete forecast."
+        ],
         write=options.write,
     )
 

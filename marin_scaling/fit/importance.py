@@ -130,7 +130,7 @@ def sample_posterior(
     generator = np.random.default_rng(seed)
     slope = value_and_slope or _complex_steps(log_density)
     with np.errstate(all="ignore"):
-        mode = highest_point(log_density, starts, value_and_slope=slope)
+        mode = highest_point(log_density, starts, value_and_slope=slope).point
         proposal = _laplace(slope, mode)
         mixture = _Mixture(points=mode[None][:0], values=mode[:0], under=np.empty((0, 0)))
         for number in range(rounds + _MORE_ROUNDS):
@@ -143,18 +143,42 @@ def sample_posterior(
     return found
 
 
-def highest_point(log_density: LogDensity, starts: Array, *, value_and_slope: ValueAndSlope | None = None) -> Array:
-    """The highest point that quasi-Newton steps reach from any of the starts (start, unknown), to 1e-3 in the gradient.
+@dataclass(frozen=True, kw_only=True)
+class Peak:
+    """The highest point found (unknown,), and the covariance of its surroundings as the steps to it learned it."""
 
-    Steps that run off to where the density is no number count for nothing; then it is the highest start.
+    point: Array
+    covariance: Array
+
+
+def highest_point(
+    log_density: LogDensity,
+    starts: Array,
+    *,
+    value_and_slope: ValueAndSlope | None = None,
+    covariance: Array | None = None,
+) -> Peak:
+    """The highest point that quasi-Newton steps reach from any of the starts (start, unknown), to 1e-3 in the slope.
+
+    `covariance` is that of a like peak, which spares the search to learn it. Steps that run off to where the density is no
+    number count for nothing; then it is the highest start.
     """
     from scipy.optimize import minimize
 
     falling = _falling(value_and_slope or _complex_steps(log_density))
+    identity = np.eye(starts.shape[1])
+    options = {"gtol": 1e-3, "hess_inv0": covariance if covariance is not None and _positive(covariance) else identity}
     with np.errstate(all="ignore"):
-        ends = [minimize(falling, start, jac=True, method="BFGS", options={"gtol": 1e-3}).x for start in starts]
-        points = np.array([*starts, *ends])
-        return np.asarray(points[np.argmax(_values(log_density, points))])
+        ends = [minimize(falling, start, jac=True, method="BFGS", options=options) for start in starts]
+        points = np.array([*starts, *(end.x for end in ends)])
+        best = int(np.argmax(_values(log_density, points)))
+    learned = identity if best < len(starts) else ends[best - len(starts)].hess_inv
+    return Peak(point=points[best], covariance=(learned + learned.T) / 2)
+
+
+def _positive(covariance: Array) -> bool:
+    """Whether it is one: finite, and positive in every direction."""
+    return bool(np.isfinite(covariance).all() and np.linalg.eigvalsh(covariance)[0] > 0)
 
 
 def _complex_steps(log_density: LogDensity) -> ValueAndSlope:

@@ -32,7 +32,6 @@ UPWARD = 1.1
 _STUDENT_FREEDOM = 4.0
 _REWEIGHTINGS = 5
 _QUIET = (np.log(0.001), np.log(0.04))
-_OTHER_STARTS = (0.7, -0.7)  # in the reducible share, where a second mode can be
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +96,7 @@ def fit_posterior(
     table, prior = fitted_table(runs), prior or Prior()
     misfit, point = _robust_mode(table, prior, passes=_REWEIGHTINGS if downweight_outliers else 0)
     density = PosteriorDensity(table=table, prior=prior, misfit=misfit)
-    draws = sample_posterior(density, starts=_starts(point), seed=seed, rounds=7, value_and_slope=density.value_and_slope)
+    draws = sample_posterior(density, starts=point[None], seed=seed, rounds=7, value_and_slope=density.value_and_slope)
     return SurfacePosterior(
         unknowns=draws.equally_weighted(DRAWS),
         runs=table.runs,
@@ -116,11 +115,11 @@ def _robust_mode(table: FittedTable, prior: Prior, *, passes: int) -> tuple[Smoo
     sparse = table.runs.log_sparsity is not None
     point = prior_start(prior, middle_log_loss=table.middle_log_loss, sparse=sparse)
     misfit = smooth_misfit(places_of(table.runs), relative_variance=table.variance)
-    starts = np.array([point, _smooth(point)])
+    starts, covariance = np.array([point, _smooth(point)]), None
     for _ in range(passes):
         density = PosteriorDensity(table=table, prior=prior, misfit=misfit)
-        point = highest_point(density, starts, value_and_slope=density.value_and_slope)
-        starts = point[None]
+        peak = highest_point(density, starts, value_and_slope=density.value_and_slope, covariance=covariance)
+        point, starts, covariance = peak.point, peak.point[None], peak.covariance
         residuals = table.residuals(point[None], laws_of(point[None]))[0]
         weighed = _reweighted(misfit, point, residuals=residuals, variance=table.variance)
         misfit = smooth_misfit(misfit.places, relative_variance=weighed)
@@ -133,12 +132,6 @@ def _reweighted(misfit: SmoothMisfit, point: Array, *, residuals: Array, varianc
     left = residuals - misfit.smooth_part(residuals, noise_variance=noise, misfit_variance=smooth)
     left = np.where(left > 0, left / UPWARD, left)
     return np.asarray(variance * (_STUDENT_FREEDOM + left**2 / (variance * noise)) / (_STUDENT_FREEDOM + 1))
-
-
-def _starts(point: Array) -> Array:
-    """The point, one with less noise, and two with other shares of reducible loss and the coupling that goes with them."""
-    others = [point + step * (np.arange(len(point)) == 3) - 0.5 * step * (np.arange(len(point)) == 5) for step in _OTHER_STARTS]
-    return np.array([point, _smooth(point), *others])
 
 
 def _smooth(point: Array) -> Array:

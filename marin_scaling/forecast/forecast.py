@@ -142,9 +142,15 @@ def forecast_runs(result: FitResult, targets: Sequence[Target], *, seed: int | N
     for target in targets:
         for name in ("flops", "params", "tokens", "active_params"):
             _require_number(getattr(target, name), name)
-        _check(result, target.flops)
+    for flops in dict.fromkeys(target.flops for target in targets):
+        _check(result, flops)
+    if not targets:
+        return []
     draws = _draws(result, targets, seed=result.seed if seed is None else seed)
-    return [_summary(result, target, draws, column) for column, target in enumerate(targets)]
+    values = np.quantile(draws.losses, LEVELS, axis=0).T  # (target, level)
+    widths = {cause: _half_widths(each) for cause, each in draws.causes.items()}  # (target,) each
+    bands = [{cause: float(each[column]) for cause, each in widths.items()} for column in range(len(targets))]
+    return [_summary(result, *each) for each in zip(targets, values, bands, strict=True)]
 
 
 def samples(result: FitResult, *, flops: float, seed: int | None = None) -> Array:
@@ -189,13 +195,10 @@ def _surface_draws(result: FitResult, surfaces: SurfaceDraws, *, params: Array, 
     return LossDraws(losses=law + noise, causes={"noise": noise, "sampling": law})
 
 
-def _summary(result: FitResult, target: Target, draws: LossDraws, column: int) -> Forecast:
-    values = np.quantile(draws.losses[:, column], LEVELS)
+def _summary(result: FitResult, target: Target, values: Array, bands: Mapping[str, float]) -> Forecast:
     quantiles = dict(zip(LEVELS, (float(value) for value in values), strict=True))
     _require_positive(quantiles, result, target.flops)
     _require_narrower_than_the_runs(quantiles, result, target)
-    bands: dict[str, float | None] = dict.fromkeys(("noise", "sampling", "form", "shift"))
-    bands |= {cause: _half_width(each[:, column]) for cause, each in draws.causes.items()}
     optimal = target.active_params == result.allocation.params_at(target.flops)
     return Forecast(
         flops=target.flops,
@@ -204,7 +207,7 @@ def _summary(result: FitResult, target: Target, draws: LossDraws, column: int) -
         active_params=target.active_params,
         median=quantiles[0.5],
         quantiles=quantiles,
-        bands=bands,
+        bands={cause: bands.get(cause) for cause in ("noise", "sampling", "form", "shift")},
         band_notes=BAND_NOTES if result.posterior else FRONTIER_BAND_NOTES,
         extrapolation=target.flops / result.largest_flops,
         optimal=optimal,
@@ -221,9 +224,10 @@ def _mis_sizing(posterior: SurfacePosterior, target: Target) -> tuple[float, flo
     return float(rise[0]), float(rise[1])
 
 
-def _half_width(values: Array) -> float:
-    low, high = np.quantile(values, (0.05, 0.95))
-    return float(high - low) / 2
+def _half_widths(values: Array) -> Array:
+    """Of the central 90 % of each column (draw, target): (target,)."""
+    low, high = np.quantile(values, (0.05, 0.95), axis=0)
+    return np.asarray((high - low) / 2)
 
 
 def _require_positive(quantiles: Mapping[float, float], result: FitResult, flops: float) -> None:
