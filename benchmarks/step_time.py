@@ -23,8 +23,8 @@ from report import parser, publish
 
 from marin_scaling.ladder.ladder import plan_ladder
 from marin_scaling.ladder.ladder_file import LadderFile, RungsAtBudget, Target
+from marin_scaling.recipe.catalogue import find_recipe
 from marin_scaling.recipe.flop_counting import training_flops
-from marin_scaling.recipe.recipe import find_recipe
 from marin_scaling.run.byte_corpus import ByteCorpus, standard_library_corpus
 from marin_scaling.run.levanter_config import optimizer_config, trainer_config
 from marin_scaling.run.levanter_step import compile_step, initial_state, language_model_loss

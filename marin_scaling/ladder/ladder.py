@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from marin_scaling.errors import RecipeError
 from marin_scaling.ladder.ladder_file import LadderFile
 from marin_scaling.laws import FARTHEST_CHECKED
-from marin_scaling.recipe.recipe import Recipe, RungPlan, find_recipe
+from marin_scaling.recipe.catalogue import find_recipe
+from marin_scaling.recipe.recipe import Recipe
+from marin_scaling.recipe.run_plan import RungPlan
 from marin_scaling.units import format_count, format_duration, format_flops
 
 

@@ -1,10 +1,10 @@
-"""Learning rates, betas and epsilon from batch size and token horizon.
+"""Learning rates, betas and epsilon from batch size and token horizon: Delphi's transfer rules, as constants and formulas.
 
 Transfer rules of Marin's `completed_adamh` recipe (Delphi; experiments/scaling_law_sweeps/completed_adamh.py), with B the
 batch in sequences, T the training tokens and index 0 the reference at which the constants were tuned:
 
     matrix learning rate   eta = eta_0 sqrt(B / B_0) (T_0 / T)^0.3        capped
-    Adam learning rate     eta' = eta'_0 sqrt(B T_0 / (B_0 T))
+    Adam learning rate     eta' = eta'_0 sqrt(B T_0 / (B_0 T))            capped
     epsilon                eps = eps_0 sqrt(B_0 T / (B T_0))
     beta2                  beta2_0^(B / B_0), kept within [0.9, 0.9999]
 """
@@ -13,21 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-TOKEN_HORIZON_EXPONENT = 0.3  # Delphi; without it the 1e22 run missed its forecast by 2.5 % (openathena.ai/blog/delphi)
-_BETA2_RANGE = (0.9, 0.9999)
+from marin_scaling.recipe.formula import Formula, constant
 
-
-@dataclass(frozen=True, kw_only=True)
-class TunedAt:
-    """The one point at which the constants were tuned, and their values there."""
-
-    batch_size: int
-    tokens: int
-    learning_rate: float
-    adam_learning_rate: float
-    beta2: float
-    epsilon: float
-    max_learning_rate: float
+MARIN = "Marin, experiments/scaling_law_sweeps/completed_adamh.py"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,22 +29,51 @@ class Hyperparameters:
     epsilon: float
 
 
-def transfer(tuned: TunedAt, *, batch_size: int, tokens: int) -> Hyperparameters:
-    """The hyperparameters for `batch_size` sequences and `tokens` training tokens.
+@dataclass(frozen=True, kw_only=True)
+class TransferRules:
+    """The constants of the rules: the point at which they were tuned, the values there, and the caps."""
 
-    >>> tuned = TunedAt(batch_size=64, tokens=2_500_000_000, learning_rate=0.0063, adam_learning_rate=0.000656,
-    ...                 beta2=0.9999, epsilon=1.85e-8, max_learning_rate=0.01)  # Delphi
-    >>> round(transfer(tuned, batch_size=8, tokens=1_223_393_280).learning_rate, 7)
-    0.00276
-    """
-    batch_ratio, horizon_ratio = batch_size / tuned.batch_size, tokens / tuned.tokens
-    scale = (batch_ratio / horizon_ratio) ** 0.5
-    learning_rate = tuned.learning_rate * batch_ratio**0.5 * horizon_ratio**-TOKEN_HORIZON_EXPONENT
-    low, high = _BETA2_RANGE
-    return Hyperparameters(
-        learning_rate=min(learning_rate, tuned.max_learning_rate),
-        adam_learning_rate=min(tuned.adam_learning_rate * scale, tuned.max_learning_rate),
-        beta1=0.9,
-        beta2=min(max(tuned.beta2**batch_ratio, low), high),
-        epsilon=tuned.epsilon / scale,
-    )
+    tuned_batch_size: int = constant(64, f"{MARIN}: tuned at 130M parameters")
+    tuned_tokens: float = constant(2.5e9, f"{MARIN}: tuned at 130M parameters")
+    tuned_learning_rate: float = constant(0.0063, MARIN)
+    tuned_adam_learning_rate: float = constant(0.000656, MARIN)
+    tuned_epsilon: float = constant(1.85e-8, MARIN)
+    tuned_beta2: float = constant(0.9999, MARIN)
+    token_horizon_exponent: float = constant(0.3, "openathena.ai/blog/delphi: without it the 1e22 run missed by 2.5 %")
+    max_learning_rate: float = constant(0.01, MARIN)
+    beta1: float = constant(0.9, MARIN)
+    min_beta2: float = constant(0.9, MARIN)
+    max_beta2: float = constant(0.9999, MARIN)
+
+    def transfer(self, *, batch_size: int, tokens: float) -> Hyperparameters:
+        """The hyperparameters for `batch_size` sequences and `tokens` training tokens.
+
+        >>> round(TransferRules().transfer(batch_size=8, tokens=1_223_393_280).learning_rate, 7)  # Delphi's of 3e18 FLOPs
+        0.00276
+        """
+        scale = (batch_size * self.tuned_tokens / (self.tuned_batch_size * tokens)) ** 0.5
+        return Hyperparameters(
+            learning_rate=min(self.uncapped_learning_rate(batch_size=batch_size, tokens=tokens), self.max_learning_rate),
+            adam_learning_rate=min(self.tuned_adam_learning_rate * scale, self.max_learning_rate),
+            beta1=self.beta1,
+            beta2=min(max(self.tuned_beta2 ** (batch_size / self.tuned_batch_size), self.min_beta2), self.max_beta2),
+            epsilon=self.tuned_epsilon / scale,
+        )
+
+    def uncapped_learning_rate(self, *, batch_size: int, tokens: float) -> float:
+        """The matrix learning rate that the rule alone gives."""
+        horizon = (self.tuned_tokens / tokens) ** self.token_horizon_exponent
+        return float(self.tuned_learning_rate * (batch_size / self.tuned_batch_size) ** 0.5 * horizon)
+
+
+def transfer_formulas(tokens: str) -> dict[str, Formula]:
+    """The same rules to read; `tokens` is the name of the token count that a recipe puts in."""
+    batch, horizon = "batch_size / tuned_batch_size", f"tuned_tokens / {tokens}"
+    capped = "min(max_learning_rate, {})"
+    rate = f"tuned_learning_rate * ({batch}) ** 0.5 * ({horizon}) ** token_horizon_exponent"
+    return {
+        "learning_rate": Formula(capped.format(rate), MARIN),
+        "adam_learning_rate": Formula(capped.format(f"tuned_adam_learning_rate * ({batch} * {horizon}) ** 0.5"), MARIN),
+        "beta2": Formula(f"min(max(tuned_beta2 ** ({batch}), min_beta2), max_beta2)", f"{MARIN}: constant half-life in tokens"),
+        "epsilon": Formula(f"tuned_epsilon / ({batch} * {horizon}) ** 0.5", MARIN),
+    }

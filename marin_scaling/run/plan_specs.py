@@ -8,7 +8,7 @@ from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.errors import DataError
 from marin_scaling.ladder.ladder import Ladder
 from marin_scaling.ladder.ladder_file import LadderFile
-from marin_scaling.recipe.recipe import RungPlan
+from marin_scaling.recipe.run_plan import RungPlan
 from marin_scaling.run.byte_corpus import ByteCorpus, require_windows
 from marin_scaling.run.run_spec import DataSpec, EvaluationSpec, ModelSpec, OptimizerSpec, RunSpec
 from marin_scaling.units import format_flops

@@ -1,0 +1,173 @@
+"""`delphi`: Marin's dense recipe behind the published suite of 3e18 to 1e23 FLOPs; it reproduces every run from its budget.
+
+Qwen3 shape with a depth that follows from the width, AdamH with the Complete(d) transfer rules, warm-up-stable-decay, about
+2^16 steps in batches of a power of two (Marin, experiments/scaling_law_sweeps/completed_adamh.py; openathena.ai/blog/delphi).
+Batches of the suite's three large runs were chosen for their hardware: 512, 1024 and 2048 (Marin, exp1337_delphi_suite.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from marin_scaling.errors import RecipeError
+from marin_scaling.recipe.formula import Formula, constant
+from marin_scaling.recipe.hyperparameters import MARIN, TransferRules, transfer_formulas
+from marin_scaling.recipe.model_shape import ModelShape
+from marin_scaling.recipe.run_plan import COUNTING_FORMULAS, RungPlan, Schedule, paid_tokens, steps_for_budget
+from marin_scaling.units import format_flops
+
+
+@dataclass(frozen=True, kw_only=True)
+class DelphiRecipe(TransferRules):
+    """Marin's Delphi.
+
+    >>> plan = DelphiRecipe().plan(budget_flops=1e23, hidden_dim=5376, batch_size=2048)
+    >>> plan.shape.num_layers, plan.train_steps, plan.shape.params_total
+    (51, 74884, 24963098112)
+    """
+
+    name: str = "delphi"
+    vocab_size: int = constant(128_256, "tokens of Llama 3's tokenizer")
+    seq_len: int = constant(4096, MARIN)
+    width_of_head: int = constant(128, MARIN)
+    mlp_ratio: int = constant(4, MARIN)
+    depth_offset: float = constant(55, f"{MARIN}: 64 - 9")
+    depth_per_doubling: float = constant(4, MARIN)
+    narrowest: int = constant(512, MARIN)
+    widest: int = constant(16_384, "beyond any published run")
+    width_step: int = constant(128, MARIN)
+    wide_width_step: int = constant(256, MARIN)
+    wide_steps_above_flops: float = constant(2e19, MARIN)
+    steps_wanted: int = constant(2**16, MARIN)
+    min_batch_size: int = constant(8, MARIN)
+    max_batch_size: int = constant(8192, MARIN)
+    max_tokens_per_param: float = constant(250, MARIN)
+    max_params: float = constant(12e9, f"{MARIN}: at 3e20 FLOPs and below")
+    max_params_flops: float = constant(3e20, f"{MARIN}: beyond, as the root of the budget")
+    warmup_fraction: float = constant(0.1, MARIN)
+    decay_fraction: float = constant(0.2, MARIN)
+    min_learning_rate_ratio: float = constant(0.0, MARIN)
+    max_grad_norm: float = constant(0.1, MARIN)
+    z_loss_weight: float = constant(1e-7, MARIN)
+
+    @property
+    def formulas(self) -> Mapping[str, Formula]:
+        """How each number of a plan is found."""
+        return _FORMULAS
+
+    def widths(self) -> tuple[int, ...]:
+        """Whole heads."""
+        return tuple(range(self.narrowest, self.widest + 1, self.width_step))
+
+    def widths_at(self, budget_flops: float) -> tuple[int, ...]:
+        """The sizes of Marin's isoFLOP sweep: in coarser steps above 2e19 FLOPs, with enough tokens for a batch of 8, not
+        over-trained beyond 250 tokens per parameter and not larger than 12B parameters.
+
+        >>> DelphiRecipe().widths_at(3e18)
+        (512, 640, 768, 896, 1024)
+        """
+        step = self.wide_width_step if budget_flops > self.wide_steps_above_flops else self.width_step
+        widths = range(self.narrowest, self.widest + 1, step)
+        return tuple(width for width in widths if self._is_sensible(budget_flops, self.shape(width)))
+
+    def shape(self, hidden_dim: int) -> ModelShape:
+        """As deep as the width says, in heads of 128."""
+        if hidden_dim not in self.widths():
+            raise RecipeError(
+                f"The recipe {self.name!r} has no width {hidden_dim}.",
+                why=f"Its heads are {self.width_of_head} wide.",
+                fix=f"Choose a multiple of {self.width_step} from {self.narrowest} to {self.widest}.",
+            )
+        num_heads = hidden_dim // self.width_of_head
+        return ModelShape(
+            hidden_dim=hidden_dim,
+            intermediate_dim=self.mlp_ratio * hidden_dim,
+            num_layers=round(hidden_dim / (self.depth_offset + self.depth_per_doubling * math.log2(hidden_dim))),
+            num_heads=num_heads,
+            num_kv_heads=num_heads,
+            vocab_size=self.vocab_size,
+            seq_len=self.seq_len,
+        )
+
+    def plan(self, *, budget_flops: float, hidden_dim: int, batch_size: int | None = None) -> RungPlan:
+        """The run of this width that costs the budget.
+
+        Where `batch_size` is given, tokens are those of the recipe's own batch in whole steps, as for the suite's large runs.
+        """
+        shape = self.shape(hidden_dim)
+        tokens, own_batch, doubts = paid_tokens(shape, budget_flops=budget_flops), *self._batch(shape, budget_flops)
+        if batch_size is not None:
+            tokens, doubts = own_batch * self.seq_len * round(tokens / (own_batch * self.seq_len)), ()
+        batch = batch_size or own_batch
+        return RungPlan(
+            recipe=self.name,
+            budget_flops=budget_flops,
+            shape=shape,
+            batch_size=batch,
+            train_steps=steps_for_budget(shape, batch_size=batch, budget_flops=budget_flops, tokens=tokens),
+            hyperparameters=self.transfer(batch_size=batch, tokens=tokens),
+            schedule=self._schedule(),
+            doubts=doubts,
+        )
+
+    def _batch(self, shape: ModelShape, budget_flops: float) -> tuple[int, tuple[str, ...]]:
+        """Sequences a step, and what has to be said about them; `RecipeError` where no batch fits."""
+        tokens = paid_tokens(shape, budget_flops=budget_flops)
+        wanted = self._wanted_batch(tokens)
+        batch = self._halved(wanted, tokens)
+        if not self.min_batch_size <= batch <= self.max_batch_size:
+            raise RecipeError(
+                f"{format_flops(budget_flops)} FLOPs at width {shape.hidden_dim} pay {tokens:.3g} tokens, a batch of {batch}.",
+                why=f"The rates were tuned for batches of {self.min_batch_size} to {self.max_batch_size} sequences and about "
+                f"{self.steps_wanted} steps.",
+                fix="Choose another budget or another width.",
+            )
+        halved = f"batch {wanted} is halved to {batch}: its learning rates would reach {self.max_learning_rate:g}"
+        return batch, () if batch == wanted else (halved,)
+
+    def _halved(self, batch: int, tokens: float) -> int:
+        """The batch, halved until no rate is capped."""
+        while batch > self.min_batch_size and not self._rates_fit(batch, tokens):
+            batch //= 2
+        return batch
+
+    def _wanted_batch(self, tokens: float) -> int:
+        """The power of two at or above what makes the wanted number of steps."""
+        exact = tokens / (self.steps_wanted * self.seq_len)
+        return 1 if exact <= 1 else int(2 ** math.ceil(math.log2(exact)))
+
+    def _rates_fit(self, batch_size: int, tokens: float) -> bool:
+        found = self.transfer(batch_size=batch_size, tokens=tokens)
+        highest = max(found.learning_rate, found.adam_learning_rate)
+        return highest < self.max_learning_rate and found.beta2 > self.min_beta2
+
+    def _is_sensible(self, budget_flops: float, shape: ModelShape) -> bool:
+        tokens, largest = paid_tokens(shape, budget_flops=budget_flops), max(1.0, budget_flops / self.max_params_flops) ** 0.5
+        batch = self._halved(self._wanted_batch(tokens), tokens)
+        in_range = self.min_batch_size <= batch <= self.max_batch_size
+        over_trained = tokens > self.max_tokens_per_param * shape.params_total
+        return in_range and not over_trained and shape.params_total <= self.max_params * largest
+
+    def _schedule(self) -> Schedule:
+        return Schedule(
+            warmup_fraction=self.warmup_fraction,
+            decay_fraction=self.decay_fraction,
+            min_learning_rate_ratio=self.min_learning_rate_ratio,
+            max_grad_norm=self.max_grad_norm,
+            z_loss_weight=self.z_loss_weight,
+        )
+
+
+_FORMULAS = {
+    "intermediate_dim": Formula("mlp_ratio * hidden_dim", MARIN),
+    "num_layers": Formula("round(hidden_dim / (depth_offset + depth_per_doubling * log2(hidden_dim)))", MARIN),
+    "num_heads": Formula("hidden_dim // width_of_head", MARIN),
+    "num_kv_heads": Formula("num_heads", "no grouped queries"),
+    "batch_size": Formula(
+        "2 ** ceil(log2(planned_tokens / (steps_wanted * seq_len)))", f"{MARIN}: halved where a rate is capped"
+    ),
+    **COUNTING_FORMULAS,
+    **transfer_formulas("planned_tokens"),
+}

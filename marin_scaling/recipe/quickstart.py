@@ -1,0 +1,120 @@
+"""`quickstart`: Delphi's recipe made so small that a ladder of it trains on two CPU cores in minutes, on bytes.
+
+Qwen3 shape, AdamH with token-horizon transfer, warm-up-stable-decay. The constants were tuned on this scale (lab book,
+2026-11-21); depth, heads, batch and sequence length are the same for all widths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from marin_scaling.errors import RecipeError
+from marin_scaling.recipe.formula import Formula, constant
+from marin_scaling.recipe.hyperparameters import TransferRules, transfer_formulas
+from marin_scaling.recipe.model_shape import ModelShape
+from marin_scaling.recipe.run_plan import COUNTING_FORMULAS, RungPlan, Schedule, steps_for_budget
+
+_TUNED = "tuned on this scale, lab book 2026-11-21"
+_CHOSEN = "chosen for two CPU cores"
+_ONE_DEPTH = "one for all widths: a step in depth would be a step in the bowls of so small a ladder"
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuickstartRecipe(TransferRules):
+    """Tiny byte-level Delphi.
+
+    >>> plan = QuickstartRecipe().plan(budget_flops=3e11, hidden_dim=48)
+    >>> plan.shape.num_layers, plan.train_steps, plan.shape.params_total
+    (2, 219, 98640)
+    """
+
+    name: str = "quickstart"
+    vocab_size: int = constant(256, "one for each byte")
+    seq_len: int = constant(128, _CHOSEN)
+    num_layers: int = constant(2, _ONE_DEPTH)
+    num_heads: int = constant(2, _ONE_DEPTH)
+    mlp_ratio: int = constant(4, "as in delphi")
+    batch_size: int = constant(16, _CHOSEN)
+    narrowest: int = constant(8, "rotary embeddings need heads of even width")
+    widest: int = constant(128, "wider models do not fit a laptop's minutes")
+    width_step: int = constant(4, "rotary embeddings need heads of even width")
+    tuned_batch_size: int = constant(16, _TUNED)
+    tuned_tokens: float = constant(300 * 16 * 128, _TUNED)
+    tuned_learning_rate: float = constant(0.012, _TUNED)
+    tuned_adam_learning_rate: float = constant(0.04, _TUNED)
+    tuned_epsilon: float = constant(1e-8, _TUNED)
+    tuned_beta2: float = constant(0.97, _TUNED)
+    max_learning_rate: float = constant(0.1, _TUNED)
+    warmup_fraction: float = constant(0.1, "as in delphi")
+    decay_fraction: float = constant(0.4, _TUNED)
+    min_learning_rate_ratio: float = constant(0.0, "as in delphi")
+    max_grad_norm: float = constant(1.0, _TUNED)
+    z_loss_weight: float = constant(1e-7, "as in delphi")
+
+    @property
+    def formulas(self) -> Mapping[str, Formula]:
+        """How each number of a plan is found."""
+        return _FORMULAS
+
+    def widths(self) -> tuple[int, ...]:
+        """Multiples of 4: rotary embeddings need two heads of even width."""
+        return tuple(range(self.narrowest, self.widest + 1, self.width_step))
+
+    def widths_at(self, budget_flops: float) -> tuple[int, ...]:
+        """Those whose steps meet the budget."""
+        return tuple(width for width in self.widths() if _is_planned(self, budget_flops, width))
+
+    def plan(self, *, budget_flops: float, hidden_dim: int, batch_size: int | None = None) -> RungPlan:
+        """The run of this width that costs the budget, in batches of 16 sequences of 128 bytes."""
+        shape, batch_size = self.shape(hidden_dim), batch_size or self.batch_size
+        train_steps = steps_for_budget(shape, batch_size=batch_size, budget_flops=budget_flops)
+        return RungPlan(
+            recipe=self.name,
+            budget_flops=budget_flops,
+            shape=shape,
+            batch_size=batch_size,
+            train_steps=train_steps,
+            hyperparameters=self.transfer(batch_size=batch_size, tokens=batch_size * shape.seq_len * train_steps),
+            schedule=Schedule(
+                warmup_fraction=self.warmup_fraction,
+                decay_fraction=self.decay_fraction,
+                min_learning_rate_ratio=self.min_learning_rate_ratio,
+                max_grad_norm=self.max_grad_norm,
+                z_loss_weight=self.z_loss_weight,
+            ),
+        )
+
+    def shape(self, hidden_dim: int) -> ModelShape:
+        """Two layers, two heads, MLP four times as wide as the model."""
+        if hidden_dim not in self.widths():
+            raise RecipeError(
+                f"The recipe {self.name!r} has no width {hidden_dim}.",
+                why="Its two attention heads have an even width, and wider models than 128 do not fit a laptop's minutes.",
+                fix=f"Choose one of {', '.join(map(str, self.widths()))}.",
+            )
+        return ModelShape(
+            hidden_dim=hidden_dim,
+            intermediate_dim=self.mlp_ratio * hidden_dim,
+            num_layers=self.num_layers,
+            num_heads=self.num_heads,
+            num_kv_heads=self.num_heads,
+            vocab_size=self.vocab_size,
+            seq_len=self.seq_len,
+        )
+
+
+_FORMULAS = {
+    "intermediate_dim": Formula("mlp_ratio * hidden_dim", "as in delphi"),
+    "num_kv_heads": Formula("num_heads", "as in delphi"),
+    **COUNTING_FORMULAS,
+    **transfer_formulas("trained_tokens"),
+}
+
+
+def _is_planned(recipe: QuickstartRecipe, budget_flops: float, hidden_dim: int) -> bool:
+    try:
+        recipe.plan(budget_flops=budget_flops, hidden_dim=hidden_dim)
+    except RecipeError:
+        return False
+    return True

@@ -1,0 +1,120 @@
+"""What a recipe makes of a budget and a width: shape, batch, steps, rates and schedule of one run, and what follows from them.
+
+Counting and cutting into steps are the same for all recipes; how a recipe chooses is in the recipe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from marin_scaling.errors import RecipeError
+from marin_scaling.recipe.flop_counting import forward_flops_per_token, training_flops
+from marin_scaling.recipe.formula import Formula
+from marin_scaling.recipe.hyperparameters import Hyperparameters
+from marin_scaling.recipe.model_shape import ModelShape
+from marin_scaling.units import format_flops
+
+BUDGET_TOLERANCE = 0.01
+"""Largest relative difference between a rung's FLOPs and its budget; 1 % of compute is 0.001 nats or less."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """Warm-up, stable and linear decay as fractions of all steps; clipping and z-loss."""
+
+    warmup_fraction: float
+    decay_fraction: float
+    min_learning_rate_ratio: float
+    max_grad_norm: float
+    z_loss_weight: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RungPlan:
+    """One run, planned. `doubts` are sentences on what the recipe could not do as it would: a batch that was halved."""
+
+    recipe: str
+    budget_flops: float
+    shape: ModelShape
+    batch_size: int
+    train_steps: int
+    hyperparameters: Hyperparameters
+    schedule: Schedule
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def trained_tokens(self) -> int:
+        """Batch size times sequence length times steps."""
+        return self.batch_size * self.shape.seq_len * self.train_steps
+
+    @property
+    def flops(self) -> float:
+        """Training FLOPs, at most `BUDGET_TOLERANCE` off the budget."""
+        return training_flops(self.shape, tokens=self.trained_tokens)
+
+    @property
+    def planned_tokens(self) -> float:
+        """Tokens that the budget pays for, before they are cut into whole steps."""
+        return paid_tokens(self.shape, budget_flops=self.budget_flops)
+
+    @property
+    def tokens_per_param(self) -> float:
+        """Trained tokens over all parameters."""
+        return self.trained_tokens / self.shape.params_total
+
+    def values(self) -> dict[str, float]:
+        """Every number of the run by its name, in the order in which a recipe decides them."""
+        return {
+            "budget_flops": self.budget_flops,
+            "hidden_dim": self.shape.hidden_dim,
+            **asdict(self.shape),
+            "head_dim": self.shape.head_dim,
+            "params_total": self.shape.params_total,
+            "flops_per_token": 3 * forward_flops_per_token(self.shape),
+            "planned_tokens": self.planned_tokens,
+            "batch_size": self.batch_size,
+            "train_steps": self.train_steps,
+            "trained_tokens": self.trained_tokens,
+            "flops": self.flops,
+            **asdict(self.hyperparameters),
+            **asdict(self.schedule),
+        }
+
+
+_LEVANTER = "levanter/utils/flop_utils.py: full attention, with the output head; three forwards a step"
+COUNTING_FORMULAS = {
+    "head_dim": Formula("hidden_dim // num_heads", "equal heads"),
+    "params_total": Formula(
+        "num_layers * (2 * hidden_dim * head_dim * (num_heads + num_kv_heads) + 3 * hidden_dim * intermediate_dim"
+        " + 2 * hidden_dim + 2 * head_dim) + hidden_dim + 2 * vocab_size * hidden_dim",
+        "Qwen3 in Levanter, counted exactly",
+    ),
+    "flops_per_token": Formula(
+        "3 * (num_layers * (6 * hidden_dim * intermediate_dim + 4 * hidden_dim * head_dim * (num_heads + num_kv_heads)"
+        " + seq_len * (4 * hidden_dim + 3 * num_heads)) + 2 * hidden_dim * vocab_size)",
+        _LEVANTER,
+    ),
+    "planned_tokens": Formula("budget_flops / flops_per_token", "what the budget pays for"),
+    "train_steps": Formula("round(planned_tokens / (batch_size * seq_len))", "whole steps nearest to the budget"),
+    "trained_tokens": Formula("batch_size * seq_len * train_steps", "whole steps nearest to the budget"),
+    "flops": Formula("flops_per_token * trained_tokens", _LEVANTER),
+}
+
+
+def paid_tokens(shape: ModelShape, *, budget_flops: float) -> float:
+    """Tokens that a budget pays for at this shape."""
+    return budget_flops / (3 * forward_flops_per_token(shape))
+
+
+def steps_for_budget(shape: ModelShape, *, batch_size: int, budget_flops: float, tokens: float | None = None) -> int:
+    """Whole steps nearest to `tokens`, or to what the budget pays for; `RecipeError` where their cost is more than
+    `BUDGET_TOLERANCE` off the budget."""
+    flops_per_step = 3.0 * forward_flops_per_token(shape) * batch_size * shape.seq_len
+    steps = round(budget_flops / flops_per_step if tokens is None else tokens / (batch_size * shape.seq_len))
+    if steps < 1 or abs(steps * flops_per_step / budget_flops - 1) > BUDGET_TOLERANCE:
+        raise RecipeError(
+            f"{format_flops(budget_flops)} FLOPs pay {budget_flops / flops_per_step:.1f} steps at width {shape.hidden_dim}.",
+            why=f"With so few steps the cost cannot meet the budget to {BUDGET_TOLERANCE:.0%}, and nothing would be learnt.",
+            fix="Raise the budget or take a smaller width.",
+        )
+    return steps

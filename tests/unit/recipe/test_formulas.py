@@ -1,0 +1,49 @@
+"""What `recipe show` prints is what a recipe does: each formula, evaluated, is the number beside it."""
+
+import math
+from typing import Any
+
+import pytest
+
+from marin_scaling.recipe.catalogue import RECIPES
+from marin_scaling.recipe.formula import constants_of
+from marin_scaling.recipe.recipe import Recipe
+
+MATHEMATICS = {"__builtins__": {}, "min": min, "max": max, "round": round, "log2": math.log2, "ceil": math.ceil}
+BUDGETS = {"quickstart": (3e10, 4.8e11), "delphi": (3e18, 1.8e20, 1e22)}
+
+
+def plans(recipe: Recipe) -> list[Any]:
+    return [
+        recipe.plan(budget_flops=budget, hidden_dim=width)
+        for budget in BUDGETS[recipe.name]
+        for width in recipe.widths_at(budget)
+    ]
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)
+def test_every_formula_gives_the_number_that_the_recipe_planned(recipe: Recipe) -> None:
+    """To twelve digits, at every width of several budgets; plans with a halved batch say so instead."""
+    constants = {each.name: each.value for each in constants_of(recipe)}
+    for plan in plans(recipe):
+        known = {**constants, **plan.values()}
+        for name, formula in recipe.formulas.items():
+            if name == "batch_size" and plan.doubts:
+                continue
+            assert eval(formula.text, MATHEMATICS, known) == pytest.approx(known[name], rel=1e-12), name
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)
+def test_every_number_of_a_plan_has_a_formula_or_is_a_constant(recipe: Recipe) -> None:
+    """But for the two that a person gives: the budget and the width."""
+    constants = {each.name: each.value for each in constants_of(recipe)}
+    for name, value in plans(recipe)[0].values().items():
+        if name not in (*recipe.formulas, "budget_flops", "hidden_dim"):
+            assert constants[name] == value, name
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)
+def test_every_constant_is_used_or_bounds_something_and_has_a_source(recipe: Recipe) -> None:
+    """A number without a source cannot be argued with."""
+    assert all(each.source for each in constants_of(recipe))
+    assert all(formula.source for formula in recipe.formulas.values())
