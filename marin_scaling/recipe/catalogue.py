@@ -1,21 +1,96 @@
-"""Find a recipe by what a ladder file calls it."""
+"""Find a recipe by what a ladder file calls it: one of ours, an installed one, a class by its import path, or a recipe file.
+
+Packages offer recipes under the entry-point group `marin_scaling.recipes`; MODULE:CLASS may lie in the working directory.
+"""
 
 from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
 
 from marin_scaling.errors import RecipeError
 from marin_scaling.recipe.delphi import DelphiRecipe
 from marin_scaling.recipe.quickstart import QuickstartRecipe
 from marin_scaling.recipe.recipe import Recipe
 
+ENTRY_POINTS = "marin_scaling.recipes"
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in (QuickstartRecipe(), DelphiRecipe())}
+_INTERFACE = ("name", "formulas", "widths", "widths_at", "shape", "plan")
+_DEEPEST = 8  # recipe files on recipe files; more is a circle
 
 
 def find_recipe(name: str) -> Recipe:
-    """The recipe of that name; `RecipeError` names those there are."""
-    if name not in RECIPES:
+    """The recipe called `name`: a name, MODULE:CLASS, or the path of a .yaml file; `RecipeError` names those there are.
+
+    >>> find_recipe("delphi").shape(512).num_layers
+    6
+    """
+    return _find(name, depth=0)
+
+
+def recipe_names() -> list[str]:
+    """Names of our recipes and of installed ones."""
+    return sorted({*RECIPES, *entry_points(group=ENTRY_POINTS).names})
+
+
+def _find(name: str, *, depth: int) -> Recipe:
+    if name in RECIPES:
+        return RECIPES[name]
+    if name.endswith((".yaml", ".yml")):
+        return _from_file(Path(name), depth=depth)
+    if ":" in name:
+        return _checked(name, lambda: _imported(*name.split(":", 1)))
+    offered = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    if name in offered:
+        return _checked(name, offered[name].load)
+    raise RecipeError(
+        f"There is no recipe {name!r}.",
+        why="The recipe turns a budget into a model, a batch and learning rates.",
+        fix=f"Use one of: {', '.join(recipe_names())}; or MODULE:CLASS, or a recipe file like recipes/mine.yaml.",
+    )
+
+
+def _from_file(path: Path, *, depth: int) -> Recipe:
+    from marin_scaling.recipe.recipe_file import overridden, read_recipe_file
+
+    if depth >= _DEEPEST:
         raise RecipeError(
-            f"There is no recipe {name!r}.",
-            why="The recipe turns a budget into a model, a batch and learning rates.",
-            fix=f"Use one of: {', '.join(sorted(RECIPES))}.",
+            f"{path}: base: recipe files name each other in a circle, or more than {_DEEPEST} deep.",
+            why="Each takes its formulas from its base, and none has any.",
+            fix=f"Let one of them name a recipe: {', '.join(recipe_names())}.",
         )
-    return RECIPES[name]
+    file = read_recipe_file(path)
+    found: Recipe = overridden(_find(file.base, depth=depth + 1), file, path=path)
+    return found
+
+
+def _imported(module: str, attribute: str) -> Any:
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    finally:
+        sys.path.pop(0)
+
+
+def _checked(name: str, load: Callable[[], Any]) -> Recipe:
+    """The recipe that a class of somebody else's makes; whatever goes wrong in it is said as a fault of the recipe."""
+    try:
+        found: Recipe = load()()
+    except Exception as error:
+        raise _no_recipe(name, f"{type(error).__name__}: {error}") from error
+    missing = [each for each in _INTERFACE if not hasattr(found, each)]
+    if missing:
+        raise _no_recipe(name, f"it has no {', '.join(missing)}")
+    return found
+
+
+def _no_recipe(name: str, reason: str) -> RecipeError:
+    return RecipeError(
+        f"{name!r} is not a recipe that can be used: {reason}.",
+        why="A recipe of your own is a class that is made without arguments and has the interface of marin_scaling's Recipe.",
+        fix=f"Give it {', '.join(_INTERFACE)}; marin_scaling/recipe/quickstart.py is a complete example.",
+    )

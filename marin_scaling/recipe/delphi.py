@@ -46,11 +46,11 @@ class DelphiRecipe(TransferRules):
     max_tokens_per_param: float = constant(250, MARIN)
     max_params: float = constant(12e9, f"{MARIN}: at 3e20 FLOPs and below")
     max_params_flops: float = constant(3e20, f"{MARIN}: beyond, as the root of the budget")
-    warmup_fraction: float = constant(0.1, MARIN)
-    decay_fraction: float = constant(0.2, MARIN)
-    min_learning_rate_ratio: float = constant(0.0, MARIN)
+    warmup_fraction: float = constant(0.1, MARIN, zero=True)
+    decay_fraction: float = constant(0.2, MARIN, zero=True)
+    min_learning_rate_ratio: float = constant(0.0, MARIN, zero=True)
     max_grad_norm: float = constant(0.1, MARIN)
-    z_loss_weight: float = constant(1e-7, MARIN)
+    z_loss_weight: float = constant(1e-7, MARIN, zero=True)
 
     @property
     def formulas(self) -> Mapping[str, Formula]:

@@ -26,8 +26,8 @@ class Constant:
     source: str
 
 
-def constant(value: Any, source: str) -> Any:
-    """A field of a recipe with its value and the source of it.
+def constant(value: Any, source: str, *, zero: bool = False) -> Any:
+    """A field of a recipe with its value and the source of it; a recipe file may set it to any positive number, or to `zero`.
 
     >>> @dataclass(frozen=True)
     ... class Small:
@@ -35,7 +35,7 @@ def constant(value: Any, source: str) -> Any:
     >>> constants_of(Small())
     (Constant(name='vocab_size', value=256, source='bytes'),)
     """
-    return field(default=value, metadata={"source": source})
+    return field(default=value, metadata={"source": source, "zero": zero})
 
 
 def constants_of(recipe: Any) -> tuple[Constant, ...]:

@@ -46,11 +46,11 @@ class QuickstartRecipe(TransferRules):
     tuned_epsilon: float = constant(1e-8, _TUNED)
     tuned_beta2: float = constant(0.97, _TUNED)
     max_learning_rate: float = constant(0.1, _TUNED)
-    warmup_fraction: float = constant(0.1, "as in delphi")
-    decay_fraction: float = constant(0.4, _TUNED)
-    min_learning_rate_ratio: float = constant(0.0, "as in delphi")
+    warmup_fraction: float = constant(0.1, "as in delphi", zero=True)
+    decay_fraction: float = constant(0.4, _TUNED, zero=True)
+    min_learning_rate_ratio: float = constant(0.0, "as in delphi", zero=True)
     max_grad_norm: float = constant(1.0, _TUNED)
-    z_loss_weight: float = constant(1e-7, "as in delphi")
+    z_loss_weight: float = constant(1e-7, "as in delphi", zero=True)
 
     @property
     def formulas(self) -> Mapping[str, Formula]:

@@ -1,0 +1,64 @@
+"""`marin-scale recipe`: which recipes there are, what one makes of a budget and why, how two differ."""
+
+from __future__ import annotations
+
+import typer
+
+from marin_scaling.cli.app import app
+
+_recipe = typer.Typer(help="Show what a recipe makes of a budget, and why.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(_recipe, name="recipe")
+
+_RECIPE = typer.Argument(metavar="RECIPE", help="A name, a recipe file (recipes/mine.yaml), or MODULE:CLASS.")
+_OTHER = typer.Argument(metavar="OTHER", help="Another one.")
+_BUDGET = typer.Option(..., "--budget", metavar="FLOPS", help="Training FLOPs of the run.")
+_WIDTH = typer.Option(None, "--width", help="Of the run; without it the one nearest to 20 tokens per parameter.")
+
+
+@_recipe.command("list")
+def list_recipes() -> None:
+    """Name the recipes there are, ours and installed ones."""
+    from marin_scaling.recipe.catalogue import recipe_names
+
+    typer.echo("\n".join(recipe_names()))
+
+
+@_recipe.command("show")
+def show_recipe(
+    recipe: str = _RECIPE,
+    budget: str = _BUDGET,
+    width: int | None = _WIDTH,
+    as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
+) -> None:
+    """Print every number of the run that a recipe makes of a budget, with its formula and source.
+
+    Example: marin-scale recipe show delphi --budget 1e20
+    """
+    from marin_scaling.recipe.catalogue import find_recipe
+    from marin_scaling.recipe.recipe_text import recipe_document, recipe_text, usual_plan
+    from marin_scaling.units import parse_flops
+
+    found = find_recipe(recipe)
+    plan = usual_plan(found, budget_flops=parse_flops(budget), hidden_dim=width)
+    if as_json:
+        from marin_scaling.canonical_json import dump_canonical
+
+        typer.echo(dump_canonical(recipe_document(found, plan)), nl=False)
+    else:
+        typer.echo(recipe_text(found, plan))
+
+
+@_recipe.command("diff")
+def diff_recipes(recipe: str = _RECIPE, other: str = _OTHER, budget: str = _BUDGET, width: int | None = _WIDTH) -> None:
+    """Print the constants, formulas and numbers of one run in which two recipes differ.
+
+    Example: marin-scale recipe diff delphi recipes/mine.yaml --budget 1e20
+    """
+    from marin_scaling.recipe.catalogue import find_recipe
+    from marin_scaling.recipe.recipe_text import difference_text, usual_plan
+    from marin_scaling.units import parse_flops
+
+    budget_flops, first, second = parse_flops(budget), find_recipe(recipe), find_recipe(other)
+    one = usual_plan(first, budget_flops=budget_flops, hidden_dim=width)
+    two = usual_plan(second, budget_flops=budget_flops, hidden_dim=width)
+    typer.echo(difference_text(first, second, (one, two)))

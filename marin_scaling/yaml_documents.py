@@ -1,0 +1,122 @@
+"""Read a YAML file into a strict pydantic model; what is wrong is said with file, line and key.
+
+Ladder files and recipe files are read by this; what they mean is in their models. YAML readers take the last of two equal keys
+without a word; here that is a fault as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from marin_scaling.durable_files import read_bytes
+from marin_scaling.errors import MarinScalingError
+
+Refused = Callable[[str], MarinScalingError]
+"""From what is wrong to the error that is raised."""
+
+
+class Part(BaseModel):
+    """A part of a file that a person writes: frozen, finite, unknown keys refused; the string below a key is its meaning."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+Document = TypeVar("Document", bound=Part)
+
+
+def read_yaml(path: Path, model: type[Document], *, noun: str, refused: Refused) -> Document:
+    """The document in a YAML file, whose `name` is that of the file; `noun` is what it holds, as in "a ladder"."""
+    document, node = _load(path, noun=noun, refused=refused)
+    try:
+        found = model.model_validate(document)
+    except ValidationError as error:
+        raise refused("\n       ".join(_sentences(path, error, node, noun=noun))) from error
+    name = document.get("name")
+    if name != path.stem:
+        line = _line_of(node, ("name",))
+        raise refused(f"{path}, line {line}: name: {name!r} is not the name of the file, {path.stem!r}.")
+    return found
+
+
+def _load(path: Path, *, noun: str, refused: Refused) -> tuple[dict[Any, Any], yaml.Node | None]:
+    raw = read_bytes(path)
+    try:
+        text = raw.decode("utf-8")
+        document, node = yaml.safe_load(text), yaml.compose(text, Loader=yaml.SafeLoader)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:  # ValueError: not UTF-8, or a date that is none
+        raise refused(f"{path} is not YAML: {_yaml_reason(error)}.") from error
+    if not isinstance(document, dict):
+        found = "it is empty" if document is None else f"it is {type(document).__name__}, not a table of keys"
+        raise refused(f"{path} does not hold {noun}: {found}.")
+    _refuse_key_twice(path, node, refused)
+    return document, node
+
+
+def _sentences(path: Path, error: ValidationError, node: yaml.Node | None, *, noun: str) -> list[str]:
+    """One sentence a key: a value that fits none of several alternatives is one fault, an empty list with a wrong item too."""
+    faults: dict[str, list[Any]] = {}
+    for fault in error.errors():
+        faults.setdefault(_key(fault), []).append(fault)
+    inner = {key.rpartition(".")[0] for key in faults}
+    return [
+        f"{path}, line {_line_of(node, alike[0]['loc'])}: {key or noun.split()[-1]}: {' or '.join(map(_reason, alike))}."
+        for key, alike in faults.items()
+        if not (key in inner and alike[0]["type"] == "too_short")
+    ]
+
+
+def _key(fault: Any) -> str:
+    """The key as a person counts it, as in rungs.1.budget_flops, without pydantic's names of alternatives (literal[...])."""
+    steps = [str(step) for step in fault["loc"]]
+    return ".".join(step for step in steps if fault["type"] == "extra_forbidden" or step.isdigit() or step.isidentifier())
+
+
+def _reason(fault: Any) -> str:
+    if fault["type"] == "extra_forbidden":
+        return "there is no such key"
+    if fault["type"] == "too_short":
+        return "it is empty"
+    return str(fault["msg"]).removeprefix("Value error, ")[:1].lower() + str(fault["msg"]).removeprefix("Value error, ")[1:]
+
+
+def _line_of(node: yaml.Node | None, location: Sequence[int | str]) -> int:
+    """The line of the deepest key on the way that stands in the file (a missing key has the line of its table)."""
+    line = node.start_mark.line + 1 if node else 1
+    for step in location:
+        if isinstance(node, yaml.MappingNode):
+            found = next(((key, value) for key, value in node.value if key.value == step), None)
+            if found is None:
+                break
+            line, node = found[0].start_mark.line + 1, found[1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+            node = node.value[step]
+            line = node.start_mark.line + 1
+    return line
+
+
+def _refuse_key_twice(path: Path, node: yaml.Node | None, refused: Refused) -> None:
+    waiting, seen = [node], set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:  # an alias can make a file contain itself
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+        elif isinstance(node, yaml.MappingNode):
+            keys = [key.value for key, _ in node.value]
+            for key, value in node.value:
+                if keys.count(key.value) > 1:
+                    raise refused(f"{path}, line {key.start_mark.line + 1}: {key.value}: this key stands twice.")
+                waiting.append(value)
+
+
+def _yaml_reason(error: Exception) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem and error.problem_mark:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return " ".join(str(error).split())

@@ -1,0 +1,116 @@
+"""`marin-scale recipe` as a person types it: what is printed, recipes of one's own, and what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import assert_refused, marin_scale
+
+HOTTER = "name: hotter\nbase: delphi\nconstants: {tuned_learning_rate: 0.008}\n"
+WIDER = "name: wider\nbase: recipes/hotter.yaml\nconstants: {mlp_ratio: 3}\n"
+OWN = """\
+from dataclasses import dataclass
+from marin_scaling.recipe.quickstart import QuickstartRecipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deeper(QuickstartRecipe):
+    name: str = "deeper"
+    num_layers: int = 4
+
+
+class Nothing:
+    name = "nothing"
+
+
+class Broken:
+    def __init__(self):
+        raise ValueError("no constants today")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "recipes").mkdir()
+    for name, text in {"hotter": HOTTER, "wider": WIDER}.items():
+        (tmp_path / "recipes" / f"{name}.yaml").write_text(text)
+    (tmp_path / "own_recipes.py").write_text(OWN)
+    return tmp_path
+
+
+def test_every_number_is_printed_with_formula_and_numbered_source(tmp_path: Path) -> None:
+    """Delphi at 3e18 FLOPs and width 1024 is the published run."""
+    shown = marin_scale("recipe", "show", "delphi", "--budget", "3e18", "--width", "1024", cwd=tmp_path).stdout
+    assert "recipe delphi: 3e18 FLOPs at width 1024" in shown
+    assert "train_steps                       37335  round(planned_tokens / (batch_size * seq_len))" in shown
+    assert "[2] Marin, experiments/scaling_law_sweeps/completed_adamh.py" in shown
+
+
+def test_the_document_has_the_same_numbers(tmp_path: Path) -> None:
+    """One object on standard output."""
+    found = json.loads(marin_scale("recipe", "show", "delphi", "--budget", "3e18", "--json", cwd=tmp_path).stdout)
+    numbers = {each["name"]: each for each in found["numbers"]}
+    assert found["widths"] == [512, 640, 768, 896, 1024]
+    assert numbers["hidden_dim"]["value"] == 512  # 27.5 tokens per parameter; the next width has 14.4
+    assert numbers["num_layers"]["formula"].startswith("round(hidden_dim")
+
+
+def test_recipe_files_override_constants_of_recipes_and_of_each_other(folder: Path) -> None:
+    """And the difference names just those, and what follows from them."""
+    shown = marin_scale("recipe", "diff", "delphi", "recipes/wider.yaml", "--budget", "1e20", cwd=folder).stdout
+    constants = shown.split("constants:")[1].split("numbers at")[0].split()
+    assert constants == ["tuned_learning_rate", "0.0063", "0.008", "mlp_ratio", "4", "3"]
+    assert "params_total                  998036992  884790784" in shown
+
+
+def test_a_class_of_ones_own_is_found_in_the_working_directory(folder: Path) -> None:
+    """By its import path, with its constants in place of those it was made from."""
+    shown = marin_scale("recipe", "show", "own_recipes:Deeper", "--budget", "1e11", cwd=folder).stdout
+    assert "recipe deeper" in shown
+    assert "num_layers                            4" in shown
+
+
+def test_a_recipe_does_not_differ_from_itself(tmp_path: Path) -> None:
+    """Said in a sentence."""
+    assert marin_scale("recipe", "diff", "delphi", "delphi", "--budget", "1e20", cwd=tmp_path).stdout == (
+        "delphi and delphi do not differ.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("recipe", "budget", "fragments"),
+    [
+        ("delfi", "1e20", ("There is no recipe 'delfi'", "delphi, quickstart")),
+        ("delphi", "1e10", ("makes no run of 1e10 FLOPs",)),
+        ("delphi", "much", ("'much' is not a number of FLOPs",)),
+        ("recipes/none.yaml", "1e20", ("none.yaml",)),
+        ("no_module:Recipe", "1e20", ("No module named 'no_module'",)),
+        ("own_recipes:Nothing", "1e20", ("it has no formulas, widths, widths_at, shape, plan",)),
+        ("own_recipes:Broken", "1e20", ("ValueError: no constants today",)),
+    ],
+)
+def test_what_is_no_recipe_is_refused_with_what_why_and_fix(
+    folder: Path, recipe: str, budget: str, fragments: tuple[str, ...]
+) -> None:
+    """Status 2 and no traceback."""
+    assert_refused(marin_scale("recipe", "show", recipe, "--budget", budget, cwd=folder), *fragments)
+
+
+@pytest.mark.parametrize(
+    ("text", "fragments"),
+    [
+        ("name: bad\nbase: delphi\nconstants: {tuned_rate: 1}\n", ("constants.tuned_rate", "has no such constant")),
+        ("name: bad\nbase: delphi\nconstants: {mlp_ratio: 0}\n", ("constants.mlp_ratio: 0 is not more than 0",)),
+        ("name: bad\nbase: delphi\nconstants: {mlp_ratio: 2.5}\n", ("constants.mlp_ratio: 2.5 is no whole number",)),
+        ("name: bad\nbase: delphi\nconstants: {mlp_ratio: yes}\n", ("line 3: constants.mlp_ratio",)),
+        ("name: bad\nbase: delphi\n", ("constants: field required",)),
+        ("name: bad\nbase: delphi\nconstants: {}\n", ("constants: it is empty",)),
+        ("name: other\nbase: delphi\nconstants: {mlp_ratio: 3}\n", ("is not the name of the file",)),
+        ("name: bad\nbase: recipes/bad.yaml\nconstants: {mlp_ratio: 3}\n", ("name each other in a circle",)),
+        ("name: bad\nbase: delphi\nconstants: {width_of_head: 100}\n", ("do not divide",)),
+    ],
+)
+def test_a_recipe_file_that_says_no_recipe_is_refused_by_key(folder: Path, text: str, fragments: tuple[str, ...]) -> None:
+    """File, line and key; nothing is planned with it."""
+    (folder / "recipes" / "bad.yaml").write_text(text)
+    assert_refused(marin_scale("recipe", "show", "recipes/bad.yaml", "--budget", "1e20", cwd=folder), *fragments)
