@@ -27,13 +27,21 @@ def ladder(
     if advise:
         _print_advice(ladder_path, allowance=advise, target=target)
         return
-    from marin_scaling.cli.training import plan, train_with_progress
+    from marin_scaling.cli.training import bind, expand, train_with_progress
+    from marin_scaling.errors import DataError
     from marin_scaling.ladder.ladder import ladder_table
 
-    planned = plan(ladder_path)
-    typer.echo(ladder_table(planned.ladder))
+    expanded = expand(ladder_path)
+    try:
+        planned = bind(expanded, ladder_path)
+    except DataError as error:
+        if not dry_run:
+            raise
+        typer.echo(f"{ladder_table(expanded)}\nnote: with these data it cannot be trained. {error.what}")
+        return
+    typer.echo(ladder_table(expanded))
     if not dry_run:
-        file = planned.ladder.file
+        file = expanded.file
         at_a_time = file.hardware.runs_at_a_time
         train_with_progress(planned.specs, corpus=planned.corpus, label=f"ladder {file.name}", runs_at_a_time=at_a_time)
         typer.echo(

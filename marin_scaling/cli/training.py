@@ -26,7 +26,7 @@ WORK_ROOT = Path(".marin-scaling")
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedLadder:
-    """A ladder file, expanded and bound to its data."""
+    """A ladder, bound to its data."""
 
     ladder: Ladder
     corpus: ByteCorpus
@@ -38,16 +38,28 @@ class PlannedLadder:
         return RUNS_DIR / self.ladder.file.name
 
 
-def plan(ladder_path: Path) -> PlannedLadder:
-    """Read a ladder file, expand it with its recipe, and read its data."""
+def expand(ladder_path: Path) -> Ladder:
+    """Read a ladder file and expand it with its recipe."""
     from marin_scaling.ladder.ladder import plan_ladder
     from marin_scaling.ladder.ladder_file import read_ladder_file
-    from marin_scaling.run.byte_corpus import standard_library_corpus
-    from marin_scaling.run.plan_specs import rung_specs
 
     file = read_ladder_file(ladder_path)
     with _naming(ladder_path):
-        ladder, corpus = plan_ladder(file), standard_library_corpus()
+        return plan_ladder(file)
+
+
+def plan(ladder_path: Path) -> PlannedLadder:
+    """Read a ladder file, expand it with its recipe, and read its data."""
+    return bind(expand(ladder_path), ladder_path)
+
+
+def bind(ladder: Ladder, ladder_path: Path) -> PlannedLadder:
+    """Read a ladder's data; `DataError` where it cannot be trained on them."""
+    from marin_scaling.run.byte_corpus import standard_library_corpus
+    from marin_scaling.run.plan_specs import rung_specs
+
+    with _naming(ladder_path):
+        corpus = standard_library_corpus()
         return PlannedLadder(ladder=ladder, corpus=corpus, specs=rung_specs(ladder, corpus=corpus))
 
 

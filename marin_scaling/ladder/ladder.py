@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from marin_scaling.errors import RecipeError
-from marin_scaling.ladder.ladder_file import LadderFile
+from marin_scaling.ladder.ladder_file import LadderFile, RungsAtBudget
 from marin_scaling.laws import FARTHEST_CHECKED
 from marin_scaling.recipe.catalogue import find_recipe
 from marin_scaling.recipe.recipe import Recipe
@@ -57,16 +57,34 @@ def plan_ladder(file: LadderFile) -> Ladder:
 def _plans_at(file: LadderFile, number: int, *, recipe: Recipe) -> list[RungPlan]:
     at = file.rungs[number]
     try:
-        return [recipe.plan(budget_flops=at.budget_flops, hidden_dim=hidden_dim) for hidden_dim in at.hidden_dims]
+        return [recipe.plan(budget_flops=at.budget_flops, hidden_dim=width) for width in _widths(at, recipe)]
     except RecipeError as error:
         raise RecipeError(f"rungs.{number}: {error.what}", why=error.why, fix=error.fix) from error
 
 
+def _widths(at: RungsAtBudget, recipe: Recipe) -> list[int]:
+    """The widths that are trained at a budget; `RecipeError` where the recipe has none, or fewer than are wanted."""
+    if at.hidden_dims is not None:
+        return list(at.hidden_dims)
+    sensible = recipe.widths_at(at.budget_flops)
+    wanted = at.sizes or max(len(sensible), 1)
+    if len(sensible) < wanted:
+        raise RecipeError(
+            f"the recipe {recipe.name!r} finds {len(sensible)} widths sensible at {format_flops(at.budget_flops)} FLOPs, "
+            f"and {wanted} are wanted.",
+            why="Too few tokens for a batch, or too many for the model, make a run that says little.",
+            fix="Choose another budget, ask for fewer sizes, or name hidden_dims.",
+        )
+    last = max(wanted - 1, 1)
+    return [sensible[round(place * (len(sensible) - 1) / last)] for place in range(wanted)]
+
+
 def plan_target(file: LadderFile, *, compute_optimal_params: float) -> RungPlan:
     """The target run at the width whose parameter count is nearest to the compute-optimal one (in ratio)."""
-    recipe = find_recipe(file.recipe)
-    width = min(recipe.widths(), key=lambda width: _ratio(recipe.shape(width).params_total, compute_optimal_params))
-    return recipe.plan(budget_flops=file.target.budget_flops, hidden_dim=width)
+    recipe, target = find_recipe(file.recipe), file.target
+    widths = recipe.widths_at(target.budget_flops) or recipe.widths()
+    width = min(widths, key=lambda width: _ratio(recipe.shape(width).params_total, compute_optimal_params))
+    return recipe.plan(budget_flops=target.budget_flops, hidden_dim=width, batch_size=target.batch_size)
 
 
 def ladder_table(ladder: Ladder) -> str:
@@ -75,16 +93,24 @@ def ladder_table(ladder: Ladder) -> str:
     Columns: budget in FLOPs, width, layers, parameters, tokens, tokens per parameter, batch (sequences), steps, matrix learning
     rate, and how far the run's FLOPs are from the budget.
     """
-    doubts = [f"note: {doubt}" for doubt in ladder_doubts(ladder.file)]
+    doubts = [f"note: {doubt}" for doubt in ladder_doubts(ladder)]
     return "\n".join([_HEAD, *(_row(rung.plan) for rung in ladder.rungs), "", *_totals(ladder), *doubts])
 
 
-def ladder_doubts(file: LadderFile) -> list[str]:
-    """What to mend before training, because a fit could not: too few budgets for the law, too few widths for a bowl."""
+def ladder_doubts(ladder: Ladder) -> list[str]:
+    """What to mend before training, because a fit could not: too few budgets for the law, too few widths for a bowl; and what
+    the recipe could not do as it would."""
     widths: dict[float, set[int]] = {}
-    for rungs in file.rungs:
-        widths.setdefault(rungs.budget_flops, set()).update(rungs.hidden_dims)
+    for rung in ladder.rungs:
+        widths.setdefault(rung.plan.budget_flops, set()).add(rung.plan.shape.hidden_dim)
+    file = ladder.file
     doubts = [
+        f"{format_flops(rung.plan.budget_flops)} FLOPs at width {rung.plan.shape.hidden_dim}: {doubt}"
+        for rung in ladder.rungs
+        if rung.seed == file.seeds[0]
+        for doubt in rung.plan.doubts
+    ]
+    doubts += [
         f"{format_flops(budget)} FLOPs has {len(found)} of the {_BOWL_WIDTHS} widths or more that show its best size"
         for budget, found in widths.items()
         if len(found) < _BOWL_WIDTHS
@@ -93,7 +119,7 @@ def ladder_doubts(file: LadderFile) -> list[str]:
         doubts.append(
             f"{len(widths)} budgets; the law has three unknowns, and an interval needs {_LAW_BUDGETS} budgets or more"
         )
-    largest = max(widths, default=file.target.budget_flops)
+    largest = max(widths)
     if file.target.budget_flops > FARTHEST_CHECKED * largest:
         doubts.append(
             f"the target is {file.target.budget_flops / largest:.3g}x the largest rung; "

@@ -5,22 +5,31 @@ Reading only: what the rungs become is in `ladder`, how they are trained in `run
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from marin_scaling.errors import LadderFileError
 from marin_scaling.yaml_documents import Part, read_yaml
 
 
 class RungsAtBudget(Part):
-    """One budget and the widths that are trained at it."""
+    """One budget and the widths that are trained at it: those named, or so many of the recipe's."""
 
     budget_flops: float = Field(gt=0)
     """Training FLOPs of each of these runs."""
-    hidden_dims: tuple[int, ...] = Field(min_length=1)
-    """Widths; the recipe makes the rest of the shape."""
+    hidden_dims: tuple[int, ...] | None = Field(default=None, min_length=1)
+    """Widths; the recipe makes the rest of the shape. Without them all that the recipe finds sensible at this budget."""
+    sizes: int | None = Field(default=None, gt=0)
+    """Instead of widths: so many of the recipe's, evenly spread from the narrowest to the widest."""
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> RungsAtBudget:
+        if self.hidden_dims is not None and self.sizes is not None:
+            raise ValueError("hidden_dims and sizes both choose the widths; leave one of them out")
+        return self
 
 
 class Target(Part):
@@ -28,6 +37,8 @@ class Target(Part):
 
     budget_flops: float = Field(gt=0)
     """Its training FLOPs, more than those of the largest rung; its width follows from the fit."""
+    batch_size: int | None = Field(default=None, gt=0)
+    """Sequences a step where the hardware decides it; else the recipe's."""
 
 
 class Data(Part):
@@ -78,10 +89,11 @@ class LadderFile(Part):
     @field_validator("rungs")
     @classmethod
     def _no_run_twice(cls, rungs: tuple[RungsAtBudget, ...]) -> tuple[RungsAtBudget, ...]:
-        runs = [(at.budget_flops, width) for at in rungs for width in at.hidden_dims]
+        runs = [(at.budget_flops, width) for at in rungs for width in at.hidden_dims or (None,)]
         for budget_flops, width in runs:
             if runs.count((budget_flops, width)) > 1:
-                raise ValueError(f"width {width} stands twice at {budget_flops:g} FLOPs")
+                what = "the recipe's choice of widths" if width is None else f"width {width}"
+                raise ValueError(f"{what} stands twice at {budget_flops:g} FLOPs")
         return rungs
 
     @field_validator("seeds")
@@ -98,6 +110,15 @@ class LadderFile(Part):
         if target.budget_flops <= largest:
             raise ValueError(f"its budget_flops {target.budget_flops:g} is not larger than the largest rung's {largest:g}")
         return target
+
+
+SCHEMA_FILE = "ladder.schema.json"
+"""Beside the ladder files, whose first line names it, so that editors complete and check keys."""
+
+
+def ladder_schema() -> str:
+    """The JSON Schema of ladder files, as `SCHEMA_FILE` holds it."""
+    return json.dumps(LadderFile.model_json_schema(), indent=1) + "\n"
 
 
 def read_ladder_file(path: Path) -> LadderFile:

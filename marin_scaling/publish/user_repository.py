@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 
 from marin_scaling.durable_files import read_bytes, write_once
+from marin_scaling.ladder.ladder_file import SCHEMA_FILE, ladder_schema
 
 _TEMPLATES: Mapping[str, str] = {
     "README.md": "README.md",
@@ -36,6 +37,7 @@ class UserRepository:
 def make_user_repository(root: Path) -> UserRepository:
     """Make what is missing of a repository at `root`; what is there is kept. `StorageError` when it cannot be written."""
     contents = {root / name: _template(source) for name, source in _TEMPLATES.items()}
+    contents[root / "ladders" / SCHEMA_FILE] = ladder_schema().encode()
     contents |= {root / name / ".gitkeep": b"" for name in _KEPT_FOLDERS if not (root / name).is_dir()}
     there = {path for path in contents if path.exists()}
     for path, content in contents.items():

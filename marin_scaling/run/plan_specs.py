@@ -9,7 +9,7 @@ from marin_scaling.errors import DataError
 from marin_scaling.ladder.ladder import Ladder
 from marin_scaling.ladder.ladder_file import LadderFile
 from marin_scaling.recipe.run_plan import RungPlan
-from marin_scaling.run.byte_corpus import ByteCorpus, require_windows
+from marin_scaling.run.byte_corpus import BYTE_VOCABULARY, ByteCorpus, require_windows
 from marin_scaling.run.run_spec import DataSpec, EvaluationSpec, ModelSpec, OptimizerSpec, RunSpec
 from marin_scaling.units import format_flops
 
@@ -49,7 +49,14 @@ def _spec(file: LadderFile, plan: RungPlan, *, seed: int, role: str, corpus: Byt
 
 
 def require_data(spec: RunSpec, *, corpus: ByteCorpus) -> None:
-    """`DataError` with both numbers when the run would have to train on text twice, or evaluate on it twice."""
+    """`DataError` with both numbers when the run has another vocabulary than the data, or would see text twice."""
+    if spec.model.vocab_size != BYTE_VOCABULARY:
+        raise DataError(
+            f"The recipe {spec.recipe!r} makes models of {spec.model.vocab_size} kinds of tokens; the data are bytes, of "
+            f"{BYTE_VOCABULARY} kinds.",
+            why="A model of other tokens than those it is trained on is another model, and its FLOPs are not what was planned.",
+            fix="Take a byte-level recipe (quickstart), or set vocab_size in a recipe file.",
+        )
     if spec.trained_tokens > len(corpus.train):
         raise DataError(
             f"The run of {format_flops(spec.budget_flops)} FLOPs at width {spec.model.hidden_dim} wants "

@@ -75,12 +75,6 @@ LADDER_FAULTS = {
     "no YAML": ("rungs:", "rungs: [", "is not YAML: line "),
     "a date that is none": ("name: tiny", "name: 2026-13-45", "is not YAML: month must be in 1..12"),
     "a file in itself": ("name: tiny", "name: &itself [*itself]", "line 1: name: input should be a valid string"),
-    "more text than there is": (
-        "[8, 12, 16, 24]}\n  - {budget_flops: 6e10",
-        "[8]}\n  - {budget_flops: 6e11",
-        "the training data has",
-    ),
-    "more held-out text than there is": ("name: tiny", "name: tiny\nevaluation: {windows: 640000}", "do not fit into"),
 }
 """Name of the fault: what stands in the good file, what is put in its place, and what the message must say."""
 
@@ -92,6 +86,28 @@ def test_a_bad_ladder_file_is_refused_with_its_place(tmp_path, fault):
     assert old in LADDER
     (tmp_path / "tiny.yaml").write_text(LADDER.replace(old, new, 1))
     assert_refused_without_a_trace(tmp_path, "ladder", "tiny.yaml", "--dry-run", fragments=("error: tiny.yaml", fragment))
+
+
+DATA_FAULTS = {
+    "more text than there is": (LADDER.replace("6e10, hidden_dims: [8, 12, 16, 24]", "6e11, hidden_dims: [8]"), "data has"),
+    "more held-out text than there is": (LADDER + "evaluation: {windows: 640000}\n", "do not fit into"),
+    "tokens for bytes": (
+        "name: tiny\nrecipe: delphi\nrungs: [{budget_flops: 3e18}]\ntarget: {budget_flops: 1e21, batch_size: 512}\n",
+        "makes models of 128256 kinds of tokens; the data are bytes",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", DATA_FAULTS)
+def test_data_that_do_not_suffice_are_a_note_of_the_plan_and_a_refusal_to_train(tmp_path, fault):
+    """The plan stands, whatever lies on this machine; training says the same and begins nothing."""
+    text, fragment = DATA_FAULTS[fault]
+    (tmp_path / "tiny.yaml").write_text(text)
+    planned = marin_scale("ladder", "tiny.yaml", "--dry-run", cwd=tmp_path)
+    assert planned.returncode == 0, planned.stderr
+    assert "note: with these data it cannot be trained. tiny.yaml: " in planned.stdout
+    assert fragment in planned.stdout
+    assert_refused_without_a_trace(tmp_path, "ladder", "tiny.yaml", fragments=("error: tiny.yaml", fragment))
 
 
 def test_a_bad_ladder_file_is_refused_the_same_way_when_it_is_to_be_trained_or_forecast(tmp_path):

@@ -98,3 +98,42 @@ def test_the_target_takes_the_width_nearest_to_the_optimum(tmp_path: Path) -> No
     plan = plan_target(file, compute_optimal_params=50_000)
     assert plan.shape.hidden_dim == 32  # 49,376 parameters
     assert plan.budget_flops == 1e12
+
+
+DELPHI = """\
+name: tiny
+recipe: delphi
+rungs:
+  - {budget_flops: 3e18}
+  - {budget_flops: 9e18, sizes: 4}
+  - {budget_flops: 3e19, sizes: 1}
+target: {budget_flops: 1e23, batch_size: 2048}
+"""
+
+
+def test_widths_that_are_not_named_are_those_that_the_recipe_finds_sensible(tmp_path: Path) -> None:
+    """All of them, or so many from the narrowest to the widest."""
+    widths: dict[float, list[int]] = {}
+    for rung in plan_ladder(read_ladder_file(write(tmp_path, DELPHI))).rungs:
+        widths.setdefault(rung.plan.budget_flops, []).append(rung.plan.shape.hidden_dim)
+    assert widths == {3e18: [512, 640, 768, 896, 1024], 9e18: [512, 896, 1280, 1664], 3e19: [768]}
+
+
+def test_more_sizes_than_the_recipe_has_are_refused(tmp_path: Path) -> None:
+    """With both numbers."""
+    text = DELPHI.replace("sizes: 4", "sizes: 40")
+    with pytest.raises(RecipeError, match=r"rungs\.1: the recipe 'delphi' finds 10 widths sensible at 9e18 FLOPs, and 40"):
+        plan_ladder(read_ladder_file(write(tmp_path, text)))
+
+
+def test_sizes_and_widths_are_not_both_chosen(tmp_path: Path) -> None:
+    """One of them has to go."""
+    text = DELPHI.replace("sizes: 4", "sizes: 4, hidden_dims: [512]")
+    with pytest.raises(LadderFileError, match=r"line 5: rungs\.1: hidden_dims and sizes both choose the widths"):
+        read_ladder_file(write(tmp_path, text))
+
+
+def test_the_published_target_of_1e23_follows_from_its_optimal_size_and_batch(tmp_path: Path) -> None:
+    """24.4B parameters are Delphi's optimum by its own runs; the run had 25.0B, 51 layers and 74,884 steps."""
+    plan = plan_target(read_ladder_file(write(tmp_path, DELPHI)), compute_optimal_params=24.4e9)
+    assert (plan.shape.hidden_dim, plan.shape.num_layers, plan.batch_size, plan.train_steps) == (5376, 51, 2048, 74884)
