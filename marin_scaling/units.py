@@ -50,6 +50,18 @@ def format_duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+def format_bytes(count: float) -> str:
+    """Bytes in decimal units with two or three digits.
+
+    >>> format_bytes(69_200_000), format_bytes(4.06e11)
+    ('69 MB', '406 GB')
+    """
+    for size, suffix in ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= size * 0.9995:
+            return f"{count / size:.1f} {suffix}" if count < 9.95 * size else f"{count / size:.0f} {suffix}"
+    return f"{count:.0f} B"
+
+
 def parse_flops(text: str) -> float:
     """A positive, finite FLOP count typed by a person.
 

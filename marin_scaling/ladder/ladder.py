@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 from marin_scaling.errors import RecipeError
 from marin_scaling.ladder.ladder_file import LadderFile, RungsAtBudget
+from marin_scaling.ladder.memory import training_memory_bytes
 from marin_scaling.laws import FARTHEST_CHECKED
 from marin_scaling.recipe.catalogue import find_recipe
 from marin_scaling.recipe.recipe import Recipe
 from marin_scaling.recipe.run_plan import RungPlan
-from marin_scaling.units import format_count, format_duration, format_flops
+from marin_scaling.units import format_bytes, format_count, format_duration, format_flops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +92,7 @@ def ladder_table(ladder: Ladder) -> str:
     """The rungs as a table, one line each, and the totals.
 
     Columns: budget in FLOPs, width, layers, parameters, tokens, tokens per parameter, batch (sequences), steps, matrix learning
-    rate, and how far the run's FLOPs are from the budget.
+    rate, how far the run's FLOPs are from the budget, and the memory of a step on one device.
     """
     doubts = [f"note: {doubt}" for doubt in ladder_doubts(ladder)]
     return "\n".join([_HEAD, *(_row(rung.plan) for rung in ladder.rungs), "", *_totals(ladder), *doubts])
@@ -131,29 +132,37 @@ def ladder_doubts(ladder: Ladder) -> list[str]:
 _LAW_BUDGETS = 4  # one more than the law has unknowns, so that something is left to tell noise by
 _BOWL_WIDTHS = 3  # a parabola has three unknowns
 _COLUMNS = {"budget": 8, "width": 6, "layers": 6, "params": 7, "tokens": 7, "tok/par": 7, "batch": 5, "steps": 6, "lr": 8}
-_HEAD = " ".join(f"{name:>{width}}" for name, width in {**_COLUMNS, "off by": 7}.items())
+_HEAD = " ".join(f"{name:>{width}}" for name, width in {**_COLUMNS, "off by": 7, "memory": 7}.items())
 
 
 def _row(plan: RungPlan) -> str:
     return (
         f"{format_flops(plan.budget_flops):>8} {plan.shape.hidden_dim:>6} {plan.shape.num_layers:>6} "
         f"{format_count(plan.shape.params_total):>7} {format_count(plan.trained_tokens):>7} "
-        f"{plan.trained_tokens / plan.shape.params_total:>7.1f} {plan.batch_size:>5} {plan.train_steps:>6} "
-        f"{plan.hyperparameters.learning_rate:>8.4f} {plan.flops / plan.budget_flops - 1:>+7.2%}"
+        f"{plan.tokens_per_param:>7.1f} {plan.batch_size:>5} {plan.train_steps:>6} "
+        f"{plan.hyperparameters.learning_rate:>8.4f} {plan.flops / plan.budget_flops - 1:>+7.2%} "
+        f"{format_bytes(training_memory_bytes(plan)):>7}"
     )
 
 
 def _totals(ladder: Ladder) -> list[str]:
+    file, hardware = ladder.file, ladder.file.hardware
     lines = [
         f"{len(ladder.rungs)} rungs, {format_flops(ladder.total_flops)} FLOPs together; "
-        f"target {format_flops(ladder.file.target.budget_flops)} FLOPs, {ladder.extrapolation:.3g}x the largest rung."
+        f"target {format_flops(file.target.budget_flops)} FLOPs, {ladder.extrapolation:.3g}x the largest rung.",
+        "Memory: of a step on one device in float32, nothing recomputed; beside 0.8 GB of the program.",
     ]
-    rate = ladder.file.hardware.sustained_flops_per_second
+    rate = hardware.sustained_flops_per_second
     if rate is not None:
+        rungs, target = ladder.total_flops / rate, file.target.budget_flops / rate
         lines.append(
-            f"At {format_flops(rate)} FLOP/s: {format_duration(ladder.total_flops / rate)} of training steps for the rungs, "
-            f"{format_duration(ladder.file.target.budget_flops / rate)} for the target."
+            f"At {format_flops(rate)} FLOP/s: {format_duration(rungs)} of training steps for the rungs, "
+            f"{format_duration(target)} for the target."
         )
+        if hardware.cost_per_hour is not None:
+            price = hardware.cost_per_hour / 3600
+            costs = f"{rungs * price:,.2f} for the rungs, {target * price:,.2f} for the target"
+            lines.append(f"At {hardware.cost_per_hour:g} an hour: {costs}.")
     return lines
 
 

@@ -64,6 +64,8 @@ class Hardware(Part):
     """Training processes; `cores` is one for each core."""
     sustained_flops_per_second: float | None = Field(default=None, gt=0)
     """What the machine sustains with all of them; only for the estimate of time."""
+    cost_per_hour: float | None = Field(default=None, gt=0)
+    """What an hour of it costs, in any currency; only for the estimate of cost."""
 
 
 class LadderFile(Part):

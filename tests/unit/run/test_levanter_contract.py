@@ -70,6 +70,34 @@ def test_levanters_model_has_the_parameters_we_count(tmp_path: Path) -> None:
     assert result.params_total == spec.model.shape().params_total
 
 
+@pytest.mark.parametrize(("hidden_dim", "num_layers", "batch_size"), [(16, 2, 16), (64, 2, 32), (64, 4, 16)])
+def test_the_memory_of_a_step_is_what_xla_reserves(tmp_path: Path, hidden_dim: int, num_layers: int, batch_size: int) -> None:
+    """Arguments, results and intermediate arrays of the compiled step; the estimate lies up to a quarter above."""
+    from dataclasses import asdict, replace
+
+    from levanter.trainer import Trainer, initialize
+
+    from marin_scaling.ladder.memory import training_memory_bytes
+    from marin_scaling.recipe.quickstart import QuickstartRecipe
+    from marin_scaling.run.levanter_config import optimizer_config, trainer_config
+    from marin_scaling.run.levanter_step import compile_step, initial_state, language_model_loss
+    from marin_scaling.run.run_spec import ModelSpec
+
+    recipe = replace(QuickstartRecipe(), num_layers=num_layers, batch_size=batch_size)
+    plan = recipe.plan(budget_flops=1e13, hidden_dim=hidden_dim)
+    model = ModelSpec(**asdict(plan.shape))
+    spec = rung_spec(train_steps=12).model_copy(update={"model": model, "batch_size": batch_size})
+    optimizer = optimizer_config(spec.optimizer).build(spec.train_steps)
+    config = trainer_config(spec, work_dir=tmp_path)
+    initialize(config)
+    with Trainer(config, optimizer, language_model_loss(0.0)) as trainer:
+        step = compile_step(trainer, initial_state(trainer, spec, optimizer), spec)
+        tokens = np.zeros((batch_size, plan.shape.seq_len), np.int32)
+        reserved = step._program.lower(step._leaves, tokens, *step._rates[:, 0]).compile().memory_analysis()
+    in_all = reserved.argument_size_in_bytes + reserved.output_size_in_bytes + reserved.temp_size_in_bytes
+    assert 1.0 < training_memory_bytes(plan) / in_all < 1.25
+
+
 def test_the_schedule_warms_up_stays_and_decays(tmp_path: Path) -> None:
     """The rates given to the step are Levanter's schedule: up in the first tenth, flat, down to zero in the last four."""
     from marin_scaling.run.levanter_config import scheduled_rates
