@@ -17,7 +17,10 @@ _WIDTH = typer.Option(None, "--width", help="Of the run; without it the one near
 
 @_recipe.command("list")
 def list_recipes() -> None:
-    """Name the recipes there are, ours and installed ones."""
+    """Name the recipes there are, ours and installed ones.
+
+    Example: marin-scale recipe list
+    """
     from marin_scaling.recipe.catalogue import recipe_names
 
     typer.echo("\n".join(recipe_names()))
