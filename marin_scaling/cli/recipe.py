@@ -31,6 +31,7 @@ def show_recipe(
     recipe: str = _RECIPE,
     budget: str = _BUDGET,
     width: int | None = _WIDTH,
+    batch: int | None = typer.Option(None, "--batch", min=1, help="Sequences a step, in place of the recipe's own."),
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
     """Print every number of the run that a recipe makes of a budget, with its formula and source.
@@ -42,7 +43,7 @@ def show_recipe(
     from marin_scaling.units import parse_flops
 
     found = find_recipe(recipe)
-    plan = usual_plan(found, budget_flops=parse_flops(budget), hidden_dim=width)
+    plan = usual_plan(found, budget_flops=parse_flops(budget), hidden_dim=width, batch_size=batch)
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
 

@@ -170,11 +170,12 @@ def register_forecast(
     result = fit(read_run_table(planned.runs_dir))
     file = planned.ladder.file
     optimum = forecast(result, flops=file.target.budget_flops)
-    target = target_spec(file, plan_target(file, compute_optimal_params=optimum.params), corpus=planned.corpus)
+    plan = plan_target(file, compute_optimal_params=optimum.params)
+    target = target_spec(file, plan, corpus=planned.corpus)
     prediction = forecast(result, flops=target.flops)
     signing_key, principal = find_signing_key(key), find_principal(signer)
     typer.echo(forecast_text(result, [prediction]) + "\n")
-    typer.echo(_target_line(target))
+    typer.echo("\n".join([_target_line(target), *(f"note: {doubt}" for doubt in plan.doubts)]))
     registration = preregister_target(
         result.rows,
         forecast=forecast_document(result, [prediction]),

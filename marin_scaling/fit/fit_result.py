@@ -59,7 +59,7 @@ class FitStatus(Enum):
         "the losses."
     )
     ONE_RATIO = "Use with care: all runs follow one rule of tokens per parameter; how the loss changes off it was not seen."
-    FEW_BUDGETS = "Use with care: four budgets test three unknowns barely; read the interval, not the median."
+    FEW_BUDGETS = "Use with care: one budget more than unknowns tests the law barely; read the interval, not the median."
     USABLE = "Usable within its interval: the law passes through the runs as their noise allows."
 
     @property

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from marin_scaling.run.run_table import RunTable
 
+_LEAST_POINTS = 3
 _CLEAR = 3.0  # standard deviations that every optimum has to lie above a pinned asymptote
 FORMULA = "E + A * (C / C0)^-gamma"
 
@@ -39,12 +40,12 @@ def fit_frontier_runs(table: RunTable, *, law: str, seed: int) -> FitResult:
     asymptote = pinned_asymptote(law)
     name, why = _choose(table.frame, asked=law if asymptote is None else "isoflop-frontier")
     drawn = through_bowls(table.frame) if name == "isoflop-frontier" else through_best_runs(table.frame)
-    _refuse_few_points(drawn, table, name)
+    unknowns = FRONTIER_UNKNOWNS if asymptote is None else PINNED_UNKNOWNS
+    _refuse_few_points(drawn, table, name, unknowns=unknowns)
     flops, loss = drawn.column("flops"), drawn.column("loss")
     frontier = (
         fit_frontier(flops, loss=loss) if asymptote is None else fit_pinned_frontier(flops, loss=loss, asymptote=asymptote)
     )
-    unknowns = FRONTIER_UNKNOWNS if asymptote is None else PINNED_UNKNOWNS
     noise = _noise(drawn, residuals=loss - frontier_loss(frontier, flops=flops), table=table, unknowns=unknowns)
     if asymptote is not None:
         _refuse_losses_at(asymptote, drawn, noise, table)
@@ -81,12 +82,11 @@ def _choose(frame: pd.DataFrame, *, asked: str) -> tuple[str, str]:
     return "best-runs-frontier", f"no isoFLOP grid: only {bowls} of {budgets.ngroups} budgets have runs of three sizes or more"
 
 
-def _refuse_few_points(drawn: DrawnPoints, table: RunTable, name: str) -> None:
+def _refuse_few_points(drawn: DrawnPoints, table: RunTable, name: str, *, unknowns: int) -> None:
     what = "budgets" if name == "isoflop-frontier" else "runs that no cheaper run beats"
-    if len(drawn.points) < FRONTIER_UNKNOWNS:
-        refuse(
-            f"{table.source} has {len(drawn.points)} usable {what}; the law has {FRONTIER_UNKNOWNS} unknowns.{left_out(table)}"
-        )
+    least = max(unknowns, _LEAST_POINTS)
+    if len(drawn.points) < least:
+        refuse(f"{table.source} has {len(drawn.points)} usable {what}; this law needs {least}.{left_out(table)}")
 
 
 def _noise(drawn: DrawnPoints, *, residuals: Array, table: RunTable, unknowns: int) -> Noise:
@@ -126,7 +126,7 @@ def _statuses(drawn: DrawnPoints, law: FrontierLaw, noise: Noise, *, pinned: boo
         FitStatus.ASYMPTOTE_AT_ZERO: not pinned and law.E == 0,
         FitStatus.BUDGETS_SCATTER: noise.budgets_scatter,
         FitStatus.NOT_A_GRID: not drawn.bowls,
-        FitStatus.FEW_BUDGETS: count == FRONTIER_UNKNOWNS + 1,
+        FitStatus.FEW_BUDGETS: count == (PINNED_UNKNOWNS if pinned else FRONTIER_UNKNOWNS) + 1,
         FitStatus.USABLE: True,
     }
     return [status for status in FitStatus if applies.get(status)]

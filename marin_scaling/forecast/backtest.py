@@ -2,7 +2,7 @@
 
 Says how far a forecast of this kind of table may be trusted at 3, 10 or 100 times beyond, which no fit to all runs can say.
 Every run is forecast at its own size and length, so that bowls, and not only their bottoms, are tested; a law that knows
-compute-optimal runs only is tested on the best run of each budget.
+compute-optimal runs only is tested on the best run of each budget, where no cheaper run beats it.
 """
 
 from __future__ import annotations
@@ -204,9 +204,14 @@ def _split(table: RunTable, cut: float, *, best_only: bool) -> tuple[RunTable, p
     frame = table.frame
     known = frame[frame["flops"] <= cut * (1 + 1e-9)].reset_index(drop=True)
     beyond = frame[frame["flops"] >= LEAST_FACTOR * cut].reset_index(drop=True)
-    if best_only:
-        beyond = beyond.loc[beyond.groupby("budget_flops")["loss"].idxmin()]
-    return replace(table, frame=known), beyond
+    return replace(table, frame=known), _best(beyond, known) if best_only else beyond
+
+
+def _best(beyond: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
+    """The best run of each budget, where no cheaper run beats it."""
+    best = beyond.loc[beyond.groupby("budget_flops")["loss"].idxmin()].sort_values("flops")
+    before = np.minimum.accumulate([known["loss"].min(), *best["loss"]])[:-1]
+    return best[best["loss"].to_numpy() < before]
 
 
 def _points(cut: float, beyond: pd.DataFrame, forecasts: Sequence[Quantiles]) -> list[BacktestPoint]:

@@ -46,12 +46,10 @@ class Ladder:
 def plan_ladder(file: LadderFile) -> Ladder:
     """Expand a ladder file with its recipe; `RecipeError` where a rung cannot be made."""
     recipe = find_recipe(file.recipe)
-    rungs = [
-        Rung(plan=plan, seed=seed)
-        for number in range(len(file.rungs))
-        for plan in _plans_at(file, number, recipe=recipe)
-        for seed in file.seeds
-    ]
+    plans = [plan for number in range(len(file.rungs)) for plan in _plans_at(file, number, recipe=recipe)]
+    _refuse_one_run_twice(plans)
+    _require_target(file, recipe)
+    rungs = [Rung(plan=plan, seed=seed) for plan in plans for seed in file.seeds]
     return Ladder(file=file, rungs=tuple(sorted(rungs, key=lambda rung: (rung.plan.budget_flops, rung.plan.shape.hidden_dim))))
 
 
@@ -61,6 +59,38 @@ def _plans_at(file: LadderFile, number: int, *, recipe: Recipe) -> list[RungPlan
         return [recipe.plan(budget_flops=at.budget_flops, hidden_dim=width) for width in _widths(at, recipe)]
     except RecipeError as error:
         raise RecipeError(f"rungs.{number}: {error.what}", why=error.why, fix=error.fix) from error
+
+
+def _refuse_one_run_twice(plans: list[RungPlan]) -> None:
+    seen: set[tuple[float, int]] = set()
+    for plan in plans:
+        run = plan.budget_flops, plan.shape.hidden_dim
+        if run in seen:
+            raise RecipeError(
+                f"rungs: width {run[1]} stands twice at {format_flops(run[0])} FLOPs.",
+                why="It would be planned, and counted, twice.",
+                fix="Name a budget once, or choose other widths in one of the two places.",
+            )
+        seen.add(run)
+
+
+def _require_target(file: LadderFile, recipe: Recipe) -> None:
+    """`RecipeError` where no width makes the target, so that it is said before the rungs are trained."""
+    target, faults = file.target, []
+    for width in recipe.widths_at(target.budget_flops) or recipe.widths():
+        try:
+            recipe.plan(budget_flops=target.budget_flops, hidden_dim=width, batch_size=target.batch_size)
+        except RecipeError as error:
+            faults.append(error)
+        else:
+            return
+    with_batch = f" in batches of {target.batch_size}" if target.batch_size else ""
+    raise RecipeError(
+        f"target: no width of the recipe {recipe.name!r} makes a run of {format_flops(target.budget_flops)} FLOPs{with_batch}; "
+        f"at the last one tried: {faults[-1].what}",
+        why="The ladder is trained to forecast it.",
+        fix="Change the target's budget_flops or batch_size.",
+    )
 
 
 def _widths(at: RungsAtBudget, recipe: Recipe) -> list[int]:
@@ -83,8 +113,7 @@ def _widths(at: RungsAtBudget, recipe: Recipe) -> list[int]:
 def plan_target(file: LadderFile, *, compute_optimal_params: float) -> RungPlan:
     """The target run at the width whose parameter count is nearest to the compute-optimal one (in ratio)."""
     recipe, target = find_recipe(file.recipe), file.target
-    widths = recipe.widths_at(target.budget_flops) or recipe.widths()
-    width = min(widths, key=lambda width: _ratio(recipe.shape(width).params_total, compute_optimal_params))
+    width = min(recipe.widths(), key=lambda width: _ratio(recipe.shape(width).params_total, compute_optimal_params))
     return recipe.plan(budget_flops=target.budget_flops, hidden_dim=width, batch_size=target.batch_size)
 
 

@@ -62,10 +62,16 @@ class Hardware(Part):
 
     runs_at_a_time: Annotated[int, Field(gt=0)] | Literal["cores"] = "cores"
     """Training processes; `cores` is one for each core."""
-    sustained_flops_per_second: float | None = Field(default=None, gt=0)
+    sustained_flops_per_second: float | None = Field(default=None, ge=1)
     """What the machine sustains with all of them; only for the estimate of time."""
     cost_per_hour: float | None = Field(default=None, gt=0)
-    """What an hour of it costs, in any currency; only for the estimate of cost."""
+    """What an hour of it costs, in any currency; only for the estimate of cost, which needs sustained_flops_per_second."""
+
+    @model_validator(mode="after")
+    def _time_before_cost(self) -> Hardware:
+        if self.cost_per_hour is not None and self.sustained_flops_per_second is None:
+            raise ValueError("cost_per_hour says nothing without sustained_flops_per_second")
+        return self
 
 
 class LadderFile(Part):

@@ -20,6 +20,7 @@ from marin_scaling.recipe.recipe import Recipe
 ENTRY_POINTS = "marin_scaling.recipes"
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in (QuickstartRecipe(), DelphiRecipe())}
 _INTERFACE = ("name", "formulas", "widths", "widths_at", "shape", "plan")
+_FILES = (".yaml", ".yml")
 _DEEPEST = 8  # recipe files on recipe files; more is a circle
 
 
@@ -40,7 +41,7 @@ def recipe_names() -> list[str]:
 def _find(name: str, *, depth: int) -> Recipe:
     if name in RECIPES:
         return RECIPES[name]
-    if name.endswith((".yaml", ".yml")):
+    if name.endswith(_FILES):
         return _from_file(Path(name), depth=depth)
     if ":" in name:
         return _checked(name, lambda: _imported(*name.split(":", 1)))
@@ -64,7 +65,15 @@ def _from_file(path: Path, *, depth: int) -> Recipe:
             fix=f"Let one of them name a recipe: {', '.join(recipe_names())}.",
         )
     file = read_recipe_file(path)
-    found: Recipe = overridden(_find(file.base, depth=depth + 1), file, path=path)
+    if file.name in recipe_names():
+        raise RecipeError(
+            f"{path}: name: {file.name!r} is the name of another recipe.",
+            why="Records of runs name their recipe, and two would be told apart by nothing.",
+            fix="Give the file and the recipe in it another name.",
+        )
+    beside = path.parent / file.base
+    base = str(beside) if file.base.endswith(_FILES) and beside.is_file() else file.base
+    found: Recipe = overridden(_find(base, depth=depth + 1), file, path=path)
     return found
 
 

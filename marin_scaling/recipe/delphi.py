@@ -1,8 +1,9 @@
-"""`delphi`: Marin's dense recipe behind the published suite of 3e18 to 1e23 FLOPs; it reproduces every run from its budget.
+"""`delphi`: Marin's dense recipe behind the published suite of 3e18 to 1e23 FLOPs; it reproduces each of its runs.
 
 Qwen3 shape with a depth that follows from the width, AdamH with the Complete(d) transfer rules, warm-up-stable-decay, about
 2^16 steps in batches of a power of two (Marin, experiments/scaling_law_sweeps/completed_adamh.py; openathena.ai/blog/delphi).
-Batches of the suite's three large runs were chosen for their hardware: 512, 1024 and 2048 (Marin, exp1337_delphi_suite.py).
+Batches of the suite's three large runs were chosen for their hardware: 512, 1024 and 2048 (Marin, exp1337_delphi_suite.py);
+with them given, those runs follow as well.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 
 from marin_scaling.errors import RecipeError
 from marin_scaling.recipe.formula import Formula, constant
-from marin_scaling.recipe.hyperparameters import MARIN, TransferRules, transfer_formulas
+from marin_scaling.recipe.hyperparameters import MARIN, Hyperparameters, TransferRules, transfer_formulas
 from marin_scaling.recipe.model_shape import ModelShape
 from marin_scaling.recipe.run_plan import COUNTING_FORMULAS, RungPlan, Schedule, paid_tokens, steps_for_budget
 from marin_scaling.units import format_flops
@@ -46,9 +47,9 @@ class DelphiRecipe(TransferRules):
     max_tokens_per_param: float = constant(250, MARIN)
     max_params: float = constant(12e9, f"{MARIN}: at 3e20 FLOPs and below")
     max_params_flops: float = constant(3e20, f"{MARIN}: beyond, as the root of the budget")
-    warmup_fraction: float = constant(0.1, MARIN, zero=True)
-    decay_fraction: float = constant(0.2, MARIN, zero=True)
-    min_learning_rate_ratio: float = constant(0.0, MARIN, zero=True)
+    warmup_fraction: float = constant(0.1, MARIN, zero=True, most=1)
+    decay_fraction: float = constant(0.2, MARIN, zero=True, most=1)
+    min_learning_rate_ratio: float = constant(0.0, MARIN, zero=True, most=1)
     max_grad_norm: float = constant(0.1, MARIN)
     z_loss_weight: float = constant(1e-7, MARIN, zero=True)
 
@@ -59,7 +60,11 @@ class DelphiRecipe(TransferRules):
 
     def widths(self) -> tuple[int, ...]:
         """Whole heads."""
-        return tuple(range(self.narrowest, self.widest + 1, self.width_step))
+        return tuple(self._range)
+
+    @property
+    def _range(self) -> range:
+        return range(self.narrowest, self.widest + 1, self.width_step)
 
     def widths_at(self, budget_flops: float) -> tuple[int, ...]:
         """The sizes of Marin's isoFLOP sweep: in coarser steps above 2e19 FLOPs, with enough tokens for a batch of 8, not
@@ -68,17 +73,16 @@ class DelphiRecipe(TransferRules):
         >>> DelphiRecipe().widths_at(3e18)
         (512, 640, 768, 896, 1024)
         """
-        step = self.wide_width_step if budget_flops > self.wide_steps_above_flops else self.width_step
-        widths = range(self.narrowest, self.widest + 1, step)
-        return tuple(width for width in widths if self._is_sensible(budget_flops, self.shape(width)))
+        every = max(1, self.wide_width_step // self.width_step) if budget_flops > self.wide_steps_above_flops else 1
+        return tuple(width for width in self._range[::every] if self._is_sensible(budget_flops, self.shape(width)))
 
     def shape(self, hidden_dim: int) -> ModelShape:
         """As deep as the width says, in heads of 128."""
-        if hidden_dim not in self.widths():
+        if hidden_dim not in self._range:
             raise RecipeError(
                 f"The recipe {self.name!r} has no width {hidden_dim}.",
                 why=f"Its heads are {self.width_of_head} wide.",
-                fix=f"Choose a multiple of {self.width_step} from {self.narrowest} to {self.widest}.",
+                fix=f"Choose {self.narrowest} and any number of steps of {self.width_step} up to {self.widest}.",
             )
         num_heads = hidden_dim // self.width_of_head
         return ModelShape(
@@ -97,26 +101,28 @@ class DelphiRecipe(TransferRules):
         Where `batch_size` is given, tokens are those of the recipe's own batch in whole steps, as for the suite's large runs.
         """
         shape = self.shape(hidden_dim)
-        tokens, own_batch, doubts = paid_tokens(shape, budget_flops=budget_flops), *self._batch(shape, budget_flops)
+        tokens = paid_tokens(shape, budget_flops=budget_flops)
+        wanted = self._wanted_batch(tokens)
+        own_batch = self._batch(shape, budget_flops)
         if batch_size is not None:
-            tokens, doubts = own_batch * self.seq_len * round(tokens / (own_batch * self.seq_len)), ()
+            tokens = own_batch * self.seq_len * max(1, round(tokens / (own_batch * self.seq_len)))
         batch = batch_size or own_batch
+        rates = self.transfer(batch_size=batch, tokens=tokens)
         return RungPlan(
             recipe=self.name,
             budget_flops=budget_flops,
             shape=shape,
             batch_size=batch,
             train_steps=steps_for_budget(shape, batch_size=batch, budget_flops=budget_flops, tokens=tokens),
-            hyperparameters=self.transfer(batch_size=batch, tokens=tokens),
+            hyperparameters=rates,
             schedule=self._schedule(),
-            doubts=doubts,
+            doubts=self._doubts(batch, rates, wanted=wanted if batch_size is None else batch),
         )
 
-    def _batch(self, shape: ModelShape, budget_flops: float) -> tuple[int, tuple[str, ...]]:
-        """Sequences a step, and what has to be said about them; `RecipeError` where no batch fits."""
+    def _batch(self, shape: ModelShape, budget_flops: float) -> int:
+        """Sequences a step; `RecipeError` where no batch fits."""
         tokens = paid_tokens(shape, budget_flops=budget_flops)
-        wanted = self._wanted_batch(tokens)
-        batch = self._halved(wanted, tokens)
+        batch = self._halved(self._wanted_batch(tokens), tokens)
         if not self.min_batch_size <= batch <= self.max_batch_size:
             raise RecipeError(
                 f"{format_flops(budget_flops)} FLOPs at width {shape.hidden_dim} pay {tokens:.3g} tokens, a batch of {batch}.",
@@ -124,12 +130,22 @@ class DelphiRecipe(TransferRules):
                 f"{self.steps_wanted} steps.",
                 fix="Choose another budget or another width.",
             )
-        halved = f"batch {wanted} is halved to {batch}: its learning rates would reach {self.max_learning_rate:g}"
-        return batch, () if batch == wanted else (halved,)
+        return batch
+
+    def _doubts(self, batch: int, rates: Hyperparameters, *, wanted: int) -> tuple[str, ...]:
+        """What a reader of the plan has to know of its batch and rates."""
+        capped = max(rates.learning_rate, rates.adam_learning_rate) >= self.max_learning_rate
+        tuned = self.min_batch_size <= batch <= self.max_batch_size
+        said = {
+            f"batch {wanted} is halved to {batch}, so that no learning rate or beta2 reaches its bound": batch < wanted,
+            f"a learning rate is capped at {self.max_learning_rate:g}": capped,
+            f"the rates were tuned for batches of {self.min_batch_size} to {self.max_batch_size}, not {batch}": not tuned,
+        }
+        return tuple(sentence for sentence, holds in said.items() if holds)
 
     def _halved(self, batch: int, tokens: float) -> int:
-        """The batch, halved until no rate is capped."""
-        while batch > self.min_batch_size and not self._rates_fit(batch, tokens):
+        """The batch, halved until no rate is at a bound, but never below the smallest."""
+        while batch // 2 >= self.min_batch_size and not self._rates_fit(batch, tokens):
             batch //= 2
         return batch
 

@@ -6,7 +6,7 @@ read; tests evaluate each one and hold it against what the recipe does.
 
 from __future__ import annotations
 
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any, NamedTuple
 
 
@@ -26,8 +26,10 @@ class Constant:
     source: str
 
 
-def constant(value: Any, source: str, *, zero: bool = False) -> Any:
-    """A field of a recipe with its value and the source of it; a recipe file may set it to any positive number, or to `zero`.
+def constant(value: Any, source: str, *, zero: bool = False, most: float | None = None, below: float | None = None) -> Any:
+    """A field of a recipe with its value and the source of it.
+
+    A recipe file may set it to any positive number up to `most` or below `below`, and to `zero` where that says so.
 
     >>> @dataclass(frozen=True)
     ... class Small:
@@ -35,11 +37,16 @@ def constant(value: Any, source: str, *, zero: bool = False) -> Any:
     >>> constants_of(Small())
     (Constant(name='vocab_size', value=256, source='bytes'),)
     """
-    return field(default=value, metadata={"source": source, "zero": zero})
+    return field(default=value, metadata={"source": source, "zero": zero, "most": most, "below": below})
 
 
 def constants_of(recipe: Any) -> tuple[Constant, ...]:
-    """The constants of a recipe, as it has them; one that differs from the recipe's own is said to be overridden."""
+    """The constants of a recipe, as it has them; one that differs from the recipe's own is said to be overridden.
+
+    None of a class that is no dataclass: its numbers are its own business.
+    """
+    if not is_dataclass(recipe):
+        return ()
     return tuple(
         Constant(name=each.name, value=getattr(recipe, each.name), source=_source(each, getattr(recipe, each.name)))
         for each in fields(recipe)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from marin_scaling.recipe.formula import Formula, constant
 
+_HORIZON = "openathena.ai/blog/delphi: without it the 1e22 run missed by 2.5 %"
 MARIN = "Marin, experiments/scaling_law_sweeps/completed_adamh.py"
 
 
@@ -38,12 +39,12 @@ class TransferRules:
     tuned_learning_rate: float = constant(0.0063, MARIN)
     tuned_adam_learning_rate: float = constant(0.000656, MARIN)
     tuned_epsilon: float = constant(1.85e-8, MARIN)
-    tuned_beta2: float = constant(0.9999, MARIN)
-    token_horizon_exponent: float = constant(0.3, "openathena.ai/blog/delphi: without it the 1e22 run missed by 2.5 %")
+    tuned_beta2: float = constant(0.9999, MARIN, below=1)
+    token_horizon_exponent: float = constant(0.3, _HORIZON, zero=True, most=2)
     max_learning_rate: float = constant(0.01, MARIN)
-    beta1: float = constant(0.9, MARIN)
-    min_beta2: float = constant(0.9, MARIN)
-    max_beta2: float = constant(0.9999, MARIN)
+    beta1: float = constant(0.9, MARIN, below=1)
+    min_beta2: float = constant(0.9, MARIN, below=1)
+    max_beta2: float = constant(0.9999, MARIN, below=1)
 
     def transfer(self, *, batch_size: int, tokens: float) -> Hyperparameters:
         """The hyperparameters for `batch_size` sequences and `tokens` training tokens.

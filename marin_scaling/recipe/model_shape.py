@@ -30,6 +30,13 @@ class ModelShape:
     seq_len: int
 
     def __post_init__(self) -> None:
+        for name, size in vars(self).items():
+            if size < 1:
+                raise RecipeError(
+                    f"{name} would be {size} at width {self.hidden_dim}.",
+                    why="A model has at least one of each.",
+                    fix="Choose a larger width, or other constants in the recipe file.",
+                )
         if self.hidden_dim % self.num_heads or self.num_heads % self.num_kv_heads:
             raise RecipeError(
                 f"hidden_dim {self.hidden_dim}, {self.num_heads} heads and {self.num_kv_heads} key-value heads do not divide.",

@@ -44,11 +44,13 @@ class QuickstartRecipe(TransferRules):
     tuned_learning_rate: float = constant(0.012, _TUNED)
     tuned_adam_learning_rate: float = constant(0.04, _TUNED)
     tuned_epsilon: float = constant(1e-8, _TUNED)
-    tuned_beta2: float = constant(0.97, _TUNED)
+    tuned_beta2: float = constant(0.97, _TUNED, below=1)
     max_learning_rate: float = constant(0.1, _TUNED)
-    warmup_fraction: float = constant(0.1, "as in delphi", zero=True)
-    decay_fraction: float = constant(0.4, _TUNED, zero=True)
-    min_learning_rate_ratio: float = constant(0.0, "as in delphi", zero=True)
+    min_tokens_per_param: float = constant(2, "fewer were never trained at this scale")
+    max_tokens_per_param: float = constant(250, "as in delphi")
+    warmup_fraction: float = constant(0.1, "as in delphi", zero=True, most=1)
+    decay_fraction: float = constant(0.4, _TUNED, zero=True, most=1)
+    min_learning_rate_ratio: float = constant(0.0, "as in delphi", zero=True, most=1)
     max_grad_norm: float = constant(1.0, _TUNED)
     z_loss_weight: float = constant(1e-7, "as in delphi", zero=True)
 
@@ -59,11 +61,22 @@ class QuickstartRecipe(TransferRules):
 
     def widths(self) -> tuple[int, ...]:
         """Multiples of 4: rotary embeddings need two heads of even width."""
-        return tuple(range(self.narrowest, self.widest + 1, self.width_step))
+        return tuple(self._range)
+
+    @property
+    def _range(self) -> range:
+        return range(self.narrowest, self.widest + 1, self.width_step)
 
     def widths_at(self, budget_flops: float) -> tuple[int, ...]:
-        """Those whose steps meet the budget."""
-        return tuple(width for width in self.widths() if _is_planned(self, budget_flops, width))
+        """Those whose steps meet the budget and that see 2 to 250 tokens for each parameter."""
+        return tuple(width for width in self.widths() if self._is_sensible(budget_flops, width))
+
+    def _is_sensible(self, budget_flops: float, hidden_dim: int) -> bool:
+        try:
+            plan = self.plan(budget_flops=budget_flops, hidden_dim=hidden_dim)
+        except RecipeError:
+            return False
+        return self.min_tokens_per_param <= plan.tokens_per_param <= self.max_tokens_per_param
 
     def plan(self, *, budget_flops: float, hidden_dim: int, batch_size: int | None = None) -> RungPlan:
         """The run of this width that costs the budget, in batches of 16 sequences of 128 bytes."""
@@ -87,11 +100,11 @@ class QuickstartRecipe(TransferRules):
 
     def shape(self, hidden_dim: int) -> ModelShape:
         """Two layers, two heads, MLP four times as wide as the model."""
-        if hidden_dim not in self.widths():
+        if hidden_dim not in self._range:
             raise RecipeError(
                 f"The recipe {self.name!r} has no width {hidden_dim}.",
-                why="Its two attention heads have an even width, and wider models than 128 do not fit a laptop's minutes.",
-                fix=f"Choose one of {', '.join(map(str, self.widths()))}.",
+                why="Its attention heads have an even width, and wider models do not fit a laptop's minutes.",
+                fix=f"Choose a multiple of {self.width_step} from {self.narrowest} to {self.widest}.",
             )
         return ModelShape(
             hidden_dim=hidden_dim,
@@ -110,11 +123,3 @@ _FORMULAS = {
     **COUNTING_FORMULAS,
     **transfer_formulas("trained_tokens"),
 }
-
-
-def _is_planned(recipe: QuickstartRecipe, budget_flops: float, hidden_dim: int) -> bool:
-    try:
-        recipe.plan(budget_flops=budget_flops, hidden_dim=hidden_dim)
-    except RecipeError:
-        return False
-    return True

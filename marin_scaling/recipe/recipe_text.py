@@ -17,14 +17,18 @@ USUAL_TOKENS_PER_PARAM = 20.0
 """Where a width is chosen for show, the one nearest to this: a rule of thumb (Hoffmann et al. 2022). A fit chooses better."""
 _WIDTH = 100
 _NAME = 24
-_GIVEN = "given; the width of a target follows from the fit"
+_NARROWEST = 30
+_GIVEN = {"budget_flops": "given", "hidden_dim": "given; the width of a target follows from the fit"}
 
 
-def usual_plan(recipe: Recipe, *, budget_flops: float, hidden_dim: int | None = None) -> RungPlan:
+def usual_plan(
+    recipe: Recipe, *, budget_flops: float, hidden_dim: int | None = None, batch_size: int | None = None
+) -> RungPlan:
     """The run of this budget and width, or of the width next to `USUAL_TOKENS_PER_PARAM`; `RecipeError` where there is none."""
     if hidden_dim is not None:
-        return recipe.plan(budget_flops=budget_flops, hidden_dim=hidden_dim)
-    plans = [recipe.plan(budget_flops=budget_flops, hidden_dim=width) for width in recipe.widths_at(budget_flops)]
+        return recipe.plan(budget_flops=budget_flops, hidden_dim=hidden_dim, batch_size=batch_size)
+    widths = recipe.widths_at(budget_flops)
+    plans = [recipe.plan(budget_flops=budget_flops, hidden_dim=width, batch_size=batch_size) for width in widths]
     if not plans:
         raise RecipeError(
             f"The recipe {recipe.name!r} makes no run of {format_flops(budget_flops)} FLOPs.",
@@ -92,7 +96,9 @@ def _numbers(recipe: Recipe, plan: RungPlan) -> list[tuple[str, float, str, str]
         if name in recipe.formulas:
             rows.append((name, value, *recipe.formulas[name]))
         else:
-            rows.append((name, value, "", constants[name].source if name in constants else _GIVEN))
+            rows.append(
+                (name, value, "", constants[name].source if name in constants else _GIVEN.get(name, "the recipe's own"))
+            )
     return rows
 
 
@@ -100,7 +106,7 @@ def _entry(number: tuple[str, float, str, str], cited: list[str]) -> str:
     name, value, formula, source = number
     head = f"  {name:<{_NAME}} {_number(value):>14}  "
     said = f"{formula} [{cited.index(source) + 1}]".strip()
-    lines = textwrap.wrap(said, _WIDTH - len(head))
+    lines = textwrap.wrap(said, max(_WIDTH - len(head), _NARROWEST))
     return "\n".join([f"{head}{lines[0]}", *(" " * len(head) + line for line in lines[1:])])
 
 

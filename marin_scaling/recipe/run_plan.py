@@ -28,6 +28,15 @@ class Schedule:
     max_grad_norm: float
     z_loss_weight: float
 
+    def __post_init__(self) -> None:
+        if self.warmup_fraction + self.decay_fraction > 1:
+            raise RecipeError(
+                f"The learning rate would warm up for {self.warmup_fraction:g} of the steps and decay for "
+                f"{self.decay_fraction:g} of them.",
+                why="Together they are more than all steps.",
+                fix="Lower warmup_fraction or decay_fraction.",
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class RungPlan:

@@ -7,7 +7,7 @@ import pytest
 from command_line import assert_refused, marin_scale
 
 HOTTER = "name: hotter\nbase: delphi\nconstants: {tuned_learning_rate: 0.008}\n"
-WIDER = "name: wider\nbase: recipes/hotter.yaml\nconstants: {mlp_ratio: 3}\n"
+WIDER = "name: wider\nbase: hotter.yaml\nconstants: {mlp_ratio: 3}\n"
 OWN = """\
 from dataclasses import dataclass
 from marin_scaling.recipe.quickstart import QuickstartRecipe
@@ -17,6 +17,13 @@ from marin_scaling.recipe.quickstart import QuickstartRecipe
 class Deeper(QuickstartRecipe):
     name: str = "deeper"
     num_layers: int = 4
+
+
+class Plain:  # the interface, and no dataclass
+    name = "plain"
+
+    def __getattr__(self, attribute):
+        return getattr(QuickstartRecipe(), attribute)
 
 
 class Nothing:
@@ -43,7 +50,7 @@ def test_every_number_is_printed_with_formula_and_numbered_source(tmp_path: Path
     shown = marin_scale("recipe", "show", "delphi", "--budget", "3e18", "--width", "1024", cwd=tmp_path).stdout
     assert "recipe delphi: 3e18 FLOPs at width 1024" in shown
     assert "train_steps                       37335  round(planned_tokens / (batch_size * seq_len))" in shown
-    assert "[2] Marin, experiments/scaling_law_sweeps/completed_adamh.py" in shown
+    assert "[3] Marin, experiments/scaling_law_sweeps/completed_adamh.py" in shown
 
 
 def test_the_document_has_the_same_numbers(tmp_path: Path) -> None:
@@ -68,6 +75,26 @@ def test_a_class_of_ones_own_is_found_in_the_working_directory(folder: Path) -> 
     shown = marin_scale("recipe", "show", "own_recipes:Deeper", "--budget", "1e11", cwd=folder).stdout
     assert "recipe deeper" in shown
     assert "num_layers                            4" in shown
+
+
+def test_a_class_with_the_interface_alone_is_shown(folder: Path) -> None:
+    """It has no constants to show, and says where its numbers are from."""
+    shown = marin_scale("recipe", "show", "own_recipes:Plain", "--budget", "1e11", cwd=folder).stdout
+    assert "recipe plain" in shown
+    assert "the recipe's own" in shown
+
+
+def test_the_published_run_of_1e23_is_shown_with_its_batch(tmp_path: Path) -> None:
+    """2048 sequences, for the hardware: 74,884 steps."""
+    options = ("--budget", "1e23", "--width", "5376", "--batch", "2048")
+    assert "train_steps                       74884" in marin_scale("recipe", "show", "delphi", *options, cwd=tmp_path).stdout
+
+
+def test_numbers_in_scientific_notation_are_numbers(folder: Path) -> None:
+    """YAML takes 8e-3 for text; a person does not."""
+    (folder / "recipes" / "hot.yaml").write_text(HOTTER.replace("hotter", "hot").replace("0.008", "8e-3"))
+    shown = marin_scale("recipe", "diff", "recipes/hotter.yaml", "recipes/hot.yaml", "--budget", "1e20", cwd=folder).stdout
+    assert shown == "hotter and hot do not differ.\n"
 
 
 def test_a_recipe_does_not_differ_from_itself(tmp_path: Path) -> None:
@@ -102,11 +129,16 @@ def test_what_is_no_recipe_is_refused_with_what_why_and_fix(
         ("name: bad\nbase: delphi\nconstants: {tuned_rate: 1}\n", ("constants.tuned_rate", "has no such constant")),
         ("name: bad\nbase: delphi\nconstants: {mlp_ratio: 0}\n", ("constants.mlp_ratio: 0 is not more than 0",)),
         ("name: bad\nbase: delphi\nconstants: {mlp_ratio: 2.5}\n", ("constants.mlp_ratio: 2.5 is no whole number",)),
-        ("name: bad\nbase: delphi\nconstants: {mlp_ratio: yes}\n", ("line 3: constants.mlp_ratio",)),
+        ("name: bad\nbase: delphi\nconstants: {beta1: 1}\n", ("constants.beta1: 1 is not below 1",)),
+        ("name: bad\nbase: delphi\nconstants: {warmup_fraction: 5}\n", ("constants.warmup_fraction: 5 is more than 1",)),
+        ("name: bad\nbase: delphi\nconstants: {widest: 1e12}\n", ("is more than 1000 times off the recipe's own, 16384",)),
+        ("name: bad\nbase: delphi\nconstants: {tuned_tokens: 5e-324}\n", ("is more than 1e+09 times off the recipe's own",)),
+        ("name: bad\nbase: own_recipes:Plain\nconstants: {mlp_ratio: 3}\n", ("has no constants to override",)),
+        ("name: bad\nbase: delphi\nconstants: {mlp_ratio: yes}\n", ("line 3: constants: mlp_ratio is true, not a number",)),
         ("name: bad\nbase: delphi\n", ("constants: field required",)),
         ("name: bad\nbase: delphi\nconstants: {}\n", ("constants: it is empty",)),
         ("name: other\nbase: delphi\nconstants: {mlp_ratio: 3}\n", ("is not the name of the file",)),
-        ("name: bad\nbase: recipes/bad.yaml\nconstants: {mlp_ratio: 3}\n", ("name each other in a circle",)),
+        ("name: bad\nbase: bad.yaml\nconstants: {mlp_ratio: 3}\n", ("name each other in a circle",)),
         ("name: bad\nbase: delphi\nconstants: {width_of_head: 100}\n", ("do not divide",)),
     ],
 )
@@ -114,3 +146,10 @@ def test_a_recipe_file_that_says_no_recipe_is_refused_by_key(folder: Path, text:
     """File, line and key; nothing is planned with it."""
     (folder / "recipes" / "bad.yaml").write_text(text)
     assert_refused(marin_scale("recipe", "show", "recipes/bad.yaml", "--budget", "1e20", cwd=folder), *fragments)
+
+
+def test_a_recipe_file_does_not_take_the_name_of_another_recipe(folder: Path) -> None:
+    """Records of runs could not be told apart."""
+    (folder / "recipes" / "quickstart.yaml").write_text(HOTTER.replace("hotter", "quickstart"))
+    refused = marin_scale("recipe", "show", "recipes/quickstart.yaml", "--budget", "1e20", cwd=folder)
+    assert_refused(refused, "name: 'quickstart' is the name of another recipe")

@@ -84,7 +84,7 @@ def test_a_sound_ladder_is_usable():
             table(flops=np.geomspace(1e18, 1e20, 6), params=[1e8] * 6, tokens=[1e9] * 6, loss=[2, 3, 4, 5, 6, 7.0]),
             "1 usable runs",
         ),
-        (ladder(budgets=(1e18, 1e19)), "2 usable budgets; the law has 3 unknowns"),
+        (ladder(budgets=(1e18, 1e19)), "2 usable budgets; this law needs 3"),
         (ladder(budgets=(1e18, 1e19, 1e20), sizes=3), "as many unknowns as numbers"),
     ],
 )

@@ -1,5 +1,6 @@
 """The frontier law with a pinned asymptote."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -99,3 +100,16 @@ def test_a_pinned_law_without_a_number_is_refused(law):
     """There is no default: nobody's constant is chosen here."""
     with pytest.raises(UsageError, match="does not say at which loss"):
         pinned_asymptote(law)
+
+
+@pytest.mark.parametrize(("budgets", "sentence"), [(2, "2 usable budgets; this law needs 3"), (3, None)])
+def test_few_budgets_are_refused_or_doubted_by_the_number_of_its_unknowns(budgets, sentence):
+    """It has two: with three budgets one is left to test it, barely; with two nothing."""
+    table = read_run_table(DELPHI)
+    kept = sorted(table.frame["budget_flops"].unique())[-budgets:]
+    few = replace(table, frame=table.frame[table.frame["budget_flops"].isin(kept)].reset_index(drop=True))
+    if sentence:
+        with pytest.raises(FitRefused, match=sentence):
+            fit(few, law="pinned-frontier@1.6")
+    else:
+        assert FitStatus.FEW_BUDGETS.value in fit(few, law="pinned-frontier@1.6").warnings

@@ -65,4 +65,4 @@ def test_a_batch_that_the_recipe_had_to_halve_is_doubted_with_its_rung() -> None
         "target": {"budget_flops": 1e23},
     }
     (doubt,) = ladder_doubts(plan_ladder(LadderFile.model_validate(whole)))
-    assert doubt.startswith("3e22 FLOPs at width 2048: batch 16384 is halved to ")
+    assert doubt.startswith("3e22 FLOPs at width 2048: batch 16384 is halved to 8192, so that no learning rate")

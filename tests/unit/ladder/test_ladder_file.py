@@ -137,3 +137,32 @@ def test_the_published_target_of_1e23_follows_from_its_optimal_size_and_batch(tm
     """24.4B parameters are Delphi's optimum by its own runs; the run had 25.0B, 51 layers and 74,884 steps."""
     plan = plan_target(read_ladder_file(write(tmp_path, DELPHI)), compute_optimal_params=24.4e9)
     assert (plan.shape.hidden_dim, plan.shape.num_layers, plan.batch_size, plan.train_steps) == (5376, 51, 2048, 74884)
+
+
+def test_a_target_that_no_width_can_make_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    """Its batch is named, because that is what a person wrote."""
+    text = GOOD.replace("target: {budget_flops: 1e12}", "target: {budget_flops: 1e12, batch_size: 100000000}")
+    assert text != GOOD
+    with pytest.raises(RecipeError, match=r"target: no width .* makes a run of 1e12 FLOPs in batches of 100000000"):
+        plan_ladder(read_ladder_file(write(tmp_path, text)))
+
+
+def test_a_run_that_two_lines_mean_is_refused(tmp_path: Path) -> None:
+    """One names its widths, the other leaves them to the recipe."""
+    text = DELPHI.replace("  - {budget_flops: 9e18", "  - {budget_flops: 3e18, hidden_dims: [640]}\n  - {budget_flops: 9e18")
+    with pytest.raises(RecipeError, match="rungs: width 640 stands twice at 3e18 FLOPs"):
+        plan_ladder(read_ladder_file(write(tmp_path, text)))
+
+
+def test_a_cost_without_a_speed_is_refused(tmp_path: Path) -> None:
+    """An hour's price says nothing of a run whose hours nobody knows."""
+    with pytest.raises(LadderFileError, match="hardware: cost_per_hour says nothing without sustained_flops_per_second"):
+        read_ladder_file(write(tmp_path, GOOD + "hardware: {cost_per_hour: 98}\n"))
+
+
+def test_the_cost_of_rungs_and_target_is_said(tmp_path: Path) -> None:
+    """1e12 FLOPs at 1e9 a second are 1000 seconds."""
+    text = GOOD + "hardware: {cost_per_hour: 36, sustained_flops_per_second: 1e9}\n"
+    table = ladder_table(plan_ladder(read_ladder_file(write(tmp_path, text))))
+    assert "At 36 an hour: 6.0" in table
+    assert "10.00 for the target." in table

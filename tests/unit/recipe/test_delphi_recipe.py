@@ -1,6 +1,7 @@
 """The delphi recipe gives back Marin's published suite from its budgets: every shape, batch, step count and rate."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -98,13 +99,25 @@ def test_a_planned_run_costs_its_budget_within_the_tuned_rates(budget_flops: flo
 def test_a_batch_that_would_cap_a_rate_is_halved_and_it_is_said() -> None:
     """Small models at large budgets: the rule asks for a batch whose learning rate was never tuned."""
     plan = RECIPE.plan(budget_flops=3e22, hidden_dim=2048)
-    wanted = plan.batch_size * 2
-    assert plan.doubts == (f"batch {wanted} is halved to {plan.batch_size}: its learning rates would reach 0.01",)
-    assert (
-        plan.hyperparameters.learning_rate
-        < 0.01
-        <= RECIPE.uncapped_learning_rate(batch_size=wanted, tokens=plan.planned_tokens)
-    )
+    assert plan.doubts == (f"batch 16384 is halved to {plan.batch_size}, so that no learning rate or beta2 reaches its bound",)
+    twice = RECIPE.uncapped_learning_rate(batch_size=2 * plan.batch_size, tokens=plan.planned_tokens)
+    assert plan.hyperparameters.learning_rate < 0.01 <= twice
+
+
+def test_a_batch_from_outside_is_doubted_where_the_rates_were_not_tuned_for_it() -> None:
+    """Too large, so that a rate is capped; and too small."""
+    large = RECIPE.plan(budget_flops=1e23, hidden_dim=5376, batch_size=65_536).doubts
+    small = RECIPE.plan(budget_flops=3e18, hidden_dim=1024, batch_size=4).doubts
+    assert large == ("a learning rate is capped at 0.01", "the rates were tuned for batches of 8 to 8192, not 65536")
+    assert small == ("the rates were tuned for batches of 8 to 8192, not 4",)
+
+
+def test_halving_stops_above_the_least_batch_and_the_cap_is_said() -> None:
+    """A least batch of 3 is no power of two, and a rate tuned ten times too high is capped at any batch."""
+    hot = replace(RECIPE, min_batch_size=3, tuned_learning_rate=0.09)
+    plan = hot.plan(budget_flops=3e18, hidden_dim=1024)
+    assert plan.batch_size == 4
+    assert plan.doubts[-1] == "a learning rate is capped at 0.01"
 
 
 def test_what_the_recipe_cannot_make_is_refused_with_the_numbers() -> None:

@@ -1,11 +1,14 @@
 """A recipe meets its budget, and refuses what it cannot make."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from marin_scaling.errors import RecipeError
 from marin_scaling.recipe.catalogue import find_recipe
+from marin_scaling.recipe.delphi import DelphiRecipe
 from marin_scaling.recipe.quickstart import QuickstartRecipe
 from marin_scaling.recipe.run_plan import BUDGET_TOLERANCE
 
@@ -27,10 +30,10 @@ def test_a_budget_too_small_for_a_step_is_refused() -> None:
 
 
 def test_a_width_that_the_recipe_cannot_make_is_refused() -> None:
-    """The error lists the widths there are."""
+    """The error says which widths there are."""
     with pytest.raises(RecipeError, match="no width 33") as caught:
         QuickstartRecipe().plan(budget_flops=1e11, hidden_dim=33)
-    assert "32" in caught.value.fix
+    assert caught.value.fix == "Choose a multiple of 4 from 8 to 128."
 
 
 def test_an_unknown_recipe_is_refused() -> None:
@@ -38,3 +41,26 @@ def test_an_unknown_recipe_is_refused() -> None:
     with pytest.raises(RecipeError, match="no recipe 'delfi'") as caught:
         find_recipe("delfi")
     assert "quickstart" in caught.value.fix
+
+
+def test_sensible_widths_see_neither_two_few_tokens_for_each_parameter_nor_too_many() -> None:
+    """2 to 250, at every budget of its ladder; the committed ladder's widths are among them."""
+    recipe = QuickstartRecipe()
+    for budget, named in ((3e10, (8, 12, 16, 24)), (4.8e11, (16, 24, 32, 48))):
+        sensible = recipe.widths_at(budget)
+        ratios = [recipe.plan(budget_flops=budget, hidden_dim=width).tokens_per_param for width in sensible]
+        assert set(named) <= set(sensible)
+        assert 2 <= min(ratios) <= max(ratios) <= 250
+    assert recipe.widths_at(3e18) == ()
+
+
+def test_a_schedule_longer_than_the_run_is_refused() -> None:
+    """Half of the steps to warm up and nine tenths to decay."""
+    with pytest.raises(RecipeError, match=r"warm up for 0\.5 of the steps and decay for 0\.9"):
+        replace(QuickstartRecipe(), warmup_fraction=0.5, decay_fraction=0.9).plan(budget_flops=1e11, hidden_dim=16)
+
+
+def test_a_model_without_a_head_is_refused() -> None:
+    """Heads as wide as ten models."""
+    with pytest.raises(RecipeError, match="num_heads would be 0 at width 512"):
+        replace(DelphiRecipe(), width_of_head=1024).shape(512)
