@@ -52,7 +52,7 @@ class TransferRules:
         >>> round(TransferRules().transfer(batch_size=8, tokens=1_223_393_280).learning_rate, 7)  # Delphi's of 3e18 FLOPs
         0.00276
         """
-        scale = (batch_size * self.tuned_tokens / (self.tuned_batch_size * tokens)) ** 0.5
+        scale = ((batch_size / self.tuned_batch_size) / (tokens / self.tuned_tokens)) ** 0.5
         return Hyperparameters(
             learning_rate=min(self.uncapped_learning_rate(batch_size=batch_size, tokens=tokens), self.max_learning_rate),
             adam_learning_rate=min(self.tuned_adam_learning_rate * scale, self.max_learning_rate),
@@ -63,7 +63,7 @@ class TransferRules:
 
     def uncapped_learning_rate(self, *, batch_size: int, tokens: float) -> float:
         """The matrix learning rate that the rule alone gives."""
-        horizon = (self.tuned_tokens / tokens) ** self.token_horizon_exponent
+        horizon = (tokens / self.tuned_tokens) ** -self.token_horizon_exponent
         return float(self.tuned_learning_rate * (batch_size / self.tuned_batch_size) ** 0.5 * horizon)
 
 

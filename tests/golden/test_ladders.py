@@ -4,6 +4,7 @@ To renew after a change that was meant: python tests/golden/test_ladders.py
 """
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,26 @@ def rounded(text: str) -> Any:
 def test_a_ladder_file_means_what_it_meant(path: Path) -> None:
     """To twelve digits: powers differ in the last ones between machines."""
     assert rounded((GOLDEN / f"{path.stem}.json").read_text()) == rounded(as_text(path))
+
+
+def test_the_quickstarts_records_are_of_the_runs_that_are_planned_today() -> None:
+    """To the last bit: another digit in one rate is another run, which every reader's ladder would train again."""
+    planned = {
+        (rung.plan.budget_flops, rung.plan.shape.hidden_dim): {
+            **asdict(rung.plan.hyperparameters),
+            **asdict(rung.plan.schedule),
+            "steps": (rung.plan.batch_size, rung.plan.train_steps),
+        }
+        for rung in plan_ladder(read_ladder_file(ROOT / "ladders" / "quickstart.yaml")).rungs
+    }
+    stored = {}
+    for path in (ROOT / "runs" / "quickstart").glob("*/spec.json"):
+        spec = json.loads(path.read_text())
+        optimizer = {name: value for name, value in spec["optimizer"].items() if name != "name"}
+        if spec["role"] == "rung":
+            steps = (spec["batch_size"], spec["train_steps"])
+            stored[spec["budget_flops"], spec["model"]["hidden_dim"]] = {**optimizer, "steps": steps}
+    assert stored == planned
 
 
 def test_no_golden_is_left_of_a_ladder_that_is_gone() -> None:
