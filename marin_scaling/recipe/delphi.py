@@ -13,15 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from marin_scaling.errors import RecipeError
+from marin_scaling.recipe.adamh_recipe import AdamHRecipe
 from marin_scaling.recipe.formula import Formula, constant
-from marin_scaling.recipe.hyperparameters import MARIN, Hyperparameters, TransferRules, transfer_formulas
+from marin_scaling.recipe.hyperparameters import MARIN, Hyperparameters, transfer_formulas
 from marin_scaling.recipe.model_shape import ModelShape
-from marin_scaling.recipe.run_plan import COUNTING_FORMULAS, RungPlan, Schedule, paid_tokens, steps_for_budget
+from marin_scaling.recipe.run_plan import COUNTING_FORMULAS, RungPlan, paid_tokens, steps_for_budget
 from marin_scaling.units import format_flops
 
 
 @dataclass(frozen=True, kw_only=True)
-class DelphiRecipe(TransferRules):
+class DelphiRecipe(AdamHRecipe):
     """Marin's Delphi.
 
     >>> plan = DelphiRecipe().plan(budget_flops=1e23, hidden_dim=5376, batch_size=2048)
@@ -34,37 +35,20 @@ class DelphiRecipe(TransferRules):
     seq_len: int = constant(4096, MARIN)
     width_of_head: int = constant(128, MARIN)
     mlp_ratio: int = constant(4, MARIN)
-    depth_offset: float = constant(55, f"{MARIN}: 64 - 9")
-    depth_per_doubling: float = constant(4, MARIN)
-    narrowest: int = constant(512, MARIN)
-    widest: int = constant(16_384, "beyond any published run")
-    width_step: int = constant(128, MARIN)
+    depth_offset: float = constant(55.0, f"{MARIN}: 64 - 9")
+    depth_per_doubling: float = constant(4.0, MARIN)
     wide_width_step: int = constant(256, MARIN)
     wide_steps_above_flops: float = constant(2e19, MARIN)
     steps_wanted: int = constant(2**16, MARIN)
     min_batch_size: int = constant(8, MARIN)
     max_batch_size: int = constant(8192, MARIN)
-    max_tokens_per_param: float = constant(250, MARIN)
     max_params: float = constant(12e9, f"{MARIN}: at 3e20 FLOPs and below")
     max_params_flops: float = constant(3e20, f"{MARIN}: beyond, as the root of the budget")
-    warmup_fraction: float = constant(0.1, MARIN, zero=True, most=1)
-    decay_fraction: float = constant(0.2, MARIN, zero=True, most=1)
-    min_learning_rate_ratio: float = constant(0.0, MARIN, zero=True, most=1)
-    max_grad_norm: float = constant(0.1, MARIN)
-    z_loss_weight: float = constant(1e-7, MARIN, zero=True)
 
     @property
     def formulas(self) -> Mapping[str, Formula]:
         """How each number of a plan is found."""
         return _FORMULAS
-
-    def widths(self) -> tuple[int, ...]:
-        """Whole heads."""
-        return tuple(self._range)
-
-    @property
-    def _range(self) -> range:
-        return range(self.narrowest, self.widest + 1, self.width_step)
 
     def widths_at(self, budget_flops: float) -> tuple[int, ...]:
         """The sizes of Marin's isoFLOP sweep: in coarser steps above 2e19 FLOPs, with enough tokens for a batch of 8, not
@@ -165,15 +149,6 @@ class DelphiRecipe(TransferRules):
         in_range = self.min_batch_size <= batch <= self.max_batch_size
         over_trained = tokens > self.max_tokens_per_param * shape.params_total
         return in_range and not over_trained and shape.params_total <= self.max_params * largest
-
-    def _schedule(self) -> Schedule:
-        return Schedule(
-            warmup_fraction=self.warmup_fraction,
-            decay_fraction=self.decay_fraction,
-            min_learning_rate_ratio=self.min_learning_rate_ratio,
-            max_grad_norm=self.max_grad_norm,
-            z_loss_weight=self.z_loss_weight,
-        )
 
 
 _FORMULAS = {

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from marin_scaling.errors import RecipeError
+from marin_scaling.recipe.adamh_recipe import AdamHRecipe
 from marin_scaling.recipe.formula import Formula, constant
-from marin_scaling.recipe.hyperparameters import TransferRules, transfer_formulas
+from marin_scaling.recipe.hyperparameters import transfer_formulas
 from marin_scaling.recipe.model_shape import ModelShape
-from marin_scaling.recipe.run_plan import COUNTING_FORMULAS, RungPlan, Schedule, steps_for_budget
+from marin_scaling.recipe.run_plan import COUNTING_FORMULAS, RungPlan, steps_for_budget
 
 _TUNED = "tuned on this scale, lab book 2026-11-21"
 _CHOSEN = "chosen for two CPU cores"
@@ -21,7 +22,7 @@ _ONE_DEPTH = "one for all widths: a step in depth would be a step in the bowls o
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuickstartRecipe(TransferRules):
+class QuickstartRecipe(AdamHRecipe):
     """Tiny byte-level Delphi.
 
     >>> plan = QuickstartRecipe().plan(budget_flops=3e11, hidden_dim=48)
@@ -46,26 +47,14 @@ class QuickstartRecipe(TransferRules):
     tuned_epsilon: float = constant(1e-8, _TUNED)
     tuned_beta2: float = constant(0.97, _TUNED, below=1)
     max_learning_rate: float = constant(0.1, _TUNED)
-    min_tokens_per_param: float = constant(2, "fewer were never trained at this scale")
-    max_tokens_per_param: float = constant(250, "as in delphi")
-    warmup_fraction: float = constant(0.1, "as in delphi", zero=True, most=1)
+    min_tokens_per_param: float = constant(2.0, "fewer were never trained at this scale")
     decay_fraction: float = constant(0.4, _TUNED, zero=True, most=1)
-    min_learning_rate_ratio: float = constant(0.0, "as in delphi", zero=True, most=1)
     max_grad_norm: float = constant(1.0, _TUNED)
-    z_loss_weight: float = constant(1e-7, "as in delphi", zero=True)
 
     @property
     def formulas(self) -> Mapping[str, Formula]:
         """How each number of a plan is found."""
         return _FORMULAS
-
-    def widths(self) -> tuple[int, ...]:
-        """Multiples of 4: rotary embeddings need two heads of even width."""
-        return tuple(self._range)
-
-    @property
-    def _range(self) -> range:
-        return range(self.narrowest, self.widest + 1, self.width_step)
 
     def widths_at(self, budget_flops: float) -> tuple[int, ...]:
         """Those whose steps meet the budget and that see 2 to 250 tokens for each parameter."""
@@ -89,13 +78,7 @@ class QuickstartRecipe(TransferRules):
             batch_size=batch_size,
             train_steps=train_steps,
             hyperparameters=self.transfer(batch_size=batch_size, tokens=batch_size * shape.seq_len * train_steps),
-            schedule=Schedule(
-                warmup_fraction=self.warmup_fraction,
-                decay_fraction=self.decay_fraction,
-                min_learning_rate_ratio=self.min_learning_rate_ratio,
-                max_grad_norm=self.max_grad_norm,
-                z_loss_weight=self.z_loss_weight,
-            ),
+            schedule=self._schedule(),
         )
 
     def shape(self, hidden_dim: int) -> ModelShape:

@@ -75,7 +75,6 @@ class RungPlan:
         """Every number of the run by its name, in the order in which a recipe decides them."""
         return {
             "budget_flops": self.budget_flops,
-            "hidden_dim": self.shape.hidden_dim,
             **asdict(self.shape),
             "head_dim": self.shape.head_dim,
             "params_total": self.shape.params_total,
