@@ -62,16 +62,15 @@ def _plans_at(file: LadderFile, number: int, *, recipe: Recipe) -> list[RungPlan
 
 
 def _refuse_one_run_twice(plans: list[RungPlan]) -> None:
-    seen: set[tuple[float, int]] = set()
-    for plan in plans:
-        run = plan.budget_flops, plan.shape.hidden_dim
-        if run in seen:
+    """`RecipeError` where two lines, or one of them twice, mean the same run."""
+    runs = [(plan.budget_flops, plan.shape.hidden_dim) for plan in plans]
+    for budget_flops, width in runs:
+        if runs.count((budget_flops, width)) > 1:
             raise RecipeError(
-                f"rungs: width {run[1]} stands twice at {format_flops(run[0])} FLOPs.",
+                f"rungs: width {width} stands twice at {format_flops(budget_flops)} FLOPs.",
                 why="It would be planned, and counted, twice.",
-                fix="Name a budget once, or choose other widths in one of the two places.",
+                fix="Name a budget once, and each width once at a budget.",
             )
-        seen.add(run)
 
 
 def _require_target(file: LadderFile, recipe: Recipe) -> None:

@@ -94,16 +94,6 @@ class LadderFile(Part):
     hardware: Hardware = Hardware()
     """What trains."""
 
-    @field_validator("rungs")
-    @classmethod
-    def _no_run_twice(cls, rungs: tuple[RungsAtBudget, ...]) -> tuple[RungsAtBudget, ...]:
-        runs = [(at.budget_flops, width) for at in rungs for width in at.hidden_dims or (None,)]
-        for budget_flops, width in runs:
-            if runs.count((budget_flops, width)) > 1:
-                what = "the recipe's choice of widths" if width is None else f"width {width}"
-                raise ValueError(f"{what} stands twice at {budget_flops:g} FLOPs")
-        return rungs
-
     @field_validator("seeds")
     @classmethod
     def _no_seed_twice(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:

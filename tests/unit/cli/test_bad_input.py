@@ -58,7 +58,7 @@ LADDER_FAULTS = {
     "unknown recipe": ("quickstart", "nosuch", "There is no recipe 'nosuch'"),
     "unknown width": ("[8, 12, 16, 24]", "[8, 12, 16, 23]", "rungs.0: The recipe 'quickstart' has no width 23"),
     "budget too small": ("3e10", "3e2", "rungs.0: 3e2 FLOPs pay 0.0 steps at width 8"),
-    "a width twice": ("[8, 12, 16, 24]", "[8, 12, 12, 24]", "line 3: rungs: width 12 stands twice at 3e+10 FLOPs"),
+    "a width twice": ("[8, 12, 16, 24]", "[8, 12, 12, 24]", "rungs: width 12 stands twice at 3e10 FLOPs"),
     "a seed twice": ("name: tiny", "name: tiny\nseeds: [1, 1]", "line 2: seeds: a seed stands twice in 1, 1"),
     "a seed below zero": (
         "name: tiny",
