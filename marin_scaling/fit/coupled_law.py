@@ -7,8 +7,8 @@ With g free the exponents that shape the bowls of single budgets and the exponen
 not agree: in the additive form the bowls' exponents drag the frontier's along and the asymptote up.
 
 The unknowns are chosen so that they mean the same in every table: the loss at (N0, D0), its relative slopes there, the share
-of it that compute can remove, ratios of exponents. Functions of arrays, analytic in the unknowns (gradients are taken by
-complex steps); nothing is fitted here.
+of it that compute can remove, ratios of exponents. Functions of arrays, analytic in the unknowns, so that complex steps check
+the slopes that `coupled_slopes` has in closed form; nothing is fitted here.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _BY_ASYMPTOTE = np.array([_NONE, _SHARE, -_SHARE, -_SHARE, _NONE, _NONE])
 def number_slopes(law: CoupledLaws) -> Array:
     """Slopes of ln (L0, K, a, b, w, g) in the first six unknowns, of one law: (number, unknown).
 
-    Linear in w and in E / L0, because a w L K g^-1 and b (1 - w) L K g^-1 are the unknown slopes at the middle.
+    Linear in w and in E / L0, because a w g K / L0 and b (1 - w) g K / L0 are the slopes at the middle, which are unknowns.
 
     >>> from marin_scaling.fit.coupled_law import laws_of
     >>> point = np.array([np.log(3.0), np.log(0.08), np.log(0.08), 0.0, 0.0, 0.0, -5.0, -5.0])
@@ -53,12 +53,13 @@ def log_losses_and_slopes(law: CoupledLaws, x: Array, y: Array) -> tuple[Array, 
     return np.log(losses), np.array(columns), -falls * w * by_params / u * a
 
 
-def log_prior_and_slope(point: Array, law: CoupledLaws, prior: Prior, *, middle_log_loss: float) -> tuple[float, Array]:
-    """`coupled_law.log_prior` at one point, and its slope: (unknown,)."""
+def log_prior_and_slope(
+    point: Array, law: CoupledLaws, prior: Prior, *, numbers: Array, middle_log_loss: float
+) -> tuple[float, Array]:
+    """`coupled_law.log_prior` at one point, and its slope (unknown,); `numbers` are the law's `number_slopes`."""
     mean, deviation = means_and_deviations(prior, middle_log_loss=middle_log_loss, unknowns=len(point))
     away = (np.concatenate([point, log_exponents(law)[:, 0]]) - mean) / deviation
     pulls = away / deviation
-    numbers = number_slopes(law)
     frontier = numbers[5] + numbers[2] + law.a[0] / (law.a[0] + law.b[0]) * _RATIO
     slope = -pulls[:-3]
     slope[:6] -= pulls[-3] * frontier + pulls[-2] * numbers[2] + pulls[-1] * numbers[3]

@@ -36,7 +36,7 @@ def pinned_asymptote(law: str) -> float | None:
         asymptote = float(law.removeprefix(PINNED_LAW))
     except ValueError:
         asymptote = math.nan
-    if not (math.isfinite(asymptote) and asymptote >= 0):
+    if "_" in law or not (math.isfinite(asymptote) and asymptote >= 0):  # Python reads 1_6 as 16
         raise UsageError(
             f"{law!r} does not say at which loss the asymptote is pinned.",
             why="Somebody has to choose that number; this project has none of its own.",

@@ -128,17 +128,19 @@ class PosteriorDensity:
     def value_and_slope(self, point: Array) -> tuple[float, Array]:
         """At one point (unknown,): the density and its slope (unknown,)."""
         table, law = self.table, laws_of(point[None])
+        numbers = number_slopes(law)
         sizes = counted_sizes(point[None], table.x, table.runs.log_sparsity).reshape(-1)
         log_losses, in_numbers, in_size = log_losses_and_slopes(law, sizes, table.y)
         (noise_variance,), (misfit_variance,) = variances(point[None])
         likelihood, in_residuals, in_noise, in_misfit = self.misfit.log_likelihood_slopes(
             table.log_loss - log_losses, noise_variance=noise_variance, misfit_variance=misfit_variance
         )
-        in_law = -(in_numbers @ in_residuals) @ number_slopes(law)
+        in_law = -(in_numbers @ in_residuals) @ numbers
         in_scatter = 2 * in_noise * (noise_variance - LEAST_NOISE**2), 2 * in_misfit * misfit_variance
         in_sparsity = () if table.runs.log_sparsity is None else (-in_residuals @ (in_size * table.runs.log_sparsity),)
         slope = np.array([*in_law, *in_scatter, *in_sparsity])
-        prior, by_prior = log_prior_and_slope(point, law, self.prior, middle_log_loss=table.middle_log_loss)
+        middle = table.middle_log_loss
+        prior, by_prior = log_prior_and_slope(point, law, self.prior, numbers=numbers, middle_log_loss=middle)
         return prior + self._power * likelihood, by_prior + self._power * slope
 
 

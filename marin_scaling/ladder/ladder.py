@@ -178,7 +178,7 @@ def _totals(ladder: Ladder) -> list[str]:
     lines = [
         f"{len(ladder.rungs)} rungs, {format_flops(ladder.total_flops)} FLOPs together; "
         f"target {format_flops(file.target.budget_flops)} FLOPs, {ladder.extrapolation:.3g}x the largest rung.",
-        "Memory: of a step on one device in float32, nothing recomputed; beside 0.8 GB of the program.",
+        "Memory: of a step on one device in float32, nothing recomputed; beside the program itself.",
     ]
     rate = hardware.sustained_flops_per_second
     if rate is not None:

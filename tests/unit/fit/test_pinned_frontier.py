@@ -95,11 +95,11 @@ def test_an_asymptote_within_the_noise_of_the_losses_is_refused():
         fit(read_run_table(DELPHI), law="pinned-frontier@2.8")
 
 
-@pytest.mark.parametrize("law", ["pinned-frontier", "pinned-frontier@", "pinned-frontier@nan", "pinned-frontier@-1"])
-def test_a_pinned_law_without_a_number_is_refused(law):
+@pytest.mark.parametrize("number", ["", "@", "@nan", "@-1", "@1_6"])
+def test_a_pinned_law_without_a_number_is_refused(number):
     """There is no default: nobody's constant is chosen here."""
     with pytest.raises(UsageError, match="does not say at which loss"):
-        pinned_asymptote(law)
+        pinned_asymptote(f"pinned-frontier{number}")
 
 
 @pytest.mark.parametrize(("budgets", "sentence"), [(2, "2 usable budgets; this law needs 3"), (3, None)])
