@@ -204,14 +204,15 @@ def _split(table: RunTable, cut: float, *, best_only: bool) -> tuple[RunTable, p
     frame = table.frame
     known = frame[frame["flops"] <= cut * (1 + 1e-9)].reset_index(drop=True)
     beyond = frame[frame["flops"] >= LEAST_FACTOR * cut].reset_index(drop=True)
-    return replace(table, frame=known), _best(beyond, known) if best_only else beyond
+    if best_only:
+        beyond = beyond[beyond["run"].isin(_unbeaten(frame))].reset_index(drop=True)
+    return replace(table, frame=known), beyond
 
 
-def _best(beyond: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
-    """The best run of each budget, where no cheaper run beats it."""
-    best = beyond.loc[beyond.groupby("budget_flops")["loss"].idxmin()].sort_values("flops")
-    before = np.minimum.accumulate([known["loss"].min(), *best["loss"]])[:-1]
-    return best[best["loss"].to_numpy() < before]
+def _unbeaten(frame: pd.DataFrame) -> pd.Series:
+    """Names of the best run of each budget, where the best of no cheaper one beats it."""
+    best = frame.loc[frame.groupby("budget_flops")["loss"].idxmin()].sort_values("flops")
+    return best.loc[best["loss"] < best["loss"].cummin().shift(fill_value=np.inf), "run"]
 
 
 def _points(cut: float, beyond: pd.DataFrame, forecasts: Sequence[Quantiles]) -> list[BacktestPoint]:

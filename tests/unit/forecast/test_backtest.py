@@ -4,12 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from marin_scaling.errors import FitRefused, UsageError
 from marin_scaling.forecast.backtest import LEAST_FACTOR, MOST_CUTS, backtest, backtest_document, backtest_text
 from marin_scaling.forecast.forecast import LEVELS
-from marin_scaling.laws import SurfaceLaw
+from marin_scaling.laws import SurfaceLaw, surface_loss
 from marin_scaling.run.run_table import read_run_table
 from marin_scaling.run.simulate import simulate_ladder
 from marin_scaling.scoring import crps
@@ -150,6 +151,22 @@ def test_a_frontier_law_is_back_tested_on_the_best_run_of_each_budget(delphi, la
     assert {point.observed for point in found.points} <= set(best)
     assert len({(point.cut_flops, point.observed) for point in found.points}) == len(found.points) == 10
     assert max(abs(point.error) for point in found.points) < 0.01  # at its own optimum it is a fair forecaster
+
+
+def test_off_a_grid_a_frontier_law_is_back_tested_on_runs_that_no_cheaper_run_beats():
+    """Of 40 runs at as many costs, each is the best of its budget; the badly sized ones say nothing of the frontier."""
+    generator = np.random.default_rng(0)
+    flops = np.sort(10 ** generator.uniform(18, 21, 40))
+    params = np.sqrt(flops / 120) * 10 ** generator.uniform(-1, 1, 40)
+    loss = surface_loss(SURFACE, params=params, tokens=flops / 6 / params)
+    columns = {"flops": flops, "params": params, "tokens": flops / 6 / params, "loss": loss, "budget_flops": flops}
+    frame = pd.DataFrame({"run": [f"r{n}" for n in range(40)], **columns})
+    table = replace(ladder(budgets=(1e18, 1e19, 1e20)), frame=frame)
+    observed = {point.observed for point in backtest(table, law="best-runs-frontier").points}
+    unbeaten = {value for place, value in enumerate(loss) if value < loss[:place].min(initial=np.inf)}
+    assert observed
+    assert observed <= unbeaten
+    assert len(unbeaten) < len(loss)
 
 
 def test_an_unknown_law_is_an_error_and_no_refused_cut(delphi):

@@ -1,10 +1,12 @@
 """What `recipe show` prints is what a recipe does: each formula, evaluated, is the number beside it."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from marin_scaling.errors import RecipeError
 from marin_scaling.recipe.catalogue import RECIPES
 from marin_scaling.recipe.formula import constants_of
 from marin_scaling.recipe.recipe import Recipe
@@ -19,6 +21,19 @@ def plans(recipe: Recipe) -> list[Any]:
         for budget in BUDGETS[recipe.name]
         for width in recipe.widths_at(budget)
     ]
+
+
+def decided(recipe: Recipe) -> list[Any]:
+    """Widths and a narrow and a wide run of each budget, by name in `BUDGETS`; None where the recipe makes none."""
+    found: list[Any] = []
+    for budget in BUDGETS[recipe.name]:
+        try:
+            widths = recipe.widths_at(budget)
+            ends = {min(widths), max(widths)} if widths else set()
+            found.append([widths, *(recipe.plan(budget_flops=budget, hidden_dim=width).values() for width in sorted(ends))])
+        except (RecipeError, ZeroDivisionError):
+            found.append(None)
+    return found
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)
@@ -43,7 +58,17 @@ def test_every_number_of_a_plan_has_a_formula_or_is_a_constant(recipe: Recipe) -
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)
-def test_every_constant_is_used_or_bounds_something_and_has_a_source(recipe: Recipe) -> None:
+def test_constants_and_formulas_have_a_source(recipe: Recipe) -> None:
     """A number without a source cannot be argued with."""
     assert all(each.source for each in constants_of(recipe))
     assert all(formula.source for formula in recipe.formulas.values())
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)
+def test_every_constant_decides_something(recipe: Recipe) -> None:
+    """Some other value of it gives other widths, other numbers of a run, or none: no constant is left over."""
+    as_it_is = decided(recipe)
+    for each in constants_of(recipe):
+        others = [type(each.value)(each.value * factor) for factor in (0.001, 0.5, 0.9, 1.08, 2, 1000)] if each.value else [0.1]
+        possible = [other for other in others if other != each.value and other != 0]
+        assert any(decided(replace(recipe, **{each.name: other})) != as_it_is for other in possible), each.name
