@@ -110,9 +110,9 @@ def _widths(at: RungsAtBudget, recipe: Recipe) -> list[int]:
 
 
 def plan_target(file: LadderFile, *, compute_optimal_params: float) -> RungPlan:
-    """The target run at the width whose parameter count is nearest to the compute-optimal one (in ratio)."""
+    """The target run at the width whose count of active parameters is nearest to the compute-optimal one (in ratio)."""
     recipe, target = find_recipe(file.recipe), file.target
-    width = min(recipe.widths(), key=lambda width: _ratio(recipe.shape(width).params_total, compute_optimal_params))
+    width = min(recipe.widths(), key=lambda width: _ratio(recipe.shape(width).params_active, compute_optimal_params))
     return recipe.plan(budget_flops=target.budget_flops, hidden_dim=width, batch_size=target.batch_size)
 
 

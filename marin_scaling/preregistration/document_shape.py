@@ -59,6 +59,14 @@ class AtLeast:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ByKind:
+    """An object of one of some shapes; the value of `key` says which."""
+
+    key: str
+    shapes: Mapping[str, Shape]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Nullable:
     """Null, or a value of one shape."""
 
@@ -70,7 +78,7 @@ class Anything:
     """Any JSON value."""
 
 
-Shape = Text | Number | Choice | ListOf | MapOf | AtLeast | Nullable | Anything | Mapping[str, Any]
+Shape = Text | Number | Choice | ListOf | MapOf | AtLeast | ByKind | Nullable | Anything | Mapping[str, Any]
 """A shape; a mapping is an object with exactly these keys, each with its own shape."""
 
 SHA256 = Text(pattern="[0-9a-f]{64}")
@@ -104,6 +112,8 @@ def check_shape(document: Any, shape: Shape, *, name: str, at: str = "") -> None
         _check_values(document, shape, name=name, at=at)
     elif isinstance(shape, AtLeast):
         _check_at_least(document, shape, name=name, at=at)
+    elif isinstance(shape, ByKind):
+        _check_by_kind(document, shape, name=name, at=at)
     elif isinstance(shape, Nullable) and document is not None:
         check_shape(document, shape.value, name=name, at=at)
 
@@ -122,6 +132,12 @@ def _check_object(document: Any, shape: Mapping[str, Any], *, name: str, at: str
 def _check_at_least(document: Any, shape: AtLeast, *, name: str, at: str) -> None:
     known = {key: value for key, value in document.items() if key in shape.keys} if isinstance(document, dict) else document
     _check_object(known, shape.keys, name=name, at=at)
+
+
+def _check_by_kind(document: Any, shape: ByKind, *, name: str, at: str) -> None:
+    kind: Any = document.get(shape.key) if isinstance(document, dict) else None
+    check_shape(kind, Choice(of=tuple(shape.shapes)), name=name, at=_join(at, shape.key))
+    check_shape(document, shape.shapes[kind], name=name, at=at)
 
 
 def _check_number(document: Any, shape: Number, *, name: str, at: str) -> None:

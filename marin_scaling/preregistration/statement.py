@@ -28,8 +28,8 @@ from marin_scaling.preregistration.statement_format import (
     SUBJECT_NAMES,
     SUBJECT_SHAPES,
 )
-from marin_scaling.recipe.flop_counting import FLOPS_CONVENTION, training_flops
-from marin_scaling.recipe.model_shape import ModelShape
+from marin_scaling.recipe.flop_counting import flops_convention, training_flops
+from marin_scaling.recipe.model_family import shape_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,14 +148,14 @@ def derived_fields(documents: Mapping[str, Any], *, ladder_rule: str) -> dict[st
 def target_run_of(target: Mapping[str, Any]) -> dict[str, Any]:
     """What the statement says of the target, from the content of `target.json` (a spec that no statement is bound to yet)."""
     model = target["model"]
-    shape = ModelShape(**{key: value for key, value in model.items() if key != "family"})
+    shape = shape_of(model)
     tokens = target["batch_size"] * target["train_steps"] * shape.seq_len
     return {
         "ladder": target["ladder"],
         "recipe": target["recipe"],
         "budgetFlops": target["budget_flops"],
         "flops": training_flops(shape, tokens=tokens),
-        "flopsConvention": FLOPS_CONVENTION,
+        "flopsConvention": flops_convention(shape),
         "paramsTotal": shape.params_total,
         "paramsActive": shape.params_active,
         "tokens": tokens,

@@ -14,6 +14,7 @@ from marin_scaling.preregistration.document_shape import (
     SHA256,
     Anything,
     AtLeast,
+    ByKind,
     Choice,
     ListOf,
     MapOf,
@@ -22,7 +23,7 @@ from marin_scaling.preregistration.document_shape import (
     Shape,
     Text,
 )
-from marin_scaling.recipe.model_shape import ModelShape
+from marin_scaling.recipe.model_family import FAMILIES
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:marin-scaling:preregistration:v0.1"
@@ -145,7 +146,13 @@ TARGET_SHAPE: Shape = {
     "role": Choice(of=("target",)),
     "recipe": Text(),
     "budget_flops": Number(above=0),
-    "model": {"family": Text(), **{field.name: Number(whole=True, above=0) for field in fields(ModelShape)}},
+    "model": ByKind(
+        key="family",
+        shapes={
+            family: {"family": Text(), **{field.name: Number(whole=True, above=0) for field in fields(shape)}}
+            for family, shape in FAMILIES.items()
+        },
+    ),
     "optimizer": MapOf(value=Anything()),
     "batch_size": Number(whole=True, above=0),
     "train_steps": Number(whole=True, above=0),

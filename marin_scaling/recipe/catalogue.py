@@ -14,11 +14,20 @@ from typing import Any
 
 from marin_scaling.errors import RecipeError
 from marin_scaling.recipe.delphi import DelphiRecipe
+from marin_scaling.recipe.grug_moe import GrugMoeRecipe, GrugMoeV16Recipe
 from marin_scaling.recipe.quickstart import QuickstartRecipe
+from marin_scaling.recipe.quickstart_moe import QuickstartMoeRecipe
 from marin_scaling.recipe.recipe import Recipe
 
 ENTRY_POINTS = "marin_scaling.recipes"
-RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in (QuickstartRecipe(), DelphiRecipe())}
+_OURS: tuple[Recipe, ...] = (
+    QuickstartRecipe(),
+    QuickstartMoeRecipe(),
+    DelphiRecipe(),
+    GrugMoeRecipe(),
+    GrugMoeV16Recipe(),
+)
+RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _OURS}
 _INTERFACE = ("name", "formulas", "widths", "widths_at", "shape", "plan")
 _FILES = (".yaml", ".yml")
 _DEEPEST = 8  # recipe files on recipe files; more is a circle

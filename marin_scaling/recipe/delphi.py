@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 from marin_scaling.errors import RecipeError
 from marin_scaling.recipe.adamh_recipe import AdamHRecipe
+from marin_scaling.recipe.counting_formulas import DENSE_COUNTING
 from marin_scaling.recipe.formula import Formula, constant
 from marin_scaling.recipe.hyperparameters import MARIN, Hyperparameters, transfer_formulas
 from marin_scaling.recipe.model_shape import ModelShape
-from marin_scaling.recipe.run_plan import COUNTING_FORMULAS, RungPlan, paid_tokens, steps_for_budget
+from marin_scaling.recipe.run_plan import RungPlan, paid_tokens, steps_for_budget
 from marin_scaling.units import format_flops
 
 
@@ -159,6 +160,6 @@ _FORMULAS = {
     "batch_size": Formula(
         "2 ** ceil(log2(planned_tokens / (steps_wanted * seq_len)))", f"{MARIN}: halved where a rate is capped"
     ),
-    **COUNTING_FORMULAS,
+    **DENSE_COUNTING,
     **transfer_formulas("planned_tokens"),
 }

@@ -1,7 +1,7 @@
 """The shape of a dense decoder-only transformer and its exact parameter counts.
 
 Qwen3 family as Levanter builds it: RMSNorm before attention and MLP, gated MLP, rotary embeddings, RMSNorm of queries and
-keys (`qk_norm`), no biases, untied output head. Counting only: no arrays are made here.
+keys (`qk_norm`), no biases, untied output head. Counting only: no arrays are made here; `moe_shape` has the sparse one.
 """
 
 from __future__ import annotations
@@ -71,3 +71,13 @@ class ModelShape:
     def params_active(self) -> int:
         """Parameters used for each token; all of them in a dense model."""
         return self.params_total
+
+    @property
+    def mlp_dim_per_token(self) -> int:
+        """Width of the gated MLP that each token passes."""
+        return self.intermediate_dim
+
+    @property
+    def router_outputs(self) -> int:
+        """What a router chooses among; 0 where there is none."""
+        return 0

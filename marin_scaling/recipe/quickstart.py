@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from marin_scaling.errors import RecipeError
 from marin_scaling.recipe.adamh_recipe import AdamHRecipe
+from marin_scaling.recipe.counting_formulas import DENSE_COUNTING
 from marin_scaling.recipe.formula import Formula, constant
 from marin_scaling.recipe.hyperparameters import transfer_formulas
 from marin_scaling.recipe.model_shape import ModelShape
-from marin_scaling.recipe.run_plan import COUNTING_FORMULAS, RungPlan, steps_for_budget
+from marin_scaling.recipe.run_plan import RungPlan, steps_for_budget
 
 _TUNED = "tuned on this scale, lab book 2026-11-21"
 _CHOSEN = "chosen for two CPU cores"
@@ -103,6 +104,6 @@ class QuickstartRecipe(AdamHRecipe):
 _FORMULAS = {
     "intermediate_dim": Formula("mlp_ratio * hidden_dim", "as in delphi"),
     "num_kv_heads": Formula("num_heads", "as in delphi"),
-    **COUNTING_FORMULAS,
+    **DENSE_COUNTING,
     **transfer_formulas("trained_tokens"),
 }

@@ -24,7 +24,12 @@ _GIVEN = {"budget_flops": "given", "hidden_dim": "given; the width of a target f
 def usual_plan(
     recipe: Recipe, *, budget_flops: float, hidden_dim: int | None = None, batch_size: int | None = None
 ) -> RungPlan:
-    """The run of this budget and width, or of the width next to `USUAL_TOKENS_PER_PARAM`; `RecipeError` where there is none."""
+    """The run of this budget and width, or of the recipe's usual width, or of the one next to `USUAL_TOKENS_PER_PARAM`.
+
+    A recipe may have a method `usual_width(budget_flops)`. `RecipeError` where there is none.
+    """
+    if hidden_dim is None and hasattr(recipe, "usual_width"):
+        hidden_dim = recipe.usual_width(budget_flops)
     if hidden_dim is not None:
         return recipe.plan(budget_flops=budget_flops, hidden_dim=hidden_dim, batch_size=batch_size)
     widths = recipe.widths_at(budget_flops)

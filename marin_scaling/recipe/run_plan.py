@@ -1,15 +1,16 @@
 """What a recipe makes of a budget and a width: shape, batch, steps, rates and schedule of one run, and what follows from them.
 
-Counting and cutting into steps are the same for all recipes; how a recipe chooses is in the recipe.
+Counting and cutting into steps are the same for all recipes; how a recipe chooses is in the recipe, and `counting_formulas` has
+the same arithmetic to read.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Literal
 
 from marin_scaling.errors import RecipeError
-from marin_scaling.recipe.flop_counting import forward_flops_per_token, training_flops
-from marin_scaling.recipe.formula import Formula
+from marin_scaling.recipe.flop_counting import WITH_LM_HEAD, WITHOUT_LM_HEAD, forward_flops_per_token, training_flops
 from marin_scaling.recipe.hyperparameters import Hyperparameters
 from marin_scaling.recipe.model_shape import ModelShape
 from marin_scaling.units import format_flops
@@ -20,13 +21,14 @@ BUDGET_TOLERANCE = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """Warm-up, stable and linear decay as fractions of all steps; clipping and z-loss."""
+    """Warm-up, stable and linear decay as fractions of all steps; clipping (0: none) and z-losses."""
 
     warmup_fraction: float
     decay_fraction: float
     min_learning_rate_ratio: float
     max_grad_norm: float
     z_loss_weight: float
+    router_z_loss_weight: float = 0.0
 
     def __post_init__(self) -> None:
         if self.warmup_fraction + self.decay_fraction > 1:
@@ -49,6 +51,7 @@ class RungPlan:
     train_steps: int
     hyperparameters: Hyperparameters
     schedule: Schedule
+    optimizer: Literal["adamH", "muonH"] = "adamH"
     doubts: tuple[str, ...] = ()
 
     @property
@@ -68,45 +71,31 @@ class RungPlan:
 
     @property
     def tokens_per_param(self) -> float:
-        """Trained tokens over all parameters."""
-        return self.trained_tokens / self.shape.params_total
+        """Trained tokens over active parameters."""
+        return self.trained_tokens / self.shape.params_active
 
     def values(self) -> dict[str, float]:
         """Every number of the run by its name, in the order in which a recipe decides them."""
+        is_sparse, schedule = self.shape.router_outputs > 0, asdict(self.schedule)
+        other = ("flops_with_lm_head", WITH_LM_HEAD) if is_sparse else ("flops_without_lm_head", WITHOUT_LM_HEAD)
+        if not is_sparse:
+            del schedule["router_z_loss_weight"]
         return {
             "budget_flops": self.budget_flops,
             **asdict(self.shape),
             "head_dim": self.shape.head_dim,
             "params_total": self.shape.params_total,
+            **({"params_active": self.shape.params_active} if is_sparse else {}),
             "flops_per_token": 3 * forward_flops_per_token(self.shape),
             "planned_tokens": self.planned_tokens,
             "batch_size": self.batch_size,
             "train_steps": self.train_steps,
             "trained_tokens": self.trained_tokens,
             "flops": self.flops,
+            other[0]: training_flops(self.shape, tokens=self.trained_tokens, convention=other[1]),
             **asdict(self.hyperparameters),
-            **asdict(self.schedule),
+            **schedule,
         }
-
-
-_LEVANTER = "levanter/utils/flop_utils.py: full attention, with the output head; three forwards a step"
-COUNTING_FORMULAS = {
-    "head_dim": Formula("hidden_dim // num_heads", "equal heads"),
-    "params_total": Formula(
-        "num_layers * (2 * hidden_dim * head_dim * (num_heads + num_kv_heads) + 3 * hidden_dim * intermediate_dim"
-        " + 2 * hidden_dim + 2 * head_dim) + hidden_dim + 2 * vocab_size * hidden_dim",
-        "Qwen3 in Levanter, counted exactly",
-    ),
-    "flops_per_token": Formula(
-        "3 * (num_layers * (6 * hidden_dim * intermediate_dim + 4 * hidden_dim * head_dim * (num_heads + num_kv_heads)"
-        " + seq_len * (4 * hidden_dim + 3 * num_heads)) + 2 * hidden_dim * vocab_size)",
-        _LEVANTER,
-    ),
-    "planned_tokens": Formula("budget_flops / flops_per_token", "what the budget pays for"),
-    "train_steps": Formula("round(planned_tokens / (batch_size * seq_len))", "whole steps nearest to the budget"),
-    "trained_tokens": Formula("batch_size * seq_len * train_steps", "whole steps nearest to the budget"),
-    "flops": Formula("flops_per_token * trained_tokens", _LEVANTER),
-}
 
 
 def paid_tokens(shape: ModelShape, *, budget_flops: float) -> float:

@@ -8,9 +8,10 @@ from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.errors import DataError
 from marin_scaling.ladder.ladder import Ladder
 from marin_scaling.ladder.ladder_file import LadderFile
+from marin_scaling.recipe.moe_shape import MoeShape
 from marin_scaling.recipe.run_plan import RungPlan
 from marin_scaling.run.byte_corpus import BYTE_VOCABULARY, ByteCorpus, require_windows
-from marin_scaling.run.run_spec import DataSpec, EvaluationSpec, ModelSpec, OptimizerSpec, RunSpec
+from marin_scaling.run.run_spec import DataSpec, EvaluationSpec, ModelSpec, MoeModelSpec, OptimizerSpec, RunSpec
 from marin_scaling.units import format_flops
 
 
@@ -30,8 +31,8 @@ def _spec(file: LadderFile, plan: RungPlan, *, seed: int, role: str, corpus: Byt
         role=role,  # type: ignore[arg-type]  # checked by pydantic
         recipe=plan.recipe,
         budget_flops=plan.budget_flops,
-        model=ModelSpec(**asdict(plan.shape)),
-        optimizer=OptimizerSpec(**asdict(plan.hyperparameters), **asdict(plan.schedule)),
+        model=(MoeModelSpec if isinstance(plan.shape, MoeShape) else ModelSpec)(**asdict(plan.shape)),
+        optimizer=optimizer_of(plan),
         batch_size=plan.batch_size,
         train_steps=plan.train_steps,
         seed=seed,
@@ -46,6 +47,11 @@ def _spec(file: LadderFile, plan: RungPlan, *, seed: int, role: str, corpus: Byt
     )
     require_data(spec, corpus=corpus)
     return spec
+
+
+def optimizer_of(plan: RungPlan) -> OptimizerSpec:
+    """The plan's optimizer, rates and schedule as they stand in its spec."""
+    return OptimizerSpec(name=plan.optimizer, **asdict(plan.hyperparameters), **asdict(plan.schedule))
 
 
 def require_data(spec: RunSpec, *, corpus: ByteCorpus) -> None:

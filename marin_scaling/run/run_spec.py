@@ -5,13 +5,14 @@ A file format (`spec.json`), therefore a strict pydantic model: unknown keys are
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from marin_scaling.canonical_json import digest_of, dump_canonical, load_strict
 from marin_scaling.errors import RecordError
-from marin_scaling.recipe.flop_counting import FLOPS_CONVENTION, training_flops
+from marin_scaling.recipe.flop_counting import flops_convention, training_flops
+from marin_scaling.recipe.model_family import shape_of
 from marin_scaling.recipe.model_shape import ModelShape
 
 DIRECTORY_DIGITS = 16
@@ -46,13 +47,28 @@ class ModelSpec(Document):
 
     def shape(self) -> ModelShape:
         """The same numbers as a `ModelShape`, which counts parameters."""
-        return ModelShape(**self.model_dump(exclude={"family"}))
+        return shape_of(self.model_dump())
+
+
+class MoeModelSpec(ModelSpec):
+    """The shape of a mixture of experts, as in `MoeShape`; `intermediate_dim` is that of one expert."""
+
+    family: Literal["grug-moe"] = "grug-moe"  # type: ignore[assignment]  # the other member of the union below
+    """Our name of the architecture."""
+    num_experts: int = Field(gt=1)
+    """Experts of each layer, without the shared one."""
+    experts_per_token: int = Field(gt=0)
+    """How many of them each token passes."""
+    shared_intermediate_dim: int = Field(gt=0)
+    """Width inside the expert that every token passes."""
+    norm_gate_rank: int = Field(gt=0)
+    """Rank of the gate after each norm."""
 
 
 class OptimizerSpec(Document):
-    """AdamH on matrices, Adam on embeddings and norms, and a warm-up, stable, decay schedule; fractions are of all steps."""
+    """AdamH or MuonH on matrices, Adam on embeddings and norms; warm-up, stable and decay as fractions of all steps."""
 
-    name: Literal["adamH"] = "adamH"
+    name: Literal["adamH", "muonH"] = "adamH"
     """Levanter's name of the optimizer."""
     learning_rate: float = Field(gt=0)
     """Peak rate of the matrices."""
@@ -64,8 +80,8 @@ class OptimizerSpec(Document):
     """Decay of the mean of squared gradients."""
     epsilon: float = Field(gt=0)
     """Added to the root of the mean square."""
-    max_grad_norm: float = Field(gt=0)
-    """Gradients of a larger norm are scaled down to it."""
+    max_grad_norm: float = Field(ge=0)
+    """Gradients of a larger norm are scaled down to it; 0: none are."""
     warmup_fraction: float = Field(ge=0, le=1)
     """First part of the steps, in which the rates rise from 0 to their peaks."""
     decay_fraction: float = Field(ge=0, le=1)
@@ -74,6 +90,8 @@ class OptimizerSpec(Document):
     """Where they end, as a share of the peaks."""
     z_loss_weight: float = Field(ge=0)
     """Weight of the squared log-normalizer of the output in the training loss; the metric has none."""
+    router_z_loss_weight: float = Field(default=0.0, ge=0, exclude_if=lambda weight: weight == 0)
+    """The same of routers; not in the recorded training loss. Left out where it is 0, as in every dense model."""
 
 
 class DataSpec(Document):
@@ -115,7 +133,7 @@ class RunSpec(Document):
     """Name of the recipe that made the choices below."""
     budget_flops: float = Field(gt=0)
     """FLOPs that the run was planned for; what it costs is in its record, at most 1 % off."""
-    model: ModelSpec
+    model: Annotated[ModelSpec | MoeModelSpec, Field(discriminator="family")]
     """The model's shape, below."""
     optimizer: OptimizerSpec
     """Optimizer and schedule, below."""
@@ -141,13 +159,13 @@ class RunSpec(Document):
 
     @property
     def flops(self) -> float:
-        """Training FLOPs by our formula; the convention is `FLOPS_CONVENTION`."""
+        """Training FLOPs by our formula, in the convention of this kind of model."""
         return training_flops(self.model.shape(), tokens=self.trained_tokens)
 
     @property
     def flops_convention(self) -> str:
         """Name of the formula that counted `flops`."""
-        return FLOPS_CONVENTION
+        return flops_convention(self.model.shape())
 
     @property
     def digest(self) -> str:

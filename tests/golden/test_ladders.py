@@ -4,7 +4,6 @@ To renew after a change that was meant: python tests/golden/test_ladders.py
 """
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from marin_scaling.ladder.ladder import plan_ladder, plan_target
 from marin_scaling.ladder.ladder_file import SCHEMA_FILE, ladder_schema, read_ladder_file
 from marin_scaling.recipe.catalogue import find_recipe
+from marin_scaling.run.plan_specs import optimizer_of
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "ladders"
@@ -53,8 +53,7 @@ def test_the_quickstarts_records_are_of_the_runs_that_are_planned_today() -> Non
     """To the last bit: another digit in one rate is another run, which every reader's ladder would train again."""
     planned = {
         (rung.plan.budget_flops, rung.plan.shape.hidden_dim): {
-            **asdict(rung.plan.hyperparameters),
-            **asdict(rung.plan.schedule),
+            **optimizer_of(rung.plan).model_dump(mode="json"),
             "steps": (rung.plan.batch_size, rung.plan.train_steps),
         }
         for rung in plan_ladder(read_ladder_file(ROOT / "ladders" / "quickstart.yaml")).rungs
@@ -62,10 +61,9 @@ def test_the_quickstarts_records_are_of_the_runs_that_are_planned_today() -> Non
     stored = {}
     for path in (ROOT / "runs" / "quickstart").glob("*/spec.json"):
         spec = json.loads(path.read_text())
-        optimizer = {name: value for name, value in spec["optimizer"].items() if name != "name"}
         if spec["role"] == "rung":
             steps = (spec["batch_size"], spec["train_steps"])
-            stored[spec["budget_flops"], spec["model"]["hidden_dim"]] = {**optimizer, "steps": steps}
+            stored[spec["budget_flops"], spec["model"]["hidden_dim"]] = {**spec["optimizer"], "steps": steps}
     assert stored == planned
 
 

@@ -107,7 +107,7 @@ def test_a_recipe_does_not_differ_from_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("recipe", "budget", "fragments"),
     [
-        ("delfi", "1e20", ("There is no recipe 'delfi'", "delphi, quickstart")),
+        ("delfi", "1e20", ("There is no recipe 'delfi'", "delphi, grug-moe, grug-moe-v16, quickstart, quickstart-moe")),
         ("delphi", "1e10", ("makes no run of 1e10 FLOPs",)),
         ("delphi", "much", ("'much' is not a number of FLOPs",)),
         ("recipes/none.yaml", "1e20", ("none.yaml",)),

@@ -11,8 +11,14 @@ from marin_scaling.recipe.catalogue import RECIPES
 from marin_scaling.recipe.formula import constants_of
 from marin_scaling.recipe.recipe import Recipe
 
-MATHEMATICS = {"__builtins__": {}, "min": min, "max": max, "round": round, "log2": math.log2, "ceil": math.ceil}
-BUDGETS = {"quickstart": (3e10, 4.8e11), "delphi": (3e18, 1.8e20, 1e22)}
+MATHEMATICS = {"__builtins__": {}, "min": min, "max": max, "round": round, "log2": math.log2, "ceil": math.ceil, "range": range}
+BUDGETS = {
+    "quickstart": (3e10, 4.8e11),
+    "quickstart-moe": (6e10, 4.8e11),
+    "delphi": (3e18, 1.8e20, 1e22),
+    "grug-moe": (3e17, 1e19, 1e22),
+    "grug-moe-v16": (3e17, 1e19, 1e22),
+}
 
 
 def plans(recipe: Recipe) -> list[Any]:
@@ -24,8 +30,8 @@ def plans(recipe: Recipe) -> list[Any]:
 
 
 def decided(recipe: Recipe) -> list[Any]:
-    """Widths and a narrow and a wide run of each budget, by name in `BUDGETS`; None where the recipe makes none."""
-    found: list[Any] = []
+    """Widths, a narrow and a wide run and the sizing of each budget in `BUDGETS`; None where the recipe makes none."""
+    found: list[Any] = [recipe.sizing(budget) for budget in BUDGETS[recipe.name] if hasattr(recipe, "sizing")]
     for budget in BUDGETS[recipe.name]:
         try:
             widths = recipe.widths_at(budget)
@@ -45,7 +51,7 @@ def test_every_formula_gives_the_number_that_the_recipe_planned(recipe: Recipe) 
         for name, formula in recipe.formulas.items():
             if name == "batch_size" and plan.doubts:
                 continue
-            assert eval(formula.text, MATHEMATICS, known) == pytest.approx(known[name], rel=1e-12), name
+            assert eval(formula.text, {**MATHEMATICS, **known}) == pytest.approx(known[name], rel=1e-12), name
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)

@@ -1,0 +1,268 @@
+"""`grug-moe`: Marin's mixture of experts, with the formulas of May 2026, and `grug-moe-v16` with those before.
+
+Every layer routes each token to 4 experts of half the model's width and passes it through one shared expert; quantile balancing
+instead of a balancing loss; rates as power laws of tokens and width, fitted by Marin to 17 runs (May, MuonH, 256 experts,
+issue #5951) and to 186 runs (v16, AdamH, 64 experts, issue #4225). Source of all formulas: experiments/grug/moe/heuristic.py.
+
+Not in these models: exclusive self-attention, half-rotary and window attention, which Marin switched on and off between
+recipes and which its FLOP count does not see.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from marin_scaling.errors import RecipeError
+from marin_scaling.recipe.counting_formulas import MOE_COUNTING
+from marin_scaling.recipe.formula import Formula, constant
+from marin_scaling.recipe.hyperparameters import Hyperparameters
+from marin_scaling.recipe.moe_shape import MoeShape
+from marin_scaling.recipe.run_plan import RungPlan, Schedule, paid_tokens, steps_for_budget
+
+_MOE = "Marin, experiments/grug/moe/heuristic.py"
+_MAY = f"{_MOE}, May recipe (#5951)"
+_V16 = f"{_MOE}, v16 (#4225)"
+_SIZING = "Marin #4447, sizing table"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizing:
+    """A compute-optimal run by Marin's laws: active and total parameters, tokens, and a width that is not rounded."""
+
+    params_active: float
+    params_total: float
+    tokens: float
+    hidden_dim: float
+    num_layers: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrugMoeRecipe:
+    """Marin's May recipe: MuonH, 256 experts.
+
+    >>> plan = GrugMoeRecipe().plan(budget_flops=3.46e19, hidden_dim=1280)
+    >>> plan.shape.num_layers, plan.batch_size, f"{plan.trained_tokens:.3g}"
+    (13, 256, '1.5e+10')
+    """
+
+    name: str = "grug-moe"
+    optimizer: Literal["adamH", "muonH"] = "muonH"
+    vocab_size: int = constant(128_256, "tokens of Llama 3's tokenizer")
+    seq_len: int = constant(4096, _MOE)
+    width_of_head: int = constant(128, _MOE)
+    queries_per_key: int = constant(4, _MOE)
+    num_experts: int = constant(256, _MAY)
+    experts_per_token: int = constant(4, _MOE)
+    expert_ratio: float = constant(0.5, _MOE)
+    expert_multiple: int = constant(128, f"{_MOE}: for the kernels of a TPU")
+    shared_ratio: int = constant(1, _MOE)
+    norm_gate_rank: int = constant(128, "Marin, experiments/grug/moe/model.py (arXiv 2601.22966)")
+    depth_offset: float = constant(55.0, f"{_MOE}: 64 - 9")
+    depth_per_doubling: float = constant(4.0, _MOE)
+    narrowest: int = constant(512, _MOE)
+    widest: int = constant(16_384, "beyond any published run")
+    width_step: int = constant(128, _MOE)
+    steps_wanted: int = constant(2**14, _MOE)
+    min_batch_size: int = constant(32, _MOE)
+    min_tokens_per_active_param: float = constant(8.0, "an eighth of what the sizing table finds optimal")
+    max_tokens_per_active_param: float = constant(500.0, "eight times what the sizing table finds optimal")
+    adam_rate_factor: float = constant(0.06602, _MAY)
+    rate_token_exponent: float = constant(0.395, _MAY, zero=True, most=2)
+    rate_width_exponent: float = constant(0.150, _MAY, zero=True, most=2)
+    matrix_rate_ratio: float = constant(13 / 3, _MOE)
+    max_learning_rate: float = constant(0.05, _MOE)
+    epsilon_factor: float = constant(9.676e-18, f"{_MOE}: 1e-15 at 1.4e9 tokens in batches of 131072")
+    beta1: float = constant(0.9062, _MOE, below=1)
+    tuned_beta2: float = constant(0.999, _MOE, below=1)
+    tuned_batch_tokens: int = constant(131_072, _MOE)
+    min_beta2: float = constant(0.95, _MOE, below=1)
+    max_beta2: float = constant(0.9999, _MOE, below=1)
+    warmup_fraction: float = constant(0.01, _MAY, zero=True, most=1)
+    min_learning_rate_ratio: float = constant(0.05, _MAY, zero=True, most=1)
+    max_grad_norm: float = constant(0.0, f"{_MAY}: no clipping", zero=True)
+    z_loss_weight: float = constant(1e-4, _MOE, zero=True)
+    router_z_loss_weight: float = constant(0.0, "Marin, experiments/grug/moe: off since May", zero=True)
+    active_params_per_root_flop: float = constant(0.0543, _SIZING)
+    tokens_per_root_flop: float = constant(3.290, _SIZING)
+    total_per_active_param: float = constant(8.0, f"{_SIZING}: inferred, gives its five totals")
+    cubed_width_per_active_param: float = constant(8.065, f"{_SIZING}: inferred, gives its five widths")
+
+    @property
+    def formulas(self) -> Mapping[str, Formula]:
+        """How each number of a plan is found."""
+        return _FORMULAS
+
+    def widths(self) -> tuple[int, ...]:
+        """From the narrowest to the widest in equal steps."""
+        return tuple(self._range)
+
+    @property
+    def _range(self) -> range:
+        return range(self.narrowest, self.widest + 1, self.width_step)
+
+    def widths_at(self, budget_flops: float) -> tuple[int, ...]:
+        """Those whose steps meet the budget and that see 8 to 500 tokens for each active parameter.
+
+        >>> GrugMoeRecipe().widths_at(3e18)[::3]
+        (512, 896)
+        """
+        return tuple(width for width in self._range if self._is_sensible(budget_flops, width))
+
+    def usual_width(self, budget_flops: float) -> int:
+        """The width next to the compute-optimal one of the sizing table."""
+        wanted = self.sizing(budget_flops).hidden_dim
+        return min(self._range, key=lambda width: abs(width - wanted))
+
+    def sizing(self, budget_flops: float) -> Sizing:
+        """Marin's compute-optimal sizes (#4447): parameters and tokens as the root of the budget.
+
+        >>> sizing = GrugMoeV16Recipe().sizing(1e23)
+        >>> f"{sizing.params_active:.4g} {sizing.tokens:.3g} {sizing.hidden_dim:.0f} {sizing.num_layers}"
+        '1.717e+10 1.04e+12 5174 50'
+        """
+        active = self.active_params_per_root_flop * budget_flops**0.5
+        width = (self.cubed_width_per_active_param * active) ** (1 / 3)
+        return Sizing(
+            params_active=active,
+            params_total=self.total_per_active_param * active,
+            tokens=self.tokens_per_root_flop * budget_flops**0.5,
+            hidden_dim=width,
+            num_layers=self._depth(width),
+        )
+
+    def shape(self, hidden_dim: int) -> MoeShape:
+        """As deep as the width says; heads of 128, four to a key; experts of half the width, a shared one of all of it."""
+        if hidden_dim not in self._range:
+            raise RecipeError(
+                f"The recipe {self.name!r} has no width {hidden_dim}.",
+                why=f"Its heads are {self.width_of_head} wide.",
+                fix=f"Choose {self.narrowest} and any number of steps of {self.width_step} up to {self.widest}.",
+            )
+        num_heads = max(1, hidden_dim // self.width_of_head)
+        return MoeShape(
+            hidden_dim=hidden_dim,
+            intermediate_dim=math.ceil(self.expert_ratio * hidden_dim / self.expert_multiple) * self.expert_multiple,
+            num_layers=self._depth(hidden_dim),
+            num_heads=num_heads,
+            num_kv_heads=_largest_divisor(num_heads, at_most=num_heads // self.queries_per_key),
+            vocab_size=self.vocab_size,
+            seq_len=self.seq_len,
+            num_experts=self.num_experts,
+            experts_per_token=self.experts_per_token,
+            shared_intermediate_dim=self.shared_ratio * hidden_dim,
+            norm_gate_rank=self.norm_gate_rank,
+        )
+
+    def plan(self, *, budget_flops: float, hidden_dim: int, batch_size: int | None = None) -> RungPlan:
+        """The run of this width that costs the budget, in about 2^14 steps of a power of two sequences."""
+        shape = self.shape(hidden_dim)
+        tokens = paid_tokens(shape, budget_flops=budget_flops)
+        batch = batch_size or self._batch(tokens)
+        rates = self.rates(batch_tokens=batch * self.seq_len, tokens=tokens, hidden_dim=hidden_dim)
+        return RungPlan(
+            recipe=self.name,
+            budget_flops=budget_flops,
+            shape=shape,
+            batch_size=batch,
+            train_steps=steps_for_budget(shape, batch_size=batch, budget_flops=budget_flops),
+            hyperparameters=rates,
+            schedule=self._schedule(),
+            optimizer=self.optimizer,
+            doubts=self._doubts(rates),
+        )
+
+    def rates(self, *, batch_tokens: int, tokens: float, hidden_dim: int) -> Hyperparameters:
+        """The hyperparameters for batches of so many tokens, so many training tokens and a width.
+
+        >>> found = GrugMoeRecipe().rates(batch_tokens=131_072, tokens=1.44e9, hidden_dim=512)
+        >>> f"{found.adam_learning_rate:.3g} {found.learning_rate:.3g} {found.beta2:.3g}"
+        '0.00226 0.0098 0.999'
+        """
+        adam = self.adam_rate_factor * tokens**-self.rate_token_exponent * hidden_dim**-self.rate_width_exponent
+        adam *= math.sqrt(batch_tokens)
+        return Hyperparameters(
+            learning_rate=min(self.matrix_rate_ratio * min(adam, self.max_learning_rate), self.max_learning_rate),
+            adam_learning_rate=min(adam, self.max_learning_rate),
+            beta1=self.beta1,
+            beta2=min(max(self.tuned_beta2 ** (batch_tokens / self.tuned_batch_tokens), self.min_beta2), self.max_beta2),
+            epsilon=self.epsilon_factor * math.sqrt(tokens / batch_tokens),
+        )
+
+    def _depth(self, hidden_dim: float) -> int:
+        return round(hidden_dim / (self.depth_offset + self.depth_per_doubling * math.log2(hidden_dim)))
+
+    def _batch(self, tokens: float) -> int:
+        """The power of two at or above what makes the wanted number of steps, but not below the smallest."""
+        exact = tokens / (self.steps_wanted * self.seq_len)
+        return max(self.min_batch_size, 1 if exact <= 1 else int(2 ** math.ceil(math.log2(exact))))
+
+    def _schedule(self) -> Schedule:
+        """Warm-up, and then a straight line down to the last step."""
+        return Schedule(
+            warmup_fraction=self.warmup_fraction,
+            decay_fraction=1 - self.warmup_fraction,
+            min_learning_rate_ratio=self.min_learning_rate_ratio,
+            max_grad_norm=self.max_grad_norm,
+            z_loss_weight=self.z_loss_weight,
+            router_z_loss_weight=self.router_z_loss_weight,
+        )
+
+    def _doubts(self, rates: Hyperparameters) -> tuple[str, ...]:
+        is_capped = rates.learning_rate >= self.max_learning_rate
+        return (f"a learning rate is capped at {self.max_learning_rate:g}",) if is_capped else ()
+
+    def _is_sensible(self, budget_flops: float, hidden_dim: int) -> bool:
+        try:
+            plan = self.plan(budget_flops=budget_flops, hidden_dim=hidden_dim)
+        except RecipeError:
+            return False
+        return self.min_tokens_per_active_param <= plan.tokens_per_param <= self.max_tokens_per_active_param
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrugMoeV16Recipe(GrugMoeRecipe):
+    """Marin's recipe of April 2026, behind its run of 1e23 FLOPs: AdamH, 64 experts.
+
+    >>> GrugMoeV16Recipe().plan(budget_flops=2.83e19, hidden_dim=1280).trained_tokens
+    12380536832
+    """
+
+    name: str = "grug-moe-v16"
+    optimizer: Literal["adamH", "muonH"] = "adamH"
+    num_experts: int = constant(64, _V16)
+    adam_rate_factor: float = constant(1.63 / 64, f"{_V16}: 1.63 for batches in sequences of 4096")
+    rate_token_exponent: float = constant(0.2813, _V16, zero=True, most=2)
+    rate_width_exponent: float = constant(0.3678, _V16, zero=True, most=2)
+    warmup_fraction: float = constant(0.1, _V16, zero=True, most=1)
+    min_learning_rate_ratio: float = constant(0.0, _V16, zero=True, most=1)
+    max_grad_norm: float = constant(1.0, _V16, zero=True)
+    router_z_loss_weight: float = constant(1e-3, "usual (Zoph et al. 2022); Marin had one, its weight is not known", zero=True)
+
+
+def _largest_divisor(number: int, *, at_most: int) -> int:
+    return max((divisor for divisor in range(1, at_most + 1) if number % divisor == 0), default=1)
+
+
+_ADAM = "adam_rate_factor * planned_tokens ** -rate_token_exponent * hidden_dim ** -rate_width_exponent"
+_FORMULAS = {
+    "intermediate_dim": Formula("ceil(expert_ratio * hidden_dim / expert_multiple) * expert_multiple", _MOE),
+    "shared_intermediate_dim": Formula("shared_ratio * hidden_dim", _MOE),
+    "num_layers": Formula("round(hidden_dim / (depth_offset + depth_per_doubling * log2(hidden_dim)))", _MOE),
+    "num_heads": Formula("max(1, hidden_dim // width_of_head)", _MOE),
+    "num_kv_heads": Formula(
+        "max([k for k in range(1, num_heads // queries_per_key + 1) if num_heads % k == 0], default=1)", _MOE
+    ),
+    "batch_size": Formula(
+        "max(min_batch_size, 2 ** ceil(log2(max(1, planned_tokens / (steps_wanted * seq_len)))))",
+        f"{_MOE}; of the four published batches one, of width 768, was half of it",
+    ),
+    **MOE_COUNTING,
+    "adam_learning_rate": Formula(f"min(max_learning_rate, {_ADAM} * (batch_size * seq_len) ** 0.5)", _MOE),
+    "learning_rate": Formula("min(max_learning_rate, matrix_rate_ratio * adam_learning_rate)", _MOE),
+    "beta2": Formula("min(max(tuned_beta2 ** (batch_size * seq_len / tuned_batch_tokens), min_beta2), max_beta2)", _MOE),
+    "epsilon": Formula("epsilon_factor * (planned_tokens / (batch_size * seq_len)) ** 0.5", _MOE),
+    "decay_fraction": Formula("1 - warmup_fraction", f"{_MOE}: down to the last step"),
+}
