@@ -26,8 +26,9 @@ from marin_scaling.ladder.ladder_file import LadderFile, RungsAtBudget, Target
 from marin_scaling.recipe.catalogue import find_recipe
 from marin_scaling.recipe.flop_counting import training_flops
 from marin_scaling.run.byte_corpus import ByteCorpus, standard_library_corpus
-from marin_scaling.run.levanter_config import optimizer_config, trainer_config
+from marin_scaling.run.levanter_config import trainer_config
 from marin_scaling.run.levanter_step import compile_step, initial_state, language_model_loss
+from marin_scaling.run.optimizer import levanters_schedule
 from marin_scaling.run.plan_specs import rung_specs
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.train import _training_batches
@@ -55,7 +56,7 @@ def our_milliseconds(spec: RunSpec, corpus: ByteCorpus, work_dir: Path) -> float
     """Median over the counted steps of our compiled step."""
     config = trainer_config(spec, work_dir=work_dir)
     initialize(config)
-    optimizer = optimizer_config(spec.optimizer).build(spec.train_steps)
+    optimizer = levanters_schedule(spec.optimizer).build(spec.train_steps)
     with Trainer(config, optimizer, language_model_loss(spec.optimizer.z_loss_weight), add_default_hooks=False) as trainer:
         step = compile_step(trainer, initial_state(trainer, spec, optimizer), spec)
         return _median_milliseconds(step.advance(tokens) for tokens in _training_batches(spec, corpus.train, first_step=0))
@@ -65,7 +66,7 @@ def trainer_milliseconds(spec: RunSpec, corpus: ByteCorpus, work_dir: Path) -> f
     """Median over the counted steps of Levanter's own loop."""
     config = trainer_config(spec, work_dir=work_dir)
     initialize(config)
-    optimizer = optimizer_config(spec.optimizer).build(spec.train_steps)
+    optimizer = levanters_schedule(spec.optimizer).build(spec.train_steps)
     with Trainer(config, optimizer, language_model_loss(spec.optimizer.z_loss_weight), add_default_hooks=False) as trainer:
         state = initial_state(trainer, spec, optimizer)
         return _median_milliseconds(float(info.loss) for info in trainer.training_steps(state, _examples(spec, corpus)))

@@ -119,7 +119,7 @@ def plan_target(file: LadderFile, *, compute_optimal_params: float) -> RungPlan:
 def ladder_table(ladder: Ladder) -> str:
     """The rungs as a table, one line each, and the totals.
 
-    Columns: budget in FLOPs, width, layers, parameters, tokens, tokens per parameter, batch (sequences), steps, matrix learning
+    Columns: budget in FLOPs, width, layers, parameters, active ones, tokens, tokens per active parameter, batch (sequences), steps, matrix learning
     rate, how far the run's FLOPs are from the budget, and the memory of a step on one device.
     """
     doubts = [f"note: {doubt}" for doubt in ladder_doubts(ladder)]
@@ -159,14 +159,15 @@ def ladder_doubts(ladder: Ladder) -> list[str]:
 
 _LAW_BUDGETS = 4  # one more than the law has unknowns, so that something is left to tell noise by
 _BOWL_WIDTHS = 3  # a parabola has three unknowns
-_COLUMNS = {"budget": 8, "width": 6, "layers": 6, "params": 7, "tokens": 7, "tok/par": 7, "batch": 5, "steps": 6, "lr": 8}
+_COLUMNS = {"budget": 8, "width": 6, "layers": 6, "params": 7, "active": 7, "tokens": 7, "tok/par": 7, "batch": 5, "steps": 6, "lr": 8}
 _HEAD = " ".join(f"{name:>{width}}" for name, width in {**_COLUMNS, "off by": 7, "memory": 7}.items())
 
 
 def _row(plan: RungPlan) -> str:
     return (
         f"{format_flops(plan.budget_flops):>8} {plan.shape.hidden_dim:>6} {plan.shape.num_layers:>6} "
-        f"{format_count(plan.shape.params_total):>7} {format_count(plan.trained_tokens):>7} "
+        f"{format_count(plan.shape.params_total):>7} {format_count(plan.shape.params_active):>7} "
+        f"{format_count(plan.trained_tokens):>7} "
         f"{plan.tokens_per_param:>7.1f} {plan.batch_size:>5} {plan.train_steps:>6} "
         f"{plan.hyperparameters.learning_rate:>8.4f} {plan.flops / plan.budget_flops - 1:>+7.2%} "
         f"{format_bytes(training_memory_bytes(plan)):>7}"

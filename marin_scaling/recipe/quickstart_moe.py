@@ -17,6 +17,7 @@ from marin_scaling.recipe.quickstart import QuickstartRecipe
 from marin_scaling.recipe.run_plan import Schedule
 
 _CHOSEN = "chosen for two CPU cores"
+_TUNED = "tuned on this scale, lab book 2026-11-22"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,7 @@ class QuickstartMoeRecipe(QuickstartRecipe):
     experts_per_token: int = constant(2, _CHOSEN)
     mlp_ratio: int = constant(1, "with two experts and the shared one as much MLP a token as in grug-moe")
     norm_gate_rank: int = constant(4, _CHOSEN)
+    tuned_learning_rate: float = constant(0.024, _TUNED)
     router_z_loss_weight: float = constant(0.0, "off, as in grug-moe", zero=True)
 
     @property

@@ -24,7 +24,8 @@ from levanter.trainer import Trainer
 from levanter.trainer_state import TrainerState
 from numpy.typing import NDArray
 
-from marin_scaling.run.levanter_config import model_config, optimizer_for_one_step, scheduled_rates
+from marin_scaling.run.levanter_config import model_config
+from marin_scaling.run.optimizer import optimizer_for_one_step, scheduled_rates
 from marin_scaling.run.run_spec import RunSpec
 
 
@@ -41,7 +42,7 @@ def initial_state(trainer: Trainer, spec: RunSpec, optimizer: Any) -> TrainerSta
     """A fresh training state; model and data-free randomness come from the spec's seed."""
     key_training, key_model = jax.random.split(jax.random.PRNGKey(spec.seed))
     vocabulary = hax.Axis("vocab", spec.model.vocab_size)
-    model = eqx.filter_jit(lambda key: model_config(spec.model).build(vocabulary, key=key))(key_model)
+    model = eqx.filter_jit(lambda key: model_config(spec).build(vocabulary, key=key))(key_model)
     return TrainerState.init(optimizer, model, key=key_training, is_trainable=True, mp=trainer.mp)
 
 
@@ -96,7 +97,7 @@ def compile_step(trainer: Trainer, state: TrainerState, spec: RunSpec) -> Compil
     @jax.jit  # type: ignore[untyped-decorator]
     def program(leaves: list[Any], tokens: Any, learning_rate: Any, adam_learning_rate: Any, epsilon: Any) -> Any:
         optimizer = optimizer_for_one_step(
-            spec.optimizer, learning_rate=learning_rate, adam_learning_rate=adam_learning_rate, epsilon=epsilon
+            spec, learning_rate=learning_rate, adam_learning_rate=adam_learning_rate, epsilon=epsilon
         )
         state = dataclasses.replace(rebuild(leaves), optimizer=optimizer)
         example = LmExample(tokens=hax.named(tokens, axes), loss_weight=weights)

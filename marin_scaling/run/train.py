@@ -22,7 +22,7 @@ from levanter.trainer import Trainer, initialize
 from numpy.typing import NDArray
 
 from marin_scaling.run.byte_corpus import ByteCorpus, evaluation_window_starts, shuffled_window_starts
-from marin_scaling.run.levanter_config import CHECKPOINT_SECONDS, optimizer_config, trainer_config
+from marin_scaling.run.levanter_config import CHECKPOINT_SECONDS, trainer_config
 from marin_scaling.run.levanter_step import (
     CompiledStep,
     compile_evaluation,
@@ -33,6 +33,7 @@ from marin_scaling.run.levanter_step import (
     resume_latest,
 )
 from marin_scaling.run.loss_curve import LossCurve
+from marin_scaling.run.optimizer import initial_optimizer
 from marin_scaling.run.plan_specs import require_data
 from marin_scaling.run.run_spec import RunSpec
 
@@ -68,7 +69,7 @@ def train(
     require_data(spec, corpus=corpus)
     config = trainer_config(spec, work_dir=work_dir)
     initialize(config)
-    optimizer = optimizer_config(spec.optimizer).build(spec.train_steps)
+    optimizer = initial_optimizer(spec)
     loss_function = language_model_loss(spec.optimizer.z_loss_weight)
     with (
         LossCurve(work_dir / "loss_curve.jsonl") as curve,

@@ -39,14 +39,15 @@ def test_our_step_is_levanters_step(tmp_path: Path) -> None:
     from levanter.models.lm_model import LmExample
     from levanter.trainer import Trainer, initialize
 
-    from marin_scaling.run.levanter_config import optimizer_config, trainer_config
+    from marin_scaling.run.levanter_config import trainer_config
     from marin_scaling.run.levanter_step import initial_state, language_model_loss
+    from marin_scaling.run.optimizer import levanters_schedule
     from marin_scaling.run.train import _training_batches
 
     spec = rung_spec(train_steps=12)
     config = trainer_config(spec, work_dir=tmp_path / "levanter")
     initialize(config)
-    optimizer = optimizer_config(spec.optimizer).build(spec.train_steps)
+    optimizer = levanters_schedule(spec.optimizer).build(spec.train_steps)
     axes = (hax.Axis("batch", spec.batch_size), hax.Axis("position", spec.model.seq_len))
     weights = np.ones([axis.size for axis in axes], np.float32)
     weights[:, -1] = 0.0
@@ -79,15 +80,16 @@ def test_the_memory_of_a_step_is_what_xla_reserves(tmp_path: Path, hidden_dim: i
 
     from marin_scaling.ladder.memory import training_memory_bytes
     from marin_scaling.recipe.quickstart import QuickstartRecipe
-    from marin_scaling.run.levanter_config import optimizer_config, trainer_config
+    from marin_scaling.run.levanter_config import trainer_config
     from marin_scaling.run.levanter_step import compile_step, initial_state, language_model_loss
+    from marin_scaling.run.optimizer import levanters_schedule
     from marin_scaling.run.run_spec import ModelSpec
 
     recipe = replace(QuickstartRecipe(), num_layers=num_layers, batch_size=batch_size)
     plan = recipe.plan(budget_flops=1e13, hidden_dim=hidden_dim)
     model = ModelSpec(**asdict(plan.shape))
     spec = rung_spec(train_steps=12).model_copy(update={"model": model, "batch_size": batch_size})
-    optimizer = optimizer_config(spec.optimizer).build(spec.train_steps)
+    optimizer = levanters_schedule(spec.optimizer).build(spec.train_steps)
     config = trainer_config(spec, work_dir=tmp_path)
     initialize(config)
     with Trainer(config, optimizer, language_model_loss(0.0)) as trainer:
@@ -100,7 +102,7 @@ def test_the_memory_of_a_step_is_what_xla_reserves(tmp_path: Path, hidden_dim: i
 
 def test_the_schedule_warms_up_stays_and_decays(tmp_path: Path) -> None:
     """The rates given to the step are Levanter's schedule: up in the first tenth, flat, down to zero in the last four."""
-    from marin_scaling.run.levanter_config import scheduled_rates
+    from marin_scaling.run.optimizer import scheduled_rates
 
     spec = rung_spec(train_steps=100)
     matrix, adam = scheduled_rates(spec.optimizer, train_steps=100)

@@ -1,0 +1,232 @@
+"""Marin's grug MoE out of Levanter's parts, the same on both pinned versions: attention, MLP, embedding, head and loss are
+Levanter's; here are the gated norm, the routed experts and how a layer puts them together.
+
+Levanter's own `snowball` has this architecture from version 0.2.227 on, for inference: its router's bias is not trained, it
+needs a mesh of several axes, and Python 3.11 has no such version. Not here: exclusive self-attention, half-rotary and window
+attention (see `recipe.grug_moe`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import haliax as hax
+import haliax.nn as hnn
+import jax
+import jax.numpy as jnp
+from haliax import Axis, NamedArray
+from haliax.jax_utils import shaped_rng_split
+from haliax.nn.scan import BlockSeq, Stacked
+from levanter.layers.attention import Attention, AttentionConfig
+from levanter.models.llama import LlamaConfig, LlamaEmbedding, LlamaLMHeadModel, LlamaMlp, LlamaTransformer
+from levanter.utils.activation import ActivationFunctionEnum
+
+from marin_scaling.run.expert_dispatch import through_experts
+from marin_scaling.run.routing import route, router_loss, with_auxiliary_loss
+
+QUERY_SCALE = 1.3
+"""What normed queries are multiplied by (Marin, experiments/grug/moe/heuristic.py)."""
+INITIAL_SCALE = 0.5
+"""Matrices begin with this standard deviation over the root of the width (same source)."""
+
+
+@dataclass(frozen=True)
+class GrugMoeConfig(LlamaConfig):  # type: ignore[misc]  # Levanter is untyped here
+    """Sizes and switches; `intermediate_dim` is that of one expert."""
+
+    num_experts: int = 8
+    experts_per_token: int = 2
+    shared_intermediate_dim: int = 128
+    norm_gate_rank: int = 128
+    router_z_loss_weight: float = 0.0
+
+    @property
+    def model_type(self) -> type[GrugMoeModel]:
+        """What `build` makes."""
+        return GrugMoeModel
+
+    def attention_config(self) -> AttentionConfig:
+        """Levanter's attention with queries and keys normed without weights, and queries scaled."""
+        return dataclasses.replace(
+            super().attention_config(),
+            qk_norm=dataclasses.replace(self.norm_config, use_weight=False),
+            scaling_factor=QUERY_SCALE / math.sqrt(self.hidden_dim // self.num_heads),
+        )
+
+
+class GatedNorm(eqx.Module):  # type: ignore[misc]
+    """RMSNorm and a gate of low rank: y sigmoid(up silu(down y)) (arXiv 2601.22966)."""
+
+    norm: hnn.RmsNorm
+    down: hnn.Linear
+    up: hnn.Linear
+
+    @staticmethod
+    def init(config: GrugMoeConfig, *, key: Any) -> GatedNorm:
+        """Matrices are drawn anew by `GrugMoeModel`."""
+        key_down, key_up = jax.random.split(key)
+        rank = Axis("gate_rank", config.norm_gate_rank)
+        down = hnn.Linear.init(In=config.Embed, Out=rank, key=key_down, use_bias=False, out_first=True)
+        up = hnn.Linear.init(In=rank, Out=config.Embed, key=key_up, use_bias=False, out_first=True)
+        return GatedNorm(config.mk_LayerNorm(config.Embed), down, up)
+
+    def __call__(self, x: NamedArray) -> NamedArray:
+        """Normed and gated; axes as they were."""
+        normed = self.norm(x)
+        return normed * hnn.sigmoid(self.up(hnn.silu(self.down(normed)))).astype(normed.dtype)
+
+
+class HeadGatedAttention(eqx.Module):  # type: ignore[misc]
+    """Levanter's attention, where each head's output is multiplied by 2 sigmoid(x w) before heads are joined.
+
+    Levanter's own gate for each head cannot be used: in both versions its shapes do not fit.
+    """
+
+    attention: Attention
+    gate: hnn.Linear
+
+    @staticmethod
+    def init(config: GrugMoeConfig, *, key: Any) -> HeadGatedAttention:
+        """Matrices are drawn anew by `GrugMoeModel`."""
+        key_attention, key_gate = jax.random.split(key)
+        attention = config.attention_config()
+        gate = hnn.Linear.init(In=config.Embed, Out=attention.Heads, key=key_gate, use_bias=False, out_first=True)
+        return HeadGatedAttention(Attention.init(attention, key=key_attention), gate)
+
+    def __call__(self, x: NamedArray, mask: Any, *, key: Any = None, pos_ids: NamedArray | None = None) -> NamedArray:
+        """What the heads make of `x`, gated and joined."""
+        join, gates = self.attention.o_proj, 2.0 * hnn.sigmoid(self.gate(x))
+        gated = eqx.tree_at(lambda module: module.o_proj, self.attention, lambda heads, key=None: join(heads * gates, key=key))
+        return gated(x, mask, key=key, pos_ids=pos_ids)
+
+
+class RoutedExperts(eqx.Module):  # type: ignore[misc]
+    """A router with its bias, and Levanter's gated MLP once for each expert.
+
+    The MLPs are stacked as Haliax stacks layers, so that Levanter's optimizers take each expert's matrix for one of its own.
+    """
+
+    config: GrugMoeConfig = eqx.field(static=True)
+    router: hnn.Linear
+    router_bias: NamedArray
+    experts: Stacked
+
+    @staticmethod
+    def init(config: GrugMoeConfig, *, key: Any) -> RoutedExperts:
+        """Matrices are drawn anew by `GrugMoeModel`; the bias begins at 0."""
+        key_router, key_experts = jax.random.split(key)
+        axis = Axis("experts", config.num_experts)
+        router = hnn.Linear.init(In=config.Embed, Out=axis, key=key_router, use_bias=False, out_first=True)
+        experts = Stacked.init(axis, LlamaMlp, gradient_checkpointing=False)(
+            config.Embed,
+            config.Mlp,
+            ActivationFunctionEnum.silu,
+            key=shaped_rng_split(key_experts, config.num_experts),
+        )
+        return RoutedExperts(config, router, hax.zeros(axis), experts)
+
+    def __call__(self, x: NamedArray) -> NamedArray:
+        """What each token's experts make of it; axes as they were."""
+        rows = x.flatten_axes([axis for axis in x.axes if axis.name != "embed"], "token").rearrange(("token", "embed"))
+        logits = self.router(rows).rearrange(("token", "experts")).array.astype(jnp.float32)
+        bias = self.router_bias.array
+        routing = route(logits, bias, experts_per_token=self.config.experts_per_token)
+        made = through_experts(
+            rows.array, routing.experts, routing.weights, num_experts=self.config.num_experts, mlp=self._each_expert
+        )
+        loss = router_loss(logits, bias, routing.next_bias, z_loss_weight=self.config.router_z_loss_weight)
+        made = with_auxiliary_loss(made, loss)
+        others = [axis for axis in x.axes if axis.name != "embed"]
+        return hax.named(made, rows.axes).unflatten_axis("token", others).rearrange(x.axes)
+
+    def _each_expert(self, tokens: Any, product: Any) -> Any:
+        mlp = self.experts.stacked
+        gate, up, down = (
+            linear.weight.rearrange(("experts", linear.In, linear.Out)).array
+            for linear in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+        )
+        return product(jax.nn.silu(product(tokens, gate)) * product(tokens, up), down)
+
+
+class GrugMoeLayer(eqx.Module):  # type: ignore[misc]
+    """Gated attention, then routed experts and the shared one side by side, each after a gated norm."""
+
+    attention_norm: GatedNorm
+    attention: HeadGatedAttention
+    mlp_norm: GatedNorm
+    routed: RoutedExperts
+    shared: LlamaMlp
+
+    @staticmethod
+    def init(config: GrugMoeConfig, *, key: Any) -> GrugMoeLayer:
+        """Matrices are drawn anew by `GrugMoeModel`."""
+        keys = jax.random.split(key, 5)
+        shared_axis = Axis("mlp", config.shared_intermediate_dim)
+        return GrugMoeLayer(
+            attention_norm=GatedNorm.init(config, key=keys[1]),
+            attention=HeadGatedAttention.init(config, key=keys[0]),
+            mlp_norm=GatedNorm.init(config, key=keys[2]),
+            routed=RoutedExperts.init(config, key=keys[3]),
+            shared=LlamaMlp.init(config.Embed, shared_axis, ActivationFunctionEnum.silu, key=keys[4]),
+        )
+
+    def __call__(self, x: NamedArray, mask: Any, *, key: Any = None, pos_ids: NamedArray | None = None) -> NamedArray:
+        """The residual stream after this layer."""
+        x = x + self.attention(self.attention_norm(x), mask, key=key, pos_ids=pos_ids)
+        normed = self.mlp_norm(x)
+        return x + self.routed(normed) + self.shared(normed)
+
+
+class GrugMoeModel(LlamaLMHeadModel):  # type: ignore[misc]
+    """Levanter's language model with these layers, and gated norms after the embedding and before the head."""
+
+    @classmethod
+    def init(cls, Vocab: Axis, config: GrugMoeConfig, *, key: Any) -> GrugMoeModel:
+        """All matrices and the embedding drawn from one truncated normal, but heads' gates 0: they let everything through."""
+        keys = jax.random.split(key, 6)
+        layers = BlockSeq.init(config.Layers, GrugMoeLayer, gradient_checkpointing=False)(
+            config, key=shaped_rng_split(keys[0], config.num_layers)
+        )
+        transformer = LlamaTransformer(config, layers, GatedNorm.init(config, key=keys[1]))
+        tokens = hnn.Embedding.init(Vocab, config.Embed, key=keys[2])
+        head = hnn.Linear.init(In=config.Embed, Out=Vocab, key=keys[3], use_bias=False, out_first=True)
+        model = cls(transformer, LlamaEmbedding(tokens, GatedNorm.init(config, key=keys[4])), head)
+        drawn = _drawn(model, scale=INITIAL_SCALE / math.sqrt(config.hidden_dim), key=keys[5])
+        shut: GrugMoeModel = eqx.tree_at(head_gates, drawn, replace_fn=lambda gate: jax.tree.map(jnp.zeros_like, gate))
+        return shut
+
+
+def head_gates(model: Any) -> list[Any]:
+    """What gates heads, one a layer."""
+    return [layer.attention.gate for layer in model.transformer.layers.blocks]
+
+
+def routers(model: Any) -> list[Any]:
+    """The routers without their biases, one a layer."""
+    return [layer.routed.router for layer in model.transformer.layers.blocks]
+
+
+def router_biases(model: Any) -> list[Any]:
+    """The routers' biases, one a layer."""
+    return [layer.routed.router_bias for layer in model.transformer.layers.blocks]
+
+
+def _drawn(model: GrugMoeModel, *, scale: float, key: Any) -> GrugMoeModel:
+    """`model` with every matrix drawn from a normal distribution cut at 3, times `scale`."""
+
+    def is_matrix(node: Any) -> bool:
+        return isinstance(node, (hnn.Linear, hnn.Embedding))
+
+    def drawn(node: Any, key: Any) -> Any:
+        weight = scale * hax.random.truncated_normal(key, node.weight.axes, -3, 3)
+        return dataclasses.replace(node, weight=weight)
+
+    nodes, structure = jax.tree.flatten(model, is_leaf=is_matrix)
+    keys = jax.random.split(key, len(nodes))
+    changed = [drawn(node, own) if is_matrix(node) else node for node, own in zip(nodes, keys, strict=True)]
+    whole: GrugMoeModel = jax.tree.unflatten(structure, changed)
+    return whole

@@ -1,0 +1,107 @@
+"""The optimizer of a run: Levanter's AdamH or MuonH, with rates from outside, and for a mixture of experts what it needs more.
+
+In a mixture, routers and the gates of heads get Adam as in Marin's experiments/grug/moe/optimizer.py (a gate begins at 0, whose
+norm AdamH would keep), and a router's bias is set to what the step found instead of being optimised (`routing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from levanter.optim.adamh import AdamHConfig
+from levanter.optim.config import OptimizerConfig
+from levanter.optim.muonh import MuonHConfig
+from numpy.typing import NDArray
+
+from marin_scaling.run.moe_model import head_gates, router_biases, routers
+from marin_scaling.run.run_spec import MoeModelSpec, OptimizerSpec, RunSpec
+
+_LEVANTERS: dict[str, type[OptimizerConfig]] = {"adamH": AdamHConfig, "muonH": MuonHConfig}
+
+
+class _GivenRates:
+    """Rates that are given at each step instead of being computed from the step's number.
+
+    Then they are inputs of the compiled step and not constants in it, so that all runs of one shape share one program.
+    """
+
+    def lr_scheduler(self, _num_train_steps: int, override_lr: Any = None) -> Callable[[Any], Any]:
+        """A constant schedule: the rate of the one step that is compiled."""
+        rate = self.learning_rate if override_lr is None else override_lr  # type: ignore[attr-defined]  # of the other base
+        return lambda _step: rate
+
+
+class _SparseLabels:
+    """Adam for routers and for the gates of heads."""
+
+    def create_mask(self, params: Any) -> Any:
+        """Levanter's choice for each parameter but these."""
+        labels = super().create_mask(params)  # type: ignore[misc]  # of the other base
+        return eqx.tree_at(lambda model: head_gates(model) + routers(model), labels, replace_fn=lambda _: "adam")
+
+
+def levanters_schedule(optimizer: OptimizerSpec) -> OptimizerConfig:
+    """Levanter's configuration, with its own schedule: warm-up, stable, linear decay."""
+    return _LEVANTERS[optimizer.name](
+        **_constants(optimizer),
+        learning_rate=optimizer.learning_rate,
+        adam_lr=optimizer.adam_learning_rate,
+        epsilon=optimizer.epsilon,
+        warmup=optimizer.warmup_fraction,
+        decay=optimizer.decay_fraction,
+        min_lr_ratio=optimizer.min_learning_rate_ratio,
+        lr_schedule="linear",
+    )
+
+
+def scheduled_rates(optimizer: OptimizerSpec, *, train_steps: int) -> NDArray[np.float32]:
+    """Levanter's own schedule, evaluated: matrix and Adam learning rate of every step, shape (2, steps)."""
+    config = levanters_schedule(optimizer)
+    schedules = (config.lr_scheduler(train_steps), config.lr_scheduler(train_steps, override_lr=config.adam_lr))
+    steps = jnp.arange(train_steps)
+    return np.stack([np.asarray(jax.vmap(schedule)(steps), np.float32) for schedule in schedules])
+
+
+def optimizer_for_one_step(spec: RunSpec, *, learning_rate: Any, adam_learning_rate: Any, epsilon: Any) -> Any:
+    """The optimizer of a step at which the schedule stands at these rates (numbers or traced scalars)."""
+    is_sparse = isinstance(spec.model, MoeModelSpec)
+    bases = (_GivenRates, *((_SparseLabels,) if is_sparse else ()), _LEVANTERS[spec.optimizer.name])
+    config = type("OneStep", bases, {})(
+        **_constants(spec.optimizer), learning_rate=learning_rate, adam_lr=adam_learning_rate, epsilon=epsilon
+    )
+    return _setting_router_biases(config.build(1)) if is_sparse else config.build(1)
+
+
+def initial_optimizer(spec: RunSpec) -> Any:
+    """The same at the peak rates: for the state that a run begins with, which does not depend on them."""
+    rates = spec.optimizer
+    return optimizer_for_one_step(
+        spec, learning_rate=rates.learning_rate, adam_learning_rate=rates.adam_learning_rate, epsilon=rates.epsilon
+    )
+
+
+def _constants(optimizer: OptimizerSpec) -> dict[str, float]:
+    return {
+        "beta1": optimizer.beta1,
+        "beta2": optimizer.beta2,
+        "max_grad_norm": optimizer.max_grad_norm,
+        "weight_decay": 0.0,
+    }
+
+
+def _setting_router_biases(optimizer: Any) -> Any:
+    """`optimizer`, where a router's bias loses its whole gradient at once, which is its distance to where it has to be."""
+
+    def update(gradients: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
+        rest = eqx.tree_at(router_biases, gradients, replace_fn=lambda bias: 0 * bias)  # no part in any norm
+        updates, state = optimizer.update(rest, state, params, **more)
+        steps = [-1.0 * bias for bias in router_biases(gradients)]
+        return eqx.tree_at(router_biases, updates, replace=steps), state
+
+    return optax.GradientTransformationExtraArgs(optimizer.init, update)
