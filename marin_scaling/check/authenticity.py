@@ -39,12 +39,21 @@ _RECORD_SHAPE = AtLeast(
     keys={
         "flops": Number(above=0),
         "params_total": Number(above=0),
+        "params_active": Number(above=0),
         "trained_tokens": Number(above=0),
         "loss": Nullable(value=Number()),
         "finished_at": Text(),
         "history_sha256": SHA256,
     }
 )
+_FITTED = {
+    "flops": "flops",
+    "params": "params_total",
+    "active_params": "params_active",
+    "tokens": "trained_tokens",
+    "loss": "loss",
+}
+"""Columns of `ladder.json` and where a record has them."""
 _RESTORE = "Restore the file from version control: nothing in a registered one may be written again."
 _RUN_NAME = re.compile(r"[0-9a-f]{16}")
 _UNFINISHED = re.compile(r"\.outcome\.json\.[0-9a-f]{8}\.tmp")  # what an interrupted `check` may leave; it is never read
@@ -217,8 +226,8 @@ def _compare_row(row: Mapping[str, Any], *, ladder_dir: Path, opened: _Opened) -
             f"{opened.statement.predicate['createdAt']} that rests on it",
             fix="A statement cannot be older than the runs it was made from; register the forecast anew, before its run.",
         )
-    for column, key in (("flops", "flops"), ("params", "params_total"), ("tokens", "trained_tokens"), ("loss", "loss")):
-        if record[key] != row[column]:
+    for column, key in _FITTED.items():
+        if column in row and record[key] != row[column]:
             _refuse(
                 f"{where}: {column} of the run {row['run'][:16]} is {row[column]!r}, and its record says {record[key]!r}",
                 fix="Restore the record from version control; a forecast from other numbers must be registered anew.",

@@ -170,7 +170,7 @@ def register_forecast(
     result = fit(read_run_table(planned.runs_dir))
     file = planned.ladder.file
     optimum = forecast(result, flops=file.target.budget_flops)
-    plan = plan_target(file, compute_optimal_params=optimum.params)
+    plan = plan_target(file, compute_optimal_params=optimum.active_params)
     target = target_spec(file, plan, corpus=planned.corpus)
     prediction = forecast(result, flops=target.flops)
     signing_key, principal = find_signing_key(key), find_principal(signer)

@@ -112,8 +112,8 @@ class FitResult:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The runs that were fitted: `run`, `flops`, `params`, `tokens`, `loss` of each."""
-        columns = ["run", "flops", "params", "tokens", "loss"]
+        """The runs that were fitted: `run`, `flops`, `params`, `tokens`, `loss` of each, and `active_params` of sparse ones."""
+        columns = ["run", "flops", "params", "tokens", "loss", *(["active_params"] if "active_params" in self.frame else [])]
         return [dict(zip(columns, row, strict=True)) for row in self.frame[columns].itertuples(index=False, name=None)]
 
     @property

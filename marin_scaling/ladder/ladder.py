@@ -119,8 +119,8 @@ def plan_target(file: LadderFile, *, compute_optimal_params: float) -> RungPlan:
 def ladder_table(ladder: Ladder) -> str:
     """The rungs as a table, one line each, and the totals.
 
-    Columns: budget in FLOPs, width, layers, parameters, active ones, tokens, tokens per active parameter, batch (sequences), steps, matrix learning
-    rate, how far the run's FLOPs are from the budget, and the memory of a step on one device.
+    Columns: budget in FLOPs, width, layers, parameters, active ones, tokens, tokens per active parameter, batch (sequences),
+    steps, matrix learning rate, how far the run's FLOPs are from the budget, and the memory of a step on one device.
     """
     doubts = [f"note: {doubt}" for doubt in ladder_doubts(ladder)]
     return "\n".join([_HEAD, *(_row(rung.plan) for rung in ladder.rungs), "", *_totals(ladder), *doubts])
@@ -159,7 +159,18 @@ def ladder_doubts(ladder: Ladder) -> list[str]:
 
 _LAW_BUDGETS = 4  # one more than the law has unknowns, so that something is left to tell noise by
 _BOWL_WIDTHS = 3  # a parabola has three unknowns
-_COLUMNS = {"budget": 8, "width": 6, "layers": 6, "params": 7, "active": 7, "tokens": 7, "tok/par": 7, "batch": 5, "steps": 6, "lr": 8}
+_COLUMNS = {
+    "budget": 8,
+    "width": 6,
+    "layers": 6,
+    "params": 7,
+    "active": 7,
+    "tokens": 7,
+    "tok/par": 7,
+    "batch": 5,
+    "steps": 6,
+    "lr": 8,
+}
 _HEAD = " ".join(f"{name:>{width}}" for name, width in {**_COLUMNS, "off by": 7, "memory": 7}.items())
 
 

@@ -14,8 +14,10 @@ def training_memory_bytes(plan: RungPlan) -> float:
     """What a step holds at once on one device, beside the program itself.
 
     Float32, no rematerialisation, plain attention, as `marin-scale ladder` trains. Numbers kept for the backward pass, for each
-    token: in each layer 17 for each of hidden_dim, 6 for each of intermediate_dim and 2 for each head and position, and 2 for
-    each of vocab_size. Tests hold it against what XLA reserves on a CPU: up to a quarter above.
+    token: in each layer 17 for each of hidden_dim, 6 for each of the MLP's width that a token passes and 2 for each head and
+    position, and 2 for each of vocab_size. Tests hold it against what XLA reserves on a CPU: for dense models up to a quarter
+    above. For mixtures it is what a ragged product needs; on a CPU, where a step that overflows its buffers goes another way
+    (`run.expert_dispatch`), XLA reserves one and a half to two and a half times as much.
 
     >>> from marin_scaling.recipe.quickstart import QuickstartRecipe
     >>> plan = QuickstartRecipe().plan(budget_flops=2.5e12, hidden_dim=64)
@@ -25,7 +27,7 @@ def training_memory_bytes(plan: RungPlan) -> float:
     shape = plan.shape
     per_layer = (
         _PER_HIDDEN * shape.hidden_dim
-        + _PER_INTERMEDIATE * shape.intermediate_dim
+        + _PER_INTERMEDIATE * shape.mlp_dim_per_token
         + _PER_HEAD_AND_POSITION * shape.num_heads * shape.seq_len
     )
     kept = shape.num_layers * per_layer + _PER_VOCABULARY * shape.vocab_size

@@ -74,11 +74,18 @@ class Nullable:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MayLack:
+    """As the value of a key: the key may be missing; where it stands, a value of one shape."""
+
+    value: Shape
+
+
+@dataclass(frozen=True, kw_only=True)
 class Anything:
     """Any JSON value."""
 
 
-Shape = Text | Number | Choice | ListOf | MapOf | AtLeast | ByKind | Nullable | Anything | Mapping[str, Any]
+Shape = Text | Number | Choice | ListOf | MapOf | AtLeast | ByKind | Nullable | MayLack | Anything | Mapping[str, Any]
 """A shape; a mapping is an object with exactly these keys, each with its own shape."""
 
 SHA256 = Text(pattern="[0-9a-f]{64}")
@@ -114,7 +121,7 @@ def check_shape(document: Any, shape: Shape, *, name: str, at: str = "") -> None
         _check_at_least(document, shape, name=name, at=at)
     elif isinstance(shape, ByKind):
         _check_by_kind(document, shape, name=name, at=at)
-    elif isinstance(shape, Nullable) and document is not None:
+    elif isinstance(shape, MayLack) or (isinstance(shape, Nullable) and document is not None):
         check_shape(document, shape.value, name=name, at=at)
 
 
@@ -122,7 +129,8 @@ def _check_object(document: Any, shape: Mapping[str, Any], *, name: str, at: str
     if not isinstance(document, dict):
         _refuse(name, at, f"{_short(document)} is not an object")
     for key in sorted(shape.keys() - document.keys()):
-        _refuse(name, _join(at, key), "it is missing")
+        if not isinstance(shape[key], MayLack):
+            _refuse(name, _join(at, key), "it is missing")
     for key in sorted(document.keys() - shape.keys()):
         _refuse(name, _join(at, key), "this key is not known")
     for key, value in document.items():

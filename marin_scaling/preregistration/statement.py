@@ -222,7 +222,8 @@ def parse_moment(text: str) -> datetime:
 
 
 def _ladder_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    counts = {name: int(row[name]) if float(row[name]).is_integer() else float(row[name]) for name in ("params", "tokens")}
+    names = [name for name in ("params", "active_params", "tokens") if name in row]
+    counts = {name: int(row[name]) if float(row[name]).is_integer() else float(row[name]) for name in names}
     return {"run": str(row["run"]), "flops": float(row["flops"]), "loss": float(row["loss"]), **counts}
 
 

@@ -18,6 +18,7 @@ from marin_scaling.preregistration.document_shape import (
     Choice,
     ListOf,
     MapOf,
+    MayLack,
     Nullable,
     Number,
     Shape,
@@ -113,6 +114,7 @@ LADDER_SHAPE: dict[str, Shape] = {
             "run": Text(pattern=r"[^\x00-\x1f\x7f-\x9f]{1,200}"),
             "flops": Number(above=0),
             "params": Number(above=0),
+            "active_params": MayLack(value=Number(above=0)),
             "tokens": Number(above=0),
             "loss": Number(above=0),
         }

@@ -13,7 +13,18 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from marin_scaling.preregistration.document_shape import AtLeast, Choice, ListOf, MapOf, Nullable, Number, Shape, Text
+from marin_scaling.preregistration.document_shape import (
+    AtLeast,
+    ByKind,
+    Choice,
+    ListOf,
+    MapOf,
+    MayLack,
+    Nullable,
+    Number,
+    Shape,
+    Text,
+)
 from marin_scaling.publish.markdown import table
 
 _WORDS: Mapping[Any, str] = {str: "text", int: "whole number", float: "number", NoneType: "null"}
@@ -63,11 +74,23 @@ def _leaves(shape: Shape, path: str) -> Iterator[tuple[str, Shape]]:
             yield from _leaves(inner, f"{path}.{key}" if path else key)
     elif isinstance(shape, ListOf):
         yield from _leaves(shape.item, f"{path}[]")
+    elif isinstance(shape, ByKind):
+        yield f"{path}.{shape.key}", Choice(of=tuple(shape.shapes))
+        yield from _of_some_kinds(shape, path)
     elif isinstance(shape, Nullable) and isinstance(shape.value, Mapping):
         yield path, shape
         yield from _leaves(shape.value, path)
     else:
         yield path, shape
+
+
+def _of_some_kinds(shape: ByKind, path: str) -> Iterator[tuple[str, Shape]]:
+    """The keys of all kinds; those that a kind does not have may be missing."""
+    of_kinds = [dict(_leaves(each, path)) for each in shape.shapes.values()]
+    for key in dict.fromkeys(key for each in of_kinds for key in each):
+        found = next(each[key] for each in of_kinds if key in each)
+        if key != f"{path}.{shape.key}":
+            yield key, found if all(key in each for each in of_kinds) else MayLack(value=found)
 
 
 def _allowed(shape: Shape) -> str:
@@ -79,6 +102,8 @@ def _allowed(shape: Shape) -> str:
     match shape:
         case Nullable():
             return f"null, or {_allowed(shape.value)}"
+        case MayLack():
+            return f"may be missing; {_allowed(shape.value)}"
         case Choice():
             return " or ".join(f"`{json.dumps(value)}`" for value in shape.of)
         case Number():

@@ -99,12 +99,14 @@ def _stored_cells(folder: Path) -> RawTable:
             fix="Train the ladder first (marin-scale ladder FILE), or give another folder or table.",
         )
     _require_one_kind(folder, runs)
+    is_sparse = any(stored.record.params_active != stored.record.params_total for stored in runs)
     cells = pd.DataFrame(
         [
             {
                 "run": stored.spec.digest,
                 "flops": stored.record.flops,
                 "params": stored.record.params_total,
+                **({"active_params": stored.record.params_active} if is_sparse else {}),
                 "tokens": stored.record.trained_tokens,
                 "loss": stored.record.loss,
                 "budget_flops": stored.spec.budget_flops,

@@ -3,7 +3,18 @@
 import pytest
 
 from marin_scaling.errors import DocumentError
-from marin_scaling.preregistration.document_shape import AtLeast, Choice, ListOf, MapOf, Nullable, Number, Text, check_shape
+from marin_scaling.preregistration.document_shape import (
+    AtLeast,
+    ByKind,
+    Choice,
+    ListOf,
+    MapOf,
+    MayLack,
+    Nullable,
+    Number,
+    Text,
+    check_shape,
+)
 
 SHAPE = {
     "name": Text(pattern="[a-z]+"),
@@ -13,6 +24,8 @@ SHAPE = {
     "rows": ListOf(item={"run": Text()}),
     "by_level": MapOf(value=Number()),
     "open": AtLeast(keys={"a": Number()}),
+    "maybe": MayLack(value=Number()),
+    "model": ByKind(key="family", shapes={"p": {"family": Text(), "a": Number()}, "q": {"family": Text(), "b": Number()}}),
 }
 SOUND = {
     "name": "ada",
@@ -22,12 +35,14 @@ SOUND = {
     "rows": [{"run": "r"}],
     "by_level": {"0.5": 1.0},
     "open": {"a": 1, "more": "x"},
+    "model": {"family": "q", "b": 1},
 }
 
 
 def test_a_sound_document_passes():
     """Every kind of shape once."""
     check_shape(SOUND, SHAPE, name="x.json")
+    check_shape({**SOUND, "maybe": 1}, SHAPE, name="x.json")
 
 
 @pytest.mark.parametrize(
@@ -50,6 +65,10 @@ def test_a_sound_document_passes():
         ({"by_level": {"0.5": "1"}}, "by_level.0.5"),
         ({"open": {}}, "open.a"),
         ({"open": 3}, "open"),
+        ({"maybe": None}, "maybe"),
+        ({"model": 3}, "model.family"),
+        ({"model": {"family": "r"}}, "model.family"),
+        ({"model": {"family": "p", "b": 1}}, "model.a"),
         ({"new": 1}, "new"),
     ],
 )
