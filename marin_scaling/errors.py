@@ -66,6 +66,10 @@ class TrainingFailed(MarinScalingError):
     exit_status = 1
 
 
+class ClusterError(MarinScalingError):
+    """A cluster cannot be reached, or has not what a run is to be given."""
+
+
 class FitRefused(MarinScalingError):
     """The runs cannot carry the law: too few, no spread in compute, or none usable."""
 

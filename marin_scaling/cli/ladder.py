@@ -16,9 +16,10 @@ def ladder(
     ladder_path: Path = _LADDER,
     advise: str = typer.Option("", "--advise", metavar="FLOPS", help="Say which runs to add for so many FLOPs; train nothing."),
     target: str = typer.Option("", "--target", metavar="FLOPS", help="With --advise: the target, if not the ladder file's."),
+    where: str = typer.Option("local", "--on", metavar="PLACE", help="Where to train: local, ray, or ray:ADDRESS."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the rungs and what they cost; train nothing."),
 ) -> None:
-    """Train the rungs of a ladder into runs/, on this machine.
+    """Train the rungs of a ladder into runs/, here or on a Ray cluster.
 
     Interrupted at any moment and typed again, it goes on where it was.
 
@@ -27,7 +28,7 @@ def ladder(
     if advise:
         _print_advice(ladder_path, allowance=advise, target=target)
         return
-    from marin_scaling.cli.training import bind, expand, train_with_progress
+    from marin_scaling.cli.training import bind, expand, pool_of, train_with_progress
     from marin_scaling.errors import DataError
     from marin_scaling.ladder.ladder import ladder_table
 
@@ -42,8 +43,8 @@ def ladder(
     typer.echo(ladder_table(expanded))
     if not dry_run:
         file = expanded.file
-        at_a_time = file.hardware.runs_at_a_time
-        train_with_progress(planned.specs, corpus=planned.corpus, label=f"ladder {file.name}", runs_at_a_time=at_a_time)
+        pool = pool_of(where, file.hardware)
+        train_with_progress(planned.specs, corpus=planned.corpus, label=f"ladder {file.name}", pool=pool)
         typer.echo(
             f"All {len(planned.specs)} runs are recorded in {planned.runs_dir}. Next: marin-scale fit {planned.runs_dir}"
         )

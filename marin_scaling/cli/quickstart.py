@@ -42,8 +42,7 @@ def quickstart(folder: Path = _FOLDER) -> None:
     _say(1, "Plan the ladder", f"{_LADDER}, on {planned.corpus.source}")
     typer.echo(ladder_table(planned.ladder))
     _say(2, "Train its rungs with Levanter", f"into {planned.runs_dir}")
-    at_a_time = planned.ladder.file.hardware.runs_at_a_time
-    ladder_time = train_with_progress(planned.specs, corpus=planned.corpus, label="ladder", runs_at_a_time=at_a_time)
+    ladder_time = train_with_progress(planned.specs, corpus=planned.corpus, label="ladder")
     _say(3, "Fit the law, forecast the target, sign the forecast", "before the target is trained")
     registration = _register_once(planned)
     _say(4, "Train the target", "bound to the signed forecast from its first step")

@@ -8,16 +8,17 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from marin_scaling.errors import DataError, RecipeError, missing_extra
+from marin_scaling.errors import DataError, RecipeError, UsageError, missing_extra
 
 if TYPE_CHECKING:
     from marin_scaling.ladder.ladder import Ladder
+    from marin_scaling.ladder.ladder_file import Hardware
     from marin_scaling.run.byte_corpus import ByteCorpus
-    from marin_scaling.run.run_ladder import TrainingTime
+    from marin_scaling.run.run_ladder import Pool, TrainingTime
     from marin_scaling.run.run_spec import RunSpec
 
 RUNS_DIR = Path("runs")
@@ -72,12 +73,32 @@ def _naming(ladder_path: Path) -> Iterator[None]:
         raise type(error)(f"{ladder_path}: {error.what}", why=error.why, fix=error.fix) from error
 
 
-def train_with_progress(
-    specs: Sequence[RunSpec], *, corpus: ByteCorpus, label: str, runs_at_a_time: int | Literal["cores"] = "cores"
-) -> TrainingTime:
-    """Train what the store does not hold yet, several runs at a time, showing how it goes."""
+def pool_of(where: str, hardware: Hardware) -> Pool:
+    """What `--on` says: `local`, `ray` for a cluster started here, or `ray:ADDRESS`; `UsageError` for anything else."""
+    from marin_scaling.run.run_ladder import local_pool
+
+    place, _, address = where.partition(":")
+    if place == "local" and not address:
+        at_a_time = hardware.runs_at_a_time
+        return local_pool(len(os.sched_getaffinity(0)) if at_a_time == "cores" else at_a_time)
+    if place != "ray":
+        raise UsageError(
+            f"--on {where}: runs are trained on this machine or on a Ray cluster.",
+            why="No other launcher is known.",
+            fix="Use --on local, --on ray (a cluster started here), or --on ray:ADDRESS.",
+        )
+    if importlib.util.find_spec("ray") is None:
+        raise missing_extra("ray", needed_for="training on a Ray cluster")
+    from marin_scaling.run.train_on_ray import RunResources, ray_pool
+
+    per_run = hardware.per_run
+    return ray_pool(address or None, resources=RunResources(cpus=per_run.cpus, gpus=per_run.gpus, named=per_run.resources))
+
+
+def train_with_progress(specs: Sequence[RunSpec], *, corpus: ByteCorpus, label: str, pool: Pool | None = None) -> TrainingTime:
+    """Train what the store does not hold yet, showing how it goes; by default as many at a time as this machine has cores."""
     from marin_scaling.cli.progress import RunProgress
-    from marin_scaling.run.run_ladder import Workplace, train_runs
+    from marin_scaling.run.run_ladder import Workplace, local_pool, train_runs
     from marin_scaling.run.run_store import is_finished
 
     if importlib.util.find_spec("levanter") is None:
@@ -91,7 +112,7 @@ def train_with_progress(
             pending,
             corpus=corpus,
             workplace=Workplace(runs_dir=RUNS_DIR.absolute(), work_root=WORK_ROOT.absolute()),
-            runs_at_a_time=len(os.sched_getaffinity(0)) if runs_at_a_time == "cores" else runs_at_a_time,
+            pool=pool or local_pool(len(os.sched_getaffinity(0))),
             on_event=progress.see,
         )
 

@@ -57,6 +57,17 @@ class Evaluation(Part):
     """Held-out windows that are evaluated."""
 
 
+class PerRun(Part):
+    """What one run is given on a cluster."""
+
+    cpus: int = Field(default=1, gt=0)
+    """Processor cores."""
+    gpus: float = Field(default=0, ge=0)
+    """GPUs; less than one is a share of one."""
+    resources: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
+    """Resources by the names that the cluster gives them."""
+
+
 class Hardware(Part):
     """What trains."""
 
@@ -66,6 +77,9 @@ class Hardware(Part):
     """What the machine sustains with all of them; only for the estimate of time."""
     cost_per_hour: float | None = Field(default=None, gt=0)
     """What an hour of it costs, in any currency; only for the estimate of cost, which needs sustained_flops_per_second."""
+
+    per_run: PerRun = PerRun()
+    """What one run is given on a cluster (`--on ray`)."""
 
     @model_validator(mode="after")
     def _time_before_cost(self) -> Hardware:

@@ -1,7 +1,8 @@
-"""Train every run of a list that the store does not hold yet, several processes at a time, and say how it goes.
+"""Train every run of a list that the store does not hold yet, and say how it goes.
 
-A small pool of `python -m marin_scaling.run` processes on this machine, each on cores of its own; they claim runs by file
-locks, so two launchers on one ladder never train a rung twice. Killed at any moment and started again, it goes on where it was.
+Where is a pool's business: `local_pool` has a few `python -m marin_scaling.run` processes on this machine, each on cores of its
+own; `train_on_ray` has a cluster. Processes claim runs by file locks, so two launchers on one ladder never train a rung twice.
+Killed at any moment and started again, it goes on where it was.
 """
 
 from __future__ import annotations
@@ -45,12 +46,16 @@ class TrainingTime:
     stepping_seconds: float
 
 
+Pool = Callable[[Sequence[RunSpec], Workplace], Iterator[WorkerEvent]]
+"""Events of training these runs, until each is recorded, claimed by another launcher, or told as failed."""
+
+
 def train_runs(
     specs: Sequence[RunSpec],
     *,
     corpus: ByteCorpus,
     workplace: Workplace,
-    runs_at_a_time: int,
+    pool: Pool,
     on_event: Callable[[WorkerEvent], None],
 ) -> TrainingTime:
     """Train all `specs` that are not finished, the most expensive first, and return when the store holds every one.
@@ -67,7 +72,7 @@ def train_runs(
         attempts = [spec for spec in pending if spec.directory_name not in failures]
         if not attempts:
             raise _failed(failures, workplace)
-        for event in _run_pool(attempts, workplace=workplace, runs_at_a_time=runs_at_a_time):
+        for event in pool(attempts, workplace):
             stepping.see(event)
             on_event(event)
             if event.kind == "failed":
@@ -108,10 +113,11 @@ def _lay_out(specs: Sequence[RunSpec], corpus: ByteCorpus, workplace: Workplace)
         require_writable(workplace.runs_dir / ladder)
     write_corpus(corpus, workplace.work_root / "data" / corpus.digest[:16])
     for spec in specs:
-        replace_file(_spec_path(spec, workplace), spec.to_bytes())
+        replace_file(spec_path(spec, workplace), spec.to_bytes())
 
 
-def _spec_path(spec: RunSpec, workplace: Workplace) -> Path:
+def spec_path(spec: RunSpec, workplace: Workplace) -> Path:
+    """Where the processes find the spec of a run."""
     return workplace.work_root / "specs" / f"{spec.directory_name}.json"
 
 
@@ -120,11 +126,15 @@ def _is_claimed(spec: RunSpec, workplace: Workplace) -> bool:
         return not is_free
 
 
-def _run_pool(specs: Sequence[RunSpec], *, workplace: Workplace, runs_at_a_time: int) -> Iterator[WorkerEvent]:
-    """Events of a pool of processes over `specs`, until the last of them has ended.
+def local_pool(runs_at_a_time: int) -> Pool:
+    """So many processes on this machine, each on its share of the cores.
 
     `TrainingFailed` when one ended in an error and none said a word: the next pool would do the same, again and again.
     """
+    return lambda specs, workplace: _run_pool(specs, workplace=workplace, runs_at_a_time=runs_at_a_time)
+
+
+def _run_pool(specs: Sequence[RunSpec], *, workplace: Workplace, runs_at_a_time: int) -> Iterator[WorkerEvent]:
     workers = min(runs_at_a_time, len(specs))
     log_sizes = [_size(_log_path(workplace, number)) for number in range(workers)]
     events: queue.Queue[WorkerEvent | None] = queue.Queue()
@@ -170,10 +180,7 @@ def _worker(
     """A training process in a session of its own (Ctrl-C reaches the launcher only), ended when the block is left."""
     log_path = _log_path(workplace, number)
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-P", "-m", "marin_scaling.run"]  # -P: no file of the current folder is taken for a module
-    command += ["--runs", str(workplace.runs_dir), "--work", str(workplace.work_root)]
-    command += ["--launcher", str(os.getpid()), "--cores", ",".join(map(str, cores))]
-    command += [str(_spec_path(spec, workplace)) for spec in specs]
+    command = worker_command(specs, workplace=workplace, cores=cores)
     with open(log_path, "a") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
@@ -183,6 +190,14 @@ def _worker(
         finally:
             process.kill()
             process.wait()
+
+
+def worker_command(specs: Sequence[RunSpec], *, workplace: Workplace, cores: Sequence[int]) -> list[str]:
+    """The command of a process that trains these runs on these cores, and dies with the one that started it."""
+    command = [sys.executable, "-P", "-m", "marin_scaling.run"]  # -P: no file of the current folder is taken for a module
+    command += ["--runs", str(workplace.runs_dir), "--work", str(workplace.work_root)]
+    command += ["--launcher", str(os.getpid()), "--cores", ",".join(map(str, cores))]
+    return command + [str(spec_path(spec, workplace)) for spec in specs]
 
 
 def _share_cores(workers: int) -> list[list[int]]:

@@ -11,7 +11,7 @@ from marin_scaling.ladder.ladder import plan_ladder  # noqa: E402
 from marin_scaling.ladder.ladder_file import read_ladder_file  # noqa: E402
 from marin_scaling.run.byte_corpus import standard_library_corpus  # noqa: E402
 from marin_scaling.run.plan_specs import rung_specs  # noqa: E402
-from marin_scaling.run.run_ladder import Workplace, train_runs  # noqa: E402
+from marin_scaling.run.run_ladder import Workplace, local_pool, train_runs  # noqa: E402
 from marin_scaling.run.run_store import read_run, run_folder  # noqa: E402
 
 QUICKSTART = Path(__file__).parents[2] / "ladders" / "quickstart.yaml"
@@ -22,7 +22,7 @@ def test_the_smallest_rung_learns_python(tmp_path: Path) -> None:
     corpus = standard_library_corpus()
     spec = min(rung_specs(plan_ladder(read_ladder_file(QUICKSTART)), corpus=corpus), key=lambda spec: spec.flops)
     workplace = Workplace(runs_dir=tmp_path / "runs", work_root=tmp_path / "work")
-    train_runs([spec], corpus=corpus, workplace=workplace, runs_at_a_time=1, on_event=lambda event: None)
+    train_runs([spec], corpus=corpus, workplace=workplace, pool=local_pool(1), on_event=lambda event: None)
     run = read_run(run_folder(tmp_path / "runs", spec))
     assert run.record.status == "finished"
     assert run.record.loss is not None

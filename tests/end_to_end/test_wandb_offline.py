@@ -13,7 +13,7 @@ from marin_scaling.ladder.ladder import plan_ladder  # noqa: E402
 from marin_scaling.ladder.ladder_file import LadderFile  # noqa: E402
 from marin_scaling.run.byte_corpus import standard_library_corpus  # noqa: E402
 from marin_scaling.run.plan_specs import rung_specs  # noqa: E402
-from marin_scaling.run.run_ladder import Workplace, train_runs  # noqa: E402
+from marin_scaling.run.run_ladder import Workplace, local_pool, train_runs  # noqa: E402
 from marin_scaling.run.run_store import read_run, run_folder  # noqa: E402
 
 LADDER = {
@@ -32,7 +32,7 @@ def test_the_loss_curve_is_mirrored_offline_and_the_record_stands(tmp_path: Path
     corpus = standard_library_corpus()
     (spec,) = rung_specs(plan_ladder(LadderFile.model_validate(LADDER)), corpus=corpus)
     workplace = Workplace(runs_dir=tmp_path / "runs", work_root=tmp_path / "work")
-    train_runs([spec], corpus=corpus, workplace=workplace, runs_at_a_time=1, on_event=lambda event: None)
+    train_runs([spec], corpus=corpus, workplace=workplace, pool=local_pool(1), on_event=lambda event: None)
     run = read_run(run_folder(tmp_path / "runs", spec))
     assert len(run.history().rows) == spec.train_steps
     (mirrored,) = tmp_path.rglob("run-*.wandb")

@@ -9,7 +9,7 @@ from run_factory import rung_spec
 
 from marin_scaling.errors import TrainingFailed
 from marin_scaling.run.byte_corpus import ByteCorpus, standard_library_corpus
-from marin_scaling.run.run_ladder import Workplace, train_runs
+from marin_scaling.run.run_ladder import Workplace, local_pool, train_runs
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def train(workplace: Workplace, corpus: ByteCorpus, *, runs_at_a_time: int = 2) 
         specs,
         corpus=corpus,
         workplace=workplace,
-        runs_at_a_time=runs_at_a_time,
+        pool=local_pool(runs_at_a_time),
         on_event=lambda event: kinds.append(f"{event.kind} {event.message}"),
     )
     return kinds

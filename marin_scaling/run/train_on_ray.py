@@ -1,0 +1,154 @@
+"""A pool on a Ray cluster: each run is a task that starts the same training process as here, with the resources it is given.
+
+Run store and working folder must be on a file system that all nodes share, under one path; the data, the specs, checkpoints and
+claims lie there. A task whose node or worker dies is started again by Ray and goes on from the run's last checkpoint. Not here:
+which runs are due, and what is recorded (`run_ladder` and the process itself).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from marin_scaling.errors import ClusterError
+from marin_scaling.run.claim import claim
+from marin_scaling.run.run_ladder import Pool, Workplace, worker_command
+from marin_scaling.run.run_spec import RunSpec
+from marin_scaling.run.worker_events import WorkerEvent, parse_event
+
+_POLL_SECONDS = 0.5
+_RETRIES = 5  # of a task whose worker died; an error in the training itself is not tried again
+_CONNECT_SECONDS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResources:
+    """What one run is given on the cluster: processor cores, GPUs, and resources that the cluster has named."""
+
+    cpus: int = 1
+    gpus: float = 0
+    named: Mapping[str, float] = field(default_factory=dict)
+
+
+def ray_pool(address: str | None, *, resources: RunResources) -> Pool:
+    """A pool on the cluster at `address`, or on one that is started on this machine and ended after use."""
+
+    def pool(specs: Sequence[RunSpec], workplace: Workplace) -> Iterator[WorkerEvent]:
+        with _cluster(address):
+            yield from _run_tasks(specs, workplace, resources=resources)
+
+    return pool
+
+
+@contextlib.contextmanager
+def _cluster(address: str | None) -> Iterator[None]:
+    """Connected to a cluster; `ClusterError` where there is none at that address."""
+    import ray
+
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ["RAY_gcs_server_request_timeout_seconds"] = str(_CONNECT_SECONDS)  # noqa: SIM112  # Ray's own spelling
+    os.environ["RAY_gcs_rpc_server_connect_timeout_s"] = str(_CONNECT_SECONDS)  # noqa: SIM112  # else it tries for minutes
+    started = {"num_cpus": len(os.sched_getaffinity(0)), "include_dashboard": False} if address is None else {}
+    try:
+        ray.init(address=address or "local", log_to_driver=False, **started)
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        raise ClusterError(
+            f"No Ray cluster answers at {address}: {str(error).splitlines()[0] if str(error) else type(error).__name__}.",
+            why="Runs are trained where the ladder was told to train them, and nowhere else.",
+            fix="Start it (ray start --head), correct the address, or train here: --on local.",
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _run_tasks(specs: Sequence[RunSpec], workplace: Workplace, *, resources: RunResources) -> Iterator[WorkerEvent]:
+    """Events of one task a run, in the order in which they come, until the last has ended."""
+    import ray
+    from ray.util.queue import Queue
+
+    _require_resources(resources)
+    events = Queue(actor_options={"num_cpus": 0})
+    options = {"num_cpus": resources.cpus, "num_gpus": resources.gpus, "resources": dict(resources.named)}
+    task = ray.remote(max_retries=_RETRIES, **options)(_train_one)
+    tasks = {task.remote(spec, workplace, resources.cpus, events): spec for spec in specs}
+    try:
+        while tasks:
+            ended, _ = ray.wait(list(tasks), num_returns=len(tasks), timeout=_POLL_SECONDS)
+            yield from _drained(events)
+            for done in ended:
+                yield from _outcome(done, tasks.pop(done))
+    finally:
+        for left in tasks:
+            ray.cancel(left, force=True)
+
+
+def _drained(events: Any) -> Iterator[WorkerEvent]:
+    for line in events.get_nowait_batch(events.qsize()):
+        event = parse_event(line)
+        if event is not None:
+            yield event
+
+
+def _outcome(task: Any, spec: RunSpec) -> Iterator[WorkerEvent]:
+    """Nothing where a task ended well: the run's own events have said so. Else that its run failed, and why."""
+    import ray
+
+    try:
+        status = ray.get(task)
+    except ray.exceptions.RayError as error:
+        reason = str(error).strip().splitlines()[-1]
+        yield WorkerEvent(kind="failed", run=spec.directory_name, message=f"its Ray task ended: {reason}")
+    else:
+        if status:
+            yield WorkerEvent(
+                kind="failed", run=spec.directory_name, message=f"its process ended with status {status}; see ray-*.log."
+            )
+
+
+def _require_resources(resources: RunResources) -> None:
+    """`ClusterError` where the whole cluster has less than one run wants: such a task would wait for ever."""
+    import ray
+
+    there = ray.cluster_resources()
+    for name, wanted in {"CPU": resources.cpus, "GPU": resources.gpus, **resources.named}.items():
+        if there.get(name, 0) < wanted:
+            raise ClusterError(
+                f"A run wants {wanted:g} of {name}, and the whole cluster has {there.get(name, 0):g}.",
+                why="It would wait for ever.",
+                fix="Lower hardware.per_run in the ladder file, or add nodes that have it.",
+            )
+
+
+def _train_one(spec: RunSpec, workplace: Workplace, cpus: int, events: Any) -> int:
+    """On a node: train one run in a process of its own and pass its lines on; its exit status."""
+    log = workplace.work_root / "logs" / f"ray-{socket.gethostname()}-{os.getpid()}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with _own_cores(cpus, workplace.work_root / "cores") as cores, open(log, "a") as stream:
+        command = worker_command([spec], workplace=workplace, cores=cores)
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stream, text=True) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                events.put(line)
+    return process.returncode
+
+
+@contextlib.contextmanager
+def _own_cores(wanted: int, folder: Path) -> Iterator[list[int]]:
+    """Cores of this machine that no other run of ours is on; Ray counts cores and does not say which."""
+    cores = sorted(os.sched_getaffinity(0))
+    groups = [cores[first : first + wanted] for first in range(0, len(cores), wanted)]
+    with contextlib.ExitStack() as stack:
+        for group in groups:
+            if stack.enter_context(claim(folder / f"{socket.gethostname()}-{group[0]}")):
+                yield group
+                return
+        yield cores
