@@ -8,6 +8,7 @@ which runs are due, and what is recorded (`run_ladder` and the process itself).
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import subprocess
@@ -24,7 +25,7 @@ from marin_scaling.run.worker_events import WorkerEvent, parse_event
 
 _POLL_SECONDS = 0.5
 _RETRIES = 5  # of a task whose worker died; an error in the training itself is not tried again
-_CONNECT_SECONDS = 20
+_CONNECT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,16 +52,16 @@ def _cluster(address: str | None) -> Iterator[None]:
     """Connected to a cluster; `ClusterError` where there is none at that address."""
     import ray
 
+    logging.getLogger("ray").setLevel(logging.ERROR)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    os.environ["RAY_gcs_server_request_timeout_seconds"] = str(_CONNECT_SECONDS)  # noqa: SIM112  # Ray's own spelling
-    os.environ["RAY_gcs_rpc_server_connect_timeout_s"] = str(_CONNECT_SECONDS)  # noqa: SIM112  # else it tries for minutes
     started = {"num_cpus": len(os.sched_getaffinity(0)), "include_dashboard": False} if address is None else {}
     try:
-        ray.init(address=address or "local", log_to_driver=False, **started)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        _require_answer(address)
+        ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **started)
+    except (OSError, RuntimeError, ValueError) as error:
         raise ClusterError(
-            f"No Ray cluster answers at {address}: {str(error).splitlines()[0] if str(error) else type(error).__name__}.",
+            f"No Ray cluster answers at {address or 'this machine'}: {str(error).splitlines()[0] if str(error) else type(error).__name__}.",
             why="Runs are trained where the ladder was told to train them, and nowhere else.",
             fix="Start it (ray start --head), correct the address, or train here: --on local.",
         ) from error
@@ -68,6 +69,13 @@ def _cluster(address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _require_answer(address: str | None) -> None:
+    """`OSError` where nothing listens at HOST:PORT; Ray itself would try for minutes."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
 
 
 def _run_tasks(specs: Sequence[RunSpec], workplace: Workplace, *, resources: RunResources) -> Iterator[WorkerEvent]:

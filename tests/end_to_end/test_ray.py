@@ -1,0 +1,106 @@
+"""A ladder on a real Ray cluster of this machine: the same records as without one, whatever dies on the way."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("levanter", reason="the train extra is not installed")
+pytest.importorskip("ray", reason="the ray extra is not installed")
+pytestmark = pytest.mark.train
+
+LADDER = """\
+name: tiny
+recipe: quickstart
+rungs:
+  - {budget_flops: 1e10, hidden_dims: [8, 12]}
+  - {budget_flops: 2e10, hidden_dims: [8, 12]}
+target: {budget_flops: 1e11}
+evaluation: {windows: 64}
+"""
+
+
+def repository(folder: Path, *, more: str = "") -> Path:
+    (folder / "ladders").mkdir(parents=True)
+    (folder / "ladders" / "tiny.yaml").write_text(LADDER + more)
+    return folder
+
+
+def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "marin_scaling.cli", "ladder", "ladders/tiny.yaml", *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def curves(folder: Path) -> dict[str, bytes]:
+    return {path.parent.name: path.read_bytes() for path in (folder / "runs").glob("tiny/*/history.json")}
+
+
+def training_processes(folder: Path) -> list[int]:
+    """Processes that train runs of this folder now."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"marin_scaling.run" in command and str(folder).encode() in command:
+                found.append(int(entry.name))
+    return found
+
+
+def parent_of(process: int) -> int:
+    return int((Path("/proc") / str(process) / "stat").read_text().rpartition(")")[2].split()[1])
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds Ray's worker by /proc")
+def test_a_worker_killed_in_the_middle_changes_nothing_but_time(tmp_path: Path) -> None:
+    """Two runs at a time on a cluster started here; the Ray worker of one is killed with -9.
+
+    Every rung is recorded once, and the loss curves are, bit for bit, those of the same ladder without Ray.
+    """
+    on_ray, local = repository(tmp_path / "ray"), repository(tmp_path / "local")
+    launcher = start(on_ray, "--on", "ray")
+    deadline = time.monotonic() + 300
+    while len(training_processes(on_ray)) < 2 and launcher.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    victim = parent_of(training_processes(on_ray)[0])
+    os.kill(victim, signal.SIGKILL)
+    output, _ = launcher.communicate(timeout=600)
+    assert launcher.returncode == 0, output
+    assert "All 4 runs are recorded" in output
+    alone = start(local)
+    output, _ = alone.communicate(timeout=600)
+    assert alone.returncode == 0, output
+    assert len(curves(local)) == 4
+    assert curves(on_ray) == curves(local)
+
+
+@pytest.mark.parametrize(
+    ("place", "more", "said"),
+    [
+        ("ray:127.0.0.1:1", "", "No Ray cluster answers at 127.0.0.1:1"),
+        ("ray", "hardware: {per_run: {resources: {TPU-v5e-8-head: 1}}}\n", "A run wants 1 of TPU-v5e-8-head"),
+        ("slurm", "", "--on slurm: runs are trained on this machine or on a Ray cluster"),
+    ],
+)
+def test_a_cluster_that_is_not_there_is_said_with_what_why_and_fix(tmp_path: Path, place: str, more: str, said: str) -> None:
+    """And nothing is trained elsewhere instead."""
+    folder = repository(tmp_path / "here", more=more)
+    launcher = start(folder, "--on", place)
+    output, _ = launcher.communicate(timeout=300)
+    assert launcher.returncode == 2, output
+    assert f"error: {said}" in output
+    assert "  why: " in output
+    assert "  fix: " in output
+    assert "Traceback" not in output
+    assert not curves(folder)
