@@ -16,6 +16,6 @@ def shape_of(model: Mapping[str, Any]) -> ModelShape:
 
     >>> sizes = dict(hidden_dim=16, intermediate_dim=64, num_layers=2, num_heads=2, num_kv_heads=2, vocab_size=256, seq_len=128)
     >>> shape_of({"family": "qwen3", **sizes}).params_total
-    16464
+    16496
     """
     return FAMILIES[model["family"]](**{key: value for key, value in model.items() if key != "family"})

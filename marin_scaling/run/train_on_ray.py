@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,7 +62,7 @@ def _cluster(address: str | None) -> Iterator[None]:
         ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **started)
     except (OSError, RuntimeError, ValueError) as error:
         raise ClusterError(
-            f"No Ray cluster answers at {address or 'this machine'}: {str(error).splitlines()[0] if str(error) else type(error).__name__}.",
+            f"No Ray cluster answers at {address or 'this machine'}: {_first_line(error)}.",
             why="Runs are trained where the ladder was told to train them, and nowhere else.",
             fix="Start it (ray start --head), correct the address, or train here: --on local.",
         ) from error
@@ -69,6 +70,10 @@ def _cluster(address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
 
 
 def _require_answer(address: str | None) -> None:
@@ -81,10 +86,9 @@ def _require_answer(address: str | None) -> None:
 def _run_tasks(specs: Sequence[RunSpec], workplace: Workplace, *, resources: RunResources) -> Iterator[WorkerEvent]:
     """Events of one task a run, in the order in which they come, until the last has ended."""
     import ray
-    from ray.util.queue import Queue
 
     _require_resources(resources)
-    events = Queue(actor_options={"num_cpus": 0})
+    events = ray.remote(num_cpus=0)(_Lines).remote()
     options = {"num_cpus": resources.cpus, "num_gpus": resources.gpus, "resources": dict(resources.named)}
     task = ray.remote(max_retries=_RETRIES, **options)(_train_one)
     tasks = {task.remote(spec, workplace, resources.cpus, events): spec for spec in specs}
@@ -99,8 +103,24 @@ def _run_tasks(specs: Sequence[RunSpec], workplace: Workplace, *, resources: Run
             ray.cancel(left, force=True)
 
 
+class _Lines:
+    """An actor: what the tasks' processes have said and nobody has read yet."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def add(self, line: str) -> None:
+        self._lines.append(line)
+
+    def take(self) -> list[str]:
+        lines, self._lines = self._lines, []
+        return lines
+
+
 def _drained(events: Any) -> Iterator[WorkerEvent]:
-    for line in events.get_nowait_batch(events.qsize()):
+    import ray
+
+    for line in ray.get(events.take.remote()):
         event = parse_event(line)
         if event is not None:
             yield event
@@ -145,18 +165,22 @@ def _train_one(spec: RunSpec, workplace: Workplace, cpus: int, events: Any) -> i
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stream, text=True) as process:
             assert process.stdout is not None
             for line in process.stdout:
-                events.put(line)
+                events.add.remote(line)  # not waited for: while a task waits, Ray gives its cores to another one
     return process.returncode
 
 
 @contextlib.contextmanager
 def _own_cores(wanted: int, folder: Path) -> Iterator[list[int]]:
-    """Cores of this machine that no other run of ours is on; Ray counts cores and does not say which."""
+    """Cores of this machine that no other run of ours is on; Ray counts cores and does not say which.
+
+    Always so many, because a sum over more cores is another sum in its last digits.
+    """
     cores = sorted(os.sched_getaffinity(0))
-    groups = [cores[first : first + wanted] for first in range(0, len(cores), wanted)]
-    with contextlib.ExitStack() as stack:
+    groups = [cores[first : first + wanted] for first in range(0, len(cores) - wanted + 1, wanted)] or [cores]
+    while True:
         for group in groups:
-            if stack.enter_context(claim(folder / f"{socket.gethostname()}-{group[0]}")):
-                yield group
-                return
-        yield cores
+            with claim(folder / socket.gethostname() / f"from-{group[0]}") as is_ours:
+                if is_ours:
+                    yield group
+                    return
+        time.sleep(_POLL_SECONDS)
