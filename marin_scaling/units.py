@@ -62,6 +62,27 @@ def format_bytes(count: float) -> str:
     return f"{count:.0f} B"
 
 
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+def parse_duration(text: str) -> float:
+    """Seconds in a time typed by a person.
+
+    >>> parse_duration("90s"), parse_duration("1.5h")
+    (90.0, 5400.0)
+    """
+    number, unit = text.strip()[:-1], text.strip()[-1:]
+    try:
+        seconds = float(number) * _SECONDS[unit]
+    except (ValueError, KeyError):
+        seconds = math.nan
+    if not math.isfinite(seconds) or seconds <= 0:
+        raise UsageError(
+            f"{text!r} is not a time.", why="It takes a positive number and a unit.", fix="Write it like 90s, 30m or 2h."
+        )
+    return seconds
+
+
 def parse_flops(text: str) -> float:
     """A positive, finite FLOP count typed by a person.
 

@@ -3,51 +3,101 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from marin_scaling.cli.app import app
 
-_LADDER = typer.Argument(metavar="LADDER.yaml", help="The ladder file (with --advise also a table of runs).")
+if TYPE_CHECKING:
+    from marin_scaling.ladder.ladder import Ladder
+
+_LADDER = typer.Argument(metavar="[status] LADDER.yaml", help="The ladder file (with --advise also a table of runs).")
+_SECOND = typer.Argument(None, metavar="", hidden=True)
+_ONLY = typer.Option([], "--only", metavar="BUDGET[/WIDTH]", help="Train these runs of it; may be given again.")
 
 
 @app.command("ladder")
 def ladder(
     ladder_path: Path = _LADDER,
+    second: Path | None = _SECOND,
     advise: str = typer.Option("", "--advise", metavar="FLOPS", help="Say which runs to add for so many FLOPs; train nothing."),
     target: str = typer.Option("", "--target", metavar="FLOPS", help="With --advise: the target, if not the ladder file's."),
     where: str = typer.Option("local", "--on", metavar="PLACE", help="Where to train: local, ray, or ray:ADDRESS."),
+    only: list[str] = _ONLY,
+    max_parallel: int | None = typer.Option(None, "--max-parallel", metavar="N", min=1, help="Train at most N at a time."),
+    stop_after: str = typer.Option("", "--stop-after", metavar="TIME", help="Stop after 90s, 30m or 2h; go on later."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the rungs and what they cost; train nothing."),
 ) -> None:
     """Train the rungs of a ladder into runs/, here or on a Ray cluster.
 
-    Interrupted at any moment and typed again, it goes on where it was.
+    Interrupted at any moment and typed again, it goes on where it was. `ladder status FILE` says how far it is.
 
     Example: marin-scale ladder ladders/quickstart.yaml --dry-run
     """
+    if second is not None:
+        _print_status(ladder_path, second)
+        return
     if advise:
         _print_advice(ladder_path, allowance=advise, target=target)
         return
-    from marin_scaling.cli.training import bind, expand, pool_of, train_with_progress
+    from marin_scaling.cli.training import expand
+
+    if dry_run:
+        _print_plan(ladder_path)
+        return
+    _train(expand(ladder_path), ladder_path, where=where, only=only, max_parallel=max_parallel, stop_after=stop_after)
+
+
+def _print_plan(ladder_path: Path) -> None:
+    """The table, and where the data do not allow it to be trained, why."""
+    from marin_scaling.cli.training import bind, expand
     from marin_scaling.errors import DataError
     from marin_scaling.ladder.ladder import ladder_table
 
     expanded = expand(ladder_path)
     try:
-        planned = bind(expanded, ladder_path)
+        bind(expanded, ladder_path)
     except DataError as error:
-        if not dry_run:
-            raise
         typer.echo(f"{ladder_table(expanded)}\nnote: with these data it cannot be trained. {error.what}")
+    else:
+        typer.echo(ladder_table(expanded))
+
+
+def _train(
+    ladder: Ladder, ladder_path: Path, *, where: str, only: list[str], max_parallel: int | None, stop_after: str
+) -> None:
+    from marin_scaling.cli.training import TimeIsUp, at_most, bind, chosen, pool_of, train_with_progress
+    from marin_scaling.ladder.ladder import ladder_table
+
+    planned, file = bind(ladder, ladder_path), ladder.file
+    specs, pool = chosen(planned.specs, only), pool_of(where, file.hardware, max_parallel=max_parallel)
+    limit = at_most(stop_after)
+    typer.echo(ladder_table(ladder))
+    try:
+        with limit:
+            train_with_progress(specs, corpus=planned.corpus, label=f"ladder {file.name}", pool=pool)
+    except TimeIsUp:
+        typer.echo(f"Stopped after {stop_after}. Type the same command again: it goes on where it was.")
         return
-    typer.echo(ladder_table(expanded))
-    if not dry_run:
-        file = expanded.file
-        pool = pool_of(where, file.hardware)
-        train_with_progress(planned.specs, corpus=planned.corpus, label=f"ladder {file.name}", pool=pool)
-        typer.echo(
-            f"All {len(planned.specs)} runs are recorded in {planned.runs_dir}. Next: marin-scale fit {planned.runs_dir}"
+    if len(specs) < len(planned.specs):
+        typer.echo(f"{len(specs)} of the ladder's {len(planned.specs)} runs were asked for, and are recorded.")
+    else:
+        typer.echo(f"All {len(specs)} runs are recorded in {planned.runs_dir}. Next: marin-scale fit {planned.runs_dir}")
+
+
+def _print_status(word: Path, ladder_path: Path) -> None:
+    from marin_scaling.cli.training import plan, workplace
+    from marin_scaling.errors import UsageError
+    from marin_scaling.run.ladder_status import status_text
+
+    if str(word) != "status":
+        raise UsageError(
+            f"marin-scale ladder takes one ladder file, and was given {word} and {ladder_path}.",
+            why="Ladders are trained one at a time.",
+            fix="Name one; or: marin-scale ladder status FILE",
         )
+    typer.echo(status_text(plan(ladder_path).specs, workplace()))
 
 
 def _print_advice(path: Path, *, allowance: str, target: str) -> None:

@@ -50,8 +50,10 @@ class RunProgress:
     def see(self, event: WorkerEvent) -> None:
         """Take in one event of a training process."""
         spec = self._specs[event.run]
-        if event.kind == "started":
+        if event.run not in self._rows:  # also where a worker died before it said that it starts
             self._rows[event.run] = self._bars.add_task(_name(spec), total=spec.train_steps, loss="starting")
+        if event.kind == "started":
+            self._bars.update(self._rows[event.run], loss="starting")
         elif event.kind in ("stepped", "evaluating"):
             self._move(event)
         else:

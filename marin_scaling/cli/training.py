@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +14,13 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from marin_scaling.errors import DataError, RecipeError, UsageError, missing_extra
+from marin_scaling.units import parse_duration
 
 if TYPE_CHECKING:
     from marin_scaling.ladder.ladder import Ladder
     from marin_scaling.ladder.ladder_file import Hardware
     from marin_scaling.run.byte_corpus import ByteCorpus
-    from marin_scaling.run.run_ladder import Pool, TrainingTime
+    from marin_scaling.run.run_ladder import Pool, TrainingTime, Workplace
     from marin_scaling.run.run_spec import RunSpec
 
 RUNS_DIR = Path("runs")
@@ -73,13 +75,20 @@ def _naming(ladder_path: Path) -> Iterator[None]:
         raise type(error)(f"{ladder_path}: {error.what}", why=error.why, fix=error.fix) from error
 
 
-def pool_of(where: str, hardware: Hardware) -> Pool:
+def workplace() -> Workplace:
+    """Where runs are recorded, and where the work on them lies."""
+    from marin_scaling.run.run_ladder import Workplace
+
+    return Workplace(runs_dir=RUNS_DIR.absolute(), work_root=WORK_ROOT.absolute())
+
+
+def pool_of(where: str, hardware: Hardware, *, max_parallel: int | None = None) -> Pool:
     """What `--on` says: `local`, `ray` for a cluster started here, or `ray:ADDRESS`; `UsageError` for anything else."""
     from marin_scaling.run.run_ladder import local_pool
 
     place, _, address = where.partition(":")
     if place == "local" and not address:
-        at_a_time = hardware.runs_at_a_time
+        at_a_time = max_parallel or hardware.runs_at_a_time
         return local_pool(len(os.sched_getaffinity(0)) if at_a_time == "cores" else at_a_time)
     if place != "ray":
         raise UsageError(
@@ -92,13 +101,60 @@ def pool_of(where: str, hardware: Hardware) -> Pool:
     from marin_scaling.run.train_on_ray import RunResources, ray_pool
 
     per_run = hardware.per_run
-    return ray_pool(address or None, resources=RunResources(cpus=per_run.cpus, gpus=per_run.gpus, named=per_run.resources))
+    resources = RunResources(cpus=per_run.cpus, gpus=per_run.gpus, named=per_run.resources)
+    return ray_pool(address or None, resources=resources, max_parallel=max_parallel)
+
+
+class TimeIsUp(Exception):
+    """The time of `--stop-after` is over; what was begun is in checkpoints."""
+
+
+@contextlib.contextmanager
+def _interrupted_after(seconds: float) -> Iterator[None]:
+    def interrupt(_signal: int, _frame: object) -> None:
+        raise TimeIsUp
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def at_most(duration: str) -> contextlib.AbstractContextManager[None]:
+    """A block that `TimeIsUp` ends after `duration` ("30m"); one without an end where that is empty."""
+    return _interrupted_after(parse_duration(duration)) if duration else contextlib.nullcontext()
+
+
+def chosen(specs: Sequence[RunSpec], only: Sequence[str]) -> list[RunSpec]:
+    """The runs of the budgets that `--only` names, BUDGET or BUDGET/WIDTH; all where it names none.
+
+    `UsageError` where one names no run of the ladder.
+    """
+    from marin_scaling.units import format_flops, parse_flops
+
+    wanted = []
+    for text in only:
+        budget, _, width = text.partition("/")
+        flops = parse_flops(budget)
+        of_it = [spec for spec in specs if spec.budget_flops == flops and (not width or str(spec.model.hidden_dim) == width)]
+        if not of_it:
+            there = sorted({spec.budget_flops for spec in specs})
+            raise UsageError(
+                f"--only {text}: the ladder has no such run.",
+                why="A run that is asked for and not trained should not go unnoticed.",
+                fix=f"Name a budget of it, or BUDGET/WIDTH: {', '.join(map(format_flops, there))}.",
+            )
+        wanted += of_it
+    return [spec for spec in specs if spec in wanted] if only else list(specs)
 
 
 def train_with_progress(specs: Sequence[RunSpec], *, corpus: ByteCorpus, label: str, pool: Pool | None = None) -> TrainingTime:
     """Train what the store does not hold yet, showing how it goes; by default as many at a time as this machine has cores."""
     from marin_scaling.cli.progress import RunProgress
-    from marin_scaling.run.run_ladder import Workplace, local_pool, train_runs
+    from marin_scaling.run.run_ladder import local_pool, train_runs
     from marin_scaling.run.run_store import is_finished
 
     if importlib.util.find_spec("levanter") is None:
@@ -111,7 +167,7 @@ def train_with_progress(specs: Sequence[RunSpec], *, corpus: ByteCorpus, label: 
         return train_runs(
             pending,
             corpus=corpus,
-            workplace=Workplace(runs_dir=RUNS_DIR.absolute(), work_root=WORK_ROOT.absolute()),
+            workplace=workplace(),
             pool=pool or local_pool(len(os.sched_getaffinity(0))),
             on_event=progress.see,
         )

@@ -26,7 +26,7 @@ class LossCurve:
     def __init__(self, path: Path) -> None:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._losses = list(_read_losses(path)) if path.exists() else []
+        self._losses = recorded_losses(path)
         self._file = open(path, "a", encoding="ascii")  # noqa: SIM115  # closed by __exit__
 
     def __enter__(self) -> LossCurve:
@@ -68,6 +68,11 @@ class LossCurve:
         """The whole curve as the document that goes into the store."""
         rows = tuple(HistoryRow(step=step, train_loss_nats_per_token=loss) for step, loss in enumerate(self._losses))
         return History(spec_digest=spec_digest, rows=rows)
+
+
+def recorded_losses(path: Path) -> list[float | None]:
+    """The losses that a curve holds so far, by step; none where there is no file."""
+    return list(_read_losses(path)) if path.exists() else []
 
 
 def _line(loss: float | None) -> str:

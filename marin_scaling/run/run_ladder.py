@@ -78,7 +78,7 @@ def train_runs(
             if event.kind == "failed":
                 failures[event.run] = event.message
         pending = _unfinished(specs, workplace)
-        if any(_is_claimed(spec, workplace) for spec in pending):
+        if any(is_claimed(spec, workplace) for spec in pending):
             time.sleep(_POLL_SECONDS)
     return TrainingTime(wall_seconds=time.monotonic() - clock, stepping_seconds=stepping.seconds)
 
@@ -121,8 +121,14 @@ def spec_path(spec: RunSpec, workplace: Workplace) -> Path:
     return workplace.work_root / "specs" / f"{spec.directory_name}.json"
 
 
-def _is_claimed(spec: RunSpec, workplace: Workplace) -> bool:
-    with claim(workplace.work_root / "work" / spec.directory_name) as is_free:
+def work_dir(spec: RunSpec, workplace: Workplace) -> Path:
+    """Where the work on an unfinished run lies."""
+    return workplace.work_root / "work" / spec.directory_name
+
+
+def is_claimed(spec: RunSpec, workplace: Workplace) -> bool:
+    """Whether a process is training the run now."""
+    with claim(work_dir(spec, workplace)) as is_free:
         return not is_free
 
 

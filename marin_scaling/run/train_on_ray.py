@@ -38,12 +38,15 @@ class RunResources:
     named: Mapping[str, float] = field(default_factory=dict)
 
 
-def ray_pool(address: str | None, *, resources: RunResources) -> Pool:
-    """A pool on the cluster at `address`, or on one that is started on this machine and ended after use."""
+def ray_pool(address: str | None, *, resources: RunResources, max_parallel: int | None = None) -> Pool:
+    """A pool on the cluster at `address`, or on one that is started on this machine and ended after use.
+
+    As many runs at a time as the cluster has room for, or at most `max_parallel`.
+    """
 
     def pool(specs: Sequence[RunSpec], workplace: Workplace) -> Iterator[WorkerEvent]:
         with _cluster(address):
-            yield from _run_tasks(specs, workplace, resources=resources)
+            yield from _run_tasks(specs, workplace, resources=resources, at_a_time=max_parallel or len(specs))
 
     return pool
 
@@ -83,7 +86,9 @@ def _require_answer(address: str | None) -> None:
         socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
 
 
-def _run_tasks(specs: Sequence[RunSpec], workplace: Workplace, *, resources: RunResources) -> Iterator[WorkerEvent]:
+def _run_tasks(
+    specs: Sequence[RunSpec], workplace: Workplace, *, resources: RunResources, at_a_time: int
+) -> Iterator[WorkerEvent]:
     """Events of one task a run, in the order in which they come, until the last has ended."""
     import ray
 
@@ -91,9 +96,12 @@ def _run_tasks(specs: Sequence[RunSpec], workplace: Workplace, *, resources: Run
     events = ray.remote(num_cpus=0)(_Lines).remote()
     options = {"num_cpus": resources.cpus, "num_gpus": resources.gpus, "resources": dict(resources.named)}
     task = ray.remote(max_retries=_RETRIES, **options)(_train_one)
-    tasks = {task.remote(spec, workplace, resources.cpus, events): spec for spec in specs}
+    waiting, tasks = list(specs), dict[Any, RunSpec]()
     try:
-        while tasks:
+        while waiting or tasks:
+            while waiting and len(tasks) < at_a_time:
+                spec = waiting.pop(0)
+                tasks[task.remote(spec, workplace, resources.cpus, events)] = spec
             ended, _ = ray.wait(list(tasks), num_returns=len(tasks), timeout=_POLL_SECONDS)
             yield from _drained(events)
             for done in ended:

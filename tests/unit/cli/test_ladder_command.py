@@ -1,0 +1,60 @@
+"""`marin-scale ladder`: what it is asked for is checked before anything is trained, and `status` looks without touching."""
+
+from pathlib import Path
+
+import pytest
+from command_line import assert_refused, listing, marin_scale
+
+LADDER = """\
+name: tiny
+recipe: quickstart
+rungs:
+  - {budget_flops: 1e10, hidden_dims: [8, 12]}
+  - {budget_flops: 2e10, hidden_dims: [8, 12]}
+target: {budget_flops: 1e11}
+evaluation: {windows: 64}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "tiny.yaml").write_text(LADDER)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragments"),
+    [
+        (["--only", "5e10"], ("--only 5e10: the ladder has no such run", "1e10, 2e10")),
+        (["--only", "2e10/16"], ("--only 2e10/16: the ladder has no such run",)),
+        (["--only", "much"], ("'much' is not a number of FLOPs",)),
+        (["--on", "slurm"], ("--on slurm: runs are trained on this machine or on a Ray cluster",)),
+        (["--on", "local:here"], ("--on local:here",)),
+        (["--stop-after", "soon"], ("'soon' is not a time", "30m")),
+        (["--stop-after", "-3m"], ("'-3m' is not a time",)),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anything_is_done(
+    folder: Path, arguments: list[str], fragments: tuple[str, ...]
+) -> None:
+    """Status 2, what, why and fix, and no file is left."""
+    before = listing(folder)
+    assert_refused(marin_scale("ladder", "tiny.yaml", *arguments, cwd=folder), *fragments)
+    assert listing(folder) == before
+
+
+def test_status_shows_every_run_and_leaves_no_trace(folder: Path) -> None:
+    """From another terminal, at any time, also before anything was trained."""
+    before = listing(folder)
+    shown = marin_scale("ladder", "status", "tiny.yaml", cwd=folder).stdout.splitlines()
+    assert [line.split()[:3] for line in shown[1:5]] == [
+        [budget, width, "waiting"] for budget in ("1e10", "2e10") for width in ("8", "12")
+    ]
+    assert shown[-1] == "0 of 4 runs are recorded, 0 in training; 0% of the FLOPs done."
+    assert listing(folder) == before
+
+
+def test_two_ladder_files_are_one_too_many(folder: Path) -> None:
+    """And the message says how to ask for the status."""
+    refused = marin_scale("ladder", "tiny.yaml", "tiny.yaml", cwd=folder)
+    assert_refused(refused, "takes one ladder file", "marin-scale ladder status FILE")
