@@ -12,8 +12,8 @@ from marin_scaling.cli.app import app
 if TYPE_CHECKING:
     from marin_scaling.ladder.ladder import Ladder
 
-_LADDER = typer.Argument(metavar="[status] LADDER.yaml", help="The ladder file (with --advise also a table of runs).")
-_SECOND = typer.Argument(None, metavar="", hidden=True)
+_LADDER = typer.Argument(metavar="LADDER.yaml|status", help="The ladder file (with --advise also a table of runs), or status.")
+_SECOND = typer.Argument(None, metavar="LADDER.yaml", help="With status: the ladder file.")
 _ONLY = typer.Option([], "--only", metavar="BUDGET[/WIDTH]", help="Train these runs of it; may be given again.")
 
 
