@@ -97,6 +97,12 @@ def test_numbers_in_scientific_notation_are_numbers(folder: Path) -> None:
     assert shown == "hotter and hot do not differ.\n"
 
 
+def test_recipes_with_two_optimizers_differ_in_them(tmp_path: Path) -> None:
+    """A choice that is no number is shown as well."""
+    shown = marin_scale("recipe", "diff", "grug-moe", "grug-moe-v16", "--budget", "1e20", cwd=tmp_path).stdout
+    assert "  optimizer                         muonH  adamH\n" in shown
+
+
 def test_a_recipe_does_not_differ_from_itself(tmp_path: Path) -> None:
     """Said in a sentence."""
     assert marin_scale("recipe", "diff", "delphi", "delphi", "--budget", "1e20", cwd=tmp_path).stdout == (
