@@ -63,6 +63,7 @@ def format_bytes(count: float) -> str:
 
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
+_LONGEST_SECONDS = 365 * 24 * 3600
 
 
 def parse_duration(text: str) -> float:
@@ -76,9 +77,11 @@ def parse_duration(text: str) -> float:
         seconds = float(number) * _SECONDS[unit]
     except (ValueError, KeyError):
         seconds = math.nan
-    if not math.isfinite(seconds) or seconds <= 0:
+    if not 0 < seconds <= _LONGEST_SECONDS:
         raise UsageError(
-            f"{text!r} is not a time.", why="It takes a positive number and a unit.", fix="Write it like 90s, 30m or 2h."
+            f"{text!r} is not a time.",
+            why="It takes a positive number and a unit, together a year at most.",
+            fix="Write it like 90s, 30m or 2h.",
         )
     return seconds
 

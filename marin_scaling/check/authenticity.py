@@ -226,6 +226,11 @@ def _compare_row(row: Mapping[str, Any], *, ladder_dir: Path, opened: _Opened) -
             f"{opened.statement.predicate['createdAt']} that rests on it",
             fix="A statement cannot be older than the runs it was made from; register the forecast anew, before its run.",
         )
+    if record["params_active"] != record["params_total"] and "active_params" not in row:
+        _refuse(
+            f"{where}: the run {row['run'][:16]} has no active_params, and is a mixture of experts",
+            fix="A fit takes the active parameters of such runs; register the forecast anew, with all of the fitted table.",
+        )
     for column, key in _FITTED.items():
         if column in row and record[key] != row[column]:
             _refuse(

@@ -33,7 +33,7 @@ def quickstart(folder: Path = _FOLDER) -> None:
 
     Example: marin-scale quickstart
     """
-    from marin_scaling.cli.training import plan, train_with_progress
+    from marin_scaling.cli.training import plan, pool_of, train_with_progress
     from marin_scaling.ladder.ladder import ladder_table
 
     began = time.monotonic()
@@ -42,7 +42,8 @@ def quickstart(folder: Path = _FOLDER) -> None:
     _say(1, "Plan the ladder", f"{_LADDER}, on {planned.corpus.source}")
     typer.echo(ladder_table(planned.ladder))
     _say(2, "Train its rungs with Levanter", f"into {planned.runs_dir}")
-    ladder_time = train_with_progress(planned.specs, corpus=planned.corpus, label="ladder")
+    pool = pool_of("local", planned.ladder.file.hardware)
+    ladder_time = train_with_progress(planned.specs, corpus=planned.corpus, label="ladder", pool=pool)
     _say(3, "Fit the law, forecast the target, sign the forecast", "before the target is trained")
     registration = _register_once(planned)
     _say(4, "Train the target", "bound to the signed forecast from its first step")

@@ -88,8 +88,9 @@ def pool_of(where: str, hardware: Hardware, *, max_parallel: int | None = None) 
 
     place, _, address = where.partition(":")
     if place == "local" and not address:
-        at_a_time = max_parallel or hardware.runs_at_a_time
-        return local_pool(len(os.sched_getaffinity(0)) if at_a_time == "cores" else at_a_time)
+        at_a_time = hardware.runs_at_a_time
+        wanted = len(os.sched_getaffinity(0)) if at_a_time == "cores" else at_a_time
+        return local_pool(min(wanted, max_parallel or wanted))
     if place != "ray":
         raise UsageError(
             f"--on {where}: runs are trained on this machine or on a Ray cluster.",
@@ -105,8 +106,8 @@ def pool_of(where: str, hardware: Hardware, *, max_parallel: int | None = None) 
     return ray_pool(address or None, resources=resources, max_parallel=max_parallel)
 
 
-class TimeIsUp(Exception):
-    """The time of `--stop-after` is over; what was begun is in checkpoints."""
+class TimeIsUp(BaseException):
+    """The time of `--stop-after` is over; what was begun is in checkpoints. No `except Exception` on the way may keep it."""
 
 
 @contextlib.contextmanager

@@ -57,6 +57,9 @@ class Evaluation(Part):
     """Held-out windows that are evaluated."""
 
 
+_HAVE_KEYS_OF_THEIR_OWN = ("cpu", "gpu", "memory", "object_store_memory")
+
+
 class PerRun(Part):
     """What one run is given on a cluster."""
 
@@ -65,7 +68,17 @@ class PerRun(Part):
     gpus: float = Field(default=0, ge=0)
     """GPUs; less than one is a share of one."""
     resources: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
-    """Resources by the names that the cluster gives them."""
+    """Resources by the names that the cluster gives them, beside cores and GPUs; in steps of 0.0001."""
+
+    @field_validator("resources")
+    @classmethod
+    def _that_ray_takes(cls, resources: dict[str, float]) -> dict[str, float]:
+        for name, amount in resources.items():
+            if name.lower() in _HAVE_KEYS_OF_THEIR_OWN:
+                raise ValueError(f"{name} is no resource by name; use cpus and gpus")
+            if round(amount, 4) != amount or (amount > 1 and amount != int(amount)):
+                raise ValueError(f"{amount:g} of {name}: above 1 it is a whole number, below it has four decimals at most")
+        return resources
 
 
 class Hardware(Part):

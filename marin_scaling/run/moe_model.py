@@ -138,7 +138,8 @@ class RoutedExperts(eqx.Module):  # type: ignore[misc]
         made = through_experts(
             rows.array, routing.experts, routing.weights, num_experts=self.config.num_experts, mlp=self._each_expert
         )
-        loss = router_loss(logits, bias, routing.next_bias, z_loss_weight=self.config.router_z_loss_weight)
+        weight = self.config.router_z_loss_weight / self.config.num_layers  # the z-loss is the mean over layers
+        loss = router_loss(logits, bias, routing.next_bias, z_loss_weight=weight)
         made = with_auxiliary_loss(made, loss)
         others = [axis for axis in x.axes if axis.name != "embed"]
         return hax.named(made, rows.axes).unflatten_axis("token", others).rearrange(x.axes)

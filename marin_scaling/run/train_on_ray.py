@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -93,19 +94,22 @@ def _run_tasks(
     import ray
 
     _require_resources(resources)
-    events = ray.remote(num_cpus=0)(_Lines).remote()
+    events = ray.remote(num_cpus=0, max_restarts=-1)(_Lines).remote()
     options = {"num_cpus": resources.cpus, "num_gpus": resources.gpus, "resources": dict(resources.named)}
     task = ray.remote(max_retries=_RETRIES, **options)(_train_one)
-    waiting, tasks = list(specs), dict[Any, RunSpec]()
+    waiting, tasks, failed = list(specs), dict[Any, RunSpec](), set[str]()
     try:
         while waiting or tasks:
             while waiting and len(tasks) < at_a_time:
                 spec = waiting.pop(0)
                 tasks[task.remote(spec, workplace, resources.cpus, events)] = spec
             ended, _ = ray.wait(list(tasks), num_returns=len(tasks), timeout=_POLL_SECONDS)
-            yield from _drained(events)
+            for event in _drained(events):
+                failed |= {event.run} if event.kind == "failed" else set()
+                yield event
             for done in ended:
-                yield from _outcome(done, tasks.pop(done))
+                spec = tasks.pop(done)
+                yield from _outcome(done, spec, is_told=spec.directory_name in failed)
     finally:
         for left in tasks:
             ray.cancel(left, force=True)
@@ -128,14 +132,18 @@ class _Lines:
 def _drained(events: Any) -> Iterator[WorkerEvent]:
     import ray
 
-    for line in ray.get(events.take.remote()):
+    try:
+        lines = ray.get(events.take.remote())
+    except ray.exceptions.RayActorError:  # its node died; it is started again, and what it had not told is lost
+        lines = []
+    for line in lines:
         event = parse_event(line)
         if event is not None:
             yield event
 
 
-def _outcome(task: Any, spec: RunSpec) -> Iterator[WorkerEvent]:
-    """Nothing where a task ended well: the run's own events have said so. Else that its run failed, and why."""
+def _outcome(task: Any, spec: RunSpec, *, is_told: bool) -> Iterator[WorkerEvent]:
+    """Nothing where a task ended well, or where the run has told of its failure itself. Else that it failed, and why."""
     import ray
 
     try:
@@ -144,51 +152,69 @@ def _outcome(task: Any, spec: RunSpec) -> Iterator[WorkerEvent]:
         reason = str(error).strip().splitlines()[-1]
         yield WorkerEvent(kind="failed", run=spec.directory_name, message=f"its Ray task ended: {reason}")
     else:
-        if status:
+        if status and not is_told:
             yield WorkerEvent(
                 kind="failed", run=spec.directory_name, message=f"its process ended with status {status}; see ray-*.log."
             )
 
 
 def _require_resources(resources: RunResources) -> None:
-    """`ClusterError` where the whole cluster has less than one run wants: such a task would wait for ever."""
+    """`ClusterError` where no node has what one run wants: such a task would wait for ever."""
     import ray
 
-    there = ray.cluster_resources()
-    for name, wanted in {"CPU": resources.cpus, "GPU": resources.gpus, **resources.named}.items():
-        if there.get(name, 0) < wanted:
-            raise ClusterError(
-                f"A run wants {wanted:g} of {name}, and the whole cluster has {there.get(name, 0):g}.",
-                why="It would wait for ever.",
-                fix="Lower hardware.per_run in the ladder file, or add nodes that have it.",
-            )
+    wanted = {
+        name: amount for name, amount in {"CPU": resources.cpus, "GPU": resources.gpus, **resources.named}.items() if amount
+    }
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if not any(all(node.get(name, 0) >= amount for name, amount in wanted.items()) for node in nodes):
+        listed = ", ".join(f"{amount:g} of {name}" for name, amount in wanted.items())
+        raise ClusterError(
+            f"A run wants {listed}, and none of the cluster's {len(nodes)} nodes has that.",
+            why="It would wait for ever.",
+            fix="Lower hardware.per_run in the ladder file, or add a node that has it.",
+        )
 
 
 def _train_one(spec: RunSpec, workplace: Workplace, cpus: int, events: Any) -> int:
     """On a node: train one run in a process of its own and pass its lines on; its exit status."""
+    import ray
+
     log = workplace.work_root / "logs" / f"ray-{socket.gethostname()}-{os.getpid()}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    with _own_cores(cpus, workplace.work_root / "cores") as cores, open(log, "a") as stream:
+    told = []
+    with _own_cores(cpus) as cores, open(log, "a") as stream:
         command = worker_command([spec], workplace=workplace, cores=cores)
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stream, text=True) as process:
+        with subprocess.Popen(
+            command,
+            cwd=workplace.runs_dir.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stream,
+            text=True,
+        ) as process:
             assert process.stdout is not None
             for line in process.stdout:
-                events.add.remote(line)  # not waited for: while a task waits, Ray gives its cores to another one
+                told = [events.add.remote(line)]  # not waited for: while a task waits, Ray gives its cores to another one
+    with contextlib.suppress(ray.exceptions.RayActorError):
+        ray.get(told)  # the last line is there, and so are those before it
     return process.returncode
 
 
 @contextlib.contextmanager
-def _own_cores(wanted: int, folder: Path) -> Iterator[list[int]]:
+def _own_cores(wanted: int) -> Iterator[list[int]]:
     """Cores of this machine that no other run of ours is on; Ray counts cores and does not say which.
 
-    Always so many, because a sum over more cores is another sum in its last digits.
+    Always so many (or all, where there are fewer), because a sum over more cores is another sum in its last digits.
     """
+    folder = Path(tempfile.gettempdir()) / f"marin-scaling-cores-{os.getuid()}"
     cores = sorted(os.sched_getaffinity(0))
-    groups = [cores[first : first + wanted] for first in range(0, len(cores) - wanted + 1, wanted)] or [cores]
     while True:
-        for group in groups:
-            with claim(folder / socket.gethostname() / f"from-{group[0]}") as is_ours:
-                if is_ours:
-                    yield group
-                    return
+        with contextlib.ExitStack() as stack:
+            mine: list[int] = []
+            for core in cores:
+                if len(mine) < wanted and stack.enter_context(claim(folder / f"core-{core}")):
+                    mine.append(core)
+            if len(mine) == min(wanted, len(cores)):
+                yield mine
+                return
         time.sleep(_POLL_SECONDS)

@@ -13,6 +13,8 @@ pytest.importorskip("levanter", reason="the train extra is not installed")
 pytest.importorskip("ray", reason="the ray extra is not installed")
 pytestmark = pytest.mark.train
 
+CORES = sorted(os.sched_getaffinity(0))[:2]
+"""Two, so that every run has one, with Ray and without."""
 LADDER = """\
 name: tiny
 recipe: quickstart
@@ -21,6 +23,13 @@ rungs:
   - {budget_flops: 2e10, hidden_dims: [8, 12]}
 target: {budget_flops: 1e11}
 evaluation: {windows: 64}
+"""
+
+
+SPECS = """
+from pathlib import Path
+from marin_scaling.cli.training import plan
+print(*(spec.directory_name for spec in plan(Path("ladders/tiny.yaml")).specs))
 """
 
 
@@ -37,6 +46,7 @@ def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, CORES),
     )
 
 
@@ -62,7 +72,7 @@ def parent_of(process: int) -> int:
     return int((Path("/proc") / str(process) / "stat").read_text().rpartition(")")[2].split()[1])
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds Ray's worker by /proc")
+@pytest.mark.skipif(len(CORES) < 2, reason="two runs at a time need two cores")
 def test_a_worker_killed_in_the_middle_changes_nothing_but_time(tmp_path: Path) -> None:
     """Two runs at a time on a cluster started here; the Ray worker of one is killed with -9.
 
@@ -85,11 +95,29 @@ def test_a_worker_killed_in_the_middle_changes_nothing_but_time(tmp_path: Path) 
     assert curves(on_ray) == curves(local)
 
 
+def test_a_run_that_fails_says_why_and_the_others_go_on(tmp_path: Path) -> None:
+    """A folder of the store that is in the way: its run is named once with its own reason, three are recorded."""
+    folder = repository(tmp_path / "here")
+    planned = subprocess.run(
+        [sys.executable, "-c", SPECS], cwd=folder, capture_output=True, text=True, check=True
+    ).stdout.split()
+    in_the_way = folder / "runs" / "tiny" / planned[0]
+    in_the_way.mkdir(parents=True)
+    (in_the_way / "note.txt").write_text("not a run")
+    output, _ = start(folder, "--on", "ray").communicate(timeout=600)
+    assert f"error: 1 of the runs failed:\n       {planned[0]}: {in_the_way}" in output, output
+    assert len(curves(folder)) == 3
+
+
 @pytest.mark.parametrize(
     ("place", "more", "said"),
     [
         ("ray:127.0.0.1:1", "", "No Ray cluster answers at 127.0.0.1:1"),
-        ("ray", "hardware: {per_run: {resources: {TPU-v5e-8-head: 1}}}\n", "A run wants 1 of TPU-v5e-8-head"),
+        (
+            "ray",
+            "hardware: {per_run: {resources: {TPU-v5e-8-head: 1}}}\n",
+            "A run wants 1 of CPU, 1 of TPU-v5e-8-head, and none of the cluster's 1 nodes has that",
+        ),
         ("slurm", "", "--on slurm: runs are trained on this machine or on a Ray cluster"),
     ],
 )

@@ -32,6 +32,7 @@ def folder(tmp_path: Path) -> Path:
         (["--on", "local:here"], ("--on local:here",)),
         (["--stop-after", "soon"], ("'soon' is not a time", "30m")),
         (["--stop-after", "-3m"], ("'-3m' is not a time",)),
+        (["--stop-after", "99999999h"], ("'99999999h' is not a time", "a year at most")),
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_anything_is_done(

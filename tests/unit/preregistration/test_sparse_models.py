@@ -83,9 +83,11 @@ def test_a_preregistration_of_a_mixture_verifies(tmp_path, rows):
     assert [row["active_params"] for row in ladder["rows"]] == [row["active_params"] for row in rows]
 
 
-def test_active_parameters_that_no_record_has_are_refused(tmp_path, rows):
-    """Also where they were wrong already when they were signed."""
-    registration = register(tmp_path, [{**rows[0], "active_params": 1}, *rows[1:]])
+@pytest.mark.parametrize("active", [{"active_params": 1}, {}], ids=["wrong", "missing"])
+def test_active_parameters_that_no_record_has_are_refused(tmp_path, rows, active):
+    """Also where they were wrong, or left out, already when they were signed."""
+    without = {key: value for key, value in rows[0].items() if key != "active_params"}
+    registration = register(tmp_path, [{**without, **active}, *rows[1:]])
     signers = signers_path(registration.folder)
     with pytest.raises(VerificationError, match="active_params"):
         verify_folder(registration.folder, allowed_signers=signers, runs_dir=tmp_path / "runs")
