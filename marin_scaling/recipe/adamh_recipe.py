@@ -10,29 +10,19 @@ from dataclasses import dataclass
 from marin_scaling.recipe.formula import constant
 from marin_scaling.recipe.hyperparameters import MARIN, TransferRules
 from marin_scaling.recipe.run_plan import Schedule
+from marin_scaling.recipe.width_range import WidthRange
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdamHRecipe(TransferRules):
+class AdamHRecipe(TransferRules, WidthRange):
     """Constants with Delphi's values; a recipe sets its own where it differs."""
 
-    narrowest: int = constant(512, MARIN)
-    widest: int = constant(16_384, "beyond any published run")
-    width_step: int = constant(128, MARIN)
     max_tokens_per_param: float = constant(250.0, MARIN)
     warmup_fraction: float = constant(0.1, MARIN, zero=True, most=1)
     decay_fraction: float = constant(0.2, MARIN, zero=True, most=1)
     min_learning_rate_ratio: float = constant(0.0, MARIN, zero=True, most=1)
     max_grad_norm: float = constant(0.1, MARIN)
     z_loss_weight: float = constant(1e-7, MARIN, zero=True)
-
-    def widths(self) -> tuple[int, ...]:
-        """From the narrowest to the widest in equal steps."""
-        return tuple(self._range)
-
-    @property
-    def _range(self) -> range:
-        return range(self.narrowest, self.widest + 1, self.width_step)
 
     def _schedule(self) -> Schedule:
         return Schedule(

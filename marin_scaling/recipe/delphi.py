@@ -8,7 +8,6 @@ with them given, those runs follow as well.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,11 +18,12 @@ from marin_scaling.recipe.formula import Formula, constant
 from marin_scaling.recipe.hyperparameters import MARIN, Hyperparameters, transfer_formulas
 from marin_scaling.recipe.model_shape import ModelShape
 from marin_scaling.recipe.run_plan import RungPlan, paid_tokens, steps_for_budget
+from marin_scaling.recipe.width_range import DEPTH, MarinWidths, batch_for_steps
 from marin_scaling.units import format_flops
 
 
 @dataclass(frozen=True, kw_only=True)
-class DelphiRecipe(AdamHRecipe):
+class DelphiRecipe(AdamHRecipe, MarinWidths):
     """Marin's Delphi.
 
     >>> plan = DelphiRecipe().plan(budget_flops=1e23, hidden_dim=5376, batch_size=2048)
@@ -34,10 +34,7 @@ class DelphiRecipe(AdamHRecipe):
     name: str = "delphi"
     vocab_size: int = constant(128_256, "tokens of Llama 3's tokenizer")
     seq_len: int = constant(4096, MARIN)
-    width_of_head: int = constant(128, MARIN)
     mlp_ratio: int = constant(4, MARIN)
-    depth_offset: float = constant(55.0, f"{MARIN}: 64 - 9")
-    depth_per_doubling: float = constant(4.0, MARIN)
     wide_width_step: int = constant(256, MARIN)
     wide_steps_above_flops: float = constant(2e19, MARIN)
     steps_wanted: int = constant(2**16, MARIN)
@@ -63,17 +60,12 @@ class DelphiRecipe(AdamHRecipe):
 
     def shape(self, hidden_dim: int) -> ModelShape:
         """As deep as the width says, in heads of 128."""
-        if hidden_dim not in self._range:
-            raise RecipeError(
-                f"The recipe {self.name!r} has no width {hidden_dim}.",
-                why=f"Its heads are {self.width_of_head} wide.",
-                fix=f"Choose {self.narrowest} and any number of steps of {self.width_step} up to {self.widest}.",
-            )
+        self._require_width(self.name, hidden_dim, why=f"Its heads are {self.width_of_head} wide.")
         num_heads = hidden_dim // self.width_of_head
         return ModelShape(
             hidden_dim=hidden_dim,
             intermediate_dim=self.mlp_ratio * hidden_dim,
-            num_layers=round(hidden_dim / (self.depth_offset + self.depth_per_doubling * math.log2(hidden_dim))),
+            num_layers=self._depth(hidden_dim),
             num_heads=num_heads,
             num_kv_heads=num_heads,
             vocab_size=self.vocab_size,
@@ -136,8 +128,7 @@ class DelphiRecipe(AdamHRecipe):
 
     def _wanted_batch(self, tokens: float) -> int:
         """The power of two at or above what makes the wanted number of steps."""
-        exact = tokens / (self.steps_wanted * self.seq_len)
-        return 1 if exact <= 1 else int(2 ** math.ceil(math.log2(exact)))
+        return batch_for_steps(tokens, steps=self.steps_wanted, seq_len=self.seq_len)
 
     def _rates_fit(self, batch_size: int, tokens: float) -> bool:
         found = self.transfer(batch_size=batch_size, tokens=tokens)
@@ -154,7 +145,7 @@ class DelphiRecipe(AdamHRecipe):
 
 _FORMULAS = {
     "intermediate_dim": Formula("mlp_ratio * hidden_dim", MARIN),
-    "num_layers": Formula("round(hidden_dim / (depth_offset + depth_per_doubling * log2(hidden_dim)))", MARIN),
+    "num_layers": DEPTH,
     "num_heads": Formula("hidden_dim // width_of_head", MARIN),
     "num_kv_heads": Formula("num_heads", "no grouped queries"),
     "batch_size": Formula(

@@ -15,12 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from marin_scaling.errors import RecipeError
 from marin_scaling.recipe.counting_formulas import MOE_COUNTING
 from marin_scaling.recipe.formula import Formula, constant
 from marin_scaling.recipe.hyperparameters import Hyperparameters
 from marin_scaling.recipe.moe_shape import MoeShape
 from marin_scaling.recipe.run_plan import RungPlan, Schedule, paid_tokens, steps_for_budget
+from marin_scaling.recipe.width_range import DEPTH, MarinWidths, batch_for_steps, sensible_widths
 
 _MOE = "Marin, experiments/grug/moe/heuristic.py"
 _MAY = f"{_MOE}, May recipe (#5951)"
@@ -40,7 +40,7 @@ class Sizing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GrugMoeRecipe:
+class GrugMoeRecipe(MarinWidths):
     """Marin's May recipe: MuonH, 256 experts.
 
     >>> plan = GrugMoeRecipe().plan(budget_flops=3.46e19, hidden_dim=1280)
@@ -52,7 +52,6 @@ class GrugMoeRecipe:
     optimizer: Literal["adamH", "muonH"] = "muonH"
     vocab_size: int = constant(128_256, "tokens of Llama 3's tokenizer")
     seq_len: int = constant(4096, _MOE)
-    width_of_head: int = constant(128, _MOE)
     queries_per_key: int = constant(4, _MOE)
     num_experts: int = constant(256, _MAY)
     experts_per_token: int = constant(4, _MOE)
@@ -60,15 +59,10 @@ class GrugMoeRecipe:
     expert_multiple: int = constant(128, f"{_MOE}: for the kernels of a TPU")
     shared_ratio: int = constant(1, _MOE)
     norm_gate_rank: int = constant(128, "Marin, experiments/grug/moe/model.py (arXiv 2601.22966)")
-    depth_offset: float = constant(55.0, f"{_MOE}: 64 - 9")
-    depth_per_doubling: float = constant(4.0, _MOE)
-    narrowest: int = constant(512, _MOE)
-    widest: int = constant(16_384, "beyond any published run")
-    width_step: int = constant(128, _MOE)
     steps_wanted: int = constant(2**14, _MOE)
     min_batch_size: int = constant(32, _MOE)
-    min_tokens_per_active_param: float = constant(8.0, "an eighth of what the sizing table finds optimal")
-    max_tokens_per_active_param: float = constant(500.0, "eight times what the sizing table finds optimal")
+    min_tokens_per_param: float = constant(8.0, "an eighth of what the sizing table finds optimal")
+    max_tokens_per_param: float = constant(500.0, "eight times what the sizing table finds optimal")
     adam_rate_factor: float = constant(0.06602, _MAY)
     rate_token_exponent: float = constant(0.395, _MAY, zero=True, most=2)
     rate_width_exponent: float = constant(0.150, _MAY, zero=True, most=2)
@@ -95,21 +89,13 @@ class GrugMoeRecipe:
         """How each number of a plan is found."""
         return _FORMULAS
 
-    def widths(self) -> tuple[int, ...]:
-        """From the narrowest to the widest in equal steps."""
-        return tuple(self._range)
-
-    @property
-    def _range(self) -> range:
-        return range(self.narrowest, self.widest + 1, self.width_step)
-
     def widths_at(self, budget_flops: float) -> tuple[int, ...]:
         """Those whose steps meet the budget and that see 8 to 500 tokens for each active parameter.
 
         >>> GrugMoeRecipe().widths_at(3e18)[::3]
         (512, 896)
         """
-        return tuple(width for width in self._range if self._is_sensible(budget_flops, width))
+        return sensible_widths(self, budget_flops, least=self.min_tokens_per_param, most=self.max_tokens_per_param)
 
     def usual_width(self, budget_flops: float) -> int:
         """The width next to the compute-optimal one of the sizing table."""
@@ -135,12 +121,7 @@ class GrugMoeRecipe:
 
     def shape(self, hidden_dim: int) -> MoeShape:
         """As deep as the width says; heads of 128, four to a key; experts of half the width, a shared one of all of it."""
-        if hidden_dim not in self._range:
-            raise RecipeError(
-                f"The recipe {self.name!r} has no width {hidden_dim}.",
-                why=f"Its heads are {self.width_of_head} wide.",
-                fix=f"Choose {self.narrowest} and any number of steps of {self.width_step} up to {self.widest}.",
-            )
+        self._require_width(self.name, hidden_dim, why=f"Its heads are {self.width_of_head} wide.")
         num_heads = max(1, hidden_dim // self.width_of_head)
         return MoeShape(
             hidden_dim=hidden_dim,
@@ -191,13 +172,9 @@ class GrugMoeRecipe:
             epsilon=self.epsilon_factor * math.sqrt(tokens / batch_tokens),
         )
 
-    def _depth(self, hidden_dim: float) -> int:
-        return round(hidden_dim / (self.depth_offset + self.depth_per_doubling * math.log2(hidden_dim)))
-
     def _batch(self, tokens: float) -> int:
         """The power of two at or above what makes the wanted number of steps, but not below the smallest."""
-        exact = tokens / (self.steps_wanted * self.seq_len)
-        return max(self.min_batch_size, 1 if exact <= 1 else int(2 ** math.ceil(math.log2(exact))))
+        return max(self.min_batch_size, batch_for_steps(tokens, steps=self.steps_wanted, seq_len=self.seq_len))
 
     def _schedule(self) -> Schedule:
         """Warm-up, and then a straight line down to the last step."""
@@ -213,13 +190,6 @@ class GrugMoeRecipe:
     def _doubts(self, rates: Hyperparameters) -> tuple[str, ...]:
         is_capped = rates.learning_rate >= self.max_learning_rate
         return (f"a learning rate is capped at {self.max_learning_rate:g}",) if is_capped else ()
-
-    def _is_sensible(self, budget_flops: float, hidden_dim: int) -> bool:
-        try:
-            plan = self.plan(budget_flops=budget_flops, hidden_dim=hidden_dim)
-        except RecipeError:
-            return False
-        return self.min_tokens_per_active_param <= plan.tokens_per_param <= self.max_tokens_per_active_param
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,7 +220,7 @@ _ADAM = "adam_rate_factor * planned_tokens ** -rate_token_exponent * hidden_dim 
 _FORMULAS = {
     "intermediate_dim": Formula("ceil(expert_ratio * hidden_dim / expert_multiple) * expert_multiple", _MOE),
     "shared_intermediate_dim": Formula("shared_ratio * hidden_dim", _MOE),
-    "num_layers": Formula("round(hidden_dim / (depth_offset + depth_per_doubling * log2(hidden_dim)))", _MOE),
+    "num_layers": DEPTH,
     "num_heads": Formula("max(1, hidden_dim // width_of_head)", _MOE),
     "num_kv_heads": Formula(
         "max([k for k in range(1, num_heads // queries_per_key + 1) if num_heads % k == 0], default=1)", _MOE

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from marin_scaling.errors import RecipeError
 from marin_scaling.recipe.adamh_recipe import AdamHRecipe
 from marin_scaling.recipe.counting_formulas import DENSE_COUNTING
 from marin_scaling.recipe.formula import Formula, constant
 from marin_scaling.recipe.hyperparameters import transfer_formulas
 from marin_scaling.recipe.model_shape import ModelShape
 from marin_scaling.recipe.run_plan import RungPlan, steps_for_budget
+from marin_scaling.recipe.width_range import sensible_widths
 
 _TUNED = "tuned on this scale, lab book 2026-11-21"
 _CHOSEN = "chosen for two CPU cores"
@@ -59,14 +59,7 @@ class QuickstartRecipe(AdamHRecipe):
 
     def widths_at(self, budget_flops: float) -> tuple[int, ...]:
         """Those whose steps meet the budget and that see 2 to 250 tokens for each parameter."""
-        return tuple(width for width in self.widths() if self._is_sensible(budget_flops, width))
-
-    def _is_sensible(self, budget_flops: float, hidden_dim: int) -> bool:
-        try:
-            plan = self.plan(budget_flops=budget_flops, hidden_dim=hidden_dim)
-        except RecipeError:
-            return False
-        return self.min_tokens_per_param <= plan.tokens_per_param <= self.max_tokens_per_param
+        return sensible_widths(self, budget_flops, least=self.min_tokens_per_param, most=self.max_tokens_per_param)
 
     def plan(self, *, budget_flops: float, hidden_dim: int, batch_size: int | None = None) -> RungPlan:
         """The run of this width that costs the budget, in batches of 16 sequences of 128 bytes."""
@@ -84,12 +77,8 @@ class QuickstartRecipe(AdamHRecipe):
 
     def shape(self, hidden_dim: int) -> ModelShape:
         """Two layers, two heads, MLP four times as wide as the model."""
-        if hidden_dim not in self._range:
-            raise RecipeError(
-                f"The recipe {self.name!r} has no width {hidden_dim}.",
-                why="Its attention heads have an even width, and wider models do not fit a laptop's minutes.",
-                fix=f"Choose a multiple of {self.width_step} from {self.narrowest} to {self.widest}.",
-            )
+        why = "Its attention heads have an even width, and wider models do not fit a laptop's minutes."
+        self._require_width(self.name, hidden_dim, why=why)
         return ModelShape(
             hidden_dim=hidden_dim,
             intermediate_dim=self.mlp_ratio * hidden_dim,
