@@ -1,8 +1,8 @@
 """Sending tokens through their experts: every token reaches all of its experts, whatever the load.
 
 Sorted by expert, tokens meet each expert's matrices in one ragged product (XLA's `ragged_dot`), as in Levanter's own mixtures.
-On a CPU that costs more than passing every token through every expert (`benchmarks/expert_dispatch.py`); there tokens are packed
-into one buffer an expert instead, twice as long as an even share, and only a step whose fullest expert has more takes the ragged
+On a CPU that costs more than passing every token through every expert (`benchmarks/expert_dispatch.py`); there tokens are
+packed into one buffer an expert, twice as long as an even share, and only a step whose fullest expert has more takes the ragged
 way. Plain arrays.
 """
 
