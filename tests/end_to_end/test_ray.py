@@ -8,50 +8,17 @@ import time
 from pathlib import Path
 
 import pytest
+from tiny_ladder import CORES, histories, repository, start
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytest.importorskip("ray", reason="the ray extra is not installed")
 pytestmark = pytest.mark.train
-
-CORES = sorted(os.sched_getaffinity(0))[:2]
-"""Two, so that every run has one, with Ray and without."""
-LADDER = """\
-name: tiny
-recipe: quickstart
-rungs:
-  - {budget_flops: 1e10, hidden_dims: [8, 12]}
-  - {budget_flops: 2e10, hidden_dims: [8, 12]}
-target: {budget_flops: 1e11}
-evaluation: {windows: 64}
-"""
-
 
 SPECS = """
 from pathlib import Path
 from marin_scaling.cli.training import plan
 print(*(spec.directory_name for spec in plan(Path("ladders/tiny.yaml")).specs))
 """
-
-
-def repository(folder: Path, *, more: str = "") -> Path:
-    (folder / "ladders").mkdir(parents=True)
-    (folder / "ladders" / "tiny.yaml").write_text(LADDER + more)
-    return folder
-
-
-def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "marin_scaling.cli", "ladder", "ladders/tiny.yaml", *arguments],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        preexec_fn=lambda: os.sched_setaffinity(0, CORES),
-    )
-
-
-def curves(folder: Path) -> dict[str, bytes]:
-    return {path.parent.name: path.read_bytes() for path in (folder / "runs").glob("tiny/*/history.json")}
 
 
 def training_processes(folder: Path) -> list[int]:
@@ -91,8 +58,8 @@ def test_a_worker_killed_in_the_middle_changes_nothing_but_time(tmp_path: Path) 
     alone = start(local)
     output, _ = alone.communicate(timeout=600)
     assert alone.returncode == 0, output
-    assert len(curves(local)) == 4
-    assert curves(on_ray) == curves(local)
+    assert len(histories(local)) == 4
+    assert histories(on_ray) == histories(local)
 
 
 def test_a_run_that_fails_says_why_and_the_others_go_on(tmp_path: Path) -> None:
@@ -106,7 +73,7 @@ def test_a_run_that_fails_says_why_and_the_others_go_on(tmp_path: Path) -> None:
     (in_the_way / "note.txt").write_text("not a run")
     output, _ = start(folder, "--on", "ray").communicate(timeout=600)
     assert f"error: 1 of the runs failed:\n       {planned[0]}: {in_the_way}" in output, output
-    assert len(curves(folder)) == 3
+    assert len(histories(folder)) == 3
 
 
 @pytest.mark.parametrize(
@@ -131,4 +98,4 @@ def test_a_cluster_that_is_not_there_is_said_with_what_why_and_fix(tmp_path: Pat
     assert "  why: " in output
     assert "  fix: " in output
     assert "Traceback" not in output
-    assert not curves(folder)
+    assert not histories(folder)

@@ -4,16 +4,7 @@ from pathlib import Path
 
 import pytest
 from command_line import assert_refused, listing, marin_scale
-
-LADDER = """\
-name: tiny
-recipe: quickstart
-rungs:
-  - {budget_flops: 1e10, hidden_dims: [8, 12]}
-  - {budget_flops: 2e10, hidden_dims: [8, 12]}
-target: {budget_flops: 1e11}
-evaluation: {windows: 64}
-"""
+from tiny_ladder import LADDER
 
 
 @pytest.fixture

@@ -12,10 +12,9 @@ pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
 
 import numpy_moe  # noqa: E402
-from run_factory import SHAPE, rung_spec  # noqa: E402
+from run_factory import SHAPE, corpus, rung_spec  # noqa: E402
 
 from marin_scaling.recipe.moe_shape import MoeShape  # noqa: E402
-from marin_scaling.run.byte_corpus import ByteCorpus  # noqa: E402
 from marin_scaling.run.run_spec import MoeModelSpec, RunSpec  # noqa: E402
 
 SIZES = {"num_experts": 6, "experts_per_token": 2, "shared_intermediate_dim": 24, "norm_gate_rank": 3}
@@ -26,12 +25,6 @@ def moe_spec(**changes: Any) -> RunSpec:
     """A tiny mixture; `optimizer` may be a dictionary of fields to change."""
     optimizer = rung_spec().optimizer.model_copy(update=changes.pop("optimizer", {}))
     return rung_spec(model=MoeModelSpec(**asdict(MOE)), optimizer=optimizer, **changes)
-
-
-def corpus() -> ByteCorpus:
-    random = np.random.default_rng(0)
-    walk = (np.cumsum(random.integers(-1, 2, size=110_000)) % 256).astype(np.uint8)
-    return ByteCorpus(source="test", train=walk[:100_000], validation=walk[100_000:])
 
 
 class Training:

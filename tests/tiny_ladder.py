@@ -1,0 +1,42 @@
+"""A ladder of four runs of a second each, in a folder of its own, and its launcher as a process; tests train it for real."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+CORES = sorted(os.sched_getaffinity(0))[:2]
+"""What a launcher may use: at most two, so that every run has one, with Ray and without."""
+LADDER = """\
+name: tiny
+recipe: quickstart
+rungs:
+  - {budget_flops: 1e10, hidden_dims: [8, 12]}
+  - {budget_flops: 2e10, hidden_dims: [8, 12]}
+target: {budget_flops: 1e11}
+evaluation: {windows: 64}
+"""
+
+
+def repository(folder: Path, *, more: str = "") -> Path:
+    """`folder`, made, with `ladders/tiny.yaml` in it; `more` is YAML to add."""
+    (folder / "ladders").mkdir(parents=True)
+    (folder / "ladders" / "tiny.yaml").write_text(LADDER + more)
+    return folder
+
+
+def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    """`marin-scale ladder` on that file, with what it prints and its errors in one pipe."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "marin_scaling.cli", "ladder", "ladders/tiny.yaml", *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, CORES),
+    )
+
+
+def histories(folder: Path) -> dict[str, bytes]:
+    """The loss curves recorded so far, by the run's folder."""
+    return {path.parent.name: path.read_bytes() for path in (folder / "runs").glob("tiny/*/history.json")}
