@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from marin_scaling.cli.app import app
-
-if TYPE_CHECKING:
-    from marin_scaling.ladder.ladder import Ladder
 
 _LADDER = typer.Argument(metavar="LADDER.yaml|status", help="The ladder file (with --advise also a table of runs), or status.")
 _SECOND = typer.Argument(None, metavar="LADDER.yaml", help="With status: the ladder file.")
@@ -41,12 +37,10 @@ def ladder(
     if advise:
         _print_advice(ladder_path, allowance=advise, target=target)
         return
-    from marin_scaling.cli.training import expand
-
     if dry_run:
         _print_plan(ladder_path)
         return
-    _train(expand(ladder_path), ladder_path, where=where, only=only, max_parallel=max_parallel, stop_after=stop_after)
+    _train(ladder_path, where=where, only=only, max_parallel=max_parallel, stop_after=stop_after)
 
 
 def _print_plan(ladder_path: Path) -> None:
@@ -64,16 +58,15 @@ def _print_plan(ladder_path: Path) -> None:
         typer.echo(ladder_table(expanded))
 
 
-def _train(
-    ladder: Ladder, ladder_path: Path, *, where: str, only: list[str], max_parallel: int | None, stop_after: str
-) -> None:
-    from marin_scaling.cli.training import TimeIsUp, at_most, bind, chosen, pool_of, train_with_progress
+def _train(ladder_path: Path, *, where: str, only: list[str], max_parallel: int | None, stop_after: str) -> None:
+    from marin_scaling.cli.training import TimeIsUp, at_most, chosen, plan, pool_of, train_with_progress
     from marin_scaling.ladder.ladder import ladder_table
 
-    planned, file = bind(ladder, ladder_path), ladder.file
+    planned = plan(ladder_path)
+    file = planned.ladder.file
     specs, pool = chosen(planned.specs, only), pool_of(where, file.hardware, max_parallel=max_parallel)
     limit = at_most(stop_after)
-    typer.echo(ladder_table(ladder))
+    typer.echo(ladder_table(planned.ladder))
     try:
         with limit:
             train_with_progress(specs, corpus=planned.corpus, label=f"ladder {file.name}", pool=pool)

@@ -99,11 +99,9 @@ def pool_of(where: str, hardware: Hardware, *, max_parallel: int | None = None) 
         )
     if importlib.util.find_spec("ray") is None:
         raise missing_extra("ray", needed_for="training on a Ray cluster")
-    from marin_scaling.run.train_on_ray import RunResources, ray_pool
+    from marin_scaling.run.train_on_ray import ray_pool
 
-    per_run = hardware.per_run
-    resources = RunResources(cpus=per_run.cpus, gpus=per_run.gpus, named=per_run.resources)
-    return ray_pool(address or None, resources=resources, max_parallel=max_parallel)
+    return ray_pool(address or None, per_run=hardware.per_run, max_parallel=max_parallel)
 
 
 class TimeIsUp(BaseException):

@@ -14,12 +14,12 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from marin_scaling.errors import ClusterError
+from marin_scaling.ladder.ladder_file import PerRun
 from marin_scaling.run.claim import claim
 from marin_scaling.run.run_ladder import Pool, Workplace, worker_command
 from marin_scaling.run.run_spec import RunSpec
@@ -30,16 +30,7 @@ _RETRIES = 5  # of a task whose worker died; an error in the training itself is 
 _CONNECT_SECONDS = 5.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunResources:
-    """What one run is given on the cluster: processor cores, GPUs, and resources that the cluster has named."""
-
-    cpus: int = 1
-    gpus: float = 0
-    named: Mapping[str, float] = field(default_factory=dict)
-
-
-def ray_pool(address: str | None, *, resources: RunResources, max_parallel: int | None = None) -> Pool:
+def ray_pool(address: str | None, *, per_run: PerRun, max_parallel: int | None = None) -> Pool:
     """A pool on the cluster at `address`, or on one that is started on this machine and ended after use.
 
     As many runs at a time as the cluster has room for, or at most `max_parallel`.
@@ -47,7 +38,7 @@ def ray_pool(address: str | None, *, resources: RunResources, max_parallel: int 
 
     def pool(specs: Sequence[RunSpec], workplace: Workplace) -> Iterator[WorkerEvent]:
         with _cluster(address):
-            yield from _run_tasks(specs, workplace, resources=resources, at_a_time=max_parallel or len(specs))
+            yield from _run_tasks(specs, workplace, per_run=per_run, at_a_time=max_parallel or len(specs))
 
     return pool
 
@@ -59,7 +50,6 @@ def _cluster(address: str | None) -> Iterator[None]:
 
     logging.getLogger("ray").setLevel(logging.ERROR)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     started = {"num_cpus": len(os.sched_getaffinity(0)), "include_dashboard": False} if address is None else {}
     try:
         _require_answer(address)
@@ -87,22 +77,20 @@ def _require_answer(address: str | None) -> None:
         socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
 
 
-def _run_tasks(
-    specs: Sequence[RunSpec], workplace: Workplace, *, resources: RunResources, at_a_time: int
-) -> Iterator[WorkerEvent]:
+def _run_tasks(specs: Sequence[RunSpec], workplace: Workplace, *, per_run: PerRun, at_a_time: int) -> Iterator[WorkerEvent]:
     """Events of one task a run, in the order in which they come, until the last has ended."""
     import ray
 
-    _require_resources(resources)
+    _require_resources(per_run)
     events = ray.remote(num_cpus=0, max_restarts=-1)(_Lines).remote()
-    options = {"num_cpus": resources.cpus, "num_gpus": resources.gpus, "resources": dict(resources.named)}
+    options = {"num_cpus": per_run.cpus, "num_gpus": per_run.gpus, "resources": dict(per_run.resources)}
     task = ray.remote(max_retries=_RETRIES, **options)(_train_one)
     waiting, tasks, failed = list(specs), dict[Any, RunSpec](), set[str]()
     try:
         while waiting or tasks:
             while waiting and len(tasks) < at_a_time:
                 spec = waiting.pop(0)
-                tasks[task.remote(spec, workplace, resources.cpus, events)] = spec
+                tasks[task.remote(spec, workplace, per_run.cpus, events)] = spec
             ended, _ = ray.wait(list(tasks), num_returns=len(tasks), timeout=_POLL_SECONDS)
             for event in _drained(events):
                 failed |= {event.run} if event.kind == "failed" else set()
@@ -158,12 +146,12 @@ def _outcome(task: Any, spec: RunSpec, *, is_told: bool) -> Iterator[WorkerEvent
             )
 
 
-def _require_resources(resources: RunResources) -> None:
+def _require_resources(per_run: PerRun) -> None:
     """`ClusterError` where no node has what one run wants: such a task would wait for ever."""
     import ray
 
     wanted = {
-        name: amount for name, amount in {"CPU": resources.cpus, "GPU": resources.gpus, **resources.named}.items() if amount
+        name: amount for name, amount in {"CPU": per_run.cpus, "GPU": per_run.gpus, **per_run.resources}.items() if amount
     }
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if not any(all(node.get(name, 0) >= amount for name, amount in wanted.items()) for node in nodes):
