@@ -131,7 +131,8 @@ class RoutedExperts(eqx.Module):  # type: ignore[misc]
 
     def __call__(self, x: NamedArray) -> NamedArray:
         """What each token's experts make of it; axes as they were."""
-        rows = x.flatten_axes([axis for axis in x.axes if axis.name != "embed"], "token").rearrange(("token", "embed"))
+        others = [axis for axis in x.axes if axis.name != "embed"]
+        rows = x.flatten_axes(others, "token").rearrange(("token", "embed"))
         logits = self.router(rows).rearrange(("token", "experts")).array.astype(jnp.float32)
         bias = self.router_bias.array
         routing = route(logits, bias, experts_per_token=self.config.experts_per_token)
@@ -141,7 +142,6 @@ class RoutedExperts(eqx.Module):  # type: ignore[misc]
         weight = self.config.router_z_loss_weight / self.config.num_layers  # the z-loss is the mean over layers
         loss = router_loss(logits, bias, routing.next_bias, z_loss_weight=weight)
         made = with_auxiliary_loss(made, loss)
-        others = [axis for axis in x.axes if axis.name != "embed"]
         return hax.named(made, rows.axes).unflatten_axis("token", others).rearrange(x.axes)
 
     def _each_expert(self, tokens: Any, product: Any) -> Any:

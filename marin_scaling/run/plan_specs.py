@@ -31,7 +31,7 @@ def _spec(file: LadderFile, plan: RungPlan, *, seed: int, role: str, corpus: Byt
         role=role,  # type: ignore[arg-type]  # checked by pydantic
         recipe=plan.recipe,
         budget_flops=plan.budget_flops,
-        model=(MoeModelSpec if isinstance(plan.shape, MoeShape) else ModelSpec)(**asdict(plan.shape)),
+        model=model_of(plan),
         optimizer=optimizer_of(plan),
         batch_size=plan.batch_size,
         train_steps=plan.train_steps,
@@ -47,6 +47,12 @@ def _spec(file: LadderFile, plan: RungPlan, *, seed: int, role: str, corpus: Byt
     )
     require_data(spec, corpus=corpus)
     return spec
+
+
+def model_of(plan: RungPlan) -> ModelSpec | MoeModelSpec:
+    """The plan's shape as it stands in its spec."""
+    kind = MoeModelSpec if isinstance(plan.shape, MoeShape) else ModelSpec
+    return kind(**asdict(plan.shape))
 
 
 def optimizer_of(plan: RungPlan) -> OptimizerSpec:

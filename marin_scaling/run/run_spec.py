@@ -25,11 +25,9 @@ class Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
-class ModelSpec(Document):
-    """The shape of the model, as in `ModelShape`."""
+class _Sizes(Document):
+    """What every model has."""
 
-    family: Literal["qwen3"] = "qwen3"
-    """Levanter's name of the architecture."""
     hidden_dim: int = Field(gt=0)
     """Width of the residual stream."""
     intermediate_dim: int = Field(gt=0)
@@ -50,10 +48,17 @@ class ModelSpec(Document):
         return shape_of(self.model_dump())
 
 
-class MoeModelSpec(ModelSpec):
+class ModelSpec(_Sizes):
+    """The shape of a dense model, as in `ModelShape`."""
+
+    family: Literal["qwen3"] = "qwen3"
+    """Levanter's name of the architecture."""
+
+
+class MoeModelSpec(_Sizes):
     """The shape of a mixture of experts, as in `MoeShape`; `intermediate_dim` is that of one expert."""
 
-    family: Literal["grug-moe"] = "grug-moe"  # type: ignore[assignment]  # the other member of the union below
+    family: Literal["grug-moe"] = "grug-moe"
     """Our name of the architecture."""
     num_experts: int = Field(gt=1)
     """Experts of each layer, without the shared one."""
