@@ -157,6 +157,7 @@ def register_forecast(
 ) -> Registration:
     """Fit the ladder's finished rungs, forecast its target, sign and register; prints what it finds and does."""
     from marin_scaling.fit.fit_runs import fit
+    from marin_scaling.forecast.backtest import backtest, backtest_doubts
     from marin_scaling.forecast.forecast import forecast
     from marin_scaling.forecast.forecast_document import forecast_document, forecast_text
     from marin_scaling.ladder.ladder import plan_target
@@ -167,7 +168,8 @@ def register_forecast(
 
     _require_one_text(planned)
     _require_trained(planned)
-    result = fit(read_run_table(planned.runs_dir))
+    runs = read_run_table(planned.runs_dir)
+    result, tested = fit(runs), backtest(runs)
     file = planned.ladder.file
     optimum = forecast(result, flops=file.target.budget_flops)
     plan = plan_target(file, compute_optimal_params=optimum.active_params)
@@ -175,10 +177,10 @@ def register_forecast(
     prediction = forecast(result, flops=target.flops)
     signing_key, principal = find_signing_key(key), find_principal(signer)
     typer.echo(forecast_text(result, [prediction]) + "\n")
-    typer.echo("\n".join([_target_line(target), *(f"note: {doubt}" for doubt in plan.doubts)]))
+    typer.echo("\n".join([_target_line(target), *(f"note: {doubt}" for doubt in (*plan.doubts, *backtest_doubts(tested)))]))
     registration = preregister_target(
         result.rows,
-        forecast=forecast_document(result, [prediction]),
+        forecast=forecast_document(result, [prediction], tested=tested),
         target=target,
         registry_dir=registry,
         key=signing_key,

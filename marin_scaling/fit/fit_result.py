@@ -37,6 +37,10 @@ class FitStatus(Enum):
     FEW_RUNS = (
         "Use with care: as many unknowns as runs, or more; what other ladders have in common carries much of the forecast."
     )
+    BEST_RUN_OFF = (
+        "Use with care: the best run of the largest budget lies off the law by more than its noise allows; the law may miss "
+        "where the ladder is going."
+    )
     LARGE_MISFIT = (
         "Use with care: the runs lie off any law of this form together, by more than 2 % of the loss; the interval has it."
     )

@@ -35,6 +35,9 @@ LEAST_FACTOR = 1.5
 DISTANCES = (LEAST_FACTOR, 3.0, 10.0, 30.0, 100.0, np.inf)
 MOST_CUTS = 8
 _LEAST_RUNS = 4
+_LEAST_INSIDE_90 = (
+    0.5  # share of runs in their 90 % intervals below which a back-test has missed: runs of a budget err together
+)
 _LEAST_BUDGETS = 3  # of two the fit itself says that they are a rough guess only
 
 
@@ -135,6 +138,20 @@ def summarise(points: Sequence[BacktestPoint], *, nearest: float, farthest: floa
     )
 
 
+def backtest_doubts(result: Backtest) -> list[str]:
+    """What a reader of a forecast from the same table should know: one sentence where its back-test missed, else none."""
+    if not result.points:
+        return []
+    row = summarise(result.points, nearest=LEAST_FACTOR, farthest=np.inf)
+    if row.inside_90 >= _LEAST_INSIDE_90:
+        return []
+    inside, direction = round(row.inside_90 * row.count), "high" if row.bias > 0 else "low"
+    return [
+        f"The ladder's own back-test missed: of {row.count} runs forecast from smaller budgets {inside} lay in their 90 % "
+        f"intervals; the forecasts were {abs(row.bias):.1%} too {direction}, and this one may be."
+    ]
+
+
 def backtest_text(result: Backtest) -> str:
     """The table by distance, for a reader."""
     head = f"{'beyond the runs':>16} {'forecasts':>9} {'error':>7} {'bias':>7} {'in 50 %':>8} {'in 90 %':>8} {'CRPS':>7}"
@@ -157,9 +174,7 @@ def backtest_document(result: Backtest) -> dict[str, Any]:
     """The same as a document, with every point."""
     return {
         "source": result.source,
-        "by_distance": [
-            {**asdict(row), "farthest": row.farthest if np.isfinite(row.farthest) else None} for row in result.by_distance()
-        ],
+        "by_distance": backtest_scores(result),
         "points": [
             {
                 "cut_flops": point.cut_flops,
@@ -174,6 +189,11 @@ def backtest_document(result: Backtest) -> dict[str, Any]:
         ],
         "refused": [{"cut_flops": cut, "why": why} for cut, why in result.refused],
     }
+
+
+def backtest_scores(result: Backtest) -> list[dict[str, Any]]:
+    """The scores by distance, as in the document."""
+    return [{**asdict(row), "farthest": row.farthest if np.isfinite(row.farthest) else None} for row in result.by_distance()]
 
 
 def with_law(law: str, *, seed: int = 0) -> Forecaster:

@@ -15,6 +15,7 @@ from marin_scaling import __version__
 from marin_scaling.fit.coupled_law import Prior
 from marin_scaling.fit.fit_result import FitResult, FrontierPoint
 from marin_scaling.fit.pinned_frontier import pinned_asymptote
+from marin_scaling.forecast.backtest import Backtest, backtest_doubts, backtest_scores
 from marin_scaling.forecast.forecast import Forecast
 from marin_scaling.forecast.plain_text import wrapped
 from marin_scaling.laws import FARTHEST_CHECKED, Array
@@ -35,11 +36,16 @@ _UNITS = {"bits_per_byte": "bits/byte", "paloma_macro_loss_nats": "nats/token"}
 
 
 def forecast_document(
-    result: FitResult, forecasts: Sequence[Forecast], *, sensitivities: Sequence[Sequence[SensitivityRow]] = ()
+    result: FitResult,
+    forecasts: Sequence[Forecast],
+    *,
+    sensitivities: Sequence[Sequence[SensitivityRow]] = (),
+    tested: Backtest | None = None,
 ) -> dict[str, Any]:
     """The document that `marin-scale fit --json` prints and that a preregistration carries.
 
-    `sensitivities`: the rows of each forecast, in their order, or nothing.
+    `sensitivities`: the rows of each forecast, in their order, or nothing. `tested`: the same table's back-test, whose scores
+    and doubts then stand in it.
     """
     predictions = [_prediction(forecast) for forecast in forecasts]
     for prediction, rows in zip(predictions, sensitivities, strict=False):
@@ -61,7 +67,8 @@ def forecast_document(
         "metric": result.metric,
         "predictions": predictions,
         "excluded": [{"run": each.run, "why": each.why} for each in result.excluded],
-        "warnings": list(result.warnings),
+        "warnings": [*result.warnings, *(backtest_doubts(tested) if tested else [])],
+        **({"backtest": backtest_scores(tested)} if tested else {}),
         "column_mapping": dict(result.column_mapping),
         "runs_used": len(result.frame),
         "seed": result.seed,

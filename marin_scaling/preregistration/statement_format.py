@@ -129,6 +129,8 @@ FORECAST_SHAPE: Shape = AtLeast(
         "seed": Nullable(value=Number(whole=True)),
         "metric": Text(),
         "excluded": ListOf(item={"run": Text(), "why": Text()}),
+        "status": MayLack(value=Text()),
+        "warnings": MayLack(value=ListOf(item=Text())),
         "predictions": ListOf(
             item=AtLeast(
                 keys={

@@ -39,6 +39,8 @@ class _Authentic:
     statement: Statement
     steps: Sequence[VerifiedStep]
     outcome: Mapping[str, Any] | None
+    said: tuple[str, ...]
+    """What the fit said of itself when it was signed: its status and warnings."""
 
     @property
     def state(self) -> str:
@@ -85,7 +87,9 @@ def _read(root: Path, folder: Path) -> _Authentic:
     steps = verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=root / "runs")
     path = folder / OUTCOME_NAME
     outcome = json.loads(path.read_bytes()) if path.exists() else None
-    return _Authentic(statement=read_registration(folder), steps=steps, outcome=outcome)
+    document = json.loads((folder / "forecast.json").read_bytes())
+    said = (document.get("status", ""), *document.get("warnings", ()))
+    return _Authentic(statement=read_registration(folder), steps=steps, outcome=outcome, said=tuple(filter(None, said)))
 
 
 def _refused_page(name: str, error: MarinScalingError, *, root: Path) -> PublishedPage:
@@ -165,6 +169,7 @@ def _basis_section(authentic: _Authentic) -> str:
     fit = authentic.statement.predicate["fit"]
     parameters = ", ".join(f"{escape(name)} = {value:.6g}" for name, value in sorted(fit["parameters"].items()))
     rows = [["law", escape(fit["law"])], ["fitted", parameters], ["runs taken", escape(fit["ladderRule"])]]
+    rows += [["said of itself", escape(sentence)] for sentence in authentic.said]
     left_out = [[escape(each["run"]), escape(each["why"])] for each in fit["excluded"]]
     listed = table(["run", "why"], left_out) if left_out else "No run was left out."
     return f"## What it rests on\n\n{table(['what', 'value'], rows)}\n\nLeft out of the fit:\n\n{listed}"

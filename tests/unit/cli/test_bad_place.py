@@ -4,6 +4,7 @@ Through the real command in a process of its own, over a small repository whose 
 """
 
 import contextlib
+import json
 import os
 import resource
 import shutil
@@ -109,6 +110,8 @@ def test_an_encrypted_key_signs_with_its_passphrase(repository):
     done = preregister(repository, "--key", "key", environment={"MARIN_SCALE_KEY_PASSPHRASE": "open sesame"})
     assert done.returncode == 0, done.stderr
     assert marin_scale("verify", "all", cwd=repository).returncode == 0
+    (registered,) = (repository / "preregistrations").glob("*/forecast.json")
+    assert "backtest" in json.loads(registered.read_bytes())
 
 
 def test_a_key_that_may_not_be_read_is_refused_by_name(repository):

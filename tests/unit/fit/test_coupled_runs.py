@@ -1,6 +1,7 @@
 """From a table to a posterior: what is taken for the size, what is doubted, what is said."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from marin_scaling.fit.fit_result import FitStatus
 from marin_scaling.fit.fit_runs import fit
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.laws import SurfaceLaw, optimal_params, surface_loss
-from marin_scaling.run.run_table import RunTable
+from marin_scaling.run.run_table import RunTable, read_run_table
 from marin_scaling.run.simulate import simulate_ladder
 
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
@@ -129,6 +130,13 @@ def test_runs_that_lie_off_every_law_together_are_said_to():
     runs = ladder(noise=0.001)
     wave = 1 + 0.06 * np.sin(2 / 3 * np.pi * np.log10(runs.frame["flops"] / 1e18))
     assert fit(replace(runs, frame=runs.frame.assign(loss=runs.frame["loss"] * wave))).status is FitStatus.LARGE_MISFIT
+
+
+def test_a_best_run_far_off_the_law_is_said():
+    """The robust fit takes the two best runs of the largest budget of `bytes-moe` for outliers; the dense ladder has none."""
+    runs = Path(__file__).parents[3] / "runs"
+    assert fit(read_run_table(runs / "bytes-moe")).status is FitStatus.BEST_RUN_OFF
+    assert fit(read_run_table(runs / "bytes-dense")).status is FitStatus.USABLE
 
 
 def test_every_status_but_the_worst_is_among_the_warnings():

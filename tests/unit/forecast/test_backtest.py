@@ -8,14 +8,22 @@ import pandas as pd
 import pytest
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.forecast.backtest import LEAST_FACTOR, MOST_CUTS, backtest, backtest_document, backtest_text
+from marin_scaling.forecast.backtest import (
+    LEAST_FACTOR,
+    MOST_CUTS,
+    backtest,
+    backtest_document,
+    backtest_doubts,
+    backtest_text,
+)
 from marin_scaling.forecast.forecast import LEVELS
 from marin_scaling.laws import SurfaceLaw, surface_loss
 from marin_scaling.run.run_table import read_run_table
 from marin_scaling.run.simulate import simulate_ladder
 from marin_scaling.scoring import crps
 
-DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
+RUNS = Path(__file__).parents[3] / "runs"
+DELPHI = RUNS / "delphi"
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
 DELPHI_BUDGETS = {3e18: 5, 9e18: 10, 1.8e19: 15, 3e19: 9, 9e19: 14, 1.8e20: 14, 3e20: 14}
 
@@ -193,3 +201,17 @@ def test_the_document_has_every_point_and_no_infinite_number(tested):
     far = backtest(ladder(budgets=(1e17, 2e17, 4e17, 1e20)), forecaster=truthful)
     assert backtest_document(far)["by_distance"][-1]["farthest"] is None
     assert "100x and more" in backtest_text(far)
+
+
+def test_a_ladder_whose_back_test_missed_is_doubted():
+    """Three of the four runs of the largest budget of `bytes-moe` lie below their intervals; its target was missed, too."""
+    tested = backtest(read_run_table(RUNS / "bytes-moe"))
+    assert [point.inside(0.05, 0.95) for point in tested.points].count(False) == 3
+    (doubt,) = backtest_doubts(tested)
+    assert "of 4 runs forecast from smaller budgets 1 lay in their 90 % intervals; the forecasts were 5.3% too high" in doubt
+
+
+def test_a_ladder_whose_back_test_held_and_one_without_are_not_doubted(tested):
+    """Delphi, and three budgets, of which none can be forecast from smaller ones."""
+    assert backtest_doubts(tested) == []
+    assert backtest_doubts(backtest(ladder(budgets=(1e18, 1e19, 1e20)))) == []

@@ -8,6 +8,7 @@ from registration_factory import make_registration, run_spec, store_ladder, stor
 
 from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.fit.fit_runs import fit
+from marin_scaling.forecast.backtest import backtest, backtest_doubts
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.forecast.forecast_document import forecast_document, forecast_text
 from marin_scaling.forecast.plain_text import WIDTH
@@ -52,6 +53,17 @@ def test_a_frontier_law_says_what_it_does_not_estimate():
 def test_the_document_is_of_the_shape_that_a_preregistration_carries(delphi):
     """Checked by the same function that reads a forecast.json."""
     check_shape(json.loads(dump_canonical(forecast_document(*delphi))), FORECAST_SHAPE, name="forecast.json")
+
+
+def test_the_back_test_and_its_doubts_stand_in_the_document():
+    """What misses is among the warnings, with the scores by distance beside it."""
+    table = read_run_table(DELPHI.parent / "bytes-moe")
+    result, tested = fit(table), backtest(table)
+    document = json.loads(dump_canonical(forecast_document(result, [forecast(result, flops=1e12)], tested=tested)))
+    assert document["warnings"][-1] == backtest_doubts(tested)[0]
+    assert [row["count"] for row in document["backtest"]] == [4]
+    assert "backtest" not in forecast_document(result, [])
+    check_shape(document, FORECAST_SHAPE, name="forecast.json")
 
 
 def test_a_ladder_in_the_store_can_be_fitted_forecast_and_preregistered(tmp_path):

@@ -41,6 +41,7 @@ def test_a_forecast_without_its_run_is_pending(tmp_path, registration):
     shown = text(tmp_path, PAGE)
     assert "**Pending.** 2.5000 bits/byte was forecast, 90 % interval 2.3355 to 2.6645" in shown
     assert "ada&#64;example.org" in shown
+    assert "| said of itself | free asymptote |" in shown
     assert "not run yet" in text(tmp_path, "index.md")
 
 
