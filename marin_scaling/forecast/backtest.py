@@ -35,9 +35,7 @@ LEAST_FACTOR = 1.5
 DISTANCES = (LEAST_FACTOR, 3.0, 10.0, 30.0, 100.0, np.inf)
 MOST_CUTS = 8
 _LEAST_RUNS = 4
-_LEAST_INSIDE_90 = (
-    0.5  # share of runs in their 90 % intervals below which a back-test has missed: runs of a budget err together
-)
+_LEAST_INSIDE_90 = 0.5  # a smaller share of runs in their 90 % intervals is a miss; runs of a budget err together
 _LEAST_BUDGETS = 3  # of two the fit itself says that they are a rough guess only
 
 
