@@ -21,11 +21,12 @@ from levanter.models.lm_model import LmExample
 from levanter.trainer import Trainer, initialize
 from report import parser, publish
 
+from marin_scaling.data.standard_library import standard_library_corpus
+from marin_scaling.data.token_corpus import TokenCorpus
 from marin_scaling.ladder.ladder import plan_ladder
 from marin_scaling.ladder.ladder_file import LadderFile, RungsAtBudget, Target
 from marin_scaling.recipe.catalogue import find_recipe
 from marin_scaling.recipe.flop_counting import training_flops
-from marin_scaling.run.byte_corpus import ByteCorpus, standard_library_corpus
 from marin_scaling.run.levanter_config import trainer_config
 from marin_scaling.run.levanter_step import compile_step, initial_state, language_model_loss
 from marin_scaling.run.optimizer import levanters_schedule
@@ -39,7 +40,7 @@ STEPS, UNCOUNTED = 150, 30
 BATCH_TOKENS = 16 * 128
 
 
-def spec_of(width: int, corpus: ByteCorpus) -> RunSpec:
+def spec_of(width: int, corpus: TokenCorpus) -> RunSpec:
     """The quickstart recipe's run of `STEPS` steps at this width."""
     budget = training_flops(find_recipe("quickstart").shape(width), tokens=BATCH_TOKENS * STEPS)
     file = LadderFile(
@@ -52,7 +53,7 @@ def spec_of(width: int, corpus: ByteCorpus) -> RunSpec:
     return spec
 
 
-def our_milliseconds(spec: RunSpec, corpus: ByteCorpus, work_dir: Path) -> float:
+def our_milliseconds(spec: RunSpec, corpus: TokenCorpus, work_dir: Path) -> float:
     """Median over the counted steps of our compiled step."""
     config = trainer_config(spec, work_dir=work_dir)
     initialize(config)
@@ -62,7 +63,7 @@ def our_milliseconds(spec: RunSpec, corpus: ByteCorpus, work_dir: Path) -> float
         return _median_milliseconds(step.advance(tokens) for tokens in _training_batches(spec, corpus.train, first_step=0))
 
 
-def trainer_milliseconds(spec: RunSpec, corpus: ByteCorpus, work_dir: Path) -> float:
+def trainer_milliseconds(spec: RunSpec, corpus: TokenCorpus, work_dir: Path) -> float:
     """Median over the counted steps of Levanter's own loop."""
     config = trainer_config(spec, work_dir=work_dir)
     initialize(config)
@@ -72,7 +73,7 @@ def trainer_milliseconds(spec: RunSpec, corpus: ByteCorpus, work_dir: Path) -> f
         return _median_milliseconds(float(info.loss) for info in trainer.training_steps(state, _examples(spec, corpus)))
 
 
-def _examples(spec: RunSpec, corpus: ByteCorpus) -> Iterator[Any]:
+def _examples(spec: RunSpec, corpus: TokenCorpus) -> Iterator[Any]:
     axes = (hax.Axis("batch", spec.batch_size), hax.Axis("position", spec.model.seq_len))
     weights = np.ones([axis.size for axis in axes], np.float32)
     weights[:, -1] = 0.0

@@ -18,13 +18,13 @@ from marin_scaling.errors import StorageError
 
 def read_bytes(path: Path) -> bytes:
     """The bytes of a file; a missing or unreadable one is a `StorageError` that names it."""
-    with _disk_errors(path, "read"):
+    with disk_errors(path, "read"):
         return path.read_bytes()
 
 
 def write_once(path: Path, content: bytes) -> None:
     """Write a new file atomically; a file already there is an error, never overwritten."""
-    with _disk_errors(path, "written"):
+    with disk_errors(path, "written"):
         temporary = _write_temporary(path, content)
         try:
             os.link(temporary, path)
@@ -34,7 +34,7 @@ def write_once(path: Path, content: bytes) -> None:
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file atomically, over an older one if there is one (for progress and generated pages, not for records)."""
-    with _disk_errors(path, "written"):
+    with disk_errors(path, "written"):
         temporary = _write_temporary(path, content)
         try:
             os.replace(temporary, path)
@@ -44,7 +44,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def publish_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     """Make `folder` appear with all `files` in it, in one atomic step; a folder already there is an error."""
-    with _disk_errors(folder, "written"):
+    with disk_errors(folder, "written"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = folder.parent / f".{folder.name}.{secrets.token_hex(4)}.tmp"
         try:
@@ -60,7 +60,7 @@ def publish_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
 def require_writable(folder: Path) -> None:
     """Make `folder` where there is none and try that it can be written: before hours of work, not after."""
-    with _disk_errors(folder, "written"):
+    with disk_errors(folder, "written"):
         _write_temporary(folder / "probe", b"probe").unlink()
 
 
@@ -83,7 +83,8 @@ def _write_synced(path: Path, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _disk_errors(path: Path, verb: str) -> Iterator[None]:
+def disk_errors(path: Path, verb: str) -> Iterator[None]:
+    """Errors of the disk in this block become a `StorageError` about `path`, which could not be "read" or "written"."""
     try:
         yield
     except OSError as error:

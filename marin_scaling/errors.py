@@ -107,3 +107,12 @@ def missing_extra(extra: str, *, needed_for: str) -> MissingExtra:
         why="The base installation is kept light so that anyone can fit, verify and check on a laptop.",
         fix=f"pip install 'marin-scaling[{extra}]'",
     )
+
+
+def first_line(error: Exception) -> str:
+    """What an error of somebody else's says first, without its full stop; its kind where it says nothing.
+
+    >>> first_line(ValueError("no such thing.\\nand more"))
+    'no such thing'
+    """
+    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__

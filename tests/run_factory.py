@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from marin_scaling.canonical_json import sha256_hex
-from marin_scaling.run.byte_corpus import ByteCorpus
+from marin_scaling.data.token_corpus import TokenCorpus, byte_corpus
 from marin_scaling.run.run_record import Hardware, History, RunRecord
 from marin_scaling.run.run_spec import DataSpec, EvaluationSpec, ModelSpec, OptimizerSpec, RunSpec
 
@@ -20,11 +20,11 @@ SHAPE = {
 }
 
 
-def corpus() -> ByteCorpus:
+def corpus() -> TokenCorpus:
     """The bytes that `rung_spec` speaks of, with structure: a random walk over the alphabet."""
     random = np.random.default_rng(0)
     walk = (np.cumsum(random.integers(-1, 2, size=110_000)) % 256).astype(np.uint8)
-    return ByteCorpus(source="test", train=walk[:100_000], validation=walk[100_000:])
+    return byte_corpus(source="test", train=walk[:100_000], validation=walk[100_000:])
 
 
 def rung_spec(**changes: Any) -> RunSpec:

@@ -45,28 +45,31 @@ def ladder(
 
 def _print_plan(ladder_path: Path) -> None:
     """The table, and where the data do not allow it to be trained, why."""
-    from marin_scaling.cli.training import bind, expand
+    from marin_scaling.cli.training import bind_prepared, expand
     from marin_scaling.errors import DataError
     from marin_scaling.ladder.ladder import ladder_table
+    from marin_scaling.run.plan_specs import data_doubts
 
     expanded = expand(ladder_path)
+    typer.echo(ladder_table(expanded))
     try:
-        bind(expanded, ladder_path)
+        doubts = data_doubts(bind_prepared(expanded, ladder_path).specs)
     except DataError as error:
-        typer.echo(f"{ladder_table(expanded)}\nnote: with these data it cannot be trained. {error.what}")
-    else:
-        typer.echo(ladder_table(expanded))
+        doubts = [f"as things are, it cannot be trained. {error.what}"]
+    for doubt in doubts:
+        typer.echo(f"note: {doubt}")
 
 
 def _train(ladder_path: Path, *, where: str, only: list[str], max_parallel: int | None, stop_after: str) -> None:
     from marin_scaling.cli.training import TimeIsUp, at_most, chosen, plan, pool_of, train_with_progress
     from marin_scaling.ladder.ladder import ladder_table
+    from marin_scaling.run.plan_specs import data_doubts
 
     planned = plan(ladder_path)
     file = planned.ladder.file
     specs, pool = chosen(planned.specs, only), pool_of(where, file.hardware, max_parallel=max_parallel)
     limit = at_most(stop_after)
-    typer.echo(ladder_table(planned.ladder))
+    typer.echo("\n".join([ladder_table(planned.ladder), *(f"note: {doubt}" for doubt in data_doubts(planned.specs))]))
     try:
         with limit:
             train_with_progress(specs, corpus=planned.corpus, label=f"ladder {file.name}", pool=pool)
@@ -80,7 +83,7 @@ def _train(ladder_path: Path, *, where: str, only: list[str], max_parallel: int 
 
 
 def _print_status(word: Path, ladder_path: Path) -> None:
-    from marin_scaling.cli.training import plan, workplace
+    from marin_scaling.cli.training import bind_prepared, expand, workplace
     from marin_scaling.errors import UsageError
     from marin_scaling.run.ladder_status import status_text
 
@@ -90,7 +93,7 @@ def _print_status(word: Path, ladder_path: Path) -> None:
             why="Ladders are trained one at a time.",
             fix="Name one; or: marin-scale ladder status FILE",
         )
-    typer.echo(status_text(plan(ladder_path).specs, workplace()))
+    typer.echo(status_text(bind_prepared(expand(ladder_path), ladder_path).specs, workplace()))
 
 
 def _print_advice(path: Path, *, allowance: str, target: str) -> None:

@@ -12,6 +12,7 @@ from marin_scaling.cli.app import app
 
 if TYPE_CHECKING:
     from marin_scaling.cli.training import PlannedLadder
+    from marin_scaling.data.token_corpus import TokenCorpus
     from marin_scaling.preregistration.preregister import Registration
     from marin_scaling.run.run_spec import DataSpec, RunSpec
 
@@ -57,14 +58,25 @@ def run(which: str = _FOLDER, registry: Path = _REGISTRY) -> None:
     from marin_scaling.cli.training import RUNS_DIR, train_with_progress
     from marin_scaling.preregistration.binding import bound_spec
     from marin_scaling.preregistration.registry import read_registration, signers_path
-    from marin_scaling.run.byte_corpus import standard_library_corpus
 
     folder = _one_folder(which, registry=registry)
     unbound = _target_in(folder)
     verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=RUNS_DIR)
     target = bound_spec(unbound, statement=read_registration(folder).raw)
-    train_with_progress([target], corpus=standard_library_corpus(), label="target")
+    train_with_progress([target], corpus=_corpus_of(target), label="target")
     typer.echo(f"Next: marin-scale check {which}")
+
+
+def _corpus_of(target: RunSpec) -> TokenCorpus:
+    """The target's data as they are here: of the standard library, or as its ladder's file names them."""
+    from marin_scaling.cli.training import WORK_ROOT
+    from marin_scaling.data.prepare import prepare
+    from marin_scaling.data.standard_library import standard_library_corpus
+    from marin_scaling.ladder.ladder_file import STANDARD_LIBRARY, read_ladder_file
+
+    if target.data.source == STANDARD_LIBRARY:
+        return standard_library_corpus()
+    return prepare(read_ladder_file(Path("ladders") / f"{target.ladder}.yaml").data, work_root=WORK_ROOT)
 
 
 def _one_folder(which: str, *, registry: Path) -> Path:

@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import os
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,9 @@ from marin_scaling.errors import DataError, RecipeError, UsageError, missing_ext
 from marin_scaling.units import parse_duration
 
 if TYPE_CHECKING:
+    from marin_scaling.data.token_corpus import TokenCorpus
     from marin_scaling.ladder.ladder import Ladder
     from marin_scaling.ladder.ladder_file import Hardware
-    from marin_scaling.run.byte_corpus import ByteCorpus
     from marin_scaling.run.run_ladder import Pool, TrainingTime, Workplace
     from marin_scaling.run.run_spec import RunSpec
 
@@ -32,7 +33,7 @@ class PlannedLadder:
     """A ladder, bound to its data."""
 
     ladder: Ladder
-    corpus: ByteCorpus
+    corpus: TokenCorpus
     specs: list[RunSpec]
 
     @property
@@ -58,12 +59,35 @@ def plan(ladder_path: Path) -> PlannedLadder:
 
 def bind(ladder: Ladder, ladder_path: Path) -> PlannedLadder:
     """Read a ladder's data; `DataError` where it cannot be trained on them."""
-    from marin_scaling.run.byte_corpus import standard_library_corpus
-    from marin_scaling.run.plan_specs import rung_specs
+    from marin_scaling.data.prepare import prepare
 
     with _naming(ladder_path):
-        corpus = standard_library_corpus()
-        return PlannedLadder(ladder=ladder, corpus=corpus, specs=rung_specs(ladder, corpus=corpus))
+        return _bound(ladder, prepare(ladder.file.data, work_root=WORK_ROOT, on_row=_say_row))
+
+
+def bind_prepared(ladder: Ladder, ladder_path: Path) -> PlannedLadder:
+    """The same where the data are tokenized already; `DataError` where they are not: for commands that only look."""
+    from marin_scaling.data.prepare import prepared
+
+    with _naming(ladder_path):
+        corpus = prepared(ladder.file.data, work_root=WORK_ROOT)
+        if corpus is None:
+            raise DataError(
+                f"the text of {ladder.file.data.source} is not tokenized yet.",
+                why="How much there is, and which runs it makes, is known once it is.",
+                fix=f"Begin to train: marin-scale ladder {ladder_path}",
+            )
+        return _bound(ladder, corpus)
+
+
+def _bound(ladder: Ladder, corpus: TokenCorpus) -> PlannedLadder:
+    from marin_scaling.run.plan_specs import rung_specs
+
+    return PlannedLadder(ladder=ladder, corpus=corpus, specs=rung_specs(ladder, corpus=corpus))
+
+
+def _say_row(name: str) -> None:
+    print(f"reading and tokenizing {name} (once) ...", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -150,7 +174,7 @@ def chosen(specs: Sequence[RunSpec], only: Sequence[str]) -> list[RunSpec]:
     return [spec for spec in specs if spec in wanted] if only else list(specs)
 
 
-def train_with_progress(specs: Sequence[RunSpec], *, corpus: ByteCorpus, label: str, pool: Pool | None = None) -> TrainingTime:
+def train_with_progress(specs: Sequence[RunSpec], *, corpus: TokenCorpus, label: str, pool: Pool | None = None) -> TrainingTime:
     """Train what the store does not hold yet, showing how it goes; by default as many at a time as this machine has cores."""
     from marin_scaling.cli.progress import RunProgress
     from marin_scaling.run.run_ladder import local_pool, train_runs
@@ -172,7 +196,7 @@ def train_with_progress(specs: Sequence[RunSpec], *, corpus: ByteCorpus, label: 
         )
 
 
-def _require_same_data(specs: Sequence[RunSpec], corpus: ByteCorpus) -> None:
+def _require_same_data(specs: Sequence[RunSpec], corpus: TokenCorpus) -> None:
     for spec in specs:
         if spec.data.digest != corpus.digest:
             raise DataError(

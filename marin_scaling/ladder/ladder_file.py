@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -41,11 +41,80 @@ class Target(Part):
     """Sequences a step where the hardware decides it; else the recipe's."""
 
 
-class Data(Part):
-    """What is trained on."""
+class Texts(Part):
+    """Where text lies: files, a data set of the Hugging Face hub, or a cache of tokens; one of the three."""
 
-    source: Literal["python-standard-library"] = "python-standard-library"
-    """The sources of the Python that trains."""
+    files: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """Addresses of files of JSON lines (`.jsonl`), Parquet or text (`.txt`, `.md`, `.py`), also compressed; `*` for many."""
+    dataset: str | None = None
+    """Name of a data set on the Hugging Face hub, or a folder of that layout."""
+    config: str | None = None
+    """Of the data set, where it has several."""
+    revision: str | None = None
+    """Of the data set: a branch, tag or commit."""
+    split: str = "train"
+    """Of the data set."""
+    cache: str | None = None
+    """A cache of tokens that Levanter built with `data.tokenizer`."""
+
+    @field_validator("files", mode="before")
+    @classmethod
+    def _one_or_many(cls, files: Any) -> Any:
+        return [files] if isinstance(files, str) else files
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Texts:
+        given = [name for name in ("files", "dataset", "cache") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"one of files, dataset and cache says where the text lies; given: {', '.join(given) or 'none'}")
+        if self.dataset is None and (self.config or self.revision or self.split != "train"):
+            raise ValueError("config, revision and split belong to a dataset")
+        return self
+
+    @property
+    def said(self) -> str:
+        """Where it lies, in a word."""
+        return self.cache or self.dataset or ", ".join(self.files or ())
+
+
+SetName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
+STANDARD_LIBRARY = "python-standard-library"
+
+
+class Data(Part):
+    """What is trained on: the sources of the Python that trains, or text of your own with text held out from it."""
+
+    source: str = Field(default=STANDARD_LIBRARY, pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
+    """Name of the text, as records and pages show it."""
+    train: Texts | None = None
+    """The text to train on."""
+    validation: dict[SetName, Texts] = Field(default_factory=dict)
+    """Held-out text by name; the loss is the mean over these sets, each weighing the same."""
+    tokenizer: str = "bytes"
+    """`bytes`, a folder with a tokenizer, or its name on the Hugging Face hub."""
+    text_key: str = "text"
+    """Where the text stands in a line of JSON or a row."""
+    epochs: int = Field(default=1, ge=1)
+    """How many times a run may see the training text; a run that needs more is refused."""
+    overlap: Literal["refuse", "leave-out"] = "refuse"
+    """What becomes of training documents that are held out, too."""
+
+    @field_validator("validation")
+    @classmethod
+    def _train_is_taken(cls, validation: dict[str, Texts]) -> dict[str, Texts]:
+        if "train" in validation:
+            raise ValueError("'train' names the text to train on; give held-out text another name")
+        return validation
+
+    @model_validator(mode="after")
+    def _all_or_nothing(self) -> Data:
+        if (self.train is None) != (self.source == STANDARD_LIBRARY):
+            raise ValueError(f"text of your own has train, validation and a source other than {STANDARD_LIBRARY!r}")
+        if (self.train is None) != (not self.validation):
+            raise ValueError("train and validation go together: what is trained on is measured on text held out from it")
+        if self.train is None and (self.tokenizer, self.epochs) != ("bytes", 1):
+            raise ValueError("the standard library is read as bytes, and once")
+        return self
 
 
 class Evaluation(Part):
@@ -54,7 +123,7 @@ class Evaluation(Part):
     metric: Literal["bits_per_byte"] = "bits_per_byte"
     """Cross entropy in bits, by byte of text."""
     windows: int = Field(default=1024, gt=0, multiple_of=64)
-    """Held-out windows that are evaluated."""
+    """Held-out windows that are evaluated, of each named set at most; of a shorter one all."""
 
 
 _HAVE_KEYS_OF_THEIR_OWN = ("cpu", "gpu", "memory", "object_store_memory")

@@ -81,7 +81,7 @@ def _train_if_free(spec: RunSpec, *, runs_dir: Path, work_root: Path, events: Ev
 
 def _train_and_record(spec: RunSpec, *, runs_dir: Path, work_root: Path, work_dir: Path, events: EventWriter) -> None:
     events.tell(WorkerEvent(kind="started", run=spec.directory_name))
-    from marin_scaling.run.byte_corpus import map_corpus
+    from marin_scaling.data.token_corpus import data_folder, map_corpus
     from marin_scaling.run.environment import git_commit, hardware, package_versions
     from marin_scaling.run.levanter_config import use_compilation_cache
     from marin_scaling.run.train import train
@@ -92,7 +92,7 @@ def _train_and_record(spec: RunSpec, *, runs_dir: Path, work_root: Path, work_di
     trackers = wandb_trackers(spec)
     result = train(
         spec,
-        corpus=map_corpus(work_root / "data" / spec.data.digest[:16], source=spec.data.source),
+        corpus=map_corpus(data_folder(spec.data.digest, work_root=work_root)),
         work_dir=work_dir,
         on_step=lambda step, loss: _tell_step(events, spec, step, loss),
         trackers=trackers,
@@ -107,6 +107,7 @@ def _train_and_record(spec: RunSpec, *, runs_dir: Path, work_root: Path, work_di
         status="diverged" if result.bits_per_byte is None else "finished",
         metric=spec.evaluation.metric,
         loss=result.bits_per_byte,
+        losses=dict(result.bits_per_byte_by_set) if spec.data.held_out else {},
         final_train_loss_nats_per_token=result.loss_curve.last_finite(),
         flops=spec.flops,
         flops_convention=spec.flops_convention,

@@ -92,7 +92,7 @@ def compile_step(trainer: Trainer, state: TrainerState, spec: RunSpec) -> Compil
     """Levanter's step for this run, ready to `advance`."""
     leaves, rebuild = _flatten(state)
     axes = (hax.Axis("batch", spec.batch_size), hax.Axis("position", spec.model.seq_len))
-    weights = hax.named(_next_byte_weights(spec.batch_size, spec.model.seq_len), axes)
+    weights = hax.named(_next_token_weights(spec.batch_size, spec.model.seq_len), axes)
 
     @jax.jit  # type: ignore[untyped-decorator]
     def program(leaves: list[Any], tokens: Any, learning_rate: Any, adam_learning_rate: Any, epsilon: Any) -> Any:
@@ -109,18 +109,21 @@ def compile_step(trainer: Trainer, state: TrainerState, spec: RunSpec) -> Compil
     return CompiledStep(program, leaves, rebuild, np.concatenate([rates, epsilons]))
 
 
-def compile_evaluation(model: Any, *, windows: int, seq_len: int) -> Callable[[NDArray[np.int32]], float]:
-    """The mean loss of `model` in nats per token on tokens of shape (windows, seq_len), the last of each having no next one."""
+def compile_evaluation(model: Any, *, windows: int, seq_len: int) -> Callable[[NDArray[np.int32], NDArray[np.bool_]], float]:
+    """The mean loss of `model` in nats per token, on tokens of shape (windows, seq_len), over the windows that are to count.
+
+    The last token of a window has no next one.
+    """
     leaves, rebuild = _flatten(model)
     axes = (hax.Axis("batch", windows), hax.Axis("position", seq_len))
-    weights = hax.named(_next_byte_weights(windows, seq_len), axes)
 
     @jax.jit  # type: ignore[untyped-decorator]
-    def program(leaves: list[Any], tokens: Any) -> Any:
-        example = LmExample(tokens=hax.named(tokens, axes), loss_weight=weights)
+    def program(leaves: list[Any], tokens: Any, counts: Any) -> Any:
+        weights = _next_token_weights(windows, seq_len) * counts[:, None]
+        example = LmExample(tokens=hax.named(tokens, axes), loss_weight=hax.named(weights, axes))
         return rebuild(leaves).compute_next_token_loss(example, key=None, logsumexp_weight=0.0).scalar()
 
-    return lambda tokens: float(program(leaves, tokens))
+    return lambda tokens, counts: float(program(leaves, tokens, counts))
 
 
 def _flatten(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
@@ -130,7 +133,7 @@ def _flatten(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
     return leaves, lambda leaves: eqx.combine(jax.tree.unflatten(structure, leaves), static)
 
 
-def _next_byte_weights(batch_size: int, seq_len: int) -> Any:
+def _next_token_weights(batch_size: int, seq_len: int) -> Any:
     weights = np.ones((batch_size, seq_len), np.float32)
     weights[:, -1] = 0.0
     return jnp.asarray(weights)

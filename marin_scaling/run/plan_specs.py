@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from marin_scaling.canonical_json import sha256_hex
+from marin_scaling.data.token_corpus import BYTES, HELD_OUT, TokenCorpus
+from marin_scaling.data.windows import require_windows
 from marin_scaling.errors import DataError
 from marin_scaling.ladder.ladder import Ladder
 from marin_scaling.ladder.ladder_file import LadderFile
 from marin_scaling.recipe.moe_shape import MoeShape
 from marin_scaling.recipe.run_plan import RungPlan
-from marin_scaling.run.byte_corpus import BYTE_VOCABULARY, ByteCorpus, require_windows
-from marin_scaling.run.run_spec import DataSpec, EvaluationSpec, ModelSpec, MoeModelSpec, OptimizerSpec, RunSpec
+from marin_scaling.run.run_spec import (
+    DataSpec,
+    EvaluationProtocol,
+    EvaluationSpec,
+    HeldOutSpec,
+    ModelSpec,
+    MoeModelSpec,
+    OptimizerSpec,
+    RunSpec,
+    TokenizerSpec,
+)
 from marin_scaling.units import format_flops
 
+_MOST_PADDING = 128  # kinds that a model may have beyond the tokenizer's, for the sake of hardware
 
-def rung_specs(ladder: Ladder, *, corpus: ByteCorpus) -> list[RunSpec]:
+
+def rung_specs(ladder: Ladder, *, corpus: TokenCorpus) -> list[RunSpec]:
     """The spec of every rung, in the ladder's order."""
     return [_spec(ladder.file, rung.plan, seed=rung.seed, role="rung", corpus=corpus) for rung in ladder.rungs]
 
 
-def target_spec(file: LadderFile, plan: RungPlan, *, corpus: ByteCorpus) -> RunSpec:
+def target_spec(file: LadderFile, plan: RungPlan, *, corpus: TokenCorpus) -> RunSpec:
     """The spec of the target run, with the ladder's first seed and not yet bound to a statement."""
     return _spec(file, plan, seed=file.seeds[0], role="target", corpus=corpus).model_copy(update={"data_order_seed": 0})
 
 
-def _spec(file: LadderFile, plan: RungPlan, *, seed: int, role: str, corpus: ByteCorpus) -> RunSpec:
+def _spec(file: LadderFile, plan: RungPlan, *, seed: int, role: str, corpus: TokenCorpus) -> RunSpec:
     spec = RunSpec(
         ladder=file.name,
         role=role,  # type: ignore[arg-type]  # checked by pydantic
@@ -37,13 +51,13 @@ def _spec(file: LadderFile, plan: RungPlan, *, seed: int, role: str, corpus: Byt
         train_steps=plan.train_steps,
         seed=seed,
         data_order_seed=_data_order_seed(file.name, seed),
-        data=DataSpec(
-            source=corpus.source,
-            digest=corpus.digest,
-            train_bytes=len(corpus.train),
-            validation_bytes=len(corpus.validation),
+        data=data_of(corpus, epochs=file.data.epochs),
+        evaluation=EvaluationSpec(
+            metric=file.evaluation.metric,
+            seq_len=plan.shape.seq_len,
+            windows=file.evaluation.windows,
+            protocol=_protocol(corpus),
         ),
-        evaluation=EvaluationSpec(metric=file.evaluation.metric, seq_len=plan.shape.seq_len, windows=file.evaluation.windows),
     )
     require_data(spec, corpus=corpus)
     return spec
@@ -60,23 +74,64 @@ def optimizer_of(plan: RungPlan) -> OptimizerSpec:
     return OptimizerSpec(name=plan.optimizer, **asdict(plan.hyperparameters), **asdict(plan.schedule))
 
 
-def require_data(spec: RunSpec, *, corpus: ByteCorpus) -> None:
-    """`DataError` with both numbers when the run has another vocabulary than the data, or would see text twice."""
-    if spec.model.vocab_size != BYTE_VOCABULARY:
+def data_of(corpus: TokenCorpus, *, epochs: int = 1) -> DataSpec:
+    """The corpus as it stands in a spec."""
+    is_bytes = corpus.tokenizer == BYTES
+    tokenizer = None if is_bytes else TokenizerSpec(**asdict(corpus.tokenizer))
+    held_out = {
+        name: HeldOutSpec(tokens=len(tokens), bytes=corpus.text_bytes[name]) for name, tokens in corpus.validation.items()
+    }
+    return DataSpec(
+        source=corpus.source,
+        digest=corpus.digest,
+        train_bytes=corpus.text_bytes["train"],
+        validation_bytes=sum(each.bytes for each in held_out.values()),
+        tokenizer=tokenizer,
+        train_tokens=None if is_bytes else len(corpus.train),
+        epochs=epochs,
+        held_out={} if list(held_out) == [HELD_OUT] else held_out,
+    )
+
+
+def _protocol(corpus: TokenCorpus) -> EvaluationProtocol:
+    if list(corpus.validation) == [HELD_OUT]:
+        return "disjoint-windows-first-byte-given"
+    return "disjoint-windows-first-token-given-mean-of-sets"
+
+
+def require_data(spec: RunSpec, *, corpus: TokenCorpus) -> None:
+    """`DataError` with both numbers: another vocabulary than the data, more text than there is, or too little held out."""
+    kinds = corpus.tokenizer.size
+    if not kinds <= spec.model.vocab_size < kinds + _MOST_PADDING:
         raise DataError(
-            f"The recipe {spec.recipe!r} makes models of {spec.model.vocab_size} kinds of tokens; the data are bytes, of "
-            f"{BYTE_VOCABULARY} kinds.",
+            f"The recipe {spec.recipe!r} makes models of {spec.model.vocab_size} kinds of tokens; the data have {kinds} "
+            f"(tokenizer: {corpus.tokenizer.name}).",
             why="A model of other tokens than those it is trained on is another model, and its FLOPs are not what was planned.",
-            fix="Take a byte-level recipe (quickstart), or set vocab_size in a recipe file.",
+            fix=f"Set vocab_size to {kinds} in a recipe file, or name the recipe's own tokenizer in data.tokenizer.",
         )
-    if spec.trained_tokens > len(corpus.train):
+    windows = spec.data.epochs * (len(corpus.train) // spec.model.seq_len)
+    if spec.batch_size * spec.train_steps > windows:
         raise DataError(
             f"The run of {format_flops(spec.budget_flops)} FLOPs at width {spec.model.hidden_dim} wants "
-            f"{spec.trained_tokens} tokens; the training data has {len(corpus.train)}.",
+            f"{spec.trained_tokens} tokens; the training data has {len(corpus.train)}, seen {_times(spec.data.epochs)}.",
             why="Text that is repeated is worth less than new text, and a law fitted across that border misleads.",
-            fix="Lower the budget or raise the model size in the ladder file.",
+            fix="Lower the budget or raise the model size in the ladder file, give more text, or allow repeats: data.epochs.",
         )
-    require_windows(len(corpus.validation), seq_len=spec.evaluation.seq_len, windows=spec.evaluation.windows)
+    for name, tokens in corpus.validation.items():
+        least = spec.evaluation.windows if name == HELD_OUT else 1
+        require_windows(len(tokens), seq_len=spec.evaluation.seq_len, windows=least)
+
+
+def data_doubts(specs: Sequence[RunSpec]) -> list[str]:
+    """What a reader of the plan should know of its data: how many runs see text again, and how often."""
+    repeated = [spec.epochs for spec in specs if spec.epochs > 1]
+    return (
+        [f"{len(repeated)} of {len(specs)} runs see text more than once, up to {max(repeated):.3g} times"] if repeated else []
+    )
+
+
+def _times(epochs: int) -> str:
+    return "once" if epochs == 1 else f"{epochs} times"
 
 
 def _data_order_seed(ladder: str, seed: int) -> int:

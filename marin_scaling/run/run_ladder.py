@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from marin_scaling.data.token_corpus import TokenCorpus, data_folder, write_corpus
 from marin_scaling.durable_files import replace_file, require_writable
 from marin_scaling.errors import TrainingFailed
-from marin_scaling.run.byte_corpus import ByteCorpus, write_corpus
 from marin_scaling.run.claim import claim
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.run_store import is_finished
@@ -53,7 +53,7 @@ Pool = Callable[[Sequence[RunSpec], Workplace], Iterator[WorkerEvent]]
 def train_runs(
     specs: Sequence[RunSpec],
     *,
-    corpus: ByteCorpus,
+    corpus: TokenCorpus,
     workplace: Workplace,
     pool: Pool,
     on_event: Callable[[WorkerEvent], None],
@@ -107,11 +107,11 @@ def _unfinished(specs: Sequence[RunSpec], workplace: Workplace) -> list[RunSpec]
     return sorted(pending, key=lambda spec: -spec.flops)
 
 
-def _lay_out(specs: Sequence[RunSpec], corpus: ByteCorpus, workplace: Workplace) -> None:
+def _lay_out(specs: Sequence[RunSpec], corpus: TokenCorpus, workplace: Workplace) -> None:
     """Write the data and the specs where the processes find them, once it is sure that the runs can be recorded."""
     for ladder in sorted({spec.ladder for spec in specs}):
         require_writable(workplace.runs_dir / ladder)
-    write_corpus(corpus, workplace.work_root / "data" / corpus.digest[:16])
+    write_corpus(corpus, data_folder(corpus.digest, work_root=workplace.work_root))
     for spec in specs:
         replace_file(spec_path(spec, workplace), spec.to_bytes())
 

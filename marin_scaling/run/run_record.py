@@ -40,6 +40,8 @@ class RunRecord(Document):
     """What `loss` is, as in the spec's evaluation."""
     loss: float | None = Field(default=None, gt=0)
     """The metric's value on the held-out data; None when the run diverged."""
+    losses: dict[str, float] = Field(default_factory=dict, exclude_if=lambda value: not value)
+    """Of each named held-out set, of which `loss` is the mean; left out where there is one without a name."""
     final_train_loss_nats_per_token: float | None = None
     """The last finite training loss."""
     flops: float = Field(gt=0)

@@ -99,17 +99,53 @@ class OptimizerSpec(Document):
     """The same of routers; not in the recorded training loss. Left out where it is 0, as in every dense model."""
 
 
+class TokenizerSpec(Document):
+    """What turns text into tokens."""
+
+    name: str
+    """As in the ladder file: a folder, or a name on the Hugging Face hub."""
+    digest: str
+    """SHA-256 of its vocabulary and its token for the end of a text."""
+    size: int = Field(gt=1)
+    """Kinds of tokens."""
+
+
+class HeldOutSpec(Document):
+    """One named held-out set."""
+
+    tokens: int = Field(gt=0)
+    """Its tokens."""
+    bytes: int = Field(gt=0)
+    """Bytes of text that they stand for."""
+
+
 class DataSpec(Document):
-    """The bytes that are trained and evaluated on, by digest."""
+    """The text that is trained and evaluated on, by digest."""
 
     source: str
     """Where the text comes from, by name."""
     digest: str
-    """SHA-256 over the digests of the training and the validation bytes."""
+    """SHA-256 over the digests of the tokens to train on and of the held-out ones."""
     train_bytes: int = Field(gt=0)
-    """Bytes to train on; no run takes more tokens than these give, so none is seen twice."""
+    """Bytes of text to train on."""
     validation_bytes: int = Field(gt=0)
-    """Bytes held out."""
+    """Bytes of text held out, in all sets."""
+    tokenizer: TokenizerSpec | None = Field(default=None, exclude_if=lambda value: value is None)
+    """What makes the tokens; left out where every byte is one."""
+    train_tokens: int | None = Field(default=None, gt=0, exclude_if=lambda value: value is None)
+    """Tokens to train on; left out where every byte is one."""
+    epochs: int = Field(default=1, ge=1, exclude_if=lambda value: value == 1)
+    """How many times a run may see them; left out where it is once."""
+    held_out: dict[str, HeldOutSpec] = Field(default_factory=dict, exclude_if=lambda value: not value)
+    """The held-out sets by name; left out where there is one without a name."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens to train on."""
+        return self.train_tokens or self.train_bytes
+
+
+EvaluationProtocol = Literal["disjoint-windows-first-byte-given", "disjoint-windows-first-token-given-mean-of-sets"]
 
 
 class EvaluationSpec(Document):
@@ -121,8 +157,9 @@ class EvaluationSpec(Document):
     """Tokens of a window."""
     windows: int = Field(gt=0, multiple_of=64)
     """How many held-out windows are evaluated, spread evenly over the held-out bytes."""
-    protocol: Literal["disjoint-windows-first-byte-given"] = "disjoint-windows-first-byte-given"
-    """Windows do not overlap; the first byte of each is given and not scored."""
+    protocol: EvaluationProtocol = "disjoint-windows-first-byte-given"
+    """Windows do not overlap; the first byte or token of each is given and not scored. With `mean-of-sets` the value is the
+    mean over named sets, each weighing the same, and of a set that has fewer windows all are taken."""
 
 
 class RunSpec(Document):
@@ -161,6 +198,11 @@ class RunSpec(Document):
     def trained_tokens(self) -> int:
         """Batch size times sequence length times steps."""
         return self.batch_size * self.model.seq_len * self.train_steps
+
+    @property
+    def epochs(self) -> float:
+        """How many times the training tokens are seen, as far as they are."""
+        return self.trained_tokens / self.data.tokens
 
     @property
     def flops(self) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +21,8 @@ from levanter.tracker.tracker import Tracker
 from levanter.trainer import Trainer, initialize
 from numpy.typing import NDArray
 
-from marin_scaling.run.byte_corpus import ByteCorpus, evaluation_window_starts, shuffled_window_starts
+from marin_scaling.data.token_corpus import HELD_OUT, TokenCorpus, Tokens
+from marin_scaling.data.windows import evaluation_window_starts, training_window_starts
 from marin_scaling.run.levanter_config import CHECKPOINT_SECONDS, trainer_config
 from marin_scaling.run.levanter_step import (
     CompiledStep,
@@ -45,18 +46,23 @@ StepListener = Callable[[int, float], None]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingResult:
-    """What training measured; `bits_per_byte` is None when the run diverged."""
+    """What training measured: bits per byte of each held-out set by name, none when the run diverged."""
 
-    bits_per_byte: float | None
+    bits_per_byte_by_set: Mapping[str, float]
     loss_curve: LossCurve
     step_seconds: float
     params_total: int
+
+    @property
+    def bits_per_byte(self) -> float | None:
+        """The mean over sets; None when the run diverged."""
+        return float(np.mean(list(self.bits_per_byte_by_set.values()))) if self.bits_per_byte_by_set else None
 
 
 def train(
     spec: RunSpec,
     *,
-    corpus: ByteCorpus,
+    corpus: TokenCorpus,
     work_dir: Path,
     on_step: StepListener,
     trackers: Sequence[Tracker] = (),
@@ -81,16 +87,16 @@ def train(
         observer = _Observer(trainer, step=step, curve=curve, on_step=on_step, trackers=trackers)
         is_finite = _train_to_the_end(step, spec=spec, train=corpus.train, observer=observer)
         model = step.state().model
-        bits_per_byte = _evaluate(model, spec=spec, validation=corpus.validation) if is_finite else None
+        bits_per_byte = _evaluate(model, spec=spec, corpus=corpus) if is_finite else {}
     return TrainingResult(
-        bits_per_byte=bits_per_byte,
+        bits_per_byte_by_set=bits_per_byte,
         loss_curve=curve,
         step_seconds=observer.step_seconds,
         params_total=parameter_count(model),
     )
 
 
-def _train_to_the_end(step: CompiledStep, *, spec: RunSpec, train: NDArray[np.uint8], observer: _Observer) -> bool:
+def _train_to_the_end(step: CompiledStep, *, spec: RunSpec, train: Tokens, observer: _Observer) -> bool:
     """Train to the last step; False when the loss stopped being finite, and training with it."""
     for tokens in _training_batches(spec, train, first_step=step.steps_done):
         loss = step.advance(tokens)
@@ -100,9 +106,9 @@ def _train_to_the_end(step: CompiledStep, *, spec: RunSpec, train: NDArray[np.ui
     return True
 
 
-def _training_batches(spec: RunSpec, train: NDArray[np.uint8], *, first_step: int) -> Iterator[NDArray[np.int32]]:
+def _training_batches(spec: RunSpec, train: Tokens, *, first_step: int) -> Iterator[NDArray[np.int32]]:
     """Batches of shape (batch, position): disjoint windows in the order that the data seed draws, from `first_step` on."""
-    starts = shuffled_window_starts(len(train), seq_len=spec.model.seq_len, seed=spec.data_order_seed)
+    starts = training_window_starts(len(train), seq_len=spec.model.seq_len, seed=spec.data_order_seed, epochs=spec.data.epochs)
     offsets = np.arange(spec.model.seq_len)  # (position,)
     for step in range(first_step, spec.train_steps):
         batch_starts = starts[step * spec.batch_size : (step + 1) * spec.batch_size]  # (batch,)
@@ -142,16 +148,32 @@ class _Observer:
         self._last = now
 
 
-def _evaluate(model: Any, *, spec: RunSpec, validation: NDArray[np.uint8]) -> float:
-    """Bits per byte over the held-out windows: the mean over every byte but the first of each window."""
-    mean_loss_nats = compile_evaluation(model, windows=_EVALUATION_BATCH_WINDOWS, seq_len=spec.evaluation.seq_len)
-    losses = [mean_loss_nats(tokens) for tokens in _evaluation_batches(spec, validation)]
-    return float(np.mean(losses)) / math.log(2)
+def _evaluate(model: Any, *, spec: RunSpec, corpus: TokenCorpus) -> dict[str, float]:
+    """Bits per byte of each held-out set: loss over every token but the first of each window, over the bytes they stand for."""
+    program = compile_evaluation(model, windows=_EVALUATION_BATCH_WINDOWS, seq_len=spec.evaluation.seq_len)
+    return {
+        name: _total_nats(program, windows) / math.log(2) / int(corpus.token_bytes[windows[:, 1:]].sum(dtype=np.int64))
+        for name, windows in _evaluation_windows(spec, corpus).items()
+    }
 
 
-def _evaluation_batches(spec: RunSpec, validation: NDArray[np.uint8]) -> list[NDArray[np.int32]]:
-    """Arrays of shape (batch, position), equally many windows in each, so that the mean of means is the mean."""
-    seq_len = spec.evaluation.seq_len
-    starts = evaluation_window_starts(len(validation), seq_len=seq_len, windows=spec.evaluation.windows)
-    windows = np.stack([validation[start : start + seq_len] for start in starts]).astype(np.int32)
-    return list(windows.reshape(-1, _EVALUATION_BATCH_WINDOWS, seq_len))
+def _total_nats(mean_loss_nats: Callable[..., float], windows: NDArray[np.int32]) -> float:
+    """Over all windows, in batches of equal size; what fills the last one up has no weight."""
+    total = 0.0
+    for start in range(0, len(windows), _EVALUATION_BATCH_WINDOWS):
+        batch = windows[start : start + _EVALUATION_BATCH_WINDOWS]
+        filled = np.resize(batch, (_EVALUATION_BATCH_WINDOWS, batch.shape[1]))
+        weighed = np.arange(_EVALUATION_BATCH_WINDOWS) < len(batch)
+        total += mean_loss_nats(filled, weighed) * len(batch) * (batch.shape[1] - 1)
+    return total
+
+
+def _evaluation_windows(spec: RunSpec, corpus: TokenCorpus) -> dict[str, NDArray[np.int32]]:
+    """By set, of shape (window, position); of a named set that has fewer windows than are wanted, all."""
+    seq_len, wanted = spec.evaluation.seq_len, spec.evaluation.windows
+    found = {}
+    for name, tokens in corpus.validation.items():
+        windows = wanted if name == HELD_OUT else min(wanted, len(tokens) // seq_len)
+        starts = evaluation_window_starts(len(tokens), seq_len=seq_len, windows=windows)
+        found[name] = np.stack([tokens[start : start + seq_len] for start in starts]).astype(np.int32)
+    return found

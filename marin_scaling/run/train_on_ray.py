@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from marin_scaling.errors import ClusterError
+from marin_scaling.errors import ClusterError, first_line
 from marin_scaling.ladder.ladder_file import PerRun
 from marin_scaling.run.claim import claim
 from marin_scaling.run.run_ladder import Pool, Workplace, worker_command
@@ -56,7 +56,7 @@ def _cluster(address: str | None) -> Iterator[None]:
         ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **started)
     except (OSError, RuntimeError, ValueError) as error:
         raise ClusterError(
-            f"No Ray cluster answers at {address or 'this machine'}: {_first_line(error)}.",
+            f"No Ray cluster answers at {address or 'this machine'}: {first_line(error)}.",
             why="Runs are trained where the ladder was told to train them, and nowhere else.",
             fix="Start it (ray start --head), correct the address, or train here: --on local.",
         ) from error
@@ -64,10 +64,6 @@ def _cluster(address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
 
 
 def _require_answer(address: str | None) -> None:

@@ -9,9 +9,9 @@ pytest.importorskip("levanter", reason="the train extra is not installed")
 pytest.importorskip("wandb", reason="the wandb extra is not installed")
 pytestmark = pytest.mark.train
 
+from marin_scaling.data.standard_library import standard_library_corpus  # noqa: E402
 from marin_scaling.ladder.ladder import plan_ladder  # noqa: E402
 from marin_scaling.ladder.ladder_file import LadderFile  # noqa: E402
-from marin_scaling.run.byte_corpus import standard_library_corpus  # noqa: E402
 from marin_scaling.run.plan_specs import rung_specs  # noqa: E402
 from marin_scaling.run.run_ladder import Workplace, local_pool, train_runs  # noqa: E402
 from marin_scaling.run.run_store import read_run, run_folder  # noqa: E402

@@ -93,7 +93,7 @@ DATA_FAULTS = {
     "more held-out text than there is": (LADDER + "evaluation: {windows: 640000}\n", "do not fit into"),
     "tokens for bytes": (
         "name: tiny\nrecipe: delphi\nrungs: [{budget_flops: 3e18}]\ntarget: {budget_flops: 1e21, batch_size: 512}\n",
-        "makes models of 128256 kinds of tokens; the data are bytes",
+        "makes models of 128256 kinds of tokens; the data have 256 (tokenizer: bytes)",
     ),
 }
 
@@ -105,7 +105,7 @@ def test_data_that_do_not_suffice_are_a_note_of_the_plan_and_a_refusal_to_train(
     (tmp_path / "tiny.yaml").write_text(text)
     planned = marin_scale("ladder", "tiny.yaml", "--dry-run", cwd=tmp_path)
     assert planned.returncode == 0, planned.stderr
-    assert "note: with these data it cannot be trained. tiny.yaml: " in planned.stdout
+    assert "note: as things are, it cannot be trained. tiny.yaml: " in planned.stdout
     assert fragment in planned.stdout
     assert_refused_without_a_trace(tmp_path, "ladder", "tiny.yaml", fragments=("error: tiny.yaml", fragment))
 

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from run_factory import rung_spec
 
+from marin_scaling.data.standard_library import standard_library_corpus
+from marin_scaling.data.token_corpus import TokenCorpus
 from marin_scaling.errors import TrainingFailed
-from marin_scaling.run.byte_corpus import ByteCorpus, standard_library_corpus
 from marin_scaling.run.run_ladder import Workplace, local_pool, train_runs
 
 
 @pytest.fixture(scope="module")
-def corpus() -> ByteCorpus:
+def corpus() -> TokenCorpus:
     """Any corpus: no process of these tests comes to train."""
     return standard_library_corpus()
 
@@ -33,7 +34,7 @@ def interpreter(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> N
     monkeypatch.setattr(sys, "executable", str(path))
 
 
-def train(workplace: Workplace, corpus: ByteCorpus, *, runs_at_a_time: int = 2) -> list[str]:
+def train(workplace: Workplace, corpus: TokenCorpus, *, runs_at_a_time: int = 2) -> list[str]:
     kinds: list[str] = []
     specs = [rung_spec(), rung_spec(seed=1)]
     train_runs(
@@ -47,7 +48,7 @@ def train(workplace: Workplace, corpus: ByteCorpus, *, runs_at_a_time: int = 2) 
 
 
 def test_processes_that_die_before_their_first_run_end_the_launcher_with_their_last_words(
-    tmp_path: Path, workplace: Workplace, corpus: ByteCorpus, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, workplace: Workplace, corpus: TokenCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Status, the log's path and what this process wrote into it; not what stood there from an earlier time."""
     interpreter(tmp_path, monkeypatch, "echo 'ModuleNotFoundError: no sums today' >&2", "exit 3")
@@ -62,7 +63,7 @@ def test_processes_that_die_before_their_first_run_end_the_launcher_with_their_l
 
 
 def test_processes_that_are_killed_without_a_word_end_the_launcher_too(
-    tmp_path: Path, workplace: Workplace, corpus: ByteCorpus, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, workplace: Workplace, corpus: TokenCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the kernel does when memory runs out."""
     interpreter(tmp_path, monkeypatch, "kill -9 $$")
@@ -71,7 +72,7 @@ def test_processes_that_are_killed_without_a_word_end_the_launcher_too(
 
 
 def test_a_process_that_dies_in_a_run_fails_that_run_only(
-    tmp_path: Path, workplace: Workplace, corpus: ByteCorpus, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, workplace: Workplace, corpus: TokenCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is named; the other run is then tried by a process that dies in it in turn."""
     events = [f'{{"kind": "started", "run": "{spec.directory_name}"}}' for spec in (rung_spec(), rung_spec(seed=1))]
@@ -85,7 +86,7 @@ def test_a_process_that_dies_in_a_run_fails_that_run_only(
 
 
 def test_a_file_of_the_current_folder_is_not_taken_for_a_module(
-    tmp_path: Path, workplace: Workplace, corpus: ByteCorpus, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, workplace: Workplace, corpus: TokenCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody's argparse.py does not stand in for Python's: the worker comes as far as to read its spec."""
     (tmp_path / "argparse.py").write_text("raise SystemExit('not the argparse you look for')\n")

@@ -1,0 +1,152 @@
+"""A corpus of tokens: one long row to train on, named held-out rows, and how many bytes of text each kind of token stands for.
+
+On disk it is a folder of plain little-endian arrays and a manifest that is written last; training processes map the arrays and
+copy nothing. Reads no text and knows no tokenizer but by name and digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marin_scaling.canonical_json import digest_of, dump_canonical
+from marin_scaling.durable_files import read_bytes, replace_file
+
+Tokens = NDArray[np.unsignedinteger]
+"""Of shape (token,): uint8, uint16 or uint32, the smallest that holds every kind."""
+
+HELD_OUT = "validation"
+"""Name of the held-out tokens where there is one row of them and nobody named it."""
+MANIFEST_NAME = "corpus.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerIdentity:
+    """Which tokenizer: name, digest of its vocabulary, and how many kinds of tokens it has."""
+
+    name: str
+    digest: str
+    size: int
+
+
+BYTES = TokenizerIdentity(name="bytes", digest=digest_of({"bytes": 256}), size=256)
+"""Each byte of UTF-8 is a token."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenCorpus:
+    """Tokens to train on and to evaluate on.
+
+    `token_bytes` has, for each kind of token, the bytes of text that it stands for; `text_bytes` their sum over each row, by
+    the row's name (`train`, or a held-out one).
+    """
+
+    source: str
+    tokenizer: TokenizerIdentity
+    token_bytes: NDArray[np.uint16]
+    train: Tokens
+    validation: Mapping[str, Tokens]
+    text_bytes: Mapping[str, int]
+    digest: str
+    """SHA-256 over the digests of all rows; names the exact tokens."""
+
+
+def byte_corpus(*, source: str, train: NDArray[np.uint8], validation: NDArray[np.uint8]) -> TokenCorpus:
+    """A corpus whose tokens are bytes, with one held-out row."""
+    return TokenCorpus(
+        source=source,
+        tokenizer=BYTES,
+        token_bytes=np.ones(BYTES.size, np.uint16),
+        train=train,
+        validation={HELD_OUT: validation},
+        text_bytes={"train": len(train), HELD_OUT: len(validation)},
+        digest=corpus_digest({"train": _sha256(train), HELD_OUT: _sha256(validation)}),
+    )
+
+
+def token_type(size: int) -> np.dtype[np.unsignedinteger]:
+    """The smallest type that holds so many kinds of tokens.
+
+    >>> token_type(256), token_type(50_257), token_type(128_256)
+    (dtype('uint8'), dtype('uint16'), dtype('uint32'))
+    """
+    return np.dtype("u1" if size <= 2**8 else "<u2" if size <= 2**16 else "<u4")
+
+
+def corpus_digest(sha256_by_row: Mapping[str, str]) -> str:
+    """The digest of a corpus from those of its rows: `train` and the held-out ones by name."""
+    return digest_of(dict(sha256_by_row))
+
+
+def write_corpus(corpus: TokenCorpus, folder: Path) -> None:
+    """Lay the corpus down for training processes to map; a folder that holds it already is left as it is."""
+    if (folder / MANIFEST_NAME).exists():
+        return
+    replace_file(row_path(folder, "train"), corpus.train.tobytes())
+    for name, tokens in corpus.validation.items():
+        replace_file(row_path(folder, name), tokens.tobytes())
+    write_manifest(
+        folder,
+        source=corpus.source,
+        tokenizer=corpus.tokenizer,
+        token_bytes=corpus.token_bytes,
+        text_bytes=corpus.text_bytes,
+        digest=corpus.digest,
+    )
+
+
+def write_manifest(
+    folder: Path,
+    *,
+    source: str,
+    tokenizer: TokenizerIdentity,
+    token_bytes: NDArray[np.uint16],
+    text_bytes: Mapping[str, int],
+    digest: str,
+) -> None:
+    """The last file of a corpus: with it, the corpus is complete. Rows are named by `text_bytes`."""
+    document = {
+        "source": source,
+        "tokenizer": asdict(tokenizer),
+        "token_bytes": token_bytes.tolist(),
+        "text_bytes": dict(text_bytes),
+        "digest": digest,
+    }
+    replace_file(folder / MANIFEST_NAME, dump_canonical(document))
+
+
+def map_corpus(folder: Path) -> TokenCorpus:
+    """The corpus in a folder, mapped from disk and not copied."""
+    document = json.loads(read_bytes(folder / MANIFEST_NAME))
+    tokenizer = TokenizerIdentity(**document["tokenizer"])
+    kind = token_type(tokenizer.size)
+    rows = {name: np.memmap(row_path(folder, name), dtype=kind, mode="r") for name in document["text_bytes"]}
+    return TokenCorpus(
+        source=document["source"],
+        tokenizer=tokenizer,
+        token_bytes=np.array(document["token_bytes"], np.uint16),
+        train=rows.pop("train"),
+        validation=rows,
+        text_bytes=document["text_bytes"],
+        digest=document["digest"],
+    )
+
+
+def data_folder(digest: str, *, work_root: Path) -> Path:
+    """Where the corpus of a digest lies."""
+    return work_root / "data" / digest[:16]
+
+
+def row_path(folder: Path, name: str) -> Path:
+    """Where a row of tokens lies: `train`, or a held-out one."""
+    return folder / f"{name}.bin"
+
+
+def _sha256(tokens: Tokens) -> str:
+    return hashlib.sha256(tokens.tobytes()).hexdigest()

@@ -1,0 +1,104 @@
+"""A ladder on text of one's own with a tokenizer of one's own, trained for real and measured on two named held-out sets."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("levanter", reason="the train extra is not installed")
+pytestmark = pytest.mark.train
+
+from text_factory import texts, write_jsonl, write_tokenizer  # noqa: E402
+
+LADDER = """\
+name: mine
+recipe: recipes/bpe.yaml
+rungs:
+  - {budget_flops: 1e9, hidden_dims: [8, 12]}
+target: {budget_flops: 1e10}
+data:
+  source: test-texts
+  train: {files: "corpus/train-*.jsonl"}
+  validation:
+    wiki: {files: corpus/wiki.jsonl}
+    code: {files: corpus/code.jsonl}
+  tokenizer: tokenizer
+  epochs: EPOCHS
+evaluation: {windows: 64}
+"""
+RECIPE = """\
+name: bpe
+base: quickstart
+constants: {vocab_size: 512, seq_len: 32, batch_size: 4}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number in range(2):
+        write_jsonl(tmp_path / "corpus" / f"train-{number}.jsonl", texts(60, start=number * 100))
+    write_jsonl(tmp_path / "corpus" / "wiki.jsonl", texts(40, start=1_000))
+    write_jsonl(tmp_path / "corpus" / "code.jsonl", texts(5, start=2_000))
+    write_tokenizer(tmp_path / "tokenizer")
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "bpe.yaml").write_text(RECIPE)
+    (tmp_path / "ladders").mkdir()
+    (tmp_path / "ladders" / "mine.yaml").write_text(LADDER.replace("EPOCHS", "40"))
+    return tmp_path
+
+
+def marin_scale(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "marin_scaling.cli", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+def test_records_have_the_loss_of_each_set_and_their_mean(folder: Path) -> None:
+    """In bits per byte of text, whatever the tokenizer; the spec names tokenizer, sets and how often the text is seen."""
+    looked = marin_scale(folder, "ladder", "ladders/mine.yaml", "--dry-run")
+    assert (
+        "note: as things are, it cannot be trained. ladders/mine.yaml: the text of test-texts is not tokenized yet"
+        in looked.stdout
+    )
+    done = marin_scale(folder, "ladder", "ladders/mine.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "reading and tokenizing wiki (once)" in done.stderr
+    assert "2 of 2 runs see text more than once, up to" in done.stdout
+    records = [json.loads(path.read_bytes()) for path in (folder / "runs").glob("mine/*/record.json")]
+    specs = [json.loads(path.read_bytes()) for path in (folder / "runs").glob("mine/*/spec.json")]
+    assert len(records) == 2
+    for record in records:
+        assert set(record["losses"]) == {"wiki", "code"}
+        assert record["loss"] == pytest.approx(sum(record["losses"].values()) / 2)
+        assert 0 < record["loss"] < 5
+    for spec in specs:
+        assert spec["data"]["tokenizer"]["size"] == 512
+        assert spec["data"]["epochs"] == 40
+        wiki = "".join(texts(40, start=1_000))
+        assert spec["data"]["held_out"]["wiki"]["bytes"] == len(wiki.encode())
+    again = marin_scale(folder, "ladder", "ladders/mine.yaml")
+    assert "tokenizing" not in again.stderr
+    assert "2 of 2 runs are finished already" in again.stdout
+    assert "2 of 2 runs are recorded" in marin_scale(folder, "ladder", "status", "ladders/mine.yaml").stdout
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("epochs: EPOCHS", "epochs: 1", "tokens; the training data has"),
+        ("  tokenizer: tokenizer\n", "", "makes models of 512 kinds of tokens; the data have 256 (tokenizer: bytes)"),
+        ("corpus/wiki.jsonl", "corpus/train-0.jsonl", "this document is held out, too (wiki: corpus/train-0.jsonl, line 1)"),
+        ("tokenizer: tokenizer", "tokenizer: corpus", "The tokenizer 'corpus' cannot be loaded"),
+    ],
+)
+def test_data_that_do_not_fit_the_ladder_are_refused_before_training(folder: Path, old: str, new: str, said: str) -> None:
+    """With status 2, what, why and fix, and nothing recorded."""
+    text = LADDER.replace(old, new).replace("EPOCHS", "40")
+    (folder / "ladders" / "mine.yaml").write_text(text)
+    refused = marin_scale(folder, "ladder", "ladders/mine.yaml")
+    assert refused.returncode == 2, refused.stdout
+    assert said in refused.stderr
+    assert "  fix: " in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not (folder / "runs" / "mine").exists()

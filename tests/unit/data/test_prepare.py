@@ -1,0 +1,238 @@
+"""From files, data sets and caches to tokens: every byte counted, nothing passed over, nothing both trained on and held out."""
+
+import gzip
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+from pydantic import ValidationError
+from text_factory import data, texts, write_jsonl, write_tokenizer
+
+from marin_scaling.data.prepare import prepare, prepared
+from marin_scaling.data.token_corpus import TokenCorpus
+from marin_scaling.errors import DataError
+from marin_scaling.ladder.ladder_file import Data
+
+needs_levanter = pytest.mark.skipif(importlib.util.find_spec("levanter") is None, reason="the train extra is not installed")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    return {
+        "train": write_jsonl(tmp_path / "train.jsonl", texts(100)),
+        "wiki": write_jsonl(tmp_path / "wiki.jsonl", texts(20, start=1_000)),
+    }
+
+
+def of_files(files: dict[str, Path], **changes: object) -> Data:
+    validation = {name: {"files": str(path)} for name, path in files.items() if name != "train"}
+    return data(**({"train": {"files": str(files["train"])}, "validation": validation} | changes))
+
+
+def made(asked: Data, tmp_path: Path) -> TokenCorpus:
+    return prepare(asked, work_root=tmp_path / "work")
+
+
+def test_bytes_are_the_text_and_a_line_feed_after_each_document(tmp_path: Path, files: dict[str, Path]) -> None:
+    """In the files' order; the counts of bytes are those of the text in UTF-8."""
+    corpus = made(of_files(files), tmp_path)
+    assert corpus.train.tobytes().decode() == "".join(text + "\n" for text in texts(100))
+    assert corpus.validation["wiki"].tobytes().decode() == "".join(text + "\n" for text in texts(20, start=1_000))
+    assert corpus.text_bytes == {"train": len(corpus.train), "wiki": len(corpus.validation["wiki"])}
+
+
+def test_one_text_in_four_kinds_of_files_is_one_corpus(tmp_path: Path, files: dict[str, Path]) -> None:
+    """JSON lines, packed JSON lines, Parquet and text files, the last by a pattern, have one digest."""
+    rows = pa.table({"text": texts(100), "id": list(range(100))})
+    parquet.write_table(rows, tmp_path / "train.parquet")
+    (tmp_path / "train.jsonl.gz").write_bytes(gzip.compress(files["train"].read_bytes()))
+    (tmp_path / "many").mkdir()
+    for number, text in enumerate(texts(100)):
+        (tmp_path / "many" / f"{number:03}.txt").write_text(text)
+    places = [files["train"], tmp_path / "train.parquet", tmp_path / "train.jsonl.gz", tmp_path / "many" / "*.txt"]
+    digests = {made(of_files(files, train={"files": [str(place)]}), tmp_path).digest for place in places}
+    assert len(digests) == 1
+
+
+def test_a_store_behind_an_address_is_read_as_a_file_is(tmp_path: Path, files: dict[str, Path]) -> None:
+    """`memory://` stands for any file system of fsspec."""
+    import fsspec
+
+    with fsspec.open("memory://texts/a.jsonl", "wb") as stream:
+        stream.write(files["train"].read_bytes())
+    away = made(of_files(files, train={"files": "memory://texts/*.jsonl"}), tmp_path)
+    assert away.digest == made(of_files(files), tmp_path).digest
+
+
+@needs_levanter
+def test_a_data_set_in_the_hubs_layout_is_read_by_its_splits(
+    tmp_path: Path, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two splits of a folder that `datasets` loads, equal to the same text from files."""
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    for split, documents in (("train", texts(100)), ("validation", texts(20, start=1_000))):
+        (tmp_path / "hub").mkdir(exist_ok=True)
+        parquet.write_table(pa.table({"text": documents}), tmp_path / "hub" / f"{split}.parquet")
+    hub = {"dataset": str(tmp_path / "hub")}
+    asked = data(train=hub, validation={"wiki": hub | {"split": "validation"}})
+    assert made(asked, tmp_path).digest == made(of_files(files), tmp_path).digest
+
+
+@needs_levanter
+def test_tokens_of_a_real_tokenizer_give_the_text_back_and_its_bytes(tmp_path: Path, files: dict[str, Path]) -> None:
+    """Decoded, the tokens are the documents with the end of text between; their bytes are exactly those of the text."""
+    from tokenizers import Tokenizer
+
+    folder = write_tokenizer(tmp_path / "tokenizer")
+    corpus = made(of_files(files, tokenizer=str(folder)), tmp_path)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    assert tokenizer.decode(corpus.train.tolist(), skip_special_tokens=False) == "".join(t + "<|end|>" for t in texts(100))
+    assert corpus.text_bytes["train"] == sum(len(text.encode()) for text in texts(100))
+    assert corpus.tokenizer.size == 512
+    assert corpus.train.dtype == np.uint16
+    assert len(corpus.train) < corpus.text_bytes["train"]
+
+
+@needs_levanter
+def test_a_cache_that_levanter_built_is_read_as_it_is(tmp_path: Path, files: dict[str, Path]) -> None:
+    """Its tokens, in its order, with nothing between."""
+    from levanter.store.cache import SerialCacheWriter
+
+    folder = write_tokenizer(tmp_path / "tokenizer")
+    rows = [{"input_ids": np.arange(number, number + 9, dtype=np.int32)} for number in range(0, 90, 10)]
+    with SerialCacheWriter(str(tmp_path / "cache"), rows[0]) as writer:
+        writer.write_batch(rows)
+    corpus = made(of_files(files, train={"cache": str(tmp_path / "cache")}, tokenizer=str(folder)), tmp_path)
+    assert corpus.train.tolist() == [token for row in rows for token in row["input_ids"]]
+    with SerialCacheWriter(str(tmp_path / "large"), rows[0]) as writer:
+        writer.write_batch([{"input_ids": np.array([5, 257], np.int32)}])
+    with pytest.raises(DataError, match=r"token 257 is none of the 256 of the tokenizer bytes"):
+        made(of_files(files, train={"cache": str(tmp_path / "large")}), tmp_path)
+
+
+def test_what_was_made_is_kept_until_a_file_changes(tmp_path: Path, files: dict[str, Path]) -> None:
+    """Asked again, nothing is read; after a change it is made anew, with another digest."""
+    asked, rows = of_files(files), list[str]()
+    assert prepared(asked, work_root=tmp_path / "work") is None
+    first = prepare(asked, work_root=tmp_path / "work", on_row=rows.append)
+    again = prepare(asked, work_root=tmp_path / "work", on_row=rows.append)
+    assert rows == ["wiki", "train"]
+    assert again.digest == first.digest
+    write_jsonl(files["train"], texts(101))
+    assert prepared(asked, work_root=tmp_path / "work") is None
+    assert made(asked, tmp_path).digest != first.digest
+
+
+def test_a_document_that_is_trained_on_and_held_out_is_refused_with_both_places(tmp_path: Path, files: dict[str, Path]) -> None:
+    """And left out of training, not of what is held out, where the file says so."""
+    write_jsonl(files["train"], [*texts(3), texts(1, start=1_002)[0], *texts(2, start=50)])
+    with pytest.raises(
+        DataError, match=r"train\.jsonl, line 4: this document is held out, too \(wiki: .*wiki\.jsonl, line 3\)"
+    ):
+        made(of_files(files), tmp_path)
+    assert not list((tmp_path / "work" / "data").glob(".being-made-*"))
+    left = made(of_files(files, overlap="leave-out"), tmp_path)
+    assert left.train.tobytes().decode() == "".join(text + "\n" for text in [*texts(3), *texts(2, start=50)])
+    assert left.validation["wiki"].tobytes().decode().count("\n") >= 20
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"text": "a"}\nnot json\n', "line 2: it is not JSON"),
+        (b'{"text": "a"}\n{"body": "b"}\n', "line 2: text: no such key"),
+        (b'{"text": 5}\n', "line 1: text: int, not text"),
+        (b"[1, 2]\n", "line 1: text: no such key"),
+        (b'{"text": "\xff"}\n', "line 1: it is not UTF-8 (byte 10)"),
+        (b'{"text": "\\ud800"}\n', "line 1: half of a surrogate pair at character 0"),
+        (b"", "there is no text in it"),
+    ],
+)
+def test_a_row_that_is_no_document_is_refused_by_file_and_line(
+    tmp_path: Path, files: dict[str, Path], content: bytes, said: str
+) -> None:
+    """Nothing of what was read before it is kept."""
+    files["train"].write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        made(of_files(files), tmp_path)
+    assert said in caught.value.what
+    assert "train.jsonl" in caught.value.what
+    assert prepared(of_files(files), work_root=tmp_path / "work") is None
+
+
+@pytest.mark.parametrize(
+    ("train", "said"),
+    [
+        ({"files": "nowhere.jsonl"}, "nowhere.jsonl: there is no such file"),
+        ({"files": "none-*.jsonl"}, "none-*.jsonl: there is no such file"),
+        ({"files": "nostore://bucket/a.jsonl"}, "nostore://bucket/a.jsonl cannot be read: Protocol not known"),
+        ({"files": "{folder}/text.csv"}, "what is in it cannot be told from its name"),
+        ({"files": "{folder}/broken.parquet"}, "broken.parquet cannot be read"),
+        ({"files": "{folder}/broken.jsonl.gz"}, "broken.jsonl.gz cannot be read"),
+        ({"files": "{folder}/other.parquet"}, "it has no column 'text'; it has body"),
+        ({"dataset": "{folder}/no-data-set"}, "no-data-set cannot be read"),
+        ({"cache": "{folder}/no-cache"}, "no-cache/shard_ledger.json: there is no such file"),
+    ],
+)
+def test_a_place_that_cannot_be_read_is_refused_by_name(
+    tmp_path: Path, files: dict[str, Path], train: dict[str, str], said: str
+) -> None:
+    """With what, why and fix, whatever its driver raises."""
+    for name in ("text.csv", "broken.parquet", "broken.jsonl.gz"):
+        (tmp_path / name).write_text("a,b\n1,2\n")
+    parquet.write_table(pa.table({"body": ["a"]}), tmp_path / "other.parquet")
+    place = {key: value.replace("{folder}", str(tmp_path)) for key, value in train.items()}
+    with pytest.raises(DataError) as caught:
+        made(of_files(files, train=place), tmp_path)
+    assert said in caught.value.what
+
+
+@needs_levanter
+def test_a_tokenizer_that_is_none_is_refused_by_name(tmp_path: Path, files: dict[str, Path]) -> None:
+    """A folder without one."""
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"The tokenizer '.*empty' cannot be loaded"):
+        made(of_files(files, tokenizer=str(tmp_path / "empty")), tmp_path)
+
+
+@needs_levanter
+def test_a_tokenizer_that_loses_text_is_refused(tmp_path: Path, files: dict[str, Path]) -> None:
+    """Words it does not know become nothing; bits per byte would be off."""
+    import json
+
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel({"the": 0, "loss": 1, "[UNK]": 2}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    folder = tmp_path / "words"
+    folder.mkdir()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "[UNK]"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    with pytest.raises(DataError, match=r"its text has [0-9]+ bytes, and the tokens"):
+        made(of_files(files, tokenizer=str(folder)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"source": "mine"}, "text of your own has train"),
+        ({"source": "mine", "train": {"files": "a.jsonl"}}, "train and validation go together"),
+        ({"train": {"files": "a.jsonl"}, "validation": {"v": {"files": "b.jsonl"}}}, "text of your own has train"),
+        ({"source": "mine", "train": {}, "validation": {"v": {"files": "b"}}}, "given: none"),
+        ({"source": "mine", "train": {"files": "a", "cache": "b"}, "validation": {"v": {"files": "b"}}}, "given: files, cache"),
+        ({"source": "mine", "train": {"files": "a", "split": "x"}, "validation": {"v": {"files": "b"}}}, "belong to a dataset"),
+        (
+            {"source": "mine", "train": {"files": "a"}, "validation": {"train": {"files": "b"}}},
+            "give held-out text another name",
+        ),
+        ({"epochs": 2}, "the standard library is read as bytes, and once"),
+    ],
+)
+def test_a_data_part_that_cannot_be_meant_is_refused(asked: dict[str, object], said: str) -> None:
+    """Before anything is read."""
+    with pytest.raises(ValidationError, match=said):
+        Data.model_validate(asked)
