@@ -1,0 +1,120 @@
+"""`marin-scale track`: where a run under way will end, whether that is on forecast, and what looks wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from marin_scaling.cli.app import app
+
+if TYPE_CHECKING:
+    from marin_scaling.forecast.tracking_document import EarlierForecast, Tracked
+    from marin_scaling.run.run_spec import RunSpec
+
+_RUN = typer.Argument(metavar="RUN", help="A preregistration (its target), the first digits of a run's digest, or a table.")
+_REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where preregistrations lie.")
+
+
+@app.command("track")
+def track_run(
+    run: str = _RUN,
+    against: str = typer.Option(
+        "", "--against", metavar="WHAT", help="A preregistration or a ladder file; default: the run's."
+    ),
+    steps: int | None = typer.Option(None, "--steps", metavar="N", min=1, help="As things stood after N steps."),
+    registry: Path = _REGISTRY,
+    as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
+) -> None:
+    """Say where a run under way will end.
+
+    From its training loss so far and the whole curves of the ladder's finished runs, with a 90 % interval, beside the forecast;
+    and what looks wrong with its loss. RUN may be a table with columns step and loss, from anywhere: then --against names the
+    preregistration whose target it is.
+
+    Example: marin-scale track 2026-11-22-bytes-dense
+    """
+    from marin_scaling.forecast.tracking_document import tracked_document, tracked_text
+
+    found = _tracked(run, against, steps=steps, registry=registry)
+    if as_json:
+        from marin_scaling.canonical_json import dump_canonical
+
+        typer.echo(dump_canonical(tracked_document(found)), nl=False)
+    else:
+        typer.echo(tracked_text(found))
+
+
+def _tracked(run: str, against: str, *, steps: int | None, registry: Path) -> Tracked:
+    from marin_scaling.cli.training import workplace
+    from marin_scaling.forecast.tracking import finished_curves
+    from marin_scaling.forecast.tracking_document import track_losses
+    from marin_scaling.run.curve_files import losses_so_far, read_curve
+    from marin_scaling.run.run_store import read_runs
+
+    spec = _spec_of(run, against, registry=registry)
+    losses = read_curve(Path(run)) if Path(run).is_file() else losses_so_far(spec, workplace())
+    curves = finished_curves(read_runs(_ladder_of(spec, against)), without=spec.digest)
+    forecast = _forecast_of(spec, against or run, registry=registry)
+    return track_losses(losses[:steps], spec, curves, forecast=forecast)
+
+
+def _spec_of(run: str, against: str, *, registry: Path) -> RunSpec:
+    """The run that is meant: by the preregistration whose target it is, or by its digest."""
+    from marin_scaling.cli.training import workplace
+    from marin_scaling.durable_files import read_bytes
+    from marin_scaling.errors import UsageError
+    from marin_scaling.preregistration.binding import bound_spec
+    from marin_scaling.preregistration.registry import read_registration
+    from marin_scaling.run.curve_files import find_spec
+    from marin_scaling.run.run_spec import read_spec
+
+    is_table = Path(run).is_file()
+    folder = _registration_folder(against if is_table else run, registry=registry)
+    if folder is not None:
+        target = read_spec(read_bytes(folder / "target.json"), name=str(folder / "target.json"))
+        return bound_spec(target, statement=read_registration(folder).raw)
+    if is_table:
+        raise UsageError(
+            f"{run} is a table, and {against or 'no --against'} says how many steps its run has.",
+            why="Curves are compared at equal fractions of training done.",
+            fix="Name the preregistration whose target it is: --against FOLDER.",
+        )
+    return find_spec(run, workplace())
+
+
+def _registration_folder(name: str, *, registry: Path) -> Path | None:
+    places = (registry / name, Path(name))
+    return next((place for place in places if name and (place / "statement.json").is_file()), None)
+
+
+def _forecast_of(spec: RunSpec, against: str, *, registry: Path) -> EarlierForecast | None:
+    """What was signed of it; else what the ladder's finished runs say of a run of its size and length, where they say it."""
+    from marin_scaling.errors import MarinScalingError
+    from marin_scaling.fit.fit_runs import fit
+    from marin_scaling.forecast.forecast import Target, forecast_runs
+    from marin_scaling.forecast.tracking_document import EarlierForecast
+    from marin_scaling.preregistration.registry import read_registration
+    from marin_scaling.run.run_table import read_run_table
+
+    folder = _registration_folder(against, registry=registry)
+    if folder is not None:
+        return EarlierForecast(quantiles=read_registration(folder).quantiles, by=f"signed: {folder.name}")
+    shape, ladder = spec.model.shape(), _ladder_of(spec, against)
+    target = Target(flops=spec.flops, params=shape.params_total, tokens=spec.trained_tokens, active_params=shape.params_active)
+    try:
+        table = read_run_table(ladder, drop=[spec.digest] if (ladder / spec.directory_name).exists() else [])
+        return EarlierForecast(
+            quantiles=forecast_runs(fit(table), [target])[0].quantiles, by=f"law of the other runs in {ladder}"
+        )
+    except MarinScalingError:
+        return None
+
+
+def _ladder_of(spec: RunSpec, against: str) -> Path:
+    from marin_scaling.cli.training import RUNS_DIR
+    from marin_scaling.ladder.ladder_file import read_ladder_file
+
+    is_file = against.endswith((".yaml", ".yml"))
+    return RUNS_DIR / (read_ladder_file(Path(against)).name if is_file else spec.ladder)

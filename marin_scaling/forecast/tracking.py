@@ -1,0 +1,133 @@
+"""Where a run under way will end, from its training loss so far and the whole curves of finished runs of the same recipe.
+
+Curves of one recipe and schedule resemble each other at equal fractions of training done (Qiu et al. 2025, arXiv 2507.02119).
+At the fraction that the run has reached, the logarithm of a finished run's metric over its training loss there is regressed on
+log FLOPs and on the log training loss; the prediction has the Student-t interval of ordinary least squares. Trains and reads
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import t as student_t
+
+from marin_scaling.errors import FitRefused
+from marin_scaling.forecast.forecast import LEVELS
+from marin_scaling.laws import Array
+from marin_scaling.run.run_spec import RunSpec
+from marin_scaling.run.run_store import StoredRun
+
+LEAST_CURVES = 6
+_LEAST_STEPS, _LEAST_FRACTION = 20, 0.05
+_WINDOW = 0.05  # of all steps: the training loss "now" is the mean over so many
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """A run's training losses from step 0 on, of how many in all, and what the run costs in all."""
+
+    losses: Array
+    train_steps: int
+    flops: float
+
+    @property
+    def fraction(self) -> float:
+        """Of the steps done."""
+        return len(self.losses) / self.train_steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedCurve:
+    """A whole curve, and the metric at its end."""
+
+    curve: Curve
+    loss: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tracking:
+    """Where a run will end: `quantiles` (level to metric), from so many finished curves at this `fraction` done."""
+
+    fraction: float
+    curves: int
+    quantiles: dict[float, float]
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The central 90 %."""
+        return self.quantiles[0.05], self.quantiles[0.95]
+
+
+def track(run: Curve, finished: Sequence[FinishedCurve]) -> Tracking:
+    """Where `run` will end; `FitRefused` where it has hardly begun, or finished curves are too few.
+
+    >>> rungs = [FinishedCurve(curve=_powers(steps), loss=2 * steps**-0.1) for steps in (100, 150, 200, 300, 400, 600)]
+    >>> half = _powers(800, done=400)
+    >>> round(track(half, rungs).quantiles[0.5] / (2 * 800**-0.1), 2)
+    1.0
+    """
+    _require_enough(run, finished)
+    rows = np.array([_regressors(each.curve, run.fraction) for each in finished])  # (run, regressor)
+    ratios = np.log([each.loss for each in finished]) - rows[:, -1]
+    place = _regressors(run, run.fraction)
+    centre = rows.mean(axis=0)  # the constant stays out, the others are taken about their means
+    design = np.column_stack([np.ones(len(rows)), rows - centre])
+    at = np.concatenate([[1.0], place - centre])
+    solution, _, rank, _ = np.linalg.lstsq(design, ratios, rcond=None)
+    freedom = len(rows) - int(rank)
+    variance = float(np.sum((ratios - design @ solution) ** 2)) / freedom
+    spread = np.sqrt(variance * (1 + at @ np.linalg.pinv(design.T @ design) @ at))
+    logs = place[-1] + at @ solution + spread * student_t.ppf(LEVELS, freedom)
+    return Tracking(
+        fraction=run.fraction, curves=len(finished), quantiles=dict(zip(LEVELS, np.exp(logs).tolist(), strict=True))
+    )
+
+
+def finished_curves(runs: Iterable[StoredRun], *, without: str) -> list[FinishedCurve]:
+    """Of the rungs that ended with a loss, but the run of the digest `without`."""
+    return [
+        FinishedCurve(curve=curve_of(_losses(stored), stored.spec), loss=stored.record.loss)
+        for stored in runs
+        if stored.record.loss is not None and stored.spec.role == "rung" and stored.spec.digest != without
+    ]
+
+
+def curve_of(losses: Sequence[float], spec: RunSpec) -> Curve:
+    """The curve of a run so far."""
+    return Curve(losses=np.array(losses, dtype=np.float64), train_steps=spec.train_steps, flops=spec.flops)
+
+
+def _losses(stored: StoredRun) -> list[float]:
+    rows = stored.history().rows
+    return [row.train_loss_nats_per_token for row in rows if row.train_loss_nats_per_token is not None]
+
+
+def _regressors(curve: Curve, fraction: float) -> Array:
+    """Log FLOPs, and the log training loss when so much was done."""
+    end = max(1, round(fraction * curve.train_steps))
+    begin = max(0, min(end - 1, int((fraction - _WINDOW) * curve.train_steps)))
+    return np.array([np.log(curve.flops), np.log(curve.losses[begin:end].mean())])
+
+
+def _require_enough(run: Curve, finished: Sequence[FinishedCurve]) -> None:
+    if len(run.losses) < _LEAST_STEPS or run.fraction < _LEAST_FRACTION:
+        raise FitRefused(
+            f"{len(run.losses)} of {run.train_steps} steps are done; nothing is said before {_LEAST_STEPS} steps and "
+            f"{_LEAST_FRACTION:.0%} of them.",
+            why="Curves differ at their beginnings by more than at their ends.",
+            fix="Ask again later.",
+        )
+    if len(finished) < LEAST_CURVES:
+        raise FitRefused(
+            f"{len(finished)} finished runs have a loss curve; {LEAST_CURVES} are the least.",
+            why="An interval from fewer would say more of the fewness than of the run.",
+            fix="Train more rungs of the ladder, or name another ladder: --against.",
+        )
+
+
+def _powers(steps: int, *, done: int | None = None) -> Curve:
+    """A curve that falls as a power of the step, for the example above."""
+    return Curve(losses=3 * np.arange(1, (done or steps) + 1.0) ** -0.1, train_steps=steps, flops=float(steps))

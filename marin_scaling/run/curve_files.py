@@ -1,0 +1,100 @@
+"""Loss curves from where they lie: a run in the store or under way here, or a table of steps and losses from elsewhere.
+
+Reads only. What a curve says is in `curve_faults` and `forecast.tracking`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from marin_scaling.errors import RunTableError, UsageError
+from marin_scaling.run.loss_curve import recorded_losses
+from marin_scaling.run.run_ladder import Workplace, work_dir
+from marin_scaling.run.run_spec import RunSpec, read_spec
+from marin_scaling.run.run_store import is_finished, read_run, run_folder
+from marin_scaling.run.table_files import read_table_file
+
+Losses = list[float | None]
+"""Training losses in nats per token from step 0 on; None where one was no number."""
+
+_STEP_NAMES = ("step", "_step", "global_step", "steps")
+_LOSS_NAMES = ("train_loss_nats_per_token", "train/loss", "train_loss", "loss")
+
+
+def losses_so_far(spec: RunSpec, workplace: Workplace) -> Losses:
+    """Of a run that is finished or under way here; empty where it has not begun."""
+    if is_finished(workplace.runs_dir, spec):
+        rows = read_run(run_folder(workplace.runs_dir, spec)).history().rows
+        return [row.train_loss_nats_per_token for row in rows]
+    return recorded_losses(work_dir(spec, workplace) / "loss_curve.jsonl")
+
+
+def find_spec(digits: str, workplace: Workplace) -> RunSpec:
+    """The spec of the run whose digest begins with `digits`; `UsageError` where there is none, or more than one."""
+    places = [*workplace.runs_dir.glob(f"*/{digits}*/spec.json"), *(workplace.work_root / "specs").glob(f"{digits}*.json")]
+    specs = {spec.digest: spec for spec in (read_spec(path.read_bytes(), name=str(path)) for path in places)}
+    if len(specs) != 1:
+        raise UsageError(
+            f"{digits}: {'no run' if not specs else f'{len(specs)} runs'} here has a digest that begins so.",
+            why="A run is named by the first digits of its digest, as its folder in runs/ is.",
+            fix="Take the digits from the progress display, from `ls runs/LADDER` or from `.marin-scaling/specs`.",
+        )
+    return next(iter(specs.values()))
+
+
+def read_curve(path: Path) -> Losses:
+    """Losses by step from CSV, Parquet or JSON lines; of a step that stands twice the last, of steps between two none missing.
+
+    Where only some steps were logged, each stands for those up to the next.
+    """
+    table = read_table_file(path)
+    step, loss = (_column(table.column_names(), names, path) for names in (_STEP_NAMES, _LOSS_NAMES))
+    found: dict[int, float | None] = {}
+    for place, at, value in zip(table.places, table.cells[step], table.cells[loss], strict=True):
+        if value is None or value == "" or (path.suffix == ".parquet" and math.isnan(value)):
+            continue  # a row of other metrics, as loggers write them
+        found[_step(at, path, place)] = _finite(_number(value, path, place))
+    if not found:
+        raise RunTableError(f"{path}: no row has a loss.", why="There is no curve in it.", fix=f"Check its column {loss!r}.")
+    return _filled(found)
+
+
+def _filled(found: dict[int, float | None]) -> Losses:
+    steps = sorted(found)
+    losses: Losses = [found[steps[0]]] * steps[0]
+    for at, following in zip(steps, [*steps[1:], steps[-1] + 1], strict=True):
+        losses += [found[at]] * (following - at)
+    return losses
+
+
+def _column(columns: Sequence[str], names: Sequence[str], path: Path) -> str:
+    for name in names:
+        if name in columns:
+            return name
+    raise RunTableError(
+        f"{path}: it has no column {' or '.join(map(repr, names))}; it has {', '.join(map(str, columns))}.",
+        why="A curve is a loss for each step.",
+        fix="Rename the column.",
+    )
+
+
+def _number(value: object, path: Path, place: str) -> float:
+    try:
+        return float(str(value))
+    except ValueError as error:
+        raise RunTableError(
+            f"{path}, {place}: {value!r} is no number.", why="A curve is a loss for each step.", fix="Correct the row."
+        ) from error
+
+
+def _step(value: object, path: Path, place: str) -> int:
+    step = _number(value, path, place)
+    if not (step >= 0 and step == int(step)):
+        raise RunTableError(f"{path}, {place}: {value!r} is no step.", why="Steps are counted from 0.", fix="Correct the row.")
+    return int(step)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,60 @@
+"""`marin-scale track` on this project's own recorded runs, in a copy of them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from command_line import assert_refused, marin_scale
+
+ROOT = Path(__file__).parents[3]
+NAME = "2026-11-22-bytes-dense"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    copy = tmp_path_factory.mktemp("copy")
+    shutil.copytree(ROOT / "runs" / "bytes-dense", copy / "runs" / "bytes-dense")
+    shutil.copytree(ROOT / "preregistrations", copy / "preregistrations")
+    shutil.copytree(ROOT / "ladders", copy / "ladders")
+    return copy
+
+
+def target_of(folder: Path) -> Path:
+    (found,) = [path for path in (folder / "runs").glob("*/*/spec.json") if json.loads(path.read_bytes())["role"] == "target"]
+    return found.parent
+
+
+def test_a_target_is_tracked_by_the_name_of_its_preregistration(folder: Path) -> None:
+    """Beside the signed forecast; as text and as a document that say the same."""
+    shown = marin_scale("track", NAME, "--steps", "400", cwd=folder).stdout
+    document = json.loads(marin_scale("track", NAME, "--steps", "400", "--json", cwd=folder).stdout)
+    assert "step 400 of 1079 (37%)" in shown
+    assert f"(signed: {NAME})" in shown
+    assert shown.splitlines()[-1] == document["verdict"] == "on forecast"
+    assert f"{document['expected']['0.5']:.4f} bits/byte" in shown
+
+
+def test_a_curve_from_elsewhere_is_tracked_against_the_preregistration_that_is_named(folder: Path) -> None:
+    """A table of the same losses says the same as the run itself."""
+    rows = json.loads((target_of(folder) / "history.json").read_bytes())["rows"][:400]
+    (folder / "curve.csv").write_text(
+        "step,loss\n" + "".join(f"{row['step']},{row['train_loss_nats_per_token']}\n" for row in rows)
+    )
+    elsewhere = marin_scale("track", "curve.csv", "--against", NAME, cwd=folder).stdout
+    assert elsewhere == marin_scale("track", NAME, "--steps", "400", cwd=folder).stdout
+    refused = marin_scale("track", "curve.csv", cwd=folder)
+    assert_refused(refused, "curve.csv is a table, and no --against says how many steps its run has", "--against FOLDER")
+
+
+def test_a_rung_is_tracked_by_its_digits_against_the_law_of_the_others(folder: Path) -> None:
+    """Without itself among them."""
+    rung = next(path.name for path in sorted((folder / "runs" / "bytes-dense").iterdir()) if path != target_of(folder))
+    shown = marin_scale("track", rung[:6], "--steps", "60", cwd=folder).stdout
+    assert "as the curves of 15 finished runs went" in shown
+    assert "(law of the other runs in runs/bytes-dense)" in shown
+
+
+def test_a_run_that_is_not_here_is_refused(folder: Path) -> None:
+    """With where its digits are to be found."""
+    assert_refused(marin_scale("track", "zzzz", cwd=folder), "zzzz: no run here has a digest that begins so", "runs/LADDER")

@@ -1,0 +1,60 @@
+"""Curves from tables of other trackers: every step has a loss, and what is none is refused by row."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from marin_scaling.errors import RunTableError
+from marin_scaling.run.curve_files import read_curve
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_csv_json_lines_and_parquet_give_one_curve(tmp_path: Path) -> None:
+    """Under the names that W&B, Levanter and ours give step and loss; rows of other metrics are passed."""
+    rows = [{"_step": 0, "train/loss": 5.0}, {"_step": 1, "eval/loss": 4.9}, {"_step": 1, "train/loss": 4.0}]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    frame = pd.DataFrame({"global_step": [0, 1, 1], "train_loss": [5.0, None, 4.0]})
+    frame.to_parquet(tmp_path / "c.parquet")
+    paths = (
+        write(tmp_path, "a.csv", "step,loss\n0,5.0\n1,4.0\n"),
+        write(tmp_path, "b.jsonl", lines),
+        tmp_path / "c.parquet",
+    )
+    assert [read_curve(path) for path in paths] == [[5.0, 4.0]] * 3
+
+
+def test_a_logged_step_stands_for_those_up_to_the_next_and_the_last_of_two_counts(tmp_path: Path) -> None:
+    """As after a restart, which logs steps again."""
+    path = write(tmp_path, "a.csv", "step,loss\n0,5.0\n3,4.0\n5,9.0\n5,3.0\n")
+    assert read_curve(path) == [5.0, 5.0, 5.0, 4.0, 4.0, 3.0]
+
+
+def test_a_loss_that_is_no_number_stays_one(tmp_path: Path) -> None:
+    """It is a fault of the run, not of the file."""
+    assert read_curve(write(tmp_path, "a.csv", "step,loss\n0,5.0\n1,nan\n")) == [5.0, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("step,value\n0,5\n", "it has no column 'train_loss_nats_per_token' or 'train/loss' or 'train_loss' or 'loss'"),
+        ("step,loss\n0,much\n", "line 2: 'much' is no number"),
+        ("step,loss\n0.5,5\n", "line 2: '0.5' is no step"),
+        ("step,loss\n-1,5\n", "line 2: '-1' is no step"),
+        ("step,loss\n0,\n", "no row has a loss"),
+        ("", "is empty"),
+    ],
+)
+def test_what_is_no_curve_is_refused_by_file_and_row(tmp_path: Path, text: str, said: str) -> None:
+    """With what to do."""
+    with pytest.raises(RunTableError) as caught:
+        read_curve(write(tmp_path, "a.csv", text))
+    assert said in caught.value.what
+    assert "a.csv" in caught.value.what
