@@ -10,12 +10,12 @@ import io
 import json
 import unicodedata
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from marin_scaling.durable_files import read_bytes
+from marin_scaling.durable_files import read_bytes, replace_file
 from marin_scaling.errors import RunTableError
 
 if TYPE_CHECKING:
@@ -54,6 +54,23 @@ def read_table_file(path: Path) -> RawTable:
     if table.cells.empty:
         _refuse(f"{path} holds no runs.", fix="Give a table with one run a row, below a line of column names.")
     return table
+
+
+def write_table_file(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows as a table that `read_table_file` reads, in the format that the name ends in."""
+    import pandas as pd
+
+    frame = pd.DataFrame(list(rows))
+    buffer = io.BytesIO()
+    if path.suffix == ".csv":
+        frame.to_csv(buffer, index=False)
+    elif path.suffix == ".parquet":
+        frame.to_parquet(buffer, index=False)
+    elif path.suffix in (".jsonl", ".ndjson"):
+        buffer.write("".join(json.dumps(row) + "\n" for row in rows).encode())
+    else:
+        _refuse(f"{path}: tables are written as .csv, .parquet or .jsonl.", fix="Give it one of these endings.")
+    replace_file(path, buffer.getvalue())
 
 
 def printable(text: str) -> str:

@@ -1,0 +1,221 @@
+"""Runs out of trackers' own files: W&B's offline files and online projects, Levanter's JSON log, Marin's replica of W&B.
+
+Gives each run's configuration and its last metrics, as they stand there. What of them is FLOPs or loss is in `import_runs`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from marin_scaling.durable_files import read_bytes
+from marin_scaling.errors import RunTableError, UsageError, first_line, missing_extra
+
+ONLINE = "wandb:"
+REPLICA_NAME = "tracker_metrics.jsonl"
+_BLOCK, _HEADER = 32_768, struct.Struct("<IHB")  # of LevelDB's log format: checksum, length, kind of part
+_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackedRun:
+    """A run as its tracker has it: flat names ("throughput/total_tokens") to last values; `source` is where it can be seen."""
+
+    name: str
+    source: str
+    config: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+    state: str = ""
+
+
+def read_tracked_runs(place: str) -> list[TrackedRun]:
+    """The runs at a place: `wandb:ENTITY/PROJECT`, a file (.wandb, .jsonl, .log), or a folder with such files anywhere in it.
+
+    `RunTableError` for a file that is none of these; `UsageError` where there is nothing.
+    """
+    if place.startswith(ONLINE):
+        return _online(place.removeprefix(ONLINE))
+    path = Path(place)
+    files = sorted(each for each in path.rglob("*") if _is_log(each)) if path.is_dir() else [path] if path.exists() else []
+    if not files:
+        raise UsageError(
+            f"{place}: no tracker has left anything there.",
+            why=f"W&B's offline files end in .wandb, Marin's replica is {REPLICA_NAME}; of logs the file itself is named.",
+            fix="Name a file or a folder, or wandb:ENTITY/PROJECT.",
+        )
+    return [run for each in files for run in (_offline(each) if each.suffix == ".wandb" else _json_lines(each))]
+
+
+def _is_log(path: Path) -> bool:
+    return path.is_file() and (path.suffix == ".wandb" or path.name == REPLICA_NAME)
+
+
+def _json_lines(path: Path) -> list[TrackedRun]:
+    """Marin's replica (a line a run, with `config` and `summary`) or Levanter's JSON log (a line an event, maybe prefixed)."""
+    found, log = list[TrackedRun](), _JsonLog(path)
+    for number, raw in enumerate(read_bytes(path).splitlines(), start=1):
+        row = _object(raw, path, number)
+        if row is None:
+            continue
+        if "summary" in row and "config" in row:
+            config, metrics = flat(row["config"]), flat(row["summary"])
+            found.append(TrackedRun(name=_name(config, path), source=str(path), config=config, metrics=metrics))
+        elif row.get("tracker") == "json_logger":
+            log.take(row)
+    found += [log.run()] if log.events else []
+    if not found:
+        raise RunTableError(
+            f"{path}: it holds neither a replica of W&B (config and summary) nor events of Levanter's json_logger.",
+            why="Runs are taken from trackers' own files.",
+            fix="Name another file; a table of runs goes to marin-scale fit as it is.",
+        )
+    return found
+
+
+@dataclass
+class _JsonLog:
+    """The events of one run, the last value of each metric standing."""
+
+    path: Path
+    events: int = 0
+    config: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    finished: bool = False
+
+    def take(self, row: Mapping[str, Any]) -> None:
+        """One event."""
+        self.events += 1
+        self.config.update(flat(row.get("hparams") or {}))
+        self.metrics.update(flat(row.get("metrics") or {}))
+        if row.get("event") == "finish":
+            self.metrics.update(flat(row.get("summary") or {}))
+            self.finished = True
+
+    def run(self) -> TrackedRun:
+        """All that was told."""
+        state = "finished" if self.finished else "running"
+        return TrackedRun(
+            name=_name(self.config, self.path), source=str(self.path), config=self.config, metrics=self.metrics, state=state
+        )
+
+
+def _object(raw: bytes, path: Path, number: int) -> dict[str, Any] | None:
+    """The JSON object in a line of a log, after what a logger puts before it; None for a line that holds none."""
+    start = raw.find(b"{")
+    if start < 0:
+        return None
+    try:
+        row = json.loads(raw[start:])
+    except (ValueError, RecursionError) as error:
+        if b'"json_logger"' not in raw and start > 0:
+            return None  # another line of the log, with a brace in it
+        raise RunTableError(
+            f"{path}, line {number}: it is not JSON: {first_line(error)}.",
+            why="A line that was cut off may hold the last loss.",
+            fix="Remove the line if the run's last metrics stand elsewhere in the file.",
+        ) from error
+    return row if isinstance(row, dict) else None
+
+
+def _name(config: Mapping[str, Any], path: Path) -> str:
+    """The run's name where its configuration has it; else that of its folder."""
+    for key in ("trainer/id", "trainer/tracker/name", "run_id", "name"):
+        value = config.get(key)
+        if isinstance(value, str) and value:
+            return value
+    return path.parent.name if path.name == REPLICA_NAME else path.stem
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested names joined by a slash.
+
+    >>> flat({"eval": {"loss": 2.5}, "step": 3})
+    {'eval/loss': 2.5, 'step': 3}
+    """
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        inner = isinstance(value, Mapping) and value
+        found.update(flat(value, f"{prefix}{name}/") if inner else {f"{prefix}{name}": value})
+    return found
+
+
+def _offline(path: Path) -> list[TrackedRun]:
+    """The run in a .wandb file: protocol buffers in a log of LevelDB's format; read as far as a file that was cut off goes."""
+    if importlib.util.find_spec("wandb") is None:
+        raise missing_extra("wandb", needed_for=f"reading {path}")
+    from wandb.proto import wandb_internal_pb2
+
+    config, metrics, name, state = dict[str, Any](), dict[str, Any](), path.stem, "running"
+    for raw in _records(path):
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(raw)
+        kind = record.WhichOneof("record_type")
+        if kind == "run":
+            name = record.run.display_name or record.run.run_id or name
+            config.update(_items(record.run.config.update))
+        elif kind == "config":
+            config.update(_items(record.config.update))
+        elif kind == "history":
+            metrics.update(_items(record.history.item))
+        elif kind == "summary":
+            metrics.update(_items(record.summary.update))
+        elif kind == "exit":
+            state = "finished" if record.exit.exit_code == 0 else "failed"
+    return [TrackedRun(name=name, source=str(path), config=config, metrics=metrics, state=state)]
+
+
+def _items(items: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for item in items:
+        value = json.loads(item.value_json)
+        name = item.key or "/".join(item.nested_key)
+        found.update(flat(value, f"{name}/") if isinstance(value, dict) and value else {name: value})
+    return found
+
+
+def _records(path: Path) -> Iterator[bytes]:
+    content = read_bytes(path)
+    if content[:4] != b":W&B":
+        raise RunTableError(f"{path}: it is no file of W&B's.", why="It does not begin as they do.", fix="Name another file.")
+    place, record = 7, b""
+    while place + _HEADER.size <= len(content):
+        left = _BLOCK - place % _BLOCK
+        if left < _HEADER.size:
+            place += left
+            continue
+        _checksum, length, kind = _HEADER.unpack_from(content, place)
+        place += _HEADER.size
+        part, place = content[place : place + length], place + length
+        if len(part) < length or kind not in (_WHOLE, _FIRST, _MIDDLE, _LAST):
+            return  # the end of a run that was killed
+        record += part
+        if kind in (_WHOLE, _LAST):
+            yield record
+            record = b""
+
+
+def _online(project: str) -> list[TrackedRun]:
+    """The runs of a project, by W&B's own client, with whatever account it is logged in."""
+    if importlib.util.find_spec("wandb") is None:
+        raise missing_extra("wandb", needed_for=f"reading the project {project}")
+    import wandb
+
+    try:
+        runs = list(wandb.Api().runs(project))
+    except Exception as error:  # no key, no network, no such project: whatever the client raises
+        raise UsageError(
+            f"The W&B project {project} cannot be read: {first_line(error)}.",
+            why="Its runs are read through W&B's own client.",
+            fix="Log in (wandb login), check ENTITY/PROJECT and the network, or name offline files.",
+        ) from error
+    return [_of_client(run) for run in runs]
+
+
+def _of_client(run: Any) -> TrackedRun:
+    config, metrics = flat(dict(run.config)), flat(dict(run.summary))
+    return TrackedRun(name=run.name, source=run.url, config=config, metrics=metrics, state=run.state)

@@ -1,0 +1,162 @@
+"""Runs from trackers' own files become a table that `fit` takes, each with its source; what lacks a number is named."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marin_scaling.errors import RunTableError, UsageError
+from marin_scaling.run.import_runs import import_runs
+from marin_scaling.run.run_table import read_run_table
+from marin_scaling.run.table_files import write_table_file
+from marin_scaling.run.tracker_logs import TrackedRun, read_tracked_runs
+
+SUMMARY = {"throughput/total_gflops": 6e9, "throughput/total_tokens": 1e10, "parameter_count": 1e8, "eval/loss": 3.1}
+
+
+def replica(folder: Path, name: str, **changes: Any) -> Path:
+    """As Levanter's W&B tracker leaves it with `replicate_path`."""
+    path = folder / name / "tracker_metrics.jsonl"
+    path.parent.mkdir(parents=True)
+    record = {"config": {"trainer": {"id": name, "seed": 3}}, "summary": SUMMARY | changes}
+    path.write_text(json.dumps(record, sort_keys=True) + "\n")
+    return path
+
+
+def test_replicas_in_folders_become_a_table_that_is_fitted(tmp_path: Path) -> None:
+    """Giga-FLOPs are FLOPs there; name, seed and file of each stay."""
+    for number in range(5):
+        replica(
+            tmp_path / "runs", f"run-{number}", **{"throughput/total_gflops": 6e9 * 2**number, "eval/loss": 3.1 - number / 10}
+        )
+    found = import_runs(read_tracked_runs(str(tmp_path / "runs")))
+    first = found.rows[0]
+    assert first == {
+        "run": "run-0",
+        "flops": 6e18,
+        "params": 1e8,
+        "tokens": 1e10,
+        "loss": 3.1,
+        "metric": "eval/loss",
+        "seed": 3,
+        "status": "finished",
+        "source": str(tmp_path / "runs" / "run-0" / "tracker_metrics.jsonl"),
+    }
+    for ending in ("csv", "parquet", "jsonl"):
+        write_table_file(tmp_path / f"table.{ending}", found.rows)
+        frame = read_run_table(tmp_path / f"table.{ending}").frame
+        assert frame["flops"].tolist() == [6e18 * 2**number for number in range(5)]
+        assert frame["run"].tolist() == [f"run-{number}" for number in range(5)]
+
+
+def test_levanters_own_json_log_is_read_with_what_stands_before_it(tmp_path: Path) -> None:
+    """Written by Levanter's tracker through Python's logging; the last value of each metric counts."""
+    json_logger = pytest.importorskip("levanter.tracker.json_logger", reason="the train extra is not installed")
+    path = tmp_path / "my-run.log"
+    logger = logging.Logger("a run's own")
+    handler = logging.FileHandler(path)
+    handler.setFormatter(logging.Formatter("%(asctime)s - %(levelname)s - %(message)s"))
+    logger.addHandler(handler)
+    tracker = json_logger.JsonLoggerTracker(logger)
+    tracker.log_hyperparameters({"trainer": {"seed": 7}})
+    tracker.log_summary({"parameter_count": 1e8})
+    logger.info("a line {of something} else")
+    for step, loss in enumerate((4.0, 3.5)):
+        tracker.log(
+            {"throughput": {"total_gflops": 3e9 * (step + 1), "total_tokens": 5e9 * (step + 1)}, "eval/loss": loss}, step=step
+        )
+    unfinished = read_tracked_runs(str(path))
+    tracker.finish()
+    handler.close()
+    (run,) = read_tracked_runs(str(path))
+    (row,) = import_runs([run]).rows
+    assert (row["run"], row["flops"], row["tokens"], row["loss"], row["seed"]) == ("my-run", 6e18, 1e10, 3.5, 7)
+    assert (unfinished[0].state, run.state) == ("running", "finished")
+
+
+def test_wandbs_offline_file_is_read_as_far_as_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written by W&B itself, without an account; cut in the middle, as a kill leaves it, it still has what came before."""
+    wandb = pytest.importorskip("wandb", reason="the wandb extra is not installed")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    run = wandb.init(project="test", name="offline-run", dir=str(tmp_path), config={"trainer": {"seed": 5}})
+    for step in range(3_000):
+        run.log({"eval/loss": 4.0 - step / 3_000, "throughput/total_gflops": 1e6 * (step + 1)}, step=step)
+    run.summary.update({"parameter_count": 1e8, "throughput/total_tokens": 1e10})
+    run.finish()
+    (path,) = tmp_path.rglob("run-*.wandb")
+    (read,) = read_tracked_runs(str(tmp_path))
+    (row,) = import_runs([read]).rows
+    assert (row["run"], row["flops"], row["params"], row["seed"], row["status"]) == ("offline-run", 3e18, 1e8, 5, "finished")
+    assert row["loss"] == pytest.approx(4.0 - 2_999 / 3_000)
+    assert row["source"] == str(path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    (cut,) = read_tracked_runs(str(path))
+    assert cut.state == "running"
+    assert 3.2 < cut.metrics["eval/loss"] < 3.9
+
+
+def test_a_run_without_a_number_is_named_and_the_others_stay(tmp_path: Path) -> None:
+    """With the file and the number that it lacks."""
+    replica(tmp_path, "whole")
+    replica(tmp_path, "lacking", **{"parameter_count": None, "eval/loss": "NaN"})
+    found = import_runs(read_tracked_runs(str(tmp_path)))
+    assert [row["run"] for row in found.rows] == ["whole"]
+    ((name, why),) = found.left_out
+    assert name == "lacking"
+    assert why.endswith("tracker_metrics.jsonl: it has no params, loss")
+
+
+def test_other_keys_are_taken_where_they_are_named(tmp_path: Path) -> None:
+    """FLOPs of a key of one's own are FLOPs; which columns there are to choose is said."""
+    replica(tmp_path, "one", my_flops=5e17, my_loss=2.5)
+    runs = read_tracked_runs(str(tmp_path))
+    (row,) = import_runs(runs, keys={"flops": "my_flops", "loss": "my_loss"}).rows
+    assert (row["flops"], row["loss"], row["metric"]) == (5e17, 2.5, "my_loss")
+    with pytest.raises(UsageError, match="--column seed: loss, flops, params and tokens can be chosen"):
+        import_runs(runs, keys={"seed": "x"})
+
+
+def test_a_tracker_without_a_known_loss_is_refused_with_those_it_has() -> None:
+    """So that one can be named."""
+    run = TrackedRun(name="a", source="b", config={}, metrics={"my/loss": 3.0, "other": 1.0})
+    with pytest.raises(RunTableError) as caught:
+        import_runs([run])
+    assert "There are: my/loss." in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.wandb", b"not W&B's", "it is no file of W&B's"),
+        ("tracker_metrics.jsonl", b"plain text\n", "it holds neither a replica of W&B"),
+        ("tracker_metrics.jsonl", b'{"config": {}, "summary": {"eval/loss": 3.', "line 1: it is not JSON"),
+    ],
+)
+def test_a_file_that_no_tracker_wrote_is_refused_by_name(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    """With what, why and fix."""
+    if name.endswith(".wandb"):
+        pytest.importorskip("wandb", reason="the wandb extra is not installed")
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(RunTableError) as caught:
+        read_tracked_runs(str(tmp_path / name))
+    assert said in caught.value.what
+    assert name in caught.value.what
+
+
+def test_where_nothing_is_nothing_is_imported(tmp_path: Path) -> None:
+    """An empty folder, and a place that is not there."""
+    for place in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(UsageError, match="no tracker has left anything there"):
+            read_tracked_runs(str(place))
+
+
+def test_a_project_that_cannot_be_reached_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a key, W&B's client says so; so do we, and how to go on."""
+    pytest.importorskip("wandb", reason="the wandb extra is not installed")
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("WANDB_API_KEY", "")
+    with pytest.raises(UsageError, match="The W&B project team/project cannot be read"):
+        read_tracked_runs("wandb:team/project")
