@@ -1,4 +1,5 @@
-"""Milliseconds of a training step of the quickstart's models, by width, beside Levanter's own `Trainer` on the same batches.
+"""Milliseconds of a training step of the quickstart's models, by width, beside two others on the same batches: Levanter's own
+`Trainer`, whose loop `train_lm` runs (here without its hooks), and a plain JAX, Equinox and Optax trainer.
 
 Ours is Levanter's step over flat arrays (see `marin_scaling.run.levanter_step`); a contract test holds that both give the same
 losses.
@@ -19,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from levanter.models.lm_model import LmExample
 from levanter.trainer import Trainer, initialize
+from plain_trainer import parameter_count, plain_step
 from report import parser, publish
 
 from marin_scaling.data.standard_library import standard_library_corpus
@@ -29,15 +31,16 @@ from marin_scaling.recipe.catalogue import find_recipe
 from marin_scaling.recipe.flop_counting import training_flops
 from marin_scaling.run.levanter_config import trainer_config
 from marin_scaling.run.levanter_step import compile_step, initial_state, language_model_loss
-from marin_scaling.run.optimizer import levanters_schedule
+from marin_scaling.run.optimizer import levanters_schedule, scheduled_rates
 from marin_scaling.run.plan_specs import rung_specs
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.train import _training_batches
 
 WIDTHS = (8, 16, 24, 32, 48, 64, 96, 128)
-WIDTHS_OF_TRAINER = (16, 64)
+WIDTHS_OF_OTHERS = (16, 32, 64, 128)
 STEPS, UNCOUNTED = 150, 30
 BATCH_TOKENS = 16 * 128
+LAST_LOSSES: list[float] = []
 
 
 def spec_of(width: int, corpus: TokenCorpus) -> RunSpec:
@@ -81,8 +84,19 @@ def _examples(spec: RunSpec, corpus: TokenCorpus) -> Iterator[Any]:
         yield LmExample(tokens=hax.named(jnp.asarray(tokens), axes), loss_weight=hax.named(jnp.asarray(weights), axes))
 
 
+def plain_milliseconds(spec: RunSpec, corpus: TokenCorpus) -> float:
+    """Median over the counted steps of the plain trainer; its model has as many parameters as ours, or this stops."""
+    model, advance = plain_step(spec)
+    if parameter_count(model) != spec.model.shape().params_total:
+        raise SystemExit(f"the plain model has {parameter_count(model)} parameters, ours {spec.model.shape().params_total}")
+    rates = scheduled_rates(spec.optimizer, train_steps=spec.train_steps).T
+    batches = _training_batches(spec, corpus.train, first_step=0)
+    return _median_milliseconds(advance(tokens, *rate) for tokens, rate in zip(batches, rates.tolist(), strict=True))
+
+
 def _median_milliseconds(losses: Iterator[float]) -> float:
-    clock = [time.perf_counter() for _ in losses]
+    clock, found = zip(*((time.perf_counter(), loss) for loss in losses), strict=True)
+    LAST_LOSSES.append(float(np.mean(found[-20:])))
     return 1000 * float(median(np.diff(clock)[UNCOUNTED:]))
 
 
@@ -94,16 +108,30 @@ def main() -> None:
         spec = spec_of(width, corpus)
         with tempfile.TemporaryDirectory() as folder:
             ours = our_milliseconds(spec, corpus, Path(folder) / "ours")
-            theirs = trainer_milliseconds(spec, corpus, Path(folder) / "theirs") if width in WIDTHS_OF_TRAINER else None
+            others = ["", "", ""]
+            if width in WIDTHS_OF_OTHERS:
+                theirs, plain = trainer_milliseconds(spec, corpus, Path(folder) / "theirs"), plain_milliseconds(spec, corpus)
+                losses = " / ".join(f"{loss:.3f}" for loss in LAST_LOSSES[-3:])
+                others = [f"{theirs:.1f} ({ours / theirs:.2f}x)", f"{plain:.1f} ({ours / plain:.2f}x)", losses]
         rate = spec.flops / spec.train_steps / ours * 1000
-        compared = "" if theirs is None else f"{theirs:.1f}"
-        rows.append([width, f"{spec.model.shape().params_total:,}", f"{ours:.1f}", compared, f"{rate / 1e9:.1f}"])
+        rows.append([width, f"{spec.model.shape().params_total:,}", f"{ours:.1f}", *others, f"{rate / 1e9:.1f}"])
     publish(
         "A training step of the quickstart's models",
-        columns=("width", "parameters", "our ms a step", "Levanter's Trainer, ms", "our GFLOP/s"),
+        columns=(
+            "width",
+            "parameters",
+            "our ms a step",
+            "Levanter's Trainer, ms (ours over it)",
+            "plain JAX, ms (ours over it)",
+            "last losses: ours / Levanter's / plain",
+            "our GFLOP/s",
+        ),
         rows=rows,
-        packages=("jax", "marin-levanter", "marin-haliax", "equinox"),
-        notes=[f"Median of {STEPS - UNCOUNTED} steps of {BATCH_TOKENS} tokens, after {UNCOUNTED} that are not counted."],
+        packages=("jax", "marin-levanter", "marin-haliax", "equinox", "optax"),
+        notes=[
+            f"Median of {STEPS - UNCOUNTED} steps of {BATCH_TOKENS} tokens, after {UNCOUNTED} that are not counted. "
+            "Losses: mean of the last 20 steps, nats a token; the plain trainer draws its own weights."
+        ],
         write=options.write,
     )
 

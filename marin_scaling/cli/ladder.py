@@ -61,14 +61,15 @@ def _print_plan(ladder_path: Path) -> None:
 
 
 def _train(ladder_path: Path, *, where: str, only: list[str], max_parallel: int | None, stop_after: str) -> None:
-    from marin_scaling.cli.training import TimeIsUp, at_most, chosen, plan, pool_of, train_with_progress
+    from marin_scaling.cli.training import TimeIsUp, at_most, bind, chosen, expand, pool_of, train_with_progress
     from marin_scaling.ladder.ladder import ladder_table
     from marin_scaling.run.plan_specs import data_doubts
 
-    planned = plan(ladder_path)
-    file = planned.ladder.file
-    specs, pool = chosen(planned.specs, only), pool_of(where, file.hardware, max_parallel=max_parallel)
-    limit = at_most(stop_after)
+    expanded = expand(ladder_path)
+    file, limit = expanded.file, at_most(stop_after)
+    pool = pool_of(where, file.hardware, max_parallel=max_parallel)
+    planned = bind(expanded, ladder_path)
+    specs = chosen(planned.specs, only)
     typer.echo("\n".join([ladder_table(planned.ladder), *(f"note: {doubt}" for doubt in data_doubts(planned.specs))]))
     try:
         with limit:
@@ -84,8 +85,8 @@ def _train(ladder_path: Path, *, where: str, only: list[str], max_parallel: int 
 
 def _print_status(word: Path, ladder_path: Path) -> None:
     from marin_scaling.cli.training import bind_prepared, expand, workplace
-    from marin_scaling.errors import UsageError
-    from marin_scaling.run.ladder_status import status_text
+    from marin_scaling.errors import DataError, UsageError
+    from marin_scaling.run.ladder_status import begun_specs, status_text
 
     if str(word) != "status":
         raise UsageError(
@@ -93,7 +94,13 @@ def _print_status(word: Path, ladder_path: Path) -> None:
             why="Ladders are trained one at a time.",
             fix="Name one; or: marin-scale ladder status FILE",
         )
-    typer.echo(status_text(bind_prepared(expand(ladder_path), ladder_path).specs, workplace()))
+    expanded = expand(ladder_path)
+    try:
+        specs = bind_prepared(expanded, ladder_path).specs
+    except DataError as error:
+        specs = begun_specs(expanded.file.name, workplace())
+        typer.echo(f"note: shown are the runs that were begun. {error.what}")
+    typer.echo(status_text(specs, workplace()))
 
 
 def _print_advice(path: Path, *, allowance: str, target: str) -> None:

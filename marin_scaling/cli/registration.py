@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,14 +69,18 @@ def run(which: str = _FOLDER, registry: Path = _REGISTRY) -> None:
 
 
 def _corpus_of(target: RunSpec) -> TokenCorpus:
-    """The target's data as they are here: of the standard library, or as its ladder's file names them."""
+    """The target's data as they are here: of the standard library, kept from its ladder, or as its ladder's file names them."""
     from marin_scaling.cli.training import WORK_ROOT
     from marin_scaling.data.prepare import prepare
     from marin_scaling.data.standard_library import standard_library_corpus
+    from marin_scaling.data.token_corpus import data_folder, is_complete, map_corpus
     from marin_scaling.ladder.ladder_file import STANDARD_LIBRARY, read_ladder_file
 
     if target.data.source == STANDARD_LIBRARY:
         return standard_library_corpus()
+    kept = data_folder(target.data.digest, work_root=WORK_ROOT)
+    if is_complete(kept):
+        return replace(map_corpus(kept), source=target.data.source)
     return prepare(read_ladder_file(Path("ladders") / f"{target.ladder}.yaml").data, work_root=WORK_ROOT)
 
 

@@ -60,9 +60,15 @@ def plan(ladder_path: Path) -> PlannedLadder:
 def bind(ladder: Ladder, ladder_path: Path) -> PlannedLadder:
     """Read a ladder's data; `DataError` where it cannot be trained on them."""
     from marin_scaling.data.prepare import prepare
+    from marin_scaling.data.tokenizer import load_tokenizer
+    from marin_scaling.run.plan_specs import require_vocabulary
 
+    data = ladder.file.data
     with _naming(ladder_path):
-        return _bound(ladder, prepare(ladder.file.data, work_root=WORK_ROOT, on_row=_say_row))
+        tokenizer = load_tokenizer(data.tokenizer)
+        for rung in ladder.rungs:  # before hours of reading
+            require_vocabulary(rung.plan.recipe, rung.plan.shape.vocab_size, tokenizer.identity)
+        return _bound(ladder, prepare(data, work_root=WORK_ROOT, tokenizer=tokenizer, on_row=_say_row))
 
 
 def bind_prepared(ladder: Ladder, ladder_path: Path) -> PlannedLadder:

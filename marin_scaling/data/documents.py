@@ -5,7 +5,9 @@ What is not text where text should be is a `DataError` that names file and row. 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -21,6 +23,7 @@ Document = tuple[str, str]
 """Where it stands, and its text."""
 
 _COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
+_CHANGE_WITH_CONTENT = ("mtime", "etag", "last-modified", "lastmodified", "updated", "md5hash", "content-md5")
 
 
 def files_at(address: str) -> list[str]:
@@ -30,7 +33,9 @@ def files_at(address: str) -> list[str]:
     """
     try:
         system, path = fsspec.core.url_to_fs(address)
-        found = sorted(system.glob(path)) if any(sign in path for sign in "*?[") else [path] if system.isfile(path) else []
+        if system.isfile(path):
+            return [address]
+        found = sorted(system.glob(path)) if any(sign in path for sign in "*?[") else []
     except Exception as error:  # whatever a store's driver raises
         raise _unreadable(address, error) from error
     if not found:
@@ -50,9 +55,17 @@ def _as_given(path: str, address: str, system: fsspec.AbstractFileSystem) -> str
 
 
 def fingerprint(address: str) -> str:
-    """What changes when the file at an address does, without reading it."""
+    """What changes when the file at an address does, without reading it: size, and time or tag as its store has them."""
     system, path = fsspec.core.url_to_fs(address)
-    return str(system.ukey(path))
+    known = {key.lower(): value for key, value in system.info(path).items()}
+    told = [key for key in _CHANGE_WITH_CONTENT if key in known] or ["created"]
+    return f"{address} " + " ".join(f"{key}={known.get(key)}" for key in ["size", *told])
+
+
+def folder_fingerprint(address: str) -> str:
+    """The same for all files in a folder."""
+    system, path = fsspec.core.url_to_fs(address)
+    return "\n".join(fingerprint(_as_given(each, address, system)) for each in sorted(system.find(path)))
 
 
 def documents_in(address: str, *, text_key: str) -> Iterator[Document]:
@@ -74,7 +87,9 @@ def documents_in(address: str, *, text_key: str) -> Iterator[Document]:
                 why="Files of JSON lines (.jsonl), Parquet (.parquet) and text (.txt, .md, .py) are read, also compressed.",
                 fix="Give it the ending of what it is.",
             )
-    except (OSError, EOFError, pa.ArrowException) as error:
+    except DataError:
+        raise
+    except Exception as error:  # whatever the store's driver, the unpacker and the reader of the format raise
         raise _unreadable(address, error) from error
 
 
@@ -85,9 +100,18 @@ def hub_documents(dataset: str, *, config: str | None, revision: str | None, spl
         yield (where := f"{dataset}, {split}, row {number}"), _text(row, text_key, where)
 
 
-def hub_fingerprint(dataset: str, *, config: str | None, revision: str | None, split: str) -> str:
-    """What changes when the rows of a split do, as `datasets` has it."""
-    return str(_hub_rows(dataset, config=config, revision=revision, split=split)._fingerprint)
+def hub_fingerprint(dataset: str, *, revision: str | None) -> str:
+    """What changes when a data set does: its commit on the hub, or the files of a folder; no row is read."""
+    if os.path.isdir(dataset):
+        return folder_fingerprint(dataset)
+    if importlib.util.find_spec("huggingface_hub") is None:
+        raise missing_extra("train", needed_for=f"the data set {dataset}")
+    from huggingface_hub import HfApi
+
+    try:
+        return str(HfApi().dataset_info(dataset, revision=revision).sha)
+    except Exception as error:  # whatever the hub's client raises
+        raise _unreadable(f"the data set {dataset}", error) from error
 
 
 def _hub_rows(dataset: str, *, config: str | None, revision: str | None, split: str) -> Any:
@@ -110,8 +134,8 @@ def _lines_of_json(address: str, text_key: str) -> Iterator[Document]:
                 continue
             try:
                 row = json.loads(_decoded(line, where))
-            except json.JSONDecodeError as error:
-                raise DataError(f"{where}: it is not JSON: {error.msg}.", why=_WHY, fix=_FIX) from error
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{where}: it is not JSON: {first_line(error)}.", why=_WHY, fix=_FIX) from error
             yield where, _text(row, text_key, where)
 
 
@@ -129,9 +153,12 @@ def _rows_of_parquet(address: str, text_key: str) -> Iterator[Document]:
                 number += 1
 
 
-def _opened(address: str) -> IO[bytes]:
-    opened: IO[bytes] = fsspec.open(address, "rb", compression="infer").open()
-    return opened
+@contextlib.contextmanager
+def _opened(address: str) -> Iterator[IO[bytes]]:
+    """The file's bytes, unpacked. A packed file that was cut off is an error, which `zstandard` would not make of it."""
+    is_zstd = address.endswith(".zst")
+    with fsspec.open(address, "rb", compression=None if is_zstd else "infer") as stream:
+        yield io.BufferedReader(pa.CompressedInputStream(stream, "zstd")) if is_zstd else stream
 
 
 def _decoded(raw: bytes, where: str) -> str:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from marin_scaling.canonical_json import digest_of, dump_canonical
 from marin_scaling.durable_files import read_bytes, replace_file
+from marin_scaling.errors import StorageError
 
 Tokens = NDArray[np.unsignedinteger]
 """Of shape (token,): uint8, uint16 or uint32, the smallest that holds every kind."""
@@ -37,6 +38,14 @@ class TokenizerIdentity:
 
 BYTES = TokenizerIdentity(name="bytes", digest=digest_of({"bytes": 256}), size=256)
 """Each byte of UTF-8 is a token."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowSize:
+    """How long a row is, in tokens and in bytes of the text that they stand for."""
+
+    tokens: int
+    text_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,24 +88,24 @@ def token_type(size: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype("u1" if size <= 2**8 else "<u2" if size <= 2**16 else "<u4")
 
 
-def corpus_digest(sha256_by_row: Mapping[str, str]) -> str:
-    """The digest of a corpus from those of its rows: `train` and the held-out ones by name."""
-    return digest_of(dict(sha256_by_row))
+def corpus_digest(sha256_by_row: Mapping[str, str], tokenizer: TokenizerIdentity = BYTES) -> str:
+    """The digest of a corpus from those of its rows (`train`, and held-out ones by name) and its tokenizer's, if not bytes."""
+    return digest_of({**sha256_by_row, **({} if tokenizer == BYTES else {"tokenizer": tokenizer.digest})})
 
 
 def write_corpus(corpus: TokenCorpus, folder: Path) -> None:
     """Lay the corpus down for training processes to map; a folder that holds it already is left as it is."""
-    if (folder / MANIFEST_NAME).exists():
+    if is_complete(folder):
         return
-    replace_file(row_path(folder, "train"), corpus.train.tobytes())
-    for name, tokens in corpus.validation.items():
+    rows = {"train": corpus.train, **corpus.validation}
+    for name, tokens in rows.items():
         replace_file(row_path(folder, name), tokens.tobytes())
     write_manifest(
         folder,
         source=corpus.source,
         tokenizer=corpus.tokenizer,
         token_bytes=corpus.token_bytes,
-        text_bytes=corpus.text_bytes,
+        rows={name: RowSize(tokens=len(row), text_bytes=corpus.text_bytes[name]) for name, row in rows.items()},
         digest=corpus.digest,
     )
 
@@ -107,15 +116,15 @@ def write_manifest(
     source: str,
     tokenizer: TokenizerIdentity,
     token_bytes: NDArray[np.uint16],
-    text_bytes: Mapping[str, int],
+    rows: Mapping[str, RowSize],
     digest: str,
 ) -> None:
-    """The last file of a corpus: with it, the corpus is complete. Rows are named by `text_bytes`."""
+    """The last file of a corpus: with it, the corpus is complete."""
     document = {
         "source": source,
         "tokenizer": asdict(tokenizer),
         "token_bytes": token_bytes.tolist(),
-        "text_bytes": dict(text_bytes),
+        "rows": {name: asdict(size) for name, size in rows.items()},
         "digest": digest,
     }
     replace_file(folder / MANIFEST_NAME, dump_canonical(document))
@@ -126,16 +135,38 @@ def map_corpus(folder: Path) -> TokenCorpus:
     document = json.loads(read_bytes(folder / MANIFEST_NAME))
     tokenizer = TokenizerIdentity(**document["tokenizer"])
     kind = token_type(tokenizer.size)
-    rows = {name: np.memmap(row_path(folder, name), dtype=kind, mode="r") for name in document["text_bytes"]}
+    sizes = {name: RowSize(**size) for name, size in document["rows"].items()}
+    rows = {name: _mapped(row_path(folder, name), kind, size) for name, size in sizes.items()}
     return TokenCorpus(
         source=document["source"],
         tokenizer=tokenizer,
         token_bytes=np.array(document["token_bytes"], np.uint16),
         train=rows.pop("train"),
         validation=rows,
-        text_bytes=document["text_bytes"],
+        text_bytes={name: size.text_bytes for name, size in sizes.items()},
         digest=document["digest"],
     )
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether a whole corpus lies there: every row as long as the manifest says."""
+    if not (folder / MANIFEST_NAME).exists():
+        return False
+    try:
+        map_corpus(folder)
+    except (StorageError, ValueError, KeyError, TypeError):  # damaged, or of another version
+        return False
+    return True
+
+
+def _mapped(path: Path, kind: np.dtype[np.unsignedinteger], size: RowSize) -> Tokens:
+    if not path.exists() or path.stat().st_size != size.tokens * kind.itemsize:
+        raise StorageError(
+            f"{path} does not hold the {size.tokens} tokens that it should.",
+            why="A disk or a copy lost some of them; training would go on with other text.",
+            fix=f"Remove {path.parent} and type the command again: the text is tokenized anew.",
+        )
+    return np.memmap(path, dtype=kind, mode="r")
 
 
 def data_folder(digest: str, *, work_root: Path) -> Path:

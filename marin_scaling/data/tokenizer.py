@@ -7,6 +7,7 @@ tokenizer.
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,11 +26,11 @@ class Tokenizer(Protocol):
 
     @property
     def identity(self) -> TokenizerIdentity:
-        """Name, digest and number of kinds."""
+        """Name, digest of all that it is, and number of kinds."""
 
     @property
-    def separator(self) -> int | None:
-        """The token after each document; None where the tokenizer has none."""
+    def separator(self) -> int:
+        """The token after each document."""
 
     def token_bytes(self) -> NDArray[np.uint16]:
         """Bytes of text that each kind of token stands for: (kind,)."""
@@ -46,7 +47,7 @@ class ByteTokenizer:
     """
 
     identity = BYTES
-    separator: int | None = ord("\n")
+    separator = ord("\n")
 
     def token_bytes(self) -> NDArray[np.uint16]:
         """One byte each."""
@@ -59,16 +60,12 @@ class ByteTokenizer:
 
 @dataclass(frozen=True)
 class LevanterTokenizer:
-    """A tokenizer as Levanter loads it."""
+    """A tokenizer as Levanter loads it. Names of special tokens in a text are text."""
 
     identity: TokenizerIdentity
+    separator: int
     _tokenizer: Any
-
-    @property
-    def separator(self) -> int | None:
-        """The token that ends a text."""
-        found: int | None = self._tokenizer.eos_token_id
-        return found
+    _added: frozenset[int]
 
     def token_bytes(self) -> NDArray[np.uint16]:
         """By the tokenizer's own words: characters of byte-level ones, `<0x0A>` for a byte, else what a token decodes to."""
@@ -80,7 +77,9 @@ class LevanterTokenizer:
         for word, kind in vocabulary.items():
             if kind in special:
                 continue
-            if is_byte_level:
+            if kind in self._added:
+                lengths[kind] = len(word.encode())
+            elif is_byte_level:
                 lengths[kind] = len(word)
             else:
                 lengths[kind] = 1 if re.fullmatch("<0x[0-9A-Fa-f]{2}>", word) else byte_length_of_token(self._tokenizer, kind)
@@ -93,7 +92,7 @@ class LevanterTokenizer:
 
 
 def load_tokenizer(name: str) -> Tokenizer:
-    """`bytes`, or what Levanter finds under a folder or a hub's name; `DataError` where it finds none."""
+    """`bytes`, or what Levanter finds under a folder or a hub's name; `DataError` where there is none that can end a text."""
     if name == BYTES.name:
         return ByteTokenizer()
     if importlib.util.find_spec("levanter") is None:
@@ -102,22 +101,37 @@ def load_tokenizer(name: str) -> Tokenizer:
 
     try:
         found = load(name)
+        whole = _switched_to_plain_text(found)
     except Exception as error:  # whatever the hub, the file system or the tokenizers' reader raise
         raise DataError(
             f"The tokenizer {name!r} cannot be loaded: {first_line(error)}.",
             why="It is a folder with tokenizer.json and tokenizer_config.json, or the name of one on the Hugging Face hub.",
             fix="Correct data.tokenizer in the ladder file; log in (hf auth login) where the hub keeps it closed.",
         ) from error
-    return LevanterTokenizer(TokenizerIdentity(name=name, digest=_digest(found), size=_size(found)), found)
+    if found.eos_token_id is None:
+        raise DataError(
+            f"The tokenizer {name!r} has no token for the end of a text.",
+            why="Documents would run into each other.",
+            fix="Name one as eos_token in its tokenizer_config.json.",
+        )
+    return LevanterTokenizer(
+        identity=TokenizerIdentity(
+            name=name,
+            digest=digest_of({"tokenizer": whole, "end": found.eos_token_id}),
+            size=1 + max(found.get_vocab().values()),
+        ),
+        separator=found.eos_token_id,
+        _tokenizer=found,
+        _added=frozenset(each["id"] for each in whole.get("added_tokens", ())),
+    )
 
 
-def _size(tokenizer: Any) -> int:
-    kinds: dict[str, int] = tokenizer.get_vocab()
-    return 1 + max(kinds.values())
-
-
-def _digest(tokenizer: Any) -> str:
-    return digest_of({"vocabulary": tokenizer.get_vocab(), "end": tokenizer.eos_token_id})
+def _switched_to_plain_text(found: Any) -> dict[str, Any]:
+    """All that the tokenizer is, once it takes the names of special tokens in a text for text."""
+    rust = found._tokenizer  # Levanter's interface has neither this switch nor the whole
+    rust.encode_special_tokens = True
+    whole: dict[str, Any] = json.loads(rust.to_str())
+    return whole
 
 
 def _byte_alphabet() -> set[str]:

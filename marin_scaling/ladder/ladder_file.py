@@ -101,9 +101,10 @@ class Data(Part):
 
     @field_validator("validation")
     @classmethod
-    def _train_is_taken(cls, validation: dict[str, Texts]) -> dict[str, Texts]:
-        if "train" in validation:
-            raise ValueError("'train' names the text to train on; give held-out text another name")
+    def _names_are_free(cls, validation: dict[str, Texts]) -> dict[str, Texts]:
+        for taken in ("train", "validation"):
+            if taken in validation:
+                raise ValueError(f"{taken!r} is taken; give held-out text another name")
         return validation
 
     @model_validator(mode="after")

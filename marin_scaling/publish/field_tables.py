@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from marin_scaling.preregistration.document_shape import (
     AtLeast,
@@ -153,6 +152,8 @@ def _limit(metadata: object) -> str:
 
 
 def _default(info: FieldInfo) -> str:
-    if info.default is PydanticUndefined:
+    if info.is_required():
         return "must be given"
+    if info.default_factory is not None:
+        return f"`{json.dumps(info.get_default(call_default_factory=True))}`"
     return "" if isinstance(info.default, BaseModel) else f"`{json.dumps(info.default)}`"

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TextIO
 
 from marin_scaling.canonical_json import sha256_hex
+from marin_scaling.claim import claim
 from marin_scaling.durable_files import read_bytes, replace_file
 from marin_scaling.errors import MarinScalingError
-from marin_scaling.run.claim import claim
 from marin_scaling.run.run_record import RunRecord
 from marin_scaling.run.run_spec import RunSpec, read_spec
 from marin_scaling.run.run_store import add_run, is_finished

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from marin_scaling.canonical_json import sha256_hex
-from marin_scaling.data.token_corpus import BYTES, HELD_OUT, TokenCorpus
+from marin_scaling.data.token_corpus import BYTES, HELD_OUT, TokenCorpus, TokenizerIdentity
 from marin_scaling.data.windows import require_windows
 from marin_scaling.errors import DataError
 from marin_scaling.ladder.ladder import Ladder
@@ -51,7 +52,8 @@ def _spec(file: LadderFile, plan: RungPlan, *, seed: int, role: str, corpus: Tok
         train_steps=plan.train_steps,
         seed=seed,
         data_order_seed=_data_order_seed(file.name, seed),
-        data=data_of(corpus, epochs=file.data.epochs),
+        data=data_of(corpus),
+        epochs=min(file.data.epochs, _epochs_wanted(plan, corpus)),
         evaluation=EvaluationSpec(
             metric=file.evaluation.metric,
             seq_len=plan.shape.seq_len,
@@ -74,7 +76,12 @@ def optimizer_of(plan: RungPlan) -> OptimizerSpec:
     return OptimizerSpec(name=plan.optimizer, **asdict(plan.hyperparameters), **asdict(plan.schedule))
 
 
-def data_of(corpus: TokenCorpus, *, epochs: int = 1) -> DataSpec:
+def _epochs_wanted(plan: RungPlan, corpus: TokenCorpus) -> int:
+    windows = len(corpus.train) // plan.shape.seq_len
+    return max(1, math.ceil(plan.batch_size * plan.train_steps / max(1, windows)))
+
+
+def data_of(corpus: TokenCorpus) -> DataSpec:
     """The corpus as it stands in a spec."""
     is_bytes = corpus.tokenizer == BYTES
     tokenizer = None if is_bytes else TokenizerSpec(**asdict(corpus.tokenizer))
@@ -88,7 +95,6 @@ def data_of(corpus: TokenCorpus, *, epochs: int = 1) -> DataSpec:
         validation_bytes=sum(each.bytes for each in held_out.values()),
         tokenizer=tokenizer,
         train_tokens=None if is_bytes else len(corpus.train),
-        epochs=epochs,
         held_out={} if list(held_out) == [HELD_OUT] else held_out,
     )
 
@@ -101,19 +107,12 @@ def _protocol(corpus: TokenCorpus) -> EvaluationProtocol:
 
 def require_data(spec: RunSpec, *, corpus: TokenCorpus) -> None:
     """`DataError` with both numbers: another vocabulary than the data, more text than there is, or too little held out."""
-    kinds = corpus.tokenizer.size
-    if not kinds <= spec.model.vocab_size < kinds + _MOST_PADDING:
-        raise DataError(
-            f"The recipe {spec.recipe!r} makes models of {spec.model.vocab_size} kinds of tokens; the data have {kinds} "
-            f"(tokenizer: {corpus.tokenizer.name}).",
-            why="A model of other tokens than those it is trained on is another model, and its FLOPs are not what was planned.",
-            fix=f"Set vocab_size to {kinds} in a recipe file, or name the recipe's own tokenizer in data.tokenizer.",
-        )
-    windows = spec.data.epochs * (len(corpus.train) // spec.model.seq_len)
+    require_vocabulary(spec.recipe, spec.model.vocab_size, corpus.tokenizer)
+    windows = spec.epochs * (len(corpus.train) // spec.model.seq_len)
     if spec.batch_size * spec.train_steps > windows:
         raise DataError(
             f"The run of {format_flops(spec.budget_flops)} FLOPs at width {spec.model.hidden_dim} wants "
-            f"{spec.trained_tokens} tokens; the training data has {len(corpus.train)}, seen {_times(spec.data.epochs)}.",
+            f"{spec.trained_tokens} tokens; the training data has {len(corpus.train)}, seen {_times(spec.epochs)}.",
             why="Text that is repeated is worth less than new text, and a law fitted across that border misleads.",
             fix="Lower the budget or raise the model size in the ladder file, give more text, or allow repeats: data.epochs.",
         )
@@ -124,9 +123,21 @@ def require_data(spec: RunSpec, *, corpus: TokenCorpus) -> None:
 
 def data_doubts(specs: Sequence[RunSpec]) -> list[str]:
     """What a reader of the plan should know of its data: how many runs see text again, and how often."""
-    repeated = [spec.epochs for spec in specs if spec.epochs > 1]
+    repeated = [spec.times_seen for spec in specs if spec.times_seen > 1]
     return (
         [f"{len(repeated)} of {len(specs)} runs see text more than once, up to {max(repeated):.3g} times"] if repeated else []
+    )
+
+
+def require_vocabulary(recipe: str, vocab_size: int, tokenizer: TokenizerIdentity) -> None:
+    """`DataError` when a recipe's models have other tokens than the data."""
+    if tokenizer.size <= vocab_size < tokenizer.size + _MOST_PADDING:
+        return
+    raise DataError(
+        f"The recipe {recipe!r} makes models of {vocab_size} kinds of tokens; the data have {tokenizer.size} "
+        f"(tokenizer: {tokenizer.name}).",
+        why="A model of other tokens than those it is trained on is another model, and its FLOPs are not what was planned.",
+        fix=f"Set vocab_size to {tokenizer.size} in a recipe file, or name the recipe's own tokenizer in data.tokenizer.",
     )
 
 

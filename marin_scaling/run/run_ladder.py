@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from marin_scaling.claim import claim
 from marin_scaling.data.token_corpus import TokenCorpus, data_folder, write_corpus
 from marin_scaling.durable_files import replace_file, require_writable
 from marin_scaling.errors import TrainingFailed
-from marin_scaling.run.claim import claim
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.run_store import is_finished
 from marin_scaling.run.worker_events import WorkerEvent, parse_event

@@ -105,7 +105,7 @@ class TokenizerSpec(Document):
     name: str
     """As in the ladder file: a folder, or a name on the Hugging Face hub."""
     digest: str
-    """SHA-256 of its vocabulary and its token for the end of a text."""
+    """SHA-256 of all that it is, and of which token ends a text."""
     size: int = Field(gt=1)
     """Kinds of tokens."""
 
@@ -134,8 +134,6 @@ class DataSpec(Document):
     """What makes the tokens; left out where every byte is one."""
     train_tokens: int | None = Field(default=None, gt=0, exclude_if=lambda value: value is None)
     """Tokens to train on; left out where every byte is one."""
-    epochs: int = Field(default=1, ge=1, exclude_if=lambda value: value == 1)
-    """How many times a run may see them; left out where it is once."""
     held_out: dict[str, HeldOutSpec] = Field(default_factory=dict, exclude_if=lambda value: not value)
     """The held-out sets by name; left out where there is one without a name."""
 
@@ -189,6 +187,8 @@ class RunSpec(Document):
     """Of the order of the training windows; a target's follows from its statement."""
     data: DataSpec
     """What is trained on, below."""
+    epochs: int = Field(default=1, ge=1, exclude_if=lambda value: value == 1)
+    """How many times the training tokens are gone through, the last time perhaps in part; left out where it is once."""
     evaluation: EvaluationSpec
     """How it is measured, below."""
     statement_sha256: str | None = None
@@ -200,8 +200,8 @@ class RunSpec(Document):
         return self.batch_size * self.model.seq_len * self.train_steps
 
     @property
-    def epochs(self) -> float:
-        """How many times the training tokens are seen, as far as they are."""
+    def times_seen(self) -> float:
+        """How many times each training token is seen, on average."""
         return self.trained_tokens / self.data.tokens
 
     @property

@@ -99,7 +99,7 @@ def _stored_cells(folder: Path) -> RawTable:
             fix="Train the ladder first (marin-scale ladder FILE), or give another folder or table.",
         )
     _require_one_kind(folder, runs)
-    repeats = any(stored.spec.epochs > 1 for stored in runs)
+    repeats = any(stored.spec.times_seen > 1 for stored in runs)
     is_sparse = any(stored.record.params_active != stored.record.params_total for stored in runs)
     cells = pd.DataFrame(
         [
@@ -109,7 +109,7 @@ def _stored_cells(folder: Path) -> RawTable:
                 "params": stored.record.params_total,
                 **({"active_params": stored.record.params_active} if is_sparse else {}),
                 "tokens": stored.record.trained_tokens,
-                **({"epochs": stored.spec.epochs} if repeats else {}),
+                **({"epochs": stored.spec.times_seen} if repeats else {}),
                 "loss": stored.record.loss,
                 "budget_flops": stored.spec.budget_flops,
                 "seed": str(stored.spec.seed),

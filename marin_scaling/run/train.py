@@ -108,7 +108,7 @@ def _train_to_the_end(step: CompiledStep, *, spec: RunSpec, train: Tokens, obser
 
 def _training_batches(spec: RunSpec, train: Tokens, *, first_step: int) -> Iterator[NDArray[np.int32]]:
     """Batches of shape (batch, position): disjoint windows in the order that the data seed draws, from `first_step` on."""
-    starts = training_window_starts(len(train), seq_len=spec.model.seq_len, seed=spec.data_order_seed, epochs=spec.data.epochs)
+    starts = training_window_starts(len(train), seq_len=spec.model.seq_len, seed=spec.data_order_seed, epochs=spec.epochs)
     offsets = np.arange(spec.model.seq_len)  # (position,)
     for step in range(first_step, spec.train_steps):
         batch_starts = starts[step * spec.batch_size : (step + 1) * spec.batch_size]  # (batch,)

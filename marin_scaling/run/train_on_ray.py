@@ -18,9 +18,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from marin_scaling.claim import claim
 from marin_scaling.errors import ClusterError, first_line
 from marin_scaling.ladder.ladder_file import PerRun
-from marin_scaling.run.claim import claim
 from marin_scaling.run.run_ladder import Pool, Workplace, worker_command
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.worker_events import WorkerEvent, parse_event

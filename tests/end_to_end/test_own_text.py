@@ -74,7 +74,7 @@ def test_records_have_the_loss_of_each_set_and_their_mean(folder: Path) -> None:
         assert 0 < record["loss"] < 5
     for spec in specs:
         assert spec["data"]["tokenizer"]["size"] == 512
-        assert spec["data"]["epochs"] == 40
+        assert 1 < spec["epochs"] <= 40
         wiki = "".join(texts(40, start=1_000))
         assert spec["data"]["held_out"]["wiki"]["bytes"] == len(wiki.encode())
     again = marin_scale(folder, "ladder", "ladders/mine.yaml")

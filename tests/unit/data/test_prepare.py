@@ -1,18 +1,24 @@
 """From files, data sets and caches to tokens: every byte counted, nothing passed over, nothing both trained on and held out."""
 
+import bz2
 import gzip
 import importlib.util
+import json
+import lzma
+import threading
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
+import zstandard
 from pydantic import ValidationError
 from text_factory import data, texts, write_jsonl, write_tokenizer
 
+from marin_scaling.data.documents import documents_in
 from marin_scaling.data.prepare import prepare, prepared
-from marin_scaling.data.token_corpus import TokenCorpus
+from marin_scaling.data.token_corpus import TokenCorpus, data_folder
 from marin_scaling.errors import DataError
 from marin_scaling.ladder.ladder_file import Data
 
@@ -136,7 +142,7 @@ def test_a_document_that_is_trained_on_and_held_out_is_refused_with_both_places(
     assert not list((tmp_path / "work" / "data").glob(".being-made-*"))
     left = made(of_files(files, overlap="leave-out"), tmp_path)
     assert left.train.tobytes().decode() == "".join(text + "\n" for text in [*texts(3), *texts(2, start=50)])
-    assert left.validation["wiki"].tobytes().decode().count("\n") >= 20
+    assert left.validation["wiki"].tobytes().decode() == "".join(text + "\n" for text in texts(20, start=1_000))
 
 
 @pytest.mark.parametrize(
@@ -146,6 +152,7 @@ def test_a_document_that_is_trained_on_and_held_out_is_refused_with_both_places(
         (b'{"text": "a"}\n{"body": "b"}\n', "line 2: text: no such key"),
         (b'{"text": 5}\n', "line 1: text: int, not text"),
         (b"[1, 2]\n", "line 1: text: no such key"),
+        (b'{"text": ' + b"[" * 100_000 + b"\n", "line 1: it is not JSON"),
         (b'{"text": "\xff"}\n', "line 1: it is not UTF-8 (byte 10)"),
         (b'{"text": "\\ud800"}\n', "line 1: half of a surrogate pair at character 0"),
         (b"", "there is no text in it"),
@@ -201,8 +208,6 @@ def test_a_tokenizer_that_is_none_is_refused_by_name(tmp_path: Path, files: dict
 @needs_levanter
 def test_a_tokenizer_that_loses_text_is_refused(tmp_path: Path, files: dict[str, Path]) -> None:
     """Words it does not know become nothing; bits per byte would be off."""
-    import json
-
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     tokenizer = Tokenizer(models.WordLevel({"the": 0, "loss": 1, "[UNK]": 2}, unk_token="[UNK]"))
@@ -227,7 +232,11 @@ def test_a_tokenizer_that_loses_text_is_refused(tmp_path: Path, files: dict[str,
         ({"source": "mine", "train": {"files": "a", "split": "x"}, "validation": {"v": {"files": "b"}}}, "belong to a dataset"),
         (
             {"source": "mine", "train": {"files": "a"}, "validation": {"train": {"files": "b"}}},
-            "give held-out text another name",
+            "'train' is taken; give held-out text another name",
+        ),
+        (
+            {"source": "mine", "train": {"files": "a"}, "validation": {"validation": {"files": "b"}}},
+            "'validation' is taken; give held-out text another name",
         ),
         ({"epochs": 2}, "the standard library is read as bytes, and once"),
     ],
@@ -236,3 +245,144 @@ def test_a_data_part_that_cannot_be_meant_is_refused(asked: dict[str, object], s
     """Before anything is read."""
     with pytest.raises(ValidationError, match=said):
         Data.model_validate(asked)
+
+
+@pytest.mark.parametrize("ending", ["txt.zst", "jsonl.zst", "txt.gz", "jsonl.gz", "txt.xz", "jsonl.bz2"])
+def test_a_packed_file_is_read_whole_or_refused(tmp_path: Path, ending: str) -> None:
+    """Of two frames, as `cat a b` makes them, both are read; one that was cut off is no text."""
+    pack = {"zst": zstandard.compress, "gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress}[ending.split(".")[1]]
+    halves = [b"".join(f'{{"text": "{number} {word}"}}\n'.encode() for number in range(9_000)) for word in ("one", "two")]
+    whole, cut = tmp_path / f"whole.{ending}", tmp_path / f"cut.{ending}"
+    whole.write_bytes(b"".join(pack(half) for half in halves))
+    cut.write_bytes(pack(halves[0])[:-2_000])
+    documents = list(documents_in(str(whole), text_key="text"))
+    if ending.startswith("jsonl"):
+        assert [text for _where, text in documents] == [
+            f"{number} {word}" for word in ("one", "two") for number in range(9_000)
+        ]
+    else:
+        assert documents[0][1].encode() == b"".join(halves)
+    with pytest.raises(DataError, match=r"cut.* cannot be read"):
+        list(documents_in(str(cut), text_key="text"))
+
+
+def test_a_file_that_is_named_twice_is_refused(tmp_path: Path, files: dict[str, Path]) -> None:
+    """By itself and by a pattern."""
+    both = [str(files["train"]), str(tmp_path / "tr*.jsonl")]
+    with pytest.raises(DataError, match=r"train\.jsonl is named twice"):
+        made(of_files(files, train={"files": both}), tmp_path)
+
+
+def test_text_that_changes_while_it_is_read_is_refused(tmp_path: Path, files: dict[str, Path]) -> None:
+    """What was read is kept under no name; the next try has the new text."""
+    asked = of_files(files)
+
+    def meddle(row: str) -> None:
+        if row == "train":
+            write_jsonl(files["wiki"], texts(30, start=3_000))
+
+    with pytest.raises(DataError, match="changed while it was read"):
+        prepare(asked, work_root=tmp_path / "work", on_row=meddle)
+    assert prepared(asked, work_root=tmp_path / "work") is None
+    assert "3029" in made(asked, tmp_path).validation["wiki"].tobytes().decode()
+
+
+def test_of_two_that_ask_at_once_one_makes_it_and_both_have_it(tmp_path: Path, files: dict[str, Path]) -> None:
+    """Each row is read once, in all."""
+    rows, found = list[str](), list[str]()
+    asked = of_files(files)
+
+    def ask() -> None:
+        found.append(prepare(asked, work_root=tmp_path / "work", on_row=rows.append).digest)
+
+    both = [threading.Thread(target=ask) for _ in range(2)]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join()
+    assert rows == ["wiki", "train"]
+    assert len(found) == 2
+    assert len(set(found)) == 1
+
+
+@pytest.mark.parametrize("damage", ["short", "gone", "manifest"])
+def test_a_corpus_that_a_disk_has_damaged_is_made_anew(tmp_path: Path, files: dict[str, Path], damage: str) -> None:
+    """A row cut short, a row that is gone, a manifest that is none."""
+    first = made(of_files(files), tmp_path)
+    folder = data_folder(first.digest, work_root=tmp_path / "work")
+    if damage == "short":
+        (folder / "train.bin").write_bytes((folder / "train.bin").read_bytes()[:-1])
+    elif damage == "gone":
+        (folder / "train.bin").unlink()
+    else:
+        (folder / "corpus.json").write_text("{}")
+    assert prepared(of_files(files), work_root=tmp_path / "work") is None
+    assert made(of_files(files), tmp_path).train.tobytes().decode() == "".join(text + "\n" for text in texts(100))
+
+
+def test_what_is_kept_can_be_read_by_whom_the_umask_lets(tmp_path: Path, files: dict[str, Path]) -> None:
+    """The folder has the rights that any new folder has here, and nothing else is left beside it."""
+    (tmp_path / "usual").mkdir()
+    folder = data_folder(made(of_files(files), tmp_path).digest, work_root=tmp_path / "work")
+    assert folder.stat().st_mode == (tmp_path / "usual").stat().st_mode
+    assert {path.suffix for path in folder.parent.glob("being-made-*")} == {".lock"}
+
+
+def test_names_are_those_of_the_ladder_file_that_asks(tmp_path: Path, files: dict[str, Path]) -> None:
+    """Also where another one has made the same tokens before."""
+    first, second = made(of_files(files), tmp_path), made(of_files(files, source="another"), tmp_path)
+    assert (first.source, second.source) == ("test-texts", "another")
+    assert first.digest == second.digest
+
+
+@needs_levanter
+def test_another_tokenizer_of_the_same_words_is_another_tokenizer(tmp_path: Path, files: dict[str, Path]) -> None:
+    """With fewer merges it makes other tokens; the identity says so, and nothing kept is taken for it."""
+    folder = write_tokenizer(tmp_path / "tokenizer")
+    first = made(of_files(files, tokenizer=str(folder)), tmp_path)
+    document = json.loads((folder / "tokenizer.json").read_text())
+    document["model"]["merges"] = document["model"]["merges"][:50]
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "tokenizer.json").write_text(json.dumps(document))
+    (other / "tokenizer_config.json").write_bytes((folder / "tokenizer_config.json").read_bytes())
+    second = made(of_files(files, tokenizer=str(other)), tmp_path)
+    assert first.tokenizer.digest != second.tokenizer.digest
+    assert len(first.train) != len(second.train)
+
+
+@needs_levanter
+def test_the_name_of_a_special_token_in_a_text_is_text(tmp_path: Path, files: dict[str, Path]) -> None:
+    """It ends no document, and its bytes are counted."""
+    folder = write_tokenizer(tmp_path / "tokenizer")
+    write_jsonl(files["train"], ["before <|end|> after", "next"])
+    corpus = made(of_files(files, tokenizer=str(folder)), tmp_path)
+    end = json.loads((folder / "tokenizer.json").read_text())["added_tokens"][0]["id"]
+    assert (corpus.train == end).sum() == 2
+    assert corpus.text_bytes["train"] == len("before <|end|> after" + "next")
+
+
+@needs_levanter
+def test_a_tokenizer_that_cannot_end_a_text_is_refused(tmp_path: Path, files: dict[str, Path]) -> None:
+    """Documents would run into each other."""
+    folder = write_tokenizer(tmp_path / "tokenizer")
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    with pytest.raises(DataError, match="has no token for the end of a text"):
+        made(of_files(files, tokenizer=str(folder)), tmp_path)
+
+
+@needs_levanter
+def test_a_cache_that_holds_a_held_out_document_is_refused_too(tmp_path: Path, files: dict[str, Path]) -> None:
+    """Though its row ends with the token for the end of a text."""
+    from levanter.store.cache import SerialCacheWriter
+    from tokenizers import Tokenizer
+
+    folder = write_tokenizer(tmp_path / "tokenizer")
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    end = tokenizer.token_to_id("<|end|>")
+    rows = [{"input_ids": np.array([*tokenizer.encode(text).ids, end], np.int32)} for text in texts(3, start=999)]
+    with SerialCacheWriter(str(tmp_path / "cache"), rows[0]) as writer:
+        writer.write_batch(rows)
+    asked = of_files(files, train={"cache": str(tmp_path / "cache")}, tokenizer=str(folder))
+    with pytest.raises(DataError, match=r"cache, row 1: this document is held out, too"):
+        made(asked, tmp_path)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from run_factory import record_of, rung_spec
 
-from marin_scaling.run.claim import claim
+from marin_scaling.claim import claim
 from marin_scaling.run.ladder_status import run_state, status_text
 from marin_scaling.run.loss_curve import LossCurve
 from marin_scaling.run.run_ladder import Workplace, work_dir
