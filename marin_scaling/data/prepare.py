@@ -34,7 +34,7 @@ from marin_scaling.data.documents import (
 )
 from marin_scaling.data.standard_library import standard_library_corpus
 from marin_scaling.data.token_corpus import (
-    RowSize,
+    RowFacts,
     TokenCorpus,
     Tokens,
     corpus_digest,
@@ -163,9 +163,9 @@ class _Row:
         self.text_bytes += int(self.token_bytes[ended].sum(dtype=np.int64))
 
     @property
-    def size(self) -> RowSize:
+    def facts(self) -> RowFacts:
         """What the manifest says of it."""
-        return RowSize(tokens=self.tokens, text_bytes=self.text_bytes)
+        return RowFacts(tokens=self.tokens, text_bytes=self.text_bytes, sha256=str(self.sha256.hexdigest()))
 
 
 def _made(
@@ -206,9 +206,9 @@ def _write_rows(data: Data, tokenizer: Tokenizer, folder: Path, *, on_row: Calla
     documents = _token_documents(data.train, tokenizer, data.text_key, token_bytes)
     left = _without(documents, held_out, token_bytes, leave_out=data.overlap == "leave-out")
     rows["train"] = _write_row(left, data.train, tokenizer, token_bytes, folder, "train")
-    digest = corpus_digest({name: str(row.sha256.hexdigest()) for name, row in rows.items()}, tokenizer.identity)
-    sizes = {name: row.size for name, row in rows.items()}
-    write_manifest(folder, source=data.source, tokenizer=tokenizer.identity, token_bytes=token_bytes, rows=sizes, digest=digest)
+    facts = {name: row.facts for name, row in rows.items()}
+    digest = corpus_digest({name: known.sha256 for name, known in facts.items()}, tokenizer.identity)
+    write_manifest(folder, source=data.source, tokenizer=tokenizer.identity, token_bytes=token_bytes, rows=facts, digest=digest)
     return digest
 
 

@@ -41,19 +41,20 @@ BYTES = TokenizerIdentity(name="bytes", digest=digest_of({"bytes": 256}), size=2
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowSize:
-    """How long a row is, in tokens and in bytes of the text that they stand for."""
+class RowFacts:
+    """How long a row is, in tokens and in bytes of the text that they stand for, and the digest of its tokens."""
 
     tokens: int
     text_bytes: int
+    sha256: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenCorpus:
     """Tokens to train on and to evaluate on.
 
-    `token_bytes` has, for each kind of token, the bytes of text that it stands for; `text_bytes` their sum over each row, by
-    the row's name (`train`, or a held-out one).
+    `token_bytes` has, for each kind of token, the bytes of text that it stands for; `facts` is what is known of each row, by
+    its name (`train`, or a held-out one).
     """
 
     source: str
@@ -61,21 +62,25 @@ class TokenCorpus:
     token_bytes: NDArray[np.uint16]
     train: Tokens
     validation: Mapping[str, Tokens]
-    text_bytes: Mapping[str, int]
+    facts: Mapping[str, RowFacts]
     digest: str
     """SHA-256 over the digests of all rows; names the exact tokens."""
 
 
 def byte_corpus(*, source: str, train: NDArray[np.uint8], validation: NDArray[np.uint8]) -> TokenCorpus:
     """A corpus whose tokens are bytes, with one held-out row."""
+    facts = {
+        name: RowFacts(tokens=len(row), text_bytes=len(row), sha256=_sha256(row))
+        for name, row in (("train", train), (HELD_OUT, validation))
+    }
     return TokenCorpus(
         source=source,
         tokenizer=BYTES,
         token_bytes=np.ones(BYTES.size, np.uint16),
         train=train,
         validation={HELD_OUT: validation},
-        text_bytes={"train": len(train), HELD_OUT: len(validation)},
-        digest=corpus_digest({"train": _sha256(train), HELD_OUT: _sha256(validation)}),
+        facts=facts,
+        digest=corpus_digest({name: each.sha256 for name, each in facts.items()}),
     )
 
 
@@ -105,7 +110,7 @@ def write_corpus(corpus: TokenCorpus, folder: Path) -> None:
         source=corpus.source,
         tokenizer=corpus.tokenizer,
         token_bytes=corpus.token_bytes,
-        rows={name: RowSize(tokens=len(row), text_bytes=corpus.text_bytes[name]) for name, row in rows.items()},
+        rows=corpus.facts,
         digest=corpus.digest,
     )
 
@@ -116,7 +121,7 @@ def write_manifest(
     source: str,
     tokenizer: TokenizerIdentity,
     token_bytes: NDArray[np.uint16],
-    rows: Mapping[str, RowSize],
+    rows: Mapping[str, RowFacts],
     digest: str,
 ) -> None:
     """The last file of a corpus: with it, the corpus is complete."""
@@ -124,7 +129,7 @@ def write_manifest(
         "source": source,
         "tokenizer": asdict(tokenizer),
         "token_bytes": token_bytes.tolist(),
-        "rows": {name: asdict(size) for name, size in rows.items()},
+        "rows": {name: asdict(known) for name, known in rows.items()},
         "digest": digest,
     }
     replace_file(folder / MANIFEST_NAME, dump_canonical(document))
@@ -135,15 +140,15 @@ def map_corpus(folder: Path) -> TokenCorpus:
     document = json.loads(read_bytes(folder / MANIFEST_NAME))
     tokenizer = TokenizerIdentity(**document["tokenizer"])
     kind = token_type(tokenizer.size)
-    sizes = {name: RowSize(**size) for name, size in document["rows"].items()}
-    rows = {name: _mapped(row_path(folder, name), kind, size) for name, size in sizes.items()}
+    facts = {name: RowFacts(**known) for name, known in document["rows"].items()}
+    rows = {name: _mapped(row_path(folder, name), kind, known) for name, known in facts.items()}
     return TokenCorpus(
         source=document["source"],
         tokenizer=tokenizer,
         token_bytes=np.array(document["token_bytes"], np.uint16),
         train=rows.pop("train"),
         validation=rows,
-        text_bytes={name: size.text_bytes for name, size in sizes.items()},
+        facts=facts,
         digest=document["digest"],
     )
 
@@ -159,10 +164,10 @@ def is_complete(folder: Path) -> bool:
     return True
 
 
-def _mapped(path: Path, kind: np.dtype[np.unsignedinteger], size: RowSize) -> Tokens:
-    if not path.exists() or path.stat().st_size != size.tokens * kind.itemsize:
+def _mapped(path: Path, kind: np.dtype[np.unsignedinteger], known: RowFacts) -> Tokens:
+    if not path.exists() or path.stat().st_size != known.tokens * kind.itemsize:
         raise StorageError(
-            f"{path} does not hold the {size.tokens} tokens that it should.",
+            f"{path} does not hold the {known.tokens} tokens that it should.",
             why="A disk or a copy lost some of them; training would go on with other text.",
             fix=f"Remove {path.parent} and type the command again: the text is tokenized anew.",
         )

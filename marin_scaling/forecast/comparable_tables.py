@@ -1,4 +1,4 @@
-"""Whether two tables of runs can be compared: one metric, one way to count FLOPs, and a convention that fits the metric."""
+"""Whether two tables of runs can be compared: one metric, measured alike, FLOPs counted alike, a convention that fits."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def require_comparable(baseline: RunTable, variant: RunTable, convention: str) -
             )
     metrics = {table.metric for table in (baseline, variant)} - {"loss"}  # a column `loss` does not say which
     _require_one("metric", metrics, baseline, variant)
-    kinds = {kind for table in (baseline, variant) for kind in _flops_conventions(table)}
-    _require_one("FLOP convention", kinds, baseline, variant)
+    for what, column in (("FLOP convention", "flops_convention"), ("evaluation (held-out text and protocol)", "evaluation")):
+        _require_one(what, _texts(baseline, column) | _texts(variant, column), baseline, variant)
     if convention == "marin" and metrics - {MARIN_METRIC}:
         raise UsageError(
             f"The tables hold {next(iter(metrics))}; Marin's convention is of {MARIN_METRIC}.",
@@ -40,8 +40,8 @@ def require_comparable(baseline: RunTable, variant: RunTable, convention: str) -
     return (f"{' and '.join(unnamed)}: the metric is not named; both are taken to have the same",) if unnamed else ()
 
 
-def _flops_conventions(table: RunTable) -> set[str]:
-    return set(table.frame["flops_convention"]) - {""} if "flops_convention" in table.frame else set()
+def _texts(table: RunTable, column: str) -> set[str]:
+    return set(table.frame[column]) - {""} if column in table.frame else set()
 
 
 def _require_one(what: str, found: set[str], baseline: RunTable, variant: RunTable) -> None:

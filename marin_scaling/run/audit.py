@@ -31,6 +31,7 @@ FINISHED_STATUSES = frozenset({"", "finished", "completed", "complete", "done", 
 KINDS = {
     "metric": "metric",
     "flops_convention": "FLOP convention",
+    "evaluation": "evaluation",
     "eval_length": "evaluation length",
     "cooldown": "cool-down",
 }

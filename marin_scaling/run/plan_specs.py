@@ -86,12 +86,14 @@ def data_of(corpus: TokenCorpus) -> DataSpec:
     is_bytes = corpus.tokenizer == BYTES
     tokenizer = None if is_bytes else TokenizerSpec(**asdict(corpus.tokenizer))
     held_out = {
-        name: HeldOutSpec(tokens=len(tokens), bytes=corpus.text_bytes[name]) for name, tokens in corpus.validation.items()
+        name: HeldOutSpec(tokens=known.tokens, bytes=known.text_bytes, digest=known.sha256)
+        for name, known in corpus.facts.items()
+        if name != "train"
     }
     return DataSpec(
         source=corpus.source,
         digest=corpus.digest,
-        train_bytes=corpus.text_bytes["train"],
+        train_bytes=corpus.facts["train"].text_bytes,
         validation_bytes=sum(each.bytes for each in held_out.values()),
         tokenizer=tokenizer,
         train_tokens=None if is_bytes else len(corpus.train),

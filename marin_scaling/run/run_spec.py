@@ -117,6 +117,8 @@ class HeldOutSpec(Document):
     """Its tokens."""
     bytes: int = Field(gt=0)
     """Bytes of text that they stand for."""
+    digest: str
+    """SHA-256 of its tokens."""
 
 
 class DataSpec(Document):
@@ -198,6 +200,12 @@ class RunSpec(Document):
     def trained_tokens(self) -> int:
         """Batch size times sequence length times steps."""
         return self.batch_size * self.model.seq_len * self.train_steps
+
+    @property
+    def measured_on(self) -> str:
+        """What two runs have in common whose losses can be compared: the held-out text by digest, and the protocol."""
+        held_out = {name: each.digest for name, each in self.data.held_out.items()} or self.data.digest
+        return digest_of({"held_out": held_out, "evaluation": self.evaluation.model_dump(mode="json")})[:16]
 
     @property
     def times_seen(self) -> float:

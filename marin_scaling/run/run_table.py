@@ -34,7 +34,7 @@ BUDGET_SPAN = 1.25
 
 _OPTIONAL_NUMBERS = ("budget_flops", "active_params", "epochs")
 _NUMBERS_OR_NOTHING = ("tokens_per_second",)  # tables are put together from runs that were and were not timed
-_TEXTS = ("run", "seed", "status", "metric", "suite", "flops_convention", "eval_length", "cooldown")
+_TEXTS = ("run", "seed", "status", "metric", "suite", "flops_convention", "evaluation", "eval_length", "cooldown")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +42,9 @@ class RunTable:
     """Usable runs, and what was left out.
 
     `frame` has a row a run: `run` (text), `flops`, `params`, `tokens`, `loss`, `budget_flops` (float64), and `active_params`,
-    `epochs`, `tokens_per_second` (float64), `seed`, `suite`, `flops_convention` (text) where the table has them. A run's
-    `tokens_per_second` is NaN where its cell is empty; no other number may be. `column_mapping` gives the table's own name of
-    each column.
+    `epochs`, `tokens_per_second` (float64), `seed`, `suite`, `flops_convention`, `evaluation` (text) where the table has them.
+    A run's `tokens_per_second` is NaN where its cell is empty; no other number may be. `column_mapping` gives the table's own
+    name of each column.
     """
 
     frame: pd.DataFrame
@@ -116,6 +116,7 @@ def _stored_cells(folder: Path) -> RawTable:
                 "status": stored.record.status,
                 "metric": stored.record.metric,
                 "flops_convention": stored.record.flops_convention,
+                "evaluation": stored.spec.measured_on,
             }
             for stored in runs
         ]

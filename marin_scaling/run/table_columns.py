@@ -39,6 +39,7 @@ RECOGNISED: dict[str, tuple[str, ...]] = {
     "metric": (),
     "suite": (),
     "flops_convention": (),
+    "evaluation": (),
     "eval_length": ("eval_seq_len", "eval_sequence_length", "eval_context"),
     "cooldown": ("cooled", "cool_down", "decayed", "annealed"),
 }

@@ -47,7 +47,10 @@ def test_bytes_are_the_text_and_a_line_feed_after_each_document(tmp_path: Path, 
     corpus = made(of_files(files), tmp_path)
     assert corpus.train.tobytes().decode() == "".join(text + "\n" for text in texts(100))
     assert corpus.validation["wiki"].tobytes().decode() == "".join(text + "\n" for text in texts(20, start=1_000))
-    assert corpus.text_bytes == {"train": len(corpus.train), "wiki": len(corpus.validation["wiki"])}
+    assert {name: known.text_bytes for name, known in corpus.facts.items()} == {
+        "train": len(corpus.train),
+        "wiki": len(corpus.validation["wiki"]),
+    }
 
 
 def test_one_text_in_four_kinds_of_files_is_one_corpus(tmp_path: Path, files: dict[str, Path]) -> None:
@@ -96,10 +99,10 @@ def test_tokens_of_a_real_tokenizer_give_the_text_back_and_its_bytes(tmp_path: P
     corpus = made(of_files(files, tokenizer=str(folder)), tmp_path)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     assert tokenizer.decode(corpus.train.tolist(), skip_special_tokens=False) == "".join(t + "<|end|>" for t in texts(100))
-    assert corpus.text_bytes["train"] == sum(len(text.encode()) for text in texts(100))
+    assert corpus.facts["train"].text_bytes == sum(len(text.encode()) for text in texts(100))
     assert corpus.tokenizer.size == 512
     assert corpus.train.dtype == np.uint16
-    assert len(corpus.train) < corpus.text_bytes["train"]
+    assert len(corpus.train) < corpus.facts["train"].text_bytes
 
 
 @needs_levanter
@@ -359,7 +362,7 @@ def test_the_name_of_a_special_token_in_a_text_is_text(tmp_path: Path, files: di
     corpus = made(of_files(files, tokenizer=str(folder)), tmp_path)
     end = json.loads((folder / "tokenizer.json").read_text())["added_tokens"][0]["id"]
     assert (corpus.train == end).sum() == 2
-    assert corpus.text_bytes["train"] == len("before <|end|> after" + "next")
+    assert corpus.facts["train"].text_bytes == len("before <|end|> after" + "next")
 
 
 @needs_levanter

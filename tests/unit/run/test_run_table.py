@@ -211,7 +211,7 @@ def test_equal_rows_count_once_and_other_seeds_are_other_runs(tmp_path):
     assert len(table.frame) == 5
 
 
-@pytest.mark.parametrize("column", ["metric", "flops_convention", "eval_length", "cooldown"])
+@pytest.mark.parametrize("column", ["metric", "flops_convention", "evaluation", "eval_length", "cooldown"])
 def test_runs_of_two_kinds_do_not_share_a_fit(tmp_path, column):
     """Two metrics, or two ways to count FLOPs, in one law would be neither."""
     rows = [f"{row},{'a' if number % 2 else 'b'}" for number, row in enumerate(ROWS)]
@@ -219,7 +219,7 @@ def test_runs_of_two_kinds_do_not_share_a_fit(tmp_path, column):
         read_run_table(write(tmp_path / "runs.csv", f"{HEAD},{column}", *rows))
 
 
-@pytest.mark.parametrize("column", ["metric", "flops_convention", "eval_length", "cooldown"])
+@pytest.mark.parametrize("column", ["metric", "flops_convention", "evaluation", "eval_length", "cooldown"])
 def test_the_few_of_another_kind_are_left_out_by_name(tmp_path, column):
     """At least three quarters of the runs say what kind the table is of; the others are no part of its law."""
     path = write(tmp_path / "runs.csv", f"run,{HEAD},{column}", *(f"r{n},{row},{'ab'[n == 1]}" for n, row in enumerate(ROWS)))
