@@ -236,7 +236,7 @@ def test_tables_that_count_flops_differently_are_refused():
 def test_runs_that_were_measured_on_other_text_are_not_compared():
     """Their losses would say which held-out text is easier; tables that do not say what theirs was are taken at their word."""
     ours, theirs = (replace(ladder(), frame=ladder().frame.assign(evaluation=word)) for word in ("aa11", "bb22"))
-    with pytest.raises(RunTableError, match="differ in their evaluation .held-out text and protocol.: aa11 and bb22"):
+    with pytest.raises(RunTableError, match=r"differ in their evaluation .held-out text and protocol.: aa11 and bb22"):
         compare_recipes(ours, theirs)
     assert compare_recipes(ours, ladder()).comparisons
 
