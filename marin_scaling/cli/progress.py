@@ -56,6 +56,8 @@ class RunProgress:
             self._bars.update(self._rows[event.run], loss="starting")
         elif event.kind in ("stepped", "evaluating"):
             self._move(event)
+        elif event.kind == "noted":
+            self._console.print(f"note: {_name(spec).strip()}: {event.message}", highlight=False, markup=False, soft_wrap=True)
         else:
             self._end(event, spec)
 

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -89,12 +90,13 @@ def _train_and_record(spec: RunSpec, *, runs_dir: Path, work_root: Path, work_di
 
     use_compilation_cache(work_root / "compiled")
     started_at, clock = _first_start(work_dir), time.perf_counter()
-    trackers = wandb_trackers(spec)
+    trackers = wandb_trackers(spec, on_note=partial(_tell_note, events, spec))
     result = train(
         spec,
         corpus=map_corpus(data_folder(spec.data.digest, work_root=work_root)),
         work_dir=work_dir,
         on_step=lambda step, loss: _tell_step(events, spec, step, loss),
+        on_note=partial(_tell_note, events, spec),
         trackers=trackers,
     )
     for tracker in trackers:
@@ -138,6 +140,10 @@ def _first_start(work_dir: Path) -> str:
     if not marker.exists():
         replace_file(marker, datetime.now(UTC).isoformat(timespec="seconds").encode())
     return read_bytes(marker).decode()
+
+
+def _tell_note(events: EventWriter, spec: RunSpec, note: str) -> None:
+    events.tell(WorkerEvent(kind="noted", run=spec.directory_name, message=note))
 
 
 def _tell_step(events: EventWriter, spec: RunSpec, step: int, loss: float) -> None:

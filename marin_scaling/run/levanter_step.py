@@ -9,8 +9,9 @@ both pins.
 from __future__ import annotations
 
 import dataclasses
-import shutil
+import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -24,6 +25,7 @@ from levanter.trainer import Trainer
 from levanter.trainer_state import TrainerState
 from numpy.typing import NDArray
 
+from marin_scaling.errors import first_line
 from marin_scaling.run.levanter_config import model_config
 from marin_scaling.run.optimizer import optimizer_for_one_step, scheduled_rates
 from marin_scaling.run.run_spec import RunSpec
@@ -46,21 +48,37 @@ def initial_state(trainer: Trainer, spec: RunSpec, optimizer: Any) -> TrainerSta
     return TrainerState.init(optimizer, model, key=key_training, is_trainable=True, mp=trainer.mp)
 
 
-def resume_latest(trainer: Trainer, state: TrainerState, *, steps_recorded: int) -> TrainerState:
+def resume_latest(
+    trainer: Trainer, state: TrainerState, *, steps_recorded: int, on_note: Callable[[str], None]
+) -> TrainerState:
     """The state in the newest complete checkpoint of this run, or `state` where there is none.
 
-    A checkpoint after more steps than the loss curve records (a damaged disk) would leave a gap in the curve: the run's
-    checkpoints are removed, and it begins again with `state`.
+    A checkpoint that cannot be read, or that was made after more steps than the loss curve records (a damaged disk) and would
+    leave a gap in the curve, is set aside with a note, and the run begins again with `state`.
     """
     latest = discover_latest_checkpoint(trainer.checkpoint_path)
     if latest is None:
         return state
-    saved = load_checkpoint(state.saveable_state, latest, axis_mapping=trainer.parameter_axis_mapping, mesh=trainer.device_mesh)
-    resumed = eqx.combine(saved, state)
-    if int(resumed.step) <= steps_recorded:
-        return resumed
-    shutil.rmtree(trainer.checkpoint_path)
+    try:
+        saved = load_checkpoint(
+            state.saveable_state, latest, axis_mapping=trainer.parameter_axis_mapping, mesh=trainer.device_mesh
+        )
+        resumed = eqx.combine(saved, state)
+        if int(resumed.step) <= steps_recorded:
+            return resumed
+        reason = f"it is of step {int(resumed.step)}, and the loss curve ends at {steps_recorded}"
+    except Exception as error:  # whatever tensorstore, JAX and Levanter make of damaged files
+        reason = first_line(error)
+    kept = _set_aside(Path(trainer.checkpoint_path))
+    on_note(f"its checkpoint cannot be used and was moved to {kept}; the run begins again. {reason}.")
     return state
+
+
+def _set_aside(folder: Path) -> Path:
+    """Give a folder a name beside its own that nothing looks for."""
+    kept = next(path for n in itertools.count(1) if not (path := folder.with_name(f"{folder.name}-damaged-{n}")).exists())
+    folder.rename(kept)
+    return kept
 
 
 def parameter_count(model: Any) -> int:

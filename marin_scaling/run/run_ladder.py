@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -172,11 +173,25 @@ def _forward(process: subprocess.Popen[str], events: queue.Queue[WorkerEvent | N
         for line in lines:
             event = parse_event(line)
             if event is not None:
-                current = event.run if event.kind in ("started", "stepped", "evaluating") else ""
+                current = event.run if event.kind in ("started", "stepped", "evaluating", "noted") else ""
                 events.put(event)
     if process.wait() != 0 and current:
-        events.put(WorkerEvent(kind="failed", run=current, message=f"its process ended with status {process.returncode}."))
+        events.put(WorkerEvent(kind="failed", run=current, message=how_it_ended(process.returncode)))
     events.put(None)
+
+
+def how_it_ended(status: int) -> str:
+    """What the exit status of a training process says.
+
+    >>> how_it_ended(1)
+    'its process ended with status 1.'
+    """
+    if status == -signal.SIGKILL:
+        return (
+            "its process was killed (signal 9), as systems do when memory runs out: train fewer at a time (--max-parallel 1), "
+            "or smaller models or batches."
+        )
+    return f"its process ended with status {status}."
 
 
 @contextlib.contextmanager

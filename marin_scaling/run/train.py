@@ -65,12 +65,14 @@ def train(
     corpus: TokenCorpus,
     work_dir: Path,
     on_step: StepListener,
+    on_note: Callable[[str], None] = print,
     trackers: Sequence[Tracker] = (),
 ) -> TrainingResult:
     """Train `spec` to its last step, resuming from a checkpoint under `work_dir` if there is one, and evaluate it.
 
-    `trackers` are further Levanter trackers (such as W&B) that mirror the loss curve. A run whose loss is no longer finite
-    ends there, as a result and not as an error. Raises `DataError` when the data would have to be repeated.
+    `on_note` is told what a person should know, such as a checkpoint that could not be used. `trackers` are further Levanter
+    trackers (such as W&B) that mirror the loss curve. A run whose loss is no longer finite ends there, as a result and not as
+    an error. Raises `DataError` when the data would have to be repeated.
     """
     require_data(spec, corpus=corpus)
     config = trainer_config(spec, work_dir=work_dir)
@@ -81,7 +83,8 @@ def train(
         LossCurve(work_dir / "loss_curve.jsonl") as curve,
         Trainer(config, optimizer, loss_function, add_default_hooks=False) as trainer,
     ):
-        state = resume_latest(trainer, initial_state(trainer, spec, optimizer), steps_recorded=curve.steps_done)
+        fresh = initial_state(trainer, spec, optimizer)
+        state = resume_latest(trainer, fresh, steps_recorded=curve.steps_done, on_note=on_note)
         curve.truncate(int(state.step))
         step = compile_step(trainer, state, spec)
         observer = _Observer(trainer, step=step, curve=curve, on_step=on_step, trackers=trackers)

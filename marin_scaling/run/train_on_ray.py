@@ -21,7 +21,7 @@ from typing import Any
 from marin_scaling.claim import claim
 from marin_scaling.errors import ClusterError, first_line
 from marin_scaling.ladder.ladder_file import PerRun
-from marin_scaling.run.run_ladder import Pool, Workplace, worker_command
+from marin_scaling.run.run_ladder import Pool, Workplace, how_it_ended, worker_command
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.worker_events import WorkerEvent, parse_event
 
@@ -137,9 +137,7 @@ def _outcome(task: Any, spec: RunSpec, *, is_told: bool) -> Iterator[WorkerEvent
         yield WorkerEvent(kind="failed", run=spec.directory_name, message=f"its Ray task ended: {reason}")
     else:
         if status and not is_told:
-            yield WorkerEvent(
-                kind="failed", run=spec.directory_name, message=f"its process ended with status {status}; see ray-*.log."
-            )
+            yield WorkerEvent(kind="failed", run=spec.directory_name, message=f"{how_it_ended(status)} See ray-*.log.")
 
 
 def _require_resources(per_run: PerRun) -> None:

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from levanter.tracker.tracker import Tracker
 
-from marin_scaling.errors import missing_extra
+from marin_scaling.errors import first_line, missing_extra
 from marin_scaling.run.run_spec import RunSpec
 
 
@@ -18,8 +19,8 @@ def wandb_is_asked_for() -> bool:
     return os.environ.get("WANDB_MODE", "") not in ("", "disabled") or bool(os.environ.get("WANDB_PROJECT"))
 
 
-def wandb_trackers(spec: RunSpec) -> list[Tracker]:
-    """Levanter's W&B tracker for this run, or none when it was not asked for."""
+def wandb_trackers(spec: RunSpec, *, on_note: Callable[[str], None]) -> list[Tracker]:
+    """Levanter's W&B tracker for this run; none when it was not asked for, or with a note when W&B cannot be reached."""
     if not wandb_is_asked_for():
         return []
     try:
@@ -28,8 +29,13 @@ def wandb_trackers(spec: RunSpec) -> list[Tracker]:
         raise missing_extra("wandb", needed_for="mirroring runs to Weights & Biases") from error
     mode = os.environ.get("WANDB_MODE", "online")
     project = os.environ.get("WANDB_PROJECT", "marin-scaling")
-    tracker: Tracker = WandbConfig(
+    config = WandbConfig(
         project=project, name=f"{spec.ladder}-{spec.directory_name}", group=spec.ladder, mode=mode, save_code=False
-    ).init(spec.directory_name)
-    tracker.log_hyperparameters(spec.model_dump(mode="json"))
+    )
+    try:
+        tracker: Tracker = config.init(spec.directory_name)
+        tracker.log_hyperparameters(spec.model_dump(mode="json"))
+    except Exception as error:  # no key, no network, no such project: whatever the client raises
+        on_note(f"W&B cannot be reached, and the run is not mirrored there; nothing else is lost. {first_line(error)}.")
+        return []
     return [tracker]

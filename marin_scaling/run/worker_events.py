@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Literal, TextIO
 
-EventKind = Literal["started", "stepped", "evaluating", "finished", "diverged", "failed"]
+EventKind = Literal["started", "stepped", "evaluating", "finished", "diverged", "failed", "noted"]
 _SECONDS_BETWEEN_STEPS = 0.25
 
 

@@ -150,9 +150,47 @@ def test_a_run_whose_curve_lost_lines_begins_again(tmp_path: Path, monkeypatch: 
         module.train(spec, corpus=corpus(), work_dir=tmp_path / "parts", on_step=stop_at_8)
     curve.write_bytes(b"".join(curve.read_bytes().splitlines(keepends=True)[:3]) + bytes(40))
     seen: list[int] = []
-    result = module.train(spec, corpus=corpus(), work_dir=tmp_path / "parts", on_step=lambda step, _loss: seen.append(step))
+    notes: list[str] = []
+    result = module.train(
+        spec,
+        corpus=corpus(),
+        work_dir=tmp_path / "parts",
+        on_step=lambda step, _loss: seen.append(step),
+        on_note=notes.append,
+    )
+    assert "the loss curve ends at 3" in notes[0]
     assert seen == list(range(1, 13))
     assert [row.step for row in result.loss_curve.history(spec_digest=spec.digest).rows] == list(range(12))
+
+
+@pytest.mark.parametrize("damage", ["short", "another run's"])
+def test_a_checkpoint_that_cannot_be_read_is_set_aside_and_the_run_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    """With a note that says where it is; in the end the curve is whole."""
+    import marin_scaling.run.train as module
+
+    spec = rung_spec(train_steps=12)
+    wider = rung_spec(train_steps=12, model=spec.model.model_copy(update={"hidden_dim": 20}))
+    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
+
+    def stop_at_8(step: int, _loss: float) -> None:
+        if step == 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        module.train(wider if damage != "short" else spec, corpus=corpus(), work_dir=tmp_path, on_step=stop_at_8)
+    if damage == "short":
+        for part in tmp_path.glob("checkpoints/*/step-*/d/*"):
+            part.write_bytes(part.read_bytes()[:10])
+    else:
+        (tmp_path / "checkpoints" / wider.directory_name).rename(tmp_path / "checkpoints" / spec.directory_name)
+    notes: list[str] = []
+    result = module.train(spec, corpus=corpus(), work_dir=tmp_path, on_step=ignore, on_note=notes.append)
+    assert [row.step for row in result.loss_curve.history(spec_digest=spec.digest).rows] == list(range(12))
+    (note,) = notes
+    assert note.startswith("its checkpoint cannot be used and was moved to ")
+    assert list(tmp_path.glob(f"checkpoints/{spec.directory_name}-damaged-1/step-*"))
 
 
 def test_a_diverged_run_is_a_result(tmp_path: Path) -> None:

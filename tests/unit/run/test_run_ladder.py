@@ -85,6 +85,18 @@ def test_a_process_that_dies_in_a_run_fails_that_run_only(
     assert caught.value.what.count("its process ended with status 1") == 2
 
 
+def test_a_process_that_is_killed_in_a_run_fails_it_with_a_word_of_memory(
+    tmp_path: Path, workplace: Workplace, corpus: TokenCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel says nothing; what it usually means is said."""
+    began = f'{{"kind": "started", "run": "{rung_spec().directory_name}"}}'
+    interpreter(tmp_path, monkeypatch, "test -e began && exit 0", "touch began", f"echo '{began}'", "kill -9 $$")
+    with pytest.raises(
+        TrainingFailed, match=r"was killed .signal 9., as systems do when memory runs out: train fewer at a time"
+    ):
+        train_runs([rung_spec()], corpus=corpus, workplace=workplace, pool=local_pool(1), on_event=lambda _event: None)
+
+
 def test_a_file_of_the_current_folder_is_not_taken_for_a_module(
     tmp_path: Path, workplace: Workplace, corpus: TokenCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
