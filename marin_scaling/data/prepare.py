@@ -73,14 +73,14 @@ def prepare(
         return standard_library_corpus()
     tokenizer = tokenizer or load_tokenizer(data.tokenizer)
     request = _request(data, tokenizer)
-    making = work_root / "data" / f"being-made-{request}"
+    root = work_root / "data"
     while True:
-        with disk_errors(making.parent, "written"), claim(making) as is_ours:
+        with disk_errors(root, "written"), claim(root / "locks" / request) as is_ours:
             kept = _kept(data, tokenizer, request, work_root)
             if kept is not None:
-                shutil.rmtree(making, ignore_errors=True)
                 return kept
             if is_ours:
+                making = root / f"being-made-{request}"
                 return _made(data, tokenizer, request, making, work_root=work_root, on_row=on_row)
         time.sleep(_POLL_SECONDS)
 
