@@ -73,14 +73,14 @@ def _corpus_of(target: RunSpec) -> TokenCorpus:
     from marin_scaling.cli.training import WORK_ROOT
     from marin_scaling.data.prepare import prepare
     from marin_scaling.data.standard_library import standard_library_corpus
-    from marin_scaling.data.token_corpus import data_folder, is_complete, map_corpus
+    from marin_scaling.data.token_corpus import data_folder, find_corpus
     from marin_scaling.ladder.ladder_file import STANDARD_LIBRARY, read_ladder_file
 
     if target.data.source == STANDARD_LIBRARY:
         return standard_library_corpus()
-    kept = data_folder(target.data.digest, work_root=WORK_ROOT)
-    if is_complete(kept):
-        return replace(map_corpus(kept), source=target.data.source)
+    kept = find_corpus(data_folder(target.data.digest, work_root=WORK_ROOT))
+    if kept is not None:
+        return replace(kept, source=target.data.source)
     return prepare(read_ladder_file(Path("ladders") / f"{target.ladder}.yaml").data, work_root=WORK_ROOT)
 
 

@@ -29,7 +29,7 @@ MANIFEST_NAME = "corpus.json"
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerIdentity:
-    """Which tokenizer: name, digest of its vocabulary, and how many kinds of tokens it has."""
+    """Which tokenizer: name, digest of all that it is, and how many kinds of tokens it has."""
 
     name: str
     digest: str
@@ -100,7 +100,7 @@ def corpus_digest(sha256_by_row: Mapping[str, str], tokenizer: TokenizerIdentity
 
 def write_corpus(corpus: TokenCorpus, folder: Path) -> None:
     """Lay the corpus down for training processes to map; a folder that holds it already is left as it is."""
-    if is_complete(folder):
+    if find_corpus(folder) is not None:
         return
     rows = {"train": corpus.train, **corpus.validation}
     for name, tokens in rows.items():
@@ -153,15 +153,12 @@ def map_corpus(folder: Path) -> TokenCorpus:
     )
 
 
-def is_complete(folder: Path) -> bool:
-    """Whether a whole corpus lies there: every row as long as the manifest says."""
-    if not (folder / MANIFEST_NAME).exists():
-        return False
+def find_corpus(folder: Path) -> TokenCorpus | None:
+    """The corpus in a folder if it is whole, every row as long as the manifest says; else None."""
     try:
-        map_corpus(folder)
-    except (StorageError, ValueError, KeyError, TypeError):  # damaged, or of another version
-        return False
-    return True
+        return map_corpus(folder)
+    except (StorageError, ValueError, KeyError, TypeError):  # not there, damaged, or of another version
+        return None
 
 
 def _mapped(path: Path, kind: np.dtype[np.unsignedinteger], known: RowFacts) -> Tokens:

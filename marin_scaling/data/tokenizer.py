@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,6 +33,7 @@ class Tokenizer(Protocol):
     def separator(self) -> int:
         """The token after each document."""
 
+    @property
     def token_bytes(self) -> NDArray[np.uint16]:
         """Bytes of text that each kind of token stands for: (kind,)."""
 
@@ -48,10 +50,7 @@ class ByteTokenizer:
 
     identity = BYTES
     separator = ord("\n")
-
-    def token_bytes(self) -> NDArray[np.uint16]:
-        """One byte each."""
-        return np.ones(BYTES.size, np.uint16)
+    token_bytes = np.ones(BYTES.size, np.uint16)
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
         """The bytes of each text; `UnicodeEncodeError` for half of a surrogate pair."""
@@ -67,6 +66,7 @@ class LevanterTokenizer:
     _tokenizer: Any
     _added: frozenset[int]
 
+    @cached_property
     def token_bytes(self) -> NDArray[np.uint16]:
         """By the tokenizer's own words: characters of byte-level ones, `<0x0A>` for a byte, else what a token decodes to."""
         from levanter.utils.hf_utils import byte_length_of_token

@@ -204,10 +204,10 @@ def test_a_disk_that_is_full_of_runs_is_found_before_training(repository):
 
 @pytest.fixture
 def without_train_extra(tmp_path):
-    """An environment in which Levanter and JAX cannot be imported."""
+    """An environment in which nothing that only the extra brings can be imported."""
     hidden = tmp_path / "hidden"
     hidden.mkdir()
-    names = "('levanter', 'haliax', 'jax', 'jaxlib', 'equinox', 'jmp', 'optax')"
+    names = "('levanter', 'haliax', 'jax', 'jaxlib', 'equinox', 'jmp', 'optax', 'fsspec', 'datasets', 'tokenizers')"
     (hidden / "sitecustomize.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({names}))\n")
     return {"PYTHONPATH": os.pathsep.join([str(hidden), *filter(None, [os.environ.get("PYTHONPATH")])])}
 
@@ -220,6 +220,14 @@ def test_training_without_the_train_extra_is_refused_with_the_command_that_insta
     assert done.returncode == 2
     assert_message(done, 'no "train" extra, which training needs', "pip install 'marin-scaling[train]'")
     assert listing(repository) == before
+
+
+def test_text_of_one_s_own_without_the_train_extra_is_refused_the_same_way(repository, without_train_extra):
+    """Its readers come with the extra; the plan says so and stands."""
+    with open(repository / "ladders" / "tiny.yaml", "a") as file:
+        file.write("data: {source: mine, train: {files: a.jsonl}, validation: {held: {files: b.jsonl}}}\n")
+    done = marin_scale("ladder", "ladders/tiny.yaml", "--dry-run", cwd=repository, environment=without_train_extra)
+    assert_message(done, 'no "train" extra, which text of your own needs')
 
 
 def test_all_but_training_works_without_the_train_extra(repository, without_train_extra):

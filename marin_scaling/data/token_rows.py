@@ -1,0 +1,117 @@
+"""Write the rows of a corpus of one's own text: the held-out ones first, so that training text that repeats them is found.
+
+Every byte that is written is counted and part of a digest. Where the text comes from is in `token_documents`, where the rows go
+in `kept_text`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from marin_scaling.data.token_corpus import RowFacts, Tokens, corpus_digest, row_path, write_manifest
+from marin_scaling.data.token_documents import TokenDocument, token_documents
+from marin_scaling.data.tokenizer import Tokenizer
+from marin_scaling.errors import DataError
+
+if TYPE_CHECKING:
+    from marin_scaling.ladder.ladder_file import Data, Texts
+
+
+def write_rows(data: Data, tokenizer: Tokenizer, folder: Path, *, on_row: Callable[[str], None]) -> str:
+    """Write rows and manifest of a corpus into `folder`; its digest. `on_row` is told each row before it is made."""
+    assert data.train is not None
+    facts, held_out = dict[str, RowFacts](), dict[bytes, str]()
+    for name, texts in data.validation.items():
+        on_row(name)
+        documents = token_documents(texts, tokenizer, text_key=data.text_key)
+        facts[name] = _write_row(_remembered(documents, held_out, tokenizer, name), texts, tokenizer, row_path(folder, name))
+    on_row("train")
+    documents = token_documents(data.train, tokenizer, text_key=data.text_key)
+    left = _without(documents, held_out, tokenizer, leave_out=data.overlap == "leave-out")
+    facts["train"] = _write_row(left, data.train, tokenizer, row_path(folder, "train"))
+    digest = corpus_digest({name: known.sha256 for name, known in facts.items()}, tokenizer.identity)
+    write_manifest(
+        folder,
+        source=data.source,
+        tokenizer=tokenizer.identity,
+        token_bytes=tokenizer.token_bytes,
+        rows=facts,
+        digest=digest,
+    )
+    return digest
+
+
+@dataclass
+class _Row:
+    """A row of tokens as it is written."""
+
+    stream: BinaryIO
+    separator: int | None
+    tokenizer: Tokenizer
+    sha256: Any = field(default_factory=hashlib.sha256)
+    tokens: int = 0
+    text_bytes: int = 0
+
+    def add(self, tokens: Tokens) -> None:
+        """A document, and what ends it."""
+        ended = tokens if self.separator is None else np.append(tokens, tokens.dtype.type(self.separator))
+        raw = ended.tobytes()
+        self.sha256.update(raw)
+        self.stream.write(raw)
+        self.tokens += len(ended)
+        self.text_bytes += int(self.tokenizer.token_bytes[ended].sum(dtype=np.int64))
+
+
+def _write_row(documents: Iterable[TokenDocument], texts: Texts, tokenizer: Tokenizer, path: Path) -> RowFacts:
+    separator = tokenizer.separator if texts.cache is None else None  # a cache has its own
+    with open(path, "wb") as stream:
+        row = _Row(stream, separator, tokenizer)
+        for _where, tokens in documents:
+            row.add(tokens)
+        stream.flush()
+        os.fsync(stream.fileno())
+    if not row.text_bytes:
+        raise DataError(
+            f"{texts.said}: there is no text in it.", why="Nothing can be trained or measured on it.", fix="Correct data."
+        )
+    return RowFacts(tokens=row.tokens, text_bytes=row.text_bytes, sha256=row.sha256.hexdigest())
+
+
+def _remembered(
+    documents: Iterator[TokenDocument], held_out: dict[bytes, str], tokenizer: Tokenizer, name: str
+) -> Iterator[TokenDocument]:
+    for where, tokens in documents:
+        key = _key(tokens, tokenizer)
+        if key:
+            held_out.setdefault(key, f"{name}: {where}")
+        yield where, tokens
+
+
+def _without(
+    documents: Iterator[TokenDocument], held_out: dict[bytes, str], tokenizer: Tokenizer, *, leave_out: bool
+) -> Iterator[TokenDocument]:
+    """`documents` without those that are held out too; where they are not to be left out, a `DataError` at the first."""
+    for where, tokens in documents:
+        twin = held_out.get(_key(tokens, tokenizer))
+        if twin is None:
+            yield where, tokens
+        elif not leave_out:
+            raise DataError(
+                f"{where}: this document is held out, too ({twin}).",
+                why="A loss on text that was trained on says nothing of the loss on new text.",
+                fix="Take it out of one of them, or let such documents be left out of training: data.overlap: leave-out.",
+            )
+
+
+def _key(tokens: Tokens, tokenizer: Tokenizer) -> bytes:
+    """A digest of a document's tokens, without those around it that stand for no text; empty for one without text."""
+    text = np.flatnonzero(tokenizer.token_bytes[tokens])
+    own = tokens[text[0] : text[-1] + 1] if text.size else tokens[:0]
+    return hashlib.blake2b(np.asarray(own, "<u4").tobytes(), digest_size=16).digest() if own.size else b""
