@@ -11,16 +11,15 @@ from code_blocks import CodeBlock, code_blocks
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(path for path in (ROOT / "site").rglob("*.md") if "generated" not in path.parts)]
-BLOCKS = [block for page in PAGES for block in code_blocks(page)]
+BLOCKS = {page: code_blocks(page) for page in PAGES}
 
 
-@pytest.fixture(scope="module")
-def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def workplace(tmp_path: Path) -> Path:
     """A copy of the data folders, so that no block can change the repository."""
-    folder = tmp_path_factory.mktemp("reader")
     for name in ("ladders", "runs", "preregistrations"):
-        shutil.copytree(ROOT / name, folder / name)
-    return folder
+        shutil.copytree(ROOT / name, tmp_path / name)
+    return tmp_path
 
 
 def run(block: CodeBlock, workplace: Path) -> subprocess.CompletedProcess[str]:
@@ -29,18 +28,20 @@ def run(block: CodeBlock, workplace: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=workplace, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block.page.relative_to(ROOT)}:{block.line}")
-def test_a_block_runs_and_prints_what_the_page_says(block: CodeBlock, workplace: Path) -> None:
-    """In a copy of the repository's data, with the installed command."""
-    if "ssh-keygen" in block.code and shutil.which("ssh-keygen") is None:
+@pytest.mark.parametrize("page", [page for page in PAGES if BLOCKS[page]], ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_blocks_of_a_page_run_and_print_what_it_says(page: Path, workplace: Path) -> None:
+    """In their order, in a copy of the repository's data, with the installed command."""
+    if any("ssh-keygen" in block.code for block in BLOCKS[page]) and shutil.which("ssh-keygen") is None:
         pytest.skip("openssh-client is not installed")
-    done = run(block, workplace)
-    assert done.returncode == 0, done.stderr
-    if block.prints is not None:
-        assert done.stdout == block.prints
+    for block in BLOCKS[page]:
+        done = run(block, workplace)
+        assert done.returncode == 0, f"line {block.line}: {done.stderr}"
+        if block.prints is not None:
+            assert done.stdout == block.prints, f"line {block.line}"
 
 
 def test_the_pages_have_blocks_that_are_run() -> None:
     """Guards against a pattern that finds nothing."""
-    assert len([block for block in BLOCKS if block.prints]) >= 4
-    assert {block.language for block in BLOCKS} == {"python", "bash"}
+    blocks = [block for found in BLOCKS.values() for block in found]
+    assert len([block for block in blocks if block.prints]) >= 4
+    assert {block.language for block in blocks} == {"python", "bash"}
