@@ -10,7 +10,7 @@ import typer
 from marin_scaling.cli.app import app
 
 if TYPE_CHECKING:
-    from marin_scaling.forecast.tracking_document import EarlierForecast, Tracked
+    from marin_scaling.forecast.tracking import EarlierForecast, Tracked
     from marin_scaling.run.run_spec import RunSpec
 
 _RUN = typer.Argument(metavar="RUN", help="A preregistration (its target), the first digits of a run's digest, or a table.")
@@ -48,13 +48,13 @@ def track_run(
 
 def _tracked(run: str, against: str, *, steps: int | None, registry: Path) -> Tracked:
     from marin_scaling.cli.training import workplace
-    from marin_scaling.forecast.tracking import finished_curves
-    from marin_scaling.forecast.tracking_document import track_losses
+    from marin_scaling.forecast.tracking import finished_curves, track_losses
     from marin_scaling.run.curve_files import losses_so_far, read_curve
     from marin_scaling.run.run_store import read_runs
 
     spec = _spec_of(run, against, registry=registry)
-    losses = read_curve(Path(run)) if Path(run).is_file() else losses_so_far(spec, workplace())
+    is_table = Path(run).is_file()
+    losses = read_curve(Path(run), train_steps=spec.train_steps) if is_table else losses_so_far(spec, workplace())
     curves = finished_curves(read_runs(_ladder_of(spec, against)), without=spec.digest)
     forecast = _forecast_of(spec, against or run, registry=registry)
     return track_losses(losses[:steps], spec, curves, forecast=forecast)
@@ -89,12 +89,12 @@ def _registration_folder(name: str, *, registry: Path) -> Path | None:
     return next((place for place in places if name and (place / "statement.json").is_file()), None)
 
 
-def _forecast_of(spec: RunSpec, against: str, *, registry: Path) -> EarlierForecast | None:
-    """What was signed of it; else what the ladder's finished runs say of a run of its size and length, where they say it."""
+def _forecast_of(spec: RunSpec, against: str, *, registry: Path) -> EarlierForecast:
+    """What was signed of it; else what the ladder's finished runs say of a run of its size and length, or why they do not."""
     from marin_scaling.errors import MarinScalingError
     from marin_scaling.fit.fit_runs import fit
     from marin_scaling.forecast.forecast import Target, forecast_runs
-    from marin_scaling.forecast.tracking_document import EarlierForecast
+    from marin_scaling.forecast.tracking import EarlierForecast
     from marin_scaling.preregistration.registry import read_registration
     from marin_scaling.run.run_table import read_run_table
 
@@ -108,8 +108,8 @@ def _forecast_of(spec: RunSpec, against: str, *, registry: Path) -> EarlierForec
         return EarlierForecast(
             quantiles=forecast_runs(fit(table), [target])[0].quantiles, by=f"law of the other runs in {ladder}"
         )
-    except MarinScalingError:
-        return None
+    except MarinScalingError as error:
+        return EarlierForecast(quantiles=None, by=error.what)
 
 
 def _ladder_of(spec: RunSpec, against: str) -> Path:

@@ -8,7 +8,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from scipy.stats import t as student_t
 from marin_scaling.errors import FitRefused
 from marin_scaling.forecast.forecast import LEVELS
 from marin_scaling.laws import Array
+from marin_scaling.run.curve_faults import curve_faults
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.run_store import StoredRun
 
@@ -103,6 +104,82 @@ def curve_of(losses: Sequence[float], spec: RunSpec) -> Curve:
 def _losses(stored: StoredRun) -> list[float]:
     rows = stored.history().rows
     return [row.train_loss_nats_per_token for row in rows if row.train_loss_nats_per_token is not None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlierForecast:
+    """What was forecast of the run, quantile level to metric, and by what; or no quantiles, and why there are none."""
+
+    quantiles: Mapping[float, float] | None
+    by: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tracked:
+    """A run under way: which, how far, where it will end or why that is not said, what was forecast, and what looks wrong."""
+
+    run: str
+    steps_done: int
+    train_steps: int
+    train_loss_nats_per_token: float | None
+    metric: str
+    tracking: Tracking | None
+    why_not: str
+    forecast: EarlierForecast
+    faults: Sequence[str]
+
+    @property
+    def verdict(self) -> str:
+        """On forecast, or off it; empty where one of the two is missing."""
+        if self.tracking is None or self.forecast.quantiles is None:
+            return ""
+        return verdict(self.tracking.quantiles, self.forecast.quantiles)
+
+
+def track_losses(
+    losses: Sequence[float | None], spec: RunSpec, curves: Sequence[FinishedCurve], *, forecast: EarlierForecast
+) -> Tracked:
+    """All that is to be said of the run of `spec` after these training losses (None: no number)."""
+    finite = [loss for loss in losses if loss is not None]
+    tracking, why_not = None, "its loss is no number any more."
+    if len(finite) == len(losses):
+        tracking, why_not = _tracking(finite, spec, curves)
+    decay_steps = round(spec.optimizer.decay_fraction * spec.train_steps)
+    return Tracked(
+        run=spec.directory_name,
+        steps_done=len(losses),
+        train_steps=spec.train_steps,
+        train_loss_nats_per_token=float(np.mean(finite[-max(1, len(finite) // 20) :])) if finite else None,
+        metric=spec.evaluation.metric,
+        tracking=tracking,
+        why_not=why_not,
+        forecast=forecast,
+        faults=curve_faults(losses, train_steps=spec.train_steps, decay_steps=decay_steps),
+    )
+
+
+def _tracking(losses: Sequence[float], spec: RunSpec, curves: Sequence[FinishedCurve]) -> tuple[Tracking | None, str]:
+    try:
+        return track(curve_of(losses, spec), curves), ""
+    except FitRefused as refusal:
+        return None, refusal.what
+
+
+def verdict(expected: Mapping[float, float], forecast: Mapping[float, float]) -> str:
+    """Where the run will end beside its forecast, by the two 90 % intervals and the run's median.
+
+    >>> verdict({0.05: 2.0, 0.5: 2.1, 0.95: 2.2}, {0.05: 2.05, 0.95: 2.3})
+    'on forecast'
+    >>> verdict({0.05: 2.2, 0.5: 2.4, 0.95: 2.5}, {0.05: 2.05, 0.95: 2.3})
+    'may end above its forecast'
+    >>> verdict({0.05: 1.8, 0.5: 1.9, 0.95: 2.0}, {0.05: 2.05, 0.95: 2.3})
+    'off forecast: below'
+    """
+    if forecast[0.05] <= expected[0.5] <= forecast[0.95]:
+        return "on forecast"
+    side = "above" if expected[0.5] > forecast[0.95] else "below"
+    apart = expected[0.05] > forecast[0.95] or expected[0.95] < forecast[0.05]
+    return f"off forecast: {side}" if apart else f"may end {side} its forecast"
 
 
 def _regressors(curve: Curve, fraction: float) -> Array:

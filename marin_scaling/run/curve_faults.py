@@ -47,7 +47,8 @@ def _spikes(losses: Array, train_steps: int) -> list[str]:
     stretches = np.split(spiked, np.flatnonzero(np.diff(spiked) > window) + 1)
     worst = int(spiked[np.argmax(above[spiked])])
     times = math.exp(float(above[worst]))
-    return [f"{len(stretches)} spikes of the loss, the highest at step {window + worst}: {times:.3g} times the steps before"]
+    counted = "a spike" if len(stretches) == 1 else f"{len(stretches)} spikes"
+    return [f"{counted} of the loss, the highest at step {window + worst}: {times:.3g} times the steps before"]
 
 
 def _flat(losses: Array, train_steps: int, decay_steps: int) -> list[str]:

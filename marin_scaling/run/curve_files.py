@@ -6,13 +6,14 @@ Reads only. What a curve says is in `curve_faults` and `forecast.tracking`.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from marin_scaling.errors import RunTableError, UsageError
 from marin_scaling.run.loss_curve import recorded_losses
-from marin_scaling.run.run_ladder import Workplace, work_dir
-from marin_scaling.run.run_spec import RunSpec, read_spec
+from marin_scaling.run.run_ladder import Workplace, known_specs, work_dir
+from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.run_store import is_finished, read_run, run_folder
 from marin_scaling.run.table_files import read_table_file
 
@@ -33,19 +34,19 @@ def losses_so_far(spec: RunSpec, workplace: Workplace) -> Losses:
 
 def find_spec(digits: str, workplace: Workplace) -> RunSpec:
     """The spec of the run whose digest begins with `digits`; `UsageError` where there is none, or more than one."""
-    places = [*workplace.runs_dir.glob(f"*/{digits}*/spec.json"), *(workplace.work_root / "specs").glob(f"{digits}*.json")]
-    specs = {spec.digest: spec for spec in (read_spec(path.read_bytes(), name=str(path)) for path in places)}
-    if len(specs) != 1:
+    found = known_specs(workplace, digits=digits) if re.fullmatch("[0-9a-f]+", digits) else []
+    if len(found) != 1:
+        has = f"{len(found)} runs here have" if found else "no run here has"
         raise UsageError(
-            f"{digits}: {'no run' if not specs else f'{len(specs)} runs'} here has a digest that begins so.",
+            f"{digits}: {has} a digest that begins so, and it is no preregistration and no table.",
             why="A run is named by the first digits of its digest, as its folder in runs/ is.",
-            fix="Take the digits from the progress display, from `ls runs/LADDER` or from `.marin-scaling/specs`.",
+            fix="Take the digits from `ls runs/LADDER` or from `ls .marin-scaling/specs`.",
         )
-    return next(iter(specs.values()))
+    return found[0]
 
 
-def read_curve(path: Path) -> Losses:
-    """Losses by step from CSV, Parquet or JSON lines; of a step that stands twice the last, of steps between two none missing.
+def read_curve(path: Path, *, train_steps: int) -> Losses:
+    """Losses by step of a run of `train_steps`, from CSV, Parquet or JSON lines; of a step that stands twice the last.
 
     Where only some steps were logged, each stands for those up to the next.
     """
@@ -55,7 +56,7 @@ def read_curve(path: Path) -> Losses:
     for place, at, value in zip(table.places, table.cells[step], table.cells[loss], strict=True):
         if value is None or value == "" or (path.suffix == ".parquet" and math.isnan(value)):
             continue  # a row of other metrics, as loggers write them
-        found[_step(at, path, place)] = _finite(_number(value, path, place))
+        found[_step(at, path, place, train_steps)] = _loss(value, path, place)
     if not found:
         raise RunTableError(f"{path}: no row has a loss.", why="There is no curve in it.", fix=f"Check its column {loss!r}.")
     return _filled(found)
@@ -89,12 +90,19 @@ def _number(value: object, path: Path, place: str) -> float:
         ) from error
 
 
-def _step(value: object, path: Path, place: str) -> int:
+def _step(value: object, path: Path, place: str, train_steps: int) -> int:
     step = _number(value, path, place)
-    if not (step >= 0 and step == int(step)):
-        raise RunTableError(f"{path}, {place}: {value!r} is no step.", why="Steps are counted from 0.", fix="Correct the row.")
+    if not (0 <= step < train_steps and step == int(step)):
+        raise RunTableError(
+            f"{path}, {place}: {value!r} is no step of a run of {train_steps}.",
+            why="Steps are counted from 0.",
+            fix="Correct the row, or name the preregistration that this run answers.",
+        )
     return int(step)
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _loss(value: object, path: Path, place: str) -> float | None:
+    loss = _number(value, path, place)
+    if loss <= 0:
+        raise RunTableError(f"{path}, {place}: {value!r} is no loss.", why="It has to be above 0.", fix="Correct the row.")
+    return loss if math.isfinite(loss) else None

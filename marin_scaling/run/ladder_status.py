@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from marin_scaling.durable_files import read_bytes
 from marin_scaling.run.loss_curve import recorded_losses
-from marin_scaling.run.run_ladder import Workplace, is_claimed, work_dir
-from marin_scaling.run.run_spec import RunSpec, read_spec
+from marin_scaling.run.run_ladder import Workplace, is_claimed, known_specs, work_dir
+from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.run_store import is_finished, read_run, run_folder
 from marin_scaling.units import format_duration, format_flops
 
@@ -51,11 +50,8 @@ def run_state(spec: RunSpec, workplace: Workplace) -> RunState:
 
 def begun_specs(ladder: str, workplace: Workplace) -> list[RunSpec]:
     """The runs of a ladder that are recorded or were begun here, rungs before targets, cheap to expensive."""
-    places = [*(workplace.runs_dir / ladder).glob("*/spec.json"), *(workplace.work_root / "specs").glob("*.json")]
-    specs = {spec.digest: spec for spec in (read_spec(read_bytes(path), name=str(path)) for path in places)}
-    return sorted(
-        (spec for spec in specs.values() if spec.ladder == ladder), key=lambda spec: (spec.role == "target", spec.flops)
-    )
+    begun = [spec for spec in known_specs(workplace) if spec.ladder == ladder]
+    return sorted(begun, key=lambda spec: (spec.role == "target", spec.flops))
 
 
 def status_text(specs: Sequence[RunSpec], workplace: Workplace) -> str:

@@ -21,9 +21,9 @@ from pathlib import Path
 
 from marin_scaling.claim import claim
 from marin_scaling.data.token_corpus import TokenCorpus, data_folder, write_corpus
-from marin_scaling.durable_files import replace_file, require_writable
+from marin_scaling.durable_files import read_bytes, replace_file, require_writable
 from marin_scaling.errors import TrainingFailed
-from marin_scaling.run.run_spec import RunSpec
+from marin_scaling.run.run_spec import RunSpec, read_spec
 from marin_scaling.run.run_store import is_finished
 from marin_scaling.run.worker_events import WorkerEvent, parse_event
 
@@ -120,6 +120,13 @@ def _lay_out(specs: Sequence[RunSpec], corpus: TokenCorpus, workplace: Workplace
 def spec_path(spec: RunSpec, workplace: Workplace) -> Path:
     """Where the processes find the spec of a run."""
     return workplace.work_root / "specs" / f"{spec.directory_name}.json"
+
+
+def known_specs(workplace: Workplace, *, digits: str = "") -> list[RunSpec]:
+    """The specs of runs that are recorded or were begun here, by digest; only those whose digest begins with `digits`."""
+    places = [*workplace.runs_dir.glob(f"*/{digits}*/spec.json"), *workplace.work_root.glob(f"specs/{digits}*.json")]
+    specs = {spec.digest: spec for spec in (read_spec(read_bytes(path), name=str(path)) for path in places)}
+    return [specs[digest] for digest in sorted(specs)]
 
 
 def work_dir(spec: RunSpec, workplace: Workplace) -> Path:

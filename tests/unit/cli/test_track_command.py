@@ -57,4 +57,7 @@ def test_a_rung_is_tracked_by_its_digits_against_the_law_of_the_others(folder: P
 
 def test_a_run_that_is_not_here_is_refused(folder: Path) -> None:
     """With where its digits are to be found."""
-    assert_refused(marin_scale("track", "zzzz", cwd=folder), "zzzz: no run here has a digest that begins so", "runs/LADDER")
+    for word in ("zzzz", "/nowhere/curve.csv", "*"):
+        assert_refused(
+            marin_scale("track", word, cwd=folder), f"{word}: no run here has a digest that begins so", "runs/LADDER"
+        )

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.forecast.tracking import Curve, FinishedCurve, finished_curves, track
-from marin_scaling.forecast.tracking_document import EarlierForecast, track_losses, tracked_text
+from marin_scaling.forecast.tracking import Curve, EarlierForecast, FinishedCurve, finished_curves, track, track_losses
+from marin_scaling.forecast.tracking_document import tracked_text
 from marin_scaling.preregistration.registry import read_registration
 from marin_scaling.run.run_store import read_runs
 
@@ -82,7 +82,9 @@ def test_a_run_whose_loss_is_no_number_ends_nowhere() -> None:
     stored = read_runs(ROOT / "runs" / "bytes-dense")
     losses = [*[3.0] * 200, None, None]
     curves = finished_curves(stored, without="")
-    found = track_losses(losses, stored[-1].spec, curves, forecast=None)
+    found = track_losses(losses, stored[-1].spec, curves, forecast=EarlierForecast(quantiles=None, by="nothing was signed"))
     assert found.tracking is None
     assert found.faults == ["the loss is no number at step 200"]
-    assert "is not said: its loss is no number any more" in tracked_text(found)
+    said = tracked_text(found)
+    assert "is not said: its loss is no number any more" in said
+    assert "no forecast to compare with: nothing was signed" in said

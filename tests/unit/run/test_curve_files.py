@@ -27,18 +27,18 @@ def test_csv_json_lines_and_parquet_give_one_curve(tmp_path: Path) -> None:
         write(tmp_path, "b.jsonl", lines),
         tmp_path / "c.parquet",
     )
-    assert [read_curve(path) for path in paths] == [[5.0, 4.0]] * 3
+    assert [read_curve(path, train_steps=10) for path in paths] == [[5.0, 4.0]] * 3
 
 
 def test_a_logged_step_stands_for_those_up_to_the_next_and_the_last_of_two_counts(tmp_path: Path) -> None:
     """As after a restart, which logs steps again."""
     path = write(tmp_path, "a.csv", "step,loss\n0,5.0\n3,4.0\n5,9.0\n5,3.0\n")
-    assert read_curve(path) == [5.0, 5.0, 5.0, 4.0, 4.0, 3.0]
+    assert read_curve(path, train_steps=6) == [5.0, 5.0, 5.0, 4.0, 4.0, 3.0]
 
 
 def test_a_loss_that_is_no_number_stays_one(tmp_path: Path) -> None:
     """It is a fault of the run, not of the file."""
-    assert read_curve(write(tmp_path, "a.csv", "step,loss\n0,5.0\n1,nan\n")) == [5.0, None]
+    assert read_curve(write(tmp_path, "a.csv", "step,loss\n0,5.0\n1,nan\n"), train_steps=2) == [5.0, None]
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,8 @@ def test_a_loss_that_is_no_number_stays_one(tmp_path: Path) -> None:
         ("step,value\n0,5\n", "it has no column 'train_loss_nats_per_token' or 'train/loss' or 'train_loss' or 'loss'"),
         ("step,loss\n0,much\n", "line 2: 'much' is no number"),
         ("step,loss\n0.5,5\n", "line 2: '0.5' is no step"),
+        ("step,loss\n1000000000000,5\n", "line 2: '1000000000000' is no step of a run of 10"),
+        ("step,loss\n0,-1\n", "line 2: '-1' is no loss"),
         ("step,loss\n-1,5\n", "line 2: '-1' is no step"),
         ("step,loss\n0,\n", "no row has a loss"),
         ("", "is empty"),
@@ -55,6 +57,6 @@ def test_a_loss_that_is_no_number_stays_one(tmp_path: Path) -> None:
 def test_what_is_no_curve_is_refused_by_file_and_row(tmp_path: Path, text: str, said: str) -> None:
     """With what to do."""
     with pytest.raises(RunTableError) as caught:
-        read_curve(write(tmp_path, "a.csv", text))
+        read_curve(write(tmp_path, "a.csv", text), train_steps=10)
     assert said in caught.value.what
     assert "a.csv" in caught.value.what
