@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from marin_scaling.errors import RunTableError, UsageError
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.table_columns import METRIC_OF_COLUMN
-from marin_scaling.run.tracker_logs import TrackedRun, flat
+from marin_scaling.run.tracker_logs import TrackedRun
 
 KEYS = {
     "flops": ("throughput/total_gflops",),
@@ -55,7 +55,7 @@ def import_runs(runs: Sequence[TrackedRun], *, keys: Mapping[str, str] | None = 
     for run in runs:
         row = _row(run, loss_key, chosen)
         missing = [name for name, value in row.items() if value is None and name != "seed"]
-        if missing and run.state != "diverged":
+        if missing:
             left_out.append((run.name, f"{run.source}: it has no {', '.join(missing)}"))
         else:
             rows.append(row)
@@ -84,18 +84,17 @@ def _loss_key(runs: Sequence[TrackedRun]) -> str:
 
 
 def _row(run: TrackedRun, loss_key: str, chosen: Mapping[str, str]) -> dict[str, Any]:
+    numbers = {name: _value(run, (chosen[name],) if name in chosen else keys) for name, keys in KEYS.items()}
+    if "flops" not in chosen and numbers["flops"] is not None:
+        numbers["flops"] *= 1e9
     spec = _our_spec(run)
     ours = {} if spec is None else _from_spec(spec)
-    found = {name: _value(run, (chosen[name],) if name in chosen else KEYS[name]) for name in ("flops", "params", "tokens")}
-    if "flops" not in chosen and found["flops"] is not None:
-        found["flops"] *= 1e9
-    numbers = {name: ours.get(name, found[name]) for name in found}
     return {
         "run": run.name,
         **numbers,
+        **{name: value for name, value in ours.items() if name not in chosen},
         "loss": _number(run.metrics.get(loss_key)),
         "metric": METRIC_OF_COLUMN.get(loss_key, loss_key),
-        "seed": ours.get("seed", _value(run, KEYS["seed"])),
         "status": run.state or "finished",
         "source": run.source,
     }
@@ -112,11 +111,15 @@ def _our_spec(run: TrackedRun) -> RunSpec | None:
 
 
 def _from_spec(spec: RunSpec) -> dict[str, Any]:
+    shape = spec.model.shape()
+    is_sparse = shape.params_active != shape.params_total
     return {
         "flops": spec.flops,
-        "params": spec.model.shape().params_total,
+        "params": shape.params_total,
+        **({"active_params": shape.params_active} if is_sparse else {}),
         "tokens": spec.trained_tokens,
         "seed": spec.seed,
+        "flops_convention": spec.flops_convention,
     }
 
 
@@ -134,12 +137,8 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(run: TrackedRun, keys: Sequence[str]) -> float | None:
-    metrics, config = run.metrics, flat(run.config)
-    for key in keys:
-        for place in (metrics, config):
-            if (number := _number(place.get(key))) is not None:
-                return number
-    return None
+    places = [place.get(key) for key in keys for place in (run.metrics, run.config)]
+    return next((number for value in places if (number := _number(value)) is not None), None)
 
 
 def _number(value: Any) -> float | None:

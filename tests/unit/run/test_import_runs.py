@@ -9,9 +9,10 @@ import pytest
 
 from marin_scaling.errors import RunTableError, UsageError
 from marin_scaling.run.import_runs import import_runs
+from marin_scaling.run.run_store import read_runs
 from marin_scaling.run.run_table import read_run_table
 from marin_scaling.run.table_files import write_table_file
-from marin_scaling.run.tracker_logs import TrackedRun, read_tracked_runs
+from marin_scaling.run.tracker_logs import TrackedRun, flat, read_tracked_runs
 
 SUMMARY = {"throughput/total_gflops": 6e9, "throughput/total_tokens": 1e10, "parameter_count": 1e8, "eval/loss": 3.1}
 
@@ -107,6 +108,19 @@ def test_a_run_without_a_number_is_named_and_the_others_stay(tmp_path: Path) -> 
     ((name, why),) = found.left_out
     assert name == "lacking"
     assert why.endswith("tracker_metrics.jsonl: it has no params, loss")
+
+
+def test_a_mirrored_run_of_ours_has_the_numbers_of_its_spec_and_a_chosen_key_wins() -> None:
+    """Of a mixture the active parameters, too: `fit` takes them for its size."""
+    stored = read_runs(Path(__file__).parents[3] / "runs" / "bytes-moe")[0]
+    metrics = {"bits_per_byte": stored.record.loss, "mine": 5.0}
+    run = TrackedRun(name="a", source="b", config=flat(stored.spec.model_dump(mode="json")), metrics=metrics)
+    (row,) = import_runs([run]).rows
+    for name, value in (("flops", "flops"), ("params", "params_total"), ("active_params", "params_active")):
+        assert row[name] == getattr(stored.record, value)
+    assert row["flops_convention"] == stored.record.flops_convention
+    (row,) = import_runs([run], keys={"flops": "mine"}).rows
+    assert row["flops"] == 5.0
 
 
 def test_other_keys_are_taken_where_they_are_named(tmp_path: Path) -> None:
