@@ -104,12 +104,12 @@ def _pair(ends: tuple[float, float]) -> str:
 
 def _forecast_text(each: DownstreamForecast, *, soft: str, metric: str) -> str:
     (low, high), (soft_low, soft_high) = each.interval, each.soft.interval
-    bands = ", ".join(f"{cause} ±{half:.4f}" for cause, half in each.bands.items())
+    bands = ", ".join(f"{cause} ±{half:.3f}" for cause, half in each.bands.items())
     return "\n".join(
         [
             f"forecast at {format_flops(each.flops)} FLOPs ({each.extrapolation:.3g}x the largest run):",
-            f"  {soft} {each.soft.median:.4f}, 90 % interval [{soft_low:.4f}, {soft_high:.4f}]",
-            f"  {metric} {each.median:.4f}, 90 % interval [{low:.4f}, {high:.4f}]",
+            f"  {soft} {each.soft.median:.3f}, 90 % interval [{soft_low:.3f}, {soft_high:.3f}]",
+            f"  {metric} {each.median:.3f}, 90 % interval [{low:.3f}, {high:.3f}]",
             f"  half-widths: {bands}",
             wrapped(f"status: {each.status.value}", "  "),
         ]
