@@ -33,7 +33,7 @@ def quickstart(folder: Path = _FOLDER) -> None:
 
     Example: marin-scale quickstart
     """
-    from marin_scaling.cli.training import plan, pool_of, train_with_progress
+    from marin_scaling.cli.training import plan, pool_of, target_pool, train_with_progress
     from marin_scaling.ladder.ladder import ladder_table
 
     began = time.monotonic()
@@ -47,7 +47,8 @@ def quickstart(folder: Path = _FOLDER) -> None:
     _say(3, "Fit the law, forecast the target, sign the forecast", "before the target is trained")
     registration = _register_once(planned)
     _say(4, "Train the target", "bound to the signed forecast from its first step")
-    target_time = train_with_progress([registration.target], corpus=planned.corpus, label="target")
+    pool = target_pool("local", ladder=planned.ladder.file.name)
+    target_time = train_with_progress([registration.target], corpus=planned.corpus, label="target", pool=pool)
     _say(5, "Check the forecast", str(registration.folder))
     _check(registration)
     _say(6, "Build the site", "in .site/")

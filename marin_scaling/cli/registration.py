@@ -48,15 +48,20 @@ def preregister(
 
 
 @app.command("run")
-def run(which: str = _FOLDER, registry: Path = _REGISTRY) -> None:
+def run(
+    which: str = _FOLDER,
+    registry: Path = _REGISTRY,
+    where: str = typer.Option("local", "--on", metavar="PLACE", help="Where to train: local, ray, or ray:ADDRESS."),
+) -> None:
     """Train the target of a preregistration, bound to it.
 
-    The preregistration is verified first. The statement's digest is in the run's spec from its first step.
+    The preregistration is verified first. The statement's digest is in the run's spec from its first step. Here the run has all
+    cores and GPUs of the machine; on a Ray cluster what the ladder's file gives a run.
 
     Example: marin-scale run 2026-11-21-quickstart
     """
     from marin_scaling.check.authenticity import verify_folder
-    from marin_scaling.cli.training import RUNS_DIR, train_with_progress
+    from marin_scaling.cli.training import RUNS_DIR, target_pool, train_with_progress
     from marin_scaling.preregistration.binding import bound_spec
     from marin_scaling.preregistration.registry import read_registration, signers_path
 
@@ -64,7 +69,8 @@ def run(which: str = _FOLDER, registry: Path = _REGISTRY) -> None:
     unbound = _target_in(folder)
     verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=RUNS_DIR)
     target = bound_spec(unbound, statement=read_registration(folder).raw)
-    train_with_progress([target], corpus=_corpus_of(target), label="target")
+    pool = target_pool(where, ladder=target.ladder)
+    train_with_progress([target], corpus=_corpus_of(target), label="target", pool=pool)
     typer.echo(f"Next: marin-scale check {which}")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from marin_scaling.errors import DataError, RecipeError, UsageError, missing_extra
+from marin_scaling.errors import ClusterError, DataError, RecipeError, UsageError, missing_extra
 from marin_scaling.units import parse_duration
 
 if TYPE_CHECKING:
@@ -114,13 +114,9 @@ def workplace() -> Workplace:
 
 def pool_of(where: str, hardware: Hardware, *, max_parallel: int | None = None) -> Pool:
     """What `--on` says: `local`, `ray` for a cluster started here, or `ray:ADDRESS`; `UsageError` for anything else."""
-    from marin_scaling.run.run_ladder import local_pool
-
     place, _, address = where.partition(":")
     if place == "local" and not address:
-        at_a_time = hardware.runs_at_a_time
-        wanted = len(os.sched_getaffinity(0)) if at_a_time == "cores" else at_a_time
-        return local_pool(min(wanted, max_parallel or wanted))
+        return _local_pool(hardware, max_parallel=max_parallel)
     if place != "ray":
         raise UsageError(
             f"--on {where}: runs are trained on this machine or on a Ray cluster.",
@@ -132,6 +128,37 @@ def pool_of(where: str, hardware: Hardware, *, max_parallel: int | None = None) 
     from marin_scaling.run.train_on_ray import ray_pool
 
     return ray_pool(address or None, per_run=hardware.per_run, max_parallel=max_parallel)
+
+
+def target_pool(where: str, *, ladder: str) -> Pool:
+    """`--on` for the one run of a target: here with all GPUs of the machine, on a cluster with what its ladder's file gives."""
+    from marin_scaling.ladder.ladder_file import Hardware, read_ladder_file
+    from marin_scaling.run.gpus import visible_gpus
+    from marin_scaling.run.run_ladder import local_pool
+
+    if where == "local":
+        return local_pool(1, gpus_per_run=len(visible_gpus()))
+    path = Path("ladders") / f"{ladder}.yaml"
+    return pool_of(where, read_ladder_file(path).hardware if path.exists() else Hardware())
+
+
+def _local_pool(hardware: Hardware, *, max_parallel: int | None) -> Pool:
+    from marin_scaling.run.gpus import runs_that_fit, visible_gpus
+    from marin_scaling.run.run_ladder import local_pool
+
+    each, here = hardware.per_run.gpus, len(visible_gpus())
+    most = runs_that_fit(each, here) if each else len(os.sched_getaffinity(0))
+    if not most:
+        raise ClusterError(
+            f"hardware.per_run.gpus: a run wants {each:g}, and this machine has {here}.",
+            why="A run is trained on what the ladder file gives it.",
+            fix="Lower it, train on another machine, or on a cluster: --on ray:ADDRESS.",
+        )
+    if here and not each:
+        print(f"note: this machine has {here} GPUs, and runs are given none (hardware.per_run.gpus); they train on its cores.")
+    at_a_time = most if hardware.runs_at_a_time == "cores" else hardware.runs_at_a_time
+    wanted = min(at_a_time, max_parallel or at_a_time, most if each else at_a_time)
+    return local_pool(wanted, gpus_per_run=each)
 
 
 class TimeIsUp(BaseException):
@@ -180,10 +207,10 @@ def chosen(specs: Sequence[RunSpec], only: Sequence[str]) -> list[RunSpec]:
     return [spec for spec in specs if spec in wanted] if only else list(specs)
 
 
-def train_with_progress(specs: Sequence[RunSpec], *, corpus: TokenCorpus, label: str, pool: Pool | None = None) -> TrainingTime:
-    """Train what the store does not hold yet, showing how it goes; by default as many at a time as this machine has cores."""
+def train_with_progress(specs: Sequence[RunSpec], *, corpus: TokenCorpus, label: str, pool: Pool) -> TrainingTime:
+    """Train what the store does not hold yet, showing how it goes."""
     from marin_scaling.cli.progress import RunProgress
-    from marin_scaling.run.run_ladder import local_pool, train_runs
+    from marin_scaling.run.run_ladder import train_runs
     from marin_scaling.run.run_store import is_finished
 
     if importlib.util.find_spec("levanter") is None:
@@ -197,7 +224,7 @@ def train_with_progress(specs: Sequence[RunSpec], *, corpus: TokenCorpus, label:
             pending,
             corpus=corpus,
             workplace=workplace(),
-            pool=pool or local_pool(len(os.sched_getaffinity(0))),
+            pool=pool,
             on_event=progress.see,
         )
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from marin_scaling.errors import RecipeError
+from marin_scaling.ladder.compute import Compute, training_memory_bytes
 from marin_scaling.ladder.ladder_file import LadderFile, RungsAtBudget
-from marin_scaling.ladder.memory import training_memory_bytes
 from marin_scaling.laws import FARTHEST_CHECKED
 from marin_scaling.recipe.catalogue import find_recipe
 from marin_scaling.recipe.recipe import Recipe
@@ -123,7 +123,7 @@ def ladder_table(ladder: Ladder) -> str:
     steps, matrix learning rate, how far the run's FLOPs are from the budget, and the memory of a step on one device.
     """
     doubts = [f"note: {doubt}" for doubt in ladder_doubts(ladder)]
-    return "\n".join([_HEAD, *(_row(rung.plan) for rung in ladder.rungs), "", *_totals(ladder), *doubts])
+    return "\n".join([_HEAD, *(_row(rung.plan, ladder.file.compute) for rung in ladder.rungs), "", *_totals(ladder), *doubts])
 
 
 def ladder_doubts(ladder: Ladder) -> list[str]:
@@ -174,14 +174,14 @@ _COLUMNS = {
 _HEAD = " ".join(f"{name:>{width}}" for name, width in {**_COLUMNS, "off by": 7, "memory": 7}.items())
 
 
-def _row(plan: RungPlan) -> str:
+def _row(plan: RungPlan, compute: Compute) -> str:
     return (
         f"{format_flops(plan.budget_flops):>8} {plan.shape.hidden_dim:>6} {plan.shape.num_layers:>6} "
         f"{format_count(plan.shape.params_total):>7} {format_count(plan.shape.params_active):>7} "
         f"{format_count(plan.trained_tokens):>7} "
         f"{plan.tokens_per_param:>7.1f} {plan.batch_size:>5} {plan.train_steps:>6} "
         f"{plan.hyperparameters.learning_rate:>8.4f} {plan.flops / plan.budget_flops - 1:>+7.2%} "
-        f"{format_bytes(training_memory_bytes(plan)):>7}"
+        f"{format_bytes(training_memory_bytes(plan, compute)):>7}"
     )
 
 
@@ -190,7 +190,7 @@ def _totals(ladder: Ladder) -> list[str]:
     lines = [
         f"{len(ladder.rungs)} rungs, {format_flops(ladder.total_flops)} FLOPs together; "
         f"target {format_flops(file.target.budget_flops)} FLOPs, {ladder.extrapolation:.3g}x the largest rung.",
-        "Memory: of a step on one device in float32, nothing recomputed; beside the program itself.",
+        f"Memory: of a step on one device, {_said(file.compute)}; beside the program itself.",
     ]
     rate = hardware.sustained_flops_per_second
     if rate is not None:
@@ -204,6 +204,17 @@ def _totals(ladder: Ladder) -> list[str]:
             costs = f"{rungs * price:,.2f} for the rungs, {target * price:,.2f} for the target"
             lines.append(f"At {hardware.cost_per_hour:g} an hour: {costs}.")
     return lines
+
+
+def _said(compute: Compute) -> str:
+    parts = [
+        compute.precision,
+        f"{compute.attention} attention",
+        "layers recomputed" if compute.recompute else "nothing recomputed",
+    ]
+    if compute.sequences_at_a_time:
+        parts.append(f"at most {compute.sequences_at_a_time} sequences at a time")
+    return ", ".join(parts)
 
 
 def _ratio(a: float, b: float) -> float:

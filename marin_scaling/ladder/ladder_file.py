@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from marin_scaling.errors import LadderFileError
+from marin_scaling.ladder.compute import Compute
 from marin_scaling.yaml_documents import Part, read_yaml
 
 
@@ -131,14 +132,21 @@ _HAVE_KEYS_OF_THEIR_OWN = ("cpu", "gpu", "memory", "object_store_memory")
 
 
 class PerRun(Part):
-    """What one run is given on a cluster."""
+    """What one run is given: its GPUs here and on a cluster (`--on ray`), the rest on a cluster only."""
 
     cpus: int = Field(default=1, gt=0)
-    """Processor cores."""
+    """Processor cores; here, runs share the cores evenly."""
     gpus: float = Field(default=0, ge=0)
-    """GPUs; less than one is a share of one."""
+    """GPUs: a whole number, or less than one for a share of one. A batch is spread evenly over several."""
     resources: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
     """Resources by the names that the cluster gives them, beside cores and GPUs; in steps of 0.0001."""
+
+    @field_validator("gpus")
+    @classmethod
+    def _whole_or_a_share(cls, gpus: float) -> float:
+        if gpus > 1 and gpus != int(gpus):
+            raise ValueError(f"{gpus:g} GPUs: above 1 it is a whole number")
+        return gpus
 
     @field_validator("resources")
     @classmethod
@@ -155,14 +163,14 @@ class Hardware(Part):
     """What trains."""
 
     runs_at_a_time: Annotated[int, Field(gt=0)] | Literal["cores"] = "cores"
-    """Training processes; `cores` is one for each core."""
+    """Training processes; `cores` is one for each core or, where a run is given GPUs, as many as these are enough for."""
     sustained_flops_per_second: float | None = Field(default=None, ge=1)
     """What the machine sustains with all of them; only for the estimate of time."""
     cost_per_hour: float | None = Field(default=None, gt=0)
     """What an hour of it costs, in any currency; only for the estimate of cost, which needs sustained_flops_per_second."""
 
     per_run: PerRun = PerRun()
-    """What one run is given on a cluster (`--on ray`)."""
+    """What one run is given."""
 
     @model_validator(mode="after")
     def _time_before_cost(self) -> Hardware:
@@ -188,6 +196,8 @@ class LadderFile(Part):
     """What is trained on."""
     evaluation: Evaluation = Evaluation()
     """What is measured."""
+    compute: Compute = Compute()
+    """How the steps are computed."""
     hardware: Hardware = Hardware()
     """What trains."""
 

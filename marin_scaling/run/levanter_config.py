@@ -6,6 +6,7 @@ Levanter's defining submodules, because package-level names move between version
 
 from __future__ import annotations
 
+import importlib.util
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ import jax
 import jmp
 from levanter.callbacks.watch import WatchConfig
 from levanter.checkpoint import CheckpointerConfig
+from levanter.layers.attention import AttentionBackend
 from levanter.models.llama import LlamaConfig
 from levanter.models.qwen import Qwen3Config
 from levanter.tracker.tracker import NoopConfig
 from levanter.trainer import TrainerConfig
 
+from marin_scaling.errors import TrainingFailed
 from marin_scaling.run.moe_model import GrugMoeConfig
 from marin_scaling.run.run_spec import MoeModelSpec, RunSpec
 
@@ -27,7 +30,7 @@ CHECKPOINT_SECONDS = 20.0
 
 
 def model_config(spec: RunSpec) -> LlamaConfig:
-    """Levanter's Qwen3 of this shape, or the mixture; layers unrolled and plain attention, fastest for tiny models on a CPU."""
+    """Levanter's Qwen3 of this shape, or the mixture; layers unrolled, fastest for tiny models on a CPU."""
     model = spec.model
     sizes: dict[str, Any] = dict(
         max_seq_len=model.seq_len,
@@ -36,9 +39,9 @@ def model_config(spec: RunSpec) -> LlamaConfig:
         num_layers=model.num_layers,
         num_heads=model.num_heads,
         num_kv_heads=model.num_kv_heads,
-        gradient_checkpointing=False,
+        gradient_checkpointing=False,  # see `recomputation`
         scan_layers=False,
-        attn_backend="vanilla",
+        attn_backend=_attention_backend(spec),
         tie_word_embeddings=False,
     )
     if not isinstance(model, MoeModelSpec):
@@ -53,12 +56,36 @@ def model_config(spec: RunSpec) -> LlamaConfig:
     )
 
 
+_POLICIES = {"float32": "f32", "bfloat16": "p=f32,c=bfloat16,o=bfloat16"}
+
+
+def _attention_backend(spec: RunSpec) -> AttentionBackend:
+    """Levanter's own choice for the device; but on a GPU that only serves where NVIDIA's Transformer Engine is installed."""
+    if spec.compute.attention == "plain":
+        return AttentionBackend.VANILLA
+    lacks_kernel = jax.default_backend() == "gpu" and importlib.util.find_spec("transformer_engine") is None
+    return AttentionBackend.JAX_FLASH if lacks_kernel else AttentionBackend.DEFAULT
+
+
+def _sequences_at_once(spec: RunSpec, *, devices: int) -> int:
+    """On each device: the most that divide its part of the batch evenly and are not more than are allowed."""
+    if spec.batch_size % devices:
+        raise TrainingFailed(
+            f"its batch of {spec.batch_size} sequences cannot be spread evenly over {devices} devices.",
+            why="Each device computes equally many.",
+            fix="Give a run fewer devices: hardware.per_run.gpus.",
+        )
+    part = spec.batch_size // devices
+    allowed = min(part, spec.compute.sequences_at_a_time or part)
+    return next(count for count in range(allowed, 0, -1) if part % count == 0)
+
+
 def trainer_config(spec: RunSpec, *, work_dir: Path) -> TrainerConfig:
     """Levanter's trainer for one run on this machine, with checkpoints under `work_dir`; the tracker is set by `train`."""
     return TrainerConfig(
         id=spec.directory_name,
         seed=spec.seed,
-        mp=jmp.get_policy("f32"),
+        mp=jmp.get_policy(_POLICIES[spec.compute.precision]),
         tracker=NoopConfig(),
         watch=WatchConfig(watch_targets=[]),
         log_dir=work_dir / "levanter",
@@ -67,6 +94,7 @@ def trainer_config(spec: RunSpec, *, work_dir: Path) -> TrainerConfig:
         crash_on_nan=False,  # a diverged run is a result: `train` records it
         crash_on_inf=False,
         train_batch_size=spec.batch_size,
+        per_device_parallelism=_sequences_at_once(spec, devices=jax.device_count()),
         num_train_steps=spec.train_steps,
         require_accelerator=False,
         checkpointer=CheckpointerConfig(base_path=str(work_dir / "checkpoints"), save_interval=timedelta(seconds=1), keep=None),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from numpy.typing import NDArray
 from marin_scaling.errors import first_line
 from marin_scaling.run.levanter_config import model_config
 from marin_scaling.run.optimizer import optimizer_for_one_step, scheduled_rates
+from marin_scaling.run.recomputation import recomputing
 from marin_scaling.run.run_spec import RunSpec
 
 
@@ -41,11 +43,21 @@ def language_model_loss(z_loss_weight: float) -> Callable[..., Any]:
 
 
 def initial_state(trainer: Trainer, spec: RunSpec, optimizer: Any) -> TrainerState:
-    """A fresh training state; model and data-free randomness come from the spec's seed."""
+    """A fresh training state, spread over the devices where there are several; randomness comes from the spec's seed."""
     key_training, key_model = jax.random.split(jax.random.PRNGKey(spec.seed))
-    vocabulary = hax.Axis("vocab", spec.model.vocab_size)
-    model = eqx.filter_jit(lambda key: model_config(spec).build(vocabulary, key=key))(key_model)
-    return TrainerState.init(optimizer, model, key=key_training, is_trainable=True, mp=trainer.mp)
+    build = partial(built_model, spec)
+    if trainer.device_mesh.size == 1:
+        model = eqx.filter_jit(build)(key=key_model)
+        return TrainerState.init(optimizer, model, key=key_training, is_trainable=True, mp=trainer.mp)
+    model = hax.named_jit(build, axis_resources=trainer.parameter_axis_mapping)(key=key_model)
+    state = TrainerState.init(optimizer, model, key=key_training, is_trainable=True, mp=trainer.mp)
+    return hax.shard(state, trainer.parameter_axis_mapping)
+
+
+def built_model(spec: RunSpec, *, key: Any) -> Any:
+    """The model of a spec with fresh parameters."""
+    model = model_config(spec).build(hax.Axis("vocab", spec.model.vocab_size), key=key)
+    return recomputing(model) if spec.compute.recompute else model
 
 
 def resume_latest(
@@ -119,6 +131,8 @@ def compile_step(trainer: Trainer, state: TrainerState, spec: RunSpec) -> Compil
         )
         state = dataclasses.replace(rebuild(leaves), optimizer=optimizer)
         example = LmExample(tokens=hax.named(tokens, axes), loss_weight=weights)
+        with hax.axis_mapping(trainer.compute_axis_mapping):
+            example = hax.shard(example)
         result = trainer._train_step(state, (example,), {}, _no_hooks=True)
         return jax.tree.leaves(eqx.filter(result.new_state, eqx.is_array)), result.loss
 
@@ -127,10 +141,12 @@ def compile_step(trainer: Trainer, state: TrainerState, spec: RunSpec) -> Compil
     return CompiledStep(program, leaves, rebuild, np.concatenate([rates, epsilons]))
 
 
-def compile_evaluation(model: Any, *, windows: int, seq_len: int) -> Callable[[NDArray[np.int32], NDArray[np.bool_]], float]:
+def compile_evaluation(
+    trainer: Trainer, model: Any, *, windows: int, seq_len: int
+) -> Callable[[NDArray[np.int32], NDArray[np.bool_]], float]:
     """The mean loss of `model` in nats per token, on tokens of shape (windows, seq_len), over the windows that are to count.
 
-    The last token of a window has no next one.
+    Computed as training is, in the trainer's precision and over its devices. The last token of a window has no next one.
     """
     leaves, rebuild = _flatten(model)
     axes = (hax.Axis("batch", windows), hax.Axis("position", seq_len))
@@ -139,7 +155,9 @@ def compile_evaluation(model: Any, *, windows: int, seq_len: int) -> Callable[[N
     def program(leaves: list[Any], tokens: Any, counts: Any) -> Any:
         weights = _next_token_weights(windows, seq_len) * counts[:, None]
         example = LmExample(tokens=hax.named(tokens, axes), loss_weight=hax.named(weights, axes))
-        return rebuild(leaves).compute_next_token_loss(example, key=None, logsumexp_weight=0.0).scalar()
+        with hax.axis_mapping(trainer.compute_axis_mapping):
+            model = trainer.mp.cast_to_compute(rebuild(leaves))
+            return model.compute_next_token_loss(hax.shard(example), key=None, logsumexp_weight=0.0).scalar()
 
     return lambda tokens, counts: float(program(leaves, tokens, counts))
 

@@ -60,6 +60,7 @@ def _spec(file: LadderFile, plan: RungPlan, *, seed: int, role: str, corpus: Tok
             windows=file.evaluation.windows,
             protocol=_protocol(corpus),
         ),
+        compute=file.compute,
     )
     require_data(spec, corpus=corpus)
     return spec

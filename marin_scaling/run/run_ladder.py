@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from marin_scaling.claim import claim
 from marin_scaling.data.token_corpus import TokenCorpus, data_folder, write_corpus
 from marin_scaling.durable_files import read_bytes, replace_file, require_writable
 from marin_scaling.errors import TrainingFailed
+from marin_scaling.run.gpus import gpu_environment, visible_gpus
 from marin_scaling.run.run_spec import RunSpec, read_spec
 from marin_scaling.run.run_store import is_finished
 from marin_scaling.run.worker_events import WorkerEvent, parse_event
@@ -140,21 +141,26 @@ def is_claimed(spec: RunSpec, workplace: Workplace) -> bool:
         return not is_free
 
 
-def local_pool(runs_at_a_time: int) -> Pool:
-    """So many processes on this machine, each on its share of the cores.
+def local_pool(runs_at_a_time: int, *, gpus_per_run: float = 0) -> Pool:
+    """So many processes on this machine, each on its share of the cores and with GPUs of its own, or a share of one.
 
     `TrainingFailed` when one ended in an error and none said a word: the next pool would do the same, again and again.
     """
-    return lambda specs, workplace: _run_pool(specs, workplace=workplace, runs_at_a_time=runs_at_a_time)
+    gpus = visible_gpus()
+    environments = [gpu_environment(number, gpus_per_run=gpus_per_run, gpus=gpus) for number in range(runs_at_a_time)]
+    return lambda specs, workplace: _run_pool(specs, workplace=workplace, environments=environments)
 
 
-def _run_pool(specs: Sequence[RunSpec], *, workplace: Workplace, runs_at_a_time: int) -> Iterator[WorkerEvent]:
-    workers = min(runs_at_a_time, len(specs))
+def _run_pool(
+    specs: Sequence[RunSpec], *, workplace: Workplace, environments: Sequence[Mapping[str, str]]
+) -> Iterator[WorkerEvent]:
+    workers = min(len(environments), len(specs))
     log_sizes = [_size(_log_path(workplace, number)) for number in range(workers)]
     events: queue.Queue[WorkerEvent | None] = queue.Queue()
     with contextlib.ExitStack() as stack:
         processes = [
-            stack.enter_context(_worker(number, cores, specs, workplace)) for number, cores in enumerate(_share_cores(workers))
+            stack.enter_context(_worker(number, cores, specs, workplace, environments[number]))
+            for number, cores in enumerate(_share_cores(workers))
         ]
         for process in processes:
             threading.Thread(target=_forward, args=(process, events), daemon=True).start()
@@ -203,7 +209,7 @@ def how_it_ended(status: int) -> str:
 
 @contextlib.contextmanager
 def _worker(
-    number: int, cores: Sequence[int], specs: Sequence[RunSpec], workplace: Workplace
+    number: int, cores: Sequence[int], specs: Sequence[RunSpec], workplace: Workplace, environment: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[str]]:
     """A training process in a session of its own (Ctrl-C reaches the launcher only), ended when the block is left."""
     log_path = _log_path(workplace, number)
@@ -211,7 +217,13 @@ def _worker(
     command = worker_command(specs, workplace=workplace, cores=cores)
     with open(log_path, "a") as log:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+            command,
+            env=os.environ | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,
         )
         try:
             yield process

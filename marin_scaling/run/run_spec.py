@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from marin_scaling.canonical_json import digest_of, dump_canonical, load_strict
 from marin_scaling.errors import RecordError
+from marin_scaling.ladder.compute import Compute
 from marin_scaling.recipe.flop_counting import flops_convention, training_flops
 from marin_scaling.recipe.model_family import shape_of
 from marin_scaling.recipe.model_shape import ModelShape
@@ -193,6 +194,8 @@ class RunSpec(Document):
     """How many times the training tokens are gone through, the last time perhaps in part; left out where it is once."""
     evaluation: EvaluationSpec
     """How it is measured, below."""
+    compute: Compute = Field(default=Compute(), exclude_if=lambda compute: compute == Compute())
+    """How its steps are computed, below; left out where it is as by default."""
     statement_sha256: str | None = None
     """Digest of the preregistration that this run answers; None for the rungs of a ladder."""
 

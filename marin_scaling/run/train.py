@@ -90,7 +90,7 @@ def train(
         observer = _Observer(trainer, step=step, curve=curve, on_step=on_step, trackers=trackers)
         is_finite = _train_to_the_end(step, spec=spec, train=corpus.train, observer=observer)
         model = step.state().model
-        bits_per_byte = _evaluate(model, spec=spec, corpus=corpus) if is_finite else {}
+        bits_per_byte = _evaluate(trainer, model, spec=spec, corpus=corpus) if is_finite else {}
     return TrainingResult(
         bits_per_byte_by_set=bits_per_byte,
         loss_curve=curve,
@@ -151,22 +151,33 @@ class _Observer:
         self._last = now
 
 
-def _evaluate(model: Any, *, spec: RunSpec, corpus: TokenCorpus) -> dict[str, float]:
+def _evaluate(trainer: Trainer, model: Any, *, spec: RunSpec, corpus: TokenCorpus) -> dict[str, float]:
     """Bits per byte of each held-out set: loss over every token but the first of each window, over the bytes they stand for."""
-    program = compile_evaluation(model, windows=_EVALUATION_BATCH_WINDOWS, seq_len=spec.evaluation.seq_len)
+    at_once = _windows_at_once(spec, devices=trainer.device_mesh.size)
+    program = compile_evaluation(trainer, model, windows=at_once, seq_len=spec.evaluation.seq_len)
     return {
-        name: _total_nats(program, windows) / math.log(2) / int(corpus.token_bytes[windows[:, 1:]].sum(dtype=np.int64))
+        name: _total_nats(program, windows, at_once=at_once) / math.log(2) / _scored_bytes(corpus, windows)
         for name, windows in _evaluation_windows(spec, corpus).items()
     }
 
 
-def _total_nats(mean_loss_nats: Callable[..., float], windows: NDArray[np.int32]) -> float:
+def _scored_bytes(corpus: TokenCorpus, windows: NDArray[np.int32]) -> int:
+    return int(corpus.token_bytes[windows[:, 1:]].sum(dtype=np.int64))
+
+
+def _windows_at_once(spec: RunSpec, *, devices: int) -> int:
+    """As many as always, or as many sequences as are computed at a time in training; a multiple of the devices."""
+    wanted = (spec.compute.sequences_at_a_time or _EVALUATION_BATCH_WINDOWS) * devices
+    return -(-min(wanted, _EVALUATION_BATCH_WINDOWS) // devices) * devices
+
+
+def _total_nats(mean_loss_nats: Callable[..., float], windows: NDArray[np.int32], *, at_once: int) -> float:
     """Over all windows, in batches of equal size; what fills the last one up has no weight."""
     total = 0.0
-    for start in range(0, len(windows), _EVALUATION_BATCH_WINDOWS):
-        batch = windows[start : start + _EVALUATION_BATCH_WINDOWS]
-        filled = np.resize(batch, (_EVALUATION_BATCH_WINDOWS, batch.shape[1]))
-        weighed = np.arange(_EVALUATION_BATCH_WINDOWS) < len(batch)
+    for start in range(0, len(windows), at_once):
+        batch = windows[start : start + at_once]
+        filled = np.resize(batch, (at_once, batch.shape[1]))
+        weighed = np.arange(at_once) < len(batch)
         total += mean_loss_nats(filled, weighed) * len(batch) * (batch.shape[1] - 1)
     return total
 

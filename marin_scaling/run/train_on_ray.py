@@ -21,6 +21,7 @@ from typing import Any
 from marin_scaling.claim import claim
 from marin_scaling.errors import ClusterError, first_line
 from marin_scaling.ladder.ladder_file import PerRun
+from marin_scaling.run.gpus import shared_memory
 from marin_scaling.run.run_ladder import Pool, Workplace, how_it_ended, worker_command
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.worker_events import WorkerEvent, parse_event
@@ -86,7 +87,7 @@ def _run_tasks(specs: Sequence[RunSpec], workplace: Workplace, *, per_run: PerRu
         while waiting or tasks:
             while waiting and len(tasks) < at_a_time:
                 spec = waiting.pop(0)
-                tasks[task.remote(spec, workplace, per_run.cpus, events)] = spec
+                tasks[task.remote(spec, workplace, per_run, events)] = spec
             ended, _ = ray.wait(list(tasks), num_returns=len(tasks), timeout=_POLL_SECONDS)
             for event in _drained(events):
                 failed |= {event.run} if event.kind == "failed" else set()
@@ -157,18 +158,19 @@ def _require_resources(per_run: PerRun) -> None:
         )
 
 
-def _train_one(spec: RunSpec, workplace: Workplace, cpus: int, events: Any) -> int:
+def _train_one(spec: RunSpec, workplace: Workplace, per_run: PerRun, events: Any) -> int:
     """On a node: train one run in a process of its own and pass its lines on; its exit status."""
     import ray
 
     log = workplace.work_root / "logs" / f"ray-{socket.gethostname()}-{os.getpid()}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     told = []
-    with _own_cores(cpus) as cores, open(log, "a") as stream:
+    with _own_cores(per_run.cpus) as cores, open(log, "a") as stream:
         command = worker_command([spec], workplace=workplace, cores=cores)
         with subprocess.Popen(
             command,
             cwd=workplace.runs_dir.parent,
+            env=os.environ | shared_memory(per_run.gpus),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stream,

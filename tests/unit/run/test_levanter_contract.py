@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
 
 from run_factory import corpus, rung_spec  # noqa: E402
 
-from marin_scaling.ladder.memory import training_memory_bytes  # noqa: E402
+from marin_scaling.ladder.compute import Compute, training_memory_bytes  # noqa: E402
 from marin_scaling.recipe.quickstart import QuickstartRecipe  # noqa: E402
 from marin_scaling.recipe.quickstart_moe import QuickstartMoeRecipe  # noqa: E402
 from marin_scaling.recipe.run_plan import RungPlan  # noqa: E402
@@ -69,7 +69,7 @@ def test_levanters_model_has_the_parameters_we_count(tmp_path: Path) -> None:
     assert result.params_total == spec.model.shape().params_total
 
 
-def reserved_bytes(plan: RungPlan, work_dir: Path) -> float:
+def reserved_bytes(plan: RungPlan, work_dir: Path, *, compute: Compute | None = None) -> float:
     """Arguments, results and intermediate arrays of the compiled step of this plan, as XLA has them."""
     from levanter.trainer import Trainer, initialize
 
@@ -78,7 +78,9 @@ def reserved_bytes(plan: RungPlan, work_dir: Path) -> float:
     from marin_scaling.run.optimizer import initial_optimizer
     from marin_scaling.run.plan_specs import model_of, optimizer_of
 
-    spec = rung_spec(model=model_of(plan), optimizer=optimizer_of(plan), batch_size=plan.batch_size)
+    spec = rung_spec(
+        model=model_of(plan), optimizer=optimizer_of(plan), batch_size=plan.batch_size, compute=compute or Compute()
+    )
     config = trainer_config(spec, work_dir=work_dir)
     initialize(config)
     optimizer = initial_optimizer(spec)
@@ -95,6 +97,21 @@ def test_the_memory_of_a_step_is_what_xla_reserves(tmp_path: Path, hidden_dim: i
     recipe = replace(QuickstartRecipe(), num_layers=num_layers, batch_size=batch_size)
     plan = recipe.plan(budget_flops=1e13, hidden_dim=hidden_dim)
     assert 1.0 < training_memory_bytes(plan) / reserved_bytes(plan, tmp_path) < 1.25
+
+
+@pytest.mark.parametrize(
+    ("compute", "seq_len"),
+    [
+        (Compute(sequences_at_a_time=8), 128),
+        (Compute(attention="flash"), 2048),
+        (Compute(attention="flash", sequences_at_a_time=1), 2048),
+    ],
+)
+def test_memory_that_a_ladder_saves_is_saved(tmp_path: Path, compute: Compute, seq_len: int) -> None:
+    """The estimate lies between a twentieth below and a third above."""
+    recipe = replace(QuickstartRecipe(), num_layers=4, batch_size=4096 // seq_len, seq_len=seq_len)
+    plan = recipe.plan(budget_flops=1e14, hidden_dim=64)
+    assert 0.95 < training_memory_bytes(plan, compute) / reserved_bytes(plan, tmp_path, compute=compute) < 1.33
 
 
 @pytest.mark.parametrize("hidden_dim", [16, 64])

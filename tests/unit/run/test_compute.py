@@ -1,0 +1,133 @@
+"""How steps are computed changes what they need and hardly what they give; trained for real, with Levanter."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("levanter", reason="the train extra is not installed")
+pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
+
+from run_factory import corpus, rung_spec  # noqa: E402
+
+from marin_scaling.errors import TrainingFailed  # noqa: E402
+from marin_scaling.ladder.compute import Compute  # noqa: E402
+from marin_scaling.recipe.quickstart_moe import QuickstartMoeRecipe  # noqa: E402
+from marin_scaling.run.plan_specs import model_of, optimizer_of  # noqa: E402
+from marin_scaling.run.run_spec import EvaluationSpec, RunSpec  # noqa: E402
+
+SPREAD = """
+import sys
+sys.path[:0] = {path!r}
+from pathlib import Path
+from test_compute import dense, losses_of
+import jax
+print([jax.device_count(), *losses_of(dense(), Path("work"))])
+"""
+
+
+def dense(**compute: Any) -> RunSpec:
+    return rung_spec(train_steps=12, compute=Compute(**compute))
+
+
+def sparse(**compute: Any) -> RunSpec:
+    plan = QuickstartMoeRecipe().plan(budget_flops=3e10, hidden_dim=16)
+    evaluation = EvaluationSpec(seq_len=plan.shape.seq_len, windows=64)
+    return dense(**compute).model_copy(
+        update={"model": model_of(plan), "optimizer": optimizer_of(plan), "evaluation": evaluation}
+    )
+
+
+def losses_of(spec: RunSpec, work_dir: Path) -> list[float]:
+    """The training loss of every step, and bits per byte at the end."""
+    from marin_scaling.run.train import train
+
+    result = train(spec, corpus=corpus(), work_dir=work_dir, on_step=lambda _step, _loss: None)
+    rows = result.loss_curve.history(spec_digest=spec.digest).rows
+    assert result.bits_per_byte is not None
+    return [*(row.train_loss_nats_per_token or 0.0 for row in rows), result.bits_per_byte]
+
+
+@pytest.mark.parametrize("compute", [{"recompute": True}, {"sequences_at_a_time": 3}])
+def test_a_dense_run_has_the_same_losses_however_it_is_computed(compute: dict[str, Any], tmp_path: Path) -> None:
+    """Up to rounding; 3 sequences at a time do not divide a batch of 4 and mean 2."""
+    as_usual = losses_of(dense(), tmp_path / "usual")
+    assert losses_of(dense(**compute), tmp_path / "other") == pytest.approx(as_usual, rel=1e-5)
+
+
+def test_flash_attention_is_attention(tmp_path: Path) -> None:
+    """From 1,024 positions on Levanter's is another program, with the same losses up to rounding."""
+
+    def long(attention: str) -> RunSpec:
+        model = dense().model.model_copy(update={"seq_len": 2048})
+        evaluation = EvaluationSpec(seq_len=128, windows=64)
+        changes = {"model": model, "batch_size": 2, "train_steps": 4, "evaluation": evaluation}
+        return dense(attention=attention).model_copy(update=changes)
+
+    plain, flash = losses_of(long("plain"), tmp_path / "plain"), losses_of(long("flash"), tmp_path / "flash")
+    assert flash == pytest.approx(plain, rel=1e-4)
+    assert flash != plain
+
+
+def test_a_mixture_has_the_same_losses_when_its_layers_are_recomputed(tmp_path: Path) -> None:
+    """Up to rounding. (Balanced on parts of a batch its bias would be another one.)"""
+    as_usual = losses_of(sparse(), tmp_path / "usual")
+    assert losses_of(sparse(recompute=True), tmp_path / "other") == pytest.approx(as_usual, rel=1e-4)
+
+
+def kept_bytes(spec: RunSpec) -> int:
+    """What JAX keeps for the backward pass of one batch, beside the parameters."""
+    import equinox as eqx
+    import haliax as hax
+    import jax
+    from jax._src.ad_checkpoint import saved_residuals  # its public sister only prints
+    from levanter.models.lm_model import LmExample
+
+    from marin_scaling.run.levanter_step import built_model
+
+    model, static = eqx.partition(built_model(spec, key=jax.random.PRNGKey(0)), eqx.is_inexact_array)
+    axes = (hax.Axis("batch", spec.batch_size), hax.Axis("position", spec.model.seq_len))
+    example = LmExample(tokens=hax.zeros(axes, int), loss_weight=hax.ones(axes))
+    found = saved_residuals(lambda arrays: eqx.combine(arrays, static).compute_next_token_loss(example).scalar(), model)
+    return sum(array.size * array.dtype.itemsize for array, where in found if "argument" not in where)
+
+
+@pytest.mark.parametrize("kind", [dense, sparse])
+def test_of_layers_that_are_recomputed_little_is_kept(kind: Callable[..., RunSpec]) -> None:
+    """Scarcely more than what goes from layer to layer and what the loss keeps; on a CPU XLA undoes it."""
+    assert kept_bytes(kind(recompute=True)) < 0.35 * kept_bytes(kind())
+
+
+def test_half_precision_is_near_and_not_the_same(tmp_path: Path) -> None:
+    """bfloat16 has eight bits: a loss is right to about a hundredth."""
+    exact, rounded = losses_of(dense(), tmp_path / "f32"), losses_of(dense(precision="bfloat16"), tmp_path / "bf16")
+    assert rounded == pytest.approx(exact, rel=2e-2)
+    assert rounded != pytest.approx(exact, rel=1e-5)
+
+
+def test_a_run_on_two_devices_has_the_losses_of_one(tmp_path: Path) -> None:
+    """The batch, and each matrix by its width, are spread over them; XLA lets a processor stand for two."""
+    (tmp_path / "work").mkdir()
+    path = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+    two = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    ran = subprocess.run(
+        [sys.executable, "-c", SPREAD.format(path=path)], cwd=tmp_path, env=two, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    devices, *losses = json.loads(ran.stdout.splitlines()[-1])
+    assert devices == 2
+    assert losses == pytest.approx(losses_of(dense(), tmp_path / "one"), rel=1e-5)
+
+
+def test_a_batch_that_devices_cannot_share_is_refused() -> None:
+    """With both numbers, before anything is compiled."""
+    from marin_scaling.run.levanter_config import _sequences_at_once
+
+    with pytest.raises(TrainingFailed, match="batch of 4 sequences cannot be spread evenly over 3 devices"):
+        _sequences_at_once(dense(), devices=3)
+    assert [_sequences_at_once(dense(sequences_at_a_time=most), devices=1) for most in (1, 2, 3, 4, 9)] == [1, 2, 2, 4, 4]
