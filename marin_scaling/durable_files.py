@@ -46,7 +46,7 @@ def publish_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     """Make `folder` appear with all `files` in it, in one atomic step; a folder already there is an error."""
     with disk_errors(folder, "written"):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = folder.parent / f".{folder.name}.{secrets.token_hex(4)}.tmp"
+        temporary = _temporary_name(folder)
         try:
             temporary.mkdir()
             for name, content in files.items():
@@ -58,6 +58,34 @@ def publish_folder(folder: Path, files: Mapping[str, bytes]) -> None:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A folder to fill in this block, which appears as `folder` when the block ends well, and else not at all.
+
+    `StorageError` when `folder` is there already, unless it is empty.
+    """
+    with disk_errors(folder, "written"):
+        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+            raise FileExistsError(17, "it is already there and not empty, and is never overwritten", str(folder))
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = _temporary_name(folder)
+        try:
+            temporary.mkdir()
+            yield temporary
+            sync_folder(temporary)
+            os.rename(temporary, folder)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Let every file below `folder` reach the disk, whoever wrote it."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+
+
 def require_writable(folder: Path) -> None:
     """Make `folder` where there is none and try that it can be written: before hours of work, not after."""
     with disk_errors(folder, "written"):
@@ -66,13 +94,17 @@ def require_writable(folder: Path) -> None:
 
 def _write_temporary(path: Path, content: bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
+    temporary = _temporary_name(path)
     try:
         _write_synced(temporary, content)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
     return temporary
+
+
+def _temporary_name(path: Path) -> Path:
+    return path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
 
 
 def _write_synced(path: Path, content: bytes) -> None:

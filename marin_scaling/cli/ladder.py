@@ -23,6 +23,7 @@ def ladder(
     only: list[str] = _ONLY,
     max_parallel: int | None = typer.Option(None, "--max-parallel", metavar="N", min=1, help="Train at most N at a time."),
     stop_after: str = typer.Option("", "--stop-after", metavar="TIME", help="Stop after 90s, 30m or 2h; go on later."),
+    keep_weights: bool = typer.Option(False, "--keep-weights", help="Keep the trained models, for marin-scale export."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the rungs and what they cost; train nothing."),
 ) -> None:
     """Train the rungs of a ladder into runs/, here or on a Ray cluster.
@@ -40,7 +41,7 @@ def ladder(
     if dry_run:
         _print_plan(ladder_path)
         return
-    _train(ladder_path, where=where, only=only, max_parallel=max_parallel, stop_after=stop_after)
+    _train(ladder_path, where=where, only=only, max_parallel=max_parallel, stop_after=stop_after, keep_weights=keep_weights)
 
 
 def _print_plan(ladder_path: Path) -> None:
@@ -60,7 +61,9 @@ def _print_plan(ladder_path: Path) -> None:
         typer.echo(f"note: {doubt}")
 
 
-def _train(ladder_path: Path, *, where: str, only: list[str], max_parallel: int | None, stop_after: str) -> None:
+def _train(
+    ladder_path: Path, *, where: str, only: list[str], max_parallel: int | None, stop_after: str, keep_weights: bool
+) -> None:
     from marin_scaling.cli.training import TimeIsUp, at_most, bind, chosen, expand, pool_of, train_with_progress
     from marin_scaling.ladder.ladder import ladder_table
     from marin_scaling.run.plan_specs import data_doubts
@@ -73,7 +76,7 @@ def _train(ladder_path: Path, *, where: str, only: list[str], max_parallel: int 
     typer.echo("\n".join([ladder_table(planned.ladder), *(f"note: {doubt}" for doubt in data_doubts(planned.specs))]))
     try:
         with limit:
-            train_with_progress(specs, corpus=planned.corpus, label=f"ladder {file.name}", pool=pool)
+            train_with_progress(specs, corpus=planned.corpus, label=f"ladder {file.name}", pool=pool, keep_weights=keep_weights)
     except TimeIsUp:
         typer.echo(f"Stopped after {stop_after}. Type the same command again: it goes on where it was.")
         return

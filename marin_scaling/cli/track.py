@@ -61,36 +61,25 @@ def _tracked(run: str, against: str, *, steps: int | None, registry: Path) -> Tr
 
 
 def _spec_of(run: str, against: str, *, registry: Path) -> RunSpec:
-    """The run that is meant: by the preregistration whose target it is, or by its digest."""
-    from marin_scaling.cli.training import workplace
-    from marin_scaling.durable_files import read_bytes
+    """The run that is meant; of a table, the target of the preregistration that it is tracked against."""
+    from marin_scaling.cli.which_run import named_spec, registration_folder, target_of
     from marin_scaling.errors import UsageError
-    from marin_scaling.preregistration.binding import bound_spec
-    from marin_scaling.preregistration.registry import read_registration
-    from marin_scaling.run.curve_files import find_spec
-    from marin_scaling.run.run_spec import read_spec
 
-    is_table = Path(run).is_file()
-    folder = _registration_folder(against if is_table else run, registry=registry)
-    if folder is not None:
-        target = read_spec(read_bytes(folder / "target.json"), name=str(folder / "target.json"))
-        return bound_spec(target, statement=read_registration(folder).raw)
-    if is_table:
+    if not Path(run).is_file():
+        return named_spec(run, registry=registry)
+    folder = registration_folder(against, registry=registry)
+    if folder is None:
         raise UsageError(
             f"{run} is a table, and {against or 'no --against'} says how many steps its run has.",
             why="Curves are compared at equal fractions of training done.",
             fix="Name the preregistration whose target it is: --against FOLDER.",
         )
-    return find_spec(run, workplace())
-
-
-def _registration_folder(name: str, *, registry: Path) -> Path | None:
-    places = (registry / name, Path(name))
-    return next((place for place in places if name and (place / "statement.json").is_file()), None)
+    return target_of(folder)
 
 
 def _forecast_of(spec: RunSpec, against: str, *, registry: Path) -> EarlierForecast:
     """What was signed of it; else what the ladder's finished runs say of a run of its size and length, or why they do not."""
+    from marin_scaling.cli.which_run import registration_folder
     from marin_scaling.errors import MarinScalingError
     from marin_scaling.fit.fit_runs import fit
     from marin_scaling.forecast.forecast import Target, forecast_runs
@@ -98,7 +87,7 @@ def _forecast_of(spec: RunSpec, against: str, *, registry: Path) -> EarlierForec
     from marin_scaling.preregistration.registry import read_registration
     from marin_scaling.run.run_table import read_run_table
 
-    folder = _registration_folder(against, registry=registry)
+    folder = registration_folder(against, registry=registry)
     if folder is not None:
         return EarlierForecast(quantiles=read_registration(folder).quantiles, by=f"signed: {folder.name}")
     shape, ladder = spec.model.shape(), _ladder_of(spec, against)

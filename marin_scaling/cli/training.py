@@ -105,11 +105,11 @@ def _naming(ladder_path: Path) -> Iterator[None]:
         raise type(error)(f"{ladder_path}: {error.what}", why=error.why, fix=error.fix) from error
 
 
-def workplace() -> Workplace:
+def workplace(*, keep_weights: bool = False) -> Workplace:
     """Where runs are recorded, and where the work on them lies."""
     from marin_scaling.run.run_ladder import Workplace
 
-    return Workplace(runs_dir=RUNS_DIR.absolute(), work_root=WORK_ROOT.absolute())
+    return Workplace(runs_dir=RUNS_DIR.absolute(), work_root=WORK_ROOT.absolute(), keep_weights=keep_weights)
 
 
 def pool_of(where: str, hardware: Hardware, *, max_parallel: int | None = None) -> Pool:
@@ -207,7 +207,9 @@ def chosen(specs: Sequence[RunSpec], only: Sequence[str]) -> list[RunSpec]:
     return [spec for spec in specs if spec in wanted] if only else list(specs)
 
 
-def train_with_progress(specs: Sequence[RunSpec], *, corpus: TokenCorpus, label: str, pool: Pool) -> TrainingTime:
+def train_with_progress(
+    specs: Sequence[RunSpec], *, corpus: TokenCorpus, label: str, pool: Pool, keep_weights: bool = False
+) -> TrainingTime:
     """Train what the store does not hold yet, showing how it goes."""
     from marin_scaling.cli.progress import RunProgress
     from marin_scaling.run.run_ladder import train_runs
@@ -219,11 +221,13 @@ def train_with_progress(specs: Sequence[RunSpec], *, corpus: TokenCorpus, label:
     pending = [spec for spec in specs if not is_finished(RUNS_DIR, spec)]
     if len(pending) < len(specs):
         print(f"{len(specs) - len(pending)} of {len(specs)} runs are finished already and are not trained again.")
+        if keep_weights:
+            print(f"note: of these only such weights are kept as lie in {WORK_ROOT / 'weights'} already.")
     with RunProgress(pending, label=label, console=Console()) as progress:
         return train_runs(
             pending,
             corpus=corpus,
-            workplace=workplace(),
+            workplace=workplace(keep_weights=keep_weights),
             pool=pool,
             on_event=progress.see,
         )

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.durable_files import publish_folder, read_bytes, replace_file
 from marin_scaling.errors import SigningError, StatementError, StorageError, UsageError
 from marin_scaling.preregistration.allowed_signers import parse_allowed_signers, signer_line
@@ -66,6 +67,15 @@ def find_registration(registry_dir: Path, *, target: bytes) -> Path | None:
     for folder in registration_folders(registry_dir):
         path = folder / "target.json"
         if path.is_file() and read_bytes(path) == target:
+            return folder
+    return None
+
+
+def find_statement(registry_dir: Path, *, sha256: str) -> Path | None:
+    """The folder whose statement has this digest, which is what its run carries; None where it is not in this registry."""
+    for folder in registration_folders(registry_dir):
+        path = folder / STATEMENT_NAME
+        if path.is_file() and sha256_hex(read_bytes(path)) == sha256:
             return folder
     return None
 

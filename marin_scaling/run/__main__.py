@@ -22,6 +22,7 @@ from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.claim import claim
 from marin_scaling.durable_files import read_bytes, replace_file
 from marin_scaling.errors import MarinScalingError
+from marin_scaling.run.run_ladder import Workplace, work_dir
 from marin_scaling.run.run_record import RunRecord
 from marin_scaling.run.run_spec import RunSpec, read_spec
 from marin_scaling.run.run_store import add_run, is_finished
@@ -37,8 +38,8 @@ def main() -> int:
     if arguments.cores:
         os.sched_setaffinity(0, arguments.cores)
     specs = [read_spec(read_bytes(path), name=str(path)) for path in arguments.specs]
-    outcomes = [_train_if_free(spec, runs_dir=arguments.runs, work_root=arguments.work, events=events) for spec in specs]
-    return 0 if all(outcomes) else 1
+    place = Workplace(runs_dir=arguments.runs, work_root=arguments.work, keep_weights=arguments.keep_weights)
+    return 0 if all([_train_if_free(spec, place, events=events) for spec in specs]) else 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("specs", nargs="+", type=Path, help="spec.json files, trained in this order")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="the run store")
     parser.add_argument("--work", type=Path, default=Path(".marin-scaling"), help="checkpoints, caches and logs")
+    parser.add_argument("--keep-weights", action="store_true", help="keep the weights of rungs, too, and not of targets only")
     parser.add_argument("--cores", type=lambda text: {int(core) for core in text.split(",")}, help="CPU cores to stay on")
     parser.add_argument("--launcher", type=int, help="process to die with")
     return parser
@@ -64,37 +66,38 @@ def _die_with(launcher: int) -> None:
     os._exit(1)
 
 
-def _train_if_free(spec: RunSpec, *, runs_dir: Path, work_root: Path, events: EventWriter) -> bool:
+def _train_if_free(spec: RunSpec, place: Workplace, *, events: EventWriter) -> bool:
     """Train unless the run is finished or claimed by another process; False when it failed."""
-    work_dir = work_root / "work" / spec.directory_name
-    if is_finished(runs_dir, spec):
+    if is_finished(place.runs_dir, spec):
         return True
-    with claim(work_dir) as is_ours:
-        if not is_ours or is_finished(runs_dir, spec):
+    with claim(work_dir(spec, place)) as is_ours:
+        if not is_ours or is_finished(place.runs_dir, spec):
             return True
         try:
-            _train_and_record(spec, runs_dir=runs_dir, work_root=work_root, work_dir=work_dir, events=events)
+            _train_and_record(spec, place, events=events)
         except MarinScalingError as error:
             events.tell(WorkerEvent(kind="failed", run=spec.directory_name, message=str(error)))
             return False
     return True
 
 
-def _train_and_record(spec: RunSpec, *, runs_dir: Path, work_root: Path, work_dir: Path, events: EventWriter) -> None:
+def _train_and_record(spec: RunSpec, place: Workplace, *, events: EventWriter) -> None:
     events.tell(WorkerEvent(kind="started", run=spec.directory_name))
     from marin_scaling.data.token_corpus import data_folder, map_corpus
     from marin_scaling.run.environment import git_commit, hardware, package_versions
+    from marin_scaling.run.kept_weights import keep_weights
     from marin_scaling.run.levanter_config import use_compilation_cache
     from marin_scaling.run.train import train
     from marin_scaling.run.wandb_mirror import wandb_trackers
 
-    use_compilation_cache(work_root / "compiled")
-    started_at, clock = _first_start(work_dir), time.perf_counter()
+    use_compilation_cache(place.work_root / "compiled")
+    folder = work_dir(spec, place)
+    started_at, clock = _first_start(folder), time.perf_counter()
     trackers = wandb_trackers(spec, on_note=partial(_tell_note, events, spec))
     result = train(
         spec,
-        corpus=map_corpus(data_folder(spec.data.digest, work_root=work_root)),
-        work_dir=work_dir,
+        corpus=map_corpus(data_folder(spec.data.digest, work_root=place.work_root)),
+        work_dir=folder,
         on_step=lambda step, loss: _tell_step(events, spec, step, loss),
         on_note=partial(_tell_note, events, spec),
         trackers=trackers,
@@ -129,9 +132,11 @@ def _train_and_record(spec: RunSpec, *, runs_dir: Path, work_root: Path, work_di
         history_sha256=sha256_hex(history.to_bytes()),
         statement_sha256=spec.statement_sha256,
     )
-    add_run(runs_dir, spec=spec, record=record, history=history)
+    if record.status == "finished" and (place.keep_weights or spec.role == "target"):
+        keep_weights(result.model, record, train_steps=spec.train_steps, place=place)  # before there is a record
+    add_run(place.runs_dir, spec=spec, record=record, history=history)
     events.tell(WorkerEvent(kind=record.status, run=spec.directory_name, step=spec.train_steps, loss=record.loss))
-    shutil.rmtree(work_dir, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _first_start(work_dir: Path) -> str:

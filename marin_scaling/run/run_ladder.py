@@ -34,10 +34,14 @@ _QUOTED_LINES = 8  # of a worker's log
 
 @dataclass(frozen=True, kw_only=True)
 class Workplace:
-    """Where runs are recorded and where the work on them lies (checkpoints, caches, logs; safe to delete when idle)."""
+    """Where runs are recorded and where the work on them lies (checkpoints, caches, logs; safe to delete when idle).
+
+    The weights of a target are kept there when it is trained; with `keep_weights` those of every run.
+    """
 
     runs_dir: Path
     work_root: Path
+    keep_weights: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,6 +241,7 @@ def worker_command(specs: Sequence[RunSpec], *, workplace: Workplace, cores: Seq
     command = [sys.executable, "-P", "-m", "marin_scaling.run"]  # -P: no file of the current folder is taken for a module
     command += ["--runs", str(workplace.runs_dir), "--work", str(workplace.work_root)]
     command += ["--launcher", str(os.getpid()), "--cores", ",".join(map(str, cores))]
+    command += ["--keep-weights"] if workplace.keep_weights else []
     return command + [str(spec_path(spec, workplace)) for spec in specs]
 
 

@@ -46,8 +46,9 @@ StepListener = Callable[[int, float], None]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingResult:
-    """What training measured: bits per byte of each held-out set by name, none when the run diverged."""
+    """What training measured: bits per byte of each held-out set by name, none when the run diverged; and Levanter's model."""
 
+    model: Any
     bits_per_byte_by_set: Mapping[str, float]
     loss_curve: LossCurve
     step_seconds: float
@@ -92,6 +93,7 @@ def train(
         model = step.state().model
         bits_per_byte = _evaluate(trainer, model, spec=spec, corpus=corpus) if is_finite else {}
     return TrainingResult(
+        model=model,
         bits_per_byte_by_set=bits_per_byte,
         loss_curve=curve,
         step_seconds=observer.step_seconds,

@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 from tiny_ladder import histories, repository, start
 
+from marin_scaling.run.kept_weights import kept_weights
+from marin_scaling.run.run_ladder import Workplace
+from marin_scaling.run.run_store import read_runs
+
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = pytest.mark.train
 
@@ -15,10 +19,10 @@ pytestmark = pytest.mark.train
 def test_two_launchers_and_a_kill_change_nothing_but_time(tmp_path: Path) -> None:
     """One launcher is killed with -9 once a rung is recorded, a second one beside it ends the ladder; a third trains nothing.
 
-    The loss curves are, bit for bit, those of a ladder that nobody disturbed.
+    The loss curves are, bit for bit, those of a ladder that nobody disturbed. The weights of all runs are kept as it was asked.
     """
     disturbed, quiet = repository(tmp_path / "disturbed"), repository(tmp_path / "quiet")
-    first, second = start(disturbed), start(disturbed)
+    first, second = start(disturbed, "--keep-weights"), start(disturbed, "--keep-weights")
     deadline = time.monotonic() + 300
     while not histories(disturbed) and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -33,8 +37,12 @@ def test_two_launchers_and_a_kill_change_nothing_but_time(tmp_path: Path) -> Non
     third = start(disturbed)
     output, _ = third.communicate(timeout=60)
     assert "4 of 4 runs are finished already" in output
+    place = Workplace(runs_dir=disturbed / "runs", work_root=disturbed / ".marin-scaling")
+    kept = [kept_weights(run, place) for run in read_runs(disturbed / "runs" / "tiny")]
+    assert sorted(kept) == sorted((disturbed / ".marin-scaling" / "weights").iterdir())
 
     undisturbed = start(quiet)
     output, _ = undisturbed.communicate(timeout=300)
     assert undisturbed.returncode == 0, output
     assert histories(quiet) == histories(disturbed)
+    assert not (quiet / ".marin-scaling" / "weights").exists()

@@ -1,16 +1,22 @@
 """A ladder on text of one's own with a tokenizer of one's own, trained for real and measured on two named held-out sets."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy_qwen3
 import pytest
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = pytest.mark.train
 
 from text_factory import texts, write_jsonl, write_tokenizer  # noqa: E402
+
+from marin_scaling.data.token_corpus import data_folder, map_corpus  # noqa: E402
+from marin_scaling.run.run_store import read_runs  # noqa: E402
+from marin_scaling.run.train import _evaluation_windows  # noqa: E402
 
 LADDER = """\
 name: mine
@@ -61,7 +67,7 @@ def test_records_have_the_loss_of_each_set_and_their_mean(folder: Path) -> None:
         "note: as things are, it cannot be trained. ladders/mine.yaml: the text of test-texts is not tokenized yet"
         in looked.stdout
     )
-    done = marin_scale(folder, "ladder", "ladders/mine.yaml")
+    done = marin_scale(folder, "ladder", "ladders/mine.yaml", "--keep-weights")
     assert done.returncode == 0, done.stderr
     assert "reading and tokenizing wiki (once)" in done.stderr
     assert "2 of 2 runs see text more than once, up to" in done.stdout
@@ -81,6 +87,30 @@ def test_records_have_the_loss_of_each_set_and_their_mean(folder: Path) -> None:
     assert "tokenizing" not in again.stderr
     assert "2 of 2 runs are finished already" in again.stdout
     assert "2 of 2 runs are recorded" in marin_scale(folder, "ladder", "status", "ladders/mine.yaml").stdout
+    assert_exported_with_its_tokenizer(folder)
+
+
+def assert_exported_with_its_tokenizer(folder: Path) -> None:
+    """Text becomes the same tokens by its files, and on them the model has the recorded loss of each set."""
+    from transformers import AutoTokenizer
+
+    run = read_runs(folder / "runs" / "mine")[0]
+    done = marin_scale(folder, "export", run.folder.name, "--to", "model")
+    assert done.returncode == 0, done.stderr
+    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+    corpus = map_corpus(data_folder(run.spec.data.digest, work_root=folder / ".marin-scaling"))
+    encoded = [token for text in texts(5, start=2_000) for token in [*tokenizer.encode(text), tokenizer.eos_token_id]]
+    assert encoded == corpus.validation["code"].tolist()
+    for name, windows in _evaluation_windows(run.spec, corpus).items():
+        measured = numpy_qwen3.bits_per_byte(folder / "model", windows, corpus.token_bytes)
+        assert measured == pytest.approx(run.record.losses[name], rel=1e-5)
+    assert "its files are here" in (folder / "model" / "README.md").read_text()
+
+    write_tokenizer(folder / "other", vocab_size=400)
+    shutil.copytree(folder / "other", folder / "tokenizer", dirs_exist_ok=True)
+    marin_scale(folder, "export", run.folder.name, "--to", "without")
+    assert sorted(path.name for path in (folder / "without").iterdir()) == ["README.md", "config.json", "model.safetensors"]
+    assert "Its files are not here" in (folder / "without" / "README.md").read_text()
 
 
 @pytest.mark.parametrize(

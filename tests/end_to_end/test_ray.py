@@ -43,10 +43,10 @@ def parent_of(process: int) -> int:
 def test_a_worker_killed_in_the_middle_changes_nothing_but_time(tmp_path: Path) -> None:
     """Two runs at a time on a cluster started here; the Ray worker of one is killed with -9.
 
-    Every rung is recorded once, and the loss curves are, bit for bit, those of the same ladder without Ray.
+    Every rung is recorded once, with its weights; the loss curves are, bit for bit, those of the same ladder without Ray.
     """
     on_ray, local = repository(tmp_path / "ray"), repository(tmp_path / "local")
-    launcher = start(on_ray, "--on", "ray")
+    launcher = start(on_ray, "--on", "ray", "--keep-weights")
     deadline = time.monotonic() + 300
     while len(training_processes(on_ray)) < 2 and launcher.poll() is None and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -55,6 +55,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing_but_time(tmp_path: Path) 
     output, _ = launcher.communicate(timeout=600)
     assert launcher.returncode == 0, output
     assert "All 4 runs are recorded" in output
+    assert {path.parent.name for path in on_ray.glob(".marin-scaling/weights/*/weights.json")} == histories(on_ray).keys()
     alone = start(local)
     output, _ = alone.communicate(timeout=600)
     assert alone.returncode == 0, output

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from marin_scaling.durable_files import publish_folder, read_bytes, replace_file, write_once
+from marin_scaling.durable_files import new_folder, publish_folder, read_bytes, replace_file, write_once
 from marin_scaling.errors import StorageError
 
 
@@ -26,6 +26,27 @@ def test_a_folder_appears_with_all_its_files(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="already there"):
         publish_folder(tmp_path / "run", {"a": b"3"})
     assert os.listdir(tmp_path) == ["run"]
+
+
+def test_a_folder_that_is_filled_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    """Not while it is filled, nor when that ends in an error; an empty one is taken, and one with a file in it refused."""
+
+    def fill(folder: Path) -> None:
+        with new_folder(folder) as temporary:
+            (temporary / "a").write_bytes(b"1")
+            raise RuntimeError("half-way")
+
+    with pytest.raises(RuntimeError, match="half-way"):
+        fill(tmp_path / "model")
+    assert os.listdir(tmp_path) == []
+    (tmp_path / "model").mkdir()
+    with new_folder(tmp_path / "model") as folder:
+        (folder / "a").write_bytes(b"1")
+        assert os.listdir(tmp_path / "model") == []
+    assert os.listdir(tmp_path / "model") == ["a"]
+    with pytest.raises(StorageError, match="model cannot be written: it is already there"), new_folder(tmp_path / "model"):
+        pass
+    assert os.listdir(tmp_path) == ["model"]
 
 
 def test_replacing_leaves_no_other_file(tmp_path: Path) -> None:

@@ -1,0 +1,43 @@
+"""Which run a person means: the target of a preregistration, or a run of the store, by the first digits of its digest.
+
+Names only; whether the run is finished is for the commands to ask.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from marin_scaling.run.run_spec import RunSpec
+
+
+def named_spec(run: str, *, registry: Path) -> RunSpec:
+    """The spec of the run that `run` names: a preregistration (by name or path), digits of a digest, or a run's folder.
+
+    `UsageError` where there is no such run, or more than one.
+    """
+    from marin_scaling.cli.training import workplace
+    from marin_scaling.run.curve_files import find_spec
+
+    folder = registration_folder(run, registry=registry)
+    if folder is not None:
+        return target_of(folder)
+    return find_spec(Path(run).name if Path(run).is_dir() else run, workplace())
+
+
+def target_of(folder: Path) -> RunSpec:
+    """The spec of the run that answers the preregistration in `folder`."""
+    from marin_scaling.durable_files import read_bytes
+    from marin_scaling.preregistration.binding import bound_spec
+    from marin_scaling.preregistration.registry import read_registration
+    from marin_scaling.run.run_spec import read_spec
+
+    target = read_spec(read_bytes(folder / "target.json"), name=str(folder / "target.json"))
+    return bound_spec(target, statement=read_registration(folder).raw)
+
+
+def registration_folder(name: str, *, registry: Path) -> Path | None:
+    """The preregistration of this name or at this path; None where there is none."""
+    places = (registry / name, Path(name))
+    return next((place for place in places if name and (place / "statement.json").is_file()), None)

@@ -1,0 +1,208 @@
+"""The model card of an exported run: front matter as the Hugging Face hub reads it, and what the run's own files say of it.
+
+Everything in it comes from the run's spec and record, and of a target from its statement and outcome. Reads no weights and
+verifies nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from marin_scaling.check.outcome import read_outcome
+from marin_scaling.durable_files import read_bytes
+from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration
+from marin_scaling.preregistration.statement import Statement
+from marin_scaling.publish.markdown import escape, page, table
+from marin_scaling.run.run_spec import RunSpec, TokenizerSpec
+from marin_scaling.run.run_store import StoredRun
+from marin_scaling.units import format_count, format_flops
+
+CARD_NAME = "README.md"
+_PROJECT = "marin-scaling"
+_SHOWN_BYTES = "né"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CarriedTokenizer:
+    """A run's tokenizer (`spec` is None where bytes are the tokens), and the folder of its files where they are exported."""
+
+    spec: TokenizerSpec | None
+    folder: Path | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignedForecast:
+    """What was signed of a target before it was trained, and what came of it; None where that is not checked yet."""
+
+    place: str
+    statement: Statement
+    outcome: Mapping[str, Any] | None
+
+
+def read_forecast(folder: Path, spec: RunSpec) -> SignedForecast:
+    """What a preregistration's folder says of the run of `spec`; `VerificationError` for an outcome that does not follow."""
+    statement, path = read_registration(folder), folder / OUTCOME_NAME
+    outcome = read_outcome(read_bytes(path), statement=statement, run=spec.digest, name=str(path)) if path.exists() else None
+    return SignedForecast(place=f"{folder.parent.name}/{folder.name}", statement=statement, outcome=outcome)
+
+
+def model_card(run: StoredRun, *, tokenizer: CarriedTokenizer, forecast: SignedForecast | None) -> str:
+    """The card of a finished run: front matter and Markdown."""
+    text = page(
+        _name(run.spec),
+        _headline(run),
+        _section("The run", _run_rows(run)),
+        _section("Its data", _data_rows(run.spec)),
+        _tokens_section(tokenizer),
+        _section("Measured", _measured_rows(run)),
+        _forecast_section(run, forecast),
+        _section("Where it comes from", _origin_rows(run)),
+    )
+    return f"---\n{_front_matter(run)}---\n\n{text}"
+
+
+def _name(spec: RunSpec) -> str:
+    return f"{spec.ladder}-{spec.directory_name}"
+
+
+def _front_matter(run: StoredRun) -> str:
+    """For the hub; a license is for the one who publishes to add."""
+    spec, record = run.spec, run.record
+    metric = {"type": record.metric, "name": f"{record.metric}, {spec.evaluation.protocol}", "value": record.loss}
+    result = {
+        "task": {"type": "text-generation"},
+        "dataset": {"type": spec.data.source, "name": f"{spec.data.source}, held out"},
+        "metrics": [metric],
+    }
+    tags = [_PROJECT, "levanter", "scaling-laws", *(["preregistered"] if spec.statement_sha256 else [])]
+    document = {
+        "library_name": "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": tags,
+        "model-index": [{"name": _name(spec), "results": [result]}],
+    }
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+
+
+def _headline(run: StoredRun) -> str:
+    place = "the target" if run.spec.role == "target" else "a rung"
+    return (
+        f"A language model of {format_count(run.record.params_total)} parameters, trained from nothing with Levanter by "
+        f"{_PROJECT} as {place} of the ladder {escape(run.spec.ladder)}: to measure its loss, not to be of use. "
+        "Its architecture is Qwen3's."
+    )
+
+
+def _section(title: str, rows: Mapping[str, str]) -> str:
+    return f"## {title}\n\n" + table(["", ""], [[words, cell] for words, cell in rows.items()])
+
+
+def _run_rows(run: StoredRun) -> dict[str, str]:
+    spec, record, model = run.spec, run.record, run.spec.model
+    return {
+        "recipe": escape(spec.recipe),
+        "ladder": f"{escape(spec.ladder)}, {spec.role}",
+        "budget": f"{format_flops(spec.budget_flops)} FLOPs",
+        "trained with": f"{record.flops:.6g} FLOPs ({escape(record.flops_convention)})",
+        "parameters": f"{record.params_total:,}, {record.params_non_embedding:,} without embedding and head",
+        "shape": f"width {model.hidden_dim}, {model.num_layers} layers, {model.num_heads} heads ({model.num_kv_heads} of keys "
+        f"and values), MLP {model.intermediate_dim}, {model.vocab_size} kinds of tokens",
+        "trained tokens": f"{record.trained_tokens:,}: {spec.train_steps:,} steps of {spec.batch_size} sequences of "
+        f"{model.seq_len} tokens",
+        "seed": str(spec.seed),
+    }
+
+
+def _data_rows(spec: RunSpec) -> dict[str, str]:
+    return {
+        "source": escape(spec.data.source),
+        "digest": f"`{spec.data.digest}`",
+        "to train on": f"{spec.data.train_bytes:,} bytes of text, each seen {spec.times_seen:.3g} times on average",
+        "held out": f"{spec.data.validation_bytes:,} bytes",
+    }
+
+
+def _tokens_section(tokenizer: CarriedTokenizer) -> str:
+    return f"## From text to tokens\n\n{_tokens_words(tokenizer)}\n\n{_example(tokenizer)}".rstrip()
+
+
+def _tokens_words(tokenizer: CarriedTokenizer) -> str:
+    known = tokenizer.spec
+    if known is None:
+        tokens = list(_SHOWN_BYTES.encode())
+        return (
+            "There is no tokenizer: each byte of a text in UTF-8 is a token, and the byte's value is the token's number. "
+            f'"{_SHOWN_BYTES}" is {tokens}; `bytes(tokens).decode()` is the way back.'
+        )
+    said = f"The tokenizer is {escape(known.name)} ({known.size:,} kinds, digest `{known.digest}`)"
+    return f"{said}; its files are here." if tokenizer.folder else f"{said}. Its files are not here."
+
+
+def _example(tokenizer: CarriedTokenizer) -> str:
+    if tokenizer.spec is not None:
+        return ""
+    return """```python
+import torch
+from transformers import Qwen3ForCausalLM
+
+model = Qwen3ForCausalLM.from_pretrained("THIS-FOLDER")
+tokens = torch.tensor([list("def ".encode())])
+longer = model.generate(tokens, max_new_tokens=60, do_sample=False)
+print(bytes(longer[0].tolist()).decode(errors="replace"))
+```"""
+
+
+def _measured_rows(run: StoredRun) -> dict[str, str]:
+    evaluation, record = run.spec.evaluation, run.record
+    each = {escape(name): f"{loss:.4f}" for name, loss in sorted(record.losses.items())}
+    return {
+        escape(record.metric): f"**{record.loss:.4f}**",
+        **each,
+        "protocol": f"{escape(evaluation.protocol)}, {evaluation.windows} windows of {evaluation.seq_len} tokens",
+    }
+
+
+def _forecast_section(run: StoredRun, forecast: SignedForecast | None) -> str:
+    if run.spec.statement_sha256 is None:
+        return ""
+    digest = f"`{run.spec.statement_sha256}`"
+    if forecast is None:
+        rows = {"statement": f"{digest}, whose preregistration was not in the repository that this was exported from"}
+        return _section("Its forecast", rows)
+    predicate, quantiles = forecast.statement.predicate, forecast.statement.quantiles
+    return _section(
+        "Its forecast, signed before it was trained",
+        {
+            "preregistration": f"{escape(predicate['id'])}, in `{forecast.place}`",
+            "statement": digest,
+            "signed": f"{escape(predicate['createdAt'])} by {escape(predicate['registrant'])}, by their word",
+            "forecast": f"{quantiles[0.5]:.4f} {escape(predicate['metric']['unit'])}",
+            "90 % interval": f"{quantiles[0.05]:.4f} to {quantiles[0.95]:.4f}",
+            "outcome": _outcome_words(forecast),
+        },
+    )
+
+
+def _outcome_words(forecast: SignedForecast) -> str:
+    outcome = forecast.outcome
+    if outcome is None:
+        return "not checked yet"
+    return f"**{outcome['verdict']}**: {outcome['value']:.4f} was observed, error {outcome['scores']['signed_error']:+.4f}"
+
+
+def _origin_rows(run: StoredRun) -> dict[str, str]:
+    spec, record = run.spec, run.record
+    return {
+        "record": f"`runs/{spec.ladder}/{spec.directory_name}`",
+        "digest of the spec": f"`{spec.digest}`",
+        "digest of the loss curve": f"`{record.history_sha256}`",
+        "git commit": f"`{record.git_commit}`" if record.git_commit else "none: it was not trained in a git repository",
+        "trained": f"{escape(record.started_at)} to {escape(record.finished_at)}",
+        "on": f"{escape(record.hardware.platform)}, {record.hardware.device_count} x {escape(record.hardware.device_kind)}",
+        "versions": escape(", ".join(f"{name} {version}" for name, version in sorted(record.versions.items()))),
+    }

@@ -1,0 +1,101 @@
+"""The weights of a trained run: a Levanter checkpoint of the model alone, in `.marin-scaling/weights/DIGEST/`.
+
+It is complete before the run is recorded. `weights.json` in it has the digests of the run and of its loss curve, so that
+weights of another training of the same run are not taken for those that were measured. Converts nothing.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from marin_scaling.canonical_json import dump_canonical
+from marin_scaling.durable_files import read_bytes, replace_file, sync_folder
+from marin_scaling.errors import StorageError, UsageError, first_line
+from marin_scaling.run.run_ladder import Workplace
+from marin_scaling.run.run_record import RunRecord
+from marin_scaling.run.run_spec import DIRECTORY_DIGITS, RunSpec
+from marin_scaling.run.run_store import StoredRun
+
+_MARKER_NAME = "weights.json"
+
+
+def keep_weights(model: Any, record: RunRecord, *, train_steps: int, place: Workplace) -> None:
+    """Keep Levanter's trained `model` as that of `record`, over what an interrupted process may have left.
+
+    Written in the run's working folder, then moved. `StorageError` when that fails; the run then resumes from its checkpoint.
+    """
+    from levanter.checkpoint import save_checkpoint
+
+    name = record.spec_digest[:DIRECTORY_DIGITS]
+    unfinished, folder = place.work_root / "work" / name / "weights", place.work_root / "weights" / name
+    try:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        save_checkpoint(model, step=train_steps, checkpoint_path=str(unfinished), is_temporary=False)
+        replace_file(unfinished / _MARKER_NAME, _marker(record))
+        sync_folder(unfinished)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.rename(folder)
+    except Exception as error:  # whatever tensorstore, JAX and the disk raise
+        raise StorageError(
+            f"{folder}: the weights cannot be kept: {first_line(error)}.",
+            why="A run that is to have its weights is not recorded without them.",
+            fix="Free some space, or give yourself permission, and type the same command again: it goes on where it was.",
+        ) from error
+
+
+def kept_weights(run: StoredRun, place: Workplace) -> Path:
+    """The checkpoint of a recorded run's model; `UsageError` where it was not kept, or is of another training of the run."""
+    folder = place.work_root / "weights" / run.spec.directory_name
+    marker = folder / _MARKER_NAME
+    if not marker.is_file():
+        raise UsageError(
+            f"The weights of {run.folder.name} were not kept: there is no {folder}.",
+            why="Those of a target are kept from when it is trained; those of a ladder's other runs with --keep-weights.",
+            fix=f"{_again(run)} On the same machine its loss curve is the same, bit for bit.",
+        )
+    if read_bytes(marker) != _marker(run.record):
+        raise UsageError(
+            f"{folder} has the weights of another training of {run.folder.name}: its loss curve is not the recorded one.",
+            why="On another machine, or on more or fewer cores, sums differ in their last digits, and so do the weights.",
+            fix=f"{_again(run)} Or export the record that was made with these weights.",
+        )
+    return folder
+
+
+def load_weights(spec: RunSpec, folder: Path, *, axis_mapping: Any, mesh: Any) -> Any:
+    """Levanter's model of this spec with the weights in `folder`; `StorageError` when they cannot be read."""
+    import equinox as eqx
+    import haliax as hax
+    import jax
+    from levanter.checkpoint import load_checkpoint
+
+    from marin_scaling.run.levanter_config import model_config
+
+    vocabulary = hax.Axis("vocab", spec.model.vocab_size)
+    shapes = eqx.filter_eval_shape(lambda: model_config(spec).build(vocabulary, key=jax.random.PRNGKey(0)))
+    try:
+        return load_checkpoint(shapes, str(folder), axis_mapping=axis_mapping, mesh=mesh)
+    except Exception as error:  # whatever tensorstore and JAX make of damaged files
+        raise StorageError(
+            f"{folder}: the weights cannot be read: {first_line(error)}.",
+            why="A disk or a copy lost some of them.",
+            fix="Remove that folder and train the run again with its weights kept.",
+        ) from error
+
+
+def _marker(record: RunRecord) -> bytes:
+    return dump_canonical({"format_version": 1, "spec_digest": record.spec_digest, "history_sha256": record.history_sha256})
+
+
+def _again(run: StoredRun) -> str:
+    spec = run.spec
+    one = f"{spec.budget_flops:.10g}/{spec.model.hidden_dim}".replace("e+", "e")
+    command = (
+        "marin-scale run PREREGISTRATION"
+        if spec.role == "target"
+        else f"marin-scale ladder ladders/{spec.ladder}.yaml --only {one} --keep-weights"
+    )
+    return f"Move {run.folder} away, train it again ({command}), and put the old folder back."

@@ -1,0 +1,69 @@
+"""A model card says what a run's own files say: front matter that the hub reads, and nothing that was not recorded."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from marin_scaling.publish.model_card import CarriedTokenizer, model_card, read_forecast
+from marin_scaling.run.run_spec import TokenizerSpec
+from marin_scaling.run.run_store import StoredRun, read_runs
+
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "preregistrations" / "2026-11-22-bytes-dense"
+BYTES = CarriedTokenizer(spec=None, folder=None)
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[StoredRun]:
+    return read_runs(ROOT / "runs" / "bytes-dense")
+
+
+@pytest.fixture(scope="module")
+def target(runs: list[StoredRun]) -> StoredRun:
+    return next(run for run in runs if run.spec.role == "target")
+
+
+def test_the_card_of_a_target_has_its_loss_its_forecast_and_the_digests(target: StoredRun) -> None:
+    """Each as it stands in record, statement and outcome."""
+    card = model_card(target, tokenizer=BYTES, forecast=read_forecast(FOLDER, target.spec))
+    record = target.record
+    digests = (target.spec.digest, record.history_sha256, record.statement_sha256, target.spec.data.digest, record.git_commit)
+    assert all(f"`{digest}`" in card for digest in digests)
+    for words in (
+        "| preregistration | 2026-11-22-bytes-dense, in `preregistrations/2026-11-22-bytes-dense` |",
+        "| forecast | 2.0605 bits/byte |",
+        "| 90 % interval | 1.9800 to 2.1512 |",
+        "**held**: 2.0618 was observed, error -0.0013",
+        f"| record | `runs/bytes-dense/{target.folder.name}` |",
+        f"{record.params_total:,}, {record.params_non_embedding:,} without embedding and head",
+        "each byte of a text in UTF-8 is a token",
+    ):
+        assert words in card
+
+
+def test_the_hub_reads_the_front_matter(target: StoredRun) -> None:
+    """A measured loss to the last digit; no license, which is for the one who publishes to choose."""
+    card = model_card(target, tokenizer=BYTES, forecast=None)
+    front = yaml.safe_load(card.split("---")[1])
+    (result,) = front["model-index"][0]["results"]
+    assert result["metrics"][0]["value"] == target.record.loss
+    assert "preregistered" in front["tags"]
+    assert "license" not in front
+    hub = pytest.importorskip("huggingface_hub", reason="the train extra is not installed")
+    data = hub.ModelCard(card).data
+    assert data.eval_results[0].metric_value == target.record.loss
+    assert data.library_name == "transformers"
+
+
+def test_what_is_not_there_is_said_to_be_so(target: StoredRun, runs: list[StoredRun]) -> None:
+    """A forecast that is not checked yet, a preregistration that is elsewhere, a tokenizer without its files."""
+    signed = read_forecast(FOLDER, target.spec)
+    assert "| outcome | not checked yet |" in model_card(target, tokenizer=BYTES, forecast=replace(signed, outcome=None))
+    assert "was not in the repository" in model_card(target, tokenizer=BYTES, forecast=None)
+    tokenizer = CarriedTokenizer(spec=TokenizerSpec(name="somebody/words", digest="a" * 64, size=512), folder=None)
+    rung = model_card(next(run for run in runs if run.spec.role == "rung"), tokenizer=tokenizer, forecast=None)
+    assert "somebody/words (512 kinds" in rung
+    assert "Its files are not here." in rung
+    assert "forecast" not in rung.split("## Measured")[1]
