@@ -34,7 +34,7 @@ BUDGET_SPAN = 1.25
 
 _OPTIONAL_NUMBERS = ("budget_flops", "active_params", "epochs")
 _NUMBERS_OR_NOTHING = ("tokens_per_second",)  # tables are put together from runs that were and were not timed
-_TEXTS = ("run", "seed", "status", "metric", "suite", "flops_convention", "evaluation", "eval_length", "cooldown")
+TEXTS = ("run", "seed", "status", "metric", "suite", "flops_convention", "evaluation", "eval_length", "cooldown")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +65,17 @@ def read_run_table(
     `StorageError` when nothing can be read there, `RunTableError` (file, line, column) when it is no table of usable runs.
     """
     path = Path(path)
+    is_store = path.is_dir() and not (path / "runs.csv").is_file()
+    return _from_cells(read_cells(path), {} if is_store else columns or {}, keep=keep, drop=drop)
+
+
+def read_cells(path: Path) -> RawTable:
+    """All cells of a table of runs as they stand in a file or suite; of a run store a row a rung, its `source` the folder."""
     if not path.is_dir():
-        return _from_cells(read_table_file(path), columns or {}, keep=keep, drop=drop)
+        return read_table_file(path)
     if (path / "runs.csv").is_file():
-        return _from_cells(read_table_file(path / "runs.csv"), columns or {}, keep=keep, drop=drop)
-    return _from_cells(_stored_cells(path), {}, keep=keep, drop=drop)
+        return read_table_file(path / "runs.csv")
+    return _stored_cells(path)
 
 
 def table_of_frame(
@@ -117,6 +123,7 @@ def _stored_cells(folder: Path) -> RawTable:
                 "metric": stored.record.metric,
                 "flops_convention": stored.record.flops_convention,
                 "evaluation": stored.spec.measured_on,
+                "source": str(stored.folder),
             }
             for stored in runs
         ]
@@ -147,7 +154,7 @@ _ONE_OF_EACH: dict[str, Callable[[RunSpec], str]] = {
 
 def _from_cells(raw: RawTable, columns: Mapping[str, str], *, keep: Collection[str], drop: Collection[str]) -> RunTable:
     mapping = map_columns(raw.column_names(), chosen=columns, name=raw.name)
-    texts = {name: _texts(raw, mapping[name]) for name in _TEXTS if name in mapping}
+    texts = {name: _texts(raw, mapping[name]) for name in TEXTS if name in mapping}
     runs = texts.get("run") or list(raw.places)
     words = audit_words(runs, texts, keep=keep, drop=drop)
     rows = [row for row in range(len(runs)) if row not in words.reasons]

@@ -67,7 +67,7 @@ def write_table_file(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     elif path.suffix == ".parquet":
         frame.to_parquet(buffer, index=False)
     elif path.suffix in (".jsonl", ".ndjson"):
-        buffer.write("".join(json.dumps(row) + "\n" for row in rows).encode())
+        buffer.write("".join(json.dumps(row, default=str) + "\n" for row in rows).encode())
     else:
         _refuse(f"{path}: tables are written as .csv, .parquet or .jsonl.", fix="Give it one of these endings.")
     replace_file(path, buffer.getvalue())
