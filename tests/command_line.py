@@ -86,13 +86,13 @@ def assert_message(done: subprocess.CompletedProcess[str], *fragments: str) -> N
         assert fragment in done.stderr, done.stderr
 
 
-def make_repository(root: Path) -> Path:
+def make_repository(root: Path, *, ladder: str = LADDER) -> Path:
     """A repository whose ladder is trained, as far as its records say: losses fall on a known bowl and frontier."""
     path = root / "ladders" / "tiny.yaml"
     path.parent.mkdir(parents=True)
-    path.write_text(LADDER)
-    ladder, corpus = plan_ladder(read_ladder_file(path)), standard_library_corpus()
-    for number, spec in enumerate(rung_specs(ladder, corpus=corpus)):
+    path.write_text(ladder)
+    planned, corpus = plan_ladder(read_ladder_file(path)), standard_library_corpus()
+    for number, spec in enumerate(rung_specs(planned, corpus=corpus)):
         size = np.log(spec.model.shape().params_total / (spec.flops / 600) ** 0.5)
         loss = float(1.2 + 20 * spec.flops**-0.1 + 0.05 * size**2 + 0.002 * (-1) ** number)
         history = History(spec_digest=spec.digest, rows=(HistoryRow(step=0, train_loss_nats_per_token=5.5),))

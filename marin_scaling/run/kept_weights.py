@@ -54,7 +54,7 @@ def kept_weights(run: StoredRun, place: Workplace) -> Path:
         raise UsageError(
             f"The weights of {run.folder.name} were not kept: there is no {folder}.",
             why="Those of a target are kept from when it is trained; those of a ladder's other runs with --keep-weights.",
-            fix=f"{_again(run)} On the same machine its loss curve is the same, bit for bit.",
+            fix=f"{_again(run)} On the same machine and as many cores its loss curve is the same, bit for bit.",
         )
     if read_bytes(marker) != _marker(run.record):
         raise UsageError(
@@ -98,4 +98,5 @@ def _again(run: StoredRun) -> str:
         if spec.role == "target"
         else f"marin-scale ladder ladders/{spec.ladder}.yaml --only {one} --keep-weights"
     )
-    return f"Move {run.folder} away, train it again ({command}), and put the old folder back."
+    cores = f"taskset -c 0-{run.record.hardware.cpu_count - 1}"  # alone, it would be given all
+    return f"Move {run.folder} away, train it again ({cores} {command}), and put the old folder back."
