@@ -230,6 +230,14 @@ def test_text_of_one_s_own_without_the_train_extra_is_refused_the_same_way(repos
     assert_message(done, 'no "train" extra, which text of your own needs')
 
 
+def test_a_model_is_not_written_without_the_train_extra(repository, without_train_extra):
+    """Its converter comes with the extra."""
+    rung = next((repository / "runs" / "tiny").iterdir()).name
+    done = marin_scale("export", rung, "--to", "model", cwd=repository, environment=without_train_extra)
+    assert_refused(done, 'no "train" extra, which writing a model needs')
+    assert not (repository / "model").exists()
+
+
 def test_all_but_training_works_without_the_train_extra(repository, without_train_extra):
     """Planning, fitting, registering, verifying and checking need no accelerator library."""
     write_key(repository)
