@@ -44,18 +44,9 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def publish_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     """Make `folder` appear with all `files` in it, in one atomic step; a folder already there is an error."""
-    with disk_errors(folder, "written"):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = _temporary_name(folder)
-        try:
-            temporary.mkdir()
-            for name, content in files.items():
-                _write_synced(temporary / name, content)
-            if folder.exists():
-                raise FileExistsError(17, "it is already there and is never overwritten", str(folder))
-            os.rename(temporary, folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+    with new_folder(folder) as temporary:
+        for name, content in files.items():
+            (temporary / name).write_bytes(content)
 
 
 @contextlib.contextmanager

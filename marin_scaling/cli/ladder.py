@@ -24,6 +24,7 @@ def ladder(
     max_parallel: int | None = typer.Option(None, "--max-parallel", metavar="N", min=1, help="Train at most N at a time."),
     stop_after: str = typer.Option("", "--stop-after", metavar="TIME", help="Stop after 90s, 30m or 2h; go on later."),
     keep_weights: bool = typer.Option(False, "--keep-weights", help="Keep the trained models, for marin-scale export."),
+    emit: str = typer.Option("", "--emit", metavar="levanter", help="Write files for Levanter's own train_lm; train nothing."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the rungs and what they cost; train nothing."),
 ) -> None:
     """Train the rungs of a ladder into runs/, here or on a Ray cluster.
@@ -40,6 +41,11 @@ def ladder(
         return
     if dry_run:
         _print_plan(ladder_path)
+        return
+    if emit:
+        from marin_scaling.cli.emission import emit_files
+
+        emit_files(ladder_path, trainer=emit, only=only)
         return
     _train(ladder_path, where=where, only=only, max_parallel=max_parallel, stop_after=stop_after, keep_weights=keep_weights)
 

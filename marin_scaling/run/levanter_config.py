@@ -15,7 +15,6 @@ import jax
 import jmp
 from levanter.callbacks.watch import WatchConfig
 from levanter.checkpoint import CheckpointerConfig
-from levanter.layers.attention import AttentionBackend
 from levanter.models.llama import LlamaConfig
 from levanter.models.qwen import Qwen3Config
 from levanter.tracker.tracker import NoopConfig
@@ -30,24 +29,12 @@ CHECKPOINT_SECONDS = 20.0
 
 
 def model_config(spec: RunSpec) -> LlamaConfig:
-    """Levanter's Qwen3 of this shape, or the mixture; layers unrolled, fastest for tiny models on a CPU."""
+    """Levanter's Qwen3 of this shape, or the mixture."""
     model = spec.model
-    sizes: dict[str, Any] = dict(
-        max_seq_len=model.seq_len,
-        hidden_dim=model.hidden_dim,
-        intermediate_dim=model.intermediate_dim,
-        num_layers=model.num_layers,
-        num_heads=model.num_heads,
-        num_kv_heads=model.num_kv_heads,
-        gradient_checkpointing=False,  # see `recomputation`
-        scan_layers=False,
-        attn_backend=_attention_backend(spec),
-        tie_word_embeddings=False,
-    )
     if not isinstance(model, MoeModelSpec):
-        return Qwen3Config(**sizes)
+        return Qwen3Config(**model_settings(spec))
     return GrugMoeConfig(
-        **sizes,
+        **model_settings(spec),
         num_experts=model.num_experts,
         experts_per_token=model.experts_per_token,
         shared_intermediate_dim=model.shared_intermediate_dim,
@@ -56,15 +43,37 @@ def model_config(spec: RunSpec) -> LlamaConfig:
     )
 
 
+def model_settings(spec: RunSpec) -> dict[str, Any]:
+    """What every model has, by Levanter's names; layers unrolled, fastest for tiny models on a CPU."""
+    model = spec.model
+    return {
+        "max_seq_len": model.seq_len,
+        "hidden_dim": model.hidden_dim,
+        "intermediate_dim": model.intermediate_dim,
+        "num_layers": model.num_layers,
+        "num_heads": model.num_heads,
+        "num_kv_heads": model.num_kv_heads,
+        "gradient_checkpointing": False,  # see `recomputation`
+        "scan_layers": False,
+        "attn_backend": _attention_backend(spec),
+        "tie_word_embeddings": False,
+    }
+
+
 _POLICIES = {"float32": "f32", "bfloat16": "p=f32,c=bfloat16,o=bfloat16"}
 
 
-def _attention_backend(spec: RunSpec) -> AttentionBackend:
+def precision_policy(spec: RunSpec) -> str:
+    """As `jmp` reads it: of parameters, computation and output."""
+    return _POLICIES[spec.compute.precision]
+
+
+def _attention_backend(spec: RunSpec) -> str:
     """Levanter's own choice for the device; but on a GPU that only serves where NVIDIA's Transformer Engine is installed."""
     if spec.compute.attention == "plain":
-        return AttentionBackend.VANILLA
+        return "vanilla"
     lacks_kernel = jax.default_backend() == "gpu" and importlib.util.find_spec("transformer_engine") is None
-    return AttentionBackend.JAX_FLASH if lacks_kernel else AttentionBackend.DEFAULT
+    return "jax_flash" if lacks_kernel else "default"
 
 
 def _sequences_at_once(spec: RunSpec, *, devices: int) -> int:
@@ -85,7 +94,7 @@ def trainer_config(spec: RunSpec, *, work_dir: Path) -> TrainerConfig:
     return TrainerConfig(
         id=spec.directory_name,
         seed=spec.seed,
-        mp=jmp.get_policy(_POLICIES[spec.compute.precision]),
+        mp=jmp.get_policy(precision_policy(spec)),
         tracker=NoopConfig(),
         watch=WatchConfig(watch_targets=[]),
         log_dir=work_dir / "levanter",

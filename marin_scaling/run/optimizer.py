@@ -48,16 +48,21 @@ class _SparseLabels:
 
 def levanters_schedule(optimizer: OptimizerSpec) -> OptimizerConfig:
     """Levanter's configuration, with its own schedule: warm-up, stable, linear decay."""
-    return _LEVANTERS[optimizer.name](
+    return _LEVANTERS[optimizer.name](**schedule_settings(optimizer))
+
+
+def schedule_settings(optimizer: OptimizerSpec) -> dict[str, Any]:
+    """Rates, schedule and constants by Levanter's names."""
+    return {
+        "learning_rate": optimizer.learning_rate,
+        "adam_lr": optimizer.adam_learning_rate,
         **_constants(optimizer),
-        learning_rate=optimizer.learning_rate,
-        adam_lr=optimizer.adam_learning_rate,
-        epsilon=optimizer.epsilon,
-        warmup=optimizer.warmup_fraction,
-        decay=optimizer.decay_fraction,
-        min_lr_ratio=optimizer.min_learning_rate_ratio,
-        lr_schedule="linear",
-    )
+        "epsilon": optimizer.epsilon,
+        "warmup": optimizer.warmup_fraction,
+        "decay": optimizer.decay_fraction,
+        "min_lr_ratio": optimizer.min_learning_rate_ratio,
+        "lr_schedule": "linear",
+    }
 
 
 def scheduled_rates(optimizer: OptimizerSpec, *, train_steps: int) -> NDArray[np.float32]:

@@ -159,7 +159,7 @@ def _evaluate(trainer: Trainer, model: Any, *, spec: RunSpec, corpus: TokenCorpu
     program = compile_evaluation(trainer, model, windows=at_once, seq_len=spec.evaluation.seq_len)
     return {
         name: _total_nats(program, windows, at_once=at_once) / math.log(2) / _scored_bytes(corpus, windows)
-        for name, windows in _evaluation_windows(spec, corpus).items()
+        for name, windows in evaluation_windows(spec, corpus).items()
     }
 
 
@@ -184,7 +184,7 @@ def _total_nats(mean_loss_nats: Callable[..., float], windows: NDArray[np.int32]
     return total
 
 
-def _evaluation_windows(spec: RunSpec, corpus: TokenCorpus) -> dict[str, NDArray[np.int32]]:
+def evaluation_windows(spec: RunSpec, corpus: TokenCorpus) -> dict[str, NDArray[np.int32]]:
     """By set, of shape (window, position); of a named set that has fewer windows than are wanted, all."""
     seq_len, wanted = spec.evaluation.seq_len, spec.evaluation.windows
     found = {}

@@ -21,6 +21,7 @@ def folder(tmp_path: Path) -> Path:
         (["--only", "much"], ("'much' is not a number of FLOPs",)),
         (["--on", "slurm"], ("--on slurm: runs are trained on this machine or on a Ray cluster",)),
         (["--on", "local:here"], ("--on local:here",)),
+        (["--emit", "axolotl"], ("--emit axolotl: files are written for Levanter's train_lm",)),
         (["--stop-after", "soon"], ("'soon' is not a time", "30m")),
         (["--stop-after", "-3m"], ("'-3m' is not a time",)),
         (["--stop-after", "99999999h"], ("'99999999h' is not a time", "a year at most")),
@@ -32,6 +33,15 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_done(
     """Status 2, what, why and fix, and no file is left."""
     before = listing(folder)
     assert_refused(marin_scale("ladder", "tiny.yaml", *arguments, cwd=folder), *fragments)
+    assert listing(folder) == before
+
+
+def test_a_ladder_of_mixtures_is_not_emitted(folder: Path) -> None:
+    """Because Levanter's command would train another model, or none."""
+    (folder / "tiny.yaml").write_text(LADDER.replace("quickstart", "quickstart-moe"))
+    before = listing(folder)
+    refused = marin_scale("ladder", "tiny.yaml", "--emit", "levanter", cwd=folder)
+    assert_refused(refused, "tiny.yaml: --emit levanter: its recipe 'quickstart-moe' makes mixtures of experts")
     assert listing(folder) == before
 
 
