@@ -40,7 +40,7 @@ def logged_losses(log: Path) -> dict[int, float]:
 
 
 def test_levanters_command_trains_an_emitted_rung_as_we_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every loss that it logs, and the last evaluation, to what float32 and the order of sums leave: one in ten thousand."""
+    """Every loss that it logs, and the last evaluation, to what float32 and the order of sums leave (rel 1e-5)."""
     import marin_scaling.run.train as module
     from marin_scaling.run.emit_levanter import emit_levanter
     from marin_scaling.run.train_lm_yaml import COMMAND, file_name
@@ -61,6 +61,6 @@ def test_levanters_command_trains_an_emitted_rung_as_we_do(tmp_path: Path, monke
     theirs = logged_losses(log)
     assert len(theirs) >= spec.train_steps - 2
     for step, loss in theirs.items():
-        assert loss == pytest.approx(rows[step].train_loss_nats_per_token, rel=1e-4)
-    assert run.metrics["eval/loss"] * 1.4426950408889634 == pytest.approx(ours.bits_per_byte, rel=1e-4)
+        assert loss == pytest.approx(rows[step].train_loss_nats_per_token, rel=1e-5)
+    assert run.metrics["eval/loss"] * 1.4426950408889634 == pytest.approx(ours.bits_per_byte, rel=1e-5)
     assert run.config["trainer/id"] == spec.directory_name
