@@ -76,7 +76,7 @@ def _attention_backend(spec: RunSpec) -> str:
     return "jax_flash" if lacks_kernel else "default"
 
 
-def _sequences_at_once(spec: RunSpec, *, devices: int) -> int:
+def sequences_at_once(spec: RunSpec, *, devices: int) -> int:
     """On each device: the most that divide its part of the batch evenly and are not more than are allowed."""
     if spec.batch_size % devices:
         raise TrainingFailed(
@@ -103,7 +103,7 @@ def trainer_config(spec: RunSpec, *, work_dir: Path) -> TrainerConfig:
         crash_on_nan=False,  # a diverged run is a result: `train` records it
         crash_on_inf=False,
         train_batch_size=spec.batch_size,
-        per_device_parallelism=_sequences_at_once(spec, devices=jax.device_count()),
+        per_device_parallelism=sequences_at_once(spec, devices=jax.device_count()),
         num_train_steps=spec.train_steps,
         require_accelerator=False,
         checkpointer=CheckpointerConfig(base_path=str(work_dir / "checkpoints"), save_interval=timedelta(seconds=1), keep=None),

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from marin_scaling.run.levanter_config import model_settings, precision_policy
+from marin_scaling.run.levanter_config import model_settings, precision_policy, sequences_at_once
 from marin_scaling.run.optimizer import schedule_settings
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.units import format_count, format_flops
@@ -73,7 +73,7 @@ def _trainer(spec: RunSpec) -> dict[str, Any]:
         "id": spec.directory_name,
         "seed": spec.seed,
         "mp": precision_policy(spec),
-        **_in_parts(spec),
+        "per_device_parallelism": sequences_at_once(spec, devices=1) if spec.compute.sequences_at_a_time else -1,
         "train_batch_size": spec.batch_size,
         "num_train_steps": spec.train_steps,
         "steps_per_eval": spec.train_steps,
@@ -85,11 +85,6 @@ def _trainer(spec: RunSpec) -> dict[str, Any]:
         "watch": {"watch_targets": []},
         "checkpointer": {"base_path": "checkpoints"},
     }
-
-
-def _in_parts(spec: RunSpec) -> dict[str, int]:
-    at_once = spec.compute.sequences_at_a_time
-    return {} if at_once is None else {"per_device_parallelism": at_once}
 
 
 def _comments(spec: RunSpec, bits_per_byte_of_nat: Mapping[str, float]) -> str:
@@ -106,8 +101,8 @@ def _comments(spec: RunSpec, bits_per_byte_of_nat: Mapping[str, float]) -> str:
         "Not as there: the initial weights, which this command draws in another way from the same seed. So the final loss is "
         "that of another seed.",
         f"Levanter's bpb is wrong, because it does not know the text of these tokens. {_conversion(bits_per_byte_of_nat)}",
-        "attn_backend may be changed: it costs time or memory, and no loss. scan_layers may not: of scanned layers AdamH keeps the "
-        "norm of each matrix, of these that of each head's. gradient_checkpointing does nothing without it.",
+        "attn_backend may be changed: it costs time or memory, and no loss. scan_layers may not: of scanned layers AdamH keeps "
+        "the norm of each matrix, of these that of each head's. gradient_checkpointing does nothing without it.",
     ]
     lines = [line for text in paragraphs for line in _wrapped(text)]
     return "".join(f"# {line}\n" for line in lines) + "\n"

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.train
 
 from marin_scaling.data.standard_library import standard_library_corpus  # noqa: E402
 from marin_scaling.run.run_store import read_runs  # noqa: E402
-from marin_scaling.run.train import _evaluation_windows  # noqa: E402
+from marin_scaling.run.train import evaluation_windows  # noqa: E402
 
 LADDER = """\
 name: tiny
@@ -48,7 +48,7 @@ def test_a_killed_target_resumes_and_is_exported_with_its_forecast_and_outcome(t
     assert exported.stdout == "model: README.md, config.json, model.safetensors\n", exported.stderr
 
     run = next(run for run in read_runs(root / "runs" / "tiny") if run.spec.role == "target")
-    windows = _evaluation_windows(run.spec, standard_library_corpus())["validation"]
+    windows = evaluation_windows(run.spec, standard_library_corpus())["validation"]
     measured = numpy_qwen3.bits_per_byte(root / "model", windows, np.ones(256, int))
     assert measured == pytest.approx(run.record.loss, rel=1e-5)
     outcome = json.loads((folder / "outcome.json").read_text())

@@ -16,7 +16,7 @@ from text_factory import texts, write_jsonl, write_tokenizer  # noqa: E402
 
 from marin_scaling.data.token_corpus import data_folder, map_corpus  # noqa: E402
 from marin_scaling.run.run_store import read_runs  # noqa: E402
-from marin_scaling.run.train import _evaluation_windows  # noqa: E402
+from marin_scaling.run.train import evaluation_windows  # noqa: E402
 
 LADDER = """\
 name: mine
@@ -101,7 +101,7 @@ def assert_exported_with_its_tokenizer(folder: Path) -> None:
     corpus = map_corpus(data_folder(run.spec.data.digest, work_root=folder / ".marin-scaling"))
     encoded = [token for text in texts(5, start=2_000) for token in [*tokenizer.encode(text), tokenizer.eos_token_id]]
     assert encoded == corpus.validation["code"].tolist()
-    for name, windows in _evaluation_windows(run.spec, corpus).items():
+    for name, windows in evaluation_windows(run.spec, corpus).items():
         measured = numpy_qwen3.bits_per_byte(folder / "model", windows, corpus.token_bytes)
         assert measured == pytest.approx(run.record.losses[name], rel=1e-5)
     assert "its files are here" in (folder / "model" / "README.md").read_text()

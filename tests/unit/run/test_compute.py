@@ -126,8 +126,8 @@ def test_a_run_on_two_devices_has_the_losses_of_one(tmp_path: Path) -> None:
 
 def test_a_batch_that_devices_cannot_share_is_refused() -> None:
     """With both numbers, before anything is compiled."""
-    from marin_scaling.run.levanter_config import _sequences_at_once
+    from marin_scaling.run.levanter_config import sequences_at_once
 
     with pytest.raises(TrainingFailed, match="batch of 4 sequences cannot be spread evenly over 3 devices"):
-        _sequences_at_once(dense(), devices=3)
-    assert [_sequences_at_once(dense(sequences_at_a_time=most), devices=1) for most in (1, 2, 3, 4, 9)] == [1, 2, 2, 4, 4]
+        sequences_at_once(dense(), devices=3)
+    assert [sequences_at_once(dense(sequences_at_a_time=most), devices=1) for most in (1, 2, 3, 4, 9)] == [1, 2, 2, 4, 4]

@@ -15,6 +15,7 @@ from run_factory import corpus, rung_spec  # noqa: E402
 
 from marin_scaling.data.token_corpus import RowFacts, TokenCorpus, TokenizerIdentity  # noqa: E402
 from marin_scaling.errors import StorageError  # noqa: E402
+from marin_scaling.ladder.compute import Compute  # noqa: E402
 from marin_scaling.run.plan_specs import data_of  # noqa: E402
 from marin_scaling.run.run_spec import RunSpec  # noqa: E402
 
@@ -58,6 +59,10 @@ MUON = rung_spec().optimizer.model_copy(
 CASES = {
     "bytes": (rung_spec(), corpus),
     "bytes, longer, muonH": (rung_spec(train_steps=37, batch_size=6, optimizer=MUON, budget_flops=4.8e11), corpus),
+    "bytes, half precision, in parts": (
+        rung_spec(budget_flops=2e11, compute=Compute(precision="bfloat16", attention="flash", sequences_at_a_time=3)),
+        corpus,
+    ),
     "words, other seed": (word_spec(seed=3, data_order_seed=2**63 + 5), word_corpus),
 }
 
@@ -88,18 +93,18 @@ def parsed(spec: RunSpec, folder: Path) -> Any:
 
 def test_levanter_reads_the_model_and_the_run_that_we_train(case: tuple[RunSpec, TokenCorpus, Path]) -> None:
     """The tokenizer that no model has is the only difference."""
-    import jmp
-
-    from marin_scaling.run.levanter_config import model_config
+    from marin_scaling.run.levanter_config import model_config, trainer_config
 
     spec, _, folder = case
     config = parsed(spec, folder)
     assert replace(config.model, tokenizer=None) == model_config(spec)
     assert len(config.data.the_tokenizer) == spec.model.vocab_size
     assert config.z_loss_weight == spec.optimizer.z_loss_weight
-    trainer = config.trainer
-    found = (trainer.id, trainer.seed, trainer.train_batch_size, trainer.num_train_steps, trainer.mp)
-    assert found == (spec.directory_name, spec.seed, spec.batch_size, spec.train_steps, jmp.get_policy("f32"))
+    theirs, ours = config.trainer, trainer_config(spec, work_dir=folder)
+    for key in ("id", "seed", "train_batch_size", "num_train_steps", "mp"):
+        assert getattr(theirs, key) == getattr(ours, key)
+    whole_batch = theirs.per_device_parallelism == -1
+    assert (spec.batch_size if whole_batch else theirs.per_device_parallelism) == ours.per_device_parallelism
 
 
 def test_levanter_has_our_rates_at_every_step(case: tuple[RunSpec, TokenCorpus, Path]) -> None:
@@ -140,7 +145,9 @@ def test_levanter_reads_our_batches(
     initialize(trainer_config)
     with Trainer(trainer_config, config.optimizer.build(spec.train_steps), language_model_loss(0.0)) as trainer:
         tokens = config.data.train_set(config.model.max_Pos, trainer.config.batch_schedule, key=jax.random.PRNGKey(11))
-        loader = trainer.data_loader(tokens).iter_from_step(0)
+        loading = trainer.data_loader(tokens)
+        loading.max_buffered_batches = 0  # no thread that reads ahead: it may outlive the interpreter and abort it
+        loader = loading.iter_from_step(0)
         for ours in _training_batches(spec, found.train, first_step=0):
             theirs = next(loader)
             np.testing.assert_array_equal(theirs.tokens.array, ours)

@@ -62,9 +62,9 @@ def exported(trained: Any, place: Workplace, spec: RunSpec, tmp_path_factory: py
 
 
 def held_out(spec: RunSpec) -> np.ndarray:
-    from marin_scaling.run.train import _evaluation_windows
+    from marin_scaling.run.train import evaluation_windows
 
-    return _evaluation_windows(spec, corpus())["validation"]
+    return evaluation_windows(spec, corpus())["validation"]
 
 
 def levanters_logits(model: Any, tokens: np.ndarray) -> np.ndarray:
