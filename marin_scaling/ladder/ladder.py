@@ -190,7 +190,7 @@ def _totals(ladder: Ladder) -> list[str]:
     lines = [
         f"{len(ladder.rungs)} rungs, {format_flops(ladder.total_flops)} FLOPs together; "
         f"target {format_flops(file.target.budget_flops)} FLOPs, {ladder.extrapolation:.3g}x the largest rung.",
-        f"Memory: of a step on one device, {_said(file.compute)}; beside the program itself.",
+        f"Memory: of a step on one device {_said(file.compute)}; beside the program itself.",
     ]
     rate = hardware.sustained_flops_per_second
     if rate is not None:
@@ -207,11 +207,9 @@ def _totals(ladder: Ladder) -> list[str]:
 
 
 def _said(compute: Compute) -> str:
-    parts = [
-        compute.precision,
-        f"{compute.attention} attention",
-        "layers recomputed" if compute.recompute else "nothing recomputed",
-    ]
+    parts = [f"in {compute.precision}", "layers recomputed" if compute.recompute else "nothing recomputed"]
+    if compute.attention == "flash":
+        parts.append("flash attention")
     if compute.sequences_at_a_time:
         parts.append(f"at most {compute.sequences_at_a_time} sequences at a time")
     return ", ".join(parts)
