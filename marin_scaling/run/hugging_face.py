@@ -11,18 +11,19 @@ from typing import Any
 
 from levanter.compat.hf_checkpoints import HFCheckpointConverter
 from levanter.models.qwen import Qwen3Config
+from levanter.tracker.tracker import NoopConfig
+from levanter.trainer import TrainerConfig
 from transformers import AutoTokenizer
 from transformers import Qwen3Config as HuggingFaceConfig
 
 from marin_scaling.run.kept_weights import load_weights
-from marin_scaling.run.levanter_config import trainer_config
 from marin_scaling.run.run_spec import RunSpec
 
 
 def write_hugging_face(spec: RunSpec, *, weights: Path, folder: Path, tokenizer: Path | None) -> None:
     """Write the dense model of `spec`, whose checkpoint is `weights`, into `folder`; `tokenizer` is a folder, too."""
     logging.getLogger("levanter").setLevel(logging.ERROR)  # it warns that there is no checkpoint on the hub to copy from
-    trainer = trainer_config(spec, work_dir=folder)  # for its devices only; it writes nothing
+    trainer = TrainerConfig(tracker=NoopConfig(), require_accelerator=False)  # for its devices only; it writes nothing
     with trainer.use_device_mesh():
         model = load_weights(spec, weights, axis_mapping=trainer.parameter_axis_mapping, mesh=trainer.device_mesh)
         converter(tokenizer).save_pretrained(model, str(folder), save_tokenizer=tokenizer is not None)

@@ -133,7 +133,7 @@ def _stored_cells(folder: Path) -> RawTable:
 
 
 def _require_one_kind(folder: Path, runs: Sequence[StoredRun]) -> None:
-    """`RunTableError` unless all runs have the recipe, the data and the evaluation of the first."""
+    """`RunTableError` unless all runs have the recipe, data, evaluation and computation of the first."""
     for of_what, value_of in _ONE_OF_EACH.items():
         first = value_of(runs[0].spec)
         for other in runs[1:]:
@@ -149,6 +149,7 @@ _ONE_OF_EACH: dict[str, Callable[[RunSpec], str]] = {
     "recipe": lambda spec: spec.recipe,
     "data": lambda spec: f"digest {spec.data.digest}",
     "evaluation": lambda spec: ", ".join(f"{key} {value}" for key, value in spec.evaluation),
+    "compute": lambda spec: ", ".join(f"{key} {value}" for key, value in spec.compute),
 }
 
 

@@ -48,7 +48,7 @@ def test_bits_per_byte_are_all_losses_over_all_bytes_of_each_set(tmp_path: Path)
     optimizer = initial_optimizer(spec)
     with Trainer(config, optimizer, language_model_loss(0.0)) as trainer:
         model = initial_state(trainer, spec, optimizer).model
-        measured = _evaluate(model, spec=spec, corpus=corpus)
+        measured = _evaluate(trainer, model, spec=spec, corpus=corpus)
         windows = {
             "long": corpus.validation["long"][np.linspace(0, 3_200 - 32, 64).round().astype(int)[:, None] + np.arange(32)],
             "short": corpus.validation["short"][np.linspace(0, 197, 7).round().astype(int)[:, None] + np.arange(32)],

@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
 from run_factory import SHAPE, corpus, record_of, rung_spec  # noqa: E402
 
 from marin_scaling.errors import StorageError, UsageError  # noqa: E402
+from marin_scaling.ladder.compute import Compute  # noqa: E402
 from marin_scaling.run.run_ladder import Workplace  # noqa: E402
 from marin_scaling.run.run_spec import ModelSpec, RunSpec  # noqa: E402
 from marin_scaling.run.run_store import StoredRun, add_run, read_run  # noqa: E402
@@ -28,8 +29,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
 
 @pytest.fixture(scope="module")
 def spec() -> RunSpec:
-    """Two query heads on one of keys and values, so that a wrong grouping shows."""
-    return rung_spec(model=ModelSpec(**{**SHAPE, "num_kv_heads": 1}), train_steps=30)
+    """Two query heads on one of keys and values, so that a wrong grouping shows; recomputed layers are of another type."""
+    return rung_spec(model=ModelSpec(**{**SHAPE, "num_kv_heads": 1}), train_steps=30, compute=Compute(recompute=True))
 
 
 @pytest.fixture(scope="module")

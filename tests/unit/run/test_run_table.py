@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from marin_scaling.cli.app import app
 from marin_scaling.errors import RunTableError, StorageError
+from marin_scaling.ladder.compute import Compute
 from marin_scaling.run.run_spec import DataSpec, EvaluationSpec
 from marin_scaling.run.run_table import read_run_table
 
@@ -283,11 +284,12 @@ def test_budgets_are_found_by_gaps_and_it_is_said(tmp_path):
         ),
         ({"evaluation": EvaluationSpec(seq_len=64, windows=128)}, "evaluation: metric bits_per_byte, seq_len 64, windows 64"),
         ({"recipe": "quickstart"}, "recipe: delphi and quickstart"),
+        ({"compute": Compute(precision="bfloat16")}, "compute: precision float32, attention plain"),
     ],
-    ids=["data", "evaluation", "recipe"],
+    ids=["data", "evaluation", "recipe", "compute"],
 )
 def test_rungs_of_two_kinds_do_not_share_a_fit(tmp_path, change, said):
-    """Other data, another evaluation or another recipe in one ladder's folder: two runs are named, and both values."""
+    """Other data, another evaluation, recipe or precision in one ladder's folder: two runs are named, and both values."""
     store_ladder(tmp_path / "runs")
     other = run_spec(train_steps=150).model_copy(update=change)
     store_run(tmp_path / "runs", spec=other, loss=2.0)
