@@ -49,7 +49,7 @@ def track_run(
 def _tracked(run: str, against: str, *, steps: int | None, registry: Path) -> Tracked:
     from marin_scaling.cli.training import workplace
     from marin_scaling.forecast.tracking import finished_curves, track_losses
-    from marin_scaling.run.curve_files import losses_so_far, read_curve
+    from marin_scaling.run.curve_files import losses_so_far, read_curve, shares_so_far
     from marin_scaling.run.run_store import read_runs
 
     spec = _spec_of(run, against, registry=registry)
@@ -57,7 +57,8 @@ def _tracked(run: str, against: str, *, steps: int | None, registry: Path) -> Tr
     losses = read_curve(Path(run), train_steps=spec.train_steps) if is_table else losses_so_far(spec, workplace())
     curves = finished_curves(read_runs(_ladder_of(spec, against)), without=spec.digest)
     forecast = _forecast_of(spec, against or run, registry=registry)
-    return track_losses(losses[:steps], spec, curves, forecast=forecast)
+    shares = () if is_table or steps else shares_so_far(spec, workplace())
+    return track_losses(losses[:steps], spec, curves, forecast=forecast, expert_shares=shares)
 
 
 def _spec_of(run: str, against: str, *, registry: Path) -> RunSpec:

@@ -18,6 +18,7 @@ from marin_scaling.errors import FitRefused
 from marin_scaling.forecast.forecast import LEVELS
 from marin_scaling.laws import Array
 from marin_scaling.run.curve_faults import curve_faults
+from marin_scaling.run.expert_shares import router_faults
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.run_store import StoredRun
 
@@ -137,9 +138,17 @@ class Tracked:
 
 
 def track_losses(
-    losses: Sequence[float | None], spec: RunSpec, curves: Sequence[FinishedCurve], *, forecast: EarlierForecast
+    losses: Sequence[float | None],
+    spec: RunSpec,
+    curves: Sequence[FinishedCurve],
+    *,
+    forecast: EarlierForecast,
+    expert_shares: Sequence[Sequence[float]] = (),
 ) -> Tracked:
-    """All that is to be said of the run of `spec` after these training losses (None: no number)."""
+    """All that is to be said of the run of `spec` after these training losses (None: no number).
+
+    `expert_shares`, by layer and expert, are known of a mixture that is under way here.
+    """
     finite = [loss for loss in losses if loss is not None]
     tracking, why_not = None, "its loss is no number any more."
     if len(finite) == len(losses):
@@ -154,7 +163,7 @@ def track_losses(
         tracking=tracking,
         why_not=why_not,
         forecast=forecast,
-        faults=curve_faults(losses, train_steps=spec.train_steps, decay_steps=decay_steps),
+        faults=[*curve_faults(losses, train_steps=spec.train_steps, decay_steps=decay_steps), *router_faults(expert_shares)],
     )
 
 

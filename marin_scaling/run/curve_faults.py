@@ -1,7 +1,7 @@
 """What looks wrong in a training-loss curve while it grows: losses that are no numbers, spikes, a loss that does not fall.
 
 Looks at one curve; where the run will end is `forecast.tracking`. With these bounds none of the 56 recorded curves of this
-project's ladders shows a fault (lab book, 2026-11-22). Does not look at routers: their loads are in no history.
+project's ladders shows a fault (lab book, 2026-11-22). Routers are looked at in `expert_shares`.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from marin_scaling.errors import RunTableError, UsageError
+from marin_scaling.run.expert_shares import read_shares
 from marin_scaling.run.loss_curve import recorded_losses
 from marin_scaling.run.run_ladder import Workplace, known_specs, work_dir
 from marin_scaling.run.run_spec import RunSpec
@@ -30,6 +31,11 @@ def losses_so_far(spec: RunSpec, workplace: Workplace) -> Losses:
         rows = read_run(run_folder(workplace.runs_dir, spec)).history().rows
         return [row.train_loss_nats_per_token for row in rows]
     return recorded_losses(work_dir(spec, workplace) / "loss_curve.jsonl")
+
+
+def shares_so_far(spec: RunSpec, workplace: Workplace) -> list[list[float]]:
+    """Of a mixture under way here the experts' shares of tokens, by layer, when its state was saved last; else nothing."""
+    return read_shares(work_dir(spec, workplace))
 
 
 def find_spec(digits: str, workplace: Workplace) -> RunSpec:

@@ -162,6 +162,18 @@ def compile_evaluation(
     return lambda tokens, counts: float(program(leaves, tokens, counts))
 
 
+def compile_expert_shares(trainer: Trainer, model: Any) -> Callable[[Any, NDArray[np.int32]], NDArray[np.float32]]:
+    """From a mixture like `model` and tokens of shape (batch, position) to shares of its experts, of shape (layer, expert)."""
+    _, rebuild = _flatten(model)
+
+    @jax.jit  # type: ignore[untyped-decorator]
+    def program(leaves: list[Any], tokens: Any) -> Any:
+        with hax.axis_mapping(trainer.compute_axis_mapping):
+            return trainer.mp.cast_to_compute(rebuild(leaves)).expert_shares(hax.named(tokens, ("batch", "position")))
+
+    return lambda model, tokens: np.asarray(program(_flatten(model)[0], tokens), np.float32)
+
+
 def _flatten(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
     """The arrays of a tree as a list, and the way back from such a list."""
     arrays, static = eqx.partition(tree, eqx.is_array)

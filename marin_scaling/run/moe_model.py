@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from haliax import Axis, NamedArray
 from haliax.jax_utils import shaped_rng_split
 from haliax.nn.scan import BlockSeq, Stacked
-from levanter.layers.attention import Attention, AttentionConfig
+from levanter.layers.attention import Attention, AttentionConfig, AttentionMask
 from levanter.models.llama import LlamaConfig, LlamaEmbedding, LlamaLMHeadModel, LlamaMlp, LlamaTransformer
 from levanter.utils.activation import ActivationFunctionEnum
 
@@ -131,10 +131,8 @@ class RoutedExperts(eqx.Module):  # type: ignore[misc]
 
     def __call__(self, x: NamedArray) -> NamedArray:
         """What each token's experts make of it; axes as they were."""
-        others = [axis for axis in x.axes if axis.name != "embed"]
-        rows = x.flatten_axes(others, "token").rearrange(("token", "embed"))
-        logits = self.router(rows).rearrange(("token", "experts")).array.astype(jnp.float32)
-        bias = self.router_bias.array
+        others, rows = _as_rows(x)
+        logits, bias = self._logits(rows), self.router_bias.array
         routing = route(logits, bias, experts_per_token=self.config.experts_per_token)
         made = through_experts(
             rows.array, routing.experts, routing.weights, num_experts=self.config.num_experts, mlp=self._each_expert
@@ -144,6 +142,15 @@ class RoutedExperts(eqx.Module):  # type: ignore[misc]
         made = with_auxiliary_loss(made, loss)
         return hax.named(made, rows.axes).unflatten_axis("token", others).rearrange(x.axes)
 
+    def shares(self, x: NamedArray) -> Any:
+        """Of the experts that these tokens choose the share of each one, of shape (expert,)."""
+        _, rows = _as_rows(x)
+        chosen = route(self._logits(rows), self.router_bias.array, experts_per_token=self.config.experts_per_token).experts
+        return jnp.bincount(chosen.reshape(-1), length=self.config.num_experts) / chosen.size
+
+    def _logits(self, rows: NamedArray) -> Any:
+        return self.router(rows).rearrange(("token", "experts")).array.astype(jnp.float32)
+
     def _each_expert(self, tokens: Any, product: Any) -> Any:
         mlp = self.experts.stacked
         gate, up, down = (
@@ -151,6 +158,12 @@ class RoutedExperts(eqx.Module):  # type: ignore[misc]
             for linear in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
         )
         return product(jax.nn.silu(product(tokens, gate)) * product(tokens, up), down)
+
+
+def _as_rows(x: NamedArray) -> tuple[list[Axis], NamedArray]:
+    """The axes of tokens, and one row for each token."""
+    others = [axis for axis in x.axes if axis.name != "embed"]
+    return others, x.flatten_axes(others, "token").rearrange(("token", "embed"))
 
 
 class GrugMoeLayer(eqx.Module):  # type: ignore[misc]
@@ -181,6 +194,10 @@ class GrugMoeLayer(eqx.Module):  # type: ignore[misc]
         normed = self.mlp_norm(x)
         return x + self.routed(normed) + self.shared(normed)
 
+    def shares(self, x: NamedArray, mask: Any) -> Any:
+        """Of the experts that the tokens of the residual stream `x` choose here the share of each one, of shape (expert,)."""
+        return self.routed.shares(self.mlp_norm(x + self.attention(self.attention_norm(x), mask)))
+
 
 class GrugMoeModel(LlamaLMHeadModel):  # type: ignore[misc]
     """Levanter's language model with these layers, and gated norms after the embedding and before the head."""
@@ -199,6 +216,14 @@ class GrugMoeModel(LlamaLMHeadModel):  # type: ignore[misc]
         drawn = _drawn(model, scale=INITIAL_SCALE / math.sqrt(config.hidden_dim), key=keys[5])
         shut: GrugMoeModel = eqx.tree_at(head_gates, drawn, replace_fn=lambda gate: jax.tree.map(jnp.zeros_like, gate))
         return shut
+
+    def expert_shares(self, tokens: NamedArray) -> Any:
+        """Of the experts that tokens of axes (batch, position) choose the share of each, by layer: of shape (layer, expert)."""
+        x, mask, found = self.embeddings.embed(tokens), AttentionMask.causal(), []
+        for layer in self.transformer.layers.blocks:
+            found.append(layer.shares(x, mask))
+            x = layer(x, mask)
+        return jnp.stack(found)
 
 
 def head_gates(model: Any) -> list[Any]:

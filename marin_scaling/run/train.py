@@ -23,10 +23,12 @@ from numpy.typing import NDArray
 
 from marin_scaling.data.token_corpus import HELD_OUT, TokenCorpus, Tokens
 from marin_scaling.data.windows import evaluation_window_starts, training_window_starts
+from marin_scaling.run.expert_shares import write_shares
 from marin_scaling.run.levanter_config import CHECKPOINT_SECONDS, trainer_config
 from marin_scaling.run.levanter_step import (
     CompiledStep,
     compile_evaluation,
+    compile_expert_shares,
     compile_step,
     initial_state,
     language_model_loss,
@@ -36,7 +38,7 @@ from marin_scaling.run.levanter_step import (
 from marin_scaling.run.loss_curve import LossCurve
 from marin_scaling.run.optimizer import initial_optimizer
 from marin_scaling.run.plan_specs import require_data
-from marin_scaling.run.run_spec import RunSpec
+from marin_scaling.run.run_spec import MoeModelSpec, RunSpec
 
 _EVALUATION_BATCH_WINDOWS = 64
 
@@ -89,6 +91,9 @@ def train(
         curve.truncate(int(state.step))
         step = compile_step(trainer, state, spec)
         observer = _Observer(trainer, step=step, curve=curve, on_step=on_step, trackers=trackers)
+        if isinstance(spec.model, MoeModelSpec):
+            look = compile_expert_shares(trainer, state.model)
+            observer.before_checkpoints = lambda tokens: write_shares(work_dir, look(step.state().model, tokens))
         is_finite = _train_to_the_end(step, spec=spec, train=corpus.train, observer=observer)
         model = step.state().model
         bits_per_byte = _evaluate(trainer, model, spec=spec, corpus=corpus) if is_finite else {}
@@ -105,7 +110,7 @@ def _train_to_the_end(step: CompiledStep, *, spec: RunSpec, train: Tokens, obser
     """Train to the last step; False when the loss stopped being finite, and training with it."""
     for tokens in _training_batches(spec, train, first_step=step.steps_done):
         loss = step.advance(tokens)
-        observer.see(loss)
+        observer.see(loss, tokens)
         if not math.isfinite(loss):
             return False
     return True
@@ -132,9 +137,10 @@ class _Observer:
         self._checkpointer = always.create(trainer.run_id)  # when to save is decided here, before the state is walked
         self._next_checkpoint = time.monotonic() + CHECKPOINT_SECONDS
         self._last: float | None = None
+        self.before_checkpoints: Callable[[NDArray[np.int32]], None] = lambda _tokens: None
 
-    def see(self, loss: float) -> None:
-        """Take in one step's loss."""
+    def see(self, loss: float, tokens: NDArray[np.int32]) -> None:
+        """Take in the loss of one step on `tokens`."""
         self._time()
         number = self._curve.add(loss if math.isfinite(loss) else None)
         for tracker in self._trackers:
@@ -142,6 +148,7 @@ class _Observer:
         self._on_step(number + 1, loss)
         if time.monotonic() >= self._next_checkpoint:
             self._curve.sync()
+            self.before_checkpoints(tokens)
             self._checkpointer.on_step(tree=self._step.state().saveable_state, step=number)
             self._next_checkpoint = time.monotonic() + CHECKPOINT_SECONDS
 

@@ -55,6 +55,17 @@ def test_a_rung_is_tracked_by_its_digits_against_the_law_of_the_others(folder: P
     assert "(law of the other runs in runs/bytes-dense)" in shown
 
 
+def test_experts_that_no_token_chooses_are_said_of_a_run_as_it_stands(folder: Path) -> None:
+    """From what its process left beside its curve; not of an earlier step, for which it says nothing."""
+    rung = next(path.name for path in sorted((folder / "runs" / "bytes-dense").iterdir()) if path != target_of(folder))
+    work = folder / ".marin-scaling" / "work" / rung
+    work.mkdir(parents=True)
+    (work / "expert_shares.json").write_text("[[0.3, 0.2, 0.3, 0.2], [0.6, 0.39, 0.01, 0.0]]")
+    sentence = "layer 1: 2 of 4 experts get less than a tenth of an even share of the tokens"
+    assert sentence in marin_scale("track", rung, cwd=folder).stdout
+    assert sentence not in marin_scale("track", rung, "--steps", "60", cwd=folder).stdout
+
+
 def test_a_run_that_is_not_here_is_refused(folder: Path) -> None:
     """With where its digits are to be found."""
     for word in ("zzzz", "/nowhere/curve.csv", "*"):

@@ -88,6 +88,18 @@ def test_loss_and_routing_are_numpys(steps: tuple[str, list[Any]]) -> None:
             assert new == pytest.approx(numpy_moe.next_bias(logits, old, MOE.experts_per_token), abs=1e-5)
 
 
+def test_shares_of_experts_are_counted_as_numpy_counts_them(steps: tuple[str, list[Any]]) -> None:
+    """Those with the highest logit plus bias, in each layer; where two are equal but for rounding, either."""
+    import haliax as hax
+
+    for model, tokens, _ in steps[1][:3]:
+        found = np.asarray(model.expert_shares(hax.named(tokens, ("batch", "position"))))
+        for shares, logits, bias in zip(found, numpy_loss(model, tokens)[1], biases(model), strict=True):
+            chosen = np.argsort(logits + bias, axis=1)[:, -MOE.experts_per_token :]
+            expected = np.bincount(chosen.ravel(), minlength=MOE.num_experts) / chosen.size
+            assert shares == pytest.approx(expected, abs=1.01 / chosen.size)
+
+
 def test_gates_of_heads_open_and_shut(steps: tuple[str, list[Any]]) -> None:
     """They begin at 0 and are trained, which an optimizer that keeps norms could not do."""
     _, states = steps
@@ -120,6 +132,19 @@ def test_muonh_turns_each_expert_by_an_orthogonalised_update(steps: tuple[str, l
     singular = np.linalg.svd(after - before, compute_uv=False)
     spread = np.median(singular[:, 0] / singular[:, singular.shape[1] // 2])
     assert spread < 1.5 if name == "muonH" else spread > 1.5
+
+
+def test_shares_of_experts_stand_beside_the_curve_of_a_run_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of when its state was saved last; those of each layer sum to one."""
+    import marin_scaling.run.train as module
+    from marin_scaling.run.expert_shares import read_shares
+
+    assert read_shares(tmp_path) == []
+    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
+    module.train(moe_spec(train_steps=3), corpus=corpus(), work_dir=tmp_path, on_step=lambda *_: None)
+    shares = np.array(read_shares(tmp_path))
+    assert shares.shape == (MOE.num_layers, MOE.num_experts)
+    assert shares.sum(axis=1) == pytest.approx(1.0)
 
 
 def layers_of(model: Any) -> Any:
