@@ -163,15 +163,20 @@ def compile_evaluation(
 
 
 def compile_expert_shares(trainer: Trainer, model: Any) -> Callable[[Any, NDArray[np.int32]], NDArray[np.float32]]:
-    """From a mixture like `model` and tokens of shape (batch, position) to shares of its experts, of shape (layer, expert)."""
+    """From a mixture like `model` and tokens of shape (batch, position) to shares of its experts, of shape (layer, expert).
+
+    Of a batch that is computed in parts, those of the first part.
+    """
     _, rebuild = _flatten(model)
+    at_once = trainer.config.per_device_parallelism * trainer.device_mesh.size
 
     @jax.jit  # type: ignore[untyped-decorator]
     def program(leaves: list[Any], tokens: Any) -> Any:
         with hax.axis_mapping(trainer.compute_axis_mapping):
-            return trainer.mp.cast_to_compute(rebuild(leaves)).expert_shares(hax.named(tokens, ("batch", "position")))
+            named = hax.shard(hax.named(tokens, ("batch", "position")))
+            return trainer.mp.cast_to_compute(rebuild(leaves)).expert_shares(named)
 
-    return lambda model, tokens: np.asarray(program(_flatten(model)[0], tokens), np.float32)
+    return lambda model, tokens: np.asarray(program(_flatten(model)[0], tokens[:at_once]), np.float32)
 
 
 def _flatten(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:

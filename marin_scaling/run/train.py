@@ -44,6 +44,8 @@ _EVALUATION_BATCH_WINDOWS = 64
 
 StepListener = Callable[[int, float], None]
 """Called after each step with the number of finished steps and the loss in nats per token."""
+BatchListener = Callable[[NDArray[np.int32]], None]
+"""Called with the tokens of a step, of shape (batch, position)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,10 +92,8 @@ def train(
         state = resume_latest(trainer, fresh, steps_recorded=curve.steps_done, on_note=on_note)
         curve.truncate(int(state.step))
         step = compile_step(trainer, state, spec)
-        observer = _Observer(trainer, step=step, curve=curve, on_step=on_step, trackers=trackers)
-        if isinstance(spec.model, MoeModelSpec):
-            look = compile_expert_shares(trainer, state.model)
-            observer.before_checkpoints = lambda tokens: write_shares(work_dir, look(step.state().model, tokens))
+        on_save = _shares_writer(trainer, step, work_dir) if isinstance(spec.model, MoeModelSpec) else None
+        observer = _Observer(trainer, step=step, curve=curve, on_step=on_step, on_save=on_save, trackers=trackers)
         is_finite = _train_to_the_end(step, spec=spec, train=corpus.train, observer=observer)
         model = step.state().model
         bits_per_byte = _evaluate(trainer, model, spec=spec, corpus=corpus) if is_finite else {}
@@ -125,19 +125,31 @@ def _training_batches(spec: RunSpec, train: Tokens, *, first_step: int) -> Itera
         yield train[batch_starts[:, None] + offsets].astype(np.int32)
 
 
+def _shares_writer(trainer: Trainer, step: CompiledStep, work_dir: Path) -> BatchListener:
+    """Of a mixture: how the tokens of a batch are spread over its experts now, kept beside its curve."""
+    shares = compile_expert_shares(trainer, step.state().model)
+    return lambda tokens: write_shares(work_dir, shares(step.state().model, tokens))
+
+
 class _Observer:
     """What happens after each step: time it, record it, tell of it, and save the state now and then."""
 
     def __init__(
-        self, trainer: Trainer, *, step: CompiledStep, curve: LossCurve, on_step: StepListener, trackers: Sequence[Tracker]
+        self,
+        trainer: Trainer,
+        *,
+        step: CompiledStep,
+        curve: LossCurve,
+        on_step: StepListener,
+        on_save: BatchListener | None,
+        trackers: Sequence[Tracker],
     ) -> None:
         self.step_seconds = 0.0
-        self._step, self._curve, self._on_step, self._trackers = step, curve, on_step, trackers
+        self._step, self._curve, self._on_step, self._on_save, self._trackers = step, curve, on_step, on_save, trackers
         always = dataclasses.replace(trainer.config.checkpointer, save_interval=timedelta(microseconds=1))
         self._checkpointer = always.create(trainer.run_id)  # when to save is decided here, before the state is walked
         self._next_checkpoint = time.monotonic() + CHECKPOINT_SECONDS
         self._last: float | None = None
-        self.before_checkpoints: Callable[[NDArray[np.int32]], None] = lambda _tokens: None
 
     def see(self, loss: float, tokens: NDArray[np.int32]) -> None:
         """Take in the loss of one step on `tokens`."""
@@ -147,10 +159,16 @@ class _Observer:
             tracker.log({"train/loss": loss}, step=number)
         self._on_step(number + 1, loss)
         if time.monotonic() >= self._next_checkpoint:
-            self._curve.sync()
-            self.before_checkpoints(tokens)
-            self._checkpointer.on_step(tree=self._step.state().saveable_state, step=number)
-            self._next_checkpoint = time.monotonic() + CHECKPOINT_SECONDS
+            self._save(number, tokens)
+
+    def _save(self, number: int, tokens: NDArray[np.int32]) -> None:
+        """Its seconds are not those of a step."""
+        self._curve.sync()
+        if self._on_save is not None:
+            self._on_save(tokens)
+        self._checkpointer.on_step(tree=self._step.state().saveable_state, step=number)
+        self._next_checkpoint = time.monotonic() + CHECKPOINT_SECONDS
+        self._last = time.perf_counter()
 
     def _time(self) -> None:
         """Count the seconds since the step before; the first step of a process compiles and is not counted."""
