@@ -137,7 +137,8 @@ def target_pool(where: str, *, ladder: str) -> Pool:
     from marin_scaling.run.run_ladder import local_pool
 
     if where == "local":
-        return local_pool(1, gpus_per_run=len(visible_gpus()))
+        gpus = visible_gpus()
+        return local_pool(1, gpus=gpus, gpus_per_run=len(gpus))
     path = Path("ladders") / f"{ladder}.yaml"
     return pool_of(where, read_ladder_file(path).hardware if path.exists() else Hardware())
 
@@ -146,19 +147,20 @@ def _local_pool(hardware: Hardware, *, max_parallel: int | None) -> Pool:
     from marin_scaling.run.gpus import runs_that_fit, visible_gpus
     from marin_scaling.run.run_ladder import local_pool
 
-    each, here = hardware.per_run.gpus, len(visible_gpus())
-    most = runs_that_fit(each, here) if each else len(os.sched_getaffinity(0))
+    each, gpus = hardware.per_run.gpus, visible_gpus()
+    most = runs_that_fit(each, len(gpus)) if each else len(os.sched_getaffinity(0))
     if not most:
         raise ClusterError(
-            f"hardware.per_run.gpus: a run wants {each:g}, and this machine has {here}.",
+            f"hardware.per_run.gpus: a run wants {each:g}, and this machine has {len(gpus)}.",
             why="A run is trained on what the ladder file gives it.",
             fix="Lower it, train on another machine, or on a cluster: --on ray:ADDRESS.",
         )
-    if here and not each:
-        print(f"note: this machine has {here} GPUs, and runs are given none (hardware.per_run.gpus); they train on its cores.")
+    if gpus and not each:
+        print(f"note: this machine has {len(gpus)} GPUs; runs are given none (hardware.per_run.gpus) and train on its cores.")
     at_a_time = most if hardware.runs_at_a_time == "cores" else hardware.runs_at_a_time
-    wanted = min(at_a_time, max_parallel or at_a_time, most if each else at_a_time)
-    return local_pool(wanted, gpus_per_run=each)
+    if each:
+        at_a_time = min(at_a_time, most)
+    return local_pool(min(at_a_time, max_parallel or at_a_time), gpus=gpus, gpus_per_run=each)
 
 
 class TimeIsUp(BaseException):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 
 _USED_SHARE = 0.9  # of a GPU's memory by all processes together; the rest is the driver's and the compiler's
 
@@ -32,7 +33,7 @@ def runs_that_fit(gpus_per_run: float, gpus: int) -> int:
     return gpus // int(gpus_per_run) if gpus_per_run >= 1 else gpus * _sharers(gpus_per_run)
 
 
-def gpu_environment(number: int, *, gpus_per_run: float, gpus: list[str]) -> dict[str, str]:
+def gpu_environment(number: int, *, gpus_per_run: float, gpus: Sequence[str]) -> dict[str, str]:
     """What to set for the process of this number: its GPUs, and its share of one; without a GPU of its own it uses none.
 
     >>> gpu_environment(1, gpus_per_run=2, gpus=["0", "1", "2", "3"])

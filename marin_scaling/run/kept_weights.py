@@ -68,14 +68,12 @@ def kept_weights(run: StoredRun, place: Workplace) -> Path:
 def load_weights(spec: RunSpec, folder: Path, *, axis_mapping: Any, mesh: Any) -> Any:
     """Levanter's model of this spec with the weights in `folder`; `StorageError` when they cannot be read."""
     import equinox as eqx
-    import haliax as hax
     import jax
     from levanter.checkpoint import load_checkpoint
 
-    from marin_scaling.run.levanter_config import model_config
+    from marin_scaling.run.levanter_step import built_model
 
-    vocabulary = hax.Axis("vocab", spec.model.vocab_size)
-    shapes = eqx.filter_eval_shape(lambda: model_config(spec).build(vocabulary, key=jax.random.PRNGKey(0)))
+    shapes = eqx.filter_eval_shape(lambda: built_model(spec, key=jax.random.PRNGKey(0)))
     try:
         return load_checkpoint(shapes, str(folder), axis_mapping=axis_mapping, mesh=mesh)
     except Exception as error:  # whatever tensorstore and JAX make of damaged files

@@ -23,7 +23,7 @@ from marin_scaling.claim import claim
 from marin_scaling.data.token_corpus import TokenCorpus, data_folder, write_corpus
 from marin_scaling.durable_files import read_bytes, replace_file, require_writable
 from marin_scaling.errors import TrainingFailed
-from marin_scaling.run.gpus import gpu_environment, visible_gpus
+from marin_scaling.run.gpus import gpu_environment
 from marin_scaling.run.run_spec import RunSpec, read_spec
 from marin_scaling.run.run_store import is_finished
 from marin_scaling.run.worker_events import WorkerEvent, parse_event
@@ -145,12 +145,11 @@ def is_claimed(spec: RunSpec, workplace: Workplace) -> bool:
         return not is_free
 
 
-def local_pool(runs_at_a_time: int, *, gpus_per_run: float = 0) -> Pool:
-    """So many processes on this machine, each on its share of the cores and with GPUs of its own, or a share of one.
+def local_pool(runs_at_a_time: int, *, gpus: Sequence[str] = (), gpus_per_run: float = 0) -> Pool:
+    """So many processes on this machine, each on its share of the cores and with so many of the `gpus`, or a share of one.
 
     `TrainingFailed` when one ended in an error and none said a word: the next pool would do the same, again and again.
     """
-    gpus = visible_gpus()
     environments = [gpu_environment(number, gpus_per_run=gpus_per_run, gpus=gpus) for number in range(runs_at_a_time)]
     return lambda specs, workplace: _run_pool(specs, workplace=workplace, environments=environments)
 

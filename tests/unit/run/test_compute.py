@@ -25,9 +25,11 @@ SPREAD = """
 import sys
 sys.path[:0] = {path!r}
 from pathlib import Path
-from test_compute import dense, losses_of
+from test_compute import dense, losses_of, trained
 import jax
-print([jax.device_count(), *losses_of(dense(), Path("work"))])
+result = trained(dense(), Path("work"))
+head = result.model.lm_head.weight.array
+print([jax.device_count(), head.addressable_shards[0].data.size / head.size, *losses_of(result)])
 """
 
 
@@ -43,12 +45,16 @@ def sparse(**compute: Any) -> RunSpec:
     )
 
 
-def losses_of(spec: RunSpec, work_dir: Path) -> list[float]:
-    """The training loss of every step, and bits per byte at the end."""
+def trained(spec: RunSpec, work_dir: Path) -> Any:
+    """What Levanter's training of this run comes to."""
     from marin_scaling.run.train import train
 
-    result = train(spec, corpus=corpus(), work_dir=work_dir, on_step=lambda _step, _loss: None)
-    rows = result.loss_curve.history(spec_digest=spec.digest).rows
+    return train(spec, corpus=corpus(), work_dir=work_dir, on_step=lambda _step, _loss: None)
+
+
+def losses_of(result: Any) -> list[float]:
+    """The training loss of every step, and bits per byte at the end."""
+    rows = result.loss_curve.history(spec_digest="").rows
     assert result.bits_per_byte is not None
     return [*(row.train_loss_nats_per_token or 0.0 for row in rows), result.bits_per_byte]
 
@@ -56,8 +62,8 @@ def losses_of(spec: RunSpec, work_dir: Path) -> list[float]:
 @pytest.mark.parametrize("compute", [{"recompute": True}, {"sequences_at_a_time": 3}])
 def test_a_dense_run_has_the_same_losses_however_it_is_computed(compute: dict[str, Any], tmp_path: Path) -> None:
     """Up to rounding; 3 sequences at a time do not divide a batch of 4 and mean 2."""
-    as_usual = losses_of(dense(), tmp_path / "usual")
-    assert losses_of(dense(**compute), tmp_path / "other") == pytest.approx(as_usual, rel=1e-5)
+    as_usual = losses_of(trained(dense(), tmp_path / "usual"))
+    assert losses_of(trained(dense(**compute), tmp_path / "other")) == pytest.approx(as_usual, rel=1e-5)
 
 
 def test_flash_attention_is_attention(tmp_path: Path) -> None:
@@ -69,15 +75,15 @@ def test_flash_attention_is_attention(tmp_path: Path) -> None:
         changes = {"model": model, "batch_size": 2, "train_steps": 4, "evaluation": evaluation}
         return dense(attention=attention).model_copy(update=changes)
 
-    plain, flash = losses_of(long("plain"), tmp_path / "plain"), losses_of(long("flash"), tmp_path / "flash")
+    plain, flash = losses_of(trained(long("plain"), tmp_path / "plain")), losses_of(trained(long("flash"), tmp_path / "flash"))
     assert flash == pytest.approx(plain, rel=1e-4)
     assert flash != plain
 
 
 def test_a_mixture_has_the_same_losses_when_its_layers_are_recomputed(tmp_path: Path) -> None:
     """Up to rounding. (Balanced on parts of a batch its bias would be another one.)"""
-    as_usual = losses_of(sparse(), tmp_path / "usual")
-    assert losses_of(sparse(recompute=True), tmp_path / "other") == pytest.approx(as_usual, rel=1e-4)
+    as_usual = losses_of(trained(sparse(), tmp_path / "usual"))
+    assert losses_of(trained(sparse(recompute=True), tmp_path / "other")) == pytest.approx(as_usual, rel=1e-4)
 
 
 def kept_bytes(spec: RunSpec) -> int:
@@ -105,7 +111,10 @@ def test_of_layers_that_are_recomputed_little_is_kept(kind: Callable[..., RunSpe
 
 def test_half_precision_is_near_and_not_the_same(tmp_path: Path) -> None:
     """bfloat16 has eight bits: a loss is right to about a hundredth."""
-    exact, rounded = losses_of(dense(), tmp_path / "f32"), losses_of(dense(precision="bfloat16"), tmp_path / "bf16")
+    exact, rounded = (
+        losses_of(trained(dense(), tmp_path / "f32")),
+        losses_of(trained(dense(precision="bfloat16"), tmp_path / "bf16")),
+    )
     assert rounded == pytest.approx(exact, rel=2e-2)
     assert rounded != pytest.approx(exact, rel=1e-5)
 
@@ -119,9 +128,9 @@ def test_a_run_on_two_devices_has_the_losses_of_one(tmp_path: Path) -> None:
         [sys.executable, "-c", SPREAD.format(path=path)], cwd=tmp_path, env=two, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
-    devices, *losses = json.loads(ran.stdout.splitlines()[-1])
-    assert devices == 2
-    assert losses == pytest.approx(losses_of(dense(), tmp_path / "one"), rel=1e-5)
+    devices, share, *losses = json.loads(ran.stdout.splitlines()[-1])
+    assert (devices, share) == (2, 0.5)
+    assert losses == pytest.approx(losses_of(trained(dense(), tmp_path / "one")), rel=1e-5)
 
 
 def test_a_batch_that_devices_cannot_share_is_refused() -> None:
