@@ -1,4 +1,7 @@
-"""Levanter's own command trains an emitted rung to its end, and from the same initial weights our training gives its losses."""
+"""Levanter's own command trains an emitted rung to its end, and from the same initial weights our training gives its losses.
+
+Ours trains in the test's own process, so this module stands after those that start processes by forking.
+"""
 
 import json
 import os
