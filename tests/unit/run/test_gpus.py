@@ -11,7 +11,8 @@ from marin_scaling.cli.training import pool_of, target_pool
 from marin_scaling.errors import ClusterError, LadderFileError, TrainingFailed
 from marin_scaling.ladder.ladder_file import Hardware, PerRun, read_ladder_file
 from marin_scaling.run.gpus import visible_gpus
-from marin_scaling.run.run_ladder import Pool, Workplace
+from marin_scaling.run.run_ladder import Pool
+from marin_scaling.run.workplace import Workplace
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_each_process_has_its_gpus_or_its_share_of_one(workplace: Workplace, gpu
 def test_runs_that_are_given_no_gpu_use_none_and_it_is_said(workplace: Workplace, capsys: pytest.CaptureFixture[str]) -> None:
     """Or a process a core would fight for the first one."""
     pool = pool_of("local", Hardware(runs_at_a_time=2))
-    assert "this machine has 4 GPUs, and runs are given none (hardware.per_run.gpus)" in capsys.readouterr().out
+    assert "this machine has 4 GPUs; runs are given none (hardware.per_run.gpus)" in capsys.readouterr().out
     assert seen(pool, workplace) == ["gpus= memory=", "gpus= memory="]
 
 
