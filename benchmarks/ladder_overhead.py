@@ -15,8 +15,9 @@ from marin_scaling.data.standard_library import standard_library_corpus
 from marin_scaling.ladder.ladder import plan_ladder
 from marin_scaling.ladder.ladder_file import read_ladder_file
 from marin_scaling.run.plan_specs import rung_specs
-from marin_scaling.run.run_ladder import Workplace, local_pool, train_runs
+from marin_scaling.run.run_ladder import local_pool, train_runs
 from marin_scaling.run.run_store import read_runs
+from marin_scaling.run.workplace import Workplace
 
 LADDER = Path(__file__).parents[1] / "ladders" / "quickstart.yaml"
 

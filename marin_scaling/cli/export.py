@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from marin_scaling.publish.model_card import CarriedTokenizer, SignedForecast
     from marin_scaling.run.run_spec import RunSpec
     from marin_scaling.run.run_store import StoredRun
+    from marin_scaling.run.workplace import Workplace
 
 _RUN = typer.Argument(metavar="RUN", help="A preregistration (its target), or the first digits of a run's digest.")
 _TO = typer.Option(metavar="FOLDER", help="The folder to make.")
@@ -30,7 +31,6 @@ def export_run(run: str = _RUN, to: Path = _TO, registry: Path = _REGISTRY) -> N
 
     Example: marin-scale export 2026-11-22-my-ladder --to my-model
     """
-    from marin_scaling.cli.training import workplace
     from marin_scaling.cli.which_run import named_spec
     from marin_scaling.durable_files import new_folder
     from marin_scaling.errors import missing_extra
@@ -40,7 +40,7 @@ def export_run(run: str = _RUN, to: Path = _TO, registry: Path = _REGISTRY) -> N
     stored = _exportable(named_spec(run, registry=registry))
     if importlib.util.find_spec("levanter") is None:
         raise missing_extra("train", needed_for="writing a model")
-    weights = kept_weights(stored, workplace())
+    weights = kept_weights(stored, _with_weights(stored.spec))
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_NO_ADVISORY_WARNINGS="1")  # all that is needed is here
     tokenizer, forecast = _tokenizer_of(stored.spec), _forecast_of(stored.spec, registry=registry)
     card = model_card(stored, tokenizer=tokenizer, forecast=forecast)
@@ -50,6 +50,17 @@ def export_run(run: str = _RUN, to: Path = _TO, registry: Path = _REGISTRY) -> N
         write_hugging_face(stored.spec, weights=weights, folder=folder, tokenizer=tokenizer.folder)
         (folder / CARD_NAME).write_text(card, encoding="utf-8")
     typer.echo(f"{to}: {', '.join(sorted(path.name for path in to.iterdir()))}")
+
+
+def _with_weights(spec: RunSpec) -> Workplace:
+    """Where the weights lie, once they were brought from where machines share runs, if they do."""
+    from marin_scaling.cli.training import hardware_of, workplace
+    from marin_scaling.run.exchange import Exchange
+
+    place = workplace(storage=hardware_of(spec.ladder).storage)
+    if place.storage is not None:
+        Exchange(place).bring_weights(spec.directory_name)
+    return place
 
 
 def _exportable(spec: RunSpec) -> StoredRun:

@@ -82,7 +82,14 @@ def _train(
     typer.echo("\n".join([ladder_table(planned.ladder), *(f"note: {doubt}" for doubt in data_doubts(planned.specs))]))
     try:
         with limit:
-            train_with_progress(specs, corpus=planned.corpus, label=f"ladder {file.name}", pool=pool, keep_weights=keep_weights)
+            train_with_progress(
+                specs,
+                corpus=planned.corpus,
+                label=f"ladder {file.name}",
+                pool=pool,
+                storage=file.hardware.storage,
+                keep_weights=keep_weights,
+            )
     except TimeIsUp:
         typer.echo(f"Stopped after {stop_after}. Type the same command again: it goes on where it was.")
         return
@@ -93,7 +100,7 @@ def _train(
 
 
 def _print_status(word: Path, ladder_path: Path) -> None:
-    from marin_scaling.cli.training import bind_prepared, expand, workplace
+    from marin_scaling.cli.training import bind_prepared, expand, looked_at, workplace
     from marin_scaling.errors import DataError, UsageError
     from marin_scaling.run.ladder_status import begun_specs, status_text
 
@@ -109,7 +116,7 @@ def _print_status(word: Path, ladder_path: Path) -> None:
     except DataError as error:
         specs = begun_specs(expanded.file.name, workplace())
         typer.echo(f"note: shown are the runs that were begun. {error.what}")
-    typer.echo(status_text(specs, workplace()))
+    typer.echo(status_text(specs, looked_at(specs, storage=expanded.file.hardware.storage)))
 
 
 def _print_advice(path: Path, *, allowance: str, target: str) -> None:

@@ -61,7 +61,7 @@ def run(
     Example: marin-scale run 2026-11-21-quickstart
     """
     from marin_scaling.check.authenticity import verify_folder
-    from marin_scaling.cli.training import RUNS_DIR, target_pool, train_with_progress
+    from marin_scaling.cli.training import RUNS_DIR, hardware_of, target_pool, train_with_progress
     from marin_scaling.preregistration.binding import bound_spec
     from marin_scaling.preregistration.registry import read_registration, signers_path
 
@@ -69,8 +69,8 @@ def run(
     unbound = _target_in(folder)
     verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=RUNS_DIR)
     target = bound_spec(unbound, statement=read_registration(folder).raw)
-    pool = target_pool(where, ladder=target.ladder)
-    train_with_progress([target], corpus=_corpus_of(target), label="target", pool=pool)
+    pool, storage = target_pool(where, ladder=target.ladder), hardware_of(target.ladder).storage
+    train_with_progress([target], corpus=_corpus_of(target), label="target", pool=pool, storage=storage)
     typer.echo(f"Next: marin-scale check {which}")
 
 

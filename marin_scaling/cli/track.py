@@ -47,17 +47,18 @@ def track_run(
 
 
 def _tracked(run: str, against: str, *, steps: int | None, registry: Path) -> Tracked:
-    from marin_scaling.cli.training import workplace
+    from marin_scaling.cli.training import hardware_of, looked_at
     from marin_scaling.forecast.tracking import finished_curves, track_losses
     from marin_scaling.run.curve_files import losses_so_far, read_curve, shares_so_far
     from marin_scaling.run.run_store import read_runs
 
     spec = _spec_of(run, against, registry=registry)
     is_table = Path(run).is_file()
-    losses = read_curve(Path(run), train_steps=spec.train_steps) if is_table else losses_so_far(spec, workplace())
+    place = looked_at([spec], storage=None if is_table else hardware_of(spec.ladder).storage)
+    losses = read_curve(Path(run), train_steps=spec.train_steps) if is_table else losses_so_far(spec, place)
     curves = finished_curves(read_runs(_ladder_of(spec, against)), without=spec.digest)
     forecast = _forecast_of(spec, against or run, registry=registry)
-    shares = () if is_table or steps else shares_so_far(spec, workplace())
+    shares = () if is_table or steps else shares_so_far(spec, place)
     return track_losses(losses[:steps], spec, curves, forecast=forecast, expert_shares=shares)
 
 

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from marin_scaling.data.token_corpus import TokenCorpus
     from marin_scaling.ladder.ladder import Ladder
     from marin_scaling.ladder.ladder_file import Hardware
-    from marin_scaling.run.run_ladder import Pool, TrainingTime, Workplace
+    from marin_scaling.run.run_ladder import Pool, TrainingTime
     from marin_scaling.run.run_spec import RunSpec
+    from marin_scaling.run.workplace import Workplace
 
 RUNS_DIR = Path("runs")
 WORK_ROOT = Path(".marin-scaling")
@@ -105,11 +106,30 @@ def _naming(ladder_path: Path) -> Iterator[None]:
         raise type(error)(f"{ladder_path}: {error.what}", why=error.why, fix=error.fix) from error
 
 
-def workplace(*, keep_weights: bool = False) -> Workplace:
-    """Where runs are recorded, and where the work on them lies."""
-    from marin_scaling.run.run_ladder import Workplace
+def workplace(*, storage: str | None = None, keep_weights: bool = False) -> Workplace:
+    """Where runs are recorded, and where the work on them lies; `storage` as in the ladder's file."""
+    from marin_scaling.run.workplace import Workplace
 
-    return Workplace(runs_dir=RUNS_DIR.absolute(), work_root=WORK_ROOT.absolute(), keep_weights=keep_weights)
+    place = Workplace(runs_dir=RUNS_DIR.absolute(), work_root=WORK_ROOT.absolute())
+    return replace(place, storage=storage, keep_weights=keep_weights)
+
+
+def hardware_of(ladder: str) -> Hardware:
+    """What the file of a ladder says of what trains; the defaults where there is no such file."""
+    from marin_scaling.ladder.ladder_file import Hardware, read_ladder_file
+
+    path = Path("ladders") / f"{ladder}.yaml"
+    return read_ladder_file(path).hardware if path.exists() else Hardware()
+
+
+def looked_at(specs: Sequence[RunSpec], *, storage: str | None) -> Workplace:
+    """Where these runs lie, once it has been brought what other machines did of them."""
+    place = workplace(storage=storage)
+    if storage is not None:
+        from marin_scaling.run.exchange import Exchange
+
+        Exchange(place).bring_progress(specs)
+    return place
 
 
 def pool_of(where: str, hardware: Hardware, *, max_parallel: int | None = None) -> Pool:
@@ -132,15 +152,13 @@ def pool_of(where: str, hardware: Hardware, *, max_parallel: int | None = None) 
 
 def target_pool(where: str, *, ladder: str) -> Pool:
     """`--on` for the one run of a target: here with all GPUs of the machine, on a cluster with what its ladder's file gives."""
-    from marin_scaling.ladder.ladder_file import Hardware, read_ladder_file
     from marin_scaling.run.gpus import visible_gpus
     from marin_scaling.run.run_ladder import local_pool
 
     if where == "local":
         gpus = visible_gpus()
         return local_pool(1, gpus=gpus, gpus_per_run=len(gpus))
-    path = Path("ladders") / f"{ladder}.yaml"
-    return pool_of(where, read_ladder_file(path).hardware if path.exists() else Hardware())
+    return pool_of(where, hardware_of(ladder))
 
 
 def _local_pool(hardware: Hardware, *, max_parallel: int | None) -> Pool:
@@ -210,9 +228,15 @@ def chosen(specs: Sequence[RunSpec], only: Sequence[str]) -> list[RunSpec]:
 
 
 def train_with_progress(
-    specs: Sequence[RunSpec], *, corpus: TokenCorpus, label: str, pool: Pool, keep_weights: bool = False
+    specs: Sequence[RunSpec],
+    *,
+    corpus: TokenCorpus,
+    label: str,
+    pool: Pool,
+    storage: str | None = None,
+    keep_weights: bool = False,
 ) -> TrainingTime:
-    """Train what the store does not hold yet, showing how it goes."""
+    """Train what the store does not hold yet, nor other machines that share runs at `storage`, showing how it goes."""
     from marin_scaling.cli.progress import RunProgress
     from marin_scaling.run.run_ladder import train_runs
     from marin_scaling.run.run_store import is_finished
@@ -220,6 +244,7 @@ def train_with_progress(
     if importlib.util.find_spec("levanter") is None:
         raise missing_extra("train", needed_for="training")
     _require_same_data(specs, corpus)
+    place = replace(looked_at(specs, storage=storage), keep_weights=keep_weights)
     pending = [spec for spec in specs if not is_finished(RUNS_DIR, spec)]
     if len(pending) < len(specs):
         print(f"{len(specs) - len(pending)} of {len(specs)} runs are finished already and are not trained again.")
@@ -229,7 +254,7 @@ def train_with_progress(
         return train_runs(
             pending,
             corpus=corpus,
-            workplace=workplace(keep_weights=keep_weights),
+            workplace=place,
             pool=pool,
             on_event=progress.see,
         )

@@ -169,6 +169,9 @@ class Hardware(Part):
     cost_per_hour: float | None = Field(default=None, gt=0)
     """What an hour of it costs, in any currency; only for the estimate of cost, which needs sustained_flops_per_second."""
 
+    storage: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9+.-]*://.+$")
+    """An address where machines share runs: finished ones, the state of those under way, tokens; `gs://BUCKET/FOLDER`, `s3://…`,
+    or `file:///…` for a folder that all of them see. Without one they need a common file system."""
     per_run: PerRun = PerRun()
     """What one run is given."""
 

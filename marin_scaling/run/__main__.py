@@ -21,12 +21,13 @@ from typing import TextIO
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.claim import claim
 from marin_scaling.durable_files import read_bytes, replace_file
-from marin_scaling.errors import MarinScalingError
-from marin_scaling.run.run_ladder import Workplace, work_dir
+from marin_scaling.errors import MarinScalingError, StorageError
+from marin_scaling.run.exchange import Exchange
 from marin_scaling.run.run_record import RunRecord
 from marin_scaling.run.run_spec import RunSpec, read_spec
 from marin_scaling.run.run_store import add_run, is_finished
 from marin_scaling.run.worker_events import EventWriter, WorkerEvent
+from marin_scaling.run.workplace import STARTED_NAME, Workplace, work_dir
 
 
 def main() -> int:
@@ -38,7 +39,9 @@ def main() -> int:
     if arguments.cores:
         os.sched_setaffinity(0, arguments.cores)
     specs = [read_spec(read_bytes(path), name=str(path)) for path in arguments.specs]
-    place = Workplace(runs_dir=arguments.runs, work_root=arguments.work, keep_weights=arguments.keep_weights)
+    place = Workplace(
+        runs_dir=arguments.runs, work_root=arguments.work, keep_weights=arguments.keep_weights, storage=arguments.storage
+    )
     return 0 if all([_train_if_free(spec, place, events=events) for spec in specs]) else 1
 
 
@@ -48,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="the run store")
     parser.add_argument("--work", type=Path, default=Path(".marin-scaling"), help="checkpoints, caches and logs")
     parser.add_argument("--keep-weights", action="store_true", help="keep the weights of rungs, too, and not of targets only")
+    parser.add_argument("--storage", help="an address where other machines find runs and their state")
     parser.add_argument("--cores", type=lambda text: {int(core) for core in text.split(",")}, help="CPU cores to stay on")
     parser.add_argument("--launcher", type=int, help="process to die with")
     return parser
@@ -68,20 +72,32 @@ def _die_with(launcher: int) -> None:
 
 def _train_if_free(spec: RunSpec, place: Workplace, *, events: EventWriter) -> bool:
     """Train unless the run is finished or claimed by another process; False when it failed."""
-    if is_finished(place.runs_dir, spec):
+    if place.storage is None and is_finished(place.runs_dir, spec):
         return True
-    with claim(work_dir(spec, place)) as is_ours:
-        if not is_ours or is_finished(place.runs_dir, spec):
-            return True
-        try:
-            _train_and_record(spec, place, events=events)
-        except MarinScalingError as error:
-            events.tell(WorkerEvent(kind="failed", run=spec.directory_name, message=str(error)))
-            return False
+    try:
+        with claim(work_dir(spec, place)) as is_ours:
+            if is_ours and place.storage is not None:
+                _train_what_is_shared(spec, place, events=events)
+            elif is_ours and not is_finished(place.runs_dir, spec):
+                _train_and_record(spec, place, events=events)
+    except MarinScalingError as error:
+        events.tell(WorkerEvent(kind="failed", run=spec.directory_name, message=str(error)))
+        return False
     return True
 
 
-def _train_and_record(spec: RunSpec, place: Workplace, *, events: EventWriter) -> None:
+def _train_what_is_shared(spec: RunSpec, place: Workplace, *, events: EventWriter) -> None:
+    """Train a run that no other machine has trained or is training, from where the last one left it."""
+    exchange = Exchange(place)
+    with exchange.lease(spec) as is_ours:
+        exchange.share_finished([spec])
+        if is_ours and not is_finished(place.runs_dir, spec):
+            exchange.bring_data(spec.data.digest)
+            exchange.bring_work(spec)
+            _train_and_record(spec, place, events=events, exchange=exchange)
+
+
+def _train_and_record(spec: RunSpec, place: Workplace, *, events: EventWriter, exchange: Exchange | None = None) -> None:
     events.tell(WorkerEvent(kind="started", run=spec.directory_name))
     from marin_scaling.data.token_corpus import data_folder, map_corpus
     from marin_scaling.run.environment import git_commit, hardware, package_versions
@@ -93,6 +109,8 @@ def _train_and_record(spec: RunSpec, place: Workplace, *, events: EventWriter) -
     use_compilation_cache(place.work_root / "compiled")
     folder = work_dir(spec, place)
     started_at, clock = _first_start(folder), time.perf_counter()
+    if exchange is not None:
+        exchange.take_work(spec)
     trackers = wandb_trackers(spec, on_note=partial(_tell_note, events, spec))
     result = train(
         spec,
@@ -100,6 +118,7 @@ def _train_and_record(spec: RunSpec, place: Workplace, *, events: EventWriter) -
         work_dir=folder,
         on_step=lambda step, loss: _tell_step(events, spec, step, loss),
         on_note=partial(_tell_note, events, spec),
+        on_saved=None if exchange is None else partial(_take_work, exchange, spec, events),
         trackers=trackers,
     )
     for tracker in trackers:
@@ -134,17 +153,30 @@ def _train_and_record(spec: RunSpec, place: Workplace, *, events: EventWriter) -
     )
     if record.status == "finished" and (place.keep_weights or spec.role == "target"):
         keep_weights(result.model, record, train_steps=spec.train_steps, place=place)  # before there is a record
+        if exchange is not None:
+            exchange.take_weights(spec.directory_name)
     add_run(place.runs_dir, spec=spec, record=record, history=history)
+    if exchange is not None:
+        exchange.share_finished([spec])
+        exchange.forget_work(spec)
     events.tell(WorkerEvent(kind=record.status, run=spec.directory_name, step=spec.train_steps, loss=record.loss))
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _first_start(work_dir: Path) -> str:
     """When this run was first begun, also after interruptions: a forecast must be older than that."""
-    marker = work_dir / "started_at"
+    marker = work_dir / STARTED_NAME
     if not marker.exists():
         replace_file(marker, datetime.now(UTC).isoformat(timespec="seconds").encode())
     return read_bytes(marker).decode()
+
+
+def _take_work(exchange: Exchange, spec: RunSpec, events: EventWriter) -> None:
+    """Where other machines cannot be told of the state, training goes on, and this machine has it."""
+    try:
+        exchange.take_work(spec)
+    except StorageError as error:
+        _tell_note(events, spec, f"its state is saved on this machine only. {error.what}")
 
 
 def _tell_note(events: EventWriter, spec: RunSpec, note: str) -> None:

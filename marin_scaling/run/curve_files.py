@@ -13,10 +13,10 @@ from pathlib import Path
 from marin_scaling.errors import RunTableError, UsageError
 from marin_scaling.run.expert_shares import read_shares
 from marin_scaling.run.loss_curve import recorded_losses
-from marin_scaling.run.run_ladder import Workplace, known_specs, work_dir
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.run_store import is_finished, read_run, run_folder
 from marin_scaling.run.table_files import read_table_file
+from marin_scaling.run.workplace import Workplace, curve_path, known_specs, work_dir
 
 Losses = list[float | None]
 """Training losses in nats per token from step 0 on; None where one was no number."""
@@ -30,7 +30,7 @@ def losses_so_far(spec: RunSpec, workplace: Workplace) -> Losses:
     if is_finished(workplace.runs_dir, spec):
         rows = read_run(run_folder(workplace.runs_dir, spec)).history().rows
         return [row.train_loss_nats_per_token for row in rows]
-    return recorded_losses(work_dir(spec, workplace) / "loss_curve.jsonl")
+    return recorded_losses(curve_path(work_dir(spec, workplace)))
 
 
 def shares_so_far(spec: RunSpec, workplace: Workplace) -> list[list[float]]:

@@ -13,19 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marin_scaling.durable_files import read_bytes, replace_file
+from marin_scaling.run.workplace import shares_path
 
-_NAME = "expert_shares.json"
 _LEAST_OF_EVEN = 0.1  # balancing by quantiles gives each expert an even share of the batch before
 
 
 def write_shares(folder: Path, shares: NDArray[np.float32]) -> None:
     """Keep shares of shape (layer, expert) in a run's working folder."""
-    replace_file(folder / _NAME, json.dumps(shares.tolist()).encode())
+    replace_file(shares_path(folder), json.dumps(shares.tolist()).encode())
 
 
 def read_shares(folder: Path) -> list[list[float]]:
     """What was written last, by layer and expert; nothing where nothing was."""
-    path = folder / _NAME
+    path = shares_path(folder)
     found: list[list[float]] = json.loads(read_bytes(path)) if path.exists() else []
     return found
 

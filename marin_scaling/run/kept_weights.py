@@ -13,12 +13,10 @@ from typing import Any
 from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.durable_files import read_bytes, replace_file, sync_folder
 from marin_scaling.errors import StorageError, UsageError, first_line
-from marin_scaling.run.run_ladder import Workplace
 from marin_scaling.run.run_record import RunRecord
 from marin_scaling.run.run_spec import DIRECTORY_DIGITS, RunSpec
 from marin_scaling.run.run_store import StoredRun
-
-_MARKER_NAME = "weights.json"
+from marin_scaling.run.workplace import WEIGHTS_MARKER, Workplace, weights_dir
 
 
 def keep_weights(model: Any, record: RunRecord, *, train_steps: int, place: Workplace) -> None:
@@ -29,11 +27,11 @@ def keep_weights(model: Any, record: RunRecord, *, train_steps: int, place: Work
     from levanter.checkpoint import save_checkpoint
 
     name = record.spec_digest[:DIRECTORY_DIGITS]
-    unfinished, folder = place.work_root / "work" / name / "weights", place.work_root / "weights" / name
+    unfinished, folder = place.work_root / "work" / name / "weights", weights_dir(name, place)
     try:
         shutil.rmtree(unfinished, ignore_errors=True)
         save_checkpoint(model, step=train_steps, checkpoint_path=str(unfinished), is_temporary=False)
-        replace_file(unfinished / _MARKER_NAME, _marker(record))
+        replace_file(unfinished / WEIGHTS_MARKER, _marker(record))
         sync_folder(unfinished)
         shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -48,8 +46,8 @@ def keep_weights(model: Any, record: RunRecord, *, train_steps: int, place: Work
 
 def kept_weights(run: StoredRun, place: Workplace) -> Path:
     """The checkpoint of a recorded run's model; `UsageError` where it was not kept, or is of another training of the run."""
-    folder = place.work_root / "weights" / run.spec.directory_name
-    marker = folder / _MARKER_NAME
+    folder = weights_dir(run.spec.directory_name, place)
+    marker = folder / WEIGHTS_MARKER
     if not marker.is_file():
         raise UsageError(
             f"The weights of {run.folder.name} were not kept: there is no {folder}.",

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from marin_scaling.run.loss_curve import recorded_losses
-from marin_scaling.run.run_ladder import Workplace, is_claimed, known_specs, work_dir
+from marin_scaling.run.run_ladder import is_claimed
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.run_store import is_finished, read_run, run_folder
+from marin_scaling.run.workplace import Workplace, curve_path, known_specs, work_dir
 from marin_scaling.units import format_duration, format_flops
 
 _HEAD = f"{'budget':>8} {'width':>6} {'state':<9} {'steps':>15}  loss"
@@ -39,7 +40,7 @@ def run_state(spec: RunSpec, workplace: Workplace) -> RunState:
     folder = work_dir(spec, workplace)
     if not folder.exists():
         return RunState(spec=spec, state="waiting")
-    losses = recorded_losses(folder / "loss_curve.jsonl")
+    losses = recorded_losses(curve_path(folder))
     return RunState(
         spec=spec,
         state="training" if is_claimed(spec, workplace) else "stopped",

@@ -23,9 +23,12 @@ from levanter.trainer import TrainerConfig
 from marin_scaling.errors import TrainingFailed
 from marin_scaling.run.moe_model import GrugMoeConfig
 from marin_scaling.run.run_spec import MoeModelSpec, RunSpec
+from marin_scaling.run.workplace import checkpoints_root
 
 CHECKPOINT_SECONDS = 20.0
 """How often a run saves its state: what a kill can cost at most."""
+SAVING_SHARE = 0.05
+"""A large state is saved more rarely, so that saving takes no larger share of the time."""
 
 
 def model_config(spec: RunSpec) -> LlamaConfig:
@@ -106,7 +109,9 @@ def trainer_config(spec: RunSpec, *, work_dir: Path) -> TrainerConfig:
         per_device_parallelism=sequences_at_once(spec, devices=jax.device_count()),
         num_train_steps=spec.train_steps,
         require_accelerator=False,
-        checkpointer=CheckpointerConfig(base_path=str(work_dir / "checkpoints"), save_interval=timedelta(seconds=1), keep=None),
+        checkpointer=CheckpointerConfig(
+            base_path=str(checkpoints_root(work_dir)), save_interval=timedelta(seconds=1), keep=None
+        ),
     )
 
 

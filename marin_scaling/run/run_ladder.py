@@ -21,27 +21,17 @@ from pathlib import Path
 
 from marin_scaling.claim import claim
 from marin_scaling.data.token_corpus import TokenCorpus, data_folder, write_corpus
-from marin_scaling.durable_files import read_bytes, replace_file, require_writable
+from marin_scaling.durable_files import replace_file, require_writable
 from marin_scaling.errors import TrainingFailed
+from marin_scaling.run.exchange import Exchange
 from marin_scaling.run.gpus import gpu_environment
-from marin_scaling.run.run_spec import RunSpec, read_spec
+from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.run_store import is_finished
 from marin_scaling.run.worker_events import WorkerEvent, parse_event
+from marin_scaling.run.workplace import Workplace, spec_path, work_dir
 
 _POLL_SECONDS = 1.0
 _QUOTED_LINES = 8  # of a worker's log
-
-
-@dataclass(frozen=True, kw_only=True)
-class Workplace:
-    """Where runs are recorded and where the work on them lies (checkpoints, caches, logs; safe to delete when idle).
-
-    The weights of a target are kept there when it is trained; with `keep_weights` those of every run.
-    """
-
-    runs_dir: Path
-    work_root: Path
-    keep_weights: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +68,14 @@ def train_runs(
         attempts = [spec for spec in pending if spec.directory_name not in failures]
         if not attempts:
             raise _failed(failures, workplace)
-        for event in pool(attempts, workplace):
+        free = [spec for spec in attempts if not is_claimed(spec, workplace)]
+        for event in pool(free, workplace) if free else ():
             stepping.see(event)
             on_event(event)
             if event.kind == "failed":
                 failures[event.run] = event.message
+        if workplace.storage is not None:
+            Exchange(workplace).share_finished(pending)
         pending = _unfinished(specs, workplace)
         if any(is_claimed(spec, workplace) for spec in pending):
             time.sleep(_POLL_SECONDS)
@@ -118,31 +111,16 @@ def _lay_out(specs: Sequence[RunSpec], corpus: TokenCorpus, workplace: Workplace
     for ladder in sorted({spec.ladder for spec in specs}):
         require_writable(workplace.runs_dir / ladder)
     write_corpus(corpus, data_folder(corpus.digest, work_root=workplace.work_root))
+    if workplace.storage is not None:
+        Exchange(workplace).take_data(corpus.digest)
     for spec in specs:
         replace_file(spec_path(spec, workplace), spec.to_bytes())
 
 
-def spec_path(spec: RunSpec, workplace: Workplace) -> Path:
-    """Where the processes find the spec of a run."""
-    return workplace.work_root / "specs" / f"{spec.directory_name}.json"
-
-
-def known_specs(workplace: Workplace, *, digits: str = "") -> list[RunSpec]:
-    """The specs of runs that are recorded or were begun here, by digest; only those whose digest begins with `digits`."""
-    places = [*workplace.runs_dir.glob(f"*/{digits}*/spec.json"), *workplace.work_root.glob(f"specs/{digits}*.json")]
-    specs = {spec.digest: spec for spec in (read_spec(read_bytes(path), name=str(path)) for path in places)}
-    return [specs[digest] for digest in sorted(specs)]
-
-
-def work_dir(spec: RunSpec, workplace: Workplace) -> Path:
-    """Where the work on an unfinished run lies."""
-    return workplace.work_root / "work" / spec.directory_name
-
-
 def is_claimed(spec: RunSpec, workplace: Workplace) -> bool:
-    """Whether a process is training the run now."""
+    """Whether a process is training the run now, here or on a machine that shares runs with this one."""
     with claim(work_dir(spec, workplace)) as is_free:
-        return not is_free
+        return not is_free or (workplace.storage is not None and Exchange(workplace).is_leased(spec))
 
 
 def local_pool(runs_at_a_time: int, *, gpus: Sequence[str] = (), gpus_per_run: float = 0) -> Pool:
@@ -241,6 +219,7 @@ def worker_command(specs: Sequence[RunSpec], *, workplace: Workplace, cores: Seq
     command += ["--runs", str(workplace.runs_dir), "--work", str(workplace.work_root)]
     command += ["--launcher", str(os.getpid()), "--cores", ",".join(map(str, cores))]
     command += ["--keep-weights"] if workplace.keep_weights else []
+    command += ["--storage", workplace.storage] if workplace.storage is not None else []
     return command + [str(spec_path(spec, workplace)) for spec in specs]
 
 

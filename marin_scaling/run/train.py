@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from marin_scaling.data.token_corpus import HELD_OUT, TokenCorpus, Tokens
 from marin_scaling.data.windows import evaluation_window_starts, training_window_starts
 from marin_scaling.run.expert_shares import write_shares
-from marin_scaling.run.levanter_config import CHECKPOINT_SECONDS, trainer_config
+from marin_scaling.run.levanter_config import CHECKPOINT_SECONDS, SAVING_SHARE, trainer_config
 from marin_scaling.run.levanter_step import (
     CompiledStep,
     compile_evaluation,
@@ -39,6 +39,7 @@ from marin_scaling.run.loss_curve import LossCurve
 from marin_scaling.run.optimizer import initial_optimizer
 from marin_scaling.run.plan_specs import require_data
 from marin_scaling.run.run_spec import MoeModelSpec, RunSpec
+from marin_scaling.run.workplace import curve_path
 
 _EVALUATION_BATCH_WINDOWS = 64
 
@@ -71,11 +72,13 @@ def train(
     work_dir: Path,
     on_step: StepListener,
     on_note: Callable[[str], None] = print,
+    on_saved: Callable[[], None] | None = None,
     trackers: Sequence[Tracker] = (),
 ) -> TrainingResult:
     """Train `spec` to its last step, resuming from a checkpoint under `work_dir` if there is one, and evaluate it.
 
-    `on_note` is told what a person should know, such as a checkpoint that could not be used. `trackers` are further Levanter
+    `on_note` is told what a person should know, such as a checkpoint that could not be used. `on_saved` is called when the
+    state is saved whole under `work_dir`: every 20 seconds, or more rarely where it takes long. `trackers` are further Levanter
     trackers (such as W&B) that mirror the loss curve. A run whose loss is no longer finite ends there, as a result and not as
     an error. Raises `DataError` when the data would have to be repeated.
     """
@@ -85,7 +88,7 @@ def train(
     optimizer = initial_optimizer(spec)
     loss_function = language_model_loss(spec.optimizer.z_loss_weight)
     with (
-        LossCurve(work_dir / "loss_curve.jsonl") as curve,
+        LossCurve(curve_path(work_dir)) as curve,
         Trainer(config, optimizer, loss_function, add_default_hooks=False) as trainer,
     ):
         fresh = initial_state(trainer, spec, optimizer)
@@ -93,7 +96,8 @@ def train(
         curve.truncate(int(state.step))
         step = compile_step(trainer, state, spec)
         on_save = _shares_writer(trainer, step, work_dir) if isinstance(spec.model, MoeModelSpec) else None
-        observer = _Observer(trainer, step=step, curve=curve, on_step=on_step, on_save=on_save, trackers=trackers)
+        saver = _Saver(trainer, step=step, on_save=on_save, on_saved=on_saved)
+        observer = _Observer(curve=curve, saver=saver, on_step=on_step, trackers=trackers)
         is_finite = _train_to_the_end(step, spec=spec, train=corpus.train, observer=observer)
         model = step.state().model
         bits_per_byte = _evaluate(trainer, model, spec=spec, corpus=corpus) if is_finite else {}
@@ -134,21 +138,9 @@ def _shares_writer(trainer: Trainer, step: CompiledStep, work_dir: Path) -> Batc
 class _Observer:
     """What happens after each step: time it, record it, tell of it, and save the state now and then."""
 
-    def __init__(
-        self,
-        trainer: Trainer,
-        *,
-        step: CompiledStep,
-        curve: LossCurve,
-        on_step: StepListener,
-        on_save: BatchListener | None,
-        trackers: Sequence[Tracker],
-    ) -> None:
+    def __init__(self, *, curve: LossCurve, saver: _Saver, on_step: StepListener, trackers: Sequence[Tracker]) -> None:
         self.step_seconds = 0.0
-        self._step, self._curve, self._on_step, self._on_save, self._trackers = step, curve, on_step, on_save, trackers
-        always = dataclasses.replace(trainer.config.checkpointer, save_interval=timedelta(microseconds=1))
-        self._checkpointer = always.create(trainer.run_id)  # when to save is decided here, before the state is walked
-        self._next_checkpoint = time.monotonic() + CHECKPOINT_SECONDS
+        self._curve, self._saver, self._on_step, self._trackers = curve, saver, on_step, trackers
         self._last: float | None = None
 
     def see(self, loss: float, tokens: NDArray[np.int32]) -> None:
@@ -158,17 +150,10 @@ class _Observer:
         for tracker in self._trackers:
             tracker.log({"train/loss": loss}, step=number)
         self._on_step(number + 1, loss)
-        if time.monotonic() >= self._next_checkpoint:
-            self._save(number, tokens)
-
-    def _save(self, number: int, tokens: NDArray[np.int32]) -> None:
-        """Its seconds are not those of a step."""
-        self._curve.sync()
-        if self._on_save is not None:
-            self._on_save(tokens)
-        self._checkpointer.on_step(tree=self._step.state().saveable_state, step=number)
-        self._next_checkpoint = time.monotonic() + CHECKPOINT_SECONDS
-        self._last = time.perf_counter()
+        if self._saver.is_due():
+            self._curve.sync()
+            self._saver.save(number, tokens)
+            self._last = time.perf_counter()  # its seconds are not those of a step
 
     def _time(self) -> None:
         """Count the seconds since the step before; the first step of a process compiles and is not counted."""
@@ -176,6 +161,34 @@ class _Observer:
         if self._last is not None:
             self.step_seconds += now - self._last
         self._last = now
+
+
+class _Saver:
+    """Saves the state every `CHECKPOINT_SECONDS`, but not so often that it takes more than `SAVING_SHARE` of the time."""
+
+    def __init__(
+        self, trainer: Trainer, *, step: CompiledStep, on_save: BatchListener | None, on_saved: Callable[[], None] | None
+    ) -> None:
+        self._step, self._on_save, self._on_saved = step, on_save, on_saved
+        always = dataclasses.replace(trainer.config.checkpointer, save_interval=timedelta(microseconds=1))
+        self._checkpointer = always.create(trainer.run_id)  # when to save is decided here, before the state is walked
+        self._next = time.monotonic() + CHECKPOINT_SECONDS
+
+    def is_due(self) -> bool:
+        """Whether the state is to be saved now."""
+        return time.monotonic() >= self._next
+
+    def save(self, number: int, tokens: NDArray[np.int32]) -> None:
+        """Save the state after the step of this number, on `tokens`."""
+        if self._on_save is not None:
+            self._on_save(tokens)
+        clock = time.monotonic()
+        self._checkpointer.on_step(tree=self._step.state().saveable_state, step=number)
+        if self._on_saved is not None:
+            self._checkpointer.wait_until_finished()
+            self._on_saved()
+        now = time.monotonic()
+        self._next = now + max(CHECKPOINT_SECONDS, (now - clock) * (1 / SAVING_SHARE - 1))
 
 
 def _evaluate(trainer: Trainer, model: Any, *, spec: RunSpec, corpus: TokenCorpus) -> dict[str, float]:

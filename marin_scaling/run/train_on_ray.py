@@ -1,8 +1,9 @@
 """A pool on a Ray cluster: each run is a task that starts the same training process as here, with the resources it is given.
 
-Run store and working folder must be on a file system that all nodes share, under one path; the data, the specs, checkpoints and
-claims lie there. A task whose node or worker dies is started again by Ray and goes on from the run's last checkpoint. Not here:
-which runs are due, and what is recorded (`run_ladder` and the process itself).
+Run store and working folder must be on a file system that all nodes share, under one path: the data, the specs, checkpoints
+and claims lie there. Where machines share runs at an address (`exchange`), each node has a folder of its own instead. A task
+whose node or worker dies is started again by Ray and goes on from the run's last checkpoint. Not here: which runs are due, and
+what is recorded (`run_ladder` and the process itself).
 """
 
 from __future__ import annotations
@@ -15,16 +16,20 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.claim import claim
+from marin_scaling.durable_files import replace_file
 from marin_scaling.errors import ClusterError, first_line
 from marin_scaling.ladder.ladder_file import PerRun
 from marin_scaling.run.gpus import shared_memory
-from marin_scaling.run.run_ladder import Pool, Workplace, how_it_ended, worker_command
+from marin_scaling.run.run_ladder import Pool, how_it_ended, worker_command
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.worker_events import WorkerEvent, parse_event
+from marin_scaling.run.workplace import Workplace, spec_path
 
 _POLL_SECONDS = 0.5
 _RETRIES = 5  # of a task whose worker died; an error in the training itself is not tried again
@@ -162,6 +167,8 @@ def _train_one(spec: RunSpec, workplace: Workplace, per_run: PerRun, events: Any
     """On a node: train one run in a process of its own and pass its lines on; its exit status."""
     import ray
 
+    workplace = workplace if workplace.storage is None else _place_of_node(workplace, workplace.storage)
+    replace_file(spec_path(spec, workplace), spec.to_bytes())
     log = workplace.work_root / "logs" / f"ray-{socket.gethostname()}-{os.getpid()}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     told = []
@@ -182,6 +189,12 @@ def _train_one(spec: RunSpec, workplace: Workplace, per_run: PerRun, events: Any
     with contextlib.suppress(ray.exceptions.RayActorError):
         ray.get(told)  # the last line is there, and so are those before it
     return process.returncode
+
+
+def _place_of_node(workplace: Workplace, storage: str) -> Workplace:
+    """On this node, apart from other users' and other storages'; what lies there is a copy."""
+    folder = Path(tempfile.gettempdir()) / f"marin-scaling-{os.getuid()}" / sha256_hex(storage.encode())[:16]
+    return replace(workplace, runs_dir=folder / "runs", work_root=folder / ".marin-scaling")
 
 
 @contextlib.contextmanager

@@ -9,8 +9,8 @@ import pytest
 from tiny_ladder import histories, repository, start
 
 from marin_scaling.run.kept_weights import kept_weights
-from marin_scaling.run.run_ladder import Workplace
 from marin_scaling.run.run_store import read_runs
+from marin_scaling.run.workplace import Workplace
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = pytest.mark.train

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -60,6 +61,22 @@ def test_a_worker_killed_in_the_middle_changes_nothing_but_time(tmp_path: Path) 
     output, _ = alone.communicate(timeout=600)
     assert alone.returncode == 0, output
     assert len(histories(local)) == 4
+    assert histories(on_ray) == histories(local)
+
+
+def test_nodes_without_a_common_file_system_share_runs_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks work in folders of their nodes, and the launcher has the records; the loss curves are those without Ray."""
+    monkeypatch.setenv("RAY_TMPDIR", tempfile.gettempdir())  # the paths of its sockets have to be short
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # where nodes have their folders
+    on_ray = repository(tmp_path / "ray", more=f"hardware: {{storage: 'file://{tmp_path}/shared'}}\n")
+    local = repository(tmp_path / "local")
+    for folder, *arguments in ((on_ray, "--on", "ray"), (local,)):
+        launcher = start(folder, *arguments)
+        output, _ = launcher.communicate(timeout=600)
+        assert launcher.returncode == 0, output
+        assert "All 4 runs are recorded" in output
+    assert not list(on_ray.glob(".marin-scaling/work/*/*"))
+    assert len(list(tmp_path.glob("marin-scaling-*/*/runs/tiny/*/record.json"))) == 4
     assert histories(on_ray) == histories(local)
 
 

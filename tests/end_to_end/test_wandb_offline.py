@@ -16,8 +16,9 @@ from marin_scaling.ladder.ladder import plan_ladder  # noqa: E402
 from marin_scaling.ladder.ladder_file import LadderFile  # noqa: E402
 from marin_scaling.run.import_runs import import_runs  # noqa: E402
 from marin_scaling.run.plan_specs import rung_specs  # noqa: E402
-from marin_scaling.run.run_ladder import Workplace, local_pool, train_runs  # noqa: E402
+from marin_scaling.run.run_ladder import local_pool, train_runs  # noqa: E402
 from marin_scaling.run.run_store import read_run, run_folder  # noqa: E402
+from marin_scaling.run.workplace import Workplace  # noqa: E402
 
 LADDER = {
     "name": "mirrored",

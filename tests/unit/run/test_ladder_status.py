@@ -8,10 +8,10 @@ from run_factory import record_of, rung_spec
 from marin_scaling.claim import claim
 from marin_scaling.run.ladder_status import run_state, status_text
 from marin_scaling.run.loss_curve import LossCurve
-from marin_scaling.run.run_ladder import Workplace, work_dir
 from marin_scaling.run.run_record import History, HistoryRow
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.run_store import add_run
+from marin_scaling.run.workplace import Workplace, work_dir
 
 
 @pytest.fixture

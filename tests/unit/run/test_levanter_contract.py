@@ -140,6 +140,7 @@ def test_a_run_stopped_after_a_checkpoint_ends_with_the_same_curve(tmp_path: Pat
     spec = rung_spec(train_steps=40)
     uninterrupted = losses_of(spec, tmp_path / "whole")
     monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(module, "SAVING_SHARE", 1.0)
 
     def stop_at_25(step: int, _loss: float) -> None:
         if step == 25:
@@ -159,6 +160,7 @@ def test_a_run_whose_curve_lost_lines_begins_again(tmp_path: Path, monkeypatch: 
 
     spec, curve = rung_spec(train_steps=12), tmp_path / "parts" / "loss_curve.jsonl"
     monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(module, "SAVING_SHARE", 1.0)
 
     def stop_at_8(step: int, _loss: float) -> None:
         if step == 8:
@@ -201,6 +203,7 @@ def test_a_checkpoint_that_cannot_be_read_is_set_aside_and_the_run_begins_again(
     spec = rung_spec(train_steps=12)
     wider = rung_spec(train_steps=12, model=spec.model.model_copy(update={"hidden_dim": 20}))
     monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(module, "SAVING_SHARE", 1.0)
 
     def stop_at_8(step: int, _loss: float) -> None:
         if step == 8:

@@ -141,6 +141,7 @@ def test_shares_of_experts_stand_beside_the_curve_of_a_run_under_way(tmp_path: P
 
     assert read_shares(tmp_path) == []
     monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(module, "SAVING_SHARE", 1.0)
     module.train(moe_spec(train_steps=3), corpus=corpus(), work_dir=tmp_path, on_step=lambda *_: None)
     shares = np.array(read_shares(tmp_path))
     assert shares.shape == (MOE.num_layers, MOE.num_experts)
@@ -173,6 +174,7 @@ def test_a_stopped_mixture_ends_with_the_same_curve(tmp_path: Path, monkeypatch:
 
     uninterrupted = curve(tmp_path / "whole")
     monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(module, "SAVING_SHARE", 1.0)
     with pytest.raises(KeyboardInterrupt):
         module.train(spec, corpus=corpus(), work_dir=tmp_path / "parts", on_step=stop_at_12)
     assert curve(tmp_path / "parts") == uninterrupted

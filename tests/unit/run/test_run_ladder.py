@@ -10,7 +10,8 @@ from run_factory import rung_spec
 from marin_scaling.data.standard_library import standard_library_corpus
 from marin_scaling.data.token_corpus import TokenCorpus
 from marin_scaling.errors import TrainingFailed
-from marin_scaling.run.run_ladder import Workplace, local_pool, train_runs
+from marin_scaling.run.run_ladder import local_pool, train_runs
+from marin_scaling.run.workplace import Workplace
 
 
 @pytest.fixture(scope="module")

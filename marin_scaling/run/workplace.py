@@ -1,0 +1,65 @@
+"""Where runs are recorded, and where the work on them lies: specs, checkpoints, curves, weights. Names and addresses only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from marin_scaling.durable_files import read_bytes
+from marin_scaling.run.run_spec import RunSpec, read_spec
+
+STARTED_NAME = "started_at"
+"""In a run's working folder: when it was first begun."""
+WEIGHTS_MARKER = "weights.json"
+"""In a folder of kept weights, written last: whose they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workplace:
+    """The run store, and a folder for the work (checkpoints, caches, logs; safe to delete when idle).
+
+    The weights of a target are kept there when it is trained; with `keep_weights` those of every run. At `storage`, if there is
+    one, other machines find what is here (`exchange`).
+    """
+
+    runs_dir: Path
+    work_root: Path
+    keep_weights: bool = False
+    storage: str | None = None
+
+
+def spec_path(spec: RunSpec, place: Workplace) -> Path:
+    """Where the processes find the spec of a run."""
+    return place.work_root / "specs" / f"{spec.directory_name}.json"
+
+
+def known_specs(place: Workplace, *, digits: str = "") -> list[RunSpec]:
+    """The specs of runs that are recorded or were begun here, by digest; only those whose digest begins with `digits`."""
+    places = [*place.runs_dir.glob(f"*/{digits}*/spec.json"), *place.work_root.glob(f"specs/{digits}*.json")]
+    specs = {spec.digest: spec for spec in (read_spec(read_bytes(path), name=str(path)) for path in places)}
+    return [specs[digest] for digest in sorted(specs)]
+
+
+def work_dir(spec: RunSpec, place: Workplace) -> Path:
+    """Where the work on an unfinished run lies."""
+    return place.work_root / "work" / spec.directory_name
+
+
+def curve_path(folder: Path) -> Path:
+    """The loss curve so far, in a run's working folder."""
+    return folder / "loss_curve.jsonl"
+
+
+def shares_path(folder: Path) -> Path:
+    """How a mixture's tokens were spread over its experts when its state was saved, in a run's working folder."""
+    return folder / "expert_shares.json"
+
+
+def checkpoints_root(folder: Path) -> Path:
+    """Levanter's checkpoints, in a run's working folder; it makes a folder in it that is called like the run."""
+    return folder / "checkpoints"
+
+
+def weights_dir(run: str, place: Workplace) -> Path:
+    """Where the trained model of the run of this name is kept."""
+    return place.work_root / "weights" / run

@@ -1,0 +1,75 @@
+"""Two machines (two folders) that share runs at an address: each run is trained once, and goes on where the other stopped."""
+
+from pathlib import Path
+
+import pytest
+from run_factory import corpus, rung_spec
+from tiny_ladder import histories, repository, start
+
+pytest.importorskip("levanter", reason="the train extra is not installed")
+pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
+
+from marin_scaling.run.exchange import Exchange  # noqa: E402
+from marin_scaling.run.workplace import Workplace, work_dir  # noqa: E402
+
+
+def sharing(folder: Path) -> str:
+    """YAML for a ladder that is trained by several machines."""
+    return f"hardware: {{storage: 'file://{folder}/shared'}}\n"
+
+
+def records(folder: Path) -> dict[str, bytes]:
+    return {path.parent.name: path.read_bytes() for path in (folder / "runs").glob("tiny/*/record.json")}
+
+
+def test_two_machines_train_each_run_once(tmp_path: Path) -> None:
+    """Begun at the same time, both end with all records, and these are the same: none was trained twice.
+
+    A third one trains nothing. The loss curves are, bit for bit, those of a machine alone with as many cores a run.
+    """
+    first, second, third = (repository(tmp_path / name, more=sharing(tmp_path)) for name in ("first", "second", "third"))
+    alone = repository(tmp_path / "alone")
+    for launcher in [start(folder, "--max-parallel", "1") for folder in (first, second)]:
+        output, _ = launcher.communicate(timeout=600)
+        assert launcher.returncode == 0, output
+        assert "All 4 runs are recorded" in output
+    assert len(records(first)) == 4
+    assert records(first) == records(second)
+    output, _ = start(third).communicate(timeout=300)
+    assert "4 of 4 runs are finished already" in output
+    assert records(third) == records(first)
+    output, _ = start(alone, "--max-parallel", "1").communicate(timeout=600)
+    assert histories(alone) == histories(first), output
+
+
+def test_a_run_that_one_machine_began_ends_on_another_as_it_would_have_on_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the last state that was saved for others, which is older than the last step; the curve is the same, bit for bit."""
+    import marin_scaling.run.train as module
+
+    spec = rung_spec(train_steps=20)
+
+    def curve(folder: Path, **more: object) -> list[float | None]:
+        result = module.train(spec, corpus=corpus(), work_dir=folder, on_step=more.pop("on_step", ignore), **more)  # type: ignore[arg-type]
+        return [row.train_loss_nats_per_token for row in result.loss_curve.history(spec_digest=spec.digest).rows]
+
+    def ignore(_step: int, _loss: float) -> None:
+        """A listener that needs nothing."""
+
+    def stop_at_12(step: int, _loss: float) -> None:
+        if step == 12:
+            raise KeyboardInterrupt
+
+    uninterrupted = curve(tmp_path / "whole")
+    first, second = (
+        Workplace(runs_dir=tmp_path / "runs", work_root=tmp_path / name, storage=f"memory://{tmp_path.name}") for name in "ab"
+    )
+    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(module, "SAVING_SHARE", 1.0)
+    with pytest.raises(KeyboardInterrupt):
+        curve(work_dir(spec, first), on_step=stop_at_12, on_saved=lambda: Exchange(first).take_work(spec))
+    Exchange(second).bring_work(spec)
+    steps: list[int] = []
+    assert curve(work_dir(spec, second), on_step=lambda step, _: steps.append(step)) == uninterrupted
+    assert steps[0] > 5
