@@ -48,6 +48,7 @@ def recipe_document(recipe: Recipe, plan: RungPlan) -> dict[str, Any]:
     return {
         "recipe": recipe.name,
         "optimizer": plan.optimizer,
+        "constant_norm": plan.constant_norm,
         "widths": list(recipe.widths_at(plan.budget_flops)),
         "numbers": [
             {"name": name, "value": value, "formula": formula, "source": source}
@@ -64,7 +65,8 @@ def recipe_text(recipe: Recipe, plan: RungPlan) -> str:
     among = f"{len(widths)} widths make a sensible run there, {widths[0]} to {widths[-1]}" if widths else "no width is sensible"
     head = (
         f"recipe {recipe.name}: {format_flops(plan.budget_flops)} FLOPs at width {plan.shape.hidden_dim}, "
-        f"{plan.tokens_per_param:.3g} tokens per parameter, optimizer {plan.optimizer} ({among})"
+        f"{plan.tokens_per_param:.3g} tokens per parameter, optimizer {plan.optimizer}, which keeps the norm of each "
+        f"{plan.constant_norm} ({among})"
     )
     rest = [(each.name, each.value, "", each.source) for each in constants_of(recipe) if each.name not in plan.values()]
     cited = list(dict.fromkeys(source for *_, source in (*numbers, *rest) if source))
@@ -82,7 +84,7 @@ def difference_text(first: Recipe, second: Recipe, plans: tuple[RungPlan, RungPl
     """Constants, formulas and numbers of one run in which two recipes differ."""
     constants = [{each.name: each.value for each in constants_of(recipe)} for recipe in (first, second)]
     formulas = [{name: formula.text for name, formula in recipe.formulas.items()} for recipe in (first, second)]
-    numbers = [{"optimizer": plan.optimizer, **plan.values()} for plan in plans]
+    numbers = [{"optimizer": plan.optimizer, "constant_norm": plan.constant_norm, **plan.values()} for plan in plans]
     runs = " against ".join(f"width {plan.shape.hidden_dim}" for plan in plans)
     parts = {
         "constants": _differences(*constants),

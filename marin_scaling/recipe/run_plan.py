@@ -42,7 +42,8 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class RungPlan:
-    """One run, planned. `doubts` are sentences on what the recipe could not do as it would: a batch that was halved."""
+    """One run, planned. `constant_norm` is what the optimizer keeps the norm of (`run_spec.OptimizerSpec`); `doubts` are
+    sentences on what the recipe could not do as it would: a batch that was halved."""
 
     recipe: str
     budget_flops: float
@@ -52,6 +53,7 @@ class RungPlan:
     hyperparameters: Hyperparameters
     schedule: Schedule
     optimizer: Literal["adamH", "muonH"] = "adamH"
+    constant_norm: Literal["matrix", "slice"] = "matrix"
     doubts: tuple[str, ...] = ()
 
     @property

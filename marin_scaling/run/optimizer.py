@@ -2,14 +2,20 @@
 
 In a mixture, routers and the gates of heads get Adam as in Marin's experiments/grug/moe/optimizer.py (a gate begins at 0, whose
 norm AdamH would keep), and a router's bias is set to what the step found instead of being optimised (`routing`).
+
+Levanter's two take the first axis of an array that has more than two for a stack of matrices, which it is where layers are
+scanned. In ours, which are not, it is that of heads: so they are shown matrices, unless a spec asks for slices.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import haliax as hax
+import haliax.nn as hnn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -80,7 +86,8 @@ def optimizer_for_one_step(spec: RunSpec, *, learning_rate: Any, adam_learning_r
     config = type("OneStep", bases, {})(
         **_constants(spec.optimizer), learning_rate=learning_rate, adam_lr=adam_learning_rate, epsilon=epsilon
     )
-    return _setting_router_biases(config.build(1)) if is_sparse else config.build(1)
+    optimizer = config.build(1) if spec.optimizer.constant_norm == "slice" else _shown_matrices(config.build(1))
+    return _setting_router_biases(optimizer) if is_sparse else optimizer
 
 
 def initial_optimizer(spec: RunSpec) -> Any:
@@ -98,6 +105,43 @@ def _constants(optimizer: OptimizerSpec) -> dict[str, float]:
         "max_grad_norm": optimizer.max_grad_norm,
         "weight_decay": 0.0,
     }
+
+
+def _shown_matrices(optimizer: Any) -> Any:
+    """`optimizer`, to which each linear layer's weight is a matrix (experts': a stack of them)."""
+
+    def update(gradients: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
+        updates, state = optimizer.update(_as_matrices(gradients), state, _as_matrices(params), **more)
+        return jax.tree.map(_in_shape_of, params, updates, is_leaf=_is_linear), state
+
+    return optax.GradientTransformationExtraArgs(lambda params: optimizer.init(_as_matrices(params)), update)
+
+
+def _is_linear(node: Any) -> bool:
+    return isinstance(node, hnn.Linear)
+
+
+def _as_matrices(tree: Any) -> Any:
+    return jax.tree.map(lambda node: _as_matrix(node) if _is_linear(node) else node, tree, is_leaf=_is_linear)
+
+
+def _as_matrix(layer: hnn.Linear) -> hnn.Linear:
+    """With one axis for what goes in and one for what comes out; a single axis keeps its name, by which it is sharded."""
+    weight, axes = layer.weight, {"In": layer.In, "Out": layer.Out}
+    for name in [name for name in axes if not isinstance(axes[name], hax.Axis)]:
+        weight = weight.flatten_axes(axes[name], name)
+        axes[name] = weight.resolve_axis(name)
+    return dataclasses.replace(layer, weight=weight, **axes)
+
+
+def _in_shape_of(layer: Any, changed: Any) -> Any:
+    """The way back from `_as_matrix`."""
+    if not _is_linear(layer):
+        return changed
+    weight, axes = changed.weight, {"In": layer.In, "Out": layer.Out}
+    for name in [name for name in axes if not isinstance(axes[name], hax.Axis)]:
+        weight = weight.unflatten_axis(name, axes[name])
+    return dataclasses.replace(changed, weight=weight.rearrange(layer.weight.axes), **axes)
 
 
 def _setting_router_biases(optimizer: Any) -> Any:

@@ -74,7 +74,9 @@ def model_of(plan: RungPlan) -> ModelSpec | MoeModelSpec:
 
 def optimizer_of(plan: RungPlan) -> OptimizerSpec:
     """The plan's optimizer, rates and schedule as they stand in its spec."""
-    return OptimizerSpec(name=plan.optimizer, **asdict(plan.hyperparameters), **asdict(plan.schedule))
+    return OptimizerSpec(
+        name=plan.optimizer, constant_norm=plan.constant_norm, **asdict(plan.hyperparameters), **asdict(plan.schedule)
+    )
 
 
 def _epochs_wanted(plan: RungPlan, corpus: TokenCorpus) -> int:

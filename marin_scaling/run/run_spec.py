@@ -98,6 +98,10 @@ class OptimizerSpec(Document):
     """Weight of the squared log-normalizer of the output in the training loss; the metric has none."""
     router_z_loss_weight: float = Field(default=0.0, ge=0, exclude_if=lambda weight: weight == 0)
     """The same of routers; not in the recorded training loss. Left out where it is 0, as in every dense model."""
+    constant_norm: Literal["matrix", "slice"] = Field(default="slice", exclude_if=lambda norm: norm == "slice")
+    """What AdamH and MuonH keep the norm of: each matrix, as Marin's scanned layers do, or each slice along the first axis of a
+    weight that has an axis for heads, as Levanter's optimizers do to layers that are not scanned. Left out where it is `slice`,
+    which all runs before this key have."""
 
 
 class TokenizerSpec(Document):

@@ -42,12 +42,18 @@ def train_lm_yaml(spec: RunSpec, *, bits_per_byte_of_nat: Mapping[str, float]) -
     """The file; `bits_per_byte_of_nat` has, for each held-out set, what a nat per token is there."""
     document = {
         "data": _data(spec, list(bits_per_byte_of_nat)),
-        "model": {"type": spec.model.family, "tokenizer": TOKENIZER_FOLDER, **model_settings(spec)},
+        "model": {"type": spec.model.family, "tokenizer": TOKENIZER_FOLDER, **model_settings(spec), **_layers(spec)},
         "optimizer": {"type": spec.optimizer.name, **schedule_settings(spec.optimizer)},
         "z_loss_weight": spec.optimizer.z_loss_weight,
         "trainer": _trainer(spec),
     }
     return (_comments(spec, bits_per_byte_of_nat) + yaml.safe_dump(document, sort_keys=False)).encode()
+
+
+def _layers(spec: RunSpec) -> dict[str, bool]:
+    """Scanned where the norm of matrices is to be kept, for so Levanter's optimizers do it; only then it can recompute them."""
+    is_scanned = spec.optimizer.constant_norm == "matrix"
+    return {"scan_layers": is_scanned, "gradient_checkpointing": is_scanned and spec.compute.recompute}
 
 
 def _data(spec: RunSpec, held_out: list[str]) -> dict[str, Any]:
@@ -101,11 +107,24 @@ def _comments(spec: RunSpec, bits_per_byte_of_nat: Mapping[str, float]) -> str:
         "Not as there: the initial weights, which this command draws in another way from the same seed. So the final loss is "
         "that of another seed.",
         f"Levanter's bpb is wrong, because it does not know the text of these tokens. {_conversion(bits_per_byte_of_nat)}",
-        "attn_backend may be changed: it costs time or memory, and no loss. scan_layers may not: of scanned layers AdamH keeps "
-        "the norm of each matrix, of these that of each head's. gradient_checkpointing does nothing without it.",
+        _freedom(spec),
     ]
     lines = [line for text in paragraphs for line in _wrapped(text)]
     return "".join(f"# {line}\n" for line in lines) + "\n"
+
+
+def _freedom(spec: RunSpec) -> str:
+    """What may be changed and what may not."""
+    if spec.optimizer.constant_norm == "matrix":
+        return (
+            "attn_backend and gradient_checkpointing may be changed: they cost time or memory, and no loss. scan_layers may "
+            "not: the optimizer keeps the norm of each matrix of scanned layers, of others that of each head's part."
+        )
+    return (
+        "attn_backend may be changed: it costs time or memory, and no loss. scan_layers may not: of scanned layers the "
+        "optimizer keeps the norm of each matrix, of these that of each head's part. gradient_checkpointing does nothing "
+        "without it."
+    )
 
 
 def _wrapped(text: str) -> list[str]:

@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -30,19 +31,27 @@ def losses_of(spec: RunSpec, work_dir: Path) -> list[float | None]:
     return [row.train_loss_nats_per_token for row in result.loss_curve.history(spec_digest=spec.digest).rows]
 
 
-def test_our_step_is_levanters_step(tmp_path: Path) -> None:
-    """On the same batches, our compiled step with its rates from outside gives the losses of Levanter's own `Trainer`."""
+@pytest.mark.parametrize("name", ["adamH", "muonH"])
+@pytest.mark.parametrize("constant_norm", ["matrix", "slice"])
+def test_our_step_is_levanters_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, constant_norm: Literal["matrix", "slice"], name: Literal["adamH", "muonH"]
+) -> None:
+    """On the same batches, our compiled step with its rates from outside gives the losses of Levanter's own `Trainer`: where
+    the norm of matrices is kept, with scanned layers, as Marin's are."""
     import haliax as hax
     import jax.numpy as jnp
     from levanter.models.lm_model import LmExample
     from levanter.trainer import Trainer, initialize
 
+    from marin_scaling.run import levanter_config
     from marin_scaling.run.levanter_config import trainer_config
     from marin_scaling.run.levanter_step import initial_state, language_model_loss
     from marin_scaling.run.optimizer import levanters_schedule
     from marin_scaling.run.train import _training_batches
 
-    spec = rung_spec(train_steps=12)
+    spec, scanned, settings = rung_spec(train_steps=12), constant_norm == "matrix", levanter_config.model_settings
+    changes = {"name": name, "constant_norm": constant_norm}
+    spec = spec.model_copy(update={"optimizer": spec.optimizer.model_copy(update=changes)})
     config = trainer_config(spec, work_dir=tmp_path / "levanter")
     initialize(config)
     optimizer = levanters_schedule(spec.optimizer).build(spec.train_steps)
@@ -54,7 +63,9 @@ def test_our_step_is_levanters_step(tmp_path: Path) -> None:
         for tokens in _training_batches(spec, corpus().train, first_step=0)
     )
     with Trainer(config, optimizer, language_model_loss(spec.optimizer.z_loss_weight), add_default_hooks=False) as trainer:
-        state = initial_state(trainer, spec, optimizer)
+        with monkeypatch.context() as patch:
+            patch.setattr(levanter_config, "model_settings", lambda spec: settings(spec) | {"scan_layers": scanned})
+            state = initial_state(trainer, spec, optimizer)
         levanters = [float(info.loss) for info in trainer.training_steps(state, examples)]
     assert losses_of(spec, tmp_path / "ours") == pytest.approx(levanters, rel=1e-5)
     assert levanters[-1] < levanters[0]

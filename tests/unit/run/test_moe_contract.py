@@ -70,12 +70,13 @@ def numpy_loss(model: Any, batch: np.ndarray) -> tuple[float, list[np.ndarray]]:
     return float(np.mean(losses)), [np.concatenate([each[layer] for each in routed]) for layer in range(MOE.num_layers)]
 
 
-@pytest.fixture(scope="module", params=["adamH", "muonH"])
+@pytest.fixture(scope="module", params=[("adamH", "slice"), ("muonH", "matrix")], ids=lambda param: "-".join(param))
 def steps(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Any]]:
     """Optimizer, and three steps: the model before each, its batch and loss; and the model after the last."""
-    optimizer = {"name": request.param, "z_loss_weight": 0.0, "warmup_fraction": 0.0}
+    name, constant_norm = request.param
+    optimizer = {"name": name, "constant_norm": constant_norm, "z_loss_weight": 0.0, "warmup_fraction": 0.0}
     run = Training(moe_spec(optimizer=optimizer), tmp_path_factory.mktemp("run"))
-    return request.param, [*((run.model, *run.advance()) for _ in range(3)), (run.model, None, None)]
+    return name, [*((run.model, *run.advance()) for _ in range(3)), (run.model, None, None)]
 
 
 def test_loss_and_routing_are_numpys(steps: tuple[str, list[Any]]) -> None:
@@ -123,6 +124,22 @@ def test_each_experts_matrices_keep_their_norms(steps: tuple[str, list[Any]]) ->
         assert np.linalg.norm(new, axis=(1, 2)) == pytest.approx(np.linalg.norm(old, axis=(1, 2)), rel=1e-5)
         assert (np.linalg.norm(new - old, axis=(1, 2)) > 1e-3 * np.linalg.norm(old, axis=(1, 2))).all()
     assert np.linalg.norm(after["router"]) != pytest.approx(np.linalg.norm(before["router"]), rel=1e-5)
+
+
+def test_projections_of_heads_keep_the_norm_that_the_spec_says(steps: tuple[str, list[Any]]) -> None:
+    """That of the matrix, whatever its parts do; or that of each slice along the weight's first axis."""
+    name, states = steps
+    first, last = (states[place][0].transformer.layers.blocks[0].attention.attention for place in (0, -1))
+    for part in ("q_proj", "k_proj", "v_proj", "o_proj"):
+        old, new = (np.asarray(getattr(attention, part).weight.array) for attention in (first, last))
+        assert old.ndim > 2
+        assert np.linalg.norm(new) == pytest.approx(np.linalg.norm(old), rel=1e-5)
+        assert np.linalg.norm(new - old) > 1e-3 * np.linalg.norm(old)
+        slices = [np.linalg.norm(weight.reshape(len(weight), -1), axis=1) for weight in (old, new)]
+        if name == "adamH":  # with `slice`
+            assert slices[1] == pytest.approx(slices[0], rel=1e-5)
+        elif len(slices[0]) > 1:
+            assert slices[1] != pytest.approx(slices[0], rel=1e-4)
 
 
 def test_muonh_turns_each_expert_by_an_orthogonalised_update(steps: tuple[str, list[Any]]) -> None:

@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
 
 from run_factory import corpus, rung_spec  # noqa: E402
 
+from marin_scaling.ladder.compute import Compute  # noqa: E402
 from marin_scaling.run.run_spec import RunSpec  # noqa: E402
 from marin_scaling.run.tracker_logs import read_tracked_runs  # noqa: E402
 
@@ -42,13 +43,21 @@ def logged_losses(log: Path) -> dict[int, float]:
     return {each["step"]: each["metrics"]["train/loss"] for each in events if "train/loss" in each.get("metrics", {})}
 
 
-def test_levanters_command_trains_an_emitted_rung_as_we_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every loss that it logs, and the last evaluation, to what float32 and the order of sums leave (rel 1e-5)."""
+@pytest.mark.parametrize("constant_norm", ["matrix", "slice"])
+def test_levanters_command_trains_an_emitted_rung_as_we_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, constant_norm: str
+) -> None:
+    """Every loss that it logs, and the last evaluation, to what float32 and the order of sums leave (rel 1e-5).
+
+    Where the norm of matrices is kept, its layers are scanned and, as asked, recomputed.
+    """
     import marin_scaling.run.train as module
     from marin_scaling.run.emit_levanter import emit_levanter
     from marin_scaling.run.train_lm_yaml import COMMAND, file_name
 
-    spec, folder = rung_spec(train_steps=40, seed=5), tmp_path / "tiny"
+    optimizer = rung_spec().optimizer.model_copy(update={"constant_norm": constant_norm})
+    spec = rung_spec(train_steps=40, seed=5, optimizer=optimizer, compute=Compute(recompute=constant_norm == "matrix"))
+    folder = tmp_path / "tiny"
     emit_levanter([spec], corpus=corpus(), folder=folder)
     command = [sys.executable, *COMMAND.split()[1:], file_name(spec)]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled"}
