@@ -1,5 +1,6 @@
-"""Milliseconds of a training step of the quickstart's models, by width, beside two others on the same batches: Levanter's own
-`Trainer`, whose loop `train_lm` runs (here without its hooks), and a plain JAX, Equinox and Optax trainer.
+"""Milliseconds of a training step of the quickstart's models, by width, beside three others on the same batches: Levanter's own
+`Trainer` (here without hooks), its whole command `train_lm` on the files of `ladder --emit levanter` (by its own count), and a
+plain JAX, Equinox and Optax trainer.
 
 Ours is Levanter's step over flat arrays (see `marin_scaling.run.levanter_step`); a contract test holds that both give the same
 losses.
@@ -8,6 +9,10 @@ One process on all its cores; the first steps, which compile, are not counted.
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -29,12 +34,14 @@ from marin_scaling.ladder.ladder import plan_ladder
 from marin_scaling.ladder.ladder_file import LadderFile, RungsAtBudget, Target
 from marin_scaling.recipe.catalogue import find_recipe
 from marin_scaling.recipe.flop_counting import training_flops
+from marin_scaling.run.emit_levanter import emit_levanter
 from marin_scaling.run.levanter_config import trainer_config
 from marin_scaling.run.levanter_step import compile_step, initial_state, language_model_loss
 from marin_scaling.run.optimizer import levanters_schedule, scheduled_rates
 from marin_scaling.run.plan_specs import rung_specs
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.train import _training_batches
+from marin_scaling.run.train_lm_yaml import COMMAND, file_name
 
 WIDTHS = (8, 16, 24, 32, 48, 64, 96, 128)
 WIDTHS_OF_OTHERS = (16, 32, 64, 128)
@@ -84,6 +91,20 @@ def _examples(spec: RunSpec, corpus: TokenCorpus) -> Iterator[Any]:
         yield LmExample(tokens=hax.named(jnp.asarray(tokens), axes), loss_weight=hax.named(jnp.asarray(weights), axes))
 
 
+def train_lm_milliseconds(spec: RunSpec, corpus: TokenCorpus, folder: Path) -> float:
+    """Median over the counted steps of what Levanter's command logs as the duration of a step."""
+    emit_levanter([spec], corpus=corpus, folder=folder)
+    command = [sys.executable, *COMMAND.split()[1:], file_name(spec)]
+    offline = os.environ | {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled"}
+    subprocess.run(command, cwd=folder, env=offline, capture_output=True, check=True)
+    (log,) = (folder / "logs").glob("*.log")
+    events = (json.loads(line[line.index('{"tracker"') :]) for line in log.read_text().splitlines() if '{"tracker"' in line)
+    logged = [event.get("metrics", {}) for event in events]
+    LAST_LOSSES.append(float(np.mean([each["train/loss"] for each in logged if "train/loss" in each][-20:])))
+    seconds = [each["throughput/duration"] for each in logged if "throughput/duration" in each]  # hooks are not in it
+    return 1000 * float(median(seconds[UNCOUNTED:]))
+
+
 def plain_milliseconds(spec: RunSpec, corpus: TokenCorpus) -> float:
     """Median over the counted steps of the plain trainer; its model has as many parameters as ours, or this stops."""
     model, advance = plain_step(spec)
@@ -108,11 +129,15 @@ def main() -> None:
         spec = spec_of(width, corpus)
         with tempfile.TemporaryDirectory() as folder:
             ours = our_milliseconds(spec, corpus, Path(folder) / "ours")
-            others = ["", "", ""]
+            others = [""] * 4
             if width in WIDTHS_OF_OTHERS:
-                theirs, plain = trainer_milliseconds(spec, corpus, Path(folder) / "theirs"), plain_milliseconds(spec, corpus)
-                losses = " / ".join(f"{loss:.3f}" for loss in LAST_LOSSES[-3:])
-                others = [f"{theirs:.1f} ({ours / theirs:.2f}x)", f"{plain:.1f} ({ours / plain:.2f}x)", losses]
+                found = [
+                    trainer_milliseconds(spec, corpus, Path(folder) / "theirs"),
+                    train_lm_milliseconds(spec, corpus, Path(folder) / "emitted"),
+                    plain_milliseconds(spec, corpus),
+                ]
+                losses = " / ".join(f"{loss:.3f}" for loss in LAST_LOSSES[-4:])
+                others = [*(f"{other:.1f} ({ours / other:.2f}x)" for other in found), losses]
         rate = spec.flops / spec.train_steps / ours * 1000
         rows.append([width, f"{spec.model.shape().params_total:,}", f"{ours:.1f}", *others, f"{rate / 1e9:.1f}"])
     publish(
@@ -122,15 +147,16 @@ def main() -> None:
             "parameters",
             "our ms a step",
             "Levanter's Trainer, ms (ours over it)",
+            "its train_lm, ms (ours over it)",
             "plain JAX, ms (ours over it)",
-            "last losses: ours / Levanter's / plain",
+            "last losses: ours / Levanter's / train_lm / plain",
             "our GFLOP/s",
         ),
         rows=rows,
         packages=("jax", "marin-levanter", "marin-haliax", "equinox", "optax"),
         notes=[
             f"Median of {STEPS - UNCOUNTED} steps of {BATCH_TOKENS} tokens, after {UNCOUNTED} that are not counted. "
-            "Losses: mean of the last 20 steps, nats a token; the plain trainer draws its own weights."
+            "Losses: mean of the last 20 steps, nats a token; train_lm and the plain trainer draw their own weights."
         ],
         write=options.write,
     )
