@@ -40,7 +40,7 @@ def export_run(run: str = _RUN, to: Path = _TO, registry: Path = _REGISTRY) -> N
     stored = _exportable(named_spec(run, registry=registry))
     if importlib.util.find_spec("levanter") is None:
         raise missing_extra("train", needed_for="writing a model")
-    weights = kept_weights(stored, _with_weights(stored.spec))
+    weights = kept_weights(stored, _with_weights(stored))
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_NO_ADVISORY_WARNINGS="1")  # all that is needed is here
     tokenizer, forecast = _tokenizer_of(stored.spec), _forecast_of(stored.spec, registry=registry)
     card = model_card(stored, tokenizer=tokenizer, forecast=forecast)
@@ -52,14 +52,14 @@ def export_run(run: str = _RUN, to: Path = _TO, registry: Path = _REGISTRY) -> N
     typer.echo(f"{to}: {', '.join(sorted(path.name for path in to.iterdir()))}")
 
 
-def _with_weights(spec: RunSpec) -> Workplace:
+def _with_weights(stored: StoredRun) -> Workplace:
     """Where the weights lie, once they were brought from where machines share runs, if they do."""
     from marin_scaling.cli.training import hardware_of, workplace
     from marin_scaling.run.exchange import Exchange
 
-    place = workplace(storage=hardware_of(spec.ladder).storage)
+    place = workplace(storage=hardware_of(stored.spec.ladder).storage)
     if place.storage is not None:
-        Exchange(place).bring_weights(spec.directory_name)
+        Exchange(place).bring_weights(stored)
     return place
 
 

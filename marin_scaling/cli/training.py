@@ -122,13 +122,16 @@ def hardware_of(ladder: str) -> Hardware:
     return read_ladder_file(path).hardware if path.exists() else Hardware()
 
 
-def looked_at(specs: Sequence[RunSpec], *, storage: str | None) -> Workplace:
+def looked_at(specs: Sequence[RunSpec], *, storage: str | None, to_train: bool = False) -> Workplace:
     """Where these runs lie, once it has been brought what other machines did of them."""
     place = workplace(storage=storage)
     if storage is not None:
         from marin_scaling.run.exchange import Exchange
 
-        Exchange(place).bring_progress(specs)
+        exchange = Exchange(place)
+        if to_train:
+            exchange.require_writable()
+        exchange.bring_progress(specs)
     return place
 
 
@@ -244,7 +247,7 @@ def train_with_progress(
     if importlib.util.find_spec("levanter") is None:
         raise missing_extra("train", needed_for="training")
     _require_same_data(specs, corpus)
-    place = replace(looked_at(specs, storage=storage), keep_weights=keep_weights)
+    place = replace(looked_at(specs, storage=storage, to_train=True), keep_weights=keep_weights)
     pending = [spec for spec in specs if not is_finished(RUNS_DIR, spec)]
     if len(pending) < len(specs):
         print(f"{len(specs) - len(pending)} of {len(specs)} runs are finished already and are not trained again.")

@@ -175,6 +175,13 @@ class Hardware(Part):
     per_run: PerRun = PerRun()
     """What one run is given."""
 
+    @field_validator("storage")
+    @classmethod
+    def _is_one_place(cls, storage: str | None) -> str | None:
+        if storage is not None and storage.startswith("file://") and not storage.startswith("file:///"):
+            raise ValueError(f"{storage} would be another folder on each machine; an address of a folder begins with file:///")
+        return storage
+
     @model_validator(mode="after")
     def _time_before_cost(self) -> Hardware:
         if self.cost_per_hour is not None and self.sustained_flops_per_second is None:

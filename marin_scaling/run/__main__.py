@@ -8,15 +8,17 @@ goes to standard error.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import sys
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.claim import claim
@@ -28,6 +30,8 @@ from marin_scaling.run.run_spec import RunSpec, read_spec
 from marin_scaling.run.run_store import add_run, is_finished
 from marin_scaling.run.worker_events import EventWriter, WorkerEvent
 from marin_scaling.run.workplace import STARTED_NAME, Workplace, work_dir
+
+_POLL_SECONDS = 5.0
 
 
 def main() -> int:
@@ -42,7 +46,7 @@ def main() -> int:
     place = Workplace(
         runs_dir=arguments.runs, work_root=arguments.work, keep_weights=arguments.keep_weights, storage=arguments.storage
     )
-    return 0 if all([_train_if_free(spec, place, events=events) for spec in specs]) else 1
+    return 0 if all([_train_if_free(spec, place, events=events, waits=len(specs) == 1) for spec in specs]) else 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,14 +74,17 @@ def _die_with(launcher: int) -> None:
     os._exit(1)
 
 
-def _train_if_free(spec: RunSpec, place: Workplace, *, events: EventWriter) -> bool:
-    """Train unless the run is finished or claimed by another process; False when it failed."""
+def _train_if_free(spec: RunSpec, place: Workplace, *, events: EventWriter, waits: bool) -> bool:
+    """Train unless the run is finished or claimed by another process; False when it failed.
+
+    With `waits`, one that another machine holds is waited for, and taken over if that machine is gone.
+    """
     if place.storage is None and is_finished(place.runs_dir, spec):
         return True
     try:
         with claim(work_dir(spec, place)) as is_ours:
             if is_ours and place.storage is not None:
-                _train_what_is_shared(spec, place, events=events)
+                _train_what_is_shared(spec, place, events=events, waits=waits)
             elif is_ours and not is_finished(place.runs_dir, spec):
                 _train_and_record(spec, place, events=events)
     except MarinScalingError as error:
@@ -86,15 +93,26 @@ def _train_if_free(spec: RunSpec, place: Workplace, *, events: EventWriter) -> b
     return True
 
 
-def _train_what_is_shared(spec: RunSpec, place: Workplace, *, events: EventWriter) -> None:
-    """Train a run that no other machine has trained or is training, from where the last one left it."""
+def _train_what_is_shared(spec: RunSpec, place: Workplace, *, events: EventWriter, waits: bool) -> None:
+    """Train a run that no other machine has trained or is training, from where the last one left it.
+
+    Where others cannot be asked it is left for later. What cannot be copied to them after that costs the copy only.
+    """
     exchange = Exchange(place)
-    with exchange.lease(spec) as is_ours:
-        exchange.share_finished([spec])
-        if is_ours and not is_finished(place.runs_dir, spec):
+    with contextlib.ExitStack() as stack:
+        try:
+            while waits and exchange.is_leased(spec):
+                time.sleep(_POLL_SECONDS)
+            is_ours = stack.enter_context(exchange.lease(spec))
+            exchange.share_finished([spec])
+            if not is_ours or is_finished(place.runs_dir, spec):
+                return
             exchange.bring_data(spec.data.digest)
-            exchange.bring_work(spec)
-            _train_and_record(spec, place, events=events, exchange=exchange)
+            exchange.bring_state(spec)
+        except StorageError as error:
+            _tell_note(events, spec, f"it is not begun, because others cannot be asked for it. {error.what}")
+            return
+        _train_and_record(spec, place, events=events, exchange=exchange)
 
 
 def _train_and_record(spec: RunSpec, place: Workplace, *, events: EventWriter, exchange: Exchange | None = None) -> None:
@@ -110,7 +128,7 @@ def _train_and_record(spec: RunSpec, place: Workplace, *, events: EventWriter, e
     folder = work_dir(spec, place)
     started_at, clock = _first_start(folder), time.perf_counter()
     if exchange is not None:
-        exchange.take_work(spec)
+        _copied(events, spec, exchange.agree_when_begun, spec)
     trackers = wandb_trackers(spec, on_note=partial(_tell_note, events, spec))
     result = train(
         spec,
@@ -118,7 +136,7 @@ def _train_and_record(spec: RunSpec, place: Workplace, *, events: EventWriter, e
         work_dir=folder,
         on_step=lambda step, loss: _tell_step(events, spec, step, loss),
         on_note=partial(_tell_note, events, spec),
-        on_saved=None if exchange is None else partial(_take_work, exchange, spec, events),
+        on_saved=None if exchange is None else partial(_copied, events, spec, exchange.take_state, spec),
         trackers=trackers,
     )
     for tracker in trackers:
@@ -153,12 +171,14 @@ def _train_and_record(spec: RunSpec, place: Workplace, *, events: EventWriter, e
     )
     if record.status == "finished" and (place.keep_weights or spec.role == "target"):
         keep_weights(result.model, record, train_steps=spec.train_steps, place=place)  # before there is a record
-        if exchange is not None:
-            exchange.take_weights(spec.directory_name)
+    if exchange is not None:
+        _copied(events, spec, exchange.share_finished, [spec])  # brings the record of one that was faster
+    if is_finished(place.runs_dir, spec):
+        _tell_note(events, spec, "another machine has recorded it meanwhile: that record stands.")
+        return
     add_run(place.runs_dir, spec=spec, record=record, history=history)
     if exchange is not None:
-        exchange.share_finished([spec])
-        exchange.forget_work(spec)
+        _copied(events, spec, exchange.share_finished, [spec])
     events.tell(WorkerEvent(kind=record.status, run=spec.directory_name, step=spec.train_steps, loss=record.loss))
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -171,12 +191,12 @@ def _first_start(work_dir: Path) -> str:
     return read_bytes(marker).decode()
 
 
-def _take_work(exchange: Exchange, spec: RunSpec, events: EventWriter) -> None:
-    """Where other machines cannot be told of the state, training goes on, and this machine has it."""
+def _copied(events: EventWriter, spec: RunSpec, copy: Callable[..., None], *arguments: Any) -> None:
+    """Where other machines cannot be told, this one goes on, and has it."""
     try:
-        exchange.take_work(spec)
+        copy(*arguments)
     except StorageError as error:
-        _tell_note(events, spec, f"its state is saved on this machine only. {error.what}")
+        _tell_note(events, spec, f"it is on this machine only for now. {error.what}")
 
 
 def _tell_note(events: EventWriter, spec: RunSpec, note: str) -> None:

@@ -16,7 +16,7 @@ from marin_scaling.run.loss_curve import recorded_losses
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.run_store import is_finished, read_run, run_folder
 from marin_scaling.run.table_files import read_table_file
-from marin_scaling.run.workplace import Workplace, curve_path, known_specs, work_dir
+from marin_scaling.run.workplace import Workplace, curve_path, elsewhere_dir, known_specs, work_dir
 
 Losses = list[float | None]
 """Training losses in nats per token from step 0 on; None where one was no number."""
@@ -26,16 +26,23 @@ _LOSS_NAMES = ("train_loss_nats_per_token", "train/loss", "train_loss", "loss")
 
 
 def losses_so_far(spec: RunSpec, workplace: Workplace) -> Losses:
-    """Of a run that is finished or under way here; empty where it has not begun."""
+    """Of a run that is finished or under way, here or, as far as was brought, elsewhere; empty where it has not begun."""
     if is_finished(workplace.runs_dir, spec):
         rows = read_run(run_folder(workplace.runs_dir, spec)).history().rows
         return [row.train_loss_nats_per_token for row in rows]
-    return recorded_losses(curve_path(work_dir(spec, workplace)))
+    return recorded_losses(curve_path(_furthest(spec, workplace)))
+
+
+def _furthest(spec: RunSpec, workplace: Workplace) -> Path:
+    """The folder with the longer curve: of the work here, or of what was brought from another machine."""
+    return max(
+        (work_dir(spec, workplace), elsewhere_dir(spec, workplace)), key=lambda folder: len(recorded_losses(curve_path(folder)))
+    )
 
 
 def shares_so_far(spec: RunSpec, workplace: Workplace) -> list[list[float]]:
     """Of a mixture under way here the experts' shares of tokens, by layer, when its state was saved last; else nothing."""
-    return read_shares(work_dir(spec, workplace))
+    return read_shares(_furthest(spec, workplace))
 
 
 def find_spec(digits: str, workplace: Workplace) -> RunSpec:

@@ -1,13 +1,14 @@
 """What machines that share runs exchange at `hardware.storage`: finished runs, the state of those under way, data and weights.
 
-    runs/LADDER/RUN/      a run store like the one here; record.json is written last
-    work/RUN/             of a run under way: when it began, its loss curve, its newest checkpoint, and who trains it
-    data/DIGEST/          the tokens that runs are trained on
-    weights/RUN/          models that are kept
+    runs/LADDER/RUN/                    a run store like the one here; record.json is written last
+    work/RUN/started_at, lease.json     of a run under way: when it was first begun, and who trains it
+    work/RUN/states/step-N-HOLDER/      its state as one process saved it: checkpoint and loss curve together
+    data/DIGEST/                        the tokens that runs are trained on
+    weights/RUN-DIGEST/                 models that are kept, by the digest of their loss curve
 
 The files of this machine are what every command reads: here they are only brought and taken. Who trains a run says so in a
 lease that it renews; one that is not renewed lapses. Two machines that take a lapsed lease in the same second may both train
-the run, which costs time and nothing else: the first record stands.
+the run, which costs time: a state is one process's, and the first record stands.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from marin_scaling.claim import claim
 from marin_scaling.data.token_corpus import MANIFEST_NAME, data_folder
 from marin_scaling.durable_files import read_bytes, replace_file
-from marin_scaling.errors import StorageError
-from marin_scaling.run.loss_curve import recorded_losses
+from marin_scaling.errors import RecordError, StorageError
 from marin_scaling.run.run_spec import RunSpec
-from marin_scaling.run.run_store import add_run, is_finished, read_run, run_folder
+from marin_scaling.run.run_store import StoredRun, add_run, is_finished, read_run, run_folder
 from marin_scaling.run.shared_storage import SharedStorage
 from marin_scaling.run.workplace import (
     STARTED_NAME,
@@ -38,6 +39,7 @@ from marin_scaling.run.workplace import (
     Workplace,
     checkpoints_root,
     curve_path,
+    elsewhere_dir,
     shares_path,
     weights_dir,
     work_dir,
@@ -57,6 +59,11 @@ class Exchange:
     def __init__(self, place: Workplace) -> None:
         assert place.storage is not None
         self._place, self._shared = place, SharedStorage(place.storage)
+        self._holder = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+    def require_writable(self) -> None:
+        """Before hours of work, not after."""
+        self._shared.write("probe", b"probe")
 
     def share_finished(self, specs: Sequence[RunSpec]) -> None:
         """Bring those of the runs that are finished there and not here, and take those that are finished here and not there."""
@@ -65,16 +72,43 @@ class Exchange:
             if not is_finished(self._place.runs_dir, spec):
                 self._bring_finished(spec, there)
             elif self._shared.read(f"{there}/{_RECORD}") is None:
-                self._shared.put_folder(run_folder(self._place.runs_dir, spec), there, last=_RECORD)
+                self._take_finished(spec, there)
 
     def _bring_finished(self, spec: RunSpec, there: str) -> None:
         """`RecordError` where it is not what it says; the store then holds nothing of it."""
-        brought = self._place.work_root / "brought" / spec.directory_name
-        shutil.rmtree(brought, ignore_errors=True)
-        if self._shared.get_folder(there, brought, last=_RECORD):
-            run = read_run(brought)
-            add_run(self._place.runs_dir, spec=run.spec, record=run.record, history=run.history())
-            shutil.rmtree(brought)
+        with self._own_folder() as brought:
+            if not self._shared.get_folder(there, brought / spec.directory_name, last=_RECORD):
+                return
+            try:
+                run = read_run(brought / spec.directory_name)
+                add_run(self._place.runs_dir, spec=run.spec, record=run.record, history=run.history())
+            except RecordError as error:
+                raise RecordError(
+                    f"{self._shared.address}/{there}: what lies there is no record of this run. {error.what}",
+                    why="A changed or misplaced file would change a fit without a trace.",
+                    fix="Remove that folder there: a machine that has the run takes it there again, or it is trained again.",
+                ) from error
+            except StorageError:
+                if not is_finished(self._place.runs_dir, spec):  # else another process here was faster
+                    raise
+        with claim(work_dir(spec, self._place)) as is_idle:
+            if is_idle:
+                shutil.rmtree(work_dir(spec, self._place), ignore_errors=True)
+
+    def _take_finished(self, spec: RunSpec, there: str) -> None:
+        """With its weights, where they are kept; its state is needed no more."""
+        run = read_run(run_folder(self._place.runs_dir, spec))
+        weights = weights_dir(spec.directory_name, self._place)
+        if (weights / WEIGHTS_MARKER).exists():
+            self._shared.put_folder(weights, _weights_of(run), last=WEIGHTS_MARKER)
+        self._shared.put_folder(run.folder, there, last=_RECORD)
+        self._shared.remove(f"work/{spec.directory_name}/states")
+
+    def bring_weights(self, run: StoredRun) -> None:
+        """The kept model of a run, unless it is here, or not there either."""
+        here = weights_dir(run.spec.directory_name, self._place)
+        if not here.exists():
+            self._shared.get_folder(_weights_of(run), here, last=WEIGHTS_MARKER)
 
     def take_data(self, digest: str) -> None:
         """The tokens of this digest, unless they are there."""
@@ -93,60 +127,57 @@ class Exchange:
                     return
             time.sleep(_POLL_SECONDS)
 
-    def bring_work(self, spec: RunSpec) -> None:
-        """When the run was first begun; and its state where another machine saved a later one than was saved here."""
-        there, here = f"work/{spec.directory_name}", work_dir(spec, self._place)
-        began = self._shared.read(f"{there}/{STARTED_NAME}")
-        if began is not None:
-            replace_file(here / STARTED_NAME, began)
-        saved, own = self._saved_steps(spec), checkpoints_root(here) / spec.directory_name
-        if not saved or saved[-1] <= max(_complete_steps(own), default=-1):
+    def bring_state(self, spec: RunSpec) -> None:
+        """Checkpoint and curve of the latest state, where another machine saved a later one than was saved here."""
+        self.agree_when_begun(spec)
+        here, states = work_dir(spec, self._place), self._states(spec)
+        own = checkpoints_root(here) / spec.directory_name
+        if not states or _step_of(states[-1]) <= max(map(_step_of, _complete_checkpoints(own)), default=-1):
             return
-        curve, newest = self._shared.read(f"{there}/{curve_path(here).name}"), f"step-{saved[-1]}"
-        shutil.rmtree(own / newest, ignore_errors=True)  # it is not whole
-        self._shared.get_folder(f"{there}/checkpoints/{newest}", own / newest, last=_CHECKPOINT)
-        replace_file(curve_path(here), curve or b"")
+        with self._own_folder() as brought:
+            if self._shared.get_folder(f"{_states(spec)}/{states[-1]}", brought / "state", last=_CHECKPOINT):
+                shutil.rmtree(own, ignore_errors=True)  # from here to the last line a kill leaves no state, and not a mixed one
+                own.mkdir(parents=True)
+                (brought / "state" / curve_path(here).name).replace(curve_path(here))
+                (brought / "state").rename(own / f"step-{_step_of(states[-1])}")
 
-    def take_work(self, spec: RunSpec) -> None:
-        """When the run was begun, its curve so far, and its newest checkpoint in the place of older ones."""
-        there, here = f"work/{spec.directory_name}", work_dir(spec, self._place)
-        for path in (path for path in here.iterdir() if path.is_file()):
-            self._shared.write(f"{there}/{path.name}", read_bytes(path))
-        before, own = self._saved_steps(spec), checkpoints_root(here) / spec.directory_name
-        steps = _complete_steps(own)
-        if steps and steps[-1] not in before:
-            newest = f"step-{steps[-1]}"
-            self._shared.put_folder(own / newest, f"{there}/checkpoints/{newest}", last=_CHECKPOINT)
-            for old in before:
-                self._shared.remove(f"{there}/checkpoints/step-{old}")
+    def take_state(self, spec: RunSpec) -> None:
+        """The newest checkpoint, if there is one, with the curve so far; states of earlier steps then go."""
+        here = work_dir(spec, self._place)
+        own = checkpoints_root(here) / spec.directory_name
+        newest = max(_complete_checkpoints(own), key=_step_of, default=None)
+        if newest is None:
+            return
+        before, state = self._states(spec), f"{newest}-{self._holder}"
+        beside = [path for path in (curve_path(here), shares_path(here)) if path.exists()]
+        self._shared.put_folder(own / newest, f"{_states(spec)}/{state}", last=_CHECKPOINT, beside=beside)
+        for old in before:
+            if _step_of(old) < _step_of(newest):
+                self._shared.remove(f"{_states(spec)}/{old}")
 
-    def forget_work(self, spec: RunSpec) -> None:
-        """Of a run that is recorded."""
-        self._shared.remove(f"work/{spec.directory_name}")
+    def agree_when_begun(self, spec: RunSpec) -> None:
+        """A run was begun when it was first begun, here or elsewhere: a forecast has to be older than that."""
+        here, there = work_dir(spec, self._place) / STARTED_NAME, f"work/{spec.directory_name}/{STARTED_NAME}"
+        known = [began for began in (read_bytes(here) if here.exists() else None, self._shared.read(there)) if began]
+        if known:
+            replace_file(here, min(known))
+            self._shared.write(there, min(known))
 
     def bring_progress(self, specs: Sequence[RunSpec]) -> None:
-        """To look at: the runs that are finished, and of others the curve so far where it is longer there than here."""
+        """To look at: the runs that are finished, and of others the curve of the latest state, beside that of this machine."""
         self.share_finished(specs)
         for spec in specs:
-            here, there = work_dir(spec, self._place), f"work/{spec.directory_name}"
-            curve = self._shared.read(f"{there}/{curve_path(here).name}")
-            if curve is not None and curve.count(b"\n") > len(recorded_losses(curve_path(here))):
-                replace_file(curve_path(here), curve)
-                replace_file(shares_path(here), self._shared.read(f"{there}/{shares_path(here).name}") or b"[]")
-
-    def take_weights(self, run: str) -> None:
-        """The kept model of the run of this name."""
-        self._shared.put_folder(weights_dir(run, self._place), f"weights/{run}", last=WEIGHTS_MARKER)
-
-    def bring_weights(self, run: str) -> None:
-        """The same, unless it is here, or not there either."""
-        if not weights_dir(run, self._place).exists():
-            self._shared.get_folder(f"weights/{run}", weights_dir(run, self._place), last=WEIGHTS_MARKER)
+            shown = elsewhere_dir(spec, self._place)
+            states = [] if is_finished(self._place.runs_dir, spec) else self._states(spec)
+            for path in (curve_path(shown), shares_path(shown)) if states else ():
+                found = self._shared.read(f"{_states(spec)}/{states[-1]}/{path.name}")
+                if found is not None:
+                    replace_file(path, found)
 
     def is_leased(self, spec: RunSpec) -> bool:
-        """Whether a process on some machine trains the run."""
+        """Whether another process, on some machine, trains the run."""
         lease = self._lease(spec)
-        return lease is not None and time.time() < lease["until"]
+        return lease is not None and lease["holder"] != self._holder and time.time() < lease["until"]
 
     @contextlib.contextmanager
     def lease(self, spec: RunSpec) -> Iterator[bool]:
@@ -154,47 +185,74 @@ class Exchange:
         if self.is_leased(spec):
             yield False
             return
-        holder = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-        self._renew(spec, holder)
+        self._renew(spec)
         time.sleep(_SETTLING_SECONDS)
-        lease = self._lease(spec)
-        if lease is None or lease["holder"] != holder:
+        if self.is_leased(spec):
             yield False
             return
         ended = threading.Event()
-        renewing = threading.Thread(target=self._keep_renewing, args=(spec, holder, ended), daemon=True)
+        renewing = threading.Thread(target=self._keep_renewing, args=(spec, ended), daemon=True)
         renewing.start()
         try:
             yield True
         finally:
             ended.set()
             renewing.join()
-            self._shared.remove(f"work/{spec.directory_name}/{_LEASE}")
+            with contextlib.suppress(StorageError):  # then it lapses
+                if not self.is_leased(spec):
+                    self._shared.remove(f"work/{spec.directory_name}/{_LEASE}")
 
-    def _keep_renewing(self, spec: RunSpec, holder: str, ended: threading.Event) -> None:
+    def _keep_renewing(self, spec: RunSpec, ended: threading.Event) -> None:
         while not ended.wait(LEASE_SECONDS / _RENEWALS):
             with contextlib.suppress(StorageError):  # the next time it may be reached again
-                self._renew(spec, holder)
+                if not self.is_leased(spec):  # it had lapsed, and another process took it
+                    self._renew(spec)
 
-    def _renew(self, spec: RunSpec, holder: str) -> None:
-        lease = {"holder": holder, "until": time.time() + LEASE_SECONDS}
+    def _renew(self, spec: RunSpec) -> None:
+        lease = {"holder": self._holder, "until": time.time() + LEASE_SECONDS}
         self._shared.write(f"work/{spec.directory_name}/{_LEASE}", json.dumps(lease).encode())
 
     def _lease(self, spec: RunSpec) -> dict[str, Any] | None:
-        found = self._shared.read(f"work/{spec.directory_name}/{_LEASE}")
-        return None if found is None else dict(json.loads(found))
+        """None where there is none, or one that cannot be read."""
+        try:
+            found = json.loads(self._shared.read(f"work/{spec.directory_name}/{_LEASE}") or b"")
+            return {"holder": str(found["holder"]), "until": float(found["until"])}
+        except (ValueError, KeyError, TypeError):
+            return None
 
-    def _saved_steps(self, spec: RunSpec) -> list[int]:
-        """The steps of the checkpoints that are whole there, ascending."""
-        folder = f"work/{spec.directory_name}/checkpoints"
-        steps = _steps(self._shared.names(folder))
-        return [step for step in steps if self._shared.read(f"{folder}/step-{step}/{_CHECKPOINT}") is not None]
+    def _states(self, spec: RunSpec) -> list[str]:
+        """Names of the states that are whole there, by step."""
+        found = [name for name in self._shared.names(_states(spec)) if _step_of(name) >= 0]
+        whole = [name for name in found if self._shared.read(f"{_states(spec)}/{name}/{_CHECKPOINT}") is not None]
+        return sorted(whole, key=_step_of)
+
+    @contextlib.contextmanager
+    def _own_folder(self) -> Iterator[Path]:
+        """A folder of this machine that no other process uses, gone after the block."""
+        folder = self._place.work_root / "brought" / secrets.token_hex(8)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def _complete_steps(folder: Path) -> list[int]:
-    return _steps(path.parent.name for path in folder.glob(f"*/{_CHECKPOINT}"))
+def _states(spec: RunSpec) -> str:
+    return f"work/{spec.directory_name}/states"
 
 
-def _steps(names: Iterable[str]) -> list[int]:
-    found = (name.removeprefix("step-") for name in names if name.startswith("step-"))
-    return sorted(int(step) for step in found if step.isdecimal())
+def _weights_of(run: StoredRun) -> str:
+    return f"weights/{run.spec.directory_name}-{run.record.history_sha256[:16]}"
+
+
+def _complete_checkpoints(folder: Path) -> list[str]:
+    return [path.parent.name for path in folder.glob(f"step-*/{_CHECKPOINT}")]
+
+
+def _step_of(name: str) -> int:
+    """The step in the name of a checkpoint or state; -1 where there is none.
+
+    >>> _step_of("step-40-somewhere-12"), _step_of("notes")
+    (40, -1)
+    """
+    found = re.match(r"step-(\d+)", name)
+    return int(found[1]) if found else -1

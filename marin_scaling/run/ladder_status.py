@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from marin_scaling.run.loss_curve import recorded_losses
+from marin_scaling.run.curve_files import losses_so_far
 from marin_scaling.run.run_ladder import is_claimed
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.run_store import is_finished, read_run, run_folder
-from marin_scaling.run.workplace import Workplace, curve_path, known_specs, work_dir
+from marin_scaling.run.workplace import Workplace, known_specs, work_dir
 from marin_scaling.units import format_duration, format_flops
 
 _HEAD = f"{'budget':>8} {'width':>6} {'state':<9} {'steps':>15}  loss"
@@ -37,13 +37,13 @@ def run_state(spec: RunSpec, workplace: Workplace) -> RunState:
         return RunState(
             spec=spec, state=record.status, steps=spec.train_steps, loss=record.loss, wall_seconds=record.wall_seconds
         )
-    folder = work_dir(spec, workplace)
-    if not folder.exists():
+    is_begun, losses = work_dir(spec, workplace).exists(), losses_so_far(spec, workplace)
+    is_training = (is_begun or workplace.storage is not None) and is_claimed(spec, workplace)
+    if not (is_begun or is_training or losses):
         return RunState(spec=spec, state="waiting")
-    losses = recorded_losses(curve_path(folder))
     return RunState(
         spec=spec,
-        state="training" if is_claimed(spec, workplace) else "stopped",
+        state="training" if is_training else "stopped",
         steps=len(losses),
         loss=next((loss for loss in reversed(losses) if loss is not None), None),
     )

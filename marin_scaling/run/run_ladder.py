@@ -22,7 +22,7 @@ from pathlib import Path
 from marin_scaling.claim import claim
 from marin_scaling.data.token_corpus import TokenCorpus, data_folder, write_corpus
 from marin_scaling.durable_files import replace_file, require_writable
-from marin_scaling.errors import TrainingFailed
+from marin_scaling.errors import StorageError, TrainingFailed
 from marin_scaling.run.exchange import Exchange
 from marin_scaling.run.gpus import gpu_environment
 from marin_scaling.run.run_spec import RunSpec
@@ -31,6 +31,7 @@ from marin_scaling.run.worker_events import WorkerEvent, parse_event
 from marin_scaling.run.workplace import Workplace, spec_path, work_dir
 
 _POLL_SECONDS = 1.0
+_SHARED_POLL_SECONDS = 5.0  # each costs requests
 _QUOTED_LINES = 8  # of a worker's log
 
 
@@ -64,22 +65,52 @@ def train_runs(
     if pending:
         _lay_out(pending, corpus, workplace)
     failures: dict[str, str] = {}
+    others = _Others(workplace, on_event)
     while pending:
         attempts = [spec for spec in pending if spec.directory_name not in failures]
         if not attempts:
             raise _failed(failures, workplace)
-        free = [spec for spec in attempts if not is_claimed(spec, workplace)]
+        free = [spec for spec in attempts if not others.train(spec)]
         for event in pool(free, workplace) if free else ():
             stepping.see(event)
             on_event(event)
             if event.kind == "failed":
                 failures[event.run] = event.message
-        if workplace.storage is not None:
-            Exchange(workplace).share_finished(pending)
+        others.share(pending)
         pending = _unfinished(specs, workplace)
-        if any(is_claimed(spec, workplace) for spec in pending):
-            time.sleep(_POLL_SECONDS)
+        if any(others.train(spec) for spec in pending):
+            time.sleep(_POLL_SECONDS if workplace.storage is None else _SHARED_POLL_SECONDS)
     return TrainingTime(wall_seconds=time.monotonic() - clock, stepping_seconds=stepping.seconds)
+
+
+class _Others:
+    """What other processes do, here and on machines that share runs; says what is waited for, once."""
+
+    def __init__(self, workplace: Workplace, on_event: Callable[[WorkerEvent], None]) -> None:
+        self._place, self._on_event = workplace, on_event
+        self._said: set[str] = set()
+
+    def train(self, spec: RunSpec) -> bool:
+        """Whether one of them trains the run; also where that cannot be asked."""
+        try:
+            is_theirs = is_claimed(spec, self._place)
+        except StorageError as error:
+            self._say(spec, f"whether another machine trains it cannot be asked; it is tried again. {error.what}")
+            return True
+        if is_theirs:
+            self._say(spec, "another process is training it, and is waited for.")
+        return is_theirs
+
+    def share(self, specs: Sequence[RunSpec]) -> None:
+        """Exchange finished runs, as soon as that can be done."""
+        if self._place.storage is not None:
+            with contextlib.suppress(StorageError):  # `train` has said so
+                Exchange(self._place).share_finished(specs)
+
+    def _say(self, spec: RunSpec, message: str) -> None:
+        if message not in self._said:
+            self._on_event(WorkerEvent(kind="noted", run=spec.directory_name, message=message))
+        self._said.add(message)
 
 
 class _SteppingTime:
@@ -120,7 +151,8 @@ def _lay_out(specs: Sequence[RunSpec], corpus: TokenCorpus, workplace: Workplace
 def is_claimed(spec: RunSpec, workplace: Workplace) -> bool:
     """Whether a process is training the run now, here or on a machine that shares runs with this one."""
     with claim(work_dir(spec, workplace)) as is_free:
-        return not is_free or (workplace.storage is not None and Exchange(workplace).is_leased(spec))
+        pass
+    return not is_free or (workplace.storage is not None and Exchange(workplace).is_leased(spec))
 
 
 def local_pool(runs_at_a_time: int, *, gpus: Sequence[str] = (), gpus_per_run: float = 0) -> Pool:

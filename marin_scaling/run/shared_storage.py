@@ -1,4 +1,4 @@
-"""A place that several machines share, at any address that fsspec knows (gs://, s3://, a folder): files and whole folders.
+"""A place that several machines share, at an address that fsspec knows (an object store, a folder): files and whole folders.
 
 Of a folder one file is written last and stands for its being whole; a file of an object store appears whole. What lies there
 and who may write it is in `exchange`.
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from marin_scaling.durable_files import new_folder, replace_file
+from marin_scaling.durable_files import new_folder, read_bytes, replace_file
 from marin_scaling.errors import MarinScalingError, StorageError, first_line, missing_extra
 
 
@@ -65,14 +65,20 @@ class SharedStorage:
         with self._errors(name, "removed"), contextlib.suppress(FileNotFoundError):
             self._files.rm(self._path(name), recursive=True)
 
-    def put_folder(self, local: Path, name: str, *, last: str) -> None:
-        """Copy every file below `local` there, the one called `last` after the others."""
+    def put_folder(self, local: Path, name: str, *, last: str, beside: Sequence[Path] = ()) -> None:
+        """Copy every file below `local` there, and those `beside` it, the one called `last` after all others."""
         with self._errors(name, "written"):
             for path in sorted(path for path in local.rglob("*") if path.is_file() and path != local / last):
-                there = self._path(f"{name}/{path.relative_to(local).as_posix()}")
-                self._files.makedirs(posixpath.dirname(there), exist_ok=True)
-                self._files.put_file(str(path), there)
-        self.write(f"{name}/{last}", (local / last).read_bytes())
+                self._put_file(path, f"{name}/{path.relative_to(local).as_posix()}")
+            for path in beside:
+                self._put_file(path, f"{name}/{path.name}")
+        self.write(f"{name}/{last}", read_bytes(local / last))
+
+    def _put_file(self, local: Path, name: str) -> None:
+        there = self._path(name)
+        if self._is_here:  # in an object store there are no folders to make
+            self._files.makedirs(posixpath.dirname(there), exist_ok=True)
+        self._files.put_file(str(local), there)
 
     def get_folder(self, name: str, local: Path, *, last: str) -> bool:
         """Let `local` appear with every file of a folder that is whole; False where it is not, or not there."""

@@ -78,9 +78,9 @@ def train(
     """Train `spec` to its last step, resuming from a checkpoint under `work_dir` if there is one, and evaluate it.
 
     `on_note` is told what a person should know, such as a checkpoint that could not be used. `on_saved` is called when the
-    state is saved whole under `work_dir`: every 20 seconds, or more rarely where it takes long. `trackers` are further Levanter
-    trackers (such as W&B) that mirror the loss curve. A run whose loss is no longer finite ends there, as a result and not as
-    an error. Raises `DataError` when the data would have to be repeated.
+    state is saved whole under `work_dir`: every 20 seconds, or more rarely where that or the call takes long. `trackers` are
+    further Levanter trackers (such as W&B) that mirror the loss curve. A run whose loss is no longer finite ends there, as a
+    result and not as an error. Raises `DataError` when the data would have to be repeated.
     """
     require_data(spec, corpus=corpus)
     config = trainer_config(spec, work_dir=work_dir)
@@ -164,7 +164,7 @@ class _Observer:
 
 
 class _Saver:
-    """Saves the state every `CHECKPOINT_SECONDS`, but not so often that it takes more than `SAVING_SHARE` of the time."""
+    """Saves the state every `CHECKPOINT_SECONDS`, and tells of it; each takes `SAVING_SHARE` of the time at most."""
 
     def __init__(
         self, trainer: Trainer, *, step: CompiledStep, on_save: BatchListener | None, on_saved: Callable[[], None] | None
@@ -172,7 +172,7 @@ class _Saver:
         self._step, self._on_save, self._on_saved = step, on_save, on_saved
         always = dataclasses.replace(trainer.config.checkpointer, save_interval=timedelta(microseconds=1))
         self._checkpointer = always.create(trainer.run_id)  # when to save is decided here, before the state is walked
-        self._next = time.monotonic() + CHECKPOINT_SECONDS
+        self._next = self._next_told = time.monotonic() + CHECKPOINT_SECONDS
 
     def is_due(self) -> bool:
         """Whether the state is to be saved now."""
@@ -182,13 +182,20 @@ class _Saver:
         """Save the state after the step of this number, on `tokens`."""
         if self._on_save is not None:
             self._on_save(tokens)
-        clock = time.monotonic()
+        began = time.monotonic()
         self._checkpointer.on_step(tree=self._step.state().saveable_state, step=number)
-        if self._on_saved is not None:
+        self._next = _next_time(began)
+        if self._on_saved is not None and time.monotonic() >= self._next_told:
+            began = time.monotonic()
             self._checkpointer.wait_until_finished()
             self._on_saved()
-        now = time.monotonic()
-        self._next = now + max(CHECKPOINT_SECONDS, (now - clock) * (1 / SAVING_SHARE - 1))
+            self._next_told = _next_time(began)
+
+
+def _next_time(began: float) -> float:
+    """When to do again what began then and has ended now."""
+    now = time.monotonic()
+    return now + max(CHECKPOINT_SECONDS, (now - began) * (1 / SAVING_SHARE - 1))
 
 
 def _evaluate(trainer: Trainer, model: Any, *, spec: RunSpec, corpus: TokenCorpus) -> dict[str, float]:

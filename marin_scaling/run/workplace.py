@@ -45,6 +45,11 @@ def work_dir(spec: RunSpec, place: Workplace) -> Path:
     return place.work_root / "work" / spec.directory_name
 
 
+def elsewhere_dir(spec: RunSpec, place: Workplace) -> Path:
+    """What another machine has of a run under way, brought to be looked at."""
+    return place.work_root / "elsewhere" / spec.directory_name
+
+
 def curve_path(folder: Path) -> Path:
     """The loss curve so far, in a run's working folder."""
     return folder / "loss_curve.jsonl"

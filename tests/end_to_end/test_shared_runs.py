@@ -1,5 +1,6 @@
 """Two machines (two folders) that share runs at an address: each run is trained once, and goes on where the other stopped."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -68,8 +69,27 @@ def test_a_run_that_one_machine_began_ends_on_another_as_it_would_have_on_the_fi
     monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr(module, "SAVING_SHARE", 1.0)
     with pytest.raises(KeyboardInterrupt):
-        curve(work_dir(spec, first), on_step=stop_at_12, on_saved=lambda: Exchange(first).take_work(spec))
-    Exchange(second).bring_work(spec)
+        curve(work_dir(spec, first), on_step=stop_at_12, on_saved=lambda: Exchange(first).take_state(spec))
+    Exchange(second).bring_state(spec)
     steps: list[int] = []
     assert curve(work_dir(spec, second), on_step=lambda step, _: steps.append(step)) == uninterrupted
     assert steps[0] > 5
+
+
+def test_an_address_that_is_away_for_a_while_costs_no_run(tmp_path: Path) -> None:
+    """From when the first run is recorded, for some seconds: it is said, all are recorded, and in the end they lie there."""
+    folder, shared = repository(tmp_path / "here", more=sharing(tmp_path)), tmp_path / "shared"
+    launcher = start(folder, "--max-parallel", "1")
+    deadline = time.monotonic() + 300
+    while not records(folder) and launcher.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    shared.rename(tmp_path / "away")
+    shared.write_text("in the way")
+    time.sleep(15)
+    shared.unlink()
+    (tmp_path / "away").rename(shared)
+    output, _ = launcher.communicate(timeout=600)
+    assert launcher.returncode == 0, output
+    assert "shared/work/" in output
+    assert len(records(folder)) == 4
+    assert len(list(shared.glob("runs/tiny/*/record.json"))) == 4

@@ -8,10 +8,11 @@ from run_factory import record_of, rung_spec
 
 from marin_scaling.errors import RecordError
 from marin_scaling.run import exchange as module
+from marin_scaling.run.curve_files import losses_so_far
 from marin_scaling.run.exchange import Exchange
 from marin_scaling.run.run_record import History, HistoryRow
 from marin_scaling.run.run_store import add_run, read_runs
-from marin_scaling.run.workplace import Workplace, checkpoints_root, curve_path, work_dir
+from marin_scaling.run.workplace import Workplace, checkpoints_root, curve_path, weights_dir, work_dir
 
 pytest.importorskip("fsspec", reason="the train extra is not installed")
 SPEC = rung_spec()
@@ -32,7 +33,7 @@ def finish(place: Workplace) -> None:
     add_run(place.runs_dir, spec=SPEC, record=record_of(SPEC, history=history), history=history)
 
 
-def save(place: Workplace, *, step: int, curve: str, began: str = "then") -> None:
+def save(place: Workplace, *, step: int, curve: str) -> None:
     """As a run leaves its working folder: a checkpoint of this step, and its curve."""
     folder = work_dir(SPEC, place)
     checkpoint = checkpoints_root(folder) / SPEC.directory_name / f"step-{step}"
@@ -40,7 +41,6 @@ def save(place: Workplace, *, step: int, curve: str, began: str = "then") -> Non
     (checkpoint / "arrays").write_text(f"state after {curve}")
     (checkpoint / "metadata.json").write_text("{}")
     curve_path(folder).write_text(curve)
-    (folder / "started_at").write_text(began)
 
 
 def saved(place: Workplace) -> dict[str, str]:
@@ -66,7 +66,7 @@ def test_a_record_that_is_not_of_its_run_is_refused(places: list[Workplace], tmp
     Exchange(here).share_finished([SPEC])
     (path,) = (tmp_path / "shared").rglob("record.json")
     path.write_bytes(record_of(rung_spec(seed=1)).to_bytes())
-    with pytest.raises(RecordError, match="not the outcome of the spec beside it"):
+    with pytest.raises(RecordError, match=r"shared/runs/.*: what lies there is no record of this run"):
         Exchange(there).share_finished([SPEC])
     assert not read_runs(there.runs_dir / SPEC.ladder)
 
@@ -92,69 +92,123 @@ def test_a_lease_is_renewed_and_lapses_when_its_holder_is_gone(
         while time.monotonic() < until:
             assert there.is_leased(SPEC)
             time.sleep(0.2)
-    here._renew(SPEC, "of a machine that died")
+    here._renew(SPEC)  # and then it dies
     assert there.is_leased(SPEC)
     time.sleep(4.1)
     with there.lease(SPEC) as is_ours:
         assert is_ours
 
 
+def test_who_lost_a_lease_neither_takes_it_back_nor_gives_it_away(
+    places: list[Workplace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a machine that slept: it had lapsed, and another one took it."""
+    monkeypatch.setattr(module, "LEASE_SECONDS", 4.0)
+    here, there = (Exchange(place) for place in places)
+    with here.lease(SPEC):
+        there._renew(SPEC)
+        time.sleep(1.5)  # longer than until it would renew
+        assert here.is_leased(SPEC)
+    assert here.is_leased(SPEC)
+
+
 def test_of_two_that_take_a_lease_at_once_the_last_holds_it(places: list[Workplace], monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one sees that its own is written over."""
     here, there = (Exchange(place) for place in places)
-    monkeypatch.setattr(module.time, "sleep", lambda _: there._renew(SPEC, "the other"))
+    monkeypatch.setattr(module.time, "sleep", lambda _: there._renew(SPEC))
     with here.lease(SPEC) as is_ours:
         assert not is_ours
 
 
-def test_the_later_state_goes_on(places: list[Workplace]) -> None:
-    """With the curve of the machine that saved it, also where the own one is longer; and the run began when it first began."""
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff"])
+def test_a_lease_that_cannot_be_read_is_none(places: list[Workplace], tmp_path: Path, content: bytes) -> None:
+    """It is written over."""
+    here, there = (Exchange(place) for place in places)
+    here._renew(SPEC)
+    (path,) = (tmp_path / "shared").rglob("lease.json")
+    path.write_bytes(content)
+    with there.lease(SPEC) as is_ours:
+        assert is_ours
+
+
+def test_the_later_state_goes_on_with_its_curve(places: list[Workplace]) -> None:
+    """Also where the own one is longer: what was trained after the own checkpoint is not mixed with it."""
     here, there = places
-    save(here, step=5, curve="3.0\n2.9\n", began="first")
-    Exchange(here).take_work(SPEC)
-    save(there, step=3, curve="3.0\n3.0\n3.0\n", began="second")
-    Exchange(there).bring_work(SPEC)
-    assert saved(there)["step-5"] == "state after 3.0\n2.9\n"
+    save(here, step=5, curve="3.0\n2.9\n")
+    Exchange(here).take_state(SPEC)
+    save(there, step=3, curve="3.0\n3.0\n3.0\n")
+    Exchange(there).bring_state(SPEC)
+    assert saved(there) == {"step-5": "state after 3.0\n2.9\n"}
     assert curve_path(work_dir(SPEC, there)).read_text() == "3.0\n2.9\n"
-    assert (work_dir(SPEC, there) / "started_at").read_text() == "first"
 
 
 def test_an_own_state_that_is_as_late_stays(places: list[Workplace]) -> None:
-    """What was not saved elsewhere is not thrown away."""
+    """With its own curve: two states of one step are two states."""
     here, there = places
     save(here, step=5, curve="3.0\n")
-    Exchange(here).take_work(SPEC)
     save(there, step=5, curve="2.0\n")
-    Exchange(there).bring_work(SPEC)
+    for place in places:
+        Exchange(place).take_state(SPEC)
+    Exchange(there).bring_state(SPEC)
     assert saved(there) == {"step-5": "state after 2.0\n"}
     assert curve_path(work_dir(SPEC, there)).read_text() == "2.0\n"
 
 
-def test_only_the_newest_whole_state_is_kept_there(places: list[Workplace], tmp_path: Path) -> None:
-    """Older ones go when it is whole; one that is not does not count."""
+def test_only_the_latest_whole_state_is_kept_there(places: list[Workplace], tmp_path: Path) -> None:
+    """Earlier ones go when it is whole, later ones of others stay; one that is not whole does not count."""
     here, there = places
     for step in (5, 9):
         save(here, step=step, curve="3.0\n")
-        Exchange(here).take_work(SPEC)
-    shared = tmp_path / "shared" / "work" / SPEC.directory_name / "checkpoints"
-    assert [path.name for path in shared.iterdir()] == ["step-9"]
-    (shared / "step-12").mkdir()
-    Exchange(there).bring_work(SPEC)
-    assert saved(there).keys() == {"step-9"}
+        Exchange(here).take_state(SPEC)
+    save(there, step=7, curve="2.0\n")
+    Exchange(there).take_state(SPEC)
+    states = tmp_path / "shared" / "work" / SPEC.directory_name / "states"
+    assert sorted(path.name.split("-")[1] for path in states.iterdir()) == ["7", "9"]
+    (states / "step-12-of-a-machine-that-died").mkdir()
+    Exchange(there).bring_state(SPEC)
+    assert saved(there) == {"step-9": "state after 3.0\n"}
 
 
-def test_progress_elsewhere_is_seen_and_own_progress_stays(places: list[Workplace]) -> None:
-    """The longer curve is shown; finished runs are brought."""
+def test_a_run_was_begun_when_it_was_first_begun(places: list[Workplace]) -> None:
+    """Whichever machine that was, and whichever learns of it first."""
+    for place, began in zip(places, ("2026-01-02", "2026-01-01"), strict=True):
+        work_dir(SPEC, place).mkdir(parents=True)
+        (work_dir(SPEC, place) / "started_at").write_text(began)
+    for place in (*places, places[0]):
+        Exchange(place).agree_when_begun(SPEC)
+    assert [(work_dir(SPEC, place) / "started_at").read_text() for place in places] == ["2026-01-01"] * 2
+
+
+def test_progress_elsewhere_is_seen_and_own_files_stay(places: list[Workplace]) -> None:
+    """The longer curve is shown, wherever it is; finished runs are brought."""
     here, there = places
     save(here, step=5, curve="3.0\n2.9\n")
-    Exchange(here).take_work(SPEC)
+    Exchange(here).take_state(SPEC)
+    save(there, step=1, curve="2.0\n")
     Exchange(there).bring_progress([SPEC])
-    assert curve_path(work_dir(SPEC, there)).read_text() == "3.0\n2.9\n"
-    curve_path(work_dir(SPEC, there)).write_text("3.0\n2.8\n2.7\n")
-    Exchange(there).bring_progress([SPEC])
-    assert curve_path(work_dir(SPEC, there)).read_text() == "3.0\n2.8\n2.7\n"
+    assert losses_so_far(SPEC, there) == [3.0, 2.9]
+    assert curve_path(work_dir(SPEC, there)).read_text() == "2.0\n"
+    curve_path(work_dir(SPEC, there)).write_text("2.0\n2.0\n2.0\n")
+    assert losses_so_far(SPEC, there) == [2.0, 2.0, 2.0]
     finish(here)
     Exchange(here).share_finished([SPEC])
-    Exchange(here).forget_work(SPEC)
     Exchange(there).bring_progress([SPEC])
     assert len(read_runs(there.runs_dir / SPEC.ladder)) == 1
+    assert not work_dir(SPEC, there).exists()
+
+
+def test_kept_weights_are_those_of_the_record(places: list[Workplace], tmp_path: Path) -> None:
+    """Taken with it, under the digest of its curve, and brought when they are wanted."""
+    here, there = places
+    finish(here)
+    folder = weights_dir(SPEC.directory_name, here)
+    folder.mkdir(parents=True)
+    (folder / "weights.json").write_text("{}")
+    (folder / "arrays").write_text("trained")
+    for place in places:
+        Exchange(place).share_finished([SPEC])
+    (run,) = read_runs(there.runs_dir / SPEC.ladder)
+    Exchange(there).bring_weights(run)
+    assert (weights_dir(SPEC.directory_name, there) / "arrays").read_text() == "trained"
+    (shared,) = (tmp_path / "shared" / "weights").iterdir()
+    assert shared.name == f"{SPEC.directory_name}-{run.record.history_sha256[:16]}"
