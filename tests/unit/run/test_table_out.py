@@ -14,7 +14,7 @@ from marin_scaling.run.run_record import History, HistoryRow
 from marin_scaling.run.run_store import add_run, read_runs
 from marin_scaling.run.run_table import read_run_table
 from marin_scaling.run.table_files import write_table_file
-from marin_scaling.run.table_out import log_to_wandb, rows_of
+from marin_scaling.run.table_out import rows_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -63,8 +63,10 @@ def test_wandb_gets_one_table_with_all_columns(repository: Path, tmp_path: Path,
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
     monkeypatch.setenv("WANDB_SILENT", "true")
-    rows = rows_of(repository / "runs" / "tiny")
-    log_to_wandb(rows, project="ladders", name="tiny", source="runs/tiny")
+    monkeypatch.chdir(repository)  # sources are said as they were typed
+    rows = rows_of(Path("runs/tiny"))
+    done = marin_scale("table", "runs/tiny", "--to", "wandb:ladders", cwd=repository)  # a process whose client is fresh
+    assert done.stdout.startswith("17 runs in a table of W&B: "), done.stderr
     run = whole_run(tmp_path, last="runs/nrows")
     assert (run.name, run.config["source"], run.metrics["runs/nrows"]) == ("tiny", "runs/tiny", 17)
     (path,) = tmp_path.rglob("*.table.json")
