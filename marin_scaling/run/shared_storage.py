@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from marin_scaling.durable_files import new_folder, read_bytes, replace_file
-from marin_scaling.errors import MarinScalingError, StorageError, first_line, missing_extra
+from marin_scaling.errors import MarinScalingError, StorageError, first_line
 
 
 class SharedStorage:
@@ -27,11 +27,9 @@ class SharedStorage:
     def __init__(self, address: str) -> None:
         self.address = address.rstrip("/")
         with self._errors("", "reached"):
-            try:
-                from fsspec.core import url_to_fs
-                from fsspec.implementations.local import LocalFileSystem
-            except ImportError as error:
-                raise missing_extra("train", needed_for=f"sharing runs at {address}") from error
+            from fsspec.core import url_to_fs  # not at the top: it is slow, and most ladders need none
+            from fsspec.implementations.local import LocalFileSystem
+
             self._files, self._root = url_to_fs(self.address, use_listings_cache=False)
             self._is_here = isinstance(self._files, LocalFileSystem)
 

@@ -14,7 +14,6 @@ from marin_scaling.run.run_record import History, HistoryRow
 from marin_scaling.run.run_store import add_run, read_runs
 from marin_scaling.run.workplace import Workplace, checkpoints_root, curve_path, weights_dir, work_dir
 
-pytest.importorskip("fsspec", reason="the train extra is not installed")
 SPEC = rung_spec()
 
 

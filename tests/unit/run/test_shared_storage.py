@@ -7,8 +7,6 @@ import pytest
 from marin_scaling.errors import StorageError
 from marin_scaling.run.shared_storage import SharedStorage
 
-pytest.importorskip("fsspec", reason="the train extra is not installed")
-
 
 @pytest.fixture(params=["file", "memory"])
 def shared(request: pytest.FixtureRequest, tmp_path: Path) -> SharedStorage:
