@@ -106,12 +106,11 @@ def _naming(ladder_path: Path) -> Iterator[None]:
         raise type(error)(f"{ladder_path}: {error.what}", why=error.why, fix=error.fix) from error
 
 
-def workplace(*, storage: str | None = None, keep_weights: bool = False) -> Workplace:
+def workplace(*, storage: str | None = None) -> Workplace:
     """Where runs are recorded, and where the work on them lies; `storage` as in the ladder's file."""
     from marin_scaling.run.workplace import Workplace
 
-    place = Workplace(runs_dir=RUNS_DIR.absolute(), work_root=WORK_ROOT.absolute())
-    return replace(place, storage=storage, keep_weights=keep_weights)
+    return Workplace(runs_dir=RUNS_DIR.absolute(), work_root=WORK_ROOT.absolute(), storage=storage)
 
 
 def hardware_of(ladder: str) -> Hardware:
@@ -122,16 +121,13 @@ def hardware_of(ladder: str) -> Hardware:
     return read_ladder_file(path).hardware if path.exists() else Hardware()
 
 
-def looked_at(specs: Sequence[RunSpec], *, storage: str | None, to_train: bool = False) -> Workplace:
+def looked_at(specs: Sequence[RunSpec], *, storage: str | None) -> Workplace:
     """Where these runs lie, once it has been brought what other machines did of them."""
     place = workplace(storage=storage)
     if storage is not None:
         from marin_scaling.run.exchange import Exchange
 
-        exchange = Exchange(place)
-        if to_train:
-            exchange.require_writable()
-        exchange.bring_progress(specs)
+        Exchange(place).bring_progress(specs)
     return place
 
 
@@ -247,7 +243,7 @@ def train_with_progress(
     if importlib.util.find_spec("levanter") is None:
         raise missing_extra("train", needed_for="training")
     _require_same_data(specs, corpus)
-    place = replace(looked_at(specs, storage=storage, to_train=True), keep_weights=keep_weights)
+    place = replace(looked_at(specs, storage=storage), keep_weights=keep_weights)
     pending = [spec for spec in specs if not is_finished(RUNS_DIR, spec)]
     if len(pending) < len(specs):
         print(f"{len(specs) - len(pending)} of {len(specs)} runs are finished already and are not trained again.")

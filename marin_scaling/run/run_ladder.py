@@ -143,7 +143,9 @@ def _lay_out(specs: Sequence[RunSpec], corpus: TokenCorpus, workplace: Workplace
         require_writable(workplace.runs_dir / ladder)
     write_corpus(corpus, data_folder(corpus.digest, work_root=workplace.work_root))
     if workplace.storage is not None:
-        Exchange(workplace).take_data(corpus.digest)
+        exchange = Exchange(workplace)
+        exchange.require_writable()
+        exchange.take_data(corpus.digest)
     for spec in specs:
         replace_file(spec_path(spec, workplace), spec.to_bytes())
 
