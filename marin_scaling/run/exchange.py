@@ -135,7 +135,8 @@ class Exchange:
         if not states or _step_of(states[-1]) <= max(map(_step_of, _complete_checkpoints(own)), default=-1):
             return
         with self._own_folder() as brought:
-            if self._shared.get_folder(f"{_states(spec)}/{states[-1]}", brought / "state", last=_CHECKPOINT):
+            is_whole = self._shared.get_folder(f"{_states(spec)}/{states[-1]}", brought / "state", last=_CHECKPOINT)
+            if is_whole and (brought / "state" / curve_path(here).name).exists():
                 shutil.rmtree(own, ignore_errors=True)  # from here to the last line a kill leaves no state, and not a mixed one
                 own.mkdir(parents=True)
                 (brought / "state" / curve_path(here).name).replace(curve_path(here))
