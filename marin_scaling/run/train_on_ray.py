@@ -167,8 +167,9 @@ def _train_one(spec: RunSpec, workplace: Workplace, per_run: PerRun, events: Any
     """On a node: train one run in a process of its own and pass its lines on; its exit status."""
     import ray
 
-    workplace = workplace if workplace.storage is None else _place_of_node(workplace, workplace.storage)
-    replace_file(spec_path(spec, workplace), spec.to_bytes())
+    if workplace.storage is not None:
+        workplace = _place_of_node(workplace, workplace.storage)
+        replace_file(spec_path(spec, workplace), spec.to_bytes())
     log = workplace.work_root / "logs" / f"ray-{socket.gethostname()}-{os.getpid()}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     told = []
