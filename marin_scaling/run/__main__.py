@@ -18,18 +18,21 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.claim import claim
 from marin_scaling.durable_files import read_bytes, replace_file
 from marin_scaling.errors import MarinScalingError, StorageError
 from marin_scaling.run.exchange import Exchange
-from marin_scaling.run.run_record import RunRecord
+from marin_scaling.run.run_record import History, RunRecord
 from marin_scaling.run.run_spec import RunSpec, read_spec
-from marin_scaling.run.run_store import add_run, is_finished
+from marin_scaling.run.run_store import add_run, is_finished, read_run, run_folder
 from marin_scaling.run.worker_events import EventWriter, WorkerEvent
-from marin_scaling.run.workplace import STARTED_NAME, Workplace, work_dir
+from marin_scaling.run.workplace import STARTED_NAME, Workplace, weights_dir, work_dir
+
+if TYPE_CHECKING:
+    from marin_scaling.run.train import TrainingResult
 
 _POLL_SECONDS = 5.0
 
@@ -117,23 +120,31 @@ def _train_what_is_shared(spec: RunSpec, place: Workplace, *, events: EventWrite
 
 def _train_and_record(spec: RunSpec, place: Workplace, *, events: EventWriter, exchange: Exchange | None = None) -> None:
     events.tell(WorkerEvent(kind="started", run=spec.directory_name))
-    from marin_scaling.data.token_corpus import data_folder, map_corpus
-    from marin_scaling.run.environment import git_commit, hardware, package_versions
     from marin_scaling.run.kept_weights import keep_weights
     from marin_scaling.run.levanter_config import use_compilation_cache
+
+    use_compilation_cache(place.work_root / "compiled")
+    started_at, clock = _first_start(work_dir(spec, place)), time.perf_counter()
+    result = _trained(spec, place, events=events, exchange=exchange)
+    record = _record(spec, result, started_at=started_at, wall_seconds=time.perf_counter() - clock)
+    if record.status == "finished" and (place.keep_weights or spec.role == "target"):
+        keep_weights(result.model, record, train_steps=spec.train_steps, place=place)  # before there is a record
+    _publish(spec, record, result.loss_curve.history(spec_digest=spec.digest), place, events=events, exchange=exchange)
+
+
+def _trained(spec: RunSpec, place: Workplace, *, events: EventWriter, exchange: Exchange | None) -> TrainingResult:
+    """Trained to the end, with progress told to the launcher, to trackers, and to machines that share runs."""
+    from marin_scaling.data.token_corpus import data_folder, map_corpus
     from marin_scaling.run.train import train
     from marin_scaling.run.wandb_mirror import wandb_trackers
 
-    use_compilation_cache(place.work_root / "compiled")
-    folder = work_dir(spec, place)
-    started_at, clock = _first_start(folder), time.perf_counter()
     if exchange is not None:
         _copied(events, spec, exchange.agree_when_begun, spec)
     trackers = wandb_trackers(spec, on_note=partial(_tell_note, events, spec))
     result = train(
         spec,
         corpus=map_corpus(data_folder(spec.data.digest, work_root=place.work_root)),
-        work_dir=folder,
+        work_dir=work_dir(spec, place),
         on_step=lambda step, loss: _tell_step(events, spec, step, loss),
         on_note=partial(_tell_note, events, spec),
         on_saved=None if exchange is None else partial(_copied, events, spec, exchange.take_state, spec),
@@ -142,9 +153,14 @@ def _train_and_record(spec: RunSpec, place: Workplace, *, events: EventWriter, e
     for tracker in trackers:
         tracker.log_summary({spec.evaluation.metric: result.bits_per_byte})
         tracker.finish()
-    history = result.loss_curve.history(spec_digest=spec.digest)
-    shape = spec.model.shape()
-    record = RunRecord(
+    return result
+
+
+def _record(spec: RunSpec, result: TrainingResult, *, started_at: str, wall_seconds: float) -> RunRecord:
+    from marin_scaling.run.environment import git_commit, hardware, package_versions
+
+    shape, history = spec.model.shape(), result.loss_curve.history(spec_digest=spec.digest)
+    return RunRecord(
         spec_digest=spec.digest,
         status="diverged" if result.bits_per_byte is None else "finished",
         metric=spec.evaluation.metric,
@@ -158,7 +174,7 @@ def _train_and_record(spec: RunSpec, place: Workplace, *, events: EventWriter, e
         params_non_embedding=shape.params_non_embedding,
         trained_tokens=spec.trained_tokens,
         seed=spec.seed,
-        wall_seconds=round(time.perf_counter() - clock, 3),
+        wall_seconds=round(wall_seconds, 3),
         step_seconds=round(result.step_seconds, 3),
         started_at=started_at,
         finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -169,18 +185,24 @@ def _train_and_record(spec: RunSpec, place: Workplace, *, events: EventWriter, e
         history_sha256=sha256_hex(history.to_bytes()),
         statement_sha256=spec.statement_sha256,
     )
-    if record.status == "finished" and (place.keep_weights or spec.role == "target"):
-        keep_weights(result.model, record, train_steps=spec.train_steps, place=place)  # before there is a record
-    if exchange is not None:
-        _copied(events, spec, exchange.share_finished, [spec])  # brings the record of one that was faster
-    if is_finished(place.runs_dir, spec):
-        _tell_note(events, spec, "another machine has recorded it meanwhile: that record stands.")
-        return
-    add_run(place.runs_dir, spec=spec, record=record, history=history)
+
+
+def _publish(
+    spec: RunSpec, record: RunRecord, history: History, place: Workplace, *, events: EventWriter, exchange: Exchange | None
+) -> None:
+    """Add the run to the store, and to that of others; where another machine was faster, its record stands and this goes."""
     if exchange is not None:
         _copied(events, spec, exchange.share_finished, [spec])
+    if is_finished(place.runs_dir, spec):
+        _tell_note(events, spec, "another machine has recorded it meanwhile: that record stands.")
+        shutil.rmtree(weights_dir(spec.directory_name, place), ignore_errors=True)
+    else:
+        add_run(place.runs_dir, spec=spec, record=record, history=history)
+        if exchange is not None:
+            _copied(events, spec, exchange.share_finished, [spec])
+    record = read_run(run_folder(place.runs_dir, spec)).record
     events.tell(WorkerEvent(kind=record.status, run=spec.directory_name, step=spec.train_steps, loss=record.loss))
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(work_dir(spec, place), ignore_errors=True)
 
 
 def _first_start(work_dir: Path) -> str:
