@@ -9,8 +9,6 @@ pytest.importorskip("levanter", reason="the train extra is not installed")
 pytest.importorskip("wandb", reason="the wandb extra is not installed")
 pytestmark = pytest.mark.train
 
-from wandb_offline import whole_run  # noqa: E402
-
 from marin_scaling.data.standard_library import standard_library_corpus  # noqa: E402
 from marin_scaling.ladder.ladder import plan_ladder  # noqa: E402
 from marin_scaling.ladder.ladder_file import LadderFile  # noqa: E402
@@ -18,6 +16,7 @@ from marin_scaling.run.import_runs import import_runs  # noqa: E402
 from marin_scaling.run.plan_specs import rung_specs  # noqa: E402
 from marin_scaling.run.run_ladder import local_pool, train_runs  # noqa: E402
 from marin_scaling.run.run_store import read_run, run_folder  # noqa: E402
+from marin_scaling.run.tracker_logs import read_tracked_runs  # noqa: E402
 from marin_scaling.run.workplace import Workplace  # noqa: E402
 
 LADDER = {
@@ -40,7 +39,7 @@ def test_the_loss_curve_is_mirrored_offline_and_the_record_stands(tmp_path: Path
     run = read_run(run_folder(tmp_path / "runs", spec))
     assert len(run.history().rows) == spec.train_steps
     (mirrored,) = tmp_path.rglob("run-*.wandb")
-    (row,) = import_runs([whole_run(tmp_path, last=spec.evaluation.metric)]).rows
+    (row,) = import_runs(read_tracked_runs(str(mirrored))).rows
     assert (row["flops"], row["params"], row["tokens"]) == (spec.flops, run.record.params_total, spec.trained_tokens)
     assert (row["loss"], row["metric"]) == (run.record.loss, "bits_per_byte")
     content = mirrored.read_bytes()

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from command_line import assert_refused, make_repository, marin_scale
 from run_factory import record_of
-from wandb_offline import whole_run
 
 from marin_scaling.fit.fit_runs import fit
 from marin_scaling.forecast.forecast import forecast
@@ -15,6 +14,7 @@ from marin_scaling.run.run_store import add_run, read_runs
 from marin_scaling.run.run_table import read_run_table
 from marin_scaling.run.table_files import write_table_file
 from marin_scaling.run.table_out import rows_of
+from marin_scaling.run.tracker_logs import read_tracked_runs
 
 ROOT = Path(__file__).parents[3]
 
@@ -67,7 +67,7 @@ def test_wandb_gets_one_table_with_all_columns(repository: Path, tmp_path: Path,
     rows = rows_of(Path("runs/tiny"))
     done = marin_scale("table", "runs/tiny", "--to", "wandb:ladders", cwd=repository)  # a process whose client is fresh
     assert done.stdout.startswith("17 runs in a table of W&B: "), done.stderr
-    run = whole_run(tmp_path, last="runs/nrows")
+    (run,) = read_tracked_runs(str(tmp_path))
     assert (run.name, run.config["source"], run.metrics["runs/nrows"]) == ("tiny", "runs/tiny", 17)
     (path,) = tmp_path.rglob("*.table.json")
     table = json.loads(path.read_text())
