@@ -126,7 +126,10 @@ def _as_matrices(tree: Any) -> Any:
 
 
 def _as_matrix(layer: hnn.Linear) -> hnn.Linear:
-    """With one axis for what goes in and one for what comes out; a single axis keeps its name, by which it is sharded."""
+    """With one axis for what goes in and one for what comes out; a single axis keeps its name, by which it is sharded.
+
+    (Levanter's `flatten_linear_layers` renames every axis, after which each device would hold all of the state.)
+    """
     weight, axes = layer.weight, {"In": layer.In, "Out": layer.Out}
     for name in [name for name in axes if not isinstance(axes[name], hax.Axis)]:
         weight = weight.flatten_axes(axes[name], name)

@@ -25,16 +25,27 @@ SPREAD = """
 import sys
 sys.path[:0] = {path!r}
 from pathlib import Path
-from test_compute import dense, losses_of, trained
+from test_compute import dense, fresh_state, losses_of, of_matrices, trained
 import jax
+
+def share(array):
+    return array.addressable_shards[0].data.size / array.size
+
 result = trained(dense(), Path("work"))
-head = result.model.lm_head.weight.array
-print([jax.device_count(), head.addressable_shards[0].data.size / head.size, *losses_of(result)])
+states = [fresh_state(spec, Path("state")).opt_state for spec in (dense(), of_matrices())]
+leaves = [leaf for leaf in jax.tree.leaves(states) if getattr(leaf, "ndim", 0) > 1]
+shares = [share(result.model.lm_head.weight.array), max(map(share, leaves))]
+print([jax.device_count(), *shares, *losses_of(result)])
 """
 
 
 def dense(**compute: Any) -> RunSpec:
     return rung_spec(train_steps=12, compute=Compute(**compute))
+
+
+def of_matrices() -> RunSpec:
+    """One whose optimizer keeps the norm of whole matrices."""
+    return dense().model_copy(update={"optimizer": dense().optimizer.model_copy(update={"constant_norm": "matrix"})})
 
 
 def sparse(**compute: Any) -> RunSpec:
@@ -50,6 +61,19 @@ def trained(spec: RunSpec, work_dir: Path) -> Any:
     from marin_scaling.run.train import train
 
     return train(spec, corpus=corpus(), work_dir=work_dir, on_step=lambda _step, _loss: None)
+
+
+def fresh_state(spec: RunSpec, work_dir: Path) -> Any:
+    """The training state that this run begins with, on all devices."""
+    from levanter.trainer import Trainer
+
+    from marin_scaling.run.levanter_config import trainer_config
+    from marin_scaling.run.levanter_step import initial_state, language_model_loss
+    from marin_scaling.run.optimizer import initial_optimizer
+
+    config, optimizer = trainer_config(spec, work_dir=work_dir), initial_optimizer(spec)
+    with Trainer(config, optimizer, language_model_loss(0.0), add_default_hooks=False) as trainer:
+        return initial_state(trainer, spec, optimizer)
 
 
 def losses_of(result: Any) -> list[float]:
@@ -120,7 +144,7 @@ def test_half_precision_is_near_and_not_the_same(tmp_path: Path) -> None:
 
 
 def test_a_run_on_two_devices_has_the_losses_of_one(tmp_path: Path) -> None:
-    """The batch, and each matrix by its width, are spread over them; XLA lets a processor stand for two."""
+    """The batch, and each matrix and the optimizer's state by its width, are spread; XLA lets a processor stand for two."""
     (tmp_path / "work").mkdir()
     path = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
     two = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
@@ -128,8 +152,8 @@ def test_a_run_on_two_devices_has_the_losses_of_one(tmp_path: Path) -> None:
         [sys.executable, "-c", SPREAD.format(path=path)], cwd=tmp_path, env=two, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
-    devices, share, *losses = json.loads(ran.stdout.splitlines()[-1])
-    assert (devices, share) == (2, 0.5)
+    devices, of_head, of_state, *losses = json.loads(ran.stdout.splitlines()[-1])
+    assert (devices, of_head, of_state) == (2, 0.5, 0.5)
     assert losses == pytest.approx(losses_of(trained(dense(), tmp_path / "one")), rel=1e-5)
 
 
