@@ -165,6 +165,15 @@ def test_a_run_stopped_after_a_checkpoint_ends_with_the_same_curve(tmp_path: Pat
     assert losses_of(spec, tmp_path / "parts") == uninterrupted
 
 
+def test_a_save_that_takes_long_is_repeated_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of 10 seconds 190 later, so that it takes a twentieth of the time; a short one as soon as checkpoints are due."""
+    import marin_scaling.run.train as module
+
+    monkeypatch.setattr(module.time, "monotonic", lambda: 1_010.0)
+    assert module._next_time(1_000.0) == pytest.approx(1_200.0)
+    assert module._next_time(1_009.9) == 1_010.0 + module.CHECKPOINT_SECONDS
+
+
 def test_a_run_whose_curve_lost_lines_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint that is ahead of the curve, as after a power cut, is not used: no step is missing in the end."""
     import marin_scaling.run.train as module
