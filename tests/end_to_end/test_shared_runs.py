@@ -1,6 +1,7 @@
 """Two machines (two folders) that share runs at an address: each run is trained once, and goes on where the other stopped."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,10 @@ from marin_scaling.run.workplace import Workplace, work_dir  # noqa: E402
 def sharing(folder: Path) -> str:
     """YAML for a ladder that is trained by several machines."""
     return f"hardware: {{storage: 'file://{folder}/shared'}}\n"
+
+
+def ignore(_step: int, _loss: float) -> None:
+    """A listener that needs nothing."""
 
 
 def records(folder: Path) -> dict[str, bytes]:
@@ -51,12 +56,11 @@ def test_a_run_that_one_machine_began_ends_on_another_as_it_would_have_on_the_fi
 
     spec = rung_spec(train_steps=20)
 
-    def curve(folder: Path, **more: object) -> list[float | None]:
-        result = module.train(spec, corpus=corpus(), work_dir=folder, on_step=more.pop("on_step", ignore), **more)  # type: ignore[arg-type]
+    def curve(
+        folder: Path, *, on_step: Callable[[int, float], None] = ignore, on_saved: Callable[[], None] | None = None
+    ) -> list[float | None]:
+        result = module.train(spec, corpus=corpus(), work_dir=folder, on_step=on_step, on_saved=on_saved)
         return [row.train_loss_nats_per_token for row in result.loss_curve.history(spec_digest=spec.digest).rows]
-
-    def ignore(_step: int, _loss: float) -> None:
-        """A listener that needs nothing."""
 
     def stop_at_12(step: int, _loss: float) -> None:
         if step == 12:

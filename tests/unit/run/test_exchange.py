@@ -27,6 +27,12 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Workplace]:
     ]
 
 
+@pytest.fixture
+def exchanges(places: list[Workplace]) -> list[Exchange]:
+    """As these two machines have them."""
+    return [Exchange(place) for place in places]
+
+
 def finish(place: Workplace) -> None:
     history = History(spec_digest=SPEC.digest, rows=(HistoryRow(step=0, train_loss_nats_per_token=3.0),))
     add_run(place.runs_dir, spec=SPEC, record=record_of(SPEC, history=history), history=history)
@@ -70,9 +76,9 @@ def test_a_record_that_is_not_of_its_run_is_refused(places: list[Workplace], tmp
     assert not read_runs(there.runs_dir / SPEC.ladder)
 
 
-def test_one_machine_at_a_time_trains_a_run(places: list[Workplace]) -> None:
+def test_one_machine_at_a_time_trains_a_run(exchanges: list[Exchange]) -> None:
     """As long as it renews its lease; then, and when it gives it back, the other may."""
-    here, there = (Exchange(place) for place in places)
+    here, there = exchanges
     with here.lease(SPEC) as first, there.lease(SPEC) as second:
         assert (first, second, there.is_leased(SPEC)) == (True, False, True)
     assert not there.is_leased(SPEC)
@@ -81,11 +87,11 @@ def test_one_machine_at_a_time_trains_a_run(places: list[Workplace]) -> None:
 
 
 def test_a_lease_is_renewed_and_lapses_when_its_holder_is_gone(
-    places: list[Workplace], monkeypatch: pytest.MonkeyPatch
+    exchanges: list[Exchange], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Held for longer than one lasts; left behind by a machine that died, it holds no longer than it says."""
     monkeypatch.setattr(module, "LEASE_SECONDS", 4.0)
-    here, there = (Exchange(place) for place in places)
+    here, there = exchanges
     with here.lease(SPEC):
         until = time.monotonic() + 6.0
         while time.monotonic() < until:
@@ -99,30 +105,30 @@ def test_a_lease_is_renewed_and_lapses_when_its_holder_is_gone(
 
 
 def test_who_lost_a_lease_neither_takes_it_back_nor_gives_it_away(
-    places: list[Workplace], monkeypatch: pytest.MonkeyPatch
+    exchanges: list[Exchange], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a machine that slept: it had lapsed, and another one took it."""
-    monkeypatch.setattr(module, "LEASE_SECONDS", 4.0)
-    here, there = (Exchange(place) for place in places)
+    monkeypatch.setattr(module, "LEASE_SECONDS", 8.0)
+    here, there = exchanges
     with here.lease(SPEC):
         there._renew(SPEC)
-        time.sleep(1.5)  # longer than until it would renew
+        time.sleep(3.0)  # longer than until it would renew
         assert here.is_leased(SPEC)
     assert here.is_leased(SPEC)
 
 
-def test_of_two_that_take_a_lease_at_once_the_last_holds_it(places: list[Workplace], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_that_take_a_lease_at_once_the_last_holds_it(exchanges: list[Exchange], monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one sees that its own is written over."""
-    here, there = (Exchange(place) for place in places)
+    here, there = exchanges
     monkeypatch.setattr(module.time, "sleep", lambda _: there._renew(SPEC))
     with here.lease(SPEC) as is_ours:
         assert not is_ours
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff"])
-def test_a_lease_that_cannot_be_read_is_none(places: list[Workplace], tmp_path: Path, content: bytes) -> None:
+def test_a_lease_that_cannot_be_read_is_none(exchanges: list[Exchange], tmp_path: Path, content: bytes) -> None:
     """It is written over."""
-    here, there = (Exchange(place) for place in places)
+    here, there = exchanges
     here._renew(SPEC)
     (path,) = (tmp_path / "shared").rglob("lease.json")
     path.write_bytes(content)
