@@ -19,8 +19,10 @@ evaluation: {windows: 64}
 
 
 def repository(folder: Path, *, more: str = "") -> Path:
-    """`folder`, made, with `ladders/tiny.yaml` in it; `more` is YAML to add."""
+    """`folder`, made, with `ladders/tiny.yaml` in it, and what was compiled for others; `more` is YAML to add."""
     (folder / "ladders").mkdir(parents=True)
+    (folder / ".marin-scaling").mkdir()
+    (folder / ".marin-scaling" / "compiled").symlink_to(os.environ["MARIN_SCALING_TESTS_COMPILED"])
     (folder / "ladders" / "tiny.yaml").write_text(LADDER + more)
     return folder
 
@@ -40,3 +42,17 @@ def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
 def histories(folder: Path) -> dict[str, bytes]:
     """The loss curves recorded so far, by the run's folder."""
     return {path.parent.name: path.read_bytes() for path in (folder / "runs").glob("tiny/*/history.json")}
+
+
+def training_processes(folder: Path) -> list[int]:
+    """Processes that train runs of this folder now."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"marin_scaling.run" in command and str(folder).encode() in command:
+                found.append(int(entry.name))
+    return found

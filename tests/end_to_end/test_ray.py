@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tiny_ladder import CORES, histories, repository, start
+from tiny_ladder import CORES, histories, repository, start, training_processes
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytest.importorskip("ray", reason="the ray extra is not installed")
@@ -20,20 +20,6 @@ from pathlib import Path
 from marin_scaling.cli.training import plan
 print(*(spec.directory_name for spec in plan(Path("ladders/tiny.yaml")).specs))
 """
-
-
-def training_processes(folder: Path) -> list[int]:
-    """Processes that train runs of this folder now."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                command = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if b"marin_scaling.run" in command and str(folder).encode() in command:
-                found.append(int(entry.name))
-    return found
 
 
 def parent_of(process: int) -> int:
