@@ -164,6 +164,12 @@ def _local_pool(hardware: Hardware, *, max_parallel: int | None) -> Pool:
     from marin_scaling.run.gpus import runs_that_fit, visible_gpus
     from marin_scaling.run.run_ladder import local_pool
 
+    if hardware.per_run.is_group:
+        raise UsageError(
+            "hardware.per_run: here, one process trains a run, with all devices that it is given.",
+            why="Several that train it together, or a slice of a TPU, are started by Ray.",
+            fix="Train on a cluster (--on ray:ADDRESS; --on ray starts one here), or leave processes and tpu_slice out.",
+        )
     each, gpus = hardware.per_run.gpus, visible_gpus()
     most = runs_that_fit(each, len(gpus)) if each else len(os.sched_getaffinity(0))
     if not most:

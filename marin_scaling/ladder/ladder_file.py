@@ -131,6 +131,15 @@ class Evaluation(Part):
 _HAVE_KEYS_OF_THEIR_OWN = ("cpu", "gpu", "memory", "object_store_memory")
 
 
+class TpuSlice(Part):
+    """A whole slice, as Ray's cluster has it: `{version: v5p, topology: 2x2x4}`."""
+
+    version: str = Field(pattern=r"^v[0-9][a-z0-9]*$")
+    """Of the chips, by Ray's name (`v5p`, `v5litepod`, `v6e`)."""
+    topology: str = Field(pattern=r"^\d+x\d+(x\d+)?$")
+    """How many chips in each direction."""
+
+
 class PerRun(Part):
     """What one run is given: its GPUs here and on a cluster (`--on ray`), the rest on a cluster only."""
 
@@ -140,6 +149,10 @@ class PerRun(Part):
     """GPUs: a whole number, or less than one for a share of one. A batch is spread evenly over several."""
     resources: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
     """Resources by the names that the cluster gives them, beside cores and GPUs; in steps of 0.0001."""
+    processes: int = Field(default=1, gt=0)
+    """How many processes train a run together, each with these cores, GPUs and resources; on several nodes where there are."""
+    tpu_slice: TpuSlice | None = None
+    """A slice of a TPU for each run: a process on every host of it."""
 
     @field_validator("gpus")
     @classmethod
@@ -147,6 +160,19 @@ class PerRun(Part):
         if gpus > 1 and gpus != int(gpus):
             raise ValueError(f"{gpus:g} GPUs: above 1 it is a whole number")
         return gpus
+
+    @model_validator(mode="after")
+    def _hosts_are_the_slices(self) -> PerRun:
+        if self.tpu_slice is not None and (self.processes > 1 or self.gpus or self.resources):
+            raise ValueError("tpu_slice decides processes, gpus and resources; leave them out")
+        if self.processes > 1 and self.gpus != int(self.gpus):
+            raise ValueError(f"{self.gpus:g} GPUs: processes that train a run together do not share one")
+        return self
+
+    @property
+    def is_group(self) -> bool:
+        """Whether several processes train a run."""
+        return self.processes > 1 or self.tpu_slice is not None
 
     @field_validator("resources")
     @classmethod
@@ -181,6 +207,12 @@ class Hardware(Part):
         if storage is not None and storage.startswith("file://") and not storage.startswith("file:///"):
             raise ValueError(f"{storage} would be another folder on each machine; an address of a folder begins with file:///")
         return storage
+
+    @model_validator(mode="after")
+    def _groups_share_folders(self) -> Hardware:
+        if self.storage is not None and self.per_run.is_group:
+            raise ValueError("the processes of one run save its state in a folder that all see: per_run does without storage")
+        return self
 
     @model_validator(mode="after")
     def _time_before_cost(self) -> Hardware:

@@ -25,6 +25,7 @@ from marin_scaling.claim import claim
 from marin_scaling.durable_files import read_bytes, replace_file
 from marin_scaling.errors import MarinScalingError, StorageError
 from marin_scaling.run.exchange import Exchange
+from marin_scaling.run.process_group import ALONE, ProcessGroup
 from marin_scaling.run.run_record import History, RunRecord
 from marin_scaling.run.run_spec import RunSpec, read_spec
 from marin_scaling.run.run_store import add_run, is_finished, read_run, run_folder
@@ -45,10 +46,14 @@ def main() -> int:
         threading.Thread(target=_die_with, args=(arguments.launcher,), daemon=True).start()
     if arguments.cores:
         os.sched_setaffinity(0, arguments.cores)
+    group = ProcessGroup(count=arguments.processes, rank=arguments.process, coordinator=arguments.coordinator)
+    group.join()
     specs = [read_spec(read_bytes(path), name=str(path)) for path in arguments.specs]
     place = Workplace(
         runs_dir=arguments.runs, work_root=arguments.work, keep_weights=arguments.keep_weights, storage=arguments.storage
     )
+    if group.count > 1:
+        return 0 if all([_train_together(spec, place, events=events, group=group) for spec in specs]) else 1
     return 0 if all([_train_if_free(spec, place, events=events, waits=len(specs) == 1) for spec in specs]) else 1
 
 
@@ -60,6 +65,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--keep-weights", action="store_true", help="keep the weights of rungs, too, and not of targets only")
     parser.add_argument("--storage", help="an address where other machines find runs and their state")
     parser.add_argument("--cores", type=lambda text: {int(core) for core in text.split(",")}, help="CPU cores to stay on")
+    parser.add_argument("--processes", type=int, default=1, help="how many such processes train each run together")
+    parser.add_argument("--process", type=int, default=0, help="which of them this is, from 0")
+    parser.add_argument("--coordinator", default="", help="HOST:PORT where the first of them listens")
     parser.add_argument("--launcher", type=int, help="process to die with")
     return parser
 
@@ -96,6 +104,19 @@ def _train_if_free(spec: RunSpec, place: Workplace, *, events: EventWriter, wait
     return True
 
 
+def _train_together(spec: RunSpec, place: Workplace, *, events: EventWriter, group: ProcessGroup) -> bool:
+    """With the other processes of a group, whose leader claims the run for all; False when it failed."""
+    try:
+        with contextlib.ExitStack() as stack:
+            is_free = group.is_leader and stack.enter_context(claim(work_dir(spec, place)))
+            if group.leaders(is_free and not is_finished(place.runs_dir, spec)):
+                _train_and_record(spec, place, events=events, group=group)
+    except MarinScalingError as error:
+        events.tell(WorkerEvent(kind="failed", run=spec.directory_name, message=str(error)))
+        return False
+    return True
+
+
 def _train_what_is_shared(spec: RunSpec, place: Workplace, *, events: EventWriter, waits: bool) -> None:
     """Train a run that no other machine has trained or is training, from where the last one left it.
 
@@ -118,21 +139,26 @@ def _train_what_is_shared(spec: RunSpec, place: Workplace, *, events: EventWrite
         _train_and_record(spec, place, events=events, exchange=exchange)
 
 
-def _train_and_record(spec: RunSpec, place: Workplace, *, events: EventWriter, exchange: Exchange | None = None) -> None:
+def _train_and_record(
+    spec: RunSpec, place: Workplace, *, events: EventWriter, exchange: Exchange | None = None, group: ProcessGroup = ALONE
+) -> None:
     events.tell(WorkerEvent(kind="started", run=spec.directory_name))
     from marin_scaling.run.kept_weights import keep_weights
     from marin_scaling.run.levanter_config import use_compilation_cache
 
     use_compilation_cache(place.work_root / "compiled")
     started_at, clock = _first_start(work_dir(spec, place)), time.perf_counter()
-    result = _trained(spec, place, events=events, exchange=exchange)
+    result = _trained(spec, place, events=events, exchange=exchange, group=group)
     record = _record(spec, result, started_at=started_at, wall_seconds=time.perf_counter() - clock)
     if record.status == "finished" and (place.keep_weights or spec.role == "target"):
-        keep_weights(result.model, record, train_steps=spec.train_steps, place=place)  # before there is a record
-    _publish(spec, record, result.loss_curve.history(spec_digest=spec.digest), place, events=events, exchange=exchange)
+        keep_weights(result.model, record, train_steps=spec.train_steps, place=place, group=group)  # before there is a record
+    if group.is_leader:
+        _publish(spec, record, result.loss_curve.history(spec_digest=spec.digest), place, events=events, exchange=exchange)
 
 
-def _trained(spec: RunSpec, place: Workplace, *, events: EventWriter, exchange: Exchange | None) -> TrainingResult:
+def _trained(
+    spec: RunSpec, place: Workplace, *, events: EventWriter, exchange: Exchange | None, group: ProcessGroup
+) -> TrainingResult:
     """Trained to the end, with progress told to the launcher, to trackers, and to machines that share runs."""
     from marin_scaling.data.token_corpus import data_folder, map_corpus
     from marin_scaling.run.train import train
@@ -140,7 +166,7 @@ def _trained(spec: RunSpec, place: Workplace, *, events: EventWriter, exchange: 
 
     if exchange is not None:
         _copied(events, spec, exchange.agree_when_begun, spec)
-    trackers = wandb_trackers(spec, on_note=partial(_tell_note, events, spec))
+    trackers = wandb_trackers(spec, on_note=partial(_tell_note, events, spec)) if group.is_leader else []
     result = train(
         spec,
         corpus=map_corpus(data_folder(spec.data.digest, work_root=place.work_root)),
@@ -149,6 +175,7 @@ def _trained(spec: RunSpec, place: Workplace, *, events: EventWriter, exchange: 
         on_note=partial(_tell_note, events, spec),
         on_saved=None if exchange is None else partial(_copied, events, spec, exchange.take_state, spec),
         trackers=trackers,
+        group=group,
     )
     for tracker in trackers:
         tracker.log_summary({spec.evaluation.metric: result.bits_per_byte})

@@ -13,29 +13,34 @@ from typing import Any
 from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.durable_files import read_bytes, replace_file, sync_folder
 from marin_scaling.errors import StorageError, UsageError, first_line
+from marin_scaling.run.process_group import ALONE, ProcessGroup
 from marin_scaling.run.run_record import RunRecord
 from marin_scaling.run.run_spec import DIRECTORY_DIGITS, RunSpec
 from marin_scaling.run.run_store import StoredRun
 from marin_scaling.run.workplace import WEIGHTS_MARKER, Workplace, weights_dir
 
 
-def keep_weights(model: Any, record: RunRecord, *, train_steps: int, place: Workplace) -> None:
+def keep_weights(model: Any, record: RunRecord, *, train_steps: int, place: Workplace, group: ProcessGroup = ALONE) -> None:
     """Keep Levanter's trained `model` as that of `record`, over what an interrupted process may have left.
 
-    Written in the run's working folder, then moved. `StorageError` when that fails; the run then resumes from its checkpoint.
+    Written in the run's working folder, by each process of the group its part, then moved. `StorageError` when that fails; the
+    run then resumes from its checkpoint.
     """
     from levanter.checkpoint import save_checkpoint
 
     name = record.spec_digest[:DIRECTORY_DIGITS]
     unfinished, folder = place.work_root / "work" / name / "weights", weights_dir(name, place)
     try:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        if group.is_leader:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        group.is_everywhere(True)  # nobody writes into what goes
         save_checkpoint(model, step=train_steps, checkpoint_path=str(unfinished), is_temporary=False)
-        replace_file(unfinished / WEIGHTS_MARKER, _marker(record))
-        sync_folder(unfinished)
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.rename(folder)
+        if group.is_everywhere(True) and group.is_leader:
+            replace_file(unfinished / WEIGHTS_MARKER, _marker(record))
+            sync_folder(unfinished)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            unfinished.rename(folder)
     except Exception as error:  # whatever tensorstore, JAX and the disk raise
         raise StorageError(
             f"{folder}: the weights cannot be kept: {first_line(error)}.",

@@ -15,6 +15,7 @@ import jax
 import jmp
 from levanter.callbacks.watch import WatchConfig
 from levanter.checkpoint import CheckpointerConfig
+from levanter.distributed import DistributedConfig
 from levanter.models.llama import LlamaConfig
 from levanter.models.qwen import Qwen3Config
 from levanter.tracker.tracker import NoopConfig
@@ -85,7 +86,7 @@ def sequences_at_once(spec: RunSpec, *, devices: int) -> int:
         raise TrainingFailed(
             f"its batch of {spec.batch_size} sequences cannot be spread evenly over {devices} devices.",
             why="Each device computes equally many.",
-            fix="Give a run fewer devices: hardware.per_run.gpus.",
+            fix="Give a run fewer devices: hardware.per_run.",
         )
     part = spec.batch_size // devices
     allowed = min(part, spec.compute.sequences_at_a_time or part)
@@ -99,6 +100,7 @@ def trainer_config(spec: RunSpec, *, work_dir: Path) -> TrainerConfig:
         seed=spec.seed,
         mp=jmp.get_policy(precision_policy(spec)),
         tracker=NoopConfig(),
+        distributed=DistributedConfig(initialize_jax_distributed=False),  # whoever starts us says whether there are others
         watch=WatchConfig(watch_targets=[]),
         log_dir=work_dir / "levanter",
         log_jaxprs=False,

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from marin_scaling.errors import first_line
 from marin_scaling.run.levanter_config import model_config
 from marin_scaling.run.optimizer import optimizer_for_one_step, scheduled_rates
+from marin_scaling.run.process_group import ALONE, ProcessGroup
 from marin_scaling.run.recomputation import recomputing
 from marin_scaling.run.run_spec import RunSpec
 
@@ -61,29 +62,40 @@ def built_model(spec: RunSpec, *, key: Any) -> Any:
 
 
 def resume_latest(
-    trainer: Trainer, state: TrainerState, *, steps_recorded: int, on_note: Callable[[str], None]
+    trainer: Trainer, state: TrainerState, *, steps_recorded: int, on_note: Callable[[str], None], group: ProcessGroup = ALONE
 ) -> TrainerState:
     """The state in the newest complete checkpoint of this run, or `state` where there is none.
 
     A checkpoint that cannot be read, or that was made after more steps than the loss curve records (a damaged disk) and would
-    leave a gap in the curve, is set aside with a note, and the run begins again with `state`.
+    leave a gap in the curve, is set aside with a note, and the run begins again with `state`; in all processes of the group, if
+    only one of them cannot read it.
     """
+    resumed, reason = _latest(trainer, state, steps_recorded=steps_recorded)
+    is_same = int(resumed.step) == group.leaders(int(resumed.step))
+    if group.is_everywhere(not reason and is_same):
+        return resumed
+    if group.is_leader:
+        kept = _set_aside(Path(trainer.checkpoint_path))
+        reason = reason or "another process that trains the run cannot read it"
+        on_note(f"its checkpoint cannot be used and was moved to {kept}; the run begins again. {reason}.")
+    return state
+
+
+def _latest(trainer: Trainer, state: TrainerState, *, steps_recorded: int) -> tuple[TrainerState, str]:
+    """The state to go on from, and what is wrong with a checkpoint that cannot be used."""
     latest = discover_latest_checkpoint(trainer.checkpoint_path)
     if latest is None:
-        return state
+        return state, ""
     try:
         saved = load_checkpoint(
             state.saveable_state, latest, axis_mapping=trainer.parameter_axis_mapping, mesh=trainer.device_mesh
         )
         resumed = eqx.combine(saved, state)
         if int(resumed.step) <= steps_recorded:
-            return resumed
-        reason = f"it is of step {int(resumed.step)}, and the loss curve ends at {steps_recorded}"
+            return resumed, ""
+        return state, f"it is of step {int(resumed.step)}, and the loss curve ends at {steps_recorded}"
     except Exception as error:  # whatever tensorstore, JAX and Levanter make of damaged files
-        reason = first_line(error)
-    kept = _set_aside(Path(trainer.checkpoint_path))
-    on_note(f"its checkpoint cannot be used and was moved to {kept}; the run begins again. {reason}.")
-    return state
+        return state, first_line(error)
 
 
 def _set_aside(folder: Path) -> Path:

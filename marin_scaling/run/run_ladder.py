@@ -25,6 +25,7 @@ from marin_scaling.durable_files import replace_file, require_writable
 from marin_scaling.errors import StorageError, TrainingFailed
 from marin_scaling.run.exchange import Exchange
 from marin_scaling.run.gpus import gpu_environment
+from marin_scaling.run.process_group import ALONE, ProcessGroup
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.run_store import is_finished
 from marin_scaling.run.worker_events import WorkerEvent, parse_event
@@ -247,13 +248,17 @@ def _worker(
             process.wait()
 
 
-def worker_command(specs: Sequence[RunSpec], *, workplace: Workplace, cores: Sequence[int]) -> list[str]:
+def worker_command(
+    specs: Sequence[RunSpec], *, workplace: Workplace, cores: Sequence[int], group: ProcessGroup = ALONE
+) -> list[str]:
     """The command of a process that trains these runs on these cores, and dies with the one that started it."""
     command = [sys.executable, "-P", "-m", "marin_scaling.run"]  # -P: no file of the current folder is taken for a module
     command += ["--runs", str(workplace.runs_dir), "--work", str(workplace.work_root)]
     command += ["--launcher", str(os.getpid()), "--cores", ",".join(map(str, cores))]
     command += ["--keep-weights"] if workplace.keep_weights else []
     command += ["--storage", workplace.storage] if workplace.storage is not None else []
+    if group.count > 1:
+        command += ["--processes", str(group.count), "--process", str(group.rank), "--coordinator", group.coordinator]
     return command + [str(spec_path(spec, workplace)) for spec in specs]
 
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from marin_scaling.data.token_corpus import HELD_OUT, TokenCorpus, Tokens
 from marin_scaling.data.windows import evaluation_window_starts, training_window_starts
+from marin_scaling.durable_files import read_bytes, replace_file
 from marin_scaling.run.expert_shares import write_shares
 from marin_scaling.run.levanter_config import CHECKPOINT_SECONDS, SAVING_SHARE, trainer_config
 from marin_scaling.run.levanter_step import (
@@ -38,6 +39,7 @@ from marin_scaling.run.levanter_step import (
 from marin_scaling.run.loss_curve import LossCurve
 from marin_scaling.run.optimizer import initial_optimizer
 from marin_scaling.run.plan_specs import require_data
+from marin_scaling.run.process_group import ALONE, ProcessGroup
 from marin_scaling.run.run_spec import MoeModelSpec, RunSpec
 from marin_scaling.run.workplace import curve_path
 
@@ -74,12 +76,14 @@ def train(
     on_note: Callable[[str], None] = print,
     on_saved: Callable[[], None] | None = None,
     trackers: Sequence[Tracker] = (),
+    group: ProcessGroup = ALONE,
 ) -> TrainingResult:
     """Train `spec` to its last step, resuming from a checkpoint under `work_dir` if there is one, and evaluate it.
 
     `on_note` is told what a person should know, such as a checkpoint that could not be used. `on_saved` is called when the
     state is saved whole under `work_dir`: every 20 seconds, or more rarely where that or the call takes long. `trackers` are
-    further Levanter trackers (such as W&B) that mirror the loss curve. A run whose loss is no longer finite ends there, as a
+    further Levanter trackers (such as W&B) that mirror the loss curve. All processes of a `group` have to call this, with one
+    `work_dir` that all of them see. A run whose loss is no longer finite ends there, as a
     result and not as an error. Raises `DataError` when the data would have to be repeated.
     """
     require_data(spec, corpus=corpus)
@@ -88,19 +92,20 @@ def train(
     optimizer = initial_optimizer(spec)
     loss_function = language_model_loss(spec.optimizer.z_loss_weight)
     with (
-        LossCurve(curve_path(work_dir)) as curve,
+        LossCurve(_curve_of(group, work_dir)) as curve,
         Trainer(config, optimizer, loss_function, add_default_hooks=False) as trainer,
     ):
         fresh = initial_state(trainer, spec, optimizer)
-        state = resume_latest(trainer, fresh, steps_recorded=curve.steps_done, on_note=on_note)
+        state = resume_latest(trainer, fresh, steps_recorded=curve.steps_done, on_note=on_note, group=group)
         curve.truncate(int(state.step))
         step = compile_step(trainer, state, spec)
-        on_save = _shares_writer(trainer, step, work_dir) if isinstance(spec.model, MoeModelSpec) else None
-        saver = _Saver(trainer, step=step, on_save=on_save, on_saved=on_saved)
+        on_save = _shares_writer(trainer, step, work_dir, group) if isinstance(spec.model, MoeModelSpec) else None
+        saver = _Saver(trainer, step=step, on_save=on_save, on_saved=on_saved, group=group)
         observer = _Observer(curve=curve, saver=saver, on_step=on_step, trackers=trackers)
         is_finite = _train_to_the_end(step, spec=spec, train=corpus.train, observer=observer)
         model = step.state().model
         bits_per_byte = _evaluate(trainer, model, spec=spec, corpus=corpus) if is_finite else {}
+        saver.wait_for_all()
     return TrainingResult(
         model=model,
         bits_per_byte_by_set=bits_per_byte,
@@ -129,10 +134,26 @@ def _training_batches(spec: RunSpec, train: Tokens, *, first_step: int) -> Itera
         yield train[batch_starts[:, None] + offsets].astype(np.int32)
 
 
-def _shares_writer(trainer: Trainer, step: CompiledStep, work_dir: Path) -> BatchListener:
+def _curve_of(group: ProcessGroup, work_dir: Path) -> Path:
+    """The leader's counts; another process begins with a copy of it, in a folder of its own."""
+    curve = curve_path(work_dir)
+    if group.is_leader:
+        return curve
+    own = curve_path(work_dir / f"process-{group.rank}")
+    replace_file(own, read_bytes(curve) if curve.exists() else b"")
+    return own
+
+
+def _shares_writer(trainer: Trainer, step: CompiledStep, work_dir: Path, group: ProcessGroup) -> BatchListener:
     """Of a mixture: how the tokens of a batch are spread over its experts now, kept beside its curve."""
-    shares = compile_expert_shares(trainer, step.state().model)
-    return lambda tokens: write_shares(work_dir, shares(step.state().model, tokens))
+    compute = compile_expert_shares(trainer, step.state().model)
+
+    def write(tokens: NDArray[np.int32]) -> None:
+        shares = compute(step.state().model, tokens)
+        if group.is_leader:
+            write_shares(work_dir, shares)
+
+    return write
 
 
 class _Observer:
@@ -167,16 +188,22 @@ class _Saver:
     """Saves the state every `CHECKPOINT_SECONDS`, and tells of it; each takes `SAVING_SHARE` of the time at most."""
 
     def __init__(
-        self, trainer: Trainer, *, step: CompiledStep, on_save: BatchListener | None, on_saved: Callable[[], None] | None
+        self,
+        trainer: Trainer,
+        *,
+        step: CompiledStep,
+        on_save: BatchListener | None,
+        on_saved: Callable[[], None] | None,
+        group: ProcessGroup,
     ) -> None:
-        self._step, self._on_save, self._on_saved = step, on_save, on_saved
+        self._step, self._on_save, self._on_saved, self._group = step, on_save, on_saved, group
         always = dataclasses.replace(trainer.config.checkpointer, save_interval=timedelta(microseconds=1))
         self._checkpointer = always.create(trainer.run_id)  # when to save is decided here, before the state is walked
         self._next = self._next_told = time.monotonic() + CHECKPOINT_SECONDS
 
     def is_due(self) -> bool:
-        """Whether the state is to be saved now."""
-        return time.monotonic() >= self._next
+        """Whether the state is to be saved now, by the leader's clock."""
+        return bool(self._group.leaders(time.monotonic() >= self._next))
 
     def save(self, number: int, tokens: NDArray[np.int32]) -> None:
         """Save the state after the step of this number, on `tokens`."""
@@ -190,6 +217,12 @@ class _Saver:
             self._checkpointer.wait_until_finished()
             self._on_saved()
             self._next_told = _next_time(began)
+
+    def wait_for_all(self) -> None:
+        """Until no process of the group writes any more: then its leader may take the files away."""
+        if self._group.count > 1:
+            self._checkpointer.wait_until_finished()
+            self._group.is_everywhere(True)
 
 
 def _next_time(began: float) -> float:

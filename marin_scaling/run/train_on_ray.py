@@ -1,9 +1,9 @@
-"""A pool on a Ray cluster: each run is a task that starts the same training process as here, with the resources it is given.
+"""A pool on a Ray cluster: each run is a task, or a group of them, with the resources that it is given.
 
 Run store and working folder must be on a file system that all nodes share, under one path: the data, the specs, checkpoints
-and claims lie there. Where machines share runs at an address (`exchange`), each node has a folder of its own instead. A task
-whose node or worker dies is started again by Ray and goes on from the run's last checkpoint. Not here: which runs are due, and
-what is recorded (`run_ladder` and the process itself).
+and claims lie there. Where machines share runs at an address (`exchange`), each node has a folder of its own instead. A run
+whose node or worker dies is started again and goes on from its last checkpoint. Not here: what a group of tasks is
+(`ray_task_groups`) and does (`on_ray_node`); which runs are due, and what is recorded (`run_ladder` and the process itself).
 """
 
 from __future__ import annotations
@@ -12,27 +12,20 @@ import contextlib
 import logging
 import os
 import socket
-import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from marin_scaling.canonical_json import sha256_hex
-from marin_scaling.claim import claim
-from marin_scaling.durable_files import replace_file
 from marin_scaling.errors import ClusterError, first_line
 from marin_scaling.ladder.ladder_file import PerRun
-from marin_scaling.run.gpus import shared_memory
-from marin_scaling.run.run_ladder import Pool, how_it_ended, worker_command
+from marin_scaling.run.ray_task_groups import Retries, TaskGroup, has_room, require_resources, start_group
+from marin_scaling.run.run_ladder import Pool
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.worker_events import WorkerEvent, parse_event
-from marin_scaling.run.workplace import Workplace, spec_path
+from marin_scaling.run.workplace import Workplace
 
 _POLL_SECONDS = 0.5
-_RETRIES = 5  # of a task whose worker died; an error in the training itself is not tried again
+_RETRIES = 5  # of a run whose worker died, and that got no further; an error in the training itself is not tried again
 _CONNECT_SECONDS = 5.0
 
 
@@ -80,29 +73,46 @@ def _require_answer(address: str | None) -> None:
 
 
 def _run_tasks(specs: Sequence[RunSpec], workplace: Workplace, *, per_run: PerRun, at_a_time: int) -> Iterator[WorkerEvent]:
-    """Events of one task a run, in the order in which they come, until the last has ended."""
+    """Events of the tasks of all runs, in the order in which they come, until the last has ended."""
     import ray
 
-    _require_resources(per_run)
+    require_resources(per_run)
     events = ray.remote(num_cpus=0, max_restarts=-1)(_Lines).remote()
-    options = {"num_cpus": per_run.cpus, "num_gpus": per_run.gpus, "resources": dict(per_run.resources)}
-    task = ray.remote(max_retries=_RETRIES, **options)(_train_one)
-    waiting, tasks, failed = list(specs), dict[Any, RunSpec](), set[str]()
+    waiting, retries = list(specs), Retries(_RETRIES)
+    groups, failed = list[TaskGroup](), set[str]()
     try:
-        while waiting or tasks:
-            while waiting and len(tasks) < at_a_time:
-                spec = waiting.pop(0)
-                tasks[task.remote(spec, workplace, per_run, events)] = spec
-            ended, _ = ray.wait(list(tasks), num_returns=len(tasks), timeout=_POLL_SECONDS)
+        while waiting or groups:
+            while waiting and len(groups) < at_a_time and has_room(per_run, running=len(groups)):
+                groups.append(start_group(waiting.pop(0), workplace, per_run=per_run, events=events))
+            ended = _ended(groups)
             for event in _drained(events):
+                retries.see(event)
+                if event.run not in failed:  # of a group each process tells that it failed
+                    yield event
                 failed |= {event.run} if event.kind == "failed" else set()
-                yield event
-            for done in ended:
-                spec = tasks.pop(done)
-                yield from _outcome(done, spec, is_told=spec.directory_name in failed)
+            for group, end in [(group, end) for group in groups if (end := group.ending(ended))]:
+                group.release()
+                groups.remove(group)
+                run = group.spec.directory_name
+                if end.may_go_on and run not in failed and retries.take(run):
+                    waiting.insert(0, group.spec)
+                elif end.reason and run not in failed:
+                    yield WorkerEvent(kind="failed", run=run, message=end.reason)
     finally:
-        for left in tasks:
-            ray.cancel(left, force=True)
+        for group in groups:
+            group.release()
+
+
+def _ended(groups: Sequence[TaskGroup]) -> Sequence[Any]:
+    """The tasks that have ended, once all have or some time has passed."""
+    import ray
+
+    tasks = [task for group in groups for task in group.tasks]
+    if not tasks:
+        time.sleep(_POLL_SECONDS)
+        return []
+    ended, _ = ray.wait(tasks, num_returns=len(tasks), timeout=_POLL_SECONDS)
+    return list(ended)
 
 
 class _Lines:
@@ -130,89 +140,3 @@ def _drained(events: Any) -> Iterator[WorkerEvent]:
         event = parse_event(line)
         if event is not None:
             yield event
-
-
-def _outcome(task: Any, spec: RunSpec, *, is_told: bool) -> Iterator[WorkerEvent]:
-    """Nothing where a task ended well, or where the run has told of its failure itself. Else that it failed, and why."""
-    import ray
-
-    try:
-        status = ray.get(task)
-    except ray.exceptions.RayError as error:
-        reason = str(error).strip().splitlines()[-1]
-        yield WorkerEvent(kind="failed", run=spec.directory_name, message=f"its Ray task ended: {reason}")
-    else:
-        if status and not is_told:
-            yield WorkerEvent(kind="failed", run=spec.directory_name, message=f"{how_it_ended(status)} See ray-*.log.")
-
-
-def _require_resources(per_run: PerRun) -> None:
-    """`ClusterError` where no node has what one run wants: such a task would wait for ever."""
-    import ray
-
-    wanted = {
-        name: amount for name, amount in {"CPU": per_run.cpus, "GPU": per_run.gpus, **per_run.resources}.items() if amount
-    }
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if not any(all(node.get(name, 0) >= amount for name, amount in wanted.items()) for node in nodes):
-        listed = ", ".join(f"{amount:g} of {name}" for name, amount in wanted.items())
-        raise ClusterError(
-            f"A run wants {listed}, and none of the cluster's {len(nodes)} nodes has that.",
-            why="It would wait for ever.",
-            fix="Lower hardware.per_run in the ladder file, or add a node that has it.",
-        )
-
-
-def _train_one(spec: RunSpec, workplace: Workplace, per_run: PerRun, events: Any) -> int:
-    """On a node: train one run in a process of its own and pass its lines on; its exit status."""
-    import ray
-
-    if workplace.storage is not None:
-        workplace = _place_of_node(workplace, workplace.storage)
-        replace_file(spec_path(spec, workplace), spec.to_bytes())
-    log = workplace.work_root / "logs" / f"ray-{socket.gethostname()}-{os.getpid()}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    told = []
-    with _own_cores(per_run.cpus) as cores, open(log, "a") as stream:
-        command = worker_command([spec], workplace=workplace, cores=cores)
-        with subprocess.Popen(
-            command,
-            cwd=workplace.runs_dir.parent,
-            env=os.environ | shared_memory(per_run.gpus),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=stream,
-            text=True,
-        ) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                told = [events.add.remote(line)]  # not waited for: while a task waits, Ray gives its cores to another one
-    with contextlib.suppress(ray.exceptions.RayActorError):
-        ray.get(told)  # the last line is there, and so are those before it
-    return process.returncode
-
-
-def _place_of_node(workplace: Workplace, storage: str) -> Workplace:
-    """On this node, apart from other users' and other storages'; what lies there is a copy."""
-    folder = Path(tempfile.gettempdir()) / f"marin-scaling-{os.getuid()}" / sha256_hex(storage.encode())[:16]
-    return replace(workplace, runs_dir=folder / "runs", work_root=folder / ".marin-scaling")
-
-
-@contextlib.contextmanager
-def _own_cores(wanted: int) -> Iterator[list[int]]:
-    """Cores of this machine that no other run of ours is on; Ray counts cores and does not say which.
-
-    Always so many (or all, where there are fewer), because a sum over more cores is another sum in its last digits.
-    """
-    folder = Path(tempfile.gettempdir()) / f"marin-scaling-cores-{os.getuid()}"
-    cores = sorted(os.sched_getaffinity(0))
-    while True:
-        with contextlib.ExitStack() as stack:
-            mine: list[int] = []
-            for core in cores:
-                if len(mine) < wanted and stack.enter_context(claim(folder / f"core-{core}")):
-                    mine.append(core)
-            if len(mine) == min(wanted, len(cores)):
-                yield mine
-                return
-        time.sleep(_POLL_SECONDS)
