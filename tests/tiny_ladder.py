@@ -18,12 +18,12 @@ evaluation: {windows: 64}
 """
 
 
-def repository(folder: Path, *, more: str = "") -> Path:
+def repository(folder: Path, *, more: str = "", ladder: str = LADDER) -> Path:
     """`folder`, made, with `ladders/tiny.yaml` in it, and what was compiled for others; `more` is YAML to add."""
     (folder / "ladders").mkdir(parents=True)
     (folder / ".marin-scaling").mkdir()
     (folder / ".marin-scaling" / "compiled").symlink_to(os.environ["MARIN_SCALING_TESTS_COMPILED"])
-    (folder / "ladders" / "tiny.yaml").write_text(LADDER + more)
+    (folder / "ladders" / "tiny.yaml").write_text(ladder + more)
     return folder
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from run_factory import corpus, rung_spec
-from tiny_ladder import CORES, repository, start, training_processes
+from tiny_ladder import CORES, LADDER, repository, start, training_processes
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
@@ -46,6 +46,10 @@ result = module.train(spec_of(kind), corpus=corpus(), work_dir=Path("work"), on_
 rows = result.loss_curve.history(spec_digest="").rows
 print(json.dumps([steps[0], *(row.train_loss_nats_per_token for row in rows), result.bits_per_byte]))
 """
+
+
+SHORT = LADDER.replace("[8, 12]", "[16, 20]")
+"""With few steps: in each of them processes wait for each other, which is slow where others have their cores."""
 
 
 def spec_of(kind: str) -> RunSpec:
@@ -126,17 +130,17 @@ def test_after_one_was_killed_both_go_on_from_their_checkpoint(tmp_path: Path) -
 def test_a_group_on_ray_records_its_runs_whatever_dies(tmp_path: Path) -> None:
     """Two processes a run; one is killed with -9, both are started again. Each run is recorded once, with its weights."""
     pytest.importorskip("ray", reason="the ray extra is not installed")
-    on_ray = repository(tmp_path / "ray", more="hardware: {per_run: {processes: 2}}\n")
-    local = repository(tmp_path / "local")
+    on_ray = repository(tmp_path / "ray", ladder=SHORT, more="hardware: {per_run: {processes: 2}}\n")
+    local = repository(tmp_path / "local", ladder=SHORT)
     launcher = start(on_ray, "--on", "ray", "--keep-weights", "--only", "1e10")
     deadline = time.monotonic() + 300
     while len(training_processes(on_ray)) < 2 and launcher.poll() is None and time.monotonic() < deadline:
         time.sleep(0.1)
     os.kill(training_processes(on_ray)[-1], signal.SIGKILL)
-    output, _ = launcher.communicate(timeout=600)
+    output, _ = launcher.communicate(timeout=1200)
     assert launcher.returncode == 0, output
     assert len(list(on_ray.glob(".marin-scaling/weights/*/weights.json"))) == 2
-    output, _ = start(local, "--only", "1e10").communicate(timeout=600)
+    output, _ = start(local, "--only", "1e10").communicate(timeout=1200)
     ours, theirs = ({run.spec.digest: run.record for run in read_runs(folder / "runs" / "tiny")} for folder in (on_ray, local))
     assert ours.keys() == theirs.keys(), output
     assert all(record.loss == pytest.approx(theirs[digest].loss, rel=1e-5) for digest, record in ours.items())
@@ -145,7 +149,7 @@ def test_a_group_on_ray_records_its_runs_whatever_dies(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(len(CORES) < 2, reason="two nodes with a core each need two cores")
 def test_a_run_is_given_all_hosts_of_a_tpu_slice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray is told of nodes that are hosts of a slice; the chips are this machine's cores. Another slice is refused."""
+    """One run after the other, as there is one slice; Ray is told of nodes that are its hosts. A larger one is refused."""
     pytest.importorskip("ray", reason="the ray extra is not installed")
     from ray.cluster_utils import Cluster
 
@@ -158,10 +162,11 @@ def test_a_run_is_given_all_hosts_of_a_tpu_slice(tmp_path: Path, monkeypatch: py
             resources = {"TPU": 4} | ({"TPU-v4-16-head": 1} if host == 0 else {})
             cluster.add_node(num_cpus=1, resources=resources, labels=labels | {"ray.io/tpu-topology": "2x2x2"})
         wanted = "hardware: {{per_run: {{tpu_slice: {{version: v4, topology: {0}}}}}}}\n"
-        fits, larger = (repository(tmp_path / name, more=wanted.format(name)) for name in ("2x2x2", "2x2x4"))
-        output, _ = start(fits, "--on", f"ray:{cluster.address}", "--only", "1e10").communicate(timeout=600)
+        fits, larger = (repository(tmp_path / name, ladder=SHORT, more=wanted.format(name)) for name in ("2x2x2", "2x2x4"))
+        output, _ = start(fits, "--on", f"ray:{cluster.address}", "--only", "1e10").communicate(timeout=1200)
         records = [run.record for run in read_runs(fits / "runs" / "tiny")]
         assert [record.hardware.device_count for record in records] == [2, 2], output
+        assert "it waits for a slice of the cluster that is whole and idle." in output
         output, _ = start(larger, "--on", f"ray:{cluster.address}").communicate(timeout=300)
         assert "error: A run wants a slice 2x2x4 of TPU v4, and the cluster has no whole one" in output
     finally:
