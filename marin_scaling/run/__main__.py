@@ -18,6 +18,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from marin_scaling.canonical_json import sha256_hex
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from marin_scaling.run.train import TrainingResult
 
 _POLL_SECONDS = 5.0
+_ENDING_SECONDS = 60.0
 
 
 def main() -> int:
@@ -53,7 +55,10 @@ def main() -> int:
         runs_dir=arguments.runs, work_root=arguments.work, keep_weights=arguments.keep_weights, storage=arguments.storage
     )
     if group.count > 1:
-        return 0 if all([_train_together(spec, place, events=events, group=group) for spec in specs]) else 1
+        _end_at_once_on_errors()
+        if not all([_train_together(spec, place, events=events, group=group) for spec in specs]):
+            os._exit(1)
+        return 0
     return 0 if all([_train_if_free(spec, place, events=events, waits=len(specs) == 1) for spec in specs]) else 1
 
 
@@ -77,6 +82,17 @@ def _take_standard_output() -> TextIO:
     stream = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return stream
+
+
+def _end_at_once_on_errors() -> None:
+    """Else a process of a group meets the others at its exit, which wait for it in a step: five minutes."""
+
+    def end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        sys.__excepthook__(kind, error, trace)
+        sys.stderr.flush()
+        os._exit(1)
+
+    sys.excepthook = end
 
 
 def _die_with(launcher: int) -> None:
@@ -108,13 +124,21 @@ def _train_together(spec: RunSpec, place: Workplace, *, events: EventWriter, gro
     """With the other processes of a group, whose leader claims the run for all; False when it failed."""
     try:
         with contextlib.ExitStack() as stack:
-            is_free = group.is_leader and stack.enter_context(claim(work_dir(spec, place)))
+            is_free = group.is_leader and _claimed_soon(spec, place, stack)
             if group.leaders(is_free and not is_finished(place.runs_dir, spec)):
                 _train_and_record(spec, place, events=events, group=group)
     except MarinScalingError as error:
         events.tell(WorkerEvent(kind="failed", run=spec.directory_name, message=str(error)))
         return False
     return True
+
+
+def _claimed_soon(spec: RunSpec, place: Workplace, stack: contextlib.ExitStack) -> bool:
+    """Whether the run could be claimed, until `stack` is left; a process of a group before may still be ending."""
+    until = time.monotonic() + _ENDING_SECONDS
+    while not (is_ours := stack.enter_context(claim(work_dir(spec, place)))) and time.monotonic() < until:
+        time.sleep(1.0)
+    return is_ours
 
 
 def _train_what_is_shared(spec: RunSpec, place: Workplace, *, events: EventWriter, waits: bool) -> None:
@@ -154,6 +178,7 @@ def _train_and_record(
         keep_weights(result.model, record, train_steps=spec.train_steps, place=place, group=group)  # before there is a record
     if group.is_leader:
         _publish(spec, record, result.loss_curve.history(spec_digest=spec.digest), place, events=events, exchange=exchange)
+    group.is_everywhere(True)  # who is at its exit waits for others five minutes only
 
 
 def _trained(

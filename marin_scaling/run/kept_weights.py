@@ -42,6 +42,8 @@ def keep_weights(model: Any, record: RunRecord, *, train_steps: int, place: Work
             folder.parent.mkdir(parents=True, exist_ok=True)
             unfinished.rename(folder)
     except Exception as error:  # whatever tensorstore, JAX and the disk raise
+        if group.count > 1 and not isinstance(error, OSError):
+            raise  # perhaps the end of another process, after which all are started again
         raise StorageError(
             f"{folder}: the weights cannot be kept: {first_line(error)}.",
             why="A run that is to have its weights is not recorded without them.",

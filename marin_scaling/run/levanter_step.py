@@ -33,6 +33,13 @@ from marin_scaling.run.process_group import ALONE, ProcessGroup
 from marin_scaling.run.recomputation import recomputing
 from marin_scaling.run.run_spec import RunSpec
 
+try:  # 0.2.227 has one process read for others; if it cannot, these wait for ever
+    from levanter.tensorstore_serialization import ReplicaRestoreMode, TensorStoreReadConfig
+
+    _EACH_READS: dict[str, Any] = {"read_config": TensorStoreReadConfig(replica_mode=ReplicaRestoreMode.EVERY_REPLICA)}
+except ImportError:
+    _EACH_READS = {}
+
 
 def language_model_loss(z_loss_weight: float) -> Callable[..., Any]:
     """Next-token cross-entropy in nats with z-loss, as Levanter's `Trainer` wants it."""
@@ -67,28 +74,35 @@ def resume_latest(
     """The state in the newest complete checkpoint of this run, or `state` where there is none.
 
     A checkpoint that cannot be read, or that was made after more steps than the loss curve records (a damaged disk) and would
-    leave a gap in the curve, is set aside with a note, and the run begins again with `state`; in all processes of the group, if
-    only one of them cannot read it.
+    leave a gap in the curve, is set aside with a note, and the run begins again with `state`. In a group the leader says which
+    checkpoint it is; where only another process cannot read it, all end with an error, and may be started again.
     """
-    resumed, reason = _latest(trainer, state, steps_recorded=steps_recorded)
-    is_same = int(resumed.step) == group.leaders(int(resumed.step))
-    if group.is_everywhere(not reason and is_same):
+    latest = discover_latest_checkpoint(trainer.checkpoint_path) if group.is_leader else None
+    step = group.leaders(-1 if latest is None else int(latest.rpartition("-")[2]))
+    if step < 0:
+        return state
+    resumed, reason = _read(trainer, state, step=step, steps_recorded=group.leaders(steps_recorded), group=group)
+    if group.is_everywhere(not reason):
         return resumed
+    if not group.leaders(bool(reason)):
+        raise RuntimeError(f"A process of this run cannot read the checkpoint of step {step}: {reason or 'another one'}")
     if group.is_leader:
         kept = _set_aside(Path(trainer.checkpoint_path))
-        reason = reason or "another process that trains the run cannot read it"
         on_note(f"its checkpoint cannot be used and was moved to {kept}; the run begins again. {reason}.")
     return state
 
 
-def _latest(trainer: Trainer, state: TrainerState, *, steps_recorded: int) -> tuple[TrainerState, str]:
-    """The state to go on from, and what is wrong with a checkpoint that cannot be used."""
-    latest = discover_latest_checkpoint(trainer.checkpoint_path)
-    if latest is None:
-        return state, ""
+def _read(
+    trainer: Trainer, state: TrainerState, *, step: int, steps_recorded: int, group: ProcessGroup
+) -> tuple[TrainerState, str]:
+    """The state in the checkpoint of this step, or what is wrong with it."""
     try:
         saved = load_checkpoint(
-            state.saveable_state, latest, axis_mapping=trainer.parameter_axis_mapping, mesh=trainer.device_mesh
+            state.saveable_state,
+            f"{trainer.checkpoint_path}/step-{step}",
+            axis_mapping=trainer.parameter_axis_mapping,
+            mesh=trainer.device_mesh,
+            **(_EACH_READS if group.count > 1 else {}),
         )
         resumed = eqx.combine(saved, state)
         if int(resumed.step) <= steps_recorded:

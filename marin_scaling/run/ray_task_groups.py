@@ -20,6 +20,7 @@ from marin_scaling.run.worker_events import WorkerEvent
 from marin_scaling.run.workplace import Workplace
 
 _HOST_LABEL = "ray.io/tpu-worker-id"
+_RESERVING_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,15 +102,17 @@ class Retries:
         return left > 0
 
 
-def start_group(spec: RunSpec, workplace: Workplace, *, per_run: PerRun, events: Any) -> TaskGroup:
-    """Start the tasks of a run; they wait for what they want."""
+def start_group(spec: RunSpec, workplace: Workplace, *, per_run: PerRun, events: Any) -> TaskGroup | None:
+    """Start the tasks of a run; they wait for what they want. None where they want a slice and none is idle now."""
     import ray
 
     options = {"num_cpus": per_run.cpus, "num_gpus": per_run.gpus, "resources": dict(per_run.resources), "max_retries": 0}
     if not per_run.is_group:
         alone = ray.remote(**options)(train_one).remote(spec, workplace, per_run, events, ProcessGroup())
         return TaskGroup(spec=spec, tasks=[alone], leave=lambda: None)
-    held = _apart(per_run) if per_run.tpu_slice is None else _on_slice(per_run.tpu_slice)
+    held = _apart(per_run) if per_run.tpu_slice is None else _on_slice(per_run.tpu_slice, cpus=per_run.cpus)
+    if held is None:
+        return None
     coordinator = ray.remote(num_cpus=0)(free_address).options(scheduling_strategy=held.places[0]).remote()
     task = ray.remote(**{**options, **held.options})(train_one)
     tasks = [
@@ -138,28 +141,35 @@ def _apart(per_run: PerRun) -> _Held:
     return _Held(places=_bundles(group, range(per_run.processes)), options={}, leave=lambda: remove_placement_group(group))
 
 
-def _on_slice(tpu: TpuSlice) -> _Held:
-    """On every host of one slice, in the order in which the TPU counts them."""
+def _on_slice(tpu: TpuSlice, *, cpus: int) -> _Held | None:
+    """On every host of one slice, in the order in which the TPU counts them; None where none is idle now."""
     import ray
     from ray.util.placement_group import placement_group_table
     from ray.util.tpu import slice_placement_group
 
     try:
-        held = slice_placement_group(tpu.topology, tpu.version)
-    except (RuntimeError, TimeoutError, ValueError) as error:
+        held = slice_placement_group(
+            tpu.topology,
+            tpu.version,
+            resources_per_bundle={"CPU": cpus},
+            head_reservation_timeout_s=_RESERVING_SECONDS,
+        )
+    except TimeoutError:
+        return None
+    except (RuntimeError, ValueError) as error:
         raise ClusterError(
             f"A slice {tpu.topology} of TPU {tpu.version} cannot be reserved: {first_line(error)}",
             why="A run needs all hosts of one slice at once.",
-            fix="If another job took it at the same moment, type the same command again: it goes on where it was.",
+            fix="See that its hosts have joined the cluster with Ray's labels of a TPU, or correct hardware.per_run.",
         ) from error
     group = held.slice_placement_group
-    ray.get(group.ready())
+    if not ray.wait([group.ready()], timeout=_RESERVING_SECONDS)[0]:
+        held.shutdown()
+        return None
     hosts = {node["NodeID"]: int(node["Labels"].get(_HOST_LABEL, 0)) for node in ray.nodes()}
     nodes = placement_group_table(group)["bundles_to_node_id"]  # by bundle
     places = _bundles(group, sorted(nodes, key=lambda bundle: hosts[nodes[bundle]]))
-    return _Held(
-        places=places, options={"num_cpus": 0, "resources": {"TPU": held.bundle_resources["TPU"]}}, leave=held.shutdown
-    )
+    return _Held(places=places, options={"resources": {"TPU": held.bundle_resources["TPU"]}}, leave=held.shutdown)
 
 
 def _bundles(group: Any, order: Sequence[int]) -> list[Any]:
@@ -172,17 +182,6 @@ def _wanted(per_run: PerRun) -> Mapping[str, float]:
     """What one process of a run is given, by Ray's names."""
     every = {"CPU": per_run.cpus, "GPU": per_run.gpus, **per_run.resources}
     return {name: amount for name, amount in every.items() if amount}
-
-
-def has_room(per_run: PerRun, *, running: int) -> bool:
-    """Whether a run may be started beside those running; Ray lets tasks wait, but not for a slice."""
-    tpu = per_run.tpu_slice
-    if tpu is None:
-        return True
-    from ray.util.tpu import get_num_ready_tpu_slices, get_num_tpu_slices
-
-    slices = get_num_tpu_slices(tpu.topology, _ray_name(tpu))  # Ray learns seconds later that one is taken
-    return running < slices and bool(get_num_ready_tpu_slices(tpu.topology, _ray_name(tpu)))
 
 
 def require_resources(per_run: PerRun) -> None:

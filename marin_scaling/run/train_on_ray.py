@@ -18,7 +18,7 @@ from typing import Any
 
 from marin_scaling.errors import ClusterError, first_line
 from marin_scaling.ladder.ladder_file import PerRun
-from marin_scaling.run.ray_task_groups import Retries, TaskGroup, has_room, require_resources, start_group
+from marin_scaling.run.ray_task_groups import Retries, TaskGroup, require_resources, start_group
 from marin_scaling.run.run_ladder import Pool
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.worker_events import WorkerEvent, parse_event
@@ -27,6 +27,8 @@ from marin_scaling.run.workplace import Workplace
 _POLL_SECONDS = 0.5
 _RETRIES = 5  # of a run whose worker died, and that got no further; an error in the training itself is not tried again
 _CONNECT_SECONDS = 5.0
+_ROOM_SECONDS = 15.0  # until a slice is asked for again
+_WAITS = "it waits for a slice of the cluster that is whole and idle."
 
 
 def ray_pool(address: str | None, *, per_run: PerRun, max_parallel: int | None = None) -> Pool:
@@ -74,45 +76,76 @@ def _require_answer(address: str | None) -> None:
 
 def _run_tasks(specs: Sequence[RunSpec], workplace: Workplace, *, per_run: PerRun, at_a_time: int) -> Iterator[WorkerEvent]:
     """Events of the tasks of all runs, in the order in which they come, until the last has ended."""
-    import ray
-
     require_resources(per_run)
-    events = ray.remote(num_cpus=0, max_restarts=-1)(_Lines).remote()
-    waiting, retries = list(specs), Retries(_RETRIES)
-    groups, failed = list[TaskGroup](), set[str]()
+    runs = _Runs(specs, workplace, per_run=per_run, at_a_time=at_a_time)
     try:
-        while waiting or groups:
-            while waiting and len(groups) < at_a_time and has_room(per_run, running=len(groups)):
-                groups.append(start_group(waiting.pop(0), workplace, per_run=per_run, events=events))
-            ended = _ended(groups)
-            for event in _drained(events):
-                retries.see(event)
-                if event.run not in failed:  # of a group each process tells that it failed
-                    yield event
-                failed |= {event.run} if event.kind == "failed" else set()
-            for group, end in [(group, end) for group in groups if (end := group.ending(ended))]:
-                group.release()
-                groups.remove(group)
-                run = group.spec.directory_name
-                if end.may_go_on and run not in failed and retries.take(run):
-                    waiting.insert(0, group.spec)
-                elif end.reason and run not in failed:
-                    yield WorkerEvent(kind="failed", run=run, message=end.reason)
+        while runs.waiting or runs.groups:
+            yield from runs.start()
+            ended = runs.wait()
+            yield from runs.tell()
+            yield from runs.see(ended)
     finally:
-        for group in groups:
+        for group in runs.groups:
             group.release()
 
 
-def _ended(groups: Sequence[TaskGroup]) -> Sequence[Any]:
-    """The tasks that have ended, once all have or some time has passed."""
-    import ray
+class _Runs:
+    """Those that wait for their tasks, and those whose tasks are under way."""
 
-    tasks = [task for group in groups for task in group.tasks]
-    if not tasks:
-        time.sleep(_POLL_SECONDS)
-        return []
-    ended, _ = ray.wait(tasks, num_returns=len(tasks), timeout=_POLL_SECONDS)
-    return list(ended)
+    def __init__(self, specs: Sequence[RunSpec], workplace: Workplace, *, per_run: PerRun, at_a_time: int) -> None:
+        import ray
+
+        self.waiting, self.groups = list(specs), list[TaskGroup]()
+        self._workplace, self._per_run, self._at_a_time = workplace, per_run, at_a_time
+        self._lines = ray.remote(num_cpus=0, max_restarts=-1)(_Lines).remote()
+        self._retries = Retries(_RETRIES)
+        self._failed, self._said_to_wait = set[str](), set[str]()
+        self._next_start = 0.0
+
+    def start(self) -> Iterator[WorkerEvent]:
+        """Start as many as may be under way; what finds no slice is tried again later, and said once to wait."""
+        while self.waiting and len(self.groups) < self._at_a_time and time.monotonic() >= self._next_start:
+            spec = self.waiting[0]
+            group = start_group(spec, self._workplace, per_run=self._per_run, events=self._lines)
+            if group is not None:
+                self.groups.append(group)
+                self.waiting.pop(0)
+                continue
+            self._next_start = time.monotonic() + _ROOM_SECONDS
+            if spec.directory_name not in self._said_to_wait:
+                self._said_to_wait.add(spec.directory_name)
+                yield WorkerEvent(kind="noted", run=spec.directory_name, message=_WAITS)
+
+    def wait(self) -> Sequence[Any]:
+        """The tasks that have ended, once all have or some time has passed."""
+        import ray
+
+        tasks = [task for group in self.groups for task in group.tasks]
+        if not tasks:
+            time.sleep(_POLL_SECONDS)
+            return []
+        ended, _ = ray.wait(tasks, num_returns=len(tasks), timeout=_POLL_SECONDS)
+        return list(ended)
+
+    def tell(self) -> Iterator[WorkerEvent]:
+        """What the processes have said; that a run failed once, though each process of a group says it."""
+        for event in _drained(self._lines):
+            self._retries.see(event)
+            if event.run not in self._failed:
+                yield event
+            self._failed |= {event.run} if event.kind == "failed" else set()
+
+    def see(self, ended: Sequence[Any]) -> Iterator[WorkerEvent]:
+        """Take out the groups that have ended, and put back those that may go on."""
+        for group, ending in [(group, ending) for group in self.groups if (ending := group.ending(ended))]:
+            group.release()
+            self.groups.remove(group)
+            run = group.spec.directory_name
+            if ending.reason and run not in self._failed:
+                if ending.may_go_on and self._retries.take(run):
+                    self.waiting.insert(0, group.spec)
+                else:
+                    yield WorkerEvent(kind="failed", run=run, message=ending.reason)
 
 
 class _Lines:
