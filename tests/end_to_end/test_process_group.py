@@ -13,12 +13,13 @@ import pytest
 from run_factory import corpus, rung_spec
 from tiny_ladder import CORES, LADDER, repository, start, training_processes
 
+from marin_scaling.run.plan_specs import model_of, optimizer_of
+from marin_scaling.run.run_spec import EvaluationSpec, RunSpec
+from marin_scaling.run.run_store import read_runs
+
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
 
-from marin_scaling.run.plan_specs import model_of, optimizer_of  # noqa: E402
-from marin_scaling.run.run_spec import EvaluationSpec, RunSpec  # noqa: E402
-from marin_scaling.run.run_store import read_runs  # noqa: E402
 
 MEMBER = """
 import json, os, sys

@@ -8,11 +8,11 @@ import pytest
 from run_factory import corpus, rung_spec
 from tiny_ladder import histories, repository, start
 
+from marin_scaling.run.exchange import Exchange
+from marin_scaling.run.workplace import Workplace, work_dir
+
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
-
-from marin_scaling.run.exchange import Exchange  # noqa: E402
-from marin_scaling.run.workplace import Workplace, work_dir  # noqa: E402
 
 
 def sharing(folder: Path) -> str:

@@ -5,19 +5,20 @@ from pathlib import Path
 
 import pytest
 
+from marin_scaling.data.standard_library import standard_library_corpus
+from marin_scaling.ladder.ladder import plan_ladder
+from marin_scaling.ladder.ladder_file import LadderFile
+from marin_scaling.run.import_runs import import_runs
+from marin_scaling.run.plan_specs import rung_specs
+from marin_scaling.run.run_ladder import local_pool, train_runs
+from marin_scaling.run.run_store import read_run, run_folder
+from marin_scaling.run.tracker_logs import read_tracked_runs
+from marin_scaling.run.workplace import Workplace
+
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytest.importorskip("wandb", reason="the wandb extra is not installed")
 pytestmark = pytest.mark.train
 
-from marin_scaling.data.standard_library import standard_library_corpus  # noqa: E402
-from marin_scaling.ladder.ladder import plan_ladder  # noqa: E402
-from marin_scaling.ladder.ladder_file import LadderFile  # noqa: E402
-from marin_scaling.run.import_runs import import_runs  # noqa: E402
-from marin_scaling.run.plan_specs import rung_specs  # noqa: E402
-from marin_scaling.run.run_ladder import local_pool, train_runs  # noqa: E402
-from marin_scaling.run.run_store import read_run, run_folder  # noqa: E402
-from marin_scaling.run.tracker_logs import read_tracked_runs  # noqa: E402
-from marin_scaling.run.workplace import Workplace  # noqa: E402
 
 LADDER = {
     "name": "mirrored",

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_factory import corpus, rung_spec
+
+from marin_scaling.errors import TrainingFailed
+from marin_scaling.ladder.compute import Compute
+from marin_scaling.recipe.quickstart_moe import QuickstartMoeRecipe
+from marin_scaling.run.plan_specs import model_of, optimizer_of
+from marin_scaling.run.run_spec import EvaluationSpec, RunSpec
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
 
-from run_factory import corpus, rung_spec  # noqa: E402
-
-from marin_scaling.errors import TrainingFailed  # noqa: E402
-from marin_scaling.ladder.compute import Compute  # noqa: E402
-from marin_scaling.recipe.quickstart_moe import QuickstartMoeRecipe  # noqa: E402
-from marin_scaling.run.plan_specs import model_of, optimizer_of  # noqa: E402
-from marin_scaling.run.run_spec import EvaluationSpec, RunSpec  # noqa: E402
 
 SPREAD = """
 import sys
