@@ -6,6 +6,8 @@ import numpy as np
 
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.data.token_corpus import TokenCorpus, byte_corpus
+from marin_scaling.recipe.quickstart_moe import QuickstartMoeRecipe
+from marin_scaling.run.plan_specs import model_of, optimizer_of
 from marin_scaling.run.run_record import Hardware, History, RunRecord
 from marin_scaling.run.run_spec import DataSpec, EvaluationSpec, ModelSpec, OptimizerSpec, RunSpec
 
@@ -55,6 +57,13 @@ def rung_spec(**changes: Any) -> RunSpec:
         "evaluation": EvaluationSpec(seq_len=32, windows=64),
     }
     return RunSpec(**(fields | changes))
+
+
+def mixture_spec(**changes: Any) -> RunSpec:
+    """The same of a mixture of the recipe `quickstart-moe`, of width 16."""
+    plan = QuickstartMoeRecipe().plan(budget_flops=3e10, hidden_dim=16)
+    evaluation = EvaluationSpec(seq_len=plan.shape.seq_len, windows=64)
+    return rung_spec(**({"model": model_of(plan), "optimizer": optimizer_of(plan), "evaluation": evaluation} | changes))
 
 
 def record_of(spec: RunSpec, *, loss: float | None = 3.0, history: History | None = None) -> RunRecord:

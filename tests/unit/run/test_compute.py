@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_factory import corpus, rung_spec
+from real_training import losses_of, trained
+from run_factory import mixture_spec, rung_spec
 
 from marin_scaling.errors import TrainingFailed
 from marin_scaling.ladder.compute import Compute
-from marin_scaling.recipe.quickstart_moe import QuickstartMoeRecipe
-from marin_scaling.run.plan_specs import model_of, optimizer_of
 from marin_scaling.run.run_spec import EvaluationSpec, RunSpec
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
@@ -25,7 +24,8 @@ SPREAD = """
 import sys
 sys.path[:0] = {path!r}
 from pathlib import Path
-from test_compute import dense, fresh_state, losses_of, of_matrices, trained
+from real_training import losses_of, trained
+from test_compute import dense, fresh_state, of_matrices
 import jax
 
 def share(array):
@@ -49,18 +49,7 @@ def of_matrices() -> RunSpec:
 
 
 def sparse(**compute: Any) -> RunSpec:
-    plan = QuickstartMoeRecipe().plan(budget_flops=3e10, hidden_dim=16)
-    evaluation = EvaluationSpec(seq_len=plan.shape.seq_len, windows=64)
-    return dense(**compute).model_copy(
-        update={"model": model_of(plan), "optimizer": optimizer_of(plan), "evaluation": evaluation}
-    )
-
-
-def trained(spec: RunSpec, work_dir: Path) -> Any:
-    """What Levanter's training of this run comes to."""
-    from marin_scaling.run.train import train
-
-    return train(spec, corpus=corpus(), work_dir=work_dir, on_step=lambda _step, _loss: None)
+    return mixture_spec(train_steps=12, compute=Compute(**compute))
 
 
 def fresh_state(spec: RunSpec, work_dir: Path) -> Any:
@@ -74,13 +63,6 @@ def fresh_state(spec: RunSpec, work_dir: Path) -> Any:
     config, optimizer = trainer_config(spec, work_dir=work_dir), initial_optimizer(spec)
     with Trainer(config, optimizer, language_model_loss(0.0), add_default_hooks=False) as trainer:
         return initial_state(trainer, spec, optimizer)
-
-
-def losses_of(result: Any) -> list[float]:
-    """The training loss of every step, and bits per byte at the end."""
-    rows = result.loss_curve.history(spec_digest="").rows
-    assert result.bits_per_byte is not None
-    return [*(row.train_loss_nats_per_token or 0.0 for row in rows), result.bits_per_byte]
 
 
 @pytest.mark.parametrize("compute", [{"recompute": True}, {"sequences_at_a_time": 3}])

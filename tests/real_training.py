@@ -1,0 +1,22 @@
+"""Runs of `run_factory`'s specs, trained for real with Levanter, and what they come to."""
+
+from pathlib import Path
+from typing import Any
+
+from run_factory import corpus
+
+from marin_scaling.run.run_spec import RunSpec
+
+
+def trained(spec: RunSpec, work_dir: Path, **more: Any) -> Any:
+    """What Levanter's training of this run comes to; `more` goes to `train`."""
+    from marin_scaling.run.train import train
+
+    return train(spec, corpus=corpus(), work_dir=work_dir, **({"on_step": lambda _step, _loss: None} | more))
+
+
+def losses_of(result: Any) -> list[float]:
+    """The training loss of every step, and bits per byte at the end."""
+    rows = result.loss_curve.history(spec_digest="").rows
+    assert result.bits_per_byte is not None
+    return [*(row.train_loss_nats_per_token or 0.0 for row in rows), result.bits_per_byte]
