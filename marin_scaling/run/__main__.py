@@ -14,11 +14,11 @@ import shutil
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from marin_scaling.canonical_json import sha256_hex
@@ -55,9 +55,8 @@ def main() -> int:
         runs_dir=arguments.runs, work_root=arguments.work, keep_weights=arguments.keep_weights, storage=arguments.storage
     )
     if group.count > 1:
-        _end_at_once_on_errors()
-        if not all([_train_together(spec, place, events=events, group=group) for spec in specs]):
-            os._exit(1)
+        for spec in specs:
+            _train_together(spec, place, events=events, group=group)
         return 0
     return 0 if all([_train_if_free(spec, place, events=events, waits=len(specs) == 1) for spec in specs]) else 1
 
@@ -82,17 +81,6 @@ def _take_standard_output() -> TextIO:
     stream = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return stream
-
-
-def _end_at_once_on_errors() -> None:
-    """Else a process of a group meets the others at its exit, which wait for it in a step: five minutes."""
-
-    def end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        sys.__excepthook__(kind, error, trace)
-        sys.stderr.flush()
-        os._exit(1)
-
-    sys.excepthook = end
 
 
 def _die_with(launcher: int) -> None:
@@ -120,17 +108,19 @@ def _train_if_free(spec: RunSpec, place: Workplace, *, events: EventWriter, wait
     return True
 
 
-def _train_together(spec: RunSpec, place: Workplace, *, events: EventWriter, group: ProcessGroup) -> bool:
-    """With the other processes of a group, whose leader claims the run for all; False when it failed."""
+def _train_together(spec: RunSpec, place: Workplace, *, events: EventWriter, group: ProcessGroup) -> None:
+    """With the other processes of a group, whose leader claims the run for all; ends this one when it failed."""
     try:
         with contextlib.ExitStack() as stack:
             is_free = group.is_leader and _claimed_soon(spec, place, stack)
             if group.leaders(is_free and not is_finished(place.runs_dir, spec)):
                 _train_and_record(spec, place, events=events, group=group)
+        return
     except MarinScalingError as error:
         events.tell(WorkerEvent(kind="failed", run=spec.directory_name, message=str(error)))
-        return False
-    return True
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)  # at the usual exit it would wait for the others, which wait for it in a step: five minutes
 
 
 def _claimed_soon(spec: RunSpec, place: Workplace, stack: contextlib.ExitStack) -> bool:

@@ -85,7 +85,7 @@ def resume_latest(
     if group.is_everywhere(not reason):
         return resumed
     if not group.leaders(bool(reason)):
-        raise RuntimeError(f"A process of this run cannot read the checkpoint of step {step}: {reason or 'another one'}")
+        raise RuntimeError(f"A process of the group cannot read the checkpoint of step {step}. {reason}")
     if group.is_leader:
         kept = _set_aside(Path(trainer.checkpoint_path))
         on_note(f"its checkpoint cannot be used and was moved to {kept}; the run begins again. {reason}.")
