@@ -76,7 +76,7 @@ def _train(
 
     expanded = expand(ladder_path)
     file, limit = expanded.file, at_most(stop_after)
-    pool = pool_of(where, file.hardware, max_parallel=max_parallel)
+    pool = pool_of(where, file.hardware, runs=len(expanded.rungs), max_parallel=max_parallel)
     planned = bind(expanded, ladder_path)
     specs = chosen(planned.specs, only)
     typer.echo("\n".join([ladder_table(planned.ladder), *(f"note: {doubt}" for doubt in data_doubts(planned.specs))]))

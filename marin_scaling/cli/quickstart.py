@@ -42,7 +42,7 @@ def quickstart(folder: Path = _FOLDER) -> None:
     _say(1, "Plan the ladder", f"{_LADDER}, on {planned.corpus.source}")
     typer.echo(ladder_table(planned.ladder))
     _say(2, "Train its rungs with Levanter", f"into {planned.runs_dir}")
-    pool = pool_of("local", planned.ladder.file.hardware)
+    pool = pool_of("local", planned.ladder.file.hardware, runs=len(planned.specs))
     ladder_time = train_with_progress(planned.specs, corpus=planned.corpus, label="ladder", pool=pool)
     _say(3, "Fit the law, forecast the target, sign the forecast", "before the target is trained")
     registration = _register_once(planned)

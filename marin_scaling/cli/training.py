@@ -131,11 +131,14 @@ def looked_at(specs: Sequence[RunSpec], *, storage: str | None) -> Workplace:
     return place
 
 
-def pool_of(where: str, hardware: Hardware, *, max_parallel: int | None = None) -> Pool:
-    """What `--on` says: `local`, `ray` for a cluster started here, or `ray:ADDRESS`; `UsageError` for anything else."""
+def pool_of(where: str, hardware: Hardware, *, runs: int, max_parallel: int | None = None) -> Pool:
+    """What `--on` says: `local`, `ray` for a cluster started here, or `ray:ADDRESS`; `UsageError` for anything else.
+
+    `runs` counts those of the whole ladder, so that one that is left alone trains on as many cores as it would have had.
+    """
     place, _, address = where.partition(":")
     if place == "local" and not address:
-        return _local_pool(hardware, max_parallel=max_parallel)
+        return _local_pool(hardware, runs=runs, max_parallel=max_parallel)
     if place != "ray":
         raise UsageError(
             f"--on {where}: runs are trained on this machine or on a Ray cluster.",
@@ -157,10 +160,10 @@ def target_pool(where: str, *, ladder: str) -> Pool:
     if where == "local":
         gpus = visible_gpus()
         return local_pool(1, gpus=gpus, gpus_per_run=len(gpus))
-    return pool_of(where, hardware_of(ladder))
+    return pool_of(where, hardware_of(ladder), runs=1)
 
 
-def _local_pool(hardware: Hardware, *, max_parallel: int | None) -> Pool:
+def _local_pool(hardware: Hardware, *, runs: int, max_parallel: int | None) -> Pool:
     from marin_scaling.run.gpus import runs_that_fit, visible_gpus
     from marin_scaling.run.run_ladder import local_pool
 
@@ -183,7 +186,7 @@ def _local_pool(hardware: Hardware, *, max_parallel: int | None) -> Pool:
     at_a_time = most if hardware.runs_at_a_time == "cores" else hardware.runs_at_a_time
     if each:
         at_a_time = min(at_a_time, most)
-    return local_pool(min(at_a_time, max_parallel or at_a_time), gpus=gpus, gpus_per_run=each)
+    return local_pool(min(at_a_time, runs, max_parallel or at_a_time), gpus=gpus, gpus_per_run=each)
 
 
 class TimeIsUp(BaseException):

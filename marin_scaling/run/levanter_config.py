@@ -118,7 +118,11 @@ def trainer_config(spec: RunSpec, *, work_dir: Path) -> TrainerConfig:
 
 
 def use_compilation_cache(folder: Path) -> None:
-    """Share compiled programs between processes and restarts; tiny programs are worth keeping, too."""
+    """Share compiled programs between processes and restarts; tiny programs are worth keeping, too.
+
+    A copy of the folder elsewhere serves as well: XLA's own caches would put its path into every program's key.
+    """
     jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_enable_xla_caches", "")
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -176,7 +176,7 @@ def _run_pool(
     with contextlib.ExitStack() as stack:
         processes = [
             stack.enter_context(_worker(number, cores, specs, workplace, environments[number]))
-            for number, cores in enumerate(_share_cores(workers))
+            for number, cores in enumerate(_share_cores(len(environments))[:workers])
         ]
         for process in processes:
             threading.Thread(target=_forward, args=(process, events), daemon=True).start()
@@ -263,7 +263,9 @@ def worker_command(
 
 
 def _share_cores(workers: int) -> list[list[int]]:
-    """Disjoint sets of this process's cores, one a worker; more workers than cores share them.
+    """Disjoint sets of this process's cores, one for each of the runs at a time; more runs than cores share them.
+
+    A run that is left alone does not get more: the last bits of its losses depend on how many cores it has.
 
     >>> len(_share_cores(1)[0]) == len(os.sched_getaffinity(0))
     True

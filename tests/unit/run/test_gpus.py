@@ -44,12 +44,12 @@ def seen(pool: Pool, workplace: Workplace) -> list[str]:
 )
 def test_each_process_has_its_gpus_or_its_share_of_one(workplace: Workplace, gpus: float, given: list[str]) -> None:
     """As many processes as the GPUs are enough for, whatever number of cores there is."""
-    assert seen(pool_of("local", Hardware(per_run=PerRun(gpus=gpus))), workplace) == given
+    assert seen(pool_of("local", Hardware(per_run=PerRun(gpus=gpus)), runs=12), workplace) == given
 
 
 def test_runs_that_are_given_no_gpu_use_none_and_it_is_said(workplace: Workplace, capsys: pytest.CaptureFixture[str]) -> None:
     """Or a process a core would fight for the first one."""
-    pool = pool_of("local", Hardware(runs_at_a_time=2))
+    pool = pool_of("local", Hardware(runs_at_a_time=2), runs=12)
     assert "this machine has 4 GPUs; runs are given none (hardware.per_run.gpus)" in capsys.readouterr().out
     assert seen(pool, workplace) == ["gpus= memory=", "gpus= memory="]
 
@@ -62,7 +62,7 @@ def test_a_target_has_all_gpus(workplace: Workplace) -> None:
 def test_more_gpus_than_there_are_are_refused(workplace: Workplace) -> None:
     """With both numbers."""
     with pytest.raises(ClusterError, match=r"per_run\.gpus: a run wants 8, and this machine has 4"):
-        pool_of("local", Hardware(per_run=PerRun(gpus=8)))
+        pool_of("local", Hardware(per_run=PerRun(gpus=8)), runs=12)
     assert workplace.runs_dir.name == "runs"
 
 
