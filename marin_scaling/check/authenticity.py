@@ -1,7 +1,7 @@
 """Whether a preregistration is what it claims to be: every step says what was checked and by which evidence, or raises.
 
 Needs the folder and the list of signers; with a run store at hand it also compares the ladder's rows with the runs. What is not
-shown: that the time in the statement is true (no time stamp yet), and that the fit, run again, gives these quantiles.
+shown: that the time in the statement is true (no time stamp yet). The fit is run again in `reproduction`.
 """
 
 from __future__ import annotations

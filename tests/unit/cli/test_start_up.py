@@ -49,7 +49,15 @@ def after(*arguments, cwd):
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["--help"], ["--version"], ["verify", "--help"], ["verify"], ["check"], ["verify", "--registry", GOLDEN]],
+    [
+        [],
+        ["--help"],
+        ["--version"],
+        ["verify", "--help"],
+        ["verify"],
+        ["check"],
+        ["verify", "--no-refit", "--registry", GOLDEN],
+    ],
     ids=["import", "--help", "--version", "verify --help", "verify of nothing", "check of nothing", "verify of the golden one"],
 )
 def test_nothing_heavy_is_loaded(tmp_path, arguments):

@@ -1,0 +1,103 @@
+"""Whether the numbers follow from the runs: the signed ladder is fitted again, and all quantiles are compared.
+
+Digests show that some ladder and some forecast were signed; this shows that the one gives the other. Needs NumPy and SciPy,
+no accelerator and no run store. What the runs themselves say is compared with the ladder in `authenticity`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from marin_scaling import __version__
+from marin_scaling.check.authenticity import VerifiedStep, verify_folder
+from marin_scaling.durable_files import read_bytes
+from marin_scaling.errors import MarinScalingError, UsageError, VerificationError
+from marin_scaling.preregistration.registry import STATEMENT_NAME, read_registration
+from marin_scaling.preregistration.statement import Statement, read_subject
+
+if TYPE_CHECKING:
+    from marin_scaling.forecast.forecast import Forecast
+
+TOLERANCE = 0.01
+"""Share of the 90 % interval's width by which a quantile may differ: processors round differently. Seeds are the same."""
+
+
+def verify_and_fit(folder: Path, *, allowed_signers: Path, runs_dir: Path | None = None) -> list[VerifiedStep]:
+    """All steps of `verify_folder`, and after that of the forecast the one that fits it again."""
+    steps = verify_folder(folder, allowed_signers=allowed_signers, runs_dir=runs_dir)
+    ladder = read_subject(read_bytes(folder / "ladder.json"), name="ladder.json", path=str(folder / "ladder.json"))
+    fitted = fit_step(read_registration(folder), ladder=ladder, name=str(folder / STATEMENT_NAME))
+    after = [step.what for step in steps].index("forecast") + 1
+    return [*steps[:after], fitted, *steps[after:]]
+
+
+def fit_step(statement: Statement, *, ladder: Mapping[str, Any], name: str) -> VerifiedStep:
+    """Fit `ladder` (the content of `ladder.json`) anew with the statement's law and seed, and compare all quantiles.
+
+    `VerificationError` when the version that made the forecast gives other ones now. Another version may fit better, and a
+    law of one's own is not known here: then the step says what could not be compared, and what this version gives.
+    """
+    made_by, law = statement.predicate["tool"]["version"], str(statement.predicate["fit"]["law"]).partition(":")[0]
+    if not _is_ours(law):
+        return _not_compared(f"the law {law!r} is not one of marin-scaling {__version__}: the number is claimed")
+    try:
+        again = _forecast_again(statement, ladder=ladder, law=law)
+    except MarinScalingError as error:
+        found = f"no forecast ({error.what})"
+    else:
+        apart = _furthest(statement.quantiles, again.quantiles)
+        if apart <= TOLERANCE:
+            return _reproduced(again, runs=len(ladder["rows"]), apart=apart)
+        found = f"{again.median:.4f}, 90 % interval [{again.interval[0]:.4f}, {again.interval[1]:.4f}]"
+    if made_by == __version__:
+        _refuse(
+            name, f"it forecasts {statement.predicate['forecast']['point']:.4f}, and its ladder, fitted again, gives {found}"
+        )
+    return _not_compared(f"made by version {made_by}; from its ladder, version {__version__} makes {found}")
+
+
+def _forecast_again(statement: Statement, *, ladder: Mapping[str, Any], law: str) -> Forecast:
+    import pandas as pd
+
+    from marin_scaling.fit.fit_runs import fit
+    from marin_scaling.forecast.forecast import forecast
+    from marin_scaling.run.run_table import table_of_frame
+
+    rows = pd.DataFrame(ladder["rows"])
+    table = table_of_frame(rows, keep=rows["run"], source="ladder.json")  # they were fitted: none is left out now
+    result = fit(table, law=law, seed=statement.predicate["fit"]["seed"] or 0, swept="all")
+    return forecast(result, flops=statement.predicate["targetRun"]["flops"])
+
+
+def _furthest(stated: Mapping[float, float], found: Mapping[float, float]) -> float:
+    """The largest difference of two quantiles, as a share of the stated 90 % interval."""
+    return max(abs(found[level] - value) for level, value in stated.items()) / (stated[0.95] - stated[0.05])
+
+
+def _reproduced(again: Forecast, *, runs: int, apart: float) -> VerifiedStep:
+    level = "to the last digit" if apart == 0 else f"to {apart:.0e} of the 90 % interval"
+    return VerifiedStep(what="fit", evidence=f"{runs} runs fitted again: all {len(again.quantiles)} quantiles {level}")
+
+
+def _is_ours(law: str) -> bool:
+    from marin_scaling.fit.fit_runs import is_law
+
+    try:
+        return is_law(law)
+    except UsageError:
+        return False
+
+
+def _not_compared(why: str) -> VerifiedStep:
+    return VerifiedStep(what="fit", evidence=why, compared=False)
+
+
+def _refuse(name: str, reason: str) -> NoReturn:
+    raise VerificationError(
+        f"{name}: {reason}.",
+        why=f"The version that made it ({__version__}) is the one that runs here, so the same runs give the same numbers: "
+        "what was signed does not come from this ladder by this law.",
+        fix="Nothing can be mended in a signed statement; register the forecast that the ladder gives, before its run.",
+    )
