@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from marin_scaling.canonical_json import sha256_hex
-from marin_scaling.preregistration.preregister import Registration, preregister_target
+from marin_scaling.ladder.ladder_file import Promise
+from marin_scaling.preregistration.preregister import Evidence, Registration, preregister_target
 from marin_scaling.preregistration.signing_key import SigningKey
 from marin_scaling.preregistration.ssh_keys import public_key_of
 from marin_scaling.preregistration.statement_format import LEVELS
@@ -20,6 +21,8 @@ from marin_scaling.run.run_store import add_run, read_runs
 
 PRINCIPAL = "ada@example.org"
 CREATED_AT = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
+DUE = date(2100, 1, 1)
+"""Later than any clock on which these tests run: where nothing else is said, a forecast is pending."""
 MEDIAN, SPREAD, ASYMPTOTE = 2.5, 0.1, 1.0
 RUNGS = ((32, 1), (32, 2), (64, 1), (64, 2))
 
@@ -103,6 +106,7 @@ def store_ladder(runs_dir: Path) -> list[dict[str, Any]]:
     return [
         {
             "run": run.spec.digest,
+            "budget_flops": run.spec.budget_flops,
             "flops": run.record.flops,
             "params": run.record.params_total,
             "tokens": run.record.trained_tokens,
@@ -122,6 +126,7 @@ def forecast_document(*, flops: float | None = None, **changes: Any) -> dict[str
         "median": MEDIAN,
         "quantiles": {f"{level:g}": MEDIAN if level == 0.5 else normal.inv_cdf(level) for level in LEVELS},
         "bands": {"noise": 0.01, "sampling": 0.05},
+        "sensitivity": [{"choice": "as forecast", "median": MEDIAN, "why_none": ""}],
         "extrapolation": 10.0,
     }
     document = {
@@ -134,6 +139,7 @@ def forecast_document(*, flops: float | None = None, **changes: Any) -> dict[str
         "predictions": [prediction],
         "excluded": [],
         "warnings": [],
+        "backtest": [],
     }
     return {**document, **changes}
 
@@ -144,11 +150,30 @@ def signing_key(private_key: Any = None) -> SigningKey:
     return SigningKey(private_key=private, public_key=public_key_of(private), path=Path("key"), note="signing with a test key")
 
 
+def evidence(rows: list[dict[str, Any]], **changes: Any) -> Evidence:
+    """What a forecast of the target is registered with; the recipe's document says of the numbers only the batch."""
+    target = changes.get("target") or target_spec()
+    normal = NormalDist(MEDIAN, SPREAD)
+    parts: dict[str, Any] = {
+        "forecast": forecast_document(),
+        "losses": [normal.inv_cdf((draw + 0.5) / 2000) for draw in range(2000)],
+        "recipe": {
+            "recipe": target.recipe,
+            "numbers": [{"name": "batch_size", "value": target.batch_size, "formula": "given", "source": "given"}],
+            "constants": [],
+        },
+        "target": target,
+    }
+    return Evidence(rows=rows, **{**parts, **changes})
+
+
+EVIDENCE = ("forecast", "losses", "recipe", "target")
+
+
 def make_registration(root: Path, **changes: Any) -> Registration:
     """A ladder in `root`/runs and its signed preregistration in `root`/preregistrations."""
     arguments: dict[str, Any] = {
-        "forecast": forecast_document(),
-        "target": target_spec(),
+        "promise": Promise(due=DUE),
         "registry_dir": root / "preregistrations",
         "key": signing_key(),
         "principal": PRINCIPAL,
@@ -156,4 +181,5 @@ def make_registration(root: Path, **changes: Any) -> Registration:
         "created_at": CREATED_AT,
     }
     rows = changes.pop("rows", None) or store_ladder(root / "runs")
-    return preregister_target(rows, **{**arguments, **changes})
+    shown = evidence(rows, **{name: changes.pop(name) for name in EVIDENCE if name in changes})
+    return preregister_target(shown, **{**arguments, **changes})

@@ -20,20 +20,14 @@ from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import DocumentError, MarinScalingError, VerificationError
 from marin_scaling.preregistration.allowed_signers import read_allowed_signers, require_allowed
 from marin_scaling.preregistration.binding import bound_digest
+from marin_scaling.preregistration.derivation import agrees, derived_fields
 from marin_scaling.preregistration.document_shape import SHA256, AtLeast, Nullable, Number, Text, check_shape
 from marin_scaling.preregistration.registry import OUTCOME_NAME, SIGNATURE_NAME, STATEMENT_NAME
 from marin_scaling.preregistration.sshsig import NAMESPACE, verify_signature
-from marin_scaling.preregistration.statement import (
-    Statement,
-    derived_fields,
-    parse_moment,
-    read_statement,
-    read_subject,
-)
-from marin_scaling.preregistration.statement_format import SUBJECT_NAMES
+from marin_scaling.preregistration.statement import Statement, parse_moment, read_statement, read_subject
+from marin_scaling.preregistration.versions import FormatVersion
 from marin_scaling.units import format_count, format_flops
 
-_REQUIRED = {STATEMENT_NAME, SIGNATURE_NAME, *SUBJECT_NAMES}
 _SPEC_SHAPE = AtLeast(keys={"role": Text(), "statement_sha256": Nullable(value=SHA256)})
 _RECORD_SHAPE = AtLeast(
     keys={
@@ -85,10 +79,14 @@ def verify_folder(folder: Path, *, allowed_signers: Path, runs_dir: Path | None 
     `runs_dir` is the run store, used when it holds the ladder; without it the ladder is only what was signed.
     """
     with _refusals(folder):
-        files = _read_files(folder)
-        statement = read_statement(files[STATEMENT_NAME], name=str(folder / STATEMENT_NAME))
+        _require_plain_folder(folder)
+        statement = read_statement(_read_plain(folder / STATEMENT_NAME), name=str(folder / STATEMENT_NAME))
+        files = {**_read_files(folder, version=statement.version), STATEMENT_NAME: statement.raw}
         _check_digests(statement, files=files, folder=folder)
-        subjects = {name: read_subject(files[name], name=name, path=str(folder / name)) for name in SUBJECT_NAMES}
+        subjects = {
+            name: read_subject(files[name], name=name, path=str(folder / name), version=statement.version)
+            for name in statement.version.subject_names
+        }
         opened = _Opened(folder=folder, files=files, statement=statement, subjects=subjects)
         steps = [
             _statement_step(opened),
@@ -102,13 +100,17 @@ def verify_folder(folder: Path, *, allowed_signers: Path, runs_dir: Path | None 
     return steps
 
 
-def _read_files(folder: Path) -> dict[str, bytes]:
+def _require_plain_folder(folder: Path) -> None:
     if folder.is_symlink() or not folder.is_dir():
         _refuse(f"{folder} is not a plain folder", fix="Name a folder of the registry.")
+
+
+def _read_files(folder: Path, *, version: FormatVersion) -> dict[str, bytes]:
+    required = {STATEMENT_NAME, SIGNATURE_NAME, *version.subject_names}
     present = {path.name: path for path in folder.iterdir() if not _UNFINISHED.fullmatch(path.name)}
-    for name in sorted(_REQUIRED - present.keys()):
+    for name in sorted(required - present.keys()):
         _refuse(f"{folder / name} is missing", fix="Restore it from version control.")
-    for name in sorted(present.keys() - _REQUIRED - {OUTCOME_NAME}):
+    for name in sorted(present.keys() - required - {OUTCOME_NAME}):
         _refuse(
             f"{folder / name} does not belong to a preregistration",
             fix="Move it elsewhere: what is not signed must not lie here.",
@@ -162,10 +164,10 @@ def _subjects_step(opened: _Opened) -> VerifiedStep:
 
 def _derivation_step(opened: _Opened) -> VerifiedStep:
     predicate = opened.statement.predicate
-    derived = derived_fields(opened.subjects, ladder_rule=predicate["fit"]["ladderRule"])
+    derived = derived_fields(opened.subjects, version=opened.statement.version)
     for part, fields in derived.items():
         for key, value in fields.items():
-            if predicate[part][key] != value:
+            if not agrees(value, predicate[part][key]):
                 _refuse(
                     f"{opened.path(STATEMENT_NAME)}: {part}.{key} is {predicate[part][key]!r}, and its subjects say {value!r}",
                     fix="Nothing can be mended in a signed statement; register the forecast that was made, before its run.",

@@ -12,11 +12,13 @@ from typing import Any
 
 from marin_scaling.canonical_json import load_canonical
 from marin_scaling.errors import VerificationError
+from marin_scaling.preregistration.derivation import agrees, sorted_quantiles
 from marin_scaling.preregistration.document_shape import MOMENT, SHA256, Choice, Nullable, Number, Shape, Text, check_shape
 from marin_scaling.preregistration.statement import Statement
-from marin_scaling.scoring import Scores, score
+from marin_scaling.preregistration.versions import VERSION_0_1
+from marin_scaling.scoring import Scores, crps, score
 
-OUTCOME_SHAPE: dict[str, Shape] = {
+_OLDEST_SHAPE: dict[str, Shape] = {
     "format_version": Choice(of=(1,)),
     "statement_sha256": SHA256,
     "run": SHA256,
@@ -41,14 +43,22 @@ OUTCOME_SHAPE: dict[str, Shape] = {
     "tool": {"name": Choice(of=("marin-scaling",)), "version": Text()},
 }
 
+OUTCOME_SHAPE: dict[str, Shape] = {
+    **_OLDEST_SHAPE,
+    "format_version": Choice(of=(2,)),
+    "baseline": Nullable(value={"crps": Number(), "skill": Nullable(value=Number())}),
+}
+"""Of a statement that registers a baseline; that of version 0.1 has none, and an outcome of format version 1."""
+
 
 def outcome_document(
     statement: Statement, *, value: float | None, run: str, record_sha256: str, checked_at: datetime, tool_version: str
 ) -> dict[str, Any]:
     """The content of `outcome.json`; `value` is None for a run that diverged, which is a miss without scores."""
-    scores = scores_of(statement, value=value)
+    scores, with_baseline = scores_of(statement, value=value), statement.version is not VERSION_0_1
     return {
-        "format_version": 1,
+        "format_version": 2 if with_baseline else 1,
+        **({"baseline": _against_baseline(statement, value=value)} if with_baseline else {}),
         "statement_sha256": statement.sha256,
         "run": run,
         "record_sha256": record_sha256,
@@ -69,10 +79,19 @@ def scores_of(statement: Statement, *, value: float | None) -> Scores | None:
     return score(statement.quantiles, observed=value, asymptote=statement.predicate["scoring"]["reducibleE"])
 
 
+def _against_baseline(statement: Statement, *, value: float | None) -> dict[str, float | None] | None:
+    """What the registered baseline scored, and the skill: 1 is a perfect forecast, 0 one no better than the baseline."""
+    if value is None:
+        return None
+    stated = sorted_quantiles(statement.predicate["scoring"]["baseline"]["quantiles"])
+    baseline = crps(stated, observed=value)
+    return {"crps": baseline, "skill": 1 - crps(statement.quantiles, observed=value) / baseline if baseline else None}
+
+
 def read_outcome(raw: bytes, *, statement: Statement, run: str, name: str) -> dict[str, Any]:
     """The outcome in the bytes of an `outcome.json`, refused unless it follows from `statement`, `run` and its value."""
     outcome: dict[str, Any] = load_canonical(raw, name=name)
-    check_shape(outcome, OUTCOME_SHAPE, name=name)
+    check_shape(outcome, _OLDEST_SHAPE if statement.version is VERSION_0_1 else OUTCOME_SHAPE, name=name)
     checked_at = datetime.fromisoformat(outcome["checked_at"])
     expected = outcome_document(
         statement,
@@ -82,7 +101,7 @@ def read_outcome(raw: bytes, *, statement: Statement, run: str, name: str) -> di
         checked_at=checked_at,
         tool_version=outcome["tool"]["version"],
     )
-    differing = [key for key in expected if not _agree(expected[key], outcome[key])]
+    differing = [key for key in expected if not agrees(expected[key], outcome[key])]
     if differing:
         key, found, follows = _difference(differing[0], expected=expected, outcome=outcome)
         raise VerificationError(
@@ -97,14 +116,6 @@ def _difference(key: str, *, expected: dict[str, Any], outcome: dict[str, Any]) 
     """The one number that differs, with its key, where the key's value is a table."""
     found, follows = outcome[key], expected[key]
     if isinstance(found, dict) and isinstance(follows, dict):
-        inner = next(name for name in follows if not _agree(follows[name], found.get(name)))
+        inner = next(name for name in follows if not agrees(follows[name], found.get(name)))
         return f"{key}.{inner}", found.get(inner), follows[inner]
     return key, found, follows
-
-
-def _agree(expected: Any, found: Any) -> bool:
-    if isinstance(expected, dict) and isinstance(found, dict):
-        return expected.keys() == found.keys() and all(_agree(expected[key], found[key]) for key in expected)
-    if isinstance(expected, float) and isinstance(found, int | float) and not isinstance(found, bool):
-        return abs(expected - found) <= 1e-9 * max(1.0, abs(expected))  # sums may round differently on another machine
-    return bool(expected == found)

@@ -27,8 +27,9 @@ TOLERANCE = 0.01
 def verify_and_fit(folder: Path, *, allowed_signers: Path, runs_dir: Path | None = None) -> list[VerifiedStep]:
     """All steps of `verify_folder`, and after that of the forecast the one that fits it again."""
     steps = verify_folder(folder, allowed_signers=allowed_signers, runs_dir=runs_dir)
-    ladder = read_subject(read_bytes(folder / "ladder.json"), name="ladder.json", path=str(folder / "ladder.json"))
-    fitted = fit_step(read_registration(folder), ladder=ladder, name=str(folder / STATEMENT_NAME))
+    statement, path = read_registration(folder), folder / "ladder.json"
+    ladder = read_subject(read_bytes(path), name=path.name, path=str(path), version=statement.version)
+    fitted = fit_step(statement, ladder=ladder, name=str(folder / STATEMENT_NAME))
     after = [step.what for step in steps].index("forecast") + 1
     return [*steps[:after], fitted, *steps[after:]]
 

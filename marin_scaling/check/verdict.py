@@ -1,4 +1,4 @@
-"""What became of a preregistration: not run yet, held, or missed. A missed forecast is a result, not an error.
+"""What became of a preregistration: not run yet, overdue, held, or missed. A missed forecast is a result, not an error.
 
 Verifies first, then looks for the one run that carries the statement, and writes `outcome.json` once. Checking again says
 the same and writes nothing.
@@ -32,6 +32,7 @@ class State(StrEnum):
     """What became of a forecast."""
 
     PENDING = "pending"
+    OVERDUE = "overdue"
     HELD = "held"
     MISSED = "missed"
     REFUSED = "refused"
@@ -66,7 +67,7 @@ def check_preregistration(folder: Path, *, runs_dir: Path, allowed_signers: Path
     elif (folder / OUTCOME_NAME).exists():
         outcome, claimed = _standing_outcome(folder, statement=statement, spec=spec), f"; claimed: {_AWAY}"
     else:
-        return _pending(statement, where=run_folder(runs_dir, spec))
+        return _not_run(statement, where=run_folder(runs_dir, spec), at=checked_at)
     state = State(outcome["verdict"])
     sentence = _sentence(statement, outcome=outcome, state=state) + claimed
     return Verdict(id=statement.predicate["id"], state=state, sentence=sentence, outcome=outcome)
@@ -121,26 +122,39 @@ def _check_run(statement: Statement, *, run: StoredRun) -> None:
             why="A forecast made after the run began may have seen it.",
             fix="This forecast cannot be scored; register the next one before its run.",
         )
-    pairs = (
-        ("FLOPs", record.flops, promised["flops"]),
+    tolerance = promised.get("tolerance", {"flops": 0.0, "tokens": 0.0})
+    numbers = (
+        ("FLOPs", record.flops, promised["flops"], tolerance["flops"]),
+        ("trained tokens", record.trained_tokens, promised["tokens"], tolerance["tokens"]),
+        ("parameters", record.params_total, promised["paramsTotal"], 0.0),
+    )
+    differing: list[tuple[str, Any, Any]]
+    names = (
         ("FLOP convention", record.flops_convention, promised["flopsConvention"]),
-        ("trained tokens", record.trained_tokens, promised["tokens"]),
-        ("parameters", record.params_total, promised["paramsTotal"]),
         ("metric", record.metric, statement.predicate["metric"]["name"]),
     )
-    for what, found, expected in pairs:
-        if found != expected:
-            raise VerificationError(
-                f"{run.folder}: {what} {found!r} differ from the promised {expected!r}.",
-                why="A forecast speaks of one run; another one neither confirms nor refutes it.",
-                fix="Train the target in target.json with this statement, as registered.",
-            )
+    differing = [
+        (what, found, expected) for what, found, expected, share in numbers if abs(found - expected) > share * expected
+    ]
+    differing += [(what, found, expected) for what, found, expected in names if found != expected]
+    if differing:
+        what, found, expected = differing[0]
+        raise VerificationError(
+            f"{run.folder}: {what} {found!r} differ from the promised {expected!r}.",
+            why="A forecast speaks of one run; another one neither confirms nor refutes it.",
+            fix="Train the target in target.json with this statement, as registered.",
+        )
 
 
-def _pending(statement: Statement, *, where: Path) -> Verdict:
+def _not_run(statement: Statement, *, where: Path, at: datetime) -> Verdict:
     forecast, unit = statement.predicate["forecast"], statement.predicate["metric"]["unit"]
-    sentence = f"not run yet: {forecast['point']:.4f} {unit} was forecast; its run will lie in {where}"
-    return Verdict(id=statement.predicate["id"], state=State.PENDING, sentence=sentence, outcome=None)
+    promised = f"{forecast['point']:.4f} {unit} was forecast"
+    if statement.is_overdue(at=at):
+        state, due = State.OVERDUE, statement.predicate["resolution"]["due"]
+        sentence = f"overdue: {promised}, and its run was due at {due}; until it is there, it counts as missed"
+    else:
+        state, sentence = State.PENDING, f"not run yet: {promised}; its run will lie in {where}"
+    return Verdict(id=statement.predicate["id"], state=state, sentence=sentence, outcome=None)
 
 
 def _sentence(statement: Statement, *, outcome: dict[str, Any], state: State) -> str:
@@ -152,8 +166,13 @@ def _sentence(statement: Statement, *, outcome: dict[str, Any], state: State) ->
     return (
         f"{state}: observed {outcome['value']:.4f} {unit}, forecast {forecast}; "
         f"error {scores['signed_error']:+.4f} ({scores['per_cent_of_loss']:+.2f} %{_reducible(scores)}), "
-        f"CRPS {scores['crps']:.4f}"
+        f"CRPS {scores['crps']:.4f}{_skill(outcome)}"
     )
+
+
+def _skill(outcome: dict[str, Any]) -> str:
+    skill = (outcome.get("baseline") or {}).get("skill")
+    return "" if skill is None else f", skill {skill:+.2f}"
 
 
 def _reducible(scores: dict[str, Any]) -> str:

@@ -53,13 +53,14 @@ def check(
     which: str = _WHICH,
     registry: Path = _REGISTRY,
     runs: Path = _RUNS,
-    strict: bool = typer.Option(False, "--strict", help="Exit with status 1 when a forecast was missed."),
+    strict: bool = typer.Option(False, "--strict", help="Exit with status 1 when a forecast was missed or is overdue."),
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
     """Compare preregistered forecasts with their runs.
 
-    Each outcome is written once, beside its statement. A forecast that is not run yet is pending, and one that missed
-    is a result: both exit with status 0. With --strict a missed one exits with status 1.
+    Each outcome is written once, beside its statement. A forecast that is not run yet is pending, one whose time is over
+    without a run is overdue, and one that missed is a result: all exit with status 0. With --strict a missed or overdue one
+    exits with status 1.
 
     Example: marin-scale check all --strict
     """
@@ -76,7 +77,7 @@ def check(
         for verdict in _found(verdicts, registry):
             typer.echo(f"{verdict.id}  {verdict.sentence}")
     states = {verdict.state for verdict in verdicts}
-    raise typer.Exit(1 if State.REFUSED in states or (strict and State.MISSED in states) else 0)
+    raise typer.Exit(1 if State.REFUSED in states or (strict and states & {State.MISSED, State.OVERDUE}) else 0)
 
 
 def _found(items: list[T], registry: Path) -> list[T]:

@@ -14,7 +14,8 @@ from marin_scaling.cli.app import app
 if TYPE_CHECKING:
     from marin_scaling.cli.training import PlannedLadder
     from marin_scaling.data.token_corpus import TokenCorpus
-    from marin_scaling.preregistration.preregister import Registration
+    from marin_scaling.ladder.ladder_file import Promise
+    from marin_scaling.preregistration.preregister import Evidence, Registration
     from marin_scaling.run.run_spec import DataSpec, RunSpec
 
 _LADDER = typer.Argument(metavar="LADDER.yaml", help="The ladder file whose target is forecast.")
@@ -32,6 +33,7 @@ def preregister(
         None, "--as", help="Who signs, as in allowed_signers; default: git's user.email, else user@host."
     ),
     slug: str | None = typer.Option(None, "--slug", help="Name of the folder after the date; default: the ladder's name."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Print the forecast and what is left unsaid; sign nothing."),
 ) -> None:
     """Forecast a ladder's target and sign the forecast.
 
@@ -41,7 +43,12 @@ def preregister(
     """
     from marin_scaling.cli.training import plan
 
-    registration = register_forecast(plan(ladder_path), registry=registry, key=key, signer=signer, slug=slug)
+    planned = plan(ladder_path)
+    if dry_run:
+        forecast_target(planned)
+        typer.echo(f"Nothing is signed. To sign it: marin-scale preregister {ladder_path}")
+        return
+    registration = register_forecast(planned, registry=registry, key=key, signer=signer, slug=slug)
     typer.echo(
         f"Next: commit and push {registry}, so that others see it first; then: marin-scale run {registration.folder.name}"
     )
@@ -161,6 +168,13 @@ def _require_trained(planned: PlannedLadder) -> None:
         )
 
 
+def _unsaid(promise: Promise) -> list[str]:
+    """What a reader of the statement will miss."""
+    if not promise.left_out:
+        return []
+    return [f"the ladder file's promise: says nothing of {', '.join(promise.left_out)}; nor will the statement"]
+
+
 def _target_line(target: RunSpec) -> str:
     from marin_scaling.units import format_count, format_flops
 
@@ -178,14 +192,38 @@ def register_forecast(
     signer: str | None = None,
     slug: str | None = None,
 ) -> Registration:
-    """Fit the ladder's finished rungs, forecast its target, sign and register; prints what it finds and does."""
-    from marin_scaling.fit.fit_runs import fit
-    from marin_scaling.forecast.backtest import backtest, backtest_doubts
-    from marin_scaling.forecast.forecast import forecast
-    from marin_scaling.forecast.forecast_document import forecast_document, forecast_text
-    from marin_scaling.ladder.ladder import plan_target
+    """Forecast a ladder's target, sign and register the forecast; prints what it finds and does."""
     from marin_scaling.preregistration.preregister import preregister_target
     from marin_scaling.preregistration.signing_key import find_principal, find_signing_key
+
+    signing_key, principal = find_signing_key(key), find_principal(signer)
+    registration = preregister_target(
+        forecast_target(planned),
+        registry_dir=registry,
+        key=signing_key,
+        principal=principal,
+        slug=slug or planned.ladder.file.name,
+        created_at=datetime.now(UTC),
+        promise=planned.ladder.file.promise,
+    )
+    for note in registration.notes:
+        typer.echo(note)
+    typer.echo(f"Signed and registered: {registration.folder}")
+    return registration
+
+
+def forecast_target(planned: PlannedLadder) -> Evidence:
+    """Fit the ladder's finished rungs and forecast its target; prints both, and what the ladder file does not say of it."""
+    from marin_scaling.fit.fit_runs import fit
+    from marin_scaling.forecast.backtest import backtest, backtest_doubts
+    from marin_scaling.forecast.forecast import forecast, samples
+    from marin_scaling.forecast.forecast_document import forecast_document, forecast_text
+    from marin_scaling.forecast.plain_text import wrapped
+    from marin_scaling.forecast.sensitivity import sensitivity, sensitivity_text
+    from marin_scaling.ladder.ladder import plan_target
+    from marin_scaling.preregistration.preregister import Evidence
+    from marin_scaling.recipe.catalogue import find_recipe
+    from marin_scaling.recipe.recipe_text import recipe_document
     from marin_scaling.run.plan_specs import target_spec
     from marin_scaling.run.run_table import read_run_table
 
@@ -198,20 +236,15 @@ def register_forecast(
     plan = plan_target(file, compute_optimal_params=optimum.active_params)
     target = target_spec(file, plan, corpus=planned.corpus)
     prediction = forecast(result, flops=target.flops)
-    signing_key, principal = find_signing_key(key), find_principal(signer)
     typer.echo(forecast_text(result, [prediction]) + "\n")
-    typer.echo("\n".join([_target_line(target), *(f"note: {doubt}" for doubt in (*plan.doubts, *backtest_doubts(tested)))]))
-    registration = preregister_target(
-        result.rows,
-        forecast=forecast_document(result, [prediction], tested=tested),
+    hangs_on = sensitivity(result, prediction)
+    typer.echo(sensitivity_text(hangs_on) + "\n")
+    doubts = (*plan.doubts, *backtest_doubts(tested), *_unsaid(file.promise))
+    typer.echo("\n".join([_target_line(target), *(wrapped(f"note: {doubt}") for doubt in doubts)]))
+    return Evidence(
+        rows=result.rows,
+        forecast=forecast_document(result, [prediction], sensitivities=[hangs_on], tested=tested),
+        losses=samples(result, flops=target.flops).tolist(),
+        recipe=recipe_document(find_recipe(file.recipe), plan),
         target=target,
-        registry_dir=registry,
-        key=signing_key,
-        principal=principal,
-        slug=slug or file.name,
-        created_at=datetime.now(UTC),
     )
-    for note in registration.notes:
-        typer.echo(note)
-    typer.echo(f"Signed and registered: {registration.folder}")
-    return registration

@@ -116,8 +116,12 @@ class FitResult:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The runs that were fitted: `run`, `flops`, `params`, `tokens`, `loss` of each, and `active_params` of sparse ones."""
-        columns = ["run", "flops", "params", "tokens", "loss", *(["active_params"] if "active_params" in self.frame else [])]
+        """The runs that were fitted: `run`, `budget_flops`, `flops`, `params`, `tokens`, `loss` of each.
+
+        And `active_params` and `epochs` where the table has them: all that a fit takes from it.
+        """
+        columns = ["run", "budget_flops", "flops", "params", "tokens", "loss"]
+        columns += [name for name in ("active_params", "epochs") if name in self.frame]
         return [dict(zip(columns, row, strict=True)) for row in self.frame[columns].itertuples(index=False, name=None)]
 
     @property

@@ -5,6 +5,7 @@ Reading only: what the rungs become is in `ladder`, how they are trained in `run
 
 from __future__ import annotations
 
+import datetime
 import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,6 +15,8 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from marin_scaling.errors import LadderFileError
 from marin_scaling.ladder.compute import Compute
 from marin_scaling.yaml_documents import Part, read_yaml
+
+_SIGNER = r"^[A-Za-z0-9._+-]+@[A-Za-z0-9._-]+$"
 
 
 class RungsAtBudget(Part):
@@ -221,6 +224,54 @@ class Hardware(Part):
         return self
 
 
+class Assumption(Part):
+    """What a forecast rests on."""
+
+    text: str = Field(min_length=1)
+    """The assumption, in a sentence."""
+    if_false: str = ""
+    """What becomes of the forecast where it does not hold."""
+
+
+class Promise(Part):
+    """What only a person can say of the target's forecast; all of it goes into the signed statement as it stands here."""
+
+    resolver: str | None = Field(default=None, pattern=_SIGNER)
+    """Who says how it came out where that is not plain; default: who signs. Better someone else."""
+    reviewers: tuple[Annotated[str, Field(pattern=_SIGNER)], ...] = ()
+    """Who are asked to sign it, too."""
+    due: datetime.date | None = None
+    """Until when the run must be there, or it counts as missed; default: 180 days after it is signed."""
+    void_if: tuple[str, ...] = ()
+    """What makes the forecast void: the only reasons for which it may be."""
+    assumptions: tuple[Assumption, ...] = Field(default=(), max_length=999)
+    """What the forecast rests on."""
+    known_differences: tuple[str, ...] = ()
+    """What differs between the ladder's runs and the target beside size and tokens."""
+    related_runs_seen: tuple[str, ...] = ()
+    """Runs near the target in size or kind whose losses you have seen."""
+
+    @property
+    def left_out(self) -> list[str]:
+        """What says nothing, though a reader will ask for it; who resolves and until when has a default."""
+        asked = {
+            "void_if": self.void_if,
+            "assumptions": self.assumptions,
+            "known_differences": self.known_differences,
+            "related_runs_seen": self.related_runs_seen,
+        }
+        return [name for name, said in asked.items() if not said]
+
+    @model_validator(mode="after")
+    def _one_line_each(self) -> Promise:
+        sentences = [*self.void_if, *self.known_differences, *self.related_runs_seen]
+        sentences += [words for each in self.assumptions for words in (each.text, each.if_false)]
+        for sentence in sentences:
+            if not sentence.isprintable():
+                raise ValueError(f"{sentence[:40]!r} is more than one line, or holds a sign that is not shown")
+        return self
+
+
 class LadderFile(Part):
     """A ladder as written down."""
 
@@ -242,6 +293,8 @@ class LadderFile(Part):
     """How the steps are computed."""
     hardware: Hardware = Hardware()
     """What trains."""
+    promise: Promise = Promise()
+    """What the signed forecast of the target says in words."""
 
     @field_validator("seeds")
     @classmethod

@@ -24,10 +24,11 @@ class Text:
 
 @dataclass(frozen=True, kw_only=True)
 class Number:
-    """A finite number; `above` is an exclusive bound."""
+    """A finite number; `above` is an exclusive bound, `least` an inclusive one."""
 
     whole: bool = False
     above: float = -math.inf
+    least: float = -math.inf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +82,19 @@ class MayLack:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Means:
+    """A value of one shape, and what it means, for the documentation and the JSON Schema."""
+
+    value: Shape
+    what: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Anything:
     """Any JSON value."""
 
 
-Shape = Text | Number | Choice | ListOf | MapOf | AtLeast | ByKind | Nullable | MayLack | Anything | Mapping[str, Any]
+Shape = Text | Number | Choice | ListOf | MapOf | AtLeast | ByKind | Nullable | MayLack | Means | Anything | Mapping[str, Any]
 """A shape; a mapping is an object with exactly these keys, each with its own shape."""
 
 SHA256 = Text(pattern="[0-9a-f]{64}")
@@ -121,7 +130,7 @@ def check_shape(document: Any, shape: Shape, *, name: str, at: str = "") -> None
         _check_at_least(document, shape, name=name, at=at)
     elif isinstance(shape, ByKind):
         _check_by_kind(document, shape, name=name, at=at)
-    elif isinstance(shape, MayLack) or (isinstance(shape, Nullable) and document is not None):
+    elif isinstance(shape, MayLack | Means) or (isinstance(shape, Nullable) and document is not None):
         check_shape(document, shape.value, name=name, at=at)
 
 
@@ -156,6 +165,8 @@ def _check_number(document: Any, shape: Number, *, name: str, at: str) -> None:
         _refuse(name, at, f"{_short(document)} is beyond 64 bits")
     if document <= shape.above:
         _refuse(name, at, f"{_short(document)} is not above {shape.above:g}")
+    if document < shape.least:
+        _refuse(name, at, f"{_short(document)} is below {shape.least:g}")
 
 
 def _check_items(document: Any, shape: ListOf, *, name: str, at: str) -> None:

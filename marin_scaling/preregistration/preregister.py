@@ -5,13 +5,13 @@ Takes the fitted rows, the forecast document and the target's spec as they are. 
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from marin_scaling import __version__
 from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.preregistration.binding import bound_spec, unbound_spec
 from marin_scaling.preregistration.registry import (
@@ -25,10 +25,16 @@ from marin_scaling.preregistration.registry import (
 )
 from marin_scaling.preregistration.signing_key import SigningKey
 from marin_scaling.preregistration.sshsig import make_signature
-from marin_scaling.preregistration.statement import Statement, build_statement, ladder_document, read_subject
+from marin_scaling.preregistration.statement import Statement, build_statement, moment_text, read_subject
+from marin_scaling.preregistration.tool_source import tool_document
+from marin_scaling.preregistration.version_0_2 import SAMPLE_COUNT
 
 if TYPE_CHECKING:
+    from marin_scaling.ladder.ladder_file import Promise
     from marin_scaling.run.run_spec import RunSpec
+
+USUAL_TERM = timedelta(days=180)
+"""Until when the run must be there, after the statement is made, where nothing else is said."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,32 +48,47 @@ class Registration:
     """Lines for the reader: the key that signed, and a signer that was added."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """All that a forecast is registered with.
+
+    `rows` are the runs that were fitted (`run`: digest, `budget_flops`, `flops`, `params`, `tokens`, `loss`), `forecast` the
+    document of `marin-scale fit --json --sensitivity` with a prediction at exactly the target's FLOPs, `losses` equally likely
+    losses of the target in the metric's unit (draw,), `recipe` the target's numbers with their formulas and sources.
+    """
+
+    rows: Sequence[Mapping[str, Any]]
+    forecast: Mapping[str, Any]
+    losses: Sequence[float]
+    recipe: Mapping[str, Any]
+    target: RunSpec
+
+
 def preregister_target(
-    rows: Sequence[Mapping[str, Any]],
+    evidence: Evidence,
     *,
-    forecast: Mapping[str, Any],
-    target: RunSpec,
     registry_dir: Path,
     key: SigningKey,
     principal: str,
     slug: str,
     created_at: datetime,
+    promise: Promise,
     ladder_rule: str | None = None,
 ) -> Registration:
-    """Register, signed, what `forecast` says of `target`; train `Registration.target` afterwards, and nothing else answers it.
+    """Register, signed, what is forecast of a target; train `Registration.target` afterwards, and nothing else answers it.
 
-    `rows` are the runs that were fitted (`run`: digest, `flops`, `params`, `tokens`, `loss`), `forecast` is the document of
-    `marin-scale fit --json` with a prediction at exactly the target's FLOPs, `ladder_rule` says which runs were taken.
-    Nothing is written when something is refused (`StatementError`, `SigningError`, `StorageError`).
+    `promise` is what a person says of it, `ladder_rule` which runs were taken. Nothing is written when something is refused
+    (`StatementError`, `SigningError`, `StorageError`).
     """
-    files = subject_files(rows, forecast=forecast, target=target)
+    files, target = subject_files(evidence), evidence.target
+    rule = ladder_rule or f"all finished rungs of runs/{target.ladder}, except those listed as excluded"
     statement = build_statement(
         files,
         registration_id=registration_id(slug, created_at=created_at),
         registrant=principal,
         created_at=created_at,
-        tool_version=__version__,
-        ladder_rule=ladder_rule or f"all finished rungs of runs/{target.ladder}, except those listed as excluded",
+        tool=tool_document(),
+        declared=declared_fields(promise, registrant=principal, created_at=created_at, ladder_rule=rule),
     )
     signature = make_signature(statement.raw, private_key=key.private_key)
     added = None
@@ -96,12 +117,61 @@ def standing_registration(target: RunSpec, *, registry_dir: Path) -> Registratio
     )
 
 
-def subject_files(rows: Sequence[Mapping[str, Any]], *, forecast: Mapping[str, Any], target: RunSpec) -> dict[str, bytes]:
-    """The canonical bytes of `ladder.json`, `forecast.json` and `target.json`."""
-    raw_forecast = dump_canonical(forecast)
-    metric = read_subject(raw_forecast, name="forecast.json", path="forecast.json")["metric"]
+def declared_fields(promise: Promise, *, registrant: str, created_at: datetime, ladder_rule: str) -> dict[str, Any]:
+    """What a registrant says and no file shows, grouped as it stands in the predicate."""
+    due = datetime.combine(promise.due, time(23, 59, 59), tzinfo=UTC) if promise.due else created_at + USUAL_TERM
+    assumptions = enumerate(promise.assumptions, start=1)
     return {
-        "ladder.json": dump_canonical(ladder_document(rows, ladder=target.ladder, metric=metric)),
-        "forecast.json": raw_forecast,
-        "target.json": unbound_spec(target).to_bytes(),
+        "reviewers": list(promise.reviewers),
+        "targetRun": {"uid": secrets.token_hex(16), "tolerance": {"flops": 0.0, "tokens": 0.0}},
+        "recipe": {"knownDifferencesFromLadder": list(promise.known_differences)},
+        "fit": {"ladderRule": ladder_rule},
+        "assumptions": [{"id": f"A{number}", "text": each.text, "ifFalse": each.if_false} for number, each in assumptions],
+        "knowledge": {"relatedRunsSeen": list(promise.related_runs_seen)},
+        "resolution": {"resolver": promise.resolver or registrant, "due": moment_text(due), "voidIf": list(promise.void_if)},
     }
+
+
+def subject_files(evidence: Evidence) -> dict[str, bytes]:
+    """The canonical bytes of the files that a statement names by digest."""
+    target, raw_forecast = evidence.target, dump_canonical(evidence.forecast)
+    metric = read_subject(raw_forecast, name="forecast.json", path="forecast.json")["metric"]
+    spec = unbound_spec(target).to_bytes()
+    measured = read_subject(spec, name="target.json", path="target.json")
+    documents = {
+        "evaluation.json": {"format_version": 1, "evaluation": measured["evaluation"], "data": measured["data"]},
+        "ladder.json": ladder_document(evidence.rows, ladder=target.ladder, metric=metric),
+        "recipe.json": evidence.recipe,
+        "samples.json": {"format_version": 1, "metric": metric, "flops": target.flops, "losses": thinned(evidence.losses)},
+    }
+    files = {name: dump_canonical(document) for name, document in documents.items()}
+    return {**files, "forecast.json": raw_forecast, "target.json": spec}
+
+
+def ladder_document(rows: Sequence[Mapping[str, Any]], *, ladder: str, metric: str) -> dict[str, Any]:
+    """The content of `ladder.json`: the exact runs that were fitted."""
+    return {"format_version": 2, "ladder": ladder, "metric": metric, "rows": [_ladder_row(row) for row in rows]}
+
+
+def thinned(losses: Sequence[float]) -> list[float]:
+    """`SAMPLE_COUNT` rising values that stand for all draws: each the middle of its share of them, interpolated.
+
+    >>> thinned([float(draw) for draw in range(8000)])[:2]
+    [3.5, 11.5]
+    """
+    ordered = sorted(losses)
+    places = [(number + 0.5) / SAMPLE_COUNT * len(ordered) - 0.5 for number in range(SAMPLE_COUNT)]
+    return [_between(ordered, min(max(place, 0.0), len(ordered) - 1.0)) for place in places]
+
+
+def _between(ordered: Sequence[float], place: float) -> float:
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return float(ordered[low] + (place - low) * (ordered[high] - ordered[low]))
+
+
+def _ladder_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    names = [name for name in ("params", "active_params", "tokens") if name in row]
+    counts = {name: int(row[name]) if float(row[name]).is_integer() else float(row[name]) for name in names}
+    measures = {name: float(row[name]) for name in ("budget_flops", "flops", "loss", "epochs") if name in row}
+    return {"run": str(row["run"]), **measures, **counts}

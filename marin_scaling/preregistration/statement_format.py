@@ -1,7 +1,7 @@
-"""The format of a preregistration, version 0.1: fixed words, quantile levels, metrics, and the shape of each file.
+"""What all versions of the format have in common: fixed words, quantile levels, metrics, and the shapes of the oldest subjects.
 
-A value here is part of what old signatures cover: it changes only with a new predicate type. What the fields must mean
-together is checked in `statement`.
+A value here is part of what old signatures cover: it changes only with a new predicate type (`versions`). What the fields must
+mean together is checked in `statement`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from dataclasses import fields
 
 from marin_scaling.preregistration.document_shape import (
     FILE_NAME,
-    MOMENT,
-    SHA256,
     Anything,
     AtLeast,
     ByKind,
@@ -27,8 +25,6 @@ from marin_scaling.preregistration.document_shape import (
 from marin_scaling.recipe.model_family import FAMILIES
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-PREDICATE_TYPE = "urn:marin-scaling:preregistration:v0.1"
-SUBJECT_NAMES = ("forecast.json", "ladder.json", "target.json")
 
 LEVELS = (0.01, 0.025, *(n / 20 for n in range(1, 20)), 0.975, 0.99)
 """The 23 quantile levels of the COVID-19 and FluSight forecast hubs (Bracher et al. 2021)."""
@@ -44,66 +40,11 @@ SCORES = (
     "per_cent_of_reducible_loss",
 )
 DECLARATION = "No loss of the target run has been seen."
+REGISTRATION_ID = Text(pattern=r"\d{4}-\d\d-\d\d-[a-z0-9][a-z0-9-]{0,63}")
+PRINCIPAL = Text(pattern=r"[A-Za-z0-9._+-]+@[A-Za-z0-9._-]+")
 
 METRICS = {"bits_per_byte": {"unit": "bits/byte", "direction": "min", "support": [0.0, 8.0]}}
 """Metrics that can be promised. Bits per byte lie between 0 and 8, the cost of a uniform code over 256 bytes."""
-
-_PREDICATE: dict[str, Shape] = {
-    "id": Text(pattern=r"\d{4}-\d\d-\d\d-[a-z0-9][a-z0-9-]{0,63}"),
-    "kind": Choice(of=("register",)),
-    "registrant": Text(pattern=r"[A-Za-z0-9._+-]+@[A-Za-z0-9._-]+"),
-    "createdAt": MOMENT,
-    "tool": {"name": Choice(of=("marin-scaling",)), "version": Text()},
-    "targetRun": {
-        "ladder": FILE_NAME,
-        "recipe": Text(),
-        "budgetFlops": Number(above=0),
-        "flops": Number(above=0),
-        "flopsConvention": Text(),
-        "paramsTotal": Number(whole=True, above=0),
-        "paramsActive": Number(whole=True, above=0),
-        "tokens": Number(whole=True, above=0),
-        "shape": MapOf(value=Anything()),
-    },
-    "metric": {
-        "name": Choice(of=tuple(METRICS)),
-        "unit": Text(),
-        "direction": Choice(of=("min",)),
-        "support": ListOf(item=Number()),
-        "protocol": MapOf(value=Anything()),
-    },
-    "forecast": {
-        "point": Number(),
-        "pointIs": Choice(of=("median",)),
-        "quantiles": MapOf(value=Number()),
-        "bands": MapOf(value=Nullable(value=Number())),
-        "extrapolation": Number(above=1),
-    },
-    "fit": {
-        "law": Text(),
-        "parameters": MapOf(value=Number()),
-        "fixed": MapOf(value=Anything()),
-        "seed": Nullable(value=Number(whole=True)),
-        "excluded": ListOf(item={"run": Text(), "why": Text()}),
-        "ladderRule": Text(),
-    },
-    "scoring": {
-        "primary": Choice(of=("crps",)),
-        "crpsRule": Choice(of=(CRPS_RULE,)),
-        "secondary": ListOf(item=Choice(of=SCORES)),
-        "hit": Choice(of=(HIT_RULE,)),
-        "reducibleE": Nullable(value=Number()),
-    },
-    "knowledge": {"targetRunStepsSeen": Choice(of=(0,)), "declaration": Choice(of=(DECLARATION,))},
-}
-
-STATEMENT_SHAPE: dict[str, Shape] = {
-    "_type": Choice(of=(STATEMENT_TYPE,)),
-    "subject": ListOf(item={"name": Choice(of=SUBJECT_NAMES), "digest": {"sha256": SHA256}}),
-    "predicateType": Choice(of=(PREDICATE_TYPE,)),
-    "predicate": _PREDICATE,
-}
-
 
 LADDER_SHAPE: dict[str, Shape] = {
     "format_version": Choice(of=(1,)),
@@ -122,27 +63,23 @@ LADDER_SHAPE: dict[str, Shape] = {
 }
 
 
-FORECAST_SHAPE: Shape = AtLeast(
-    keys={
-        "law": Text(),
-        "parameters": MapOf(value=Number()),
-        "seed": Nullable(value=Number(whole=True)),
-        "metric": Text(),
-        "excluded": ListOf(item={"run": Text(), "why": Text()}),
-        "status": MayLack(value=Text()),
-        "warnings": MayLack(value=ListOf(item=Text())),
-        "predictions": ListOf(
-            item=AtLeast(
-                keys={
-                    "flops": Number(above=0),
-                    "median": Number(),
-                    "quantiles": MapOf(value=Number()),
-                    "bands": MapOf(value=Nullable(value=Number())),
-                }
-            )
-        ),
-    }
-)
+PREDICTION_KEYS: dict[str, Shape] = {
+    "flops": Number(above=0),
+    "median": Number(),
+    "quantiles": MapOf(value=Number()),
+    "bands": MapOf(value=Nullable(value=Number())),
+}
+FORECAST_KEYS: dict[str, Shape] = {
+    "law": Text(),
+    "parameters": MapOf(value=Number()),
+    "seed": Nullable(value=Number(whole=True)),
+    "metric": Text(),
+    "excluded": ListOf(item={"run": Text(), "why": Text()}),
+    "status": MayLack(value=Text()),
+    "warnings": MayLack(value=ListOf(item=Text())),
+    "predictions": ListOf(item=AtLeast(keys=PREDICTION_KEYS)),
+}
+FORECAST_SHAPE: Shape = AtLeast(keys=FORECAST_KEYS)
 
 TARGET_SHAPE: Shape = {
     "format_version": Choice(of=(1,)),
@@ -166,5 +103,3 @@ TARGET_SHAPE: Shape = {
     "evaluation": AtLeast(keys={"metric": Text()}),
     "statement_sha256": Choice(of=(None,)),
 }
-
-SUBJECT_SHAPES: dict[str, Shape] = {"forecast.json": FORECAST_SHAPE, "ladder.json": LADDER_SHAPE, "target.json": TARGET_SHAPE}

@@ -19,6 +19,7 @@ from marin_scaling.preregistration.document_shape import (
     ListOf,
     MapOf,
     MayLack,
+    Means,
     Nullable,
     Number,
     Shape,
@@ -53,8 +54,15 @@ def summary(model: type[BaseModel]) -> str:
 
 
 def shape_table(shape: Shape) -> str:
-    """Every key of a document whose shape is said by `document_shape`, with what may stand there; `[]` is each of a list."""
-    return table(["key", "what may stand there"], [[f"`{path}`", _allowed(kind)] for path, kind in _leaves(shape, "")])
+    """Every key of a document whose shape is said by `document_shape`, with what may stand there; `[]` is each of a list.
+
+    A column for what it means, where the shape says that of any.
+    """
+    leaves = list(_leaves(shape, ""))
+    rows = [[f"`{path}`", _allowed(kind), kind.what if isinstance(kind, Means) else ""] for path, kind in leaves]
+    if not any(meaning for _, _, meaning in rows):
+        return table(["key", "what may stand there"], [row[:2] for row in rows])
+    return table(["key", "what may stand there", "meaning"], rows)
 
 
 def names_table(recognised: Mapping[str, Sequence[str]], *, required: Sequence[str]) -> str:
@@ -71,6 +79,9 @@ def _leaves(shape: Shape, path: str) -> Iterator[tuple[str, Shape]]:
     if isinstance(keys, Mapping):
         for key, inner in keys.items():
             yield from _leaves(inner, f"{path}.{key}" if path else key)
+    elif isinstance(shape, Means) and isinstance(shape.value, ListOf) and isinstance(shape.value.item, Mapping):
+        yield path, shape
+        yield from _leaves(shape.value, path)
     elif isinstance(shape, ListOf):
         yield from _leaves(shape.item, f"{path}[]")
     elif isinstance(shape, ByKind):
@@ -99,6 +110,10 @@ def _allowed(shape: Shape) -> str:
     ('null, or whole number above 0', '`"held"` or `"missed"`')
     """
     match shape:
+        case Means():
+            return _allowed(shape.value)
+        case ListOf():
+            return "list" if isinstance(shape.item, Mapping) else f"list of {_allowed(shape.item)}"
         case Nullable():
             return f"null, or {_allowed(shape.value)}"
         case MayLack():
@@ -106,13 +121,19 @@ def _allowed(shape: Shape) -> str:
         case Choice():
             return " or ".join(f"`{json.dumps(value)}`" for value in shape.of)
         case Number():
-            return f"{'whole ' * shape.whole}number{f' above {shape.above:g}' if math.isfinite(shape.above) else ''}"
+            return f"{'whole ' * shape.whole}number{_bound(shape)}"
         case Text():
             return "text of one line" if shape == Text() else f"text like `{shape.pattern}`".replace("|", "\\|")
         case MapOf():
             return f"object of {_allowed(shape.value)}"
         case _:
             return "keys below" if isinstance(shape, Mapping) else "any value"
+
+
+def _bound(shape: Number) -> str:
+    if math.isfinite(shape.above):
+        return f" above {shape.above:g}"
+    return f", at least {shape.least:g}" if math.isfinite(shape.least) else ""
 
 
 def _type_name(annotation: Any, limits: Iterable[object] = ()) -> str:

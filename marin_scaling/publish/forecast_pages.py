@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from marin_scaling.check.authenticity import VerifiedStep, verify_folder
+from marin_scaling.check.authenticity import VerifiedStep
+from marin_scaling.check.reproduction import verify_and_fit
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, signers_path
+from marin_scaling.publish.forecast_sections import doubts_section, promise_section
 from marin_scaling.publish.ladder_pages import PublishedPage
 from marin_scaling.publish.markdown import escape, link, page, page_name, preformatted, table, without_root
 from marin_scaling.units import format_count, format_flops
@@ -22,7 +25,7 @@ from marin_scaling.units import format_count, format_flops
 if TYPE_CHECKING:
     from marin_scaling.preregistration.statement import Statement
 
-_ORDER = {"refused": 0, "missed": 1, "held": 2, "pending": 3}
+_ORDER = {"refused": 0, "overdue": 1, "missed": 2, "held": 3, "pending": 4}
 _SCORES = {
     "signed_error": "forecast minus observed, in the metric's unit",
     "per_cent_of_loss": "the same in per cent of the observed loss",
@@ -44,7 +47,9 @@ class _Authentic:
 
     @property
     def state(self) -> str:
-        return "pending" if self.outcome is None else str(self.outcome["verdict"])
+        if self.outcome is None:
+            return "overdue" if self.statement.is_overdue(at=datetime.now(UTC)) else "pending"
+        return str(self.outcome["verdict"])
 
 
 def forecast_page(root: Path, folder: Path) -> PublishedPage:
@@ -62,6 +67,8 @@ def forecast_page(root: Path, folder: Path) -> PublishedPage:
         _forecast_section(authentic),
         _target_section(authentic),
         _basis_section(authentic),
+        doubts_section(authentic.statement),
+        promise_section(authentic.statement),
         _outcome_section(authentic),
         _authenticity_section(authentic, folder.name, root=root),
     )
@@ -73,7 +80,7 @@ def forecast_page(root: Path, folder: Path) -> PublishedPage:
 
 
 def forecasts_index(pages: Sequence[PublishedPage]) -> bytes:
-    """All preregistrations, the failures first: what was refused, what missed, what held, what is pending."""
+    """All preregistrations, the failures first: what was refused, is overdue, missed, held, is pending."""
     counts = {state: sum(each.sort_key[0] == order for each in pages) for state, order in _ORDER.items()}
     said = ", ".join(f"{count} {state}" for state, count in counts.items())
     words = f"{len(pages)} preregistered: {said}. None is left out; those that failed come first."
@@ -84,7 +91,7 @@ def forecasts_index(pages: Sequence[PublishedPage]) -> bytes:
 
 
 def _read(root: Path, folder: Path) -> _Authentic:
-    steps = verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=root / "runs")
+    steps = verify_and_fit(folder, allowed_signers=signers_path(folder), runs_dir=root / "runs")
     path = folder / OUTCOME_NAME
     outcome = json.loads(path.read_bytes()) if path.exists() else None
     document = json.loads((folder / "forecast.json").read_bytes())
@@ -125,7 +132,8 @@ def _headline(authentic: _Authentic) -> str:
     quantiles, unit = authentic.statement.quantiles, escape(authentic.statement.predicate["metric"]["unit"])
     promised = f"{quantiles[0.5]:.4f} {unit} was forecast, 90 % interval {quantiles[0.05]:.4f} to {quantiles[0.95]:.4f}"
     if authentic.outcome is None:
-        return f"**Pending.** {promised}; the target is not trained yet."
+        late = authentic.state == "overdue"
+        return f"**{'Overdue' if late else 'Pending'}.** {promised}; the target is not trained yet{', and was due' * late}."
     if authentic.outcome["value"] is None:
         return f"**Missed.** {promised}; the target diverged."
     scores = authentic.outcome["scores"]

@@ -12,7 +12,7 @@ from marin_scaling.preregistration.sshsig import parse_signature
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("version", ["v0.1"])
+@pytest.mark.parametrize("version", ["v0.1", "v0.2"])
 def test_a_registration_of_every_format_version_still_verifies(version):
     """A new version of the tool never makes an old promise unreadable."""
     [folder] = registration_folders(HERE / f"preregistration-{version}")
@@ -22,7 +22,7 @@ def test_a_registration_of_every_format_version_still_verifies(version):
 
 def test_the_same_input_signs_to_the_same_kind_of_file(tmp_path):
     """The signer's key and the form of the file are those of the kept one; only the promise may differ between versions."""
-    kept = HERE / "preregistration-v0.1" / "2026-11-20-tiny-target" / "statement.json.sig"
+    kept = HERE / "preregistration-v0.2" / "2026-11-20-tiny-target" / "statement.json.sig"
     new = make_registration(tmp_path).folder / "statement.json.sig"
     old_signature, new_signature = (parse_signature(path.read_bytes(), name=path.name) for path in (kept, new))
     assert old_signature.public_key.wire == new_signature.public_key.wire

@@ -17,8 +17,9 @@ from marin_scaling.check.authenticity import verify_folder
 from marin_scaling.errors import VerificationError
 from marin_scaling.preregistration.registry import signers_path
 from marin_scaling.preregistration.sshsig import make_signature, verify_signature
+from marin_scaling.preregistration.versions import LATEST
 
-NAMES = ("forecast.json", "ladder.json", "statement.json", "statement.json.sig", "target.json")
+NAMES = ("statement.json", "statement.json.sig", *LATEST.subject_names)
 MESSAGE = b"what is promised"
 
 

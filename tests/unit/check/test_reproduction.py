@@ -12,9 +12,12 @@ from marin_scaling.check import reproduction
 from marin_scaling.check.authenticity import VerifiedStep
 from marin_scaling.check.reproduction import verify_and_fit
 from marin_scaling.errors import VerificationError
+from marin_scaling.fit.fit_result import FitResult
 from marin_scaling.fit.fit_runs import fit
-from marin_scaling.forecast.forecast import forecast
+from marin_scaling.forecast.backtest import Backtest
+from marin_scaling.forecast.forecast import Forecast, forecast
 from marin_scaling.forecast.forecast_document import forecast_document
+from marin_scaling.forecast.sensitivity import SensitivityRow
 from marin_scaling.laws import SurfaceLaw
 from marin_scaling.preregistration.registry import registration_folders, signers_path
 from marin_scaling.run.simulate import simulate_ladder
@@ -29,6 +32,13 @@ def ladder(*, seed: int = 0) -> Any:
     return simulate_ladder(LAW, budgets_flops=budgets, sizes_per_budget=4, noise=0.002, seed=seed)
 
 
+def document_of(result: FitResult, stated: Forecast) -> dict[str, Any]:
+    """A forecast as it is registered; what it hangs on is told by a row."""
+    tested = Backtest(source="", points=(), refused=())
+    row = SensitivityRow(choice="as forecast", median=stated.median)
+    return forecast_document(result, [stated], sensitivities=[[row]], tested=tested) | {"metric": "bits_per_byte"}
+
+
 def register(root: Path, *, law: str = "coupled-surface", shift: float = 0.0, rows_of: int = 0) -> Path:
     """A signed forecast of `law`, `shift` widths of its interval beside what the fit says, from the ladder of a seed."""
     result = fit(ladder(), law=law)
@@ -37,7 +47,7 @@ def register(root: Path, *, law: str = "coupled-surface", shift: float = 0.0, ro
     moved = {level: value + shift * (high - low) for level, value in honest.quantiles.items()}
     stated = replace(honest, median=moved[0.5], quantiles=moved)
     rows = fit(ladder(seed=rows_of), law=law).rows
-    document = forecast_document(result, [stated]) | {"metric": "bits_per_byte"}
+    document = document_of(result, stated)
     return make_registration(root, rows=rows, forecast=document).folder
 
 
@@ -82,7 +92,7 @@ def test_another_version_may_fit_better(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_ladder_that_carries_no_forecast_at_all_is_refused(tmp_path: Path) -> None:
     """Two runs, with a fine forecast signed beside them."""
     result = fit(ladder())
-    document = forecast_document(result, [forecast(result, flops=target_spec().flops)]) | {"metric": "bits_per_byte"}
+    document = document_of(result, forecast(result, flops=target_spec().flops))
     folder = make_registration(tmp_path, rows=result.rows[:2], forecast=document).folder
     with pytest.raises(VerificationError, match="fitted again, gives no forecast"):
         fit_step(folder)

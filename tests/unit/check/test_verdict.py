@@ -1,7 +1,7 @@
 """Pending, held, missed: what becomes of a forecast, and which runs cannot answer it."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from registration_factory import MEDIAN, make_registration, store_run
@@ -13,6 +13,7 @@ from marin_scaling.check.verdict import State, check_all, check_preregistration
 from marin_scaling.errors import RecordError, VerificationError
 from marin_scaling.preregistration.binding import bound_spec, unbound_spec
 from marin_scaling.preregistration.registry import signers_path
+from marin_scaling.scoring import crps
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 
@@ -38,6 +39,28 @@ def test_before_the_run_the_state_is_pending(registration):
     assert verdict.state is State.PENDING
     assert registration.target.directory_name in verdict.sentence
     assert not (registration.folder / "outcome.json").exists()
+
+
+def test_a_run_that_is_not_there_when_it_is_due_is_overdue_until_it_is(registration, tmp_path):
+    """It is computed, not written: a run that comes late is scored, and nothing has to be undone."""
+    due = registration.statement.due
+    assert check(registration, now=due).state is State.PENDING
+    verdict = check(registration, now=due + timedelta(seconds=1))
+    assert verdict.state is State.OVERDUE
+    assert "its run was due at 2100-01-01T23:59:59Z; until it is there, it counts as missed" in verdict.sentence
+    assert not (registration.folder / "outcome.json").exists()
+    train(registration, 2.6, tmp_path=tmp_path)
+    assert check(registration, now=due + timedelta(days=1)).state is State.HELD
+
+
+def test_the_skill_is_one_minus_the_ratio_of_the_scores(registration, tmp_path):
+    """Of the forecast and the registered baseline, by the same rule."""
+    train(registration, 2.6, tmp_path=tmp_path)
+    outcome = check(registration).outcome
+    stated = registration.statement.predicate["scoring"]["baseline"]["quantiles"]
+    assert outcome["format_version"] == 2
+    assert outcome["baseline"]["crps"] == crps({float(level): value for level, value in stated.items()}, observed=2.6)
+    assert outcome["baseline"]["skill"] == 1 - outcome["scores"]["crps"] / outcome["baseline"]["crps"]
 
 
 @pytest.mark.parametrize(("loss", "state"), [(MEDIAN, State.HELD), (2.6, State.HELD), (2.7, State.MISSED), (2.3, State.MISSED)])

@@ -12,6 +12,7 @@ from marin_scaling.forecast.backtest import backtest, backtest_doubts
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.forecast.forecast_document import forecast_document, forecast_text
 from marin_scaling.forecast.plain_text import WIDTH
+from marin_scaling.forecast.sensitivity import sensitivity
 from marin_scaling.preregistration.document_shape import check_shape
 from marin_scaling.preregistration.statement_format import FORECAST_SHAPE
 from marin_scaling.run.run_table import read_run_table
@@ -71,8 +72,10 @@ def test_a_ladder_in_the_store_can_be_fitted_forecast_and_preregistered(tmp_path
     store_ladder(tmp_path / "runs")
     diverged = run_spec(hidden_dim=48)
     store_run(tmp_path / "runs", spec=diverged, loss=None)
-    result = fit(read_run_table(tmp_path / "runs" / "tiny"))
-    document = forecast_document(result, [forecast(result, flops=target_spec().flops)])
+    table = read_run_table(tmp_path / "runs" / "tiny")
+    result = fit(table)
+    stated = forecast(result, flops=target_spec().flops)
+    document = forecast_document(result, [stated], sensitivities=[sensitivity(result, stated)], tested=backtest(table))
     registration = make_registration(tmp_path, rows=result.rows, forecast=document)
     assert registration.statement.predicate["forecast"]["point"] == document["predictions"][0]["median"]
     assert registration.statement.predicate["fit"]["excluded"] == [{"run": diverged.digest, "why": "it diverged (status)"}]

@@ -12,14 +12,15 @@ from marin_scaling.preregistration.preregister import standing_registration
 from marin_scaling.preregistration.registry import allow_signer, find_folders, registration_folders, registration_id
 from marin_scaling.preregistration.signing_key import make_signing_key
 from marin_scaling.preregistration.sshsig import NAMESPACE
+from marin_scaling.preregistration.versions import LATEST
 
 
 def test_the_folder_holds_statement_signature_and_subjects(tmp_path):
-    """Five files, and the list of signers beside the folder."""
+    """Statement, signature and what they name, and the list of signers beside the folder."""
     registration = make_registration(tmp_path)
     assert registration.folder.name == "2026-11-20-tiny-target"
     names = sorted(path.name for path in registration.folder.iterdir())
-    assert names == ["forecast.json", "ladder.json", "statement.json", "statement.json.sig", "target.json"]
+    assert names == sorted(["statement.json", "statement.json.sig", *LATEST.subject_names])
     assert registration.folder.joinpath("statement.json").read_bytes() == registration.statement.raw
     assert sorted(path.name for path in (tmp_path / "preregistrations").iterdir()) == [
         ".gitattributes",
@@ -51,7 +52,7 @@ def test_the_reader_is_told_which_key_signed_and_that_a_signer_was_added_once(tm
     """The second forecast by the same signer adds no line."""
     first = make_registration(tmp_path)
     other = run_spec(hidden_dim=128, train_steps=900, role="target")
-    rows = [{"run": "r", "flops": 1.0, "params": 1, "tokens": 1, "loss": 3.0}]
+    rows = [{"run": "r", "budget_flops": 1.0, "flops": 1.0, "params": 1, "tokens": 1, "loss": 3.0}]
     forecast = forecast_document(flops=other.flops)
     second = make_registration(tmp_path, rows=rows, target=other, forecast=forecast, slug="second")
     assert first.notes[1].startswith(f"added {PRINCIPAL} with the key SHA256:")
@@ -63,7 +64,7 @@ def test_a_second_preregistration_for_a_target_is_refused_and_names_the_first(tm
     """Of two forecasts one could be picked afterwards; nothing is written, no signer added."""
     make_registration(tmp_path)
     before = (tmp_path / "preregistrations" / "allowed_signers").read_bytes()
-    rows = [{"run": "r", "flops": 1.0, "params": 1, "tokens": 1, "loss": 3.0}]
+    rows = [{"run": "r", "budget_flops": 1.0, "flops": 1.0, "params": 1, "tokens": 1, "loss": 3.0}]
     with pytest.raises(StatementError, match="2026-11-20-tiny-target is a preregistration for this target already"):
         make_registration(tmp_path, rows=rows, slug="again", principal="bob@example.org")
     assert (tmp_path / "preregistrations" / "allowed_signers").read_bytes() == before
@@ -73,7 +74,7 @@ def test_a_second_preregistration_for_a_target_is_refused_and_names_the_first(tm
 def test_a_bound_target_counts_as_the_same_target(tmp_path):
     """Binding a spec first does not make it another target."""
     registration = make_registration(tmp_path)
-    rows = [{"run": "r", "flops": 1.0, "params": 1, "tokens": 1, "loss": 3.0}]
+    rows = [{"run": "r", "budget_flops": 1.0, "flops": 1.0, "params": 1, "tokens": 1, "loss": 3.0}]
     with pytest.raises(StatementError, match="already"):
         make_registration(tmp_path, rows=rows, slug="again", target=registration.target)
 
@@ -90,7 +91,7 @@ def test_the_same_name_for_another_target_is_refused(tmp_path):
     """A folder is never overwritten."""
     make_registration(tmp_path)
     other = run_spec(hidden_dim=128, train_steps=900, role="target")
-    rows = [{"run": "r", "flops": 1.0, "params": 1, "tokens": 1, "loss": 3.0}]
+    rows = [{"run": "r", "budget_flops": 1.0, "flops": 1.0, "params": 1, "tokens": 1, "loss": 3.0}]
     with pytest.raises(StorageError, match="already there"):
         make_registration(tmp_path, rows=rows, target=other, forecast=forecast_document(flops=other.flops))
 

@@ -9,8 +9,9 @@ from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.check.authenticity import verify_folder
 from marin_scaling.errors import DocumentError, VerificationError
 from marin_scaling.fit.fit_runs import fit
+from marin_scaling.preregistration.derivation import target_run_of
 from marin_scaling.preregistration.registry import signers_path
-from marin_scaling.preregistration.statement import read_subject, target_run_of
+from marin_scaling.preregistration.statement import read_subject
 from marin_scaling.recipe.flop_counting import WITHOUT_LM_HEAD
 from marin_scaling.run.run_spec import MoeModelSpec, RunSpec, read_spec
 from marin_scaling.run.run_store import read_runs
@@ -33,7 +34,7 @@ def rows(tmp_path):
         spec = sparse(hidden_dim=hidden_dim, train_steps=steps)
         store_run(tmp_path / "runs", spec=spec, loss=1.0 + 100 * spec.flops**-0.2)
     table = read_run_table(tmp_path / "runs" / "tiny")
-    columns = ["run", "flops", "params", "tokens", "loss", "active_params"]
+    columns = ["run", "budget_flops", "flops", "params", "tokens", "loss", "active_params"]
     return table.frame[columns].to_dict("records")
 
 

@@ -4,13 +4,24 @@ import copy
 import json
 
 import pytest
-from registration_factory import CREATED_AT, PRINCIPAL, forecast_document, make_registration, store_ladder, target_spec
+from registration_factory import (
+    CREATED_AT,
+    PRINCIPAL,
+    evidence,
+    forecast_document,
+    make_registration,
+    store_ladder,
+    target_spec,
+)
 
 from marin_scaling.canonical_json import dump_canonical, load_canonical
 from marin_scaling.errors import DocumentError, StatementError
-from marin_scaling.preregistration.preregister import subject_files
-from marin_scaling.preregistration.statement import build_statement, read_statement, target_run_of
+from marin_scaling.ladder.ladder_file import Promise
+from marin_scaling.preregistration.derivation import target_run_of
+from marin_scaling.preregistration.preregister import declared_fields, subject_files
+from marin_scaling.preregistration.statement import build_statement, read_statement
 from marin_scaling.preregistration.statement_format import LEVELS
+from marin_scaling.preregistration.tool_source import tool_document
 
 
 @pytest.fixture
@@ -19,13 +30,14 @@ def rows(tmp_path):
 
 
 def build(rows, forecast, target=None):
+    declared = declared_fields(Promise(), registrant=PRINCIPAL, created_at=CREATED_AT, ladder_rule="all")
     return build_statement(
-        subject_files(rows, forecast=forecast, target=target or target_spec()),
+        subject_files(evidence(rows, forecast=forecast, target=target or target_spec())),
         registration_id="2026-11-20-tiny",
         registrant=PRINCIPAL,
         created_at=CREATED_AT,
-        tool_version="0.1",
-        ladder_rule="all",
+        tool=tool_document(),
+        declared=declared,
     )
 
 
@@ -48,12 +60,13 @@ def test_the_statement_says_what_the_target_and_the_forecast_say(rows):
     assert predicate["createdAt"] == "2026-11-20T08:30:00Z"
 
 
-def test_it_is_an_in_toto_statement_with_three_subjects(rows):
+def test_it_is_an_in_toto_statement_with_its_subjects(rows):
     """Other tools of the supply chain can read it."""
     document = build(rows, forecast_document()).document
     assert document["_type"] == "https://in-toto.io/Statement/v1"
-    assert [subject["name"] for subject in document["subject"]] == ["forecast.json", "ladder.json", "target.json"]
-    assert document["predicateType"] == "urn:marin-scaling:preregistration:v0.1"
+    names = ["evaluation.json", "forecast.json", "ladder.json", "recipe.json", "samples.json", "target.json"]
+    assert [subject["name"] for subject in document["subject"]] == names
+    assert document["predicateType"] == "urn:marin-scaling:preregistration:v0.2"
 
 
 def test_the_target_is_derived_from_the_file_as_from_the_spec():

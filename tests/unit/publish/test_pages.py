@@ -3,7 +3,7 @@
 import html
 import re
 import shutil
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from registration_factory import forecast_document, make_registration, run_spec,
 from marin_scaling.check.verdict import check_preregistration
 from marin_scaling.fit.fit_runs import fit
 from marin_scaling.forecast.forecast import forecast
+from marin_scaling.ladder.ladder_file import Assumption, Promise
 from marin_scaling.preregistration.registry import signers_path
 from marin_scaling.publish.markdown import page_name
 from marin_scaling.publish.pages import generated_pages, write_generated_pages
@@ -45,6 +46,24 @@ def test_a_forecast_without_its_run_is_pending(tmp_path, registration):
     assert "not run yet" in text(tmp_path, "index.md")
 
 
+def test_a_forecast_whose_time_is_over_is_overdue(tmp_path):
+    """On the index and at the head of its page."""
+    make_registration(tmp_path, promise=Promise(due=date(2026, 11, 21)))
+    assert "the target is not trained yet, and was due." in text(tmp_path, PAGE)
+    assert "1 preregistered: 0 refused, 1 overdue" in text(tmp_path, "index.md")
+
+
+def test_what_was_promised_in_words_and_what_the_number_hangs_on_are_shown(tmp_path):
+    """And where nothing was said, that."""
+    make_registration(tmp_path, promise=Promise(void_if=("the text is gone",), assumptions=(Assumption(text="it holds"),)))
+    shown = text(tmp_path, PAGE)
+    assert "| void if | the text is gone |" in shown
+    assert "| assumed | A1: it holds |" in shown
+    assert "| differs from the ladder | nothing was said |" in shown
+    assert "| as forecast | 2.5000 | +0.00% |" in shown
+    assert "baseline: a line through the best run of each budget" in shown
+
+
 @pytest.mark.parametrize(("loss", "word"), [(2.55, "Held"), (2.9, "Missed"), (None, "Missed")])
 def test_an_outcome_stands_beside_its_forecast(tmp_path, registration, loss, word):
     """Held, missed, and diverged are shown as what they are, with the observed loss."""
@@ -62,7 +81,7 @@ def test_a_changed_statement_is_listed_as_refused_with_the_reason_and_first(tmp_
     shutil.copytree(registration.folder, other)
     (other / "statement.json").write_bytes(registration.statement.raw.replace(b"2.5", b"2.4", 1))
     index = text(tmp_path, "index.md")
-    assert "2 preregistered: 1 refused, 0 missed, 0 held, 1 pending" in index
+    assert "2 preregistered: 1 refused, 0 overdue, 0 missed, 0 held, 1 pending" in index
     assert index.index("2026-11-19-changed") < index.index(NAME)
     assert "**Refused.**" in text(tmp_path, "preregistrations/2026-11-19-changed.md")
 
@@ -97,7 +116,17 @@ def store_fittable_ladder(runs_dir):
             params, tokens = spec.model.shape().params_total, spec.trained_tokens
             loss = 1.0 + 40 * params**-0.35 + 60 * tokens**-0.35
             store_run(runs_dir, spec=spec, loss=loss)
-            rows.append({"run": spec.digest, "flops": spec.flops, "params": params, "tokens": tokens, "loss": loss})
+            budget = spec.budget_flops
+            rows.append(
+                {
+                    "run": spec.digest,
+                    "budget_flops": budget,
+                    "flops": spec.flops,
+                    "params": params,
+                    "tokens": tokens,
+                    "loss": loss,
+                }
+            )
     return rows
 
 

@@ -1,0 +1,69 @@
+"""Two sections of a forecast's page that statements of the first format do not have: its doubts, and the registrant's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from marin_scaling.publish.markdown import escape, table
+
+if TYPE_CHECKING:
+    from marin_scaling.preregistration.statement import Statement
+
+
+def doubts_section(statement: Statement) -> str:
+    """What the number hangs on, how it was tested, and what has to be beaten; the first format did not say."""
+    predicate = statement.predicate
+    if "sensitivity" not in predicate["forecast"]:
+        return ""
+    point, baseline = predicate["forecast"]["point"], predicate["scoring"]["baseline"]["point"]
+    rows = [
+        [escape(row["choice"]), *_beside(row["median"], point=point, why_none=row["whyNone"])]
+        for row in predicate["forecast"]["sensitivity"]
+    ]
+    rows.append(["baseline: a line through the best run of each budget, on logarithms", *_beside(baseline, point=point)])
+    choices = table(["another choice", "median", "beside the forecast"], rows, right=[1, 2])
+    tested = [
+        [
+            f"{row['nearest']:g}x to {row['farthest']:g}x" if row["farthest"] else f"{row['nearest']:g}x and more",
+            str(row["count"]),
+            f"{row['medianAbsoluteError']:.2%}",
+            f"{row['bias']:+.2%}",
+            f"{row['inside90']:.0%}",
+        ]
+        for row in predicate["fit"]["backtest"]
+    ]
+    header = ["beyond the runs", "forecasts", "error", "bias", "in 90 %"]
+    backtest = table(header, tested, right=[1, 2, 3, 4]) if tested else "No budget could be forecast from smaller ones."
+    words = "Each budget of the ladder, forecast from the smaller ones:"
+    return f"## What the number hangs on\n\n{choices}\n\n{words}\n\n{backtest}"
+
+
+def _beside(median: float | None, *, point: float, why_none: str = "") -> tuple[str, str]:
+    return (escape(why_none), "") if median is None else (f"{median:.4f}", f"{median / point - 1:+.2%}")
+
+
+def promise_section(statement: Statement) -> str:
+    """What the registrant said in words, and what was left unsaid."""
+    predicate = statement.predicate
+    if "resolution" not in predicate:
+        return ""
+    resolution, assumptions = predicate["resolution"], predicate["assumptions"]
+    said = {
+        "assumed": [
+            f"{each['id']}: {each['text']}" + f" (if not: {each['ifFalse']})" * bool(each["ifFalse"]) for each in assumptions
+        ],
+        "differs from the ladder": predicate["recipe"]["knownDifferencesFromLadder"],
+        "related runs whose losses were known": predicate["knowledge"]["relatedRunsSeen"],
+        "void if": resolution["voidIf"],
+        "reviewers": predicate["reviewers"],
+        "resolved by": [resolution["resolver"]],
+        "due": [resolution["due"]],
+    }
+    rows = [[what, escape("; ".join(words)) or "nothing was said"] for what, words in said.items()]
+    return f"## What was promised in words\n\n{table(['what', 'said'], rows)}"
+
+
+def _assumed(assumption: Mapping[str, str]) -> str:
+    otherwise = f" (if not: {assumption['ifFalse']})" if assumption["ifFalse"] else ""
+    return f"{assumption['id']}: {assumption['text']}{otherwise}"

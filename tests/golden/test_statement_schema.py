@@ -1,0 +1,75 @@
+"""The published JSON Schemas are those of the code, and what is registered is of their kind; run this file to write them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from registration_factory import make_registration
+
+from marin_scaling.preregistration.json_schema import statement_schema
+from marin_scaling.preregistration.registry import registration_folders
+from marin_scaling.preregistration.versions import LATEST, VERSIONS, FormatVersion
+
+ROOT = Path(__file__).parents[2]
+PUBLISHED = ROOT / "site" / "reference"
+REGISTERED = [*registration_folders(ROOT / "preregistrations"), *ROOT.glob("tests/golden/preregistration-v*/2*")]
+
+
+def schema_file(version: FormatVersion) -> Path:
+    """Where the schema of a version is published."""
+    return PUBLISHED / f"statement-{version.number}.schema.json"
+
+
+def schema_text(version: FormatVersion) -> str:
+    """What stands there."""
+    return json.dumps(statement_schema(version), indent=1) + "\n"
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.number)
+def test_the_schema_of_every_version_is_published_as_it_is_checked(version: FormatVersion) -> None:
+    """An old one never changes; the newest follows the code."""
+    assert schema_file(version).read_text() == schema_text(version)
+
+
+@pytest.mark.parametrize("folder", REGISTERED, ids=lambda folder: folder.name)
+def test_every_registered_statement_is_of_its_published_schema(folder: Path) -> None:
+    """By an independent validator."""
+    jsonschema = pytest.importorskip("jsonschema", reason="comes with the site extra")
+    statement = json.loads((folder / "statement.json").read_bytes())
+    (version,) = [version for version in VERSIONS if version.predicate_type == statement["predicateType"]]
+    jsonschema.validate(statement, json.loads(schema_file(version).read_text()), jsonschema.Draft202012Validator)
+
+
+def test_a_new_statement_is_of_the_newest_schema_and_an_unknown_key_is_not(tmp_path: Path) -> None:
+    """Both the validator's word."""
+    jsonschema = pytest.importorskip("jsonschema", reason="comes with the site extra")
+    validator = jsonschema.Draft202012Validator(statement_schema(LATEST))
+    statement = json.loads((make_registration(tmp_path).folder / "statement.json").read_bytes())
+    assert validator.is_valid(statement)
+    statement["predicate"]["forecast"]["pointIsh"] = 1
+    assert not validator.is_valid(statement)
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:], ids=lambda version: version.number)
+def test_every_field_that_a_person_reads_is_explained(version: FormatVersion) -> None:
+    """A number without its meaning could be read in two ways; fixed words explain themselves."""
+    bare = [path for path, kind in _leaves(statement_schema(version)["properties"]["predicate"], "") if _is_bare(kind)]
+    assert [path for path in bare if not path.startswith(("metric.unit", "scoring.baseline"))] == []
+
+
+def _leaves(schema, path):
+    for name, inner in schema.get("properties", {}).items():
+        where = f"{path}.{name}" if path else name
+        if inner.get("type") == "object" and "properties" in inner:
+            yield from _leaves(inner, where)
+        else:
+            yield where, inner
+
+
+def _is_bare(schema):
+    return "description" not in schema and "enum" not in schema and schema.get("items", {}).get("enum") is None
+
+
+if __name__ == "__main__":
+    for each in VERSIONS:
+        schema_file(each).write_text(schema_text(each))
