@@ -24,7 +24,6 @@ from marin_scaling.preregistration.registry import (
     registration_id,
 )
 from marin_scaling.preregistration.signing_key import SigningKey
-from marin_scaling.preregistration.sshsig import make_signature
 from marin_scaling.preregistration.statement import Statement, build_statement, moment_text, read_subject
 from marin_scaling.preregistration.tool_source import tool_document
 from marin_scaling.preregistration.version_0_2 import SAMPLE_COUNT
@@ -90,7 +89,7 @@ def preregister_target(
         tool=tool_document(),
         declared=declared_fields(promise, registrant=principal, created_at=created_at, ladder_rule=rule),
     )
-    signature = make_signature(statement.raw, private_key=key.private_key)
+    signature = key.sign(statement.raw)
     added = None
     if not _will_be_refused(registry_dir, target=files["target.json"], statement=statement):  # then no signer is added for it
         added = allow_signer(registry_dir, principal=principal, key=key.public_key, at=statement.created_at)

@@ -15,28 +15,44 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from marin_scaling.errors import SigningError
-from marin_scaling.preregistration.ssh_keys import MalformedKeyError, PublicKey, public_key_of
+from marin_scaling.preregistration.ssh_keygen import sign_with_agent, sign_with_file
+from marin_scaling.preregistration.ssh_keys import MalformedKeyError, PublicKey, public_key_from_text, public_key_of
+from marin_scaling.preregistration.sshsig import make_signature
 
+Holder = Literal["file", "agent", "security key"]
 PASSPHRASE_VARIABLE = "MARIN_SCALE_KEY_PASSPHRASE"
+_PUBLIC_KINDS = (b"ssh-", b"ecdsa-", b"sk-")
 _PRINCIPAL = re.compile(r"[A-Za-z0-9._+-]+@[A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SigningKey:
-    """A private key ready to sign, where it came from, and what to tell the reader about it."""
+    """A key ready to sign, where it came from, and what to tell the reader about it.
+
+    `private_key` is None where no program can read it; then `ssh-keygen` signs.
+    """
 
     private_key: Any
     public_key: PublicKey
     path: Path
     note: str
     """One line for the reader: which key this is, and whether it was made just now."""
+    held_by: Holder = "file"
+
+    def sign(self, content: bytes) -> bytes:
+        """The armored signature over `content`; `SigningError` when an agent or a security key does not make it."""
+        if self.held_by == "agent":
+            return sign_with_agent(content, key=self.public_key)
+        if self.held_by == "security key":
+            return sign_with_file(content, path=self.path, key=self.public_key)
+        return make_signature(content, private_key=self.private_key)
 
 
 def find_signing_key(option: Path | None = None, *, environment: Mapping[str, str] | None = None) -> SigningKey:
@@ -49,6 +65,8 @@ def find_signing_key(option: Path | None = None, *, environment: Mapping[str, st
         return load_signing_key(option, note="given with --key", environment=variables)
     if from_git := _git_signing_key():
         return load_signing_key(from_git, note="git's user.signingkey", environment=variables)
+    if literal := _git_literal_key():
+        return _public_only(literal.encode(), path=Path("git"), held_by="agent", note="git's user.signingkey")
     own = own_key_path(variables)
     if own.exists():
         return load_signing_key(own, note="made by marin-scale earlier", environment=variables)
@@ -62,6 +80,11 @@ def load_signing_key(path: Path, *, note: str, environment: Mapping[str, str] | 
         raw = private_path.read_bytes()
     except OSError as error:
         _refuse(private_path, (error.strerror or str(error)).lower())
+    if raw.startswith(_PUBLIC_KINDS):
+        return _public_only(raw, path=private_path, held_by="agent", note=note)
+    beside = private_path.with_name(private_path.name + ".pub")
+    if beside.is_file() and beside.read_bytes().startswith(b"sk-"):
+        return _public_only(beside.read_bytes(), path=private_path, held_by="security key", note=note)
     variables = os.environ if environment is None else environment
     private_key = _private_key(raw, path=private_path, passphrase=lambda: _passphrase(private_path, variables))
     try:
@@ -73,6 +96,21 @@ def load_signing_key(path: Path, *, note: str, environment: Mapping[str, str] | 
         public_key=public,
         path=private_path,
         note=f"signing with {_shown(private_path)} ({note}), {public.fingerprint}",
+    )
+
+
+def _public_only(raw: bytes, *, path: Path, held_by: Holder, note: str) -> SigningKey:
+    try:
+        public = public_key_from_text(raw.decode("ascii", errors="replace"))
+    except MalformedKeyError as error:
+        _refuse(path, str(error))
+    where = f"{_shown(path)} ({note}), whose private half the {held_by} holds"
+    return SigningKey(
+        private_key=None,
+        public_key=public,
+        path=path,
+        held_by=held_by,
+        note=f"signing with {where}, {public.fingerprint}",
     )
 
 
@@ -151,6 +189,14 @@ def _git_signing_key() -> Path | None:
     return path if path.is_file() else None
 
 
+def _git_literal_key() -> str | None:
+    """A public key that stands in git's settings itself, as `key::ssh-ed25519 AAAA…` or without the `key::`."""
+    if _git_setting("gpg.format") != "ssh":
+        return None
+    named = (_git_setting("user.signingkey") or "").removeprefix("key::")
+    return named if named.encode().startswith(_PUBLIC_KINDS) else None
+
+
 def _git_setting(name: str, *options: str) -> str | None:
     try:
         answer = subprocess.run(
@@ -162,7 +208,7 @@ def _git_setting(name: str, *options: str) -> str | None:
 
 
 def _private_key(raw: bytes, *, path: Path, passphrase: Callable[[], bytes]) -> Any:
-    if raw.startswith((b"ssh-", b"ecdsa-", b"sk-")) or b"BEGIN PUBLIC KEY" in raw or b"BEGIN SSH2 PUBLIC KEY" in raw:
+    if b"BEGIN PUBLIC KEY" in raw or b"BEGIN SSH2 PUBLIC KEY" in raw:
         _refuse(path, "it holds a public key only, and signing needs the private one")
     load = serialization.load_ssh_private_key if b"OPENSSH PRIVATE KEY" in raw else serialization.load_pem_private_key
     try:

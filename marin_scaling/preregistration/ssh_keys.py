@@ -1,7 +1,8 @@
 """OpenSSH keys as bytes on the wire: load, compare, sign and verify with one key.
 
-Ed25519, RSA of at least 2048 bits, and ECDSA on the three NIST curves. Wire format: RFC 4253 section 5 (strings and mpints),
-RFC 8709 (Ed25519), RFC 8332 (rsa-sha2-256 and -512), RFC 5656 (ECDSA). Which key is used, and who owns it, is not known here.
+Ed25519, RSA of at least 2048 bits, ECDSA on the three NIST curves, and security keys (`hardware_keys`). Wire format: RFC 4253
+section 5 (strings and mpints), RFC 8709 (Ed25519), RFC 8332 (rsa-sha2-256 and -512), RFC 5656 (ECDSA). Which key is used, and
+who owns it, is not known here.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
 from marin_scaling.errors import SigningError
+from marin_scaling.preregistration import hardware_keys
+from marin_scaling.preregistration.hardware_keys import SecurityKey
 
 MINIMUM_RSA_BITS = 2048  # as OpenSSH and NIST SP 800-131A: 1024-bit keys are no longer a proof
 _RSA_HASHES: dict[bytes, hashes.HashAlgorithm] = {b"rsa-sha2-512": hashes.SHA512(), b"rsa-sha2-256": hashes.SHA256()}
@@ -75,10 +78,12 @@ def take_string(raw: bytes) -> tuple[bytes, bytes]:
 
 def public_key_from_wire(wire: bytes) -> PublicKey:
     """The public key of a wire blob; `MalformedKeyError` for other kinds, short RSA keys and broken bytes."""
-    kind, _ = take_string(wire)
+    kind, rest = take_string(wire)
+    if kind in hardware_keys.KINDS:
+        return PublicKey(kind=kind, wire=wire, key=_security_key(kind, rest))
     if kind not in {b"ssh-ed25519", b"ssh-rsa", *_CURVE_HASHES}:
         raise MalformedKeyError(
-            f"its key is of the kind {kind[:40]!r}; ssh-ed25519, ssh-rsa and ecdsa-sha2-nistp256/384/521 are known"
+            f"its key is of the kind {kind[:40]!r}; Ed25519, RSA, ECDSA on a NIST curve and security keys are known"
         )
     try:
         key = serialization.load_ssh_public_key(kind + b" " + base64.b64encode(wire))
@@ -88,6 +93,29 @@ def public_key_from_wire(wire: bytes) -> PublicKey:
     if public.wire != wire:
         raise MalformedKeyError("its key is not written in the one canonical way")
     return public
+
+
+def _security_key(kind: bytes, rest: bytes) -> SecurityKey:
+    if kind == hardware_keys.ECDSA:
+        curve, rest = take_string(rest)
+        if curve != b"nistp256":
+            raise MalformedKeyError(f"its key is on the curve {curve[:40]!r}, not nistp256")
+    point, rest = take_string(rest)
+    application, rest = take_string(rest)
+    if rest:
+        raise MalformedKeyError("bytes follow its key")
+    try:
+        if kind == hardware_keys.ECDSA:
+            return SecurityKey(public=_uncompressed_point(point), application=application)
+        return SecurityKey(public=ed25519.Ed25519PublicKey.from_public_bytes(point), application=application)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise MalformedKeyError(f"its key cannot be read ({error})") from error
+
+
+def _uncompressed_point(point: bytes) -> ec.EllipticCurvePublicKey:
+    if not point.startswith(b"\x04"):
+        raise MalformedKeyError("its key is not written in the one canonical way")
+    return ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point)
 
 
 def public_key_from_text(text: str) -> PublicKey:
@@ -133,17 +161,23 @@ def signature_is_valid(public: PublicKey, *, signature: bytes, content: bytes) -
     """Whether a signature blob is this key's over `content`; `MalformedKeyError` when it is none of this kind of key."""
     algorithm, rest = take_string(signature)
     raw, rest = take_string(rest)
-    if rest:
+    is_hardware = public.kind in hardware_keys.KINDS
+    if is_hardware and not hardware_keys.was_touched(rest):
+        raise MalformedKeyError("its security key was not touched, or its flags and counter are missing")
+    if rest and not is_hardware:
         raise MalformedKeyError("bytes follow the signature")
     try:
-        _verify(public, algorithm=algorithm, raw=raw, content=content)
+        _verify(public, algorithm=algorithm, raw=raw, content=content, trailer=rest)
     except InvalidSignature:
         return False
     return True
 
 
-def _verify(public: PublicKey, *, algorithm: bytes, raw: bytes, content: bytes) -> None:
-    if public.kind == b"ssh-rsa" and algorithm in _RSA_HASHES:
+def _verify(public: PublicKey, *, algorithm: bytes, raw: bytes, content: bytes, trailer: bytes) -> None:
+    if public.kind in hardware_keys.KINDS and algorithm == public.kind:
+        signature = _ecdsa_as_der(raw) if algorithm == hardware_keys.ECDSA else raw
+        public.key.verify(signature, content=content, trailer=trailer)
+    elif public.kind == b"ssh-rsa" and algorithm in _RSA_HASHES:
         public.key.verify(raw, content, padding.PKCS1v15(), _RSA_HASHES[algorithm])
     elif public.kind == b"ssh-ed25519" == algorithm:
         public.key.verify(raw, content)

@@ -188,6 +188,10 @@ def _outcome_section(authentic: _Authentic) -> str:
         return ""
     scores = authentic.outcome["scores"]
     rows = [[escape(name), _score(scores[name]), words] for name, words in _SCORES.items()]
+    if baseline := authentic.outcome.get("baseline"):
+        rows.append(
+            ["skill", _score(baseline["skill"]), f"1 is perfect, 0 no better than the baseline's CRPS {baseline['crps']:.4f}"]
+        )
     first = ["observed", f"{authentic.outcome['value']:.4f}", f"checked at {escape(authentic.outcome['checked_at'])}"]
     return f"## The outcome\n\n{table(['score', 'value', 'what it is'], [first, *rows], right=[1])}"
 

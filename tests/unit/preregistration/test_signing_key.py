@@ -63,7 +63,8 @@ def test_a_key_is_never_overwritten(tmp_path):
     [
         (b"", "not a private key"),
         (b"hello", "not a private key"),
-        (b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA== ada", "public key only"),
+        (b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA== ada", "its key cannot be read"),
+        (b"-----BEGIN PUBLIC KEY-----\n", "public key only"),
         (b"-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n", "not a private key"),
         (b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "not a private key"),
         (b"\xff\x00", "not a private key"),
