@@ -12,18 +12,19 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from marin_scaling.canonical_json import MAX_DOCUMENT_BYTES, load_canonical, sha256_hex
 from marin_scaling.check.outcome import read_outcome
+from marin_scaling.check.signatures import signature_steps
+from marin_scaling.check.verified_step import VerifiedStep, refuse
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import DocumentError, MarinScalingError, VerificationError
-from marin_scaling.preregistration.allowed_signers import read_allowed_signers, require_allowed
 from marin_scaling.preregistration.binding import bound_digest
+from marin_scaling.preregistration.countersignature import countersigners
 from marin_scaling.preregistration.derivation import agrees, derived_fields
 from marin_scaling.preregistration.document_shape import SHA256, AtLeast, Nullable, Number, Text, check_shape
 from marin_scaling.preregistration.registry import OUTCOME_NAME, SIGNATURE_NAME, STATEMENT_NAME
-from marin_scaling.preregistration.sshsig import NAMESPACE, verify_signature
 from marin_scaling.preregistration.statement import Statement, parse_moment, read_statement, read_subject
 from marin_scaling.preregistration.versions import FormatVersion
 from marin_scaling.units import format_count, format_flops
@@ -51,15 +52,6 @@ _FITTED = {
 _RESTORE = "Restore the file from version control: nothing in a registered one may be written again."
 _RUN_NAME = re.compile(r"[0-9a-f]{16}")
 _UNFINISHED = re.compile(r"\.outcome\.json\.[0-9a-f]{8}\.tmp")  # what an interrupted `check` may leave; it is never read
-
-
-@dataclass(frozen=True, kw_only=True)
-class VerifiedStep:
-    """One thing that was checked and held: what, and the evidence; or, not `compared`, why it could not be checked here."""
-
-    what: str
-    evidence: str
-    compared: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +83,7 @@ def verify_folder(folder: Path, *, allowed_signers: Path, runs_dir: Path | None 
         steps = [
             _statement_step(opened),
             _subjects_step(opened),
-            _signature_step(opened, allowed_signers=allowed_signers),
+            *signature_steps(statement, files=files, folder=folder, allowed_signers=allowed_signers),
             _derivation_step(opened),
             _binding_step(opened),
         ]
@@ -102,16 +94,16 @@ def verify_folder(folder: Path, *, allowed_signers: Path, runs_dir: Path | None 
 
 def _require_plain_folder(folder: Path) -> None:
     if folder.is_symlink() or not folder.is_dir():
-        _refuse(f"{folder} is not a plain folder", fix="Name a folder of the registry.")
+        refuse(f"{folder} is not a plain folder", fix="Name a folder of the registry.")
 
 
 def _read_files(folder: Path, *, version: FormatVersion) -> dict[str, bytes]:
     required = {STATEMENT_NAME, SIGNATURE_NAME, *version.subject_names}
     present = {path.name: path for path in folder.iterdir() if not _UNFINISHED.fullmatch(path.name)}
     for name in sorted(required - present.keys()):
-        _refuse(f"{folder / name} is missing", fix="Restore it from version control.")
-    for name in sorted(present.keys() - required - {OUTCOME_NAME}):
-        _refuse(
+        refuse(f"{folder / name} is missing", fix="Restore it from version control.")
+    for name in sorted(present.keys() - required - {OUTCOME_NAME} - set(countersigners(present).values())):
+        refuse(
             f"{folder / name} does not belong to a preregistration",
             fix="Move it elsewhere: what is not signed must not lie here.",
         )
@@ -120,14 +112,14 @@ def _read_files(folder: Path, *, version: FormatVersion) -> dict[str, bytes]:
 
 def _read_plain(path: Path) -> bytes:
     if not path.is_symlink() and not path.exists():
-        _refuse(f"{path} is missing", fix="Restore it from version control.")
+        refuse(f"{path} is missing", fix="Restore it from version control.")
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode):
-        _refuse(
+        refuse(
             f"{path} is not a plain file (a link, a folder or a device)", fix="Restore the file itself from version control."
         )
     if status.st_size > MAX_DOCUMENT_BYTES:
-        _refuse(
+        refuse(
             f"{path} has {status.st_size} bytes, more than {MAX_DOCUMENT_BYTES}", fix="Restore the file from version control."
         )
     return read_bytes(path)
@@ -137,7 +129,7 @@ def _check_digests(statement: Statement, *, files: Mapping[str, bytes], folder: 
     for name, promised in statement.subjects.items():
         found = sha256_hex(files[name])
         if found != promised:
-            _refuse(
+            refuse(
                 f"{folder / name} has the digest {found}, and the statement promises {promised}",
                 fix="Restore the file from version control.",
             )
@@ -145,7 +137,7 @@ def _check_digests(statement: Statement, *, files: Mapping[str, bytes], folder: 
 
 def _statement_step(opened: _Opened) -> VerifiedStep:
     if opened.statement.predicate["id"] != opened.folder.resolve().name:
-        _refuse(
+        refuse(
             f"{opened.path(STATEMENT_NAME)} is the statement {opened.statement.predicate['id']}, not that of its folder",
             fix="Give the folder its own name back.",
         )
@@ -168,26 +160,13 @@ def _derivation_step(opened: _Opened) -> VerifiedStep:
     for part, fields in derived.items():
         for key, value in fields.items():
             if not agrees(value, predicate[part][key]):
-                _refuse(
+                refuse(
                     f"{opened.path(STATEMENT_NAME)}: {part}.{key} is {predicate[part][key]!r}, and its subjects say {value!r}",
                     fix="Nothing can be mended in a signed statement; register the forecast that was made, before its run.",
                 )
     rows = opened.subjects["ladder.json"]["rows"]
     evidence = f"equal to forecast.json; {len(rows)} runs, target {predicate['forecast']['extrapolation']:.4g}x the largest"
     return VerifiedStep(what="forecast", evidence=evidence)
-
-
-def _signature_step(opened: _Opened, *, allowed_signers: Path) -> VerifiedStep:
-    statement, path = opened.statement, opened.path(SIGNATURE_NAME)
-    key = verify_signature(opened.files[SIGNATURE_NAME], content=statement.raw, name=path)
-    signers = read_allowed_signers(allowed_signers) if allowed_signers.exists() else []
-    registrant = statement.predicate["registrant"]
-    allowed = require_allowed(
-        signers, principal=registrant, key=key, namespace=NAMESPACE, at=statement.created_at, source=str(allowed_signers)
-    )
-    return VerifiedStep(
-        what="signature", evidence=f"{registrant} with {key.fingerprint}, allowed by {Path(allowed.where).name}"
-    )
 
 
 def _binding_step(opened: _Opened) -> VerifiedStep:
@@ -216,26 +195,24 @@ def _holds_runs(ladder_dir: Path) -> bool:
 def _compare_row(row: Mapping[str, Any], *, ladder_dir: Path, opened: _Opened) -> None:
     where, folder = opened.path("ladder.json"), ladder_dir / row["run"][:16]
     if not _RUN_NAME.fullmatch(folder.name) or not (folder / "record.json").is_file():
-        _refuse(f"{where}: the run {row['run']} is not in {ladder_dir}", fix="Restore that run from version control.")
+        refuse(f"{where}: the run {row['run']} is not in {ladder_dir}", fix="Restore that run from version control.")
     spec, record, raw_spec = _read_run(folder)
     if not sha256_hex(raw_spec).startswith(row["run"]) or spec["statement_sha256"] is not None:
-        _refuse(
-            f"{folder / 'spec.json'} is not the spec of the rung {row['run']}", fix="Restore that run from version control."
-        )
+        refuse(f"{folder / 'spec.json'} is not the spec of the rung {row['run']}", fix="Restore that run from version control.")
     if parse_moment(record["finished_at"]) > opened.statement.created_at:
-        _refuse(
+        refuse(
             f"{folder} was finished at {record['finished_at']}, after the statement of "
             f"{opened.statement.predicate['createdAt']} that rests on it",
             fix="A statement cannot be older than the runs it was made from; register the forecast anew, before its run.",
         )
     if record["params_active"] != record["params_total"] and "active_params" not in row:
-        _refuse(
+        refuse(
             f"{where}: the run {row['run'][:16]} has no active_params, and is a mixture of experts",
             fix="A fit takes the active parameters of such runs; register the forecast anew, with all of the fitted table.",
         )
     for column, key in _FITTED.items():
         if column in row and record[key] != row[column]:
-            _refuse(
+            refuse(
                 f"{where}: {column} of the run {row['run'][:16]} is {row[column]!r}, and its record says {record[key]!r}",
                 fix="Restore the record from version control; a forecast from other numbers must be registered anew.",
             )
@@ -248,7 +225,7 @@ def _read_run(folder: Path) -> tuple[dict[str, Any], dict[str, Any], bytes]:
     check_shape(spec, _SPEC_SHAPE, name=str(folder / "spec.json"))
     check_shape(record, _RECORD_SHAPE, name=str(folder / "record.json"))
     if sha256_hex(_read_plain(folder / "history.json")) != record["history_sha256"]:
-        _refuse(
+        refuse(
             f"{folder / 'history.json'} is not the loss curve that record.json names", fix="Restore it from version control."
         )
     return spec, record, raw_spec
@@ -261,7 +238,7 @@ def _check_nothing_left_out(opened: _Opened, *, ladder_dir: Path) -> None:
     for folder in sorted(path for path in ladder_dir.iterdir() if _RUN_NAME.fullmatch(path.name) and path.name not in named):
         spec, record, _ = _read_run(folder)
         if spec["role"] == "rung" and parse_moment(record["finished_at"]) <= opened.statement.created_at:
-            _refuse(
+            refuse(
                 f"{folder} was finished before the forecast and is neither in its ladder nor among those left out",
                 fix="A run that is left out must be listed with the reason: register the forecast anew, before its run.",
             )
@@ -282,12 +259,12 @@ def _outcome_step(opened: _Opened, *, runs_dir: Path | None) -> VerifiedStep:
 def _require_record(folder: Path, *, outcome: Mapping[str, Any], where: str) -> None:
     """The target's record must be where its ladder's runs are, and be the one that the outcome was derived from."""
     if not (folder / "record.json").is_file():
-        _refuse(f"{where} tells an outcome, and its run {folder} is not there", fix="Restore that run from version control.")
+        refuse(f"{where} tells an outcome, and its run {folder} is not there", fix="Restore that run from version control.")
     _, record, _ = _read_run(folder)
     found = sha256_hex(_read_plain(folder / "record.json"))
     for key, expected in (("value", record["loss"]), ("record_sha256", found)):
         if outcome[key] != expected:
-            _refuse(
+            refuse(
                 f"{where}: {key} is {outcome[key]!r}, and {folder / 'record.json'} says {expected!r}",
                 fix="Outcome and record are each written once; restore both from version control.",
             )
@@ -304,12 +281,4 @@ def _refusals(folder: Path) -> Iterator[None]:
         fix = _RESTORE if isinstance(error, DocumentError) else error.fix
         raise VerificationError(error.what, why=error.why, fix=fix) from error
     except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
-        _refuse(f"a file in {folder} holds what no preregistration does ({error})", fix="Restore it from version control.")
-
-
-def _refuse(what: str, *, fix: str) -> NoReturn:
-    raise VerificationError(
-        f"{what}.",
-        why="A forecast counts only if it is unchanged, by whom it says, and about the run it says.",
-        fix=fix,
-    )
+        refuse(f"a file in {folder} holds what no preregistration does ({error})", fix="Restore it from version control.")

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from marin_scaling import __version__
-from marin_scaling.check.authenticity import VerifiedStep, verify_folder
+from marin_scaling.check.authenticity import verify_folder
+from marin_scaling.check.verified_step import VerifiedStep
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError, UsageError, VerificationError
 from marin_scaling.preregistration.registry import STATEMENT_NAME, read_registration

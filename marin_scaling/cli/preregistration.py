@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
 from marin_scaling.cli.app import app
+
+if TYPE_CHECKING:
+    from marin_scaling.check.verified_step import VerifiedStep
 
 T = TypeVar("T")
 
@@ -39,13 +43,18 @@ def verify(
     for folder in _found(find_folders(which, registry_dir=registry), registry):
         typer.echo(folder.name)
         try:
-            for step in verified(folder, allowed_signers=signers_path(folder), runs_dir=runs):
-                typer.echo(f"  {step.what:<10} {'ok' if step.compared else '--'}  {step.evidence}")
+            print_steps(verified(folder, allowed_signers=signers_path(folder), runs_dir=runs))
         except VerificationError as error:
             status = error.exit_status
             typer.echo("  refused")
             typer.echo(f"error: {error}", err=True)
     raise typer.Exit(status)
+
+
+def print_steps(steps: Iterable[VerifiedStep]) -> None:
+    """A line a step: what was checked, whether it could be, and by which evidence."""
+    for step in steps:
+        typer.echo(f"  {step.what:<10} {'ok' if step.compared else '--'}  {step.evidence}")
 
 
 @app.command("check")

@@ -54,6 +54,34 @@ def preregister(
     )
 
 
+@app.command("sign")
+def sign(
+    which: str = _FOLDER,
+    registry: Path = _REGISTRY,
+    key: Path | None = _KEY,
+    signer: str | None = typer.Option(None, "--as", help="Who signs, as in allowed_signers; default: git's user.email."),
+) -> None:
+    """Sign a preregistration of someone else, as its reviewer.
+
+    It is verified first, its fit made again, and every line printed: what you sign is what held on your machine. Your key has
+    to stand in allowed_signers.
+
+    Example: marin-scale sign 2026-11-21-quickstart --as bob@example.org
+    """
+    from marin_scaling.check.reproduction import verify_and_fit
+    from marin_scaling.cli.preregistration import print_steps
+    from marin_scaling.cli.training import RUNS_DIR
+    from marin_scaling.preregistration.countersignature import countersign
+    from marin_scaling.preregistration.registry import signers_path
+    from marin_scaling.preregistration.signing_key import find_principal, find_signing_key
+
+    folder = _one_folder(which, registry=registry)
+    print_steps(verify_and_fit(folder, allowed_signers=signers_path(folder), runs_dir=RUNS_DIR))
+    signing_key, principal = find_signing_key(key), find_principal(signer)
+    typer.echo(signing_key.note)
+    typer.echo(f"Signed: {countersign(folder, key=signing_key, principal=principal)}")
+
+
 @app.command("run")
 def run(
     which: str = _FOLDER,
@@ -196,9 +224,10 @@ def register_forecast(
     from marin_scaling.preregistration.preregister import preregister_target
     from marin_scaling.preregistration.signing_key import find_principal, find_signing_key
 
+    evidence = forecast_target(planned)
     signing_key, principal = find_signing_key(key), find_principal(signer)
     registration = preregister_target(
-        forecast_target(planned),
+        evidence,
         registry_dir=registry,
         key=signing_key,
         principal=principal,

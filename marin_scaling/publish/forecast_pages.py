@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from marin_scaling.check.authenticity import VerifiedStep
 from marin_scaling.check.reproduction import verify_and_fit
+from marin_scaling.check.verified_step import VerifiedStep
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, signers_path
 from marin_scaling.publish.forecast_sections import doubts_section, promise_section

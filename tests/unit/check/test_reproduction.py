@@ -9,8 +9,8 @@ from registration_factory import forecast_document as normal_document
 from registration_factory import make_registration, target_spec
 
 from marin_scaling.check import reproduction
-from marin_scaling.check.authenticity import VerifiedStep
 from marin_scaling.check.reproduction import verify_and_fit
+from marin_scaling.check.verified_step import VerifiedStep
 from marin_scaling.errors import VerificationError
 from marin_scaling.fit.fit_result import FitResult
 from marin_scaling.fit.fit_runs import fit

@@ -1,0 +1,56 @@
+"""Who signed a statement: its registrant, and others beside them, each with a key of their own that `allowed_signers` knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from marin_scaling.check.verified_step import VerifiedStep, refuse
+from marin_scaling.preregistration.allowed_signers import read_allowed_signers, require_allowed
+from marin_scaling.preregistration.countersignature import countersigners
+from marin_scaling.preregistration.registry import SIGNATURE_NAME
+from marin_scaling.preregistration.ssh_keys import PublicKey
+from marin_scaling.preregistration.sshsig import NAMESPACE, verify_signature
+from marin_scaling.preregistration.statement import Statement
+
+
+def signature_steps(
+    statement: Statement, *, files: Mapping[str, bytes], folder: Path, allowed_signers: Path
+) -> list[VerifiedStep]:
+    """The registrant's signature, then one step for each other signer, and one for reviewers who have not signed.
+
+    `VerificationError` for a signature that is none, a key that is not allowed to speak for that name at the time of the
+    statement, or one key that signed under two names.
+    """
+    names = {statement.predicate["registrant"]: SIGNATURE_NAME, **countersigners(files)}
+    if names[statement.predicate["registrant"]] != SIGNATURE_NAME:
+        refuse(f"{folder / names[statement.predicate['registrant']]} is a second signature of the registrant", fix="Remove it.")
+    keys: dict[str, PublicKey] = {}
+    steps = []
+    for principal, name in names.items():
+        key, where = _signer(statement, files[name], principal=principal, path=folder / name, allowed_signers=allowed_signers)
+        for other, known in keys.items():
+            if known.wire == key.wire:
+                refuse(
+                    f"{folder / name}: {principal} and {other} signed with one key, {key.fingerprint}",
+                    fix="Let someone else sign, with a key of their own.",
+                )
+        keys[principal] = key
+        what = "signature" if name == SIGNATURE_NAME else "review"
+        steps.append(VerifiedStep(what=what, evidence=f"{principal} with {key.fingerprint}, allowed by {where}"))
+    missing = [reviewer for reviewer in statement.predicate.get("reviewers", ()) if reviewer not in keys]
+    if missing:
+        steps.append(VerifiedStep(what="review", evidence=f"not signed by {', '.join(missing)} so far", compared=False))
+    return steps
+
+
+def _signer(
+    statement: Statement, signature: bytes, *, principal: str, path: Path, allowed_signers: Path
+) -> tuple[PublicKey, str]:
+    """The key that signed for a name, and the line that allows it."""
+    key = verify_signature(signature, content=statement.raw, name=str(path))
+    signers = read_allowed_signers(allowed_signers) if allowed_signers.exists() else []
+    allowed = require_allowed(
+        signers, principal=principal, key=key, namespace=NAMESPACE, at=statement.created_at, source=str(allowed_signers)
+    )
+    return key, Path(allowed.where).name

@@ -1,0 +1,62 @@
+"""Signatures of others over a statement: a reviewer signs the same bytes as the registrant, with a key of their own.
+
+One file a person, `statement.json.NAME.sig`, beside the registrant's. Who may sign is for `allowed_signers` to say; nobody is
+added to it here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from marin_scaling.durable_files import write_once
+from marin_scaling.errors import SigningError
+from marin_scaling.preregistration.allowed_signers import read_allowed_signers, require_allowed
+from marin_scaling.preregistration.registry import STATEMENT_NAME, read_registration, signers_path
+from marin_scaling.preregistration.signing_key import SigningKey
+from marin_scaling.preregistration.sshsig import NAMESPACE
+from marin_scaling.preregistration.statement_format import PRINCIPAL
+
+_NAME = re.compile(rf"{re.escape(STATEMENT_NAME)}\.({PRINCIPAL.pattern})\.sig")
+
+
+def countersignature_name(principal: str) -> str:
+    """The file of someone's signature.
+
+    >>> countersignature_name("bob@example.org")
+    'statement.json.bob@example.org.sig'
+    """
+    return f"{STATEMENT_NAME}.{principal}.sig"
+
+
+def countersigners(names: Iterable[str]) -> dict[str, str]:
+    """Of the names of files those that are signatures of others, by principal.
+
+    >>> countersigners(["statement.json.sig", "statement.json.bob@example.org.sig"])
+    {'bob@example.org': 'statement.json.bob@example.org.sig'}
+    """
+    found = ((name, _NAME.fullmatch(name)) for name in sorted(names))
+    return {match[1]: name for name, match in found if match}
+
+
+def countersign(folder: Path, *, key: SigningKey, principal: str) -> Path:
+    """Sign the statement in `folder` as someone else than its registrant; returns the file, which is never written over.
+
+    `SigningError` for the registrant; `VerificationError` when `allowed_signers` does not let that name sign with that key.
+    """
+    statement = read_registration(folder)
+    if principal == statement.predicate["registrant"]:
+        raise SigningError(
+            f"{principal} is the registrant of {folder.name} and has signed it already.",
+            why="A second signature is worth something when it is someone else's.",
+            fix="Let a reviewer sign, with a key of their own: marin-scale sign --as NAME --key KEY",
+        )
+    path = signers_path(folder)
+    signers = read_allowed_signers(path) if path.exists() else []
+    require_allowed(
+        signers, principal=principal, key=key.public_key, namespace=NAMESPACE, at=statement.created_at, source=str(path)
+    )
+    signed = folder / countersignature_name(principal)
+    write_once(signed, key.sign(statement.raw))
+    return signed

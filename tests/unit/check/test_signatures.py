@@ -1,0 +1,113 @@
+"""Others sign beside the registrant: each with a key of their own, and nobody for someone else."""
+
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from registration_factory import CREATED_AT, DUE, PRINCIPAL, make_registration, signing_key
+from typer.testing import CliRunner
+
+from marin_scaling.check.authenticity import verify_folder
+from marin_scaling.cli.app import app
+from marin_scaling.errors import SigningError, StorageError, VerificationError
+from marin_scaling.ladder.ladder_file import Promise
+from marin_scaling.preregistration.countersignature import countersign, countersignature_name
+from marin_scaling.preregistration.registry import allow_signer, signers_path
+from marin_scaling.preregistration.signing_key import SigningKey, make_signing_key
+from marin_scaling.preregistration.sshsig import make_signature
+
+BOB = "bob@example.org"
+
+
+def key_of(number: int) -> SigningKey:
+    """The key of someone else."""
+    return signing_key(ed25519.Ed25519PrivateKey.from_private_bytes(bytes([number] * 32)))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A preregistration that Bob is asked to sign, and may."""
+    folder = make_registration(tmp_path, promise=Promise(due=DUE, reviewers=(BOB,))).folder
+    allow_signer(folder.parent, principal=BOB, key=key_of(2).public_key, at=CREATED_AT)
+    return folder
+
+
+def review_steps(folder: Path) -> list[tuple[bool, str]]:
+    """What is said of the reviewers."""
+    steps = verify_folder(folder, allowed_signers=signers_path(folder))
+    return [(step.compared, step.evidence) for step in steps if step.what == "review"]
+
+
+def test_a_reviewer_who_has_not_signed_is_named(folder: Path) -> None:
+    """The preregistration is sound so far; what is missing is said."""
+    assert review_steps(folder) == [(False, f"not signed by {BOB} so far")]
+
+
+def test_a_reviewers_signature_is_a_step_of_its_own(folder: Path) -> None:
+    """With name, key and the line that allows it."""
+    countersign(folder, key=key_of(2), principal=BOB)
+    [(compared, evidence)] = review_steps(folder)
+    assert compared
+    assert evidence == f"{BOB} with {key_of(2).public_key.fingerprint}, allowed by allowed_signers, line 2"
+
+
+def test_nobody_signs_twice(folder: Path) -> None:
+    """A signature is never written over."""
+    countersign(folder, key=key_of(2), principal=BOB)
+    with pytest.raises(StorageError, match=r"bob@example\.org\.sig cannot be written: file exists"):
+        countersign(folder, key=key_of(2), principal=BOB)
+
+
+def test_the_registrant_is_no_reviewer(folder: Path) -> None:
+    """Neither by the command nor by a file of that name."""
+    with pytest.raises(SigningError, match="is the registrant"):
+        countersign(folder, key=signing_key(), principal=PRINCIPAL)
+    (folder / countersignature_name(PRINCIPAL)).write_bytes((folder / "statement.json.sig").read_bytes())
+    with pytest.raises(VerificationError, match="a second signature of the registrant"):
+        review_steps(folder)
+
+
+def test_one_key_under_two_names_is_refused(folder: Path) -> None:
+    """The registrant who writes a second name beside their key reviews nothing."""
+    allow_signer(folder.parent, principal="carol@example.org", key=signing_key().public_key, at=CREATED_AT)
+    countersign(folder, key=signing_key(), principal="carol@example.org")
+    with pytest.raises(VerificationError, match=r"carol@example\.org and ada@example\.org signed with one key"):
+        review_steps(folder)
+
+
+def test_who_is_not_on_the_list_does_not_sign(folder: Path) -> None:
+    """Nothing is written, and nobody is added."""
+    with pytest.raises(VerificationError, match=r"may not sign for mallory@example\.org"):
+        countersign(folder, key=key_of(3), principal="mallory@example.org")
+    assert review_steps(folder) == [(False, f"not signed by {BOB} so far")]
+
+
+def test_a_signature_of_someone_else_under_a_reviewers_name_is_refused(folder: Path) -> None:
+    """Also when that someone may sign."""
+    statement = (folder / "statement.json").read_bytes()
+    signature = make_signature(statement, private_key=key_of(3).private_key)
+    (folder / countersignature_name(BOB)).write_bytes(signature)
+    with pytest.raises(VerificationError, match=rf"may not sign for {BOB}"):
+        review_steps(folder)
+
+
+def test_a_review_of_another_statement_is_refused(folder: Path, tmp_path: Path) -> None:
+    """Moved from one folder to the next."""
+    other = make_registration(tmp_path / "other").folder
+    allow_signer(other.parent, principal=BOB, key=key_of(2).public_key, at=CREATED_AT)
+    signed = countersign(other, key=key_of(2), principal=BOB)
+    (folder / signed.name).write_bytes(signed.read_bytes())
+    with pytest.raises(VerificationError, match="did not sign these bytes"):
+        review_steps(folder)
+
+
+def test_the_command_verifies_prints_and_signs(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a reviewer types, with a key from a file."""
+    monkeypatch.chdir(tmp_path)
+    key = make_signing_key(tmp_path / "carol")
+    allow_signer(folder.parent, principal="carol@example.org", key=key.public_key, at=CREATED_AT)
+    said = CliRunner().invoke(app, ["sign", folder.name, "--key", str(tmp_path / "carol"), "--as", "carol@example.org"])
+    assert said.exit_code == 0, said.output
+    assert "  signature  ok  ada@example.org with SHA256:" in said.stdout
+    assert said.stdout.splitlines()[-1] == f"Signed: preregistrations/{folder.name}/statement.json.carol@example.org.sig"
+    assert any(compared and "carol@example.org" in evidence for compared, evidence in review_steps(folder))
