@@ -183,3 +183,10 @@ def make_registration(root: Path, **changes: Any) -> Registration:
     rows = changes.pop("rows", None) or store_ladder(root / "runs")
     shown = evidence(rows, **{name: changes.pop(name) for name in EVIDENCE if name in changes})
     return preregister_target(shown, **{**arguments, **changes})
+
+
+def make_second_registration(root: Path) -> Registration:
+    """Another one in the same registry, of another target."""
+    other = run_spec(hidden_dim=128, train_steps=900, role="target")
+    rows = [{"run": "r", "budget_flops": 1.0, "flops": 1.0, "params": 1, "tokens": 1, "loss": 3.0}]
+    return make_registration(root, rows=rows, target=other, forecast=forecast_document(flops=other.flops), slug="second")

@@ -107,7 +107,7 @@ def read_outcome(raw: bytes, *, statement: Statement, run: str, name: str) -> di
         raise VerificationError(
             f"{name}: {key} is {found!r}, and from the statement and the value follows {follows!r}.",
             why="An outcome is derived from what was promised and what was measured; nothing in it may be chosen.",
-            fix="Restore the file from version control, or remove it and run: marin-scale check",
+            fix="Restore the file from version control.",
         )
     return outcome
 

@@ -20,6 +20,7 @@ from marin_scaling.check.outcome import outcome_document, read_outcome
 from marin_scaling.durable_files import read_bytes, write_once
 from marin_scaling.errors import MarinScalingError, VerificationError
 from marin_scaling.preregistration.binding import bound_spec
+from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, signers_path
 from marin_scaling.preregistration.statement import Statement, parse_moment
 from marin_scaling.run.run_spec import RunSpec, read_spec
@@ -97,6 +98,7 @@ def _settle(folder: Path, *, statement: Statement, run: StoredRun, checked_at: d
     )
     if not (folder / OUTCOME_NAME).exists():
         write_once(folder / OUTCOME_NAME, dump_canonical(outcome))
+        write_down(folder.parent, at=checked_at)
         return outcome
     standing = _standing_outcome(folder, statement=statement, spec=run.spec)
     for key in ("value", "record_sha256"):

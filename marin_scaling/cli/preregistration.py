@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,35 +28,87 @@ def verify(
     registry: Path = _REGISTRY,
     runs: Path = _RUNS,
     refit: bool = typer.Option(True, help="Fit each ladder again and compare all quantiles (a second)."),
+    base: str | None = typer.Option(
+        None,
+        "--base",
+        metavar="REF",
+        help="The branch to be merged into: nothing of it may have changed, and its signers count.",
+    ),
 ) -> None:
     """Verify that preregistrations are what they claim to be.
 
-    Unchanged, signed by whom they say, equal to what their ladder gives when it is fitted again, and to their runs. Exit
-    status 1 when one of them is not. -- stands where something could not be compared here, with the reason.
+    Unchanged, signed by whom they say, equal to what their ladder gives when it is fitted again, to their runs, and to the log.
+    Exit status 1 when one of them is not. -- stands where something could not be compared here, with the reason.
 
     Example: marin-scale verify all
     """
     from marin_scaling.check.authenticity import verify_folder
+    from marin_scaling.check.base_branch import base_step
+    from marin_scaling.check.history import log_step, require_whole
     from marin_scaling.check.reproduction import verify_and_fit
     from marin_scaling.errors import VerificationError
-    from marin_scaling.preregistration.registry import find_folders, signers_path
+    from marin_scaling.preregistration.log import read_log
+    from marin_scaling.preregistration.registry import find_folders
 
+    folders = find_folders(which, registry_dir=registry)
     status, verified = 0, verify_and_fit if refit else verify_folder
-    for folder in _found(find_folders(which, registry_dir=registry), registry):
-        typer.echo(folder.name)
-        try:
-            print_steps(verified(folder, allowed_signers=signers_path(folder), runs_dir=runs))
-        except VerificationError as error:
-            status = error.exit_status
-            typer.echo("  refused")
-            typer.echo(f"error: {error}", err=True)
+    logs = {parent: read_log(parent) for parent in {folder.parent for folder in folders}}
+    if base is not None:
+        typer.echo(registry)
+        print_steps([base_step(base, registry_dir=registry)])
+    with _signers(base, registry) as signers_of:
+        for folder in _found(folders, registry):
+            typer.echo(folder.name)
+            try:
+                print_steps(verified(folder, allowed_signers=signers_of(folder), runs_dir=runs))
+                print_steps([log_step(folder, log=logs[folder.parent])])
+            except VerificationError as error:
+                status = error.exit_status
+                typer.echo("  refused")
+                typer.echo(f"error: {error}", err=True)
+    if which == "all":
+        require_whole(registry, log=read_log(registry))
     raise typer.Exit(status)
+
+
+@contextlib.contextmanager
+def _signers(base: str | None, registry: Path) -> Iterator[Callable[[Path], Path]]:
+    """Which list of signers speaks for a folder: the one beside it, or that of the base branch."""
+    from marin_scaling.preregistration.registry import SIGNERS_NAME, signers_path
+
+    if base is None:
+        yield signers_path
+        return
+    from marin_scaling.check.base_branch import signers_at
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{SIGNERS_NAME} of {base.replace('/', '-')}"
+        path.write_bytes(signers_at(base, registry_dir=registry))
+        yield lambda _: path
 
 
 def print_steps(steps: Iterable[VerifiedStep]) -> None:
     """A line a step: what was checked, whether it could be, and by which evidence."""
     for step in steps:
         typer.echo(f"  {step.what:<10} {'ok' if step.compared else '--'}  {step.evidence}")
+
+
+@app.command("log")
+def log(registry: Path = _REGISTRY) -> None:
+    """Write into the log what lies in the registry and is not in it yet.
+
+    preregister, sign and check do so by themselves; this is for a branch whose lines came second. Take the other log as it is,
+    and type this.
+
+    Example: marin-scale log
+    """
+    from datetime import UTC, datetime
+
+    from marin_scaling.preregistration.log import log_path, read_log, write_down
+
+    for entry in write_down(registry, at=datetime.now(UTC)):
+        typer.echo(f"line {entry.number + 1}: {entry.kind} {entry.id}")
+    typer.echo(f"{log_path(registry)} has {len(read_log(registry).entries)} lines.")
 
 
 @app.command("check")

@@ -72,6 +72,7 @@ def sign(
     from marin_scaling.cli.preregistration import print_steps
     from marin_scaling.cli.training import RUNS_DIR
     from marin_scaling.preregistration.countersignature import countersign
+    from marin_scaling.preregistration.log import write_down
     from marin_scaling.preregistration.registry import signers_path
     from marin_scaling.preregistration.signing_key import find_principal, find_signing_key
 
@@ -80,6 +81,7 @@ def sign(
     signing_key, principal = find_signing_key(key), find_principal(signer)
     typer.echo(signing_key.note)
     typer.echo(f"Signed: {countersign(folder, key=signing_key, principal=principal)}")
+    write_down(folder.parent, at=datetime.now(UTC))
 
 
 @app.command("run")

@@ -13,9 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from marin_scaling.check.history import log_step
 from marin_scaling.check.reproduction import verify_and_fit
 from marin_scaling.check.verified_step import VerifiedStep
 from marin_scaling.errors import MarinScalingError
+from marin_scaling.preregistration.log import read_log
 from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, signers_path
 from marin_scaling.publish.forecast_sections import doubts_section, promise_section
 from marin_scaling.publish.ladder_pages import PublishedPage
@@ -92,6 +94,7 @@ def forecasts_index(pages: Sequence[PublishedPage]) -> bytes:
 
 def _read(root: Path, folder: Path) -> _Authentic:
     steps = verify_and_fit(folder, allowed_signers=signers_path(folder), runs_dir=root / "runs")
+    steps.append(log_step(folder, log=read_log(folder.parent)))
     path = folder / OUTCOME_NAME
     outcome = json.loads(path.read_bytes()) if path.exists() else None
     document = json.loads((folder / "forecast.json").read_bytes())

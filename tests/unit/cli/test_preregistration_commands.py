@@ -37,7 +37,7 @@ def test_verify_prints_one_line_a_step(registration):
     assert result.exit_code == 0
     first, *steps = result.stdout.splitlines()
     assert first == "2026-11-20-tiny-target"
-    held = ("statement", "subjects", "signature", "forecast", "run", "ladder")
+    held = ("statement", "subjects", "signature", "forecast", "run", "ladder", "log")
     assert [line.split()[:2] for line in steps if "fit " not in line] == [[what, "ok"] for what in held]
     assert "  fit        --  the law 'E + A * C^-alpha' is not one of marin-scaling 0.1.0: the number is claimed" in steps
 

@@ -16,7 +16,7 @@ from marin_scaling.preregistration.versions import LATEST
 
 
 def test_the_folder_holds_statement_signature_and_subjects(tmp_path):
-    """Statement, signature and what they name, and the list of signers beside the folder."""
+    """Statement, signature and what they name, and the list of signers and the log beside the folder."""
     registration = make_registration(tmp_path)
     assert registration.folder.name == "2026-11-20-tiny-target"
     names = sorted(path.name for path in registration.folder.iterdir())
@@ -26,6 +26,7 @@ def test_the_folder_holds_statement_signature_and_subjects(tmp_path):
         ".gitattributes",
         "2026-11-20-tiny-target",
         "allowed_signers",
+        "log.jsonl",
     ]
 
 

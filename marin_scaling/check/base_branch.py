@@ -1,0 +1,83 @@
+"""What a branch may do to a registry, as seen from the branch it is to be merged into: add, and nothing else.
+
+Asks git, changes nothing. The list of signers that counts is the base branch's: a pull request cannot trust its own author.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from marin_scaling.check.verified_step import VerifiedStep, refuse
+from marin_scaling.durable_files import read_bytes
+from marin_scaling.errors import UsageError
+from marin_scaling.preregistration.log import LOG_NAME, extends, log_path
+from marin_scaling.preregistration.registry import SIGNERS_NAME
+
+_ATTRIBUTES_NAME = ".gitattributes"
+
+
+def signers_at(base: str, *, registry_dir: Path) -> bytes:
+    """The `allowed_signers` of the base branch; empty where it has none."""
+    return _file_at(base, registry_dir / SIGNERS_NAME) or b""
+
+
+def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
+    """What the working tree did to a registry since `base`: `VerificationError` unless it only added to it.
+
+    A file that was there is as it was, the base's log is the beginning of this one, and the list of signers does not change
+    together with anything else. `UsageError` when git knows no such base.
+    """
+    _git("rev-parse", "--verify", "--quiet", f"{base}^{{commit}}", at=registry_dir, base=base)
+    if not extends(_file_at(base, log_path(registry_dir)) or b"", _now(log_path(registry_dir))):
+        refuse(
+            f"{log_path(registry_dir)} does not begin with the log of {base}",
+            fix=f"Take the log of {base} as it is (git checkout {base} -- {log_path(registry_dir)}), then: marin-scale log",
+        )
+    changes = _changes(base, registry_dir)
+    for path, status in changes.items():
+        if status != "A" and path.name not in (LOG_NAME, SIGNERS_NAME):
+            refuse(
+                f"{path} was {'removed' if status == 'D' else 'changed'} since {base}",
+                fix=f"Nothing in a registry is written again: git checkout {base} -- {path}",
+            )
+    added = {path for path, status in changes.items() if status == "A" and path.name not in (LOG_NAME, _ATTRIBUTES_NAME)}
+    signers = registry_dir / SIGNERS_NAME
+    if changes.get(signers) and added - {signers}:
+        refuse(
+            f"{signers} and {len(added - {signers})} other files of the registry changed since {base}",
+            fix="Let a maintainer allow the key in a pull request of its own, and merge that one first.",
+        )
+    return VerifiedStep(
+        what="base", evidence=f"{base} is only added to: {len(added)} new files, its log is the beginning of ours"
+    )
+
+
+def _changes(base: str, registry_dir: Path) -> dict[Path, str]:
+    """Path in the working tree to A, M or D, also for files that git does not know yet."""
+    listed = _git("diff", "--no-renames", "--name-status", "-z", "--relative", base, "--", ".", at=registry_dir, base=base)
+    fields = listed.decode().split("\0")[:-1]
+    found = {registry_dir / name: status[:1] for status, name in zip(fields[::2], fields[1::2], strict=True)}
+    unknown = _git("ls-files", "-z", "--others", "--exclude-standard", "--", ".", at=registry_dir, base=base)
+    return found | {registry_dir / name: "A" for name in unknown.decode().split("\0")[:-1]}
+
+
+def _file_at(base: str, path: Path) -> bytes | None:
+    done = subprocess.run(["git", "show", f"{base}:./{path.name}"], cwd=path.parent, capture_output=True, check=False)
+    return done.stdout if done.returncode == 0 else None
+
+
+def _now(path: Path) -> bytes:
+    return read_bytes(path) if path.exists() else b""
+
+
+def _git(*arguments: str, at: Path, base: str) -> bytes:
+    done = subprocess.run(["git", *arguments], cwd=at, capture_output=True, check=False)
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip() or "it knows no such commit"
+        raise UsageError(
+            f"git cannot compare {at} with {base!r}: {said}.",
+            why="What a branch changed is seen against the branch that it is to be merged into.",
+            fix="Name a branch or commit that is here (git fetch origin main; --base origin/main), in a git repository.",
+        )
+    return done.stdout

@@ -1,0 +1,80 @@
+"""Whether a registry is whole: what its log says came in lies there unchanged, and what lies there came in by the log.
+
+The chain of the log itself is checked where it is read; what one preregistration means, in `authenticity`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+from marin_scaling.canonical_json import sha256_hex
+from marin_scaling.check.verified_step import VerifiedStep, refuse
+from marin_scaling.durable_files import read_bytes
+from marin_scaling.preregistration.countersignature import countersigners
+from marin_scaling.preregistration.log import LOG_NAME, Log, LogEntry, log_path
+from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, registration_folders
+from marin_scaling.preregistration.statement import parse_moment
+
+_CLOCKS_DIFFER = timedelta(minutes=10)
+
+
+def log_step(folder: Path, *, log: Log) -> VerifiedStep:
+    """One preregistration against the log of its registry; `VerificationError` when they do not agree.
+
+    A registry without a log is no refusal: then it is said that nothing shows what was taken out.
+    """
+    if not log.entries:
+        why = f"{log_path(folder.parent)} is not there: nothing shows that none was taken out"
+        return VerifiedStep(what="log", evidence=why, compared=False)
+    own = log.by_id.get(folder.name, [])
+    _require_order(own, folder=folder)
+    _require_files(own, folder=folder)
+    statement, first = read_registration(folder), own[0]
+    if parse_moment(first.logged_at) + _CLOCKS_DIFFER < statement.created_at:
+        refuse(
+            f"{folder} was made at {statement.predicate['createdAt']} by its own word, and logged before, at {first.logged_at}",
+            fix="Restore the log from version control.",
+        )
+    lines = ", ".join(f"{entry.kind} {entry.number + 1}" for entry in own)
+    evidence = f"lines {lines} of {len(log.entries)}, each chained to the one before; logged at {first.logged_at}"
+    return VerifiedStep(what="log", evidence=evidence)
+
+
+def require_whole(registry_dir: Path, *, log: Log) -> None:
+    """`VerificationError` when the log names a preregistration that is not there: one that failed must not disappear."""
+    there = {folder.name for folder in registration_folders(registry_dir)}
+    for entry in log.entries:
+        if entry.id not in there:
+            where = f"{registry_dir / LOG_NAME}, line {entry.number + 1}"
+            refuse(
+                f"{registry_dir / entry.id} is missing, and {where}, says that it came in at {entry.logged_at}",
+                fix="Restore the folder from version control: nothing that was registered is taken out again.",
+            )
+
+
+def _require_order(own: Sequence[LogEntry], *, folder: Path) -> None:
+    kinds = [entry.kind for entry in own]
+    if not own or kinds[0] != "register" or kinds.count("register") > 1:
+        said = ", ".join(kinds) or "nothing"
+        refuse(
+            f"{log_path(folder.parent)} says of {folder.name}: {said}; it must be registered there, once and first",
+            fix="If you have just made it, add its line: marin-scale log. Else restore the log from version control.",
+        )
+
+
+def _require_files(own: Sequence[LogEntry], *, folder: Path) -> None:
+    logged: Mapping[str, LogEntry] = {name: entry for entry in own for name in entry.files}
+    for name, entry in logged.items():
+        path = folder / name
+        found = sha256_hex(read_bytes(path)) if path.is_file() else "no file"
+        if found != entry.files[name]:
+            refuse(
+                f"{path}: line {entry.number + 1} of the log has the digest {entry.files[name]}, and there is {found}",
+                fix="Restore the file from version control: what is logged is not written again.",
+            )
+    present = [path.name for path in folder.iterdir()]
+    for name in [*countersigners(present).values(), *({OUTCOME_NAME} & set(present))]:
+        if name not in logged:
+            refuse(f"{folder / name} is not in the log", fix="If you have just made it, add its line: marin-scale log")

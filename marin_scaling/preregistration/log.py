@@ -1,0 +1,171 @@
+"""The log of a registry: `log.jsonl`, a line for everything that came into it, each with the digest of the line before.
+
+So nothing can be taken out, put in between or exchanged without changing the last line's digest, which anyone may have kept.
+What the files mean is not known here; whether a base branch's log is a prefix of this one is `extends`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NoReturn
+
+from marin_scaling.canonical_json import load_strict, sha256_hex
+from marin_scaling.durable_files import read_bytes, replace_file
+from marin_scaling.errors import VerificationError
+from marin_scaling.preregistration.countersignature import countersigners
+from marin_scaling.preregistration.document_shape import MOMENT, SHA256, Choice, MapOf, Number, Shape, check_shape
+from marin_scaling.preregistration.registry import OUTCOME_NAME, SIGNATURE_NAME, STATEMENT_NAME, registration_folders
+from marin_scaling.preregistration.statement import moment_text
+from marin_scaling.preregistration.statement_format import REGISTRATION_ID
+
+LOG_NAME = "log.jsonl"
+FIRST_PREVIOUS = "0" * 64
+"""What stands for the digest of the line before the first."""
+MAX_LINE_BYTES = 64 * 1024
+ENTRY_SHAPE: dict[str, Shape] = {
+    "seq": Number(whole=True, least=0),
+    "prev": SHA256,
+    "type": Choice(of=("register", "review", "outcome")),
+    "id": REGISTRATION_ID,
+    "files": MapOf(value=SHA256),
+    "logged_at": MOMENT,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogEntry:
+    """One line: what came in, for which preregistration, and the digests of its files."""
+
+    number: int
+    kind: str
+    id: str
+    files: Mapping[str, str]
+    logged_at: str
+    line: bytes
+    """The line without its end; its digest stands in the next one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Log:
+    """All lines, in order."""
+
+    entries: tuple[LogEntry, ...]
+
+    @cached_property
+    def by_id(self) -> Mapping[str, Sequence[LogEntry]]:
+        """The lines of each preregistration."""
+        found: dict[str, list[LogEntry]] = {}
+        for entry in self.entries:
+            found.setdefault(entry.id, []).append(entry)
+        return found
+
+
+def log_path(registry_dir: Path) -> Path:
+    """The log of a registry."""
+    return registry_dir / LOG_NAME
+
+
+def read_log(registry_dir: Path) -> Log:
+    """All lines of a registry's log, chained; empty where there is none. `VerificationError` names the first that is wrong."""
+    path = log_path(registry_dir)
+    return parse_log(read_bytes(path) if path.exists() else b"", name=str(path))
+
+
+def parse_log(raw: bytes, *, name: str) -> Log:
+    """The lines in the bytes of a log: canonical, numbered from 0, each naming the digest of the one before."""
+    if raw and not raw.endswith(b"\n"):
+        _refuse(name, "its last line has no end")
+    entries: list[LogEntry] = []
+    for number, line in enumerate(raw.split(b"\n")[:-1]):
+        entries.append(_entry(line, after=entries[-1] if entries else None, name=f"{name}, line {number + 1}"))
+    return Log(entries=tuple(entries))
+
+
+def extends(base: bytes, head: bytes) -> bool:
+    """Whether the log `head` is the log `base`, perhaps with further lines: all that may happen to a log.
+
+    >>> extends(b"a\\n", b"a\\nb\\n"), extends(b"a\\n", b"b\\n")
+    (True, False)
+    """
+    return head.startswith(base) and (not base or base.endswith(b"\n"))
+
+
+def write_down(registry_dir: Path, *, at: datetime) -> list[LogEntry]:
+    """Add a line for all that lies in a registry and is not in its log; returns the new ones.
+
+    Typed again after a crash, or after someone else's line came first, it adds what is missing and nothing else.
+    `VerificationError` when a file differs from what was logged of it: nothing is written over.
+    """
+    entries = list(read_log(registry_dir).entries)
+    known = {(entry.kind, entry.id, name): digest for entry in entries for name, digest in entry.files.items()}
+    added: list[LogEntry] = []
+    for folder in registration_folders(registry_dir):
+        for kind, names in _events(folder):
+            digests = {name: sha256_hex(read_bytes(folder / name)) for name in names}
+            standing = {name: known.get((kind, folder.name, name)) for name in names}
+            if all(digest is None for digest in standing.values()):
+                added.append(_next(entries + added, kind=kind, folder=folder, files=digests, at=at))
+            elif standing != digests:
+                _refuse(str(folder), f"{', '.join(names)} differ from what {log_path(registry_dir)} says of them")
+    if added:
+        replace_file(log_path(registry_dir), b"".join(entry.line + b"\n" for entry in entries + added))
+    return added
+
+
+def _events(folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
+    present = {path.name for path in folder.iterdir()}
+    if {STATEMENT_NAME, SIGNATURE_NAME} <= present:
+        yield "register", (STATEMENT_NAME, SIGNATURE_NAME)
+        for name in countersigners(present).values():
+            yield "review", (name,)
+        if OUTCOME_NAME in present:
+            yield "outcome", (OUTCOME_NAME,)
+
+
+def _next(entries: Sequence[LogEntry], *, kind: str, folder: Path, files: Mapping[str, str], at: datetime) -> LogEntry:
+    previous = sha256_hex(entries[-1].line) if entries else FIRST_PREVIOUS
+    latest = max(moment_text(at), entries[-1].logged_at) if entries else moment_text(at)  # a clock that was set back
+    document = {"seq": len(entries), "prev": previous, "type": kind, "id": folder.name, "files": files, "logged_at": latest}
+    line = _canonical(document)
+    return LogEntry(number=len(entries), kind=kind, id=folder.name, files=files, logged_at=latest, line=line)
+
+
+def _entry(line: bytes, *, after: LogEntry | None, name: str) -> LogEntry:
+    if len(line) > MAX_LINE_BYTES:
+        _refuse(name, f"it has {len(line)} bytes, more than {MAX_LINE_BYTES}")
+    document = load_strict(line, name=name)
+    check_shape(document, ENTRY_SHAPE, name=name)
+    if _canonical(document) != line:
+        _refuse(name, "it is not written in the one canonical way")
+    number, previous = (0, FIRST_PREVIOUS) if after is None else (after.number + 1, sha256_hex(after.line))
+    if document["seq"] != number:
+        _refuse(name, f"it says that it is number {document['seq']}, and it is number {number}")
+    if document["prev"] != previous:
+        _refuse(name, "it does not name the digest of the line before: one of the two was changed, added or taken out")
+    if after is not None and document["logged_at"] < after.logged_at:
+        _refuse(name, f"it was logged at {document['logged_at']}, before the line above it ({after.logged_at})")
+    return LogEntry(
+        number=number,
+        kind=document["type"],
+        id=document["id"],
+        files=document["files"],
+        logged_at=document["logged_at"],
+        line=line,
+    )
+
+
+def _canonical(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, sort_keys=True, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+
+
+def _refuse(name: str, reason: str) -> NoReturn:
+    raise VerificationError(
+        f"{name}: {reason}.",
+        why="The log shows that nothing was taken out of the registry or exchanged; it only ever grows at its end.",
+        fix="Restore it from version control; lines that your branch added are made again by: marin-scale log",
+    )

@@ -1,0 +1,133 @@
+"""What a pull request may do to a registry, in a real git repository: add, and nothing else."""
+
+import os
+import subprocess
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from registration_factory import CREATED_AT, make_registration, make_second_registration, signing_key
+from typer.testing import CliRunner
+
+from marin_scaling.check.base_branch import base_step, signers_at
+from marin_scaling.cli.app import app
+from marin_scaling.errors import UsageError, VerificationError
+from marin_scaling.preregistration.log import LOG_NAME, write_down
+from marin_scaling.preregistration.registry import allow_signer
+from marin_scaling.preregistration.ssh_keys import PublicKey
+
+WHO = {f"GIT_{role}_{what}": f"ada@{what}".lower() for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+
+
+def git(root: Path, *arguments: str) -> None:
+    """Run git there, with a name and without the person's own settings."""
+    environment = os.environ | WHO | {"GIT_CONFIG_GLOBAL": os.devnull}
+    subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, env=environment)
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository whose branch main has one preregistration; we stand on a branch of it."""
+    make_registration(tmp_path)
+    git(tmp_path, "init", "-q", "-b", "main")
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-qm", "first")
+    git(tmp_path, "checkout", "-qb", "forecast")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+REGISTRY = Path("preregistrations")
+FIRST = REGISTRY / "2026-11-20-tiny-target"
+
+
+def commit() -> None:
+    """Everything as it is."""
+    git(Path(), "add", "-A")
+    git(Path(), "commit", "-qm", "next")
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_further_preregistration_is_what_a_branch_is_for(root: Path, committed: bool) -> None:
+    """Whether or not it is committed yet."""
+    make_second_registration(root)
+    if committed:
+        commit()
+    evidence = base_step("main", registry_dir=REGISTRY).evidence
+    assert evidence == "main is only added to: 8 new files, its log is the beginning of ours"
+
+
+@pytest.mark.parametrize("name", ["statement.json", "ladder.json", "statement.json.sig"])
+def test_a_file_that_was_changed_since_the_base_is_named(root: Path, name: str) -> None:
+    """Even where everything were signed and logged anew."""
+    (FIRST / name).write_bytes((FIRST / name).read_bytes() + b"\n")
+    commit()
+    with pytest.raises(VerificationError, match=rf"{name} was changed since main"):
+        base_step("main", registry_dir=REGISTRY)
+
+
+def test_a_preregistration_that_was_removed_is_named(root: Path) -> None:
+    """With its lines in the log, too, as someone would who wants it gone."""
+    for path in FIRST.iterdir():
+        path.unlink()
+    FIRST.rmdir()
+    (REGISTRY / LOG_NAME).write_bytes(b"")
+    commit()
+    with pytest.raises(VerificationError, match=r"log\.jsonl does not begin with the log of main"):
+        base_step("main", registry_dir=REGISTRY)
+
+
+def test_a_renamed_preregistration_is_a_removed_one(root: Path) -> None:
+    """A name is part of the promise."""
+    FIRST.rename(FIRST.with_name("2026-11-20-renamed"))
+    with pytest.raises(VerificationError, match=r"2026-11-20-tiny-target/\S+ was removed since main"):
+        base_step("main", registry_dir=REGISTRY)
+
+
+def test_a_log_that_was_written_anew_is_refused(root: Path) -> None:
+    """The chain holds, and the base's lines are not in front."""
+    (REGISTRY / LOG_NAME).unlink()
+    write_down(REGISTRY, at=CREATED_AT + timedelta(days=1))
+    with pytest.raises(VerificationError, match=r"git checkout main -- preregistrations/log\.jsonl"):
+        base_step("main", registry_dir=REGISTRY)
+
+
+def test_nobody_allows_their_own_key_beside_their_forecast(root: Path) -> None:
+    """Policy and registrations never come in one pull request."""
+    make_second_registration(root)
+    allow_signer(REGISTRY, principal="mallory@example.org", key=other_key(), at=CREATED_AT)
+    with pytest.raises(VerificationError, match=r"allowed_signers and 8 other files of the registry changed since main"):
+        base_step("main", registry_dir=REGISTRY)
+
+
+def test_a_key_may_be_allowed_alone(root: Path) -> None:
+    """It counts once it is merged."""
+    allow_signer(REGISTRY, principal="bob@example.org", key=other_key(), at=CREATED_AT)
+    assert base_step("main", registry_dir=REGISTRY).compared
+    assert b"bob@example.org" not in signers_at("main", registry_dir=REGISTRY)
+
+
+def other_key() -> PublicKey:
+    """Someone else's."""
+    return signing_key(ed25519.Ed25519PrivateKey.from_private_bytes(bytes([9] * 32))).public_key
+
+
+def test_verify_trusts_the_list_of_the_base(root: Path) -> None:
+    """A signer who was struck from the list of this branch only is still the base's, and the other way round."""
+    (REGISTRY / "allowed_signers").unlink()
+    said = CliRunner().invoke(app, ["verify", "all", "--no-refit", "--base", "main"])
+    assert said.exit_code == 0, said.output
+    assert "allowed by allowed_signers of main, line 1" in said.stdout
+    git(root, "checkout", "-q", "--", "preregistrations/allowed_signers")
+    git(root, "rm", "-q", "--cached", "preregistrations/allowed_signers")
+    git(root, "commit", "-qm", "no signers")
+    said = CliRunner().invoke(app, ["verify", "all", "--no-refit", "--base", "HEAD"])
+    assert said.exit_code == 1
+    assert "may not sign for ada@example.org" in said.stderr
+
+
+def test_a_base_that_git_does_not_know_is_bad_input(root: Path) -> None:
+    """With what to do about it."""
+    with pytest.raises(UsageError, match="git cannot compare preregistrations with 'nosuch': it knows no such commit"):
+        base_step("nosuch", registry_dir=REGISTRY)
