@@ -47,10 +47,13 @@ class Verdict:
     state: State
     sentence: str
     outcome: dict[str, Any] | None
+    registrant: str | None = None
+    """Who signed it; None of one that is refused, because then nobody did."""
 
     def to_document(self) -> dict[str, Any]:
         """What `marin-scale check --json` prints."""
-        return {"id": self.id, "state": self.state.value, "sentence": self.sentence, "outcome": self.outcome}
+        said = {"id": self.id, "state": self.state.value, "sentence": self.sentence, "outcome": self.outcome}
+        return {**said, "registrant": self.registrant}
 
 
 def check_preregistration(folder: Path, *, runs_dir: Path, allowed_signers: Path, checked_at: datetime) -> Verdict:
@@ -71,7 +74,12 @@ def check_preregistration(folder: Path, *, runs_dir: Path, allowed_signers: Path
         return _not_run(statement, where=run_folder(runs_dir, spec), at=checked_at)
     state = State(outcome["verdict"])
     sentence = _sentence(statement, outcome=outcome, state=state) + claimed
-    return Verdict(id=statement.predicate["id"], state=state, sentence=sentence, outcome=outcome)
+    return _verdict(statement, state=state, sentence=sentence, outcome=outcome)
+
+
+def _verdict(statement: Statement, *, state: State, sentence: str, outcome: dict[str, Any] | None) -> Verdict:
+    predicate = statement.predicate
+    return Verdict(id=predicate["id"], state=state, sentence=sentence, outcome=outcome, registrant=predicate["registrant"])
 
 
 def check_all(folders: Sequence[Path], *, runs_dir: Path, checked_at: datetime) -> list[Verdict]:
@@ -156,7 +164,7 @@ def _not_run(statement: Statement, *, where: Path, at: datetime) -> Verdict:
         sentence = f"overdue: {promised}, and its run was due at {due}; until it is there, it counts as missed"
     else:
         state, sentence = State.PENDING, f"not run yet: {promised}; its run will lie in {where}"
-    return Verdict(id=statement.predicate["id"], state=state, sentence=sentence, outcome=None)
+    return _verdict(statement, state=state, sentence=sentence, outcome=None)
 
 
 def _sentence(statement: Statement, *, outcome: dict[str, Any], state: State) -> str:

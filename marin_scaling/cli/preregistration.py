@@ -93,24 +93,6 @@ def print_steps(steps: Iterable[VerifiedStep]) -> None:
         typer.echo(f"  {step.what:<10} {'ok' if step.compared else '--'}  {step.evidence}")
 
 
-@app.command("log")
-def log(registry: Path = _REGISTRY) -> None:
-    """Write into the log what lies in the registry and is not in it yet.
-
-    preregister, sign and check do so by themselves; this is for a branch whose lines came second. Take the other log as it is,
-    and type this.
-
-    Example: marin-scale log
-    """
-    from datetime import UTC, datetime
-
-    from marin_scaling.preregistration.log import log_path, read_log, write_down
-
-    for entry in write_down(registry, at=datetime.now(UTC)):
-        typer.echo(f"line {entry.number + 1}: {entry.kind} {entry.id}")
-    typer.echo(f"{log_path(registry)} has {len(read_log(registry).entries)} lines.")
-
-
 @app.command("check")
 def check(
     which: str = _WHICH,
@@ -123,13 +105,14 @@ def check(
 
     Each outcome is written once, beside its statement. A forecast that is not run yet is pending, one whose time is over
     without a run is overdue, and one that missed is a result: all exit with status 0. With --strict a missed or overdue one
-    exits with status 1.
+    exits with status 1. After all of them stands the record of each who registered any.
 
     Example: marin-scale check all --strict
     """
     import json
     from datetime import UTC, datetime
 
+    from marin_scaling.check.track_record import record_text, track_records
     from marin_scaling.check.verdict import State, check_all
     from marin_scaling.preregistration.registry import find_folders
 
@@ -139,6 +122,8 @@ def check(
     else:
         for verdict in _found(verdicts, registry):
             typer.echo(f"{verdict.id}  {verdict.sentence}")
+        if which == "all" and verdicts:
+            typer.echo("\n" + "\n".join(map(record_text, track_records(verdicts))))
     states = {verdict.state for verdict in verdicts}
     raise typer.Exit(1 if State.REFUSED in states or (strict and states & {State.MISSED, State.OVERDUE}) else 0)
 

@@ -45,6 +45,7 @@ def preregister(
 
     planned = plan(ladder_path)
     if dry_run:
+        _require_whole_ladder(planned)
         forecast_target(planned)
         typer.echo(f"Nothing is signed. To sign it: marin-scale preregister {ladder_path}")
         return
@@ -163,6 +164,12 @@ def _identity(planned: PlannedLadder) -> tuple[str, DataSpec, float]:
     return file.name, planned.specs[0].data, file.target.budget_flops
 
 
+def _require_whole_ladder(planned: PlannedLadder) -> None:
+    """All rungs must be recorded, and trained and measured as the target would be."""
+    _require_one_text(planned)
+    _require_trained(planned)
+
+
 def _require_one_text(planned: PlannedLadder) -> None:
     """The rungs that are fitted and the target must be trained on one text and measured in one way."""
     from marin_scaling.errors import DataError
@@ -226,10 +233,10 @@ def register_forecast(
     from marin_scaling.preregistration.preregister import preregister_target
     from marin_scaling.preregistration.signing_key import find_principal, find_signing_key
 
-    evidence = forecast_target(planned)
+    _require_whole_ladder(planned)
     signing_key, principal = find_signing_key(key), find_principal(signer)
     registration = preregister_target(
-        evidence,
+        forecast_target(planned),
         registry_dir=registry,
         key=signing_key,
         principal=principal,
@@ -258,8 +265,6 @@ def forecast_target(planned: PlannedLadder) -> Evidence:
     from marin_scaling.run.plan_specs import target_spec
     from marin_scaling.run.run_table import read_run_table
 
-    _require_one_text(planned)
-    _require_trained(planned)
     runs = read_run_table(planned.runs_dir)
     result, tested = fit(runs), backtest(runs)
     file = planned.ladder.file

@@ -18,7 +18,16 @@ from marin_scaling.canonical_json import load_strict, sha256_hex
 from marin_scaling.durable_files import read_bytes, replace_file
 from marin_scaling.errors import VerificationError
 from marin_scaling.preregistration.countersignature import countersigners
-from marin_scaling.preregistration.document_shape import MOMENT, SHA256, Choice, MapOf, Number, Shape, check_shape
+from marin_scaling.preregistration.document_shape import (
+    MOMENT,
+    SHA256,
+    Choice,
+    MapOf,
+    Number,
+    Shape,
+    check_shape,
+)
+from marin_scaling.preregistration.merkle import merkle_root
 from marin_scaling.preregistration.registry import OUTCOME_NAME, SIGNATURE_NAME, STATEMENT_NAME, registration_folders
 from marin_scaling.preregistration.statement import moment_text
 from marin_scaling.preregistration.statement_format import REGISTRATION_ID
@@ -42,6 +51,7 @@ class LogEntry:
     """One line: what came in, for which preregistration, and the digests of its files."""
 
     number: int
+    previous: str
     kind: str
     id: str
     files: Mapping[str, str]
@@ -55,6 +65,11 @@ class Log:
     """All lines, in order."""
 
     entries: tuple[LogEntry, ...]
+
+    @property
+    def root(self) -> str:
+        """One digest for all lines: the root of their Merkle tree, in hexadecimal."""
+        return merkle_root([entry.line for entry in self.entries]).hex()
 
     @cached_property
     def by_id(self) -> Mapping[str, Sequence[LogEntry]]:
@@ -131,26 +146,32 @@ def _next(entries: Sequence[LogEntry], *, kind: str, folder: Path, files: Mappin
     previous = sha256_hex(entries[-1].line) if entries else FIRST_PREVIOUS
     latest = max(moment_text(at), entries[-1].logged_at) if entries else moment_text(at)  # a clock that was set back
     document = {"seq": len(entries), "prev": previous, "type": kind, "id": folder.name, "files": files, "logged_at": latest}
-    line = _canonical(document)
-    return LogEntry(number=len(entries), kind=kind, id=folder.name, files=files, logged_at=latest, line=line)
+    return read_line(_canonical(document), name=f"the next line of {log_path(folder.parent)}")
 
 
 def _entry(line: bytes, *, after: LogEntry | None, name: str) -> LogEntry:
+    entry = read_line(line, name=name)
+    number, previous = (0, FIRST_PREVIOUS) if after is None else (after.number + 1, sha256_hex(after.line))
+    if entry.number != number:
+        _refuse(name, f"it says that it is number {entry.number}, and it is number {number}")
+    if entry.previous != previous:
+        _refuse(name, "it does not name the digest of the line before: one of the two was changed, added or taken out")
+    if after is not None and entry.logged_at < after.logged_at:
+        _refuse(name, f"it was logged at {entry.logged_at}, before the line above it ({after.logged_at})")
+    return entry
+
+
+def read_line(line: bytes, *, name: str) -> LogEntry:
+    """One line without its end, sound in itself; `VerificationError` or `DocumentError` with `name` in it when it is not."""
     if len(line) > MAX_LINE_BYTES:
         _refuse(name, f"it has {len(line)} bytes, more than {MAX_LINE_BYTES}")
     document = load_strict(line, name=name)
     check_shape(document, ENTRY_SHAPE, name=name)
     if _canonical(document) != line:
         _refuse(name, "it is not written in the one canonical way")
-    number, previous = (0, FIRST_PREVIOUS) if after is None else (after.number + 1, sha256_hex(after.line))
-    if document["seq"] != number:
-        _refuse(name, f"it says that it is number {document['seq']}, and it is number {number}")
-    if document["prev"] != previous:
-        _refuse(name, "it does not name the digest of the line before: one of the two was changed, added or taken out")
-    if after is not None and document["logged_at"] < after.logged_at:
-        _refuse(name, f"it was logged at {document['logged_at']}, before the line above it ({after.logged_at})")
     return LogEntry(
-        number=number,
+        number=document["seq"],
+        previous=document["prev"],
         kind=document["type"],
         id=document["id"],
         files=document["files"],

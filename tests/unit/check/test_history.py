@@ -16,7 +16,7 @@ from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.check.history import log_step, require_whole
 from marin_scaling.check.verdict import check_preregistration
 from marin_scaling.cli.app import app
-from marin_scaling.errors import DocumentError, VerificationError
+from marin_scaling.errors import DocumentError, UsageError, VerificationError
 from marin_scaling.preregistration.countersignature import countersign
 from marin_scaling.preregistration.log import FIRST_PREVIOUS, LOG_NAME, Log, extends, parse_log, read_log, write_down
 from marin_scaling.preregistration.registry import allow_signer, registration_folders, signers_path
@@ -238,7 +238,40 @@ def test_the_log_command_says_what_it_added(folder: Path, tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     rewrite(folder, lines(folder)[:2])
     said = CliRunner().invoke(app, ["log"])
-    assert said.stdout == "line 3: register 2026-11-20-second\npreregistrations/log.jsonl has 3 lines.\n"
+    root = read_log(folder.parent).root
+    assert said.stdout == f"line 3: register 2026-11-20-second\npreregistrations/log.jsonl has 3 lines; root {root}\n"
+
+
+def test_a_proof_shows_someone_with_the_root_alone_that_a_line_is_there(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And shows nothing for another root, or another line."""
+    monkeypatch.chdir(tmp_path)
+    root = read_log(folder.parent).root
+    proof = CliRunner().invoke(app, ["log", "--prove", folder.name]).stdout
+    (tmp_path / "proof.json").write_text(proof)
+    said = CliRunner().invoke(app, ["log", "--check-proof", "proof.json", "--root", root])
+    assert said.stdout == f"{folder.name} stands in that log, line 1, since 2026-11-20T08:30:00Z.\n"
+    for changed, against in (
+        (proof, "0" * 64),
+        (proof.replace("tiny", "tony"), root),
+        (proof.replace('"index": 0', '"index": 1'), root),
+    ):
+        (tmp_path / "proof.json").write_text(changed)
+        refused = CliRunner().invoke(app, ["log", "--check-proof", "proof.json", "--root", against])
+        assert isinstance(refused.exception, VerificationError)
+        assert "is not shown to stand in the log of 3 lines" in str(refused.exception)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--prove", "nothing"], ["--check-proof", "proof.json"], ["--check-proof", "p", "--root", "1"]]
+)
+def test_a_proof_of_nothing_is_bad_input(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    """With what to type."""
+    monkeypatch.chdir(tmp_path)
+    assert isinstance(CliRunner().invoke(app, ["log", *arguments]).exception, UsageError)
 
 
 def test_this_repositorys_own_registry_is_whole() -> None:

@@ -74,15 +74,26 @@ def preregister(repository, *arguments, **options):
         ("nowhere", "nowhere cannot be used as a signing key: no such file or directory"),
         ("ladders", "ladders cannot be used as a signing key: is a directory"),
         ("ladders/tiny.yaml", "ladders/tiny.yaml cannot be used as a signing key: it is not a private key"),
-        ("public", "public cannot be used as a signing key: it holds a public key only"),
     ],
-    ids=["missing", "a folder", "not a key", "a public key"],
+    ids=["missing", "a folder", "not a key"],
 )
 def test_a_key_that_cannot_sign_is_refused_by_name(repository, given, reason):
     """No forecast is printed or registered, and the way to make a key is said."""
     write_key(repository)
     before = listing(repository)
     assert_refused(preregister(repository, "--key", given), reason, "ssh-keygen -t ed25519")
+    assert listing(repository) == before
+
+
+def test_a_public_key_whose_private_half_no_agent_has_signs_nothing(repository):
+    """The forecast is printed by then, as where a security key is not touched; nothing is registered."""
+    write_key(repository)
+    before = listing(repository)
+    done = preregister(repository, "--key", "public", environment={"SSH_AUTH_SOCK": ""})
+    assert done.returncode == 2
+    assert "did not sign: " in done.stderr
+    assert "ssh-add" in done.stderr
+    assert "Traceback" not in done.stderr
     assert listing(repository) == before
 
 
