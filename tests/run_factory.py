@@ -1,8 +1,11 @@
 """Specs and records of tiny runs for tests; real formats, made-up numbers that agree with each other."""
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.data.token_corpus import TokenCorpus, byte_corpus
@@ -91,3 +94,10 @@ def record_of(spec: RunSpec, *, loss: float | None = 3.0, history: History | Non
         history_sha256=sha256_hex(history.to_bytes()) if history else "0" * 64,
         statement_sha256=spec.statement_sha256,
     )
+
+
+def stand_in(script: Path, *, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell script stands for the training process, and writes into the file `seen` what `says` is for it."""
+    script.write_text(f"#!/bin/sh\necho {says} >> seen\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))

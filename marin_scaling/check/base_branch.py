@@ -32,14 +32,14 @@ def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
     if not extends(_file_at(base, log_path(registry_dir)) or b"", _now(log_path(registry_dir))):
         refuse(
             f"{log_path(registry_dir)} does not begin with the log of {base}",
-            fix=f"Take the log of {base} as it is (git checkout {base} -- {log_path(registry_dir)}), then: marin-scale log",
+            fix=f"Merge {base} first (git merge {base}; of the log, keep its version), then: marin-scale log",
         )
     changes = _changes(base, registry_dir)
     for path, status in changes.items():
         if status != "A" and path.name not in (LOG_NAME, SIGNERS_NAME):
             refuse(
                 f"{path} was {'removed' if status == 'D' else 'changed'} since {base}",
-                fix=f"Nothing in a registry is written again: git checkout {base} -- {path}",
+                fix=f"Nothing in a registry is written again: merge {base} if it is newer, else git checkout {base} -- {path}",
             )
     added = {path for path, status in changes.items() if status == "A" and path.name not in (LOG_NAME, _ATTRIBUTES_NAME)}
     signers = registry_dir / SIGNERS_NAME

@@ -56,12 +56,22 @@ def require_whole(registry_dir: Path, *, log: Log) -> None:
 
 def _require_order(own: Sequence[LogEntry], *, folder: Path) -> None:
     kinds = [entry.kind for entry in own]
-    if not own or kinds[0] != "register" or kinds.count("register") > 1:
+    if not own or kinds[0] != "register":
         said = ", ".join(kinds) or "nothing"
         refuse(
-            f"{log_path(folder.parent)} says of {folder.name}: {said}; it must be registered there, once and first",
+            f"{log_path(folder.parent)} says of {folder.name}: {said}; it must be registered there first",
             fix="If you have just made it, add its line: marin-scale log. Else restore the log from version control.",
         )
+    seen: dict[str, LogEntry] = {}
+    for entry in own:
+        for name in entry.files:
+            if name in seen:
+                refuse(
+                    f"{log_path(folder.parent)} has {folder.name}/{name} twice, in the lines {seen[name].number + 1} and "
+                    f"{entry.number + 1}",
+                    fix="Restore the log from version control: what came in once does not come in again.",
+                )
+            seen[name] = entry
 
 
 def _require_files(own: Sequence[LogEntry], *, folder: Path) -> None:

@@ -11,7 +11,13 @@ from typing import Any, NoReturn
 from marin_scaling.errors import StatementError
 from marin_scaling.preregistration.baseline import line_through_the_best
 from marin_scaling.preregistration.statement_format import CRPS_RULE, HIT_RULE, METRICS, SCORES
-from marin_scaling.preregistration.version_0_2 import BASELINE_RULE, CHECKPOINT_RULE, LINEAGE_RULE, SAMPLE_COUNT
+from marin_scaling.preregistration.version_0_2 import (
+    BASELINE_RULE,
+    CHECKPOINT_RULE,
+    LINEAGE_RULE,
+    SAMPLE_COUNT,
+    as_in_statement,
+)
 from marin_scaling.preregistration.versions import VERSION_0_1, FormatVersion
 from marin_scaling.recipe.flop_counting import flops_convention, training_flops
 from marin_scaling.recipe.model_family import shape_of
@@ -104,7 +110,7 @@ def _with_those_of_0_2(fields: dict[str, dict[str, Any]], documents: Mapping[str
         },
         "metric": {"checkpointRule": CHECKPOINT_RULE},
         "forecast": {"samples": "samples.json", "sensitivity": _sensitivity(prediction)},
-        "fit": {"backtest": [_backtest_row(row) for row in fit["backtest"]], "warnings": fit["warnings"]},
+        "fit": {"backtest": [as_in_statement(row) for row in fit["backtest"]], "warnings": fit["warnings"]},
         "scoring": {"baseline": {"rule": BASELINE_RULE, "point": baseline["0.5"], "quantiles": baseline}},
     }
     return {part: fields.get(part, {}) | added.get(part, {}) for part in (*fields, *(added.keys() - fields.keys()))}
@@ -137,12 +143,7 @@ def _sensitivity(prediction: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = prediction["sensitivity"]
     if not rows:
         refuse("the forecast has no sensitivity table", fix="Forecast with: marin-scale preregister")
-    return [{"choice": row["choice"], "median": row["median"], "whyNone": row["why_none"]} for row in rows]
-
-
-def _backtest_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    names = {"median_absolute_error": "medianAbsoluteError", "inside_50": "inside50", "inside_90": "inside90"}
-    return {names.get(name, name): value for name, value in row.items()}
+    return [as_in_statement(row) for row in rows]
 
 
 def target_run_of(target: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ What the files mean is not known here; whether a base branch's log is a prefix o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -116,7 +116,16 @@ def write_down(registry_dir: Path, *, at: datetime) -> list[LogEntry]:
     Typed again after a crash, or after someone else's line came first, it adds what is missing and nothing else.
     `VerificationError` when a file differs from what was logged of it: nothing is written over.
     """
-    entries = list(read_log(registry_dir).entries)
+    log = read_log(registry_dir)
+    added = missing_lines(registry_dir, log=log, at=at)
+    if added:
+        replace_file(log_path(registry_dir), b"".join(entry.line + b"\n" for entry in (*log.entries, *added)))
+    return added
+
+
+def missing_lines(registry_dir: Path, *, log: Log, at: datetime) -> list[LogEntry]:
+    """What `write_down` would add; refused where it would refuse. Writes nothing."""
+    entries = list(log.entries)
     known = {(entry.kind, entry.id, name): digest for entry in entries for name, digest in entry.files.items()}
     added: list[LogEntry] = []
     for folder in registration_folders(registry_dir):
@@ -127,8 +136,6 @@ def write_down(registry_dir: Path, *, at: datetime) -> list[LogEntry]:
                 added.append(_next(entries + added, kind=kind, folder=folder, files=digests, at=at))
             elif standing != digests:
                 _refuse(str(folder), f"{', '.join(names)} differ from what {log_path(registry_dir)} says of them")
-    if added:
-        replace_file(log_path(registry_dir), b"".join(entry.line + b"\n" for entry in entries + added))
     return added
 
 
@@ -169,6 +176,8 @@ def read_line(line: bytes, *, name: str) -> LogEntry:
     check_shape(document, ENTRY_SHAPE, name=name)
     if _canonical(document) != line:
         _refuse(name, "it is not written in the one canonical way")
+    if not _belong(document["files"], kind=document["type"]):
+        _refuse(name, f"{', '.join(document['files']) or 'no file'} is not what a line of the type {document['type']!r} names")
     return LogEntry(
         number=document["seq"],
         previous=document["prev"],
@@ -178,6 +187,13 @@ def read_line(line: bytes, *, name: str) -> LogEntry:
         logged_at=document["logged_at"],
         line=line,
     )
+
+
+def _belong(names: Iterable[str], *, kind: str) -> bool:
+    """Whether these are the files of such an event, all of them and nothing else: a line without them would bind nothing."""
+    if kind == "review":
+        return len(list(names)) == len(countersigners(names)) == 1
+    return set(names) == ({OUTCOME_NAME} if kind == "outcome" else {STATEMENT_NAME, SIGNATURE_NAME})
 
 
 def _canonical(document: Mapping[str, Any]) -> bytes:

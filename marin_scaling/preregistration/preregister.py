@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.preregistration.binding import bound_spec, unbound_spec
-from marin_scaling.preregistration.log import read_log, write_down
+from marin_scaling.preregistration.log import missing_lines, read_log, write_down
 from marin_scaling.preregistration.registry import (
     SIGNATURE_NAME,
     STATEMENT_NAME,
@@ -80,7 +80,7 @@ def preregister_target(
     `promise` is what a person says of it, `ladder_rule` which runs were taken. Nothing is written when something is refused
     (`StatementError`, `SigningError`, `StorageError`).
     """
-    read_log(registry_dir)  # a broken log is told before anything is written
+    missing_lines(registry_dir, log=read_log(registry_dir), at=created_at)  # a broken log is told before anything is written
     files, target = subject_files(evidence), evidence.target
     rule = ladder_rule or f"all finished rungs of runs/{target.ladder}, except those listed as excluded"
     statement = build_statement(

@@ -6,6 +6,9 @@ registrant's; all numbers follow from the subjects (`derivation`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from marin_scaling.preregistration.document_shape import (
     FILE_NAME,
     MOMENT,
@@ -49,6 +52,28 @@ IF_OVERDUE = "It counts as missed."
 SAMPLE_COUNT = 1000
 
 _WORDS = ListOf(item=Text())
+_TESTED: dict[str, Shape] = {
+    "nearest": Number(above=0),
+    "farthest": Nullable(value=Number(above=0)),
+    "count": Number(whole=True, above=0),
+    "median_absolute_error": Number(),
+    "bias": Number(),
+    "inside_50": Number(),
+    "inside_90": Number(),
+    "crps": Number(),
+}
+_CHOICE: dict[str, Shape] = {"choice": Text(), "median": Nullable(value=Number()), "why_none": Text()}
+
+
+def as_in_statement(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of `forecast.json` under the names that it has in the statement.
+
+    >>> as_in_statement({"inside_90": 0.75, "median_absolute_error": 0.01})
+    {'inside90': 0.75, 'medianAbsoluteError': 0.01}
+    """
+    words = {name: name.split("_") for name in row}
+    return {first + "".join(map(str.capitalize, rest)): row[name] for name, (first, *rest) in words.items()}
+
 
 PREDICATE_SHAPE: dict[str, Shape] = {
     "id": Means(value=REGISTRATION_ID, what="the folder's name: the day (UTC) and a word"),
@@ -106,7 +131,7 @@ PREDICATE_SHAPE: dict[str, Shape] = {
         "extrapolation": Means(value=Number(above=1), what="the target's FLOPs over those of the largest run that was fitted"),
         "samples": Means(value=Choice(of=("samples.json",)), what="where equally likely losses stand"),
         "sensitivity": Means(
-            value=ListOf(item={"choice": Text(), "median": Nullable(value=Number()), "whyNone": Text()}),
+            value=ListOf(item=as_in_statement(_CHOICE)),
             what="the median under every other choice that a careful person could have made",
         ),
     },
@@ -118,18 +143,7 @@ PREDICATE_SHAPE: dict[str, Shape] = {
         "ladderRule": Means(value=Text(), what="which runs were taken"),
         "excluded": Means(value=ListOf(item={"run": Text(), "why": Text()}), what="which were not, and why"),
         "backtest": Means(
-            value=ListOf(
-                item={
-                    "nearest": Number(above=0),
-                    "farthest": Nullable(value=Number(above=0)),
-                    "count": Number(whole=True, above=0),
-                    "medianAbsoluteError": Number(),
-                    "bias": Number(),
-                    "inside50": Number(),
-                    "inside90": Number(),
-                    "crps": Number(),
-                }
-            ),
+            value=ListOf(item=as_in_statement(_TESTED)),
             what="each budget of the ladder forecast from the smaller ones, by distance; shares of the loss",
         ),
         "warnings": Means(value=_WORDS, what="the fit's own doubts"),
@@ -174,23 +188,12 @@ _LADDER_ROW: dict[str, Shape] = {
     "loss": Number(above=0),
 }
 
-_TESTED: dict[str, Shape] = {
-    "nearest": Number(above=0),
-    "farthest": Nullable(value=Number(above=0)),
-    "count": Number(whole=True, above=0),
-    "median_absolute_error": Number(),
-    "bias": Number(),
-    "inside_50": Number(),
-    "inside_90": Number(),
-    "crps": Number(),
-}
-_CHOICES = ListOf(item={"choice": Text(), "median": Nullable(value=Number()), "why_none": Text()})
 _FORECAST = AtLeast(
     keys={
         **FORECAST_KEYS,
         "warnings": ListOf(item=Text()),
         "backtest": ListOf(item=_TESTED),
-        "predictions": ListOf(item=AtLeast(keys={**PREDICTION_KEYS, "sensitivity": _CHOICES})),
+        "predictions": ListOf(item=AtLeast(keys={**PREDICTION_KEYS, "sensitivity": ListOf(item=_CHOICE)})),
     }
 )
 

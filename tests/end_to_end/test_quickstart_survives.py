@@ -32,7 +32,14 @@ KILLS = 3
 def start(folder: Path) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "marin_scaling.cli", "quickstart", str(folder / "work")]
     environment = {**os.environ, "XDG_CONFIG_HOME": str(folder / "config")}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # what a shell starts with & ignores it
+    )
 
 
 def repository(folder: Path) -> Path:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from registration_factory import make_registration
 
-from marin_scaling.preregistration.json_schema import statement_schema
 from marin_scaling.preregistration.registry import registration_folders
 from marin_scaling.preregistration.versions import LATEST, VERSIONS, FormatVersion
+from marin_scaling.publish.json_schema import statement_schema
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "site" / "reference"

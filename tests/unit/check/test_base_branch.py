@@ -89,7 +89,7 @@ def test_a_log_that_was_written_anew_is_refused(root: Path) -> None:
     """The chain holds, and the base's lines are not in front."""
     (REGISTRY / LOG_NAME).unlink()
     write_down(REGISTRY, at=CREATED_AT + timedelta(days=1))
-    with pytest.raises(VerificationError, match=r"git checkout main -- preregistrations/log\.jsonl"):
+    with pytest.raises(VerificationError, match="git merge main; of the log, keep its version"):
         base_step("main", registry_dir=REGISTRY)
 
 

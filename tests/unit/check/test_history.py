@@ -209,7 +209,37 @@ def test_one_preregistration_is_registered_once(folder: Path) -> None:
     """Two lines would be two promises."""
     documents = [json.loads(line) for line in lines(folder)]
     rewrite(folder, chained([*documents, documents[0] | {"logged_at": "2026-11-23T00:00:00Z"}]))
-    with pytest.raises(VerificationError, match="register, outcome, register; it must be registered there, once and first"):
+    with pytest.raises(VerificationError, match=r"has 2026-11-20-tiny-target/statement\.json twice, in the lines 1 and 4"):
+        verify(folder)
+
+
+def test_an_outcome_is_logged_once(folder: Path) -> None:
+    """An edited outcome with a line of its own at the end, as someone would add who knows how the chain is made."""
+    path = folder / "outcome.json"
+    path.write_bytes(path.read_bytes().replace(b"held", b"kept"))
+    documents = [json.loads(line) for line in lines(folder)]
+    again = {**documents[1], "files": {"outcome.json": sha256_hex(path.read_bytes())}, "logged_at": "2026-11-23T00:00:00Z"}
+    rewrite(folder, chained([*documents, again]))
+    with pytest.raises(VerificationError, match=r"outcome\.json twice, in the lines 2 and 4"):
+        verify(folder)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"statement.json": "0" * 64},
+        {"statement.json": "0" * 64, "statement.json.sig": "0" * 64, "ladder.json": "0" * 64},
+        {"../2026-11-20-second/statement.json": "0" * 64},
+        {"outcome.json": "0" * 64},
+    ],
+    ids=["none", "no signature", "one more", "of another folder", "of another type"],
+)
+def test_a_line_names_the_files_of_its_type(folder: Path, files: dict[str, str]) -> None:
+    """One that names none would bind nothing, and one that leads elsewhere something else."""
+    documents = [json.loads(line) for line in lines(folder)]
+    rewrite(folder, chained([documents[0] | {"files": files}, *documents[1:]]))
+    with pytest.raises(VerificationError, match=r"line 1: .* is not what a line of the type 'register' names"):
         verify(folder)
 
 

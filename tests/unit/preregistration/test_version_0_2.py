@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -206,4 +206,3 @@ def test_the_first_format_has_ended(tmp_path: Path) -> None:
     document["predicate"]["createdAt"], document["predicate"]["id"] = "2026-12-01T00:00:00Z", "2026-12-01-tiny-target"
     with pytest.raises(StatementError, match=r"its format 0\.1 ended on 2026-12-01"):
         read_statement(dump_canonical(document), name="statement.json")
-    assert datetime(2026, 12, 1, tzinfo=UTC)

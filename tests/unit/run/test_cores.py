@@ -2,11 +2,10 @@
 
 import contextlib
 import os
-import sys
 from pathlib import Path
 
 import pytest
-from run_factory import rung_spec
+from run_factory import rung_spec, stand_in
 
 from marin_scaling.cli.training import pool_of
 from marin_scaling.errors import TrainingFailed
@@ -19,10 +18,7 @@ CORES = sorted(os.sched_getaffinity(0))[:2]
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
     """A shell script stands for the training process, and writes down how it was called."""
-    script = tmp_path / "python"
-    script.write_text('#!/bin/sh\necho "$@" >> seen\n')
-    script.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(script))
+    stand_in(tmp_path / "python", says='"$@"', monkeypatch=monkeypatch)
     monkeypatch.chdir(tmp_path)
     return Workplace(runs_dir=tmp_path / "runs", work_root=tmp_path / ".marin-scaling")
 

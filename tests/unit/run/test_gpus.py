@@ -1,11 +1,10 @@
 """Training processes are given the GPUs that the ladder file gives a run; no GPU is needed to see what each is given."""
 
 import contextlib
-import sys
 from pathlib import Path
 
 import pytest
-from run_factory import rung_spec
+from run_factory import rung_spec, stand_in
 
 from marin_scaling.cli.training import pool_of, target_pool
 from marin_scaling.errors import ClusterError, LadderFileError, TrainingFailed
@@ -18,10 +17,9 @@ from marin_scaling.run.workplace import Workplace
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
     """A machine with four GPUs, as far as the environment says, where a shell script stands for the training process."""
-    script = tmp_path / "python"
-    script.write_text('#!/bin/sh\necho "gpus=$CUDA_VISIBLE_DEVICES memory=$XLA_PYTHON_CLIENT_MEM_FRACTION" >> seen\n')
-    script.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(script))
+    stand_in(
+        tmp_path / "python", says='"gpus=$CUDA_VISIBLE_DEVICES memory=$XLA_PYTHON_CLIENT_MEM_FRACTION"', monkeypatch=monkeypatch
+    )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     monkeypatch.chdir(tmp_path)
     return Workplace(runs_dir=tmp_path / "runs", work_root=tmp_path / ".marin-scaling")
