@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
+import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from marin_scaling.canonical_json import sha256_hex
@@ -153,10 +154,10 @@ def signing_key(private_key: Any = None) -> SigningKey:
 def evidence(rows: list[dict[str, Any]], **changes: Any) -> Evidence:
     """What a forecast of the target is registered with; the recipe's document says of the numbers only the batch."""
     target = changes.get("target") or target_spec()
-    normal = NormalDist(MEDIAN, SPREAD)
+    forecast = changes.get("forecast") or forecast_document()
     parts: dict[str, Any] = {
-        "forecast": forecast_document(),
-        "losses": [normal.inv_cdf((draw + 0.5) / 2000) for draw in range(2000)],
+        "forecast": forecast,
+        "losses": losses_of(forecast),
         "recipe": {
             "recipe": target.recipe,
             "numbers": [{"name": "batch_size", "value": target.batch_size, "formula": "given", "source": "given"}],
@@ -165,6 +166,15 @@ def evidence(rows: list[dict[str, Any]], **changes: Any) -> Evidence:
         "target": target,
     }
     return Evidence(rows=rows, **{**parts, **changes})
+
+
+def losses_of(forecast: dict[str, Any]) -> list[float]:
+    """Equally likely losses with the quantiles of a document's last prediction, as far as these say."""
+    if "predictions" not in forecast:
+        return [MEDIAN]
+    stated = [(float(level), value) for level, value in forecast["predictions"][-1]["quantiles"].items() if level != "half"]
+    levels, values = zip(*sorted(stated), strict=True)
+    return [float(loss) for loss in np.interp([(draw + 0.5) / 2000 for draw in range(2000)], levels, values)]
 
 
 EVIDENCE = ("forecast", "losses", "recipe", "target")

@@ -22,7 +22,7 @@ from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import DocumentError, MarinScalingError, VerificationError
 from marin_scaling.preregistration.binding import bound_digest
 from marin_scaling.preregistration.countersignature import countersigners
-from marin_scaling.preregistration.derivation import agrees, derived_fields
+from marin_scaling.preregistration.derivation import agrees, derived_fields, require_samples_of
 from marin_scaling.preregistration.document_shape import SHA256, AtLeast, Nullable, Number, Text, check_shape
 from marin_scaling.preregistration.registry import OUTCOME_NAME, SIGNATURE_NAME, STATEMENT_NAME
 from marin_scaling.preregistration.statement import Statement, parse_moment, read_statement, read_subject
@@ -164,6 +164,8 @@ def _derivation_step(opened: _Opened) -> VerifiedStep:
                     f"{opened.path(STATEMENT_NAME)}: {part}.{key} is {predicate[part][key]!r}, and its subjects say {value!r}",
                     fix="Nothing can be mended in a signed statement; register the forecast that was made, before its run.",
                 )
+    if "samples.json" in opened.subjects:
+        require_samples_of(opened.subjects["samples.json"]["losses"], opened.statement.quantiles)
     rows = opened.subjects["ladder.json"]["rows"]
     evidence = f"equal to forecast.json; {len(rows)} runs, target {predicate['forecast']['extrapolation']:.4g}x the largest"
     return VerifiedStep(what="forecast", evidence=evidence)

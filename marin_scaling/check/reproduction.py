@@ -48,6 +48,8 @@ def fit_step(statement: Statement, *, ladder: Mapping[str, Any], name: str) -> V
         again = _forecast_again(statement, ladder=ladder, law=law)
     except MarinScalingError as error:
         found = f"no forecast ({error.what})"
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # of numbers that no ladder has
+        found = f"no forecast ({error})"
     else:
         apart = _furthest(statement.quantiles, again.quantiles)
         if apart <= TOLERANCE:

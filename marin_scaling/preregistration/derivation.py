@@ -22,6 +22,7 @@ from marin_scaling.preregistration.versions import VERSION_0_1, FormatVersion
 from marin_scaling.recipe.flop_counting import flops_convention, training_flops
 from marin_scaling.recipe.model_family import shape_of
 
+_SAMPLING = 0.05  # of the 90 % interval: what a thousand samples show of a quantile, also of one near the end
 _ROUNDING = 1e-9  # sums, logarithms and powers may round differently on another machine
 
 
@@ -130,8 +131,24 @@ def _require_one_run(documents: Mapping[str, Any]) -> None:
         what = differing[0] if differing else "recipe"
         refuse(f"recipe.json gives another {what} than target.json", fix="Register it again, from its ladder.")
     losses = samples["losses"]
-    if len(losses) != SAMPLE_COUNT or losses != sorted(losses) or samples["metric"] != target["evaluation"]["metric"]:
-        refuse(f"samples.json does not hold {SAMPLE_COUNT} rising losses of the metric", fix="Register it again.")
+    if len(losses) != SAMPLE_COUNT or losses != sorted(losses):
+        refuse(f"samples.json does not hold {SAMPLE_COUNT} rising losses", fix="Register it again, from its ladder.")
+    of_target = {"metric": target["evaluation"]["metric"], "flops": target_run_of(target)["flops"]}
+    for key, value in of_target.items():
+        if not agrees(value, samples[key]):
+            refuse(f"samples.json says {key} {samples[key]!r}, and the target's is {value!r}", fix="Register it again.")
+
+
+def require_samples_of(losses: Sequence[float], quantiles: Mapping[float, float]) -> None:
+    """Samples beside honest quantiles could tell another story: their own quantiles must be these."""
+    width = quantiles[0.95] - quantiles[0.05]
+    for level, value in quantiles.items():
+        found = losses[min(int(level * len(losses)), len(losses) - 1)]
+        if abs(found - value) > _SAMPLING * width:
+            refuse(
+                f"samples.json has {found:.6g} at the level {level:g}, and the forecast {value:.6g}",
+                fix="Register it again, from its ladder.",
+            )
 
 
 def _beyond(rows: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> dict[str, float]:

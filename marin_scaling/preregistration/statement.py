@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from marin_scaling.canonical_json import dump_canonical, load_canonical, sha256_hex
-from marin_scaling.preregistration.derivation import derived_fields, refuse, sorted_quantiles
+from marin_scaling.preregistration.derivation import derived_fields, refuse, require_samples_of, sorted_quantiles
 from marin_scaling.preregistration.document_shape import check_shape
 from marin_scaling.preregistration.statement_format import DECLARATION, LEVELS, METRICS, STATEMENT_TYPE
 from marin_scaling.preregistration.version_0_2 import IF_OVERDUE
@@ -99,7 +99,9 @@ def build_statement(
         "predicateType": LATEST.predicate_type,
         "predicate": predicate,
     }
-    return read_statement(dump_canonical(statement), name="statement.json")
+    made = read_statement(dump_canonical(statement), name="statement.json")
+    require_samples_of(documents["samples.json"]["losses"], made.quantiles)
+    return made
 
 
 def read_statement(raw: bytes, *, name: str) -> Statement:

@@ -1,7 +1,7 @@
 """What the second format adds: words of the registrant, a baseline, a test of the number, and one run in all files."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,12 @@ from scipy import stats
 from marin_scaling.errors import DocumentError, StatementError
 from marin_scaling.ladder.ladder_file import Assumption, Promise
 from marin_scaling.preregistration.baseline import line_through_the_best
+from marin_scaling.preregistration.derivation import derived_fields, require_samples_of
 from marin_scaling.preregistration.preregister import declared_fields, thinned
+from marin_scaling.preregistration.registry import read_registration
 from marin_scaling.preregistration.statement_format import LEVELS
 from marin_scaling.preregistration.tool_source import source_sha256
+from marin_scaling.preregistration.versions import LATEST
 
 PROMISE = Promise(
     resolver="carol@example.org",
@@ -206,3 +209,39 @@ def test_the_first_format_has_ended(tmp_path: Path) -> None:
     document["predicate"]["createdAt"], document["predicate"]["id"] = "2026-12-01T00:00:00Z", "2026-12-01-tiny-target"
     with pytest.raises(StatementError, match=r"its format 0\.1 ended on 2026-12-01"):
         read_statement(dump_canonical(document), name="statement.json")
+
+
+def derive_again(folder: Path, documents: Mapping[str, Any]) -> None:
+    """As `verify` does."""
+    derived_fields(documents, version=LATEST)
+    require_samples_of(documents["samples.json"]["losses"], read_registration(folder).quantiles)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda losses: losses[:-1], "does not hold 1000 rising losses"),
+        (lambda losses: losses[::-1], "does not hold 1000 rising losses"),
+        (lambda losses: [loss - 0.1 for loss in losses], "at the level 0.01, and the forecast"),
+        (lambda losses: [*losses[:970], *(loss + 0.2 for loss in losses[970:])], "at the level 0.975, and the forecast"),
+    ],
+    ids=["one missing", "falling", "all lower", "the upper end higher"],
+)
+def test_samples_that_tell_another_story_than_the_quantiles_are_refused(
+    tmp_path: Path, change: Callable[[list[float]], list[float]], reason: str
+) -> None:
+    """Also where registrant and tool are one: the statement is derived again by whoever verifies."""
+    folder = make_registration(tmp_path).folder
+    documents = {name: json.loads((folder / name).read_bytes()) for name in LATEST.subject_names}
+    documents["samples.json"]["losses"] = change(documents["samples.json"]["losses"])
+    with pytest.raises(StatementError, match=reason):
+        derive_again(folder, documents)
+
+
+def test_samples_of_another_run_are_refused(tmp_path: Path) -> None:
+    """By its FLOPs."""
+    folder = make_registration(tmp_path).folder
+    documents = {name: json.loads((folder / name).read_bytes()) for name in LATEST.subject_names}
+    documents["samples.json"]["flops"] *= 2
+    with pytest.raises(StatementError, match=r"samples\.json says flops"):
+        derived_fields(documents, version=LATEST)
