@@ -82,6 +82,10 @@ class SigningError(MarinScalingError):
     """A key cannot be read or made, or a signature cannot be written."""
 
 
+class StampError(MarinScalingError):
+    """A time-stamping authority cannot be reached, or its answer cannot be used."""
+
+
 class StatementError(MarinScalingError):
     """A preregistration cannot be written as asked, or is not one."""
 

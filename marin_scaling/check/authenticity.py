@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from marin_scaling.canonical_json import MAX_DOCUMENT_BYTES, load_canonical, sha256_hex
+from marin_scaling.check.notices import notice_steps, verified_notices
 from marin_scaling.check.outcome import read_outcome
 from marin_scaling.check.signatures import signature_steps
+from marin_scaling.check.stamps import roots_path, stamp_step, stamped_at
 from marin_scaling.check.verified_step import VerifiedStep, refuse
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import DocumentError, MarinScalingError, VerificationError
@@ -24,8 +26,10 @@ from marin_scaling.preregistration.binding import bound_digest
 from marin_scaling.preregistration.countersignature import countersigners
 from marin_scaling.preregistration.derivation import agrees, derived_fields, require_samples_of
 from marin_scaling.preregistration.document_shape import SHA256, AtLeast, Nullable, Number, Text, check_shape
+from marin_scaling.preregistration.notice import notice_names
 from marin_scaling.preregistration.registry import OUTCOME_NAME, SIGNATURE_NAME, STATEMENT_NAME
 from marin_scaling.preregistration.statement import Statement, parse_moment, read_statement, read_subject
+from marin_scaling.preregistration.timestamp import stamp_names
 from marin_scaling.preregistration.versions import FormatVersion
 from marin_scaling.units import format_count, format_flops
 
@@ -51,7 +55,7 @@ _FITTED = {
 """Columns of `ladder.json` and where a record has them."""
 _RESTORE = "Restore the file from version control: nothing in a registered one may be written again."
 _RUN_NAME = re.compile(r"[0-9a-f]{16}")
-_UNFINISHED = re.compile(r"\.outcome\.json\.[0-9a-f]{8}\.tmp")  # what an interrupted `check` may leave; it is never read
+_UNFINISHED = re.compile(r"\.(outcome\.json|notice-\d+-[a-z]+)\.[0-9a-f]{8}\.tmp")  # left by an interruption, and never read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +83,7 @@ def verify_folder(folder: Path, *, allowed_signers: Path, runs_dir: Path | None 
             name: read_subject(files[name], name=name, path=str(folder / name), version=statement.version)
             for name in statement.version.subject_names
         }
+        moments = stamped_at(folder, statement=statement, signature=files[SIGNATURE_NAME], roots=roots_path(folder))
         opened = _Opened(folder=folder, files=files, statement=statement, subjects=subjects)
         steps = [
             _statement_step(opened),
@@ -89,6 +94,8 @@ def verify_folder(folder: Path, *, allowed_signers: Path, runs_dir: Path | None 
         ]
         steps += [_ladder_step(opened, runs_dir=runs_dir)] if runs_dir is not None else []
         steps += [_outcome_step(opened, runs_dir=runs_dir)] if OUTCOME_NAME in files else []
+        steps += stamp_step(folder, moments=moments, roots=roots_path(folder))
+        steps += notice_steps(verified_notices(folder, statement=statement, allowed_signers=allowed_signers))
     return steps
 
 
@@ -102,12 +109,13 @@ def _read_files(folder: Path, *, version: FormatVersion) -> dict[str, bytes]:
     present = {path.name: path for path in folder.iterdir() if not _UNFINISHED.fullmatch(path.name)}
     for name in sorted(required - present.keys()):
         refuse(f"{folder / name} is missing", fix="Restore it from version control.")
-    for name in sorted(present.keys() - required - {OUTCOME_NAME} - set(countersigners(present).values())):
+    others = {OUTCOME_NAME, *countersigners(present).values(), *notice_names(present), *stamp_names(present)}
+    for name in sorted(present.keys() - required - others):
         refuse(
             f"{folder / name} does not belong to a preregistration",
             fix="Move it elsewhere: what is not signed must not lie here.",
         )
-    return {name: _read_plain(path) for name, path in sorted(present.items())}
+    return {name: _read_plain(path) for name, path in sorted(present.items()) if name not in notice_names(present)}
 
 
 def _read_plain(path: Path) -> bytes:

@@ -14,8 +14,10 @@ from marin_scaling.check.verified_step import VerifiedStep, refuse
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.preregistration.countersignature import countersigners
 from marin_scaling.preregistration.log import LOG_NAME, Log, LogEntry, log_path
+from marin_scaling.preregistration.notice import NOTICE_NAME, notice_names
 from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, registration_folders
 from marin_scaling.preregistration.statement import parse_moment
+from marin_scaling.preregistration.timestamp import stamp_names
 
 _CLOCKS_DIFFER = timedelta(minutes=10)
 
@@ -85,6 +87,7 @@ def _require_files(own: Sequence[LogEntry], *, folder: Path) -> None:
                 fix="Restore the file from version control: what is logged is not written again.",
             )
     present = [path.name for path in folder.iterdir()]
-    for name in [*countersigners(present).values(), *({OUTCOME_NAME} & set(present))]:
+    notices = [f"{name}/{NOTICE_NAME}" for name in notice_names(present)]
+    for name in [*countersigners(present).values(), *({OUTCOME_NAME} & set(present)), *notices, *stamp_names(present)]:
         if name not in logged:
             refuse(f"{folder / name} is not in the log", fix="If you have just made it, add its line: marin-scale log")

@@ -15,7 +15,8 @@ from statistics import mean
 from marin_scaling.check.verdict import State, Verdict
 
 _ANONYMOUS = "nobody (not authentic)"
-_SETTLED = (State.HELD, State.MISSED, State.OVERDUE)
+_SETTLED = (State.HELD, State.MISSED, State.OVERDUE, State.WITHDRAWN_LATE)
+_USUAL = (State.PENDING, State.OVERDUE, State.HELD, State.MISSED, State.REFUSED)
 _PIT_BINS = 5
 _CENTRAL_HALF = (0.25, 0.75)
 
@@ -37,7 +38,7 @@ class TrackRecord:
 
     @property
     def settled(self) -> int:
-        """How many are held, missed or overdue."""
+        """How many are held, missed, overdue or taken back too late."""
         return sum(self.counts.get(state, 0) for state in _SETTLED)
 
     @property
@@ -55,7 +56,9 @@ def track_records(verdicts: Sequence[Verdict]) -> list[TrackRecord]:
 
 def record_text(record: TrackRecord) -> str:
     """The record for a reader."""
-    counted = ", ".join(f"{record.counts.get(state, 0)} {state}" for state in State)
+    counted = ", ".join(
+        f"{record.counts.get(state, 0)} {state}" for state in State if state in _USUAL or record.counts.get(state)
+    )
     lines = [f"{record.registrant}: {sum(record.counts.values())} registered: {counted}"]
     if record.settled:
         low, high = exact_interval(record.inside_90, record.settled)

@@ -16,13 +16,16 @@ from typing import Any
 from marin_scaling import __version__
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
 from marin_scaling.check.authenticity import verify_folder
+from marin_scaling.check.notices import verified_notices
 from marin_scaling.check.outcome import outcome_document, read_outcome
+from marin_scaling.check.stamps import roots_path, stamped_at
 from marin_scaling.durable_files import read_bytes, write_once
 from marin_scaling.errors import MarinScalingError, VerificationError
 from marin_scaling.preregistration.binding import bound_spec
 from marin_scaling.preregistration.log import write_down
-from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, signers_path
-from marin_scaling.preregistration.statement import Statement, parse_moment
+from marin_scaling.preregistration.notice import Notice
+from marin_scaling.preregistration.registry import OUTCOME_NAME, SIGNATURE_NAME, read_registration, signers_path
+from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
 from marin_scaling.run.run_spec import RunSpec, read_spec
 from marin_scaling.run.run_store import StoredRun, is_finished, read_run, run_folder
 
@@ -36,6 +39,9 @@ class State(StrEnum):
     OVERDUE = "overdue"
     HELD = "held"
     MISSED = "missed"
+    WITHDRAWN = "withdrawn"
+    WITHDRAWN_LATE = "withdrawn late"
+    VOID = "void"
     REFUSED = "refused"
 
 
@@ -65,16 +71,49 @@ def check_preregistration(folder: Path, *, runs_dir: Path, allowed_signers: Path
     statement = read_registration(folder)
     target = read_spec(read_bytes(folder / "target.json"), name=str(folder / "target.json"))
     spec = bound_spec(target, statement=statement.raw)
-    claimed = ""
+    claimed, notices = "", verified_notices(folder, statement=statement, allowed_signers=allowed_signers)
+    if ended := ended_by(notices, statement=statement, spec=spec, runs_dir=runs_dir):
+        return ended
     if is_finished(runs_dir, spec):
-        outcome = _settle(folder, statement=statement, run=read_run(run_folder(runs_dir, spec)), checked_at=checked_at)
+        run = read_run(run_folder(runs_dir, spec))
+        _require_stamped_before(folder, statement=statement, run=run)
+        outcome = _settle(folder, statement=statement, run=run, checked_at=checked_at)
     elif (folder / OUTCOME_NAME).exists():
         outcome, claimed = _standing_outcome(folder, statement=statement, spec=spec), f"; claimed: {_AWAY}"
     else:
         return _not_run(statement, where=run_folder(runs_dir, spec), at=checked_at)
     state = State(outcome["verdict"])
-    sentence = _sentence(statement, outcome=outcome, state=state) + claimed
+    sentence = _sentence(statement, outcome=outcome, state=state) + claimed + _deviations(notices)
     return _verdict(statement, state=state, sentence=sentence, outcome=outcome)
+
+
+def ended_by(notices: Sequence[Notice], *, statement: Statement, spec: RunSpec, runs_dir: Path) -> Verdict | None:
+    """The verdict where the registrant took the forecast back, or its resolver found it void; None where neither did."""
+    for notice in notices:
+        said = notice.sentence
+        if notice.kind == "void":
+            return _verdict(
+                statement, state=State.VOID, sentence=f"void ({notice.document['condition']}), {said}", outcome=None
+            )
+        if notice.kind == "withdraw" and _had_begun(notice, spec=spec, runs_dir=runs_dir):
+            sentence = f"withdrawn after its run began, which counts as missed, {said}"
+            return _verdict(statement, state=State.WITHDRAWN_LATE, sentence=sentence, outcome=None)
+        if notice.kind == "withdraw":
+            return _verdict(statement, state=State.WITHDRAWN, sentence=f"withdrawn before its run, {said}", outcome=None)
+    return None
+
+
+def _had_begun(notice: Notice, *, spec: RunSpec, runs_dir: Path) -> bool:
+    """Whether the target had been trained at all when it was taken back: by the notice's word, or by the run's record."""
+    if notice.document["target_steps_seen"]:
+        return True
+    folder = run_folder(runs_dir, spec)
+    return is_finished(runs_dir, spec) and parse_moment(read_run(folder).record.started_at) <= notice.at
+
+
+def _deviations(notices: Sequence[Notice]) -> str:
+    said = [f"from step {each.document['from_step']}: {each.document['reason']}" for each in notices if each.kind == "deviate"]
+    return f"; its run left the recipe {'; '.join(said)}" if said else ""
 
 
 def _verdict(statement: Statement, *, state: State, sentence: str, outcome: dict[str, Any] | None) -> Verdict:
@@ -117,6 +156,18 @@ def _settle(folder: Path, *, statement: Statement, run: StoredRun, checked_at: d
                 fix="Restore both from version control.",
             )
     return standing
+
+
+def _require_stamped_before(folder: Path, *, statement: Statement, run: StoredRun) -> None:
+    """Where a third party said when the signature was there, the run must have begun after the first time that it said."""
+    signature = read_bytes(folder / SIGNATURE_NAME)
+    moments = stamped_at(folder, statement=statement, signature=signature, roots=roots_path(folder))
+    if moments and parse_moment(run.record.started_at) < min(moments):
+        raise VerificationError(
+            f"{run.folder} began at {run.record.started_at}, before the first stamp of {moment_text(min(moments))}.",
+            why="A signature that was stamped after the run began may have been made after it, too.",
+            fix="This forecast cannot be scored; have the next one stamped before its run.",
+        )
 
 
 def _standing_outcome(folder: Path, *, statement: Statement, spec: RunSpec) -> dict[str, Any]:

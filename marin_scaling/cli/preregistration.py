@@ -125,7 +125,9 @@ def check(
         if which == "all" and verdicts:
             typer.echo("\n" + "\n".join(map(record_text, track_records(verdicts))))
     states = {verdict.state for verdict in verdicts}
-    raise typer.Exit(1 if State.REFUSED in states or (strict and states & {State.MISSED, State.OVERDUE}) else 0)
+    raise typer.Exit(
+        1 if State.REFUSED in states or (strict and states & {State.MISSED, State.OVERDUE, State.WITHDRAWN_LATE}) else 0
+    )
 
 
 def _found(items: list[T], registry: Path) -> list[T]:

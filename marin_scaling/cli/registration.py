@@ -72,17 +72,49 @@ def sign(
     from marin_scaling.check.reproduction import verify_and_fit
     from marin_scaling.cli.preregistration import print_steps
     from marin_scaling.cli.training import RUNS_DIR
+    from marin_scaling.cli.which_registration import one_folder
     from marin_scaling.preregistration.countersignature import countersign
     from marin_scaling.preregistration.log import write_down
     from marin_scaling.preregistration.registry import signers_path
     from marin_scaling.preregistration.signing_key import find_principal, find_signing_key
 
-    folder = _one_folder(which, registry=registry)
+    folder = one_folder(which, registry=registry)
     print_steps(verify_and_fit(folder, allowed_signers=signers_path(folder), runs_dir=RUNS_DIR))
     signing_key, principal = find_signing_key(key), find_principal(signer)
     typer.echo(signing_key.note)
     typer.echo(f"Signed: {countersign(folder, key=signing_key, principal=principal)}")
     write_down(folder.parent, at=datetime.now(UTC))
+
+
+@app.command("stamp")
+def stamp(
+    which: str = _FOLDER,
+    tsa: str = typer.Option(..., "--tsa", metavar="URL", help="The time-stamping authority to ask (RFC 3161)."),
+    registry: Path = _REGISTRY,
+) -> None:
+    """Have a third party say when a preregistration's signature was there.
+
+    The authority sees a digest of the signature. Its answer is verified against tsa_roots.pem beside the registrations and kept
+    beside the signature. Ask two, for a run that matters.
+
+    Example: marin-scale stamp 2026-11-21-quickstart --tsa https://tsa.example/
+    """
+    from marin_scaling.check.authenticity import verify_folder
+    from marin_scaling.check.stamps import roots_path
+    from marin_scaling.cli.which_registration import one_folder
+    from marin_scaling.durable_files import read_bytes, write_once
+    from marin_scaling.preregistration.log import write_down
+    from marin_scaling.preregistration.registry import SIGNATURE_NAME, signers_path
+    from marin_scaling.preregistration.statement import moment_text
+    from marin_scaling.preregistration.timestamp import request_stamp, stamp_names
+
+    folder = one_folder(which, registry=registry)
+    verify_folder(folder, allowed_signers=signers_path(folder))
+    reply, moment = request_stamp(read_bytes(folder / SIGNATURE_NAME), url=tsa, roots=roots_path(folder))
+    path = folder / f"stamp-{len(stamp_names(each.name for each in folder.iterdir())) + 1}.tsr"
+    write_once(path, reply)
+    write_down(folder.parent, at=datetime.now(UTC))
+    typer.echo(f"{path}: the signature was there at {moment_text(moment)}")
 
 
 @app.command("run")
@@ -100,10 +132,11 @@ def run(
     """
     from marin_scaling.check.authenticity import verify_folder
     from marin_scaling.cli.training import RUNS_DIR, hardware_of, target_pool, train_with_progress
+    from marin_scaling.cli.which_registration import one_folder
     from marin_scaling.preregistration.binding import bound_spec
     from marin_scaling.preregistration.registry import read_registration, signers_path
 
-    folder = _one_folder(which, registry=registry)
+    folder = one_folder(which, registry=registry)
     unbound = _target_in(folder)
     verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=RUNS_DIR)
     target = bound_spec(unbound, statement=read_registration(folder).raw)
@@ -126,18 +159,6 @@ def _corpus_of(target: RunSpec) -> TokenCorpus:
     if kept is not None:
         return replace(kept, source=target.data.source)
     return prepare(read_ladder_file(Path("ladders") / f"{target.ladder}.yaml").data, work_root=WORK_ROOT)
-
-
-def _one_folder(which: str, *, registry: Path) -> Path:
-    from marin_scaling.errors import UsageError
-    from marin_scaling.preregistration.registry import find_folders
-
-    if which == "all":
-        raise UsageError(
-            "Targets are trained one at a time.", why="Each may take long, and fail on its own.", fix="Name one folder."
-        )
-    (folder,) = find_folders(which, registry_dir=registry)
-    return folder
 
 
 def standing_forecast(planned: PlannedLadder, *, registry: Path) -> Registration | None:

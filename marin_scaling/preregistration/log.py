@@ -7,7 +7,7 @@ What the files mean is not known here; whether a base branch's log is a prefix o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -28,18 +28,28 @@ from marin_scaling.preregistration.document_shape import (
     check_shape,
 )
 from marin_scaling.preregistration.merkle import merkle_root
+from marin_scaling.preregistration.notice import NOTICE_NAME, NOTICE_SIGNATURE_NAME, notice_names
 from marin_scaling.preregistration.registry import OUTCOME_NAME, SIGNATURE_NAME, STATEMENT_NAME, registration_folders
 from marin_scaling.preregistration.statement import moment_text
 from marin_scaling.preregistration.statement_format import REGISTRATION_ID
+from marin_scaling.preregistration.timestamp import stamp_names
 
 LOG_NAME = "log.jsonl"
 FIRST_PREVIOUS = "0" * 64
 """What stands for the digest of the line before the first."""
 MAX_LINE_BYTES = 64 * 1024
+_FILES_OF: Mapping[str, Callable[[Iterable[str]], list[tuple[str, ...]]]] = {
+    "register": lambda present: [(STATEMENT_NAME, SIGNATURE_NAME)] if {STATEMENT_NAME, SIGNATURE_NAME} <= set(present) else [],
+    "review": lambda present: [(name,) for name in countersigners(present).values()],
+    "outcome": lambda present: [(OUTCOME_NAME,)] if OUTCOME_NAME in present else [],
+    "stamp": lambda present: [(name,) for name in stamp_names(present)],
+    "notice": lambda present: [(f"{name}/{NOTICE_NAME}", f"{name}/{NOTICE_SIGNATURE_NAME}") for name in notice_names(present)],
+}  # the events that the names in a folder tell of, each with its files
+
 ENTRY_SHAPE: dict[str, Shape] = {
     "seq": Number(whole=True, least=0),
     "prev": SHA256,
-    "type": Choice(of=("register", "review", "outcome")),
+    "type": Choice(of=tuple(_FILES_OF)),
     "id": REGISTRATION_ID,
     "files": MapOf(value=SHA256),
     "logged_at": MOMENT,
@@ -142,11 +152,8 @@ def missing_lines(registry_dir: Path, *, log: Log, at: datetime) -> list[LogEntr
 def _events(folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     present = {path.name for path in folder.iterdir()}
     if {STATEMENT_NAME, SIGNATURE_NAME} <= present:
-        yield "register", (STATEMENT_NAME, SIGNATURE_NAME)
-        for name in countersigners(present).values():
-            yield "review", (name,)
-        if OUTCOME_NAME in present:
-            yield "outcome", (OUTCOME_NAME,)
+        for kind, files_of in _FILES_OF.items():
+            yield from ((kind, names) for names in files_of(present))
 
 
 def _next(entries: Sequence[LogEntry], *, kind: str, folder: Path, files: Mapping[str, str], at: datetime) -> LogEntry:
@@ -190,10 +197,9 @@ def read_line(line: bytes, *, name: str) -> LogEntry:
 
 
 def _belong(names: Iterable[str], *, kind: str) -> bool:
-    """Whether these are the files of such an event, all of them and nothing else: a line without them would bind nothing."""
-    if kind == "review":
-        return len(list(names)) == len(countersigners(names)) == 1
-    return set(names) == ({OUTCOME_NAME} if kind == "outcome" else {STATEMENT_NAME, SIGNATURE_NAME})
+    """Whether these are the files of one such event, all of them and nothing else: a line without them would bind nothing."""
+    listed = sorted(names)
+    return [listed] == [sorted(files) for files in _FILES_OF[kind]({name.partition("/")[0] for name in listed})]
 
 
 def _canonical(document: Mapping[str, Any]) -> bytes:

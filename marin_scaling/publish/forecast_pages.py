@@ -14,9 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.check.history import log_step
+from marin_scaling.check.notices import verified_notices
 from marin_scaling.check.reproduction import verify_and_fit
+from marin_scaling.check.verdict import Verdict, ended_by
 from marin_scaling.check.verified_step import VerifiedStep
+from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError
+from marin_scaling.preregistration.binding import bound_spec
 from marin_scaling.preregistration.log import read_log
 from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, signers_path
 from marin_scaling.publish.forecast_sections import doubts_section, promise_section
@@ -27,7 +31,9 @@ from marin_scaling.units import format_count, format_flops
 if TYPE_CHECKING:
     from marin_scaling.preregistration.statement import Statement
 
-_ORDER = {"refused": 0, "overdue": 1, "missed": 2, "held": 3, "pending": 4}
+_STATES = ("refused", "overdue", "missed", "held", "pending", "withdrawn late", "void", "withdrawn")
+_ORDER = {state: order for order, state in enumerate(_STATES)}
+_ALWAYS_COUNTED = _STATES[:5]
 _SCORES = {
     "signed_error": "forecast minus observed, in the metric's unit",
     "per_cent_of_loss": "the same in per cent of the observed loss",
@@ -47,8 +53,13 @@ class _Authentic:
     said: tuple[str, ...]
     """What the fit said of itself when it was signed: its status and warnings."""
 
+    ended: Verdict | None = None
+    """Where it was taken back or found void."""
+
     @property
     def state(self) -> str:
+        if self.ended is not None:
+            return self.ended.state.value
         if self.outcome is None:
             return "overdue" if self.statement.is_overdue(at=datetime.now(UTC)) else "pending"
         return str(self.outcome["verdict"])
@@ -84,7 +95,7 @@ def forecast_page(root: Path, folder: Path) -> PublishedPage:
 def forecasts_index(pages: Sequence[PublishedPage]) -> bytes:
     """All preregistrations, the failures first: what was refused, is overdue, missed, held, is pending."""
     counts = {state: sum(each.sort_key[0] == order for each in pages) for state, order in _ORDER.items()}
-    said = ", ".join(f"{count} {state}" for state, count in counts.items())
+    said = ", ".join(f"{count} {state}" for state, count in counts.items() if count or state in _ALWAYS_COUNTED)
     words = f"{len(pages)} preregistered: {said}. None is left out; those that failed come first."
     header = ["preregistration", "target FLOPs", "beyond the ladder", "forecast", "90 % interval", "observed", "error", "state"]
     rows = table(header, [each.index_row for each in sorted(pages, key=lambda each: each.sort_key)], right=[1, 2, 3, 4, 5, 6])
@@ -99,7 +110,17 @@ def _read(root: Path, folder: Path) -> _Authentic:
     outcome = json.loads(path.read_bytes()) if path.exists() else None
     document = json.loads((folder / "forecast.json").read_bytes())
     said = (document.get("status", ""), *document.get("warnings", ()))
-    return _Authentic(statement=read_registration(folder), steps=steps, outcome=outcome, said=tuple(filter(None, said)))
+    statement, ended = read_registration(folder), _ended(folder, runs_dir=root / "runs")
+    return _Authentic(statement=statement, steps=steps, outcome=outcome, said=tuple(filter(None, said)), ended=ended)
+
+
+def _ended(folder: Path, *, runs_dir: Path) -> Verdict | None:
+    from marin_scaling.run.run_spec import read_spec
+
+    statement, signers, path = read_registration(folder), signers_path(folder), folder / "target.json"
+    notices = verified_notices(folder, statement=statement, allowed_signers=signers)
+    spec = bound_spec(read_spec(read_bytes(path), name=str(path)), statement=statement.raw)
+    return ended_by(notices, statement=statement, spec=spec, runs_dir=runs_dir)
 
 
 def _refused_page(name: str, error: MarinScalingError, *, root: Path) -> PublishedPage:
@@ -134,6 +155,8 @@ def _index_row(authentic: _Authentic, name: str) -> tuple[str, ...]:
 def _headline(authentic: _Authentic) -> str:
     quantiles, unit = authentic.statement.quantiles, escape(authentic.statement.predicate["metric"]["unit"])
     promised = f"{quantiles[0.5]:.4f} {unit} was forecast, 90 % interval {quantiles[0.05]:.4f} to {quantiles[0.95]:.4f}"
+    if authentic.ended is not None:
+        return f"**{authentic.state.capitalize()}.** {promised}; {escape(authentic.ended.sentence)}."
     if authentic.outcome is None:
         late = authentic.state == "overdue"
         return f"**{'Overdue' if late else 'Pending'}.** {promised}; the target is not trained yet{', and was due' * late}."

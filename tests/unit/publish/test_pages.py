@@ -7,12 +7,14 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
-from registration_factory import forecast_document, make_registration, run_spec, store_run
+from registration_factory import CREATED_AT, PRINCIPAL, forecast_document, make_registration, run_spec, signing_key, store_run
 
 from marin_scaling.check.verdict import check_preregistration
 from marin_scaling.fit.fit_runs import fit
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.ladder.ladder_file import Assumption, Promise
+from marin_scaling.preregistration.log import write_down
+from marin_scaling.preregistration.notice import give_notice
 from marin_scaling.preregistration.registry import signers_path
 from marin_scaling.publish.markdown import page_name
 from marin_scaling.publish.pages import generated_pages, write_generated_pages
@@ -51,6 +53,17 @@ def test_a_forecast_whose_time_is_over_is_overdue(tmp_path):
     make_registration(tmp_path, promise=Promise(due=date(2026, 11, 21)))
     assert "the target is not trained yet, and was due." in text(tmp_path, PAGE)
     assert "1 preregistered: 0 refused, 1 overdue" in text(tmp_path, "index.md")
+
+
+def test_a_forecast_that_was_taken_back_is_shown_as_that(tmp_path, registration):
+    """With who took it back and why; it stays on the index."""
+    known = {"key": signing_key(), "principal": PRINCIPAL, "at": CREATED_AT, "reason": "the run is cancelled"}
+    give_notice(registration.folder, "withdraw", **known)
+    write_down(registration.folder.parent, at=CREATED_AT)
+    shown = text(tmp_path, PAGE)
+    assert "**Withdrawn.** 2.5000 bits/byte was forecast" in shown
+    assert "the run is cancelled" in shown
+    assert "0 pending, 1 withdrawn. None is left out" in text(tmp_path, "index.md")
 
 
 def test_what_was_promised_in_words_and_what_the_number_hangs_on_are_shown(tmp_path):

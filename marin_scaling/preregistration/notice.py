@@ -1,0 +1,156 @@
+"""Notices: what is said of a preregistration after it was made, signed, beside it, and never instead of it.
+
+`withdraw`: its registrant takes it back. `void`: its resolver says that a condition of the statement came true. `deviate`:
+anyone who may sign says that the run left its recipe. The forecast stays what it was, and stays in every count. Each notice
+is a folder of two files, so that it is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from marin_scaling.canonical_json import dump_canonical, load_canonical
+from marin_scaling.durable_files import publish_folder
+from marin_scaling.errors import SigningError, VerificationError
+from marin_scaling.preregistration.allowed_signers import read_allowed_signers, require_allowed
+from marin_scaling.preregistration.document_shape import MOMENT, SHA256, Choice, MayLack, Number, Shape, Text, check_shape
+from marin_scaling.preregistration.registry import read_registration, signers_path
+from marin_scaling.preregistration.signing_key import SigningKey
+from marin_scaling.preregistration.sshsig import NAMESPACE
+from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
+from marin_scaling.preregistration.statement_format import PRINCIPAL
+
+Kind = Literal["withdraw", "void", "deviate"]
+KINDS: tuple[Kind, ...] = ("withdraw", "void", "deviate")
+NOTICE_NAME, NOTICE_SIGNATURE_NAME = "notice.json", "notice.json.sig"
+NOTICE_SHAPE: dict[str, Shape] = {
+    "format_version": Choice(of=(1,)),
+    "kind": Choice(of=KINDS),
+    "statement_sha256": SHA256,
+    "by": PRINCIPAL,
+    "at": MOMENT,
+    "reason": Text(pattern=r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,10000}"),
+    "target_steps_seen": Number(whole=True, least=0),
+    "condition": MayLack(value=Text()),
+    "from_step": MayLack(value=Number(whole=True, least=0)),
+    "evidence": MayLack(value=Text()),
+}
+_FOLDER = re.compile(r"notice-([1-9]\d{0,3})-(withdraw|void|deviate)")
+_OWN_KEYS: Mapping[str, set[str]] = {"withdraw": set(), "void": {"condition", "evidence"}, "deviate": {"from_step", "evidence"}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notice:
+    """What a notice says; `name` is that of its folder."""
+
+    name: str
+    document: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """One of `KINDS`."""
+        return str(self.document["kind"])
+
+    @property
+    def sentence(self) -> str:
+        """By whom, when and why."""
+        return f"by {self.document['by']} at {self.document['at']}: {self.document['reason']}"
+
+    @property
+    def at(self) -> datetime:
+        """When it was made, by the word of who made it (UTC)."""
+        return parse_moment(self.document["at"])
+
+
+def notice_names(names: Iterable[str]) -> list[str]:
+    """The notices among the names in a folder, in their order.
+
+    >>> notice_names(["statement.json", "notice-10-deviate", "notice-9-deviate"])
+    ['notice-9-deviate', 'notice-10-deviate']
+    """
+    matches = [match for match in map(_FOLDER.fullmatch, names) if match]
+    return [match[0] for match in sorted(matches, key=lambda match: int(match[1]))]
+
+
+def give_notice(folder: Path, kind: Kind, *, key: SigningKey, principal: str, at: datetime, reason: str, **said: Any) -> Path:
+    """Write a signed notice beside the statement in `folder`; returns its folder.
+
+    `said` are further keys of `NOTICE_SHAPE`. `SigningError` when that person may not give this notice, `VerificationError`
+    when `allowed_signers` does not let them sign, `DocumentError` when it says what no notice can.
+    """
+    statement, names = read_registration(folder), notice_names(path.name for path in folder.iterdir())
+    name = f"notice-{len(names) + 1}-{kind}"
+    document = {
+        "format_version": 1,
+        "kind": kind,
+        "statement_sha256": statement.sha256,
+        "by": principal,
+        "at": moment_text(at),
+        "reason": reason,
+        "target_steps_seen": 0,
+        **{key_said: value for key_said, value in said.items() if value is not None},
+    }
+    raw = dump_canonical(document)
+    try:
+        read_notice(raw, name=name, statement=statement)
+    except VerificationError as error:
+        raise SigningError(error.what, why=error.why, fix=error.fix) from error
+    path = signers_path(folder)
+    signers = read_allowed_signers(path) if path.exists() else []
+    require_allowed(signers, principal=principal, key=key.public_key, namespace=NAMESPACE, at=at, source=str(path))
+    publish_folder(folder / name, {NOTICE_NAME: raw, NOTICE_SIGNATURE_NAME: key.sign(raw)})
+    return folder / name
+
+
+def read_notice(raw: bytes, *, name: str, statement: Statement) -> Notice:
+    """The notice in the bytes of a `notice.json`, about this statement; who signed it is for `check` to say.
+
+    `VerificationError` when it is about another statement, or by someone who may not give it.
+    """
+    document = load_canonical(raw, name=name)
+    check_shape(document, NOTICE_SHAPE, name=name)
+    notice = Notice(name=Path(name).name if not name.endswith(NOTICE_NAME) else Path(name).parent.name, document=document)
+    _require_place(notice, statement=statement, where=name)
+    _require_right(notice, statement=statement, where=name)
+    return notice
+
+
+def _require_place(notice: Notice, *, statement: Statement, where: str) -> None:
+    match = _FOLDER.fullmatch(notice.name)
+    if match is None or match[2] != notice.kind:
+        _refuse(where, f"it says {notice.kind!r}, and its folder is {notice.name}")
+    if notice.document["statement_sha256"] != statement.sha256:
+        _refuse(where, "it is about another statement")
+    if notice.at < statement.created_at:
+        _refuse(where, f"it was given at {notice.document['at']}, before the statement was made")
+    unknown = {"condition", "from_step", "evidence"} & notice.document.keys() - _OWN_KEYS[notice.kind]
+    if unknown:
+        _refuse(where, f"a notice of the kind {notice.kind!r} says nothing of {', '.join(sorted(unknown))}")
+
+
+def _require_right(notice: Notice, *, statement: Statement, where: str) -> None:
+    registrant, by = statement.predicate["registrant"], notice.document["by"]
+    if notice.kind == "withdraw" and by != registrant:
+        _refuse(where, f"{by} takes back what {registrant} promised")
+    if notice.kind == "deviate" and "from_step" not in notice.document:
+        _refuse(where, "it does not say from which step on")
+    if notice.kind == "void":
+        resolution = statement.predicate.get("resolution") or {"resolver": registrant, "voidIf": []}
+        if by != resolution["resolver"] or by == registrant:
+            _refuse(where, f"{by} is not its resolver, or is its registrant, too ({resolution['resolver']} resolves it)")
+        if notice.document.get("condition") not in resolution["voidIf"]:
+            listed = "; ".join(resolution["voidIf"]) or "none"
+            _refuse(where, f"{notice.document.get('condition')!r} is none of the conditions that the statement names: {listed}")
+
+
+def _refuse(where: str, reason: str) -> None:
+    raise VerificationError(
+        f"{where}: {reason}.",
+        why="What is said of a promise afterwards is said by who may say it, about this promise, in words fixed before.",
+        fix="Remove it, or let the right person give it: marin-scale withdraw, void or deviate.",
+    )

@@ -1,0 +1,119 @@
+"""Time stamps of a third party over a signature (RFC 3161): ask an authority, and read what it answered.
+
+The authority sees a digest and nothing else. What it signs is trusted by the root certificates in `tsa_roots.pem` beside the
+registrations. Needs the extra `timestamp` (rfc3161-client); whether a stamp is in the right place is for `check` to say.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import urllib.request
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn
+from urllib.error import URLError
+
+from marin_scaling.durable_files import read_bytes
+from marin_scaling.errors import StampError, VerificationError, missing_extra
+
+ROOTS_NAME = "tsa_roots.pem"
+MAX_REPLY_BYTES = 64 * 1024
+_SECONDS = 30.0
+_NAME = re.compile(r"stamp-([1-9]\d{0,2})\.tsr")
+_QUERY, _REPLY = "application/timestamp-query", "application/timestamp-reply"
+
+
+def can_read_stamps() -> bool:
+    """Whether the extra is installed."""
+    return importlib.util.find_spec("rfc3161_client") is not None
+
+
+def stamp_names(names: Iterable[str]) -> list[str]:
+    """The stamps among the names in a folder, in their order.
+
+    >>> stamp_names(["stamp-10.tsr", "stamp-2.tsr", "statement.json"])
+    ['stamp-2.tsr', 'stamp-10.tsr']
+    """
+    matches = [match for match in map(_NAME.fullmatch, names) if match]
+    return [match[0] for match in sorted(matches, key=lambda match: int(match[1]))]
+
+
+def request_stamp(signature: bytes, *, url: str, roots: Path) -> tuple[bytes, datetime]:
+    """The authority's answer over the bytes of a signature, verified against `roots`, and its time (UTC).
+
+    `StampError` when it cannot be reached, refuses, or answers with something that these roots do not trust.
+    """
+    _require_extra()
+    from rfc3161_client import HashAlgorithm, TimestampRequestBuilder
+
+    asked = TimestampRequestBuilder().data(signature).hash_algorithm(HashAlgorithm.SHA512).nonce(nonce=True)
+    request = asked.cert_request(cert_request=True).build()
+    reply = _post(url, request.as_bytes())
+    try:
+        return reply, read_stamp(reply, signature=signature, roots=roots, name=f"the answer of {url}", nonce=request.nonce)
+    except VerificationError as error:
+        raise StampError(
+            error.what, why=error.why, fix=f"Ask another authority, or add its root certificate to {roots}."
+        ) from error
+
+
+def read_stamp(reply: bytes, *, signature: bytes, roots: Path, name: str, nonce: int | None = None) -> datetime:
+    """The time (UTC) at which an authority that `roots` trust saw a signature's bytes; `VerificationError` when none did."""
+    _require_extra()
+    import rfc3161_client
+
+    if len(reply) > MAX_REPLY_BYTES:
+        _refuse(name, f"it has {len(reply)} bytes, more than {MAX_REPLY_BYTES}")
+    try:
+        stamp = rfc3161_client.decode_timestamp_response(reply)
+        _verifier(roots, nonce=nonce).verify_message(stamp, signature)
+        return stamp.tst_info.gen_time.astimezone(UTC)
+    except rfc3161_client.VerificationError as error:
+        _refuse(name, str(error).rstrip("."))
+    except (ValueError, TypeError, OverflowError) as error:
+        _refuse(name, f"it is no answer of a time-stamping authority ({error})")
+
+
+def _verifier(roots: Path, *, nonce: int | None):  # type: ignore[no-untyped-def]
+    from cryptography import x509
+    from rfc3161_client import VerifierBuilder
+
+    builder = VerifierBuilder()
+    if nonce is not None:
+        builder = builder.nonce(nonce)
+    for certificate in x509.load_pem_x509_certificates(read_bytes(roots)):
+        builder = builder.add_root_certificate(certificate)
+    return builder.build()
+
+
+def _post(url: str, body: bytes) -> bytes:
+    if not url.startswith(("http://", "https://")):
+        raise StampError(
+            f"{url} is no web address.", why="Authorities answer over HTTP.", fix="Give one like https://tsa.example/"
+        )
+    request = urllib.request.Request(url, data=body, headers={"Content-Type": _QUERY, "Accept": _REPLY})
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
+            return bytes(answer.read(MAX_REPLY_BYTES + 1))
+    except (URLError, OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise StampError(
+            f"{url} did not answer: {reason}.",
+            why="A stamp is another party's word on the time, and has to come from there.",
+            fix="Try again, or another authority; nothing was written.",
+        ) from error
+
+
+def _require_extra() -> None:
+    if not can_read_stamps():
+        raise missing_extra("timestamp", needed_for="time stamps of a third party")
+
+
+def _refuse(name: str, reason: str) -> NoReturn:
+    raise VerificationError(
+        f"{name} is no time stamp over this signature: {reason}.",
+        why="It must be signed by an authority that the registry trusts, over exactly this signature.",
+        fix="Restore the file from version control; or ask for another, of today: marin-scale stamp",
+    )

@@ -1,0 +1,261 @@
+"""What is said of a forecast afterwards: by who may say it, signed, beside it; the forecast stays, and stays counted."""
+
+import json
+import shutil
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from registration_factory import CREATED_AT, DUE, PRINCIPAL, make_registration, signing_key, store_run
+from typer.testing import CliRunner
+
+from marin_scaling.canonical_json import dump_canonical
+from marin_scaling.check.authenticity import verify_folder
+from marin_scaling.check.history import log_step
+from marin_scaling.check.track_record import track_records
+from marin_scaling.check.verdict import State, Verdict, check_preregistration
+from marin_scaling.cli.app import app
+from marin_scaling.errors import DocumentError, SigningError, VerificationError
+from marin_scaling.ladder.ladder_file import Promise
+from marin_scaling.preregistration.log import read_log, write_down
+from marin_scaling.preregistration.notice import give_notice
+from marin_scaling.preregistration.preregister import Registration
+from marin_scaling.preregistration.registry import allow_signer, signers_path
+from marin_scaling.preregistration.signing_key import SigningKey, make_signing_key
+from marin_scaling.preregistration.sshsig import make_signature
+
+CAROL = "carol@example.org"
+LATER = CREATED_AT + timedelta(days=1)
+NOW = CREATED_AT + timedelta(days=3)
+CONDITION = "the evaluation text is gone"
+
+
+def carols() -> SigningKey:
+    """The resolver's key."""
+    return signing_key(ed25519.Ed25519PrivateKey.from_private_bytes(bytes([5] * 32)))
+
+
+@pytest.fixture
+def registration(tmp_path: Path) -> Registration:
+    """A forecast that Carol resolves, with one condition under which it is void."""
+    promise = Promise(due=DUE, resolver=CAROL, void_if=(CONDITION,))
+    registration = make_registration(tmp_path, promise=promise)
+    allow_signer(registration.folder.parent, principal=CAROL, key=carols().public_key, at=CREATED_AT)
+    return registration
+
+
+def check(registration: Registration) -> Verdict:
+    """What became of it."""
+    folder = registration.folder
+    runs = folder.parent.parent / "runs"
+    return check_preregistration(folder, runs_dir=runs, allowed_signers=signers_path(folder), checked_at=NOW)
+
+
+def withdraw(folder: Path, **said: Any) -> Path:
+    """Its registrant takes it back."""
+    known = {"key": signing_key(), "principal": PRINCIPAL, "at": LATER, "reason": "the run is cancelled"}
+    return give_notice(folder, "withdraw", **known | said)
+
+
+def void(folder: Path, **said: Any) -> Path:
+    """Its resolver finds it void."""
+    known = {"key": carols(), "principal": CAROL, "at": LATER, "reason": "taken down", "condition": CONDITION}
+    return give_notice(folder, "void", **known | said)
+
+
+def test_a_forecast_that_is_taken_back_before_its_run_is_listed_and_not_scored(registration: Registration) -> None:
+    """In the denominator, as withdrawn."""
+    withdraw(registration.folder)
+    verdict = check(registration)
+    assert verdict.state is State.WITHDRAWN
+    assert verdict.sentence.startswith("withdrawn before its run, by ada@example.org at 2026-11-21T08:30:00Z: the run is canc")
+    (record,) = track_records([verdict])
+    assert (record.counts, record.settled) == ({State.WITHDRAWN: 1}, 0)
+
+
+@pytest.mark.parametrize("admitted", [True, False])
+def test_one_that_is_taken_back_once_its_run_began_counts_as_missed(
+    registration: Registration, tmp_path: Path, admitted: bool
+) -> None:
+    """By the registrant's own word, or by the record of the run."""
+    if not admitted:
+        store_run(tmp_path / "runs", spec=registration.target, loss=2.9, day="2026-11-20")
+        path = next((tmp_path / "runs" / "tiny").glob(f"{registration.target.directory_name}/record.json"))
+        assert b"2026-11-20T10:00:00Z" in path.read_bytes()
+    withdraw(registration.folder, target_steps_seen=100 * admitted)
+    verdict = check(registration)
+    assert verdict.state is State.WITHDRAWN_LATE
+    assert track_records([verdict])[0].settled == 1
+    assert not (registration.folder / "outcome.json").exists()
+
+
+def test_a_run_that_is_trained_after_all_does_not_bring_it_back(registration: Registration, tmp_path: Path) -> None:
+    """Or one could take it back, look, and forget that one did."""
+    withdraw(registration.folder)
+    store_run(tmp_path / "runs", spec=registration.target, loss=2.5, day="2026-11-22")
+    assert check(registration).state is State.WITHDRAWN
+
+
+def test_a_forecast_is_void_by_its_resolvers_word_on_a_condition_named_before(registration: Registration) -> None:
+    """Neither held nor missed."""
+    void(registration.folder, evidence="https://example.org/gone")
+    verdict = check(registration)
+    assert verdict.state is State.VOID
+    assert verdict.sentence == f"void ({CONDITION}), by {CAROL} at 2026-11-21T08:30:00Z: taken down"
+
+
+def test_a_run_that_left_its_recipe_is_scored_all_the_same(registration: Registration, tmp_path: Path) -> None:
+    """With what was said of it beside the score."""
+    known = {"key": carols(), "principal": CAROL, "at": LATER}
+    give_notice(registration.folder, "deviate", **known, reason="other clipping", from_step=80)
+    store_run(tmp_path / "runs", spec=registration.target, loss=2.5, day="2026-11-22")
+    verdict = check(registration)
+    assert verdict.state is State.HELD
+    assert verdict.sentence.endswith("; its run left the recipe from step 80: other clipping")
+
+
+@pytest.mark.parametrize(
+    ("give", "reason"),
+    [
+        (
+            lambda folder: withdraw(folder, key=carols(), principal=CAROL),
+            "carol@example.org takes back what ada",
+        ),
+        (lambda folder: void(folder, key=signing_key(), principal=PRINCIPAL), "ada@example.org is not its resolver"),
+        (lambda folder: void(folder, condition="it looks bad"), "'it looks bad' is none of the conditions"),
+        (lambda folder: void(folder, condition=None), "None is none of the conditions"),
+        (lambda folder: withdraw(folder, from_step=3), "says nothing of from_step"),
+        (lambda folder: withdraw(folder, at=CREATED_AT - timedelta(days=1)), "before the statement was made"),
+        (
+            lambda folder: give_notice(folder, "deviate", key=carols(), principal=CAROL, at=LATER, reason="x"),
+            "it does not say from which step on",
+        ),
+    ],
+    ids=[
+        "another's forecast",
+        "not the resolver",
+        "another condition",
+        "no condition",
+        "another's words",
+        "too early",
+        "no step",
+    ],
+)
+def test_who_may_not_say_it_does_not(registration: Registration, give: Callable[[Path], Path], reason: str) -> None:
+    """Nothing is written, and the state is what it was."""
+    with pytest.raises(SigningError, match=reason.replace(".", r"\.")):
+        give(registration.folder)
+    assert check(registration).state is State.PENDING
+
+
+def test_a_registrant_who_resolves_their_own_forecast_cannot_void_it(tmp_path: Path) -> None:
+    """Whatever the statement names."""
+    registration = make_registration(tmp_path, promise=Promise(due=DUE, void_if=(CONDITION,)))
+    with pytest.raises(SigningError, match="or is its registrant, too"):
+        void(registration.folder, key=signing_key(), principal=PRINCIPAL)
+
+
+def test_a_notice_without_a_reason_is_none(registration: Registration) -> None:
+    """Taking back without a word is what a registry is against."""
+    with pytest.raises(DocumentError, match="reason"):
+        withdraw(registration.folder, reason="")
+
+
+def resigned(folder: Path, change: Callable[[dict[str, Any]], object], *, key: SigningKey) -> None:
+    """Change the notice there and sign it again: someone who goes round the command."""
+    document = json.loads((folder / "notice.json").read_bytes())
+    change(document)
+    raw = dump_canonical(document)
+    (folder / "notice.json").write_bytes(raw)
+    (folder / "notice.json.sig").write_bytes(make_signature(raw, private_key=key.private_key))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda said: said.update(by="mallory@example.org"), "takes back what"),
+        (lambda said: said.update(statement_sha256="0" * 64), "it is about another statement"),
+        (lambda said: said.update(kind="deviate", from_step=1), "its folder is notice-1-withdraw"),
+        (lambda said: said.update(extra=1), "this key is not known"),
+        (lambda said: said.update(reason=""), "reason"),
+    ],
+    ids=["by another", "another statement", "another kind", "another key", "no reason"],
+)
+def test_a_notice_that_goes_round_the_command_is_refused(
+    registration: Registration, change: Callable[[dict[str, Any]], object], reason: str
+) -> None:
+    """Even with a good signature over it."""
+    resigned(withdraw(registration.folder), change, key=signing_key())
+    with pytest.raises(VerificationError, match=reason):
+        check(registration)
+
+
+def test_a_notice_that_someone_else_signed_is_refused(registration: Registration) -> None:
+    """In the registrant's name."""
+    resigned(withdraw(registration.folder), lambda said: None, key=carols())
+    with pytest.raises(VerificationError, match=r"may not sign for ada@example\.org"):
+        check(registration)
+
+
+def test_a_notice_that_was_edited_is_refused(registration: Registration) -> None:
+    """By its signature."""
+    path = withdraw(registration.folder) / "notice.json"
+    path.write_bytes(path.read_bytes().replace(b"cancelled", b"postponed"))
+    with pytest.raises(VerificationError, match="did not sign these bytes"):
+        check(registration)
+
+
+def test_a_notice_that_was_taken_out_is_missed(registration: Registration) -> None:
+    """By its number where another follows, and by the log."""
+    first = withdraw(registration.folder)
+    give_notice(registration.folder, "deviate", key=carols(), principal=CAROL, at=LATER, reason="other clipping", from_step=80)
+    write_down(registration.folder.parent, at=NOW)
+    assert log_step(registration.folder, log=read_log(registration.folder.parent)).compared
+    shutil.rmtree(first)
+    with pytest.raises(VerificationError, match="notice-2-deviate is there, and number 1 is not"):
+        check(registration)
+    shutil.rmtree(registration.folder / "notice-2-deviate")
+    with pytest.raises(VerificationError, match="and there is no file"):
+        log_step(registration.folder, log=read_log(registration.folder.parent))
+
+
+def test_a_notice_that_is_not_logged_is_refused(registration: Registration) -> None:
+    """Put in by hand."""
+    withdraw(registration.folder)
+    with pytest.raises(VerificationError, match=r"notice-1-withdraw/notice\.json is not in the log"):
+        log_step(registration.folder, log=read_log(registration.folder.parent))
+
+
+@pytest.mark.parametrize("spoil", [lambda place: (place / "notice.json.sig").unlink(), lambda place: (place / "x").touch()])
+def test_a_notice_is_two_files(registration: Registration, spoil: Callable[[Path], None]) -> None:
+    """No more and no less."""
+    spoil(withdraw(registration.folder))
+    with pytest.raises(VerificationError, match=r"notice-1-withdraw holds .*, not notice\.json and notice\.json\.sig"):
+        check(registration)
+
+
+def test_every_notice_is_a_step_of_verify(registration: Registration) -> None:
+    """A reader of the evidence sees it."""
+    withdraw(registration.folder)
+    steps = verify_folder(registration.folder, allowed_signers=signers_path(registration.folder))
+    assert (steps[-1].what, steps[-1].evidence) == (
+        "withdraw",
+        "by ada@example.org at 2026-11-21T08:30:00Z: the run is cancelled",
+    )
+
+
+def test_the_commands_say_what_they_signed(registration: Registration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a key from a file, as typed."""
+    monkeypatch.chdir(tmp_path)
+    key = make_signing_key(tmp_path / "dora")
+    allow_signer(registration.folder.parent, principal="dora@example.org", key=key.public_key, at=CREATED_AT)
+    arguments = ["deviate", registration.folder.name, "--from-step", "80", "--reason", "other clipping"]
+    said = CliRunner().invoke(app, [*arguments, "--key", str(tmp_path / "dora"), "--as", "dora@example.org"])
+    assert said.exit_code == 0, said.output
+    assert said.stdout.splitlines()[-1] == f"Signed: preregistrations/{registration.folder.name}/notice-1-deviate"
+    assert [entry.kind for entry in read_log(registration.folder.parent).entries] == ["register", "notice"]
+    refused = CliRunner().invoke(app, ["withdraw", *arguments[1:2], "--reason", "x", "--key", str(tmp_path / "dora")])
+    assert isinstance(refused.exception, SigningError)

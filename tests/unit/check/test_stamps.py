@@ -1,0 +1,239 @@
+"""A third party says when a signature was there: a local authority made with OpenSSL, which is what a public one is, too."""
+
+import http.server
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from registration_factory import make_registration, store_run
+from typer.testing import CliRunner
+
+from marin_scaling.check.authenticity import verify_folder
+from marin_scaling.check.history import log_step
+from marin_scaling.check.verdict import State, check_all
+from marin_scaling.cli.app import app
+from marin_scaling.errors import StampError, VerificationError
+from marin_scaling.preregistration import timestamp
+from marin_scaling.preregistration.log import read_log
+from marin_scaling.preregistration.registry import signers_path
+from marin_scaling.preregistration.timestamp import read_stamp, request_stamp
+
+pytest.importorskip("rfc3161_client", reason="the timestamp extra is not installed")
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+
+CONFIG = """\
+[tsa]
+default_tsa = it
+[it]
+serial = serial
+signer_digest = sha256
+default_policy = 1.2.3.4.1
+digests = sha256, sha384, sha512
+ess_cert_id_alg = sha256
+[root]
+basicConstraints = critical, CA:TRUE
+keyUsage = critical, keyCertSign
+[leaf]
+basicConstraints = critical, CA:FALSE
+keyUsage = critical, digitalSignature
+extendedKeyUsage = critical, timeStamping
+subjectKeyIdentifier = hash
+authorityKeyIdentifier = keyid
+[req]
+distinguished_name = name
+[name]
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Authority:
+    """A folder with a key and certificates, and the address where it answers."""
+
+    folder: Path
+    url: str
+
+    @property
+    def root(self) -> bytes:
+        """Its root certificate."""
+        return (self.folder / "root.pem").read_bytes()
+
+
+def openssl(folder: Path, *arguments: str) -> None:
+    """Run OpenSSL there."""
+    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def make_authority(folder: Path) -> None:
+    """A root, and a leaf that may stamp, as OpenSSL makes them."""
+    folder.mkdir()
+    (folder / "tsa.cnf").write_text(CONFIG)
+    (folder / "serial").write_text("01\n")
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-config", "tsa.cnf")
+    root = ("-keyout", "root.key", "-out", "root.pem", "-subj", "/CN=a root of a test", "-extensions", "root", "-days", "400")
+    openssl(folder, "req", "-x509", *key, *root)
+    openssl(folder, "req", *key, "-keyout", "leaf.key", "-out", "leaf.csr", "-subj", "/CN=an authority of a test")
+    by_root = ("-CA", "root.pem", "-CAkey", "root.key", "-CAcreateserial", "-days", "300")
+    openssl(
+        folder, "x509", "-req", "-in", "leaf.csr", *by_root, "-extfile", "tsa.cnf", "-extensions", "leaf", "-out", "leaf.pem"
+    )
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Iterator[Authority]:
+    """One that answers on this machine."""
+    folder = tmp_path / "authority"
+    make_authority(folder)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            (folder / "query").write_bytes(self.rfile.read(int(self.headers["Content-Length"])))
+            signer = ("-signer", "leaf.pem", "-inkey", "leaf.key")
+            openssl(folder, "ts", "-reply", "-config", "tsa.cnf", "-queryfile", "query", *signer, "-out", "reply")
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write((folder / "reply").read_bytes())
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield Authority(folder=folder, url=f"http://127.0.0.1:{server.server_port}/")
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, authority: Authority) -> Path:
+    """A preregistration made now, in a registry that trusts the authority."""
+    folder = make_registration(tmp_path, created_at=datetime.now(UTC) - timedelta(minutes=1)).folder
+    (folder.parent / "tsa_roots.pem").write_bytes(authority.root)
+    return folder
+
+
+def stamp(folder: Path, authority: Authority) -> Path:
+    """By the command, as typed."""
+    said = CliRunner().invoke(app, ["stamp", str(folder), "--tsa", authority.url], catch_exceptions=False)
+    assert said.exit_code == 0, said.output
+    return folder / "stamp-1.tsr"
+
+
+def evidence(folder: Path) -> tuple[bool, str]:
+    """The step of the stamps."""
+    steps = verify_folder(folder, allowed_signers=signers_path(folder))
+    [step] = [step for step in steps if step.what == "stamp"]
+    return step.compared, step.evidence
+
+
+def test_a_stamp_is_asked_for_verified_and_kept(folder: Path, authority: Authority) -> None:
+    """And logged; OpenSSL itself finds it good."""
+    path = stamp(folder, authority)
+    compared, said = evidence(folder)
+    assert compared
+    assert said.startswith("statement.json.sig was there at 20")
+    assert "stamp 2" in log_step(folder, log=read_log(folder.parent)).evidence
+    signature = folder / "statement.json.sig"
+    openssl(
+        authority.folder,
+        "ts",
+        "-verify",
+        "-in",
+        str(path),
+        "-data",
+        str(signature),
+        "-CAfile",
+        "root.pem",
+        "-untrusted",
+        "leaf.pem",
+    )
+
+
+def test_a_stamp_over_another_signature_is_refused(folder: Path, authority: Authority, tmp_path: Path) -> None:
+    """An author who edits and signs again later has an old stamp that does not fit."""
+    path = stamp(folder, authority)
+    other = make_registration(tmp_path / "other", created_at=datetime.now(UTC)).folder
+    (other.parent / "tsa_roots.pem").write_bytes(authority.root)
+    (other / path.name).write_bytes(path.read_bytes())
+    with pytest.raises(VerificationError, match=r"stamp-1\.tsr is no time stamp over this signature: Mismatch"):
+        evidence(other)
+
+
+def test_a_stamp_of_a_stranger_is_refused(folder: Path, authority: Authority, tmp_path: Path) -> None:
+    """Anyone can be an authority; the registry names those that it trusts."""
+    stamp(folder, authority)
+    make_authority(tmp_path / "stranger")
+    (folder.parent / "tsa_roots.pem").write_bytes((tmp_path / "stranger" / "root.pem").read_bytes())
+    with pytest.raises(VerificationError, match="is no time stamp over this signature"):
+        evidence(folder)
+
+
+@pytest.mark.parametrize("place", [0.3, 0.5, 0.7])
+def test_a_stamp_that_was_changed_is_refused(folder: Path, authority: Authority, place: float) -> None:
+    """Its time above all."""
+    path = stamp(folder, authority)
+    raw = bytearray(path.read_bytes())
+    raw[int(place * len(raw))] ^= 1
+    path.write_bytes(bytes(raw))
+    with pytest.raises(VerificationError, match="is no time stamp over this signature"):
+        evidence(folder)
+
+
+def test_a_stamp_from_before_the_statement_is_refused(folder: Path, authority: Authority, tmp_path: Path) -> None:
+    """A statement that says it was made tomorrow."""
+    later = make_registration(tmp_path / "later", created_at=datetime.now(UTC) + timedelta(hours=2)).folder
+    (later.parent / "tsa_roots.pem").write_bytes(authority.root)
+    reply, _ = request_stamp(
+        (later / "statement.json.sig").read_bytes(), url=authority.url, roots=later.parent / "tsa_roots.pem"
+    )
+    (later / "stamp-1.tsr").write_bytes(reply)
+    with pytest.raises(VerificationError, match="before the statement of"):
+        evidence(later)
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_run_that_began_before_the_first_stamp_cannot_answer_the_forecast(
+    tmp_path: Path, authority: Authority, late: bool
+) -> None:
+    """Though it began after the time that the registrant wrote down."""
+    made = datetime.now(UTC) - timedelta(minutes=5)
+    registration = make_registration(tmp_path, created_at=made)
+    (registration.folder.parent / "tsa_roots.pem").write_bytes(authority.root)
+    stamp(registration.folder, authority)
+    began = made + timedelta(minutes=1) if late else datetime.now(UTC) + timedelta(minutes=1)
+    times = {"started_at": f"{began:%Y-%m-%dT%H:%M:%SZ}", "finished_at": f"{began + timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}"}
+    store_run(tmp_path / "runs", spec=registration.target, loss=2.5, **times)
+    [verdict] = check_all([registration.folder], runs_dir=tmp_path / "runs", checked_at=datetime.now(UTC))
+    assert verdict.state is (State.REFUSED if late else State.HELD)
+    assert ("before the first stamp of" in verdict.sentence) is late
+
+
+def test_without_the_extra_it_is_said_that_stamps_were_not_read(
+    folder: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest is verified all the same."""
+    stamp(folder, authority)
+    monkeypatch.setattr("marin_scaling.check.stamps.can_read_stamps", lambda: False)
+    assert evidence(folder) == (False, "1 not read: the extra timestamp is not installed")
+
+
+def test_an_authority_that_does_not_answer_writes_nothing(folder: Path) -> None:
+    """Nor one that answers with a page."""
+    with pytest.raises(StampError, match="did not answer"):
+        request_stamp(b"signature", url="http://127.0.0.1:9/", roots=folder.parent / "tsa_roots.pem")
+    with pytest.raises(StampError, match="is no web address"):
+        request_stamp(b"signature", url="file:///etc/hostname", roots=folder.parent / "tsa_roots.pem")
+    assert not (folder / "stamp-1.tsr").exists()
+
+
+@pytest.mark.parametrize("reply", [b"", b"<html>", b"\x30\x80", b"0" * (timestamp.MAX_REPLY_BYTES + 1)])
+def test_bytes_that_are_no_answer_are_refused(folder: Path, reply: bytes) -> None:
+    """With the name of the file."""
+    with pytest.raises(VerificationError, match=r"x\.tsr is no time stamp"):
+        read_stamp(reply, signature=b"signature", roots=folder.parent / "tsa_roots.pem", name="x.tsr")
