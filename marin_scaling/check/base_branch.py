@@ -5,21 +5,36 @@ Asks git, changes nothing. The list of signers that counts is the base branch's:
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from marin_scaling.check.verified_step import VerifiedStep, refuse
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import UsageError
 from marin_scaling.preregistration.log import LOG_NAME, extends, log_path
-from marin_scaling.preregistration.registry import SIGNERS_NAME
+from marin_scaling.preregistration.registry import SIGNERS_NAME, registration_folders
 
 _ATTRIBUTES_NAME = ".gitattributes"
 
 
-def signers_at(base: str, *, registry_dir: Path) -> bytes:
-    """The `allowed_signers` of the base branch; empty where it has none."""
-    return _file_at(base, registry_dir / SIGNERS_NAME) or b""
+@contextlib.contextmanager
+def signers_at(base: str, *, registry_dir: Path) -> Iterator[Path]:
+    """The `allowed_signers` of the base branch as a file, as long as it is needed; empty where the base has none."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{SIGNERS_NAME} of {base.replace('/', '-')}"
+        path.write_bytes(_file_at(base, registry_dir / SIGNERS_NAME) or b"")
+        yield path
+
+
+def added_files(base: str, *, registry_dir: Path) -> dict[Path, list[str]]:
+    """Each preregistration that has files which `base` has not, with their names in it."""
+    added = [path for path, status in _changes(base, registry_dir).items() if status == "A"]
+    folders = registration_folders(registry_dir)
+    found = {folder: sorted(str(path.relative_to(folder)) for path in added if folder in path.parents) for folder in folders}
+    return {folder: names for folder, names in found.items() if names}
 
 
 def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:

@@ -6,7 +6,7 @@ the same and writes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -67,6 +67,15 @@ def check_preregistration(folder: Path, *, runs_dir: Path, allowed_signers: Path
 
     `VerificationError` when the preregistration is not authentic, the run began before it, or the run is about something else.
     """
+    verdict = verdict_on(folder, runs_dir=runs_dir, allowed_signers=allowed_signers, at=checked_at)
+    if verdict.outcome is not None and not (folder / OUTCOME_NAME).exists():
+        write_once(folder / OUTCOME_NAME, dump_canonical(verdict.outcome))
+        write_down(folder.parent, at=checked_at)
+    return verdict
+
+
+def verdict_on(folder: Path, *, runs_dir: Path, allowed_signers: Path, at: datetime) -> Verdict:
+    """The same, and nothing is written."""
     verify_folder(folder, allowed_signers=allowed_signers, runs_dir=runs_dir)
     statement = read_registration(folder)
     target = read_spec(read_bytes(folder / "target.json"), name=str(folder / "target.json"))
@@ -77,11 +86,11 @@ def check_preregistration(folder: Path, *, runs_dir: Path, allowed_signers: Path
     if is_finished(runs_dir, spec):
         run = read_run(run_folder(runs_dir, spec))
         _require_stamped_before(folder, statement=statement, run=run)
-        outcome = _settle(folder, statement=statement, run=run, checked_at=checked_at)
+        outcome = _settle(folder, statement=statement, run=run, checked_at=at)
     elif (folder / OUTCOME_NAME).exists():
         outcome, claimed = _standing_outcome(folder, statement=statement, spec=spec), f"; claimed: {_AWAY}"
     else:
-        return _not_run(statement, where=run_folder(runs_dir, spec), at=checked_at)
+        return _not_run(statement, where=run_folder(runs_dir, spec), at=at)
     state = State(outcome["verdict"])
     sentence = _sentence(statement, outcome=outcome, state=state) + claimed + _deviations(notices)
     return _verdict(statement, state=state, sentence=sentence, outcome=outcome)
@@ -123,14 +132,28 @@ def _verdict(statement: Statement, *, state: State, sentence: str, outcome: dict
 
 def check_all(folders: Sequence[Path], *, runs_dir: Path, checked_at: datetime) -> list[Verdict]:
     """The verdict on each folder, with the `allowed_signers` beside it; `REFUSED`, with the reason, when not authentic."""
-    verdicts = []
-    for folder in folders:
-        try:
-            signers = signers_path(folder)
-            verdicts.append(check_preregistration(folder, runs_dir=runs_dir, allowed_signers=signers, checked_at=checked_at))
-        except MarinScalingError as error:
-            verdicts.append(Verdict(id=folder.name, state=State.REFUSED, sentence=f"refused: {error}", outcome=None))
-    return verdicts
+
+    def checked(folder: Path) -> Verdict:
+        signers = signers_path(folder)
+        return check_preregistration(folder, runs_dir=runs_dir, allowed_signers=signers, checked_at=checked_at)
+
+    return [_or_refused(checked, folder) for folder in folders]
+
+
+def verdicts_on(folders: Sequence[Path], *, runs_dir: Path, at: datetime) -> list[Verdict]:
+    """What `check_all` would say, and nothing is written."""
+
+    def seen(folder: Path) -> Verdict:
+        return verdict_on(folder, runs_dir=runs_dir, allowed_signers=signers_path(folder), at=at)
+
+    return [_or_refused(seen, folder) for folder in folders]
+
+
+def _or_refused(judge: Callable[[Path], Verdict], folder: Path) -> Verdict:
+    try:
+        return judge(folder)
+    except MarinScalingError as error:
+        return Verdict(id=folder.name, state=State.REFUSED, sentence=f"refused: {error}", outcome=None)
 
 
 def _settle(folder: Path, *, statement: Statement, run: StoredRun, checked_at: datetime) -> dict[str, Any]:
@@ -144,8 +167,6 @@ def _settle(folder: Path, *, statement: Statement, run: StoredRun, checked_at: d
         tool_version=__version__,
     )
     if not (folder / OUTCOME_NAME).exists():
-        write_once(folder / OUTCOME_NAME, dump_canonical(outcome))
-        write_down(folder.parent, at=checked_at)
         return outcome
     standing = _standing_outcome(folder, statement=statement, spec=run.spec)
     for key in ("value", "record_sha256"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -74,16 +73,13 @@ def verify(
 @contextlib.contextmanager
 def _signers(base: str | None, registry: Path) -> Iterator[Callable[[Path], Path]]:
     """Which list of signers speaks for a folder: the one beside it, or that of the base branch."""
-    from marin_scaling.preregistration.registry import SIGNERS_NAME, signers_path
+    from marin_scaling.check.base_branch import signers_at
+    from marin_scaling.preregistration.registry import signers_path
 
     if base is None:
         yield signers_path
         return
-    from marin_scaling.check.base_branch import signers_at
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{SIGNERS_NAME} of {base.replace('/', '-')}"
-        path.write_bytes(signers_at(base, registry_dir=registry))
+    with signers_at(base, registry_dir=registry) as path:
         yield lambda _: path
 
 

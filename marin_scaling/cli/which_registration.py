@@ -12,7 +12,7 @@ def one_folder(which: str, *, registry: Path) -> Path:
 
     if which == "all":
         raise UsageError(
-            "Targets are trained one at a time.", why="Each may take long, and fail on its own.", fix="Name one folder."
+            "This is done for one preregistration at a time.", why="Each speaks of a run of its own.", fix="Name one folder."
         )
     (folder,) = find_folders(which, registry_dir=registry)
     return folder

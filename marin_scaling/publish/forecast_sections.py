@@ -34,9 +34,9 @@ def doubts_section(statement: Statement) -> str:
         for row in predicate["fit"]["backtest"]
     ]
     header = ["beyond the runs", "forecasts", "error", "bias", "in 90 %"]
-    backtest = table(header, tested, right=[1, 2, 3, 4]) if tested else "No budget could be forecast from smaller ones."
-    words = "Each budget of the ladder, forecast from the smaller ones:"
-    return f"## What the number hangs on\n\n{choices}\n\n{words}\n\n{backtest}"
+    backtest = f"Each budget of the ladder, forecast from the smaller ones:\n\n{table(header, tested, right=[1, 2, 3, 4])}"
+    none = "No budget of the ladder could be forecast from smaller ones."
+    return f"## What the number hangs on\n\n{choices}\n\n{backtest if tested else none}"
 
 
 def _beside(median: float | None, *, point: float, why_none: str = "") -> tuple[str, str]:
@@ -48,11 +48,9 @@ def promise_section(statement: Statement) -> str:
     predicate = statement.predicate
     if "resolution" not in predicate:
         return ""
-    resolution, assumptions = predicate["resolution"], predicate["assumptions"]
+    resolution = predicate["resolution"]
     said = {
-        "assumed": [
-            f"{each['id']}: {each['text']}" + f" (if not: {each['ifFalse']})" * bool(each["ifFalse"]) for each in assumptions
-        ],
+        "assumed": [_assumed(each) for each in predicate["assumptions"]],
         "differs from the ladder": predicate["recipe"]["knownDifferencesFromLadder"],
         "related runs whose losses were known": predicate["knowledge"]["relatedRunsSeen"],
         "void if": resolution["voidIf"],

@@ -1,12 +1,11 @@
 """What a pull request may do to a registry, in a real git repository: add, and nothing else."""
 
-import os
-import subprocess
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
+from git_repository import branch_off, commit_all, git
 from registration_factory import CREATED_AT, make_registration, make_second_registration, signing_key
 from typer.testing import CliRunner
 
@@ -17,23 +16,12 @@ from marin_scaling.preregistration.log import LOG_NAME, write_down
 from marin_scaling.preregistration.registry import allow_signer
 from marin_scaling.preregistration.ssh_keys import PublicKey
 
-WHO = {f"GIT_{role}_{what}": f"ada@{what}".lower() for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-
-
-def git(root: Path, *arguments: str) -> None:
-    """Run git there, with a name and without the person's own settings."""
-    environment = os.environ | WHO | {"GIT_CONFIG_GLOBAL": os.devnull}
-    subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, env=environment)
-
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository whose branch main has one preregistration; we stand on a branch of it."""
     make_registration(tmp_path)
-    git(tmp_path, "init", "-q", "-b", "main")
-    git(tmp_path, "add", "-A")
-    git(tmp_path, "commit", "-qm", "first")
-    git(tmp_path, "checkout", "-qb", "forecast")
+    branch_off(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -42,18 +30,12 @@ REGISTRY = Path("preregistrations")
 FIRST = REGISTRY / "2026-11-20-tiny-target"
 
 
-def commit() -> None:
-    """Everything as it is."""
-    git(Path(), "add", "-A")
-    git(Path(), "commit", "-qm", "next")
-
-
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_further_preregistration_is_what_a_branch_is_for(root: Path, committed: bool) -> None:
     """Whether or not it is committed yet."""
     make_second_registration(root)
     if committed:
-        commit()
+        commit_all(root)
     evidence = base_step("main", registry_dir=REGISTRY).evidence
     assert evidence == "main is only added to: 8 new files, its log is the beginning of ours"
 
@@ -62,7 +44,7 @@ def test_a_further_preregistration_is_what_a_branch_is_for(root: Path, committed
 def test_a_file_that_was_changed_since_the_base_is_named(root: Path, name: str) -> None:
     """Even where everything were signed and logged anew."""
     (FIRST / name).write_bytes((FIRST / name).read_bytes() + b"\n")
-    commit()
+    commit_all(root)
     with pytest.raises(VerificationError, match=rf"{name} was changed since main"):
         base_step("main", registry_dir=REGISTRY)
 
@@ -73,7 +55,7 @@ def test_a_preregistration_that_was_removed_is_named(root: Path) -> None:
         path.unlink()
     FIRST.rmdir()
     (REGISTRY / LOG_NAME).write_bytes(b"")
-    commit()
+    commit_all(root)
     with pytest.raises(VerificationError, match=r"log\.jsonl does not begin with the log of main"):
         base_step("main", registry_dir=REGISTRY)
 
@@ -105,7 +87,8 @@ def test_a_key_may_be_allowed_alone(root: Path) -> None:
     """It counts once it is merged."""
     allow_signer(REGISTRY, principal="bob@example.org", key=other_key(), at=CREATED_AT)
     assert base_step("main", registry_dir=REGISTRY).compared
-    assert b"bob@example.org" not in signers_at("main", registry_dir=REGISTRY)
+    with signers_at("main", registry_dir=REGISTRY) as path:
+        assert b"bob@example.org" not in path.read_bytes()
 
 
 def other_key() -> PublicKey:

@@ -1,10 +1,9 @@
 """A signed number is what its signed ladder gives: who puts another one into the statement is refused, with both numbers."""
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from fitted_registration import document_of, ladder, register
 from registration_factory import forecast_document as normal_document
 from registration_factory import make_registration, target_spec
 
@@ -12,43 +11,11 @@ from marin_scaling.check import reproduction
 from marin_scaling.check.reproduction import verify_and_fit
 from marin_scaling.check.verified_step import VerifiedStep
 from marin_scaling.errors import VerificationError
-from marin_scaling.fit.fit_result import FitResult
 from marin_scaling.fit.fit_runs import fit
-from marin_scaling.forecast.backtest import Backtest
-from marin_scaling.forecast.forecast import Forecast, forecast
-from marin_scaling.forecast.forecast_document import forecast_document
-from marin_scaling.forecast.sensitivity import SensitivityRow
-from marin_scaling.laws import SurfaceLaw
+from marin_scaling.forecast.forecast import forecast
 from marin_scaling.preregistration.registry import registration_folders, signers_path
-from marin_scaling.run.simulate import simulate_ladder
 
 REPOSITORY = Path(__file__).parents[3]
-LAW = SurfaceLaw(E=0.9, A=20.0, B=60.0, alpha=0.34, beta=0.28)
-
-
-def ladder(*, seed: int = 0) -> Any:
-    """Simulated runs up to a tenth of the target's FLOPs."""
-    budgets = [target_spec().flops * share for share in (0.0125, 0.025, 0.05, 0.1)]
-    return simulate_ladder(LAW, budgets_flops=budgets, sizes_per_budget=4, noise=0.002, seed=seed)
-
-
-def document_of(result: FitResult, stated: Forecast) -> dict[str, Any]:
-    """A forecast as it is registered; what it hangs on is told by a row."""
-    tested = Backtest(source="", points=(), refused=())
-    row = SensitivityRow(choice="as forecast", median=stated.median)
-    return forecast_document(result, [stated], sensitivities=[[row]], tested=tested) | {"metric": "bits_per_byte"}
-
-
-def register(root: Path, *, law: str = "coupled-surface", shift: float = 0.0, rows_of: int = 0) -> Path:
-    """A signed forecast of `law`, `shift` widths of its interval beside what the fit says, from the ladder of a seed."""
-    result = fit(ladder(), law=law)
-    honest = forecast(result, flops=target_spec().flops)
-    low, high = honest.interval
-    moved = {level: value + shift * (high - low) for level, value in honest.quantiles.items()}
-    stated = replace(honest, median=moved[0.5], quantiles=moved)
-    rows = fit(ladder(seed=rows_of), law=law).rows
-    document = document_of(result, stated)
-    return make_registration(root, rows=rows, forecast=document).folder
 
 
 def fit_step(folder: Path) -> VerifiedStep:

@@ -1,0 +1,76 @@
+"""What a branch brings to a registry, verified with the signers of the branch that it is to be merged into. Nothing is written.
+
+A preregistration that is refused is kept, with the reason. How a reviewer is shown all of it is for `publish`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from marin_scaling.check.base_branch import added_files, base_step, signers_at
+from marin_scaling.check.history import log_step, require_whole
+from marin_scaling.check.reproduction import verify_and_fit
+from marin_scaling.check.verified_step import VerifiedStep
+from marin_scaling.errors import MarinScalingError, VerificationError
+from marin_scaling.preregistration.log import read_log
+from marin_scaling.preregistration.registry import STATEMENT_NAME, read_registration
+from marin_scaling.preregistration.statement import Statement
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reviewed:
+    """One preregistration that a branch adds, or adds to: what was verified of it, or why it is refused."""
+
+    folder: Path
+    added: tuple[str, ...]
+    """The names of the files in it that the base has not."""
+
+    statement: Statement | None
+    steps: tuple[VerifiedStep, ...] = ()
+    refusal: str | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the forecast itself is new, and not only something beside it."""
+        return STATEMENT_NAME in self.added
+
+
+@dataclass(frozen=True, kw_only=True)
+class Review:
+    """What a branch does to a registry as a whole (`step`, or `refusal`), and to each preregistration that it touches."""
+
+    step: VerifiedStep | None
+    refusal: str | None
+    reviewed: tuple[Reviewed, ...]
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is refused."""
+        return self.refusal is None and all(each.refusal is None for each in self.reviewed)
+
+
+def review_branch(base: str, *, registry_dir: Path, runs_dir: Path) -> Review:
+    """The review of the working tree as a branch to be merged into `base`; `UsageError` when git knows no such base."""
+    step, refusal = None, None
+    try:
+        step = base_step(base, registry_dir=registry_dir)
+        require_whole(registry_dir, log=read_log(registry_dir))
+    except VerificationError as error:
+        refusal = str(error)
+    added = added_files(base, registry_dir=registry_dir)
+    with signers_at(base, registry_dir=registry_dir) as signers:
+        reviewed = [
+            _reviewed(folder, added=tuple(names), signers=signers, runs_dir=runs_dir) for folder, names in added.items()
+        ]
+    return Review(step=step, refusal=refusal, reviewed=tuple(reviewed))
+
+
+def _reviewed(folder: Path, *, added: tuple[str, ...], signers: Path, runs_dir: Path) -> Reviewed:
+    try:
+        steps = verify_and_fit(folder, allowed_signers=signers, runs_dir=runs_dir)
+        steps.append(log_step(folder, log=read_log(folder.parent)))
+        return Reviewed(folder=folder, added=added, statement=read_registration(folder), steps=tuple(steps))
+    except MarinScalingError as error:
+        reason = str(error).replace(f"{signers.parent}/", "")  # of the base branch's list, which is in no folder of anyone's
+        return Reviewed(folder=folder, added=added, statement=None, refusal=reason)

@@ -1,0 +1,203 @@
+"""The review of a pull request in Markdown, for whoever merges it: what held, what is doubtful, what only a person can judge.
+
+Made for forges that draw `mermaid` blocks. A forecast that is refused is shown with the reason and without its numbers, and no
+text from its files can break out of its cell. Nothing is verified or written here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from marin_scaling.canonical_json import load_canonical
+from marin_scaling.check.review import Review, Reviewed
+from marin_scaling.check.track_record import record_text, track_records
+from marin_scaling.check.verdict import verdicts_on
+from marin_scaling.durable_files import read_bytes
+from marin_scaling.errors import MarinScalingError
+from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, registration_folders
+from marin_scaling.preregistration.statement import Statement
+from marin_scaling.publish.forecast_sections import doubts_section, promise_section
+from marin_scaling.publish.markdown import escape, preformatted, table
+from marin_scaling.units import format_flops
+
+_QUESTIONS = (
+    "Is it beyond doubt what is measured: which metric, of which weights, on which text?",
+    "Is the rule by which runs of the ladder were taken plausible, and each one that was left out?",
+    "Is everything listed in which the target differs from the ladder?",
+    "Is the interval wide enough beside what the number hangs on?",
+    "Are the conditions fair under which it is void?",
+    "Has the run not begun? Where could one see it?",
+    "Is it launched with marin-scale run, or carries its launch the digest below?",
+)
+_FAR = 100  # times beyond the ladder; the published practice went 333 times beyond it
+_LEAST_POINTS = 2
+_HALF = 0.5
+
+
+def review_text(review: Review, *, registry: Path, runs_dir: Path, at: datetime) -> str:
+    """The whole review."""
+    parts = ["# Review of preregistrations", _registry_line(review)]
+    for each in review.reviewed:
+        parts += _parts(each, registry=registry, runs_dir=runs_dir, at=at)
+    if not review.reviewed:
+        parts.append("It adds to no preregistration, and adds none.")
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _registry_line(review: Review) -> str:
+    if review.step is None or review.refusal is not None:
+        return f"**Refused**, the registry as a whole:\n\n{preformatted(review.refusal or '')}"
+    return f"The registry: {escape(review.step.evidence)}."
+
+
+def _parts(each: Reviewed, *, registry: Path, runs_dir: Path, at: datetime) -> Iterator[str]:
+    yield f"## {escape(each.folder.name)}"
+    if each.statement is None:
+        yield f"**Refused**, so nothing of it is shown:\n\n{preformatted(each.refusal or '')}"
+        return
+    if each.is_new:
+        yield from _forecast_parts(each, each.statement, registry=registry, runs_dir=runs_dir, at=at)
+    else:
+        (verdict,) = verdicts_on([each.folder], runs_dir=runs_dir, at=at)
+        yield f"**Verified.** Added to it: {escape(', '.join(each.added))}. It is now {escape(verdict.sentence)}"
+    rows = [[step.what, "ok" if step.compared else "--", escape(step.evidence)] for step in each.steps]
+    yield f"<details><summary>All that was verified</summary>\n\n{table(['step', '', 'evidence'], rows)}\n\n</details>"
+
+
+def _forecast_parts(each: Reviewed, statement: Statement, *, registry: Path, runs_dir: Path, at: datetime) -> Iterator[str]:
+    yield _verdict_line(statement)
+    yield "\n".join(f"- {remark}" for remark in _remarks(each, statement))
+    yield _beside_table(each.folder, statement, registry=registry)
+    yield _figure(each.folder, statement)
+    yield doubts_section(statement).replace("## ", "### ")
+    yield promise_section(statement).replace("## ", "### ")
+    yield _record(statement, registry=registry, runs_dir=runs_dir, at=at)
+    yield "### To be answered by a person\n\n" + "\n".join(f"- [ ] {question}" for question in _QUESTIONS)
+    yield f"Digest of the statement, which the run carries from its first step: `{statement.sha256}`"
+
+
+def _verdict_line(statement: Statement) -> str:
+    quantiles, predicate = statement.quantiles, statement.predicate
+    unit = escape(predicate["metric"]["unit"])
+    return (
+        f"**Verified**, signed by {escape(predicate['registrant'])}: **{quantiles[0.5]:.4f} {unit}**, 90 % interval "
+        f"{quantiles[0.05]:.4f} to {quantiles[0.95]:.4f}, at {format_flops(predicate['targetRun']['flops'])} FLOPs, "
+        f"{predicate['forecast']['extrapolation']:.4g} times beyond the largest run that was fitted."
+    )
+
+
+def _remarks(each: Reviewed, statement: Statement) -> Iterator[str]:
+    """What a machine can say of how far this forecast is to be trusted; doubts in bold."""
+    predicate = statement.predicate
+    said = {step.what: step for step in each.steps}
+    if "stamp" in said and said["stamp"].compared:
+        yield f"its time: {escape(said['stamp'].evidence)}"
+    else:
+        yield "**its time is its registrant's word**, and that of whoever merges it"
+    yield from (
+        f"**{step.what}**: {escape(step.evidence)}" for step in each.steps if not step.compared and step.what != "stamp"
+    )
+    if OUTCOME_NAME in each.added:
+        yield "**its outcome comes with it**, so nobody else could see the forecast before the run"
+    if predicate.get("resolution", {}).get("resolver") == predicate["registrant"]:
+        yield "**its resolver is its registrant**, so nobody can find it void"
+    if predicate["forecast"]["extrapolation"] > _FAR:
+        yield f"**it reaches more than {_FAR} times beyond its ladder**"
+    if predicate["fit"]["excluded"]:
+        left_out = "; ".join(f"{run['run']} ({run['why']})" for run in predicate["fit"]["excluded"])
+        yield f"left out of the fit: {escape(left_out)}"
+    yield from (f"the fit warns: {escape(warning)}" for warning in predicate["fit"].get("warnings", ()))
+    if any(row["inside90"] < _HALF for row in predicate["fit"].get("backtest", ())):
+        yield "**its back-test found fewer than half of the runs in their 90 % intervals** at some distance"
+
+
+def _beside_table(folder: Path, statement: Statement, *, registry: Path) -> str:
+    """This forecast beside its baseline and the earlier ones of its ladder: what changed since."""
+    quantiles, predicate = statement.quantiles, statement.predicate
+    rows = [_beside_row("this one", statement, folder=folder, since=None, point=quantiles[_HALF])]
+    if baseline := predicate["scoring"].get("baseline"):
+        low, high = (baseline["quantiles"][level] for level in ("0.05", "0.95"))
+        beside = f"{baseline['point'] / quantiles[_HALF] - 1:+.2%}"
+        rows.append(["its baseline", f"{baseline['point']:.4f}", beside, f"{high - low:.4f}", "", "", "", ""])
+    for other, earlier in _earlier(statement, registry=registry):
+        rows.append(_beside_row(other.name, earlier, folder=other, since=folder, point=quantiles[_HALF]))
+    header = ["forecast", "median", "beside this", "width of 90 %", "asymptote", "law", "runs fitted", "FLOPs"]
+    return "### Beside others\n\n" + table(header, rows, right=[1, 2, 3, 4])
+
+
+def _earlier(statement: Statement, *, registry: Path) -> Iterator[tuple[Path, Statement]]:
+    """The other forecasts of the same ladder's targets."""
+    for folder in registration_folders(registry):
+        try:
+            other = read_registration(folder)
+        except MarinScalingError:
+            continue  # the registry's own verification says so
+        same = other.predicate["targetRun"]["ladder"] == statement.predicate["targetRun"]["ladder"]
+        if same and other.sha256 != statement.sha256:
+            yield folder, other
+
+
+def _beside_row(name: str, statement: Statement, *, folder: Path, since: Path | None, point: float) -> list[str]:
+    quantiles, predicate = statement.quantiles, statement.predicate
+    asymptote = predicate["fit"]["parameters"].get("E")
+    return [
+        escape(name),
+        f"{quantiles[_HALF]:.4f}",
+        f"{quantiles[_HALF] / point - 1:+.2%}",
+        f"{quantiles[0.95] - quantiles[0.05]:.4f}",
+        "" if asymptote is None else f"{asymptote:.4f}",
+        escape(str(predicate["fit"]["law"]).partition(":")[0]),
+        _runs(folder, since=since),
+        format_flops(predicate["targetRun"]["flops"]),
+    ]
+
+
+def _runs(folder: Path, *, since: Path | None) -> str:
+    own = {row["run"] for row in _ladder_rows(folder)}
+    if since is None:
+        return str(len(own))
+    ours = {row["run"] for row in _ladder_rows(since)}
+    return f"{len(own)} ({len(ours - own)} more here, {len(own - ours)} not here)"
+
+
+def _ladder_rows(folder: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = load_canonical(read_bytes(folder / "ladder.json"), name=str(folder / "ladder.json"))["rows"]
+    return rows
+
+
+def _figure(folder: Path, statement: Statement) -> str:
+    """The best run of each budget and the forecast, as a chart that the forge draws itself; it knows no error bars.
+
+    None of the first format, whose ladders do not say their budgets.
+    """
+    best = _best_of_budgets(_ladder_rows(folder))
+    if len(best) < _LEAST_POINTS:
+        return ""
+    labels = ", ".join(f'"{format_flops(flops)}"' for flops in [*best, statement.predicate["targetRun"]["flops"]])
+    lines = [[*best.values(), statement.quantiles[level]] for level in (_HALF, 0.05, 0.95)]
+    low, high = math.floor(10 * min(map(min, lines))) / 10, math.ceil(10 * max(map(max, lines))) / 10
+    drawn = "\n".join(f"  line [{', '.join(f'{value:.4f}' for value in line)}]" for line in lines)
+    return (
+        "```mermaid\nxychart-beta\n"
+        f'  title "best run of each budget; median, 5 % and 95 % of the forecast"\n  x-axis "training FLOPs" [{labels}]\n'
+        f'  y-axis "{statement.predicate["metric"]["unit"]}" {low:g} --> {high:g}\n{drawn}\n```'
+    )
+
+
+def _best_of_budgets(rows: Sequence[Mapping[str, Any]]) -> dict[float, float]:
+    best: dict[float, float] = {}
+    for row in rows:
+        if budget := row.get("budget_flops"):
+            best[budget] = min(row["loss"], best.get(budget, math.inf))
+    return dict(sorted(best.items()))
+
+
+def _record(statement: Statement, *, registry: Path, runs_dir: Path, at: datetime) -> str:
+    """How this registrant's forecasts have done, all of them."""
+    records = track_records(verdicts_on(registration_folders(registry), runs_dir=runs_dir, at=at))
+    text = "\n".join(record_text(record) for record in records if record.registrant == statement.predicate["registrant"])
+    return f"### The registrant's record\n\n{preformatted(text)}"

@@ -1,0 +1,184 @@
+"""What a reviewer of a pull request is shown: what held, against the base's signers; what did not; and what is doubtful."""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from fitted_registration import register
+from git_repository import branch_off, commit_all, git
+from registration_factory import CREATED_AT, make_registration, signing_key, store_run, target_spec
+from typer.testing import CliRunner, Result
+
+from marin_scaling.check.review import review_branch
+from marin_scaling.check.verdict import check_preregistration
+from marin_scaling.cli.app import app
+from marin_scaling.durable_files import read_bytes
+from marin_scaling.errors import UsageError
+from marin_scaling.ladder.ladder_file import Promise
+from marin_scaling.preregistration.binding import bound_spec
+from marin_scaling.preregistration.log import write_down
+from marin_scaling.preregistration.notice import give_notice
+from marin_scaling.preregistration.registry import allow_signer, read_registration, signers_path
+
+FIRST = Path("preregistrations/2026-11-20-tiny-target")
+SECOND = Path("preregistrations/2026-11-20-second")
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository whose branch main has one preregistration; we stand on a branch of it."""
+    register(tmp_path)
+    branch_off(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def add_second(root: Path, *, shift: float = 0.0, seed: int = 1, **changes: object) -> None:
+    """A further forecast, of another target of the same ladder."""
+    register(root, shift=shift, target=target_spec().model_copy(update={"seed": seed}), slug="second", **changes)
+
+
+def review(*options: str) -> Result:
+    """As a reviewer, or CI, calls it."""
+    return CliRunner().invoke(app, ["review", "--base", "main", *options])
+
+
+def test_a_new_forecast_is_shown_beside_its_baseline_and_the_one_before(root: Path) -> None:
+    """With the digest that its run will carry, and the questions that a person has to answer."""
+    add_second(root)
+    said = review()
+    assert said.exit_code == 0, said.output
+    statement = read_registration(SECOND)
+    assert f"**Verified**, signed by ada&#64;example.org: **{statement.quantiles[0.5]:.4f} bits/byte**" in said.stdout
+    assert "| its baseline | 2.1361 | -2.31% |" in said.stdout
+    assert (
+        "| 2026-11-20-tiny-target | 2.1866 | +0.00% | 0.0551 | 0.8512 | coupled-surface | 16 (0 more here, 0 not here)"
+        in said.stdout
+    )
+    assert f"`{statement.sha256}`" in said.stdout
+    assert "- [ ] Has the run not begun?" in said.stdout
+    assert "2 registered: 2 pending" in said.stdout
+
+
+def test_the_figure_ends_with_median_and_both_ends_of_the_interval(root: Path) -> None:
+    """Three lines through the best run of each budget, as the forge's charts know no error bars."""
+    add_second(root)
+    lines = [json.loads(line.split("line ")[1]) for line in review().stdout.splitlines() if line.startswith("  line [")]
+    quantiles = read_registration(SECOND).quantiles
+    assert [line[-1] for line in lines] == [round(quantiles[level], 4) for level in (0.5, 0.05, 0.95)]
+    assert len({tuple(line[:-1]) for line in lines}) == 1
+    assert lines[0][:-1] == sorted(lines[0][:-1], reverse=True)
+
+
+def test_a_number_moved_by_hand_is_refused_and_not_shown(root: Path) -> None:
+    """The reason stands there, and no table that would make it look sound."""
+    add_second(root, shift=0.02)
+    said = review()
+    assert said.exit_code == 1
+    assert "**Refused**, so nothing of it is shown" in said.stdout
+    assert "its ladder, fitted again, gives" in said.stdout
+    assert "Beside others" not in said.stdout
+
+
+def test_a_key_that_comes_with_its_forecast_is_not_believed(root: Path) -> None:
+    """Signers are those of the base; the name of a temporary file is nobody's business."""
+    key = signing_key(ed25519.Ed25519PrivateKey.from_private_bytes(bytes([9] * 32)))
+    allow_signer(Path("preregistrations"), principal="mallory@example.org", key=key.public_key, at=CREATED_AT)
+    add_second(root, key=key, principal="mallory@example.org")
+    said = review()
+    assert said.exit_code == 1
+    assert "**Refused**, the registry as a whole" in said.stdout
+    assert "may not sign for mallory@example.org: allowed_signers of main has no such line" in said.stdout
+
+
+def test_an_edited_old_forecast_is_refused(root: Path) -> None:
+    """It is the registry as a whole that is not what it was."""
+    (FIRST / "samples.json").write_bytes(b"{}\n")
+    said = review()
+    assert said.exit_code == 1
+    assert "samples.json was changed since main" in said.stdout
+
+
+def test_what_is_doubtful_is_said_in_bold(root: Path) -> None:
+    """No stamp, a resolver who is the registrant, no runs to compare with."""
+    add_second(root)
+    said = review().stdout
+    for doubt in ("its time is its registrant&#39;s word", "its resolver is its registrant", "ladder"):
+        assert f"**{doubt.replace('&#39;', chr(39))}" in said
+
+
+def test_a_resolver_of_ones_own_and_a_near_target_are_no_doubts(root: Path) -> None:
+    """What is in order is not warned of."""
+    add_second(root, promise=Promise(resolver="bob@example.org"))
+    said = review().stdout
+    assert "its resolver is" not in said
+    assert "times beyond its ladder" not in said
+
+
+def test_an_outcome_that_comes_later_is_reviewed_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The forecast was merged before; shown is what was added, and how it came out."""
+    folder = make_registration(tmp_path).folder
+    branch_off(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    _finish(folder)
+    said = review()
+    assert said.exit_code == 0, said.output
+    assert "Added to it: outcome.json. It is now held: observed 2.5500 bits&#47;byte" in said.stdout.replace("/", "&#47;")
+
+
+def test_an_outcome_beside_its_new_forecast_is_doubtful(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody saw the forecast before the run."""
+    tmp_path.joinpath("README").write_text("empty\n")
+    allow_signer(tmp_path / "preregistrations", principal="ada@example.org", key=signing_key().public_key, at=CREATED_AT)
+    branch_off(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    _finish(make_registration(tmp_path).folder)
+    assert "**its outcome comes with it**" in review().stdout
+
+
+def _finish(folder: Path) -> None:
+    """Its target is trained, and it is checked."""
+    root = folder.parent.parent
+    spec = bound_spec(target_spec(), statement=read_bytes(folder / "statement.json"))
+    store_run(root / "runs", spec=spec, loss=2.55, day="2026-11-21")
+    at = CREATED_AT + timedelta(days=5)
+    check_preregistration(folder, runs_dir=root / "runs", allowed_signers=signers_path(folder), checked_at=at)
+
+
+def test_a_notice_is_shown_with_its_reason(root: Path) -> None:
+    """It was added to an old forecast."""
+    at = CREATED_AT + timedelta(days=1)
+    give_notice(FIRST, "withdraw", key=signing_key(), principal="ada@example.org", at=at, reason="the run was cancelled")
+    write_down(FIRST.parent, at=at)
+    said = review().stdout
+    assert "Added to it: notice-1-withdraw" in said
+    assert "the run was cancelled" in said
+
+
+def test_words_of_a_registrant_break_out_of_no_cell(root: Path) -> None:
+    """Anyone may send a pull request: text is text, and mentions nobody."""
+    add_second(root, promise=Promise(void_if=["| x | <img src=x> @everyone [link](http://example.org) ```"]))
+    said = review().stdout
+    for sign in ("<img", "@everyone", "[link]", "```\n```"):
+        assert sign not in said
+
+
+def test_nothing_is_written(root: Path) -> None:
+    """Not even an outcome that could be told."""
+    add_second(root)
+    commit_all(root)
+    review()
+    git(root, "diff", "--exit-code")
+
+
+def test_a_branch_that_brings_no_forecast_says_so(root: Path) -> None:
+    """Most pull requests do not."""
+    assert "It adds to no preregistration, and adds none." in review().stdout
+
+
+def test_a_base_that_git_does_not_know_is_told(root: Path) -> None:
+    """With the command that fetches it."""
+    with pytest.raises(UsageError, match="git cannot compare preregistrations with 'nowhere'"):
+        review_branch("nowhere", registry_dir=FIRST.parent, runs_dir=root / "runs")
