@@ -29,18 +29,30 @@ class Part(BaseModel):
 Document = TypeVar("Document", bound=Part)
 
 
-def read_yaml(path: Path, model: type[Document], *, noun: str, refused: Refused) -> Document:
-    """The document in a YAML file, whose `name` is that of the file; `noun` is what it holds, as in "a ladder"."""
+def read_part(path: Path, model: type[Document], *, noun: str, refused: Refused) -> Document:
+    """The document in a YAML file; `noun` is what it holds, as in "a ladder"."""
     document, node = _load(path, noun=noun, refused=refused)
-    try:
-        found = model.model_validate(document)
-    except ValidationError as error:
-        raise refused("\n       ".join(_sentences(path, error, node, noun=noun))) from error
+    return _validated(document, node, model, path=path, noun=noun, refused=refused)
+
+
+def read_yaml(path: Path, model: type[Document], *, noun: str, refused: Refused) -> Document:
+    """The same of a document whose `name` is that of the file."""
+    document, node = _load(path, noun=noun, refused=refused)
+    found = _validated(document, node, model, path=path, noun=noun, refused=refused)
     name = document.get("name")
     if name != path.stem:
         line = _line_of(node, ("name",))
         raise refused(f"{path}, line {line}: name: {name!r} is not the name of the file, {path.stem!r}.")
     return found
+
+
+def _validated(
+    document: dict[Any, Any], node: yaml.Node | None, model: type[Document], *, path: Path, noun: str, refused: Refused
+) -> Document:
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise refused("\n       ".join(_sentences(path, error, node, noun=noun))) from error
 
 
 def _load(path: Path, *, noun: str, refused: Refused) -> tuple[dict[Any, Any], yaml.Node | None]:

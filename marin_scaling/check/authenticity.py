@@ -18,7 +18,7 @@ from marin_scaling.canonical_json import MAX_DOCUMENT_BYTES, load_canonical, sha
 from marin_scaling.check.notices import notice_steps, verified_notices
 from marin_scaling.check.outcome import read_outcome
 from marin_scaling.check.signatures import signature_steps
-from marin_scaling.check.stamps import roots_path, stamp_step, stamped_at
+from marin_scaling.check.stamps import stamp_step, stamped_at
 from marin_scaling.check.verified_step import VerifiedStep, refuse
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import DocumentError, MarinScalingError, VerificationError
@@ -29,7 +29,7 @@ from marin_scaling.preregistration.document_shape import SHA256, AtLeast, Nullab
 from marin_scaling.preregistration.notice import notice_names
 from marin_scaling.preregistration.registry import OUTCOME_NAME, SIGNATURE_NAME, STATEMENT_NAME
 from marin_scaling.preregistration.statement import Statement, parse_moment, read_statement, read_subject
-from marin_scaling.preregistration.timestamp import stamp_names
+from marin_scaling.preregistration.timestamp import ROOTS_NAME, stamp_names
 from marin_scaling.preregistration.versions import FormatVersion
 from marin_scaling.units import format_count, format_flops
 
@@ -72,8 +72,10 @@ class _Opened:
 def verify_folder(folder: Path, *, allowed_signers: Path, runs_dir: Path | None = None) -> list[VerifiedStep]:
     """All steps that show a preregistration authentic, in order; `VerificationError` names the first thing that is wrong.
 
-    `runs_dir` is the run store, used when it holds the ladder; without it the ladder is only what was signed.
+    `runs_dir` is the run store, used when it holds the ladder; without it the ladder is only what was signed. Beside
+    `allowed_signers` may lie `tsa_roots.pem`. Whether a registry asks for more than that is seen in `policy`.
     """
+    roots = allowed_signers.with_name(ROOTS_NAME)
     with _refusals(folder):
         _require_plain_folder(folder)
         statement = read_statement(_read_plain(folder / STATEMENT_NAME), name=str(folder / STATEMENT_NAME))
@@ -83,7 +85,7 @@ def verify_folder(folder: Path, *, allowed_signers: Path, runs_dir: Path | None 
             name: read_subject(files[name], name=name, path=str(folder / name), version=statement.version)
             for name in statement.version.subject_names
         }
-        moments = stamped_at(folder, statement=statement, signature=files[SIGNATURE_NAME], roots=roots_path(folder))
+        moments = stamped_at(folder, statement=statement, signature=files[SIGNATURE_NAME], roots=roots)
         opened = _Opened(folder=folder, files=files, statement=statement, subjects=subjects)
         steps = [
             _statement_step(opened),
@@ -94,7 +96,7 @@ def verify_folder(folder: Path, *, allowed_signers: Path, runs_dir: Path | None 
         ]
         steps += [_ladder_step(opened, runs_dir=runs_dir)] if runs_dir is not None else []
         steps += [_outcome_step(opened, runs_dir=runs_dir)] if OUTCOME_NAME in files else []
-        steps += stamp_step(folder, moments=moments, roots=roots_path(folder))
+        steps += stamp_step(folder, moments=moments, roots=roots)
         steps += notice_steps(verified_notices(folder, statement=statement, allowed_signers=allowed_signers))
     return steps
 

@@ -11,21 +11,29 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from marin_scaling.check.policy import POLICY_NAME
 from marin_scaling.check.verified_step import VerifiedStep, refuse
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import UsageError
 from marin_scaling.preregistration.log import LOG_NAME, extends, log_path
 from marin_scaling.preregistration.registry import SIGNERS_NAME, registration_folders
+from marin_scaling.preregistration.timestamp import ROOTS_NAME
 
 _ATTRIBUTES_NAME = ".gitattributes"
 
 
 @contextlib.contextmanager
 def signers_at(base: str, *, registry_dir: Path) -> Iterator[Path]:
-    """The `allowed_signers` of the base branch as a file, as long as it is needed; empty where the base has none."""
+    """The `allowed_signers` of the base branch as a file, as long as it is needed; empty where the base has none.
+
+    Beside it lie the base's `tsa_roots.pem` and `policy.yaml`, where it has these.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{SIGNERS_NAME} of {base.replace('/', '-')}"
         path.write_bytes(_file_at(base, registry_dir / SIGNERS_NAME) or b"")
+        for name in (ROOTS_NAME, POLICY_NAME):
+            if (content := _file_at(base, registry_dir / name)) is not None:
+                path.with_name(name).write_bytes(content)
         yield path
 
 
@@ -40,8 +48,8 @@ def added_files(base: str, *, registry_dir: Path) -> dict[Path, list[str]]:
 def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
     """What the working tree did to a registry since `base`: `VerificationError` unless it only added to it.
 
-    A file that was there is as it was, the base's log is the beginning of this one, and the list of signers does not change
-    together with anything else. `UsageError` when git knows no such base.
+    A file that was there is as it was, the base's log is the beginning of this one, and what the registry trusts and asks for
+    (signers, roots, policy) does not change together with anything else. `UsageError` when git knows no such base.
     """
     _git("rev-parse", "--verify", "--quiet", f"{base}^{{commit}}", at=registry_dir, base=base)
     if not extends(_file_at(base, log_path(registry_dir)) or b"", _now(log_path(registry_dir))):
@@ -50,22 +58,23 @@ def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
             fix=f"Merge {base} first (git merge {base}; of the log, keep its version), then: marin-scale log",
         )
     changes = _changes(base, registry_dir)
+    policies = [registry_dir / name for name in (SIGNERS_NAME, ROOTS_NAME, POLICY_NAME)]
     for path, status in changes.items():
-        if status != "A" and path.name not in (LOG_NAME, SIGNERS_NAME):
+        if status != "A" and path not in (log_path(registry_dir), *policies):
             refuse(
                 f"{path} was {'removed' if status == 'D' else 'changed'} since {base}",
                 fix=f"Nothing in a registry is written again: merge {base} if it is newer, else git checkout {base} -- {path}",
             )
     added = {path for path, status in changes.items() if status == "A" and path.name not in (LOG_NAME, _ATTRIBUTES_NAME)}
-    signers = registry_dir / SIGNERS_NAME
-    if changes.get(signers) and added - {signers}:
+    changed = [path for path in policies if path in changes]
+    if changed and added - set(policies):
         refuse(
-            f"{signers} and {len(added - {signers})} other files of the registry changed since {base}",
-            fix="Let a maintainer allow the key in a pull request of its own, and merge that one first.",
+            f"{changed[0]} and {len(added - set(policies))} other files of the registry changed since {base}",
+            fix="Let a maintainer change what the registry trusts in a pull request of its own, and merge that one first.",
         )
-    return VerifiedStep(
-        what="base", evidence=f"{base} is only added to: {len(added)} new files, its log is the beginning of ours"
-    )
+    trust = f", and {', '.join(path.name for path in changed)} changed: it counts once it is merged" if changed else ""
+    evidence = f"{base} is only added to: {len(added)} new files, its log is the beginning of ours{trust}"
+    return VerifiedStep(what="base", evidence=evidence)
 
 
 def _changes(base: str, registry_dir: Path) -> dict[Path, str]:

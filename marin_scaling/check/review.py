@@ -10,6 +10,7 @@ from pathlib import Path
 
 from marin_scaling.check.base_branch import added_files, base_step, signers_at
 from marin_scaling.check.history import log_step, require_whole
+from marin_scaling.check.policy import policy_steps
 from marin_scaling.check.reproduction import verify_and_fit
 from marin_scaling.check.verified_step import VerifiedStep
 from marin_scaling.errors import MarinScalingError, VerificationError
@@ -69,7 +70,7 @@ def review_branch(base: str, *, registry_dir: Path, runs_dir: Path) -> Review:
 def _reviewed(folder: Path, *, added: tuple[str, ...], signers: Path, runs_dir: Path) -> Reviewed:
     try:
         steps = verify_and_fit(folder, allowed_signers=signers, runs_dir=runs_dir)
-        steps.append(log_step(folder, log=read_log(folder.parent)))
+        steps += [*policy_steps(folder, allowed_signers=signers), log_step(folder, log=read_log(folder.parent))]
         return Reviewed(folder=folder, added=added, statement=read_registration(folder), steps=tuple(steps))
     except MarinScalingError as error:
         reason = str(error).replace(f"{signers.parent}/", "")  # of the base branch's list, which is in no folder of anyone's

@@ -18,6 +18,7 @@ from marin_scaling.canonical_json import dump_canonical, sha256_hex
 from marin_scaling.check.authenticity import verify_folder
 from marin_scaling.check.notices import verified_notices
 from marin_scaling.check.outcome import outcome_document, read_outcome
+from marin_scaling.check.policy import policy_steps
 from marin_scaling.check.stamps import roots_path, stamped_at
 from marin_scaling.durable_files import read_bytes, write_once
 from marin_scaling.errors import MarinScalingError, VerificationError
@@ -77,6 +78,7 @@ def check_preregistration(folder: Path, *, runs_dir: Path, allowed_signers: Path
 def verdict_on(folder: Path, *, runs_dir: Path, allowed_signers: Path, at: datetime) -> Verdict:
     """The same, and nothing is written."""
     verify_folder(folder, allowed_signers=allowed_signers, runs_dir=runs_dir)
+    policy_steps(folder, allowed_signers=allowed_signers)
     statement = read_registration(folder)
     target = read_spec(read_bytes(folder / "target.json"), name=str(folder / "target.json"))
     spec = bound_spec(target, statement=statement.raw)

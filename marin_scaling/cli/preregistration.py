@@ -44,6 +44,7 @@ def verify(
     from marin_scaling.check.authenticity import verify_folder
     from marin_scaling.check.base_branch import base_step
     from marin_scaling.check.history import log_step, require_whole
+    from marin_scaling.check.policy import policy_steps
     from marin_scaling.check.reproduction import verify_and_fit
     from marin_scaling.errors import VerificationError
     from marin_scaling.preregistration.log import read_log
@@ -60,7 +61,9 @@ def verify(
             typer.echo(folder.name)
             try:
                 print_steps(verified(folder, allowed_signers=signers_of(folder), runs_dir=runs))
-                print_steps([log_step(folder, log=logs[folder.parent])])
+                print_steps(
+                    [*policy_steps(folder, allowed_signers=signers_of(folder)), log_step(folder, log=logs[folder.parent])]
+                )
             except VerificationError as error:
                 status = error.exit_status
                 typer.echo("  refused")

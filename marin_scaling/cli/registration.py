@@ -131,6 +131,7 @@ def run(
     Example: marin-scale run 2026-11-21-quickstart
     """
     from marin_scaling.check.authenticity import verify_folder
+    from marin_scaling.check.policy import policy_steps
     from marin_scaling.cli.training import RUNS_DIR, hardware_of, target_pool, train_with_progress
     from marin_scaling.cli.which_registration import one_folder
     from marin_scaling.preregistration.binding import bound_spec
@@ -139,6 +140,7 @@ def run(
     folder = one_folder(which, registry=registry)
     unbound = _target_in(folder)
     verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=RUNS_DIR)
+    policy_steps(folder, allowed_signers=signers_path(folder))
     target = bound_spec(unbound, statement=read_registration(folder).raw)
     pool, storage = target_pool(where, ladder=target.ladder), hardware_of(target.ladder).storage
     train_with_progress([target], corpus=_corpus_of(target), label="target", pool=pool, storage=storage)

@@ -1,4 +1,4 @@
-"""A user's own repository: three data folders, an example ladder, a site, and a workflow that verifies every pull request.
+"""A user's own repository: three data folders, an example ladder, a site, and workflows that review every pull request.
 
 Writes only what is missing. A file that is there already is kept as it is, and the caller is told.
 """
@@ -21,9 +21,13 @@ _TEMPLATES: Mapping[str, str] = {
     "site/assets/forecasts.css": "site/forecasts.css",
     ".gitignore": "gitignore",
     ".gitattributes": "gitattributes",
+    ".github/CODEOWNERS": "github/CODEOWNERS",
     ".github/workflows/marin-scale.yml": "github/marin-scale.yml",
+    ".github/workflows/preregistration.yml": "github/preregistration.yml",
+    ".github/workflows/preregistration-comment.yml": "github/preregistration-comment.yml",
+    "preregistrations/policy.yaml": "preregistrations/policy.yaml",
 }
-_KEPT_FOLDERS = ("runs", "preregistrations")
+_KEPT_FOLDERS = ("runs",)
 
 
 @dataclass(frozen=True, kw_only=True)
