@@ -31,6 +31,19 @@ rungs:
 target: {budget_flops: 1.2e12}
 """
 
+SMALL_LADDER = """\
+name: tiny
+recipe: quickstart
+rungs:
+  - {budget_flops: 5e9, hidden_dims: [8, 12, 16]}
+  - {budget_flops: 1e10, hidden_dims: [8, 12, 16]}
+  - {budget_flops: 2e10, hidden_dims: [8, 12, 16]}
+  - {budget_flops: 4e10, hidden_dims: [8, 12, 16]}
+target: {budget_flops: 1.6e11}
+evaluation: {windows: 64}
+"""
+"""Its target trains in seconds."""
+
 _CAPABILITIES_THAT_IGNORE_MODES = (1, 2)  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH: linux/capability.h
 _DROP_FROM_BOUNDING_SET = 24  # PR_CAPBSET_DROP: linux/prctl.h
 

@@ -26,6 +26,7 @@ from levanter.trainer import Trainer
 from levanter.trainer_state import TrainerState
 from numpy.typing import NDArray
 
+from marin_scaling.durable_files import read_bytes, replace_file
 from marin_scaling.errors import first_line
 from marin_scaling.run.levanter_config import model_config
 from marin_scaling.run.optimizer import optimizer_for_one_step, scheduled_rates
@@ -69,14 +70,24 @@ def built_model(spec: RunSpec, *, key: Any) -> Any:
 
 
 def resume_latest(
-    trainer: Trainer, state: TrainerState, *, steps_recorded: int, on_note: Callable[[str], None], group: ProcessGroup = ALONE
+    trainer: Trainer,
+    state: TrainerState,
+    spec: RunSpec,
+    *,
+    steps_recorded: int,
+    on_note: Callable[[str], None],
+    group: ProcessGroup = ALONE,
 ) -> TrainerState:
     """The state in the newest complete checkpoint of this run, or `state` where there is none.
 
-    A checkpoint that cannot be read, or that was made after more steps than the loss curve records (a damaged disk) and would
-    leave a gap in the curve, is set aside with a note, and the run begins again with `state`. In a group the leader says which
-    checkpoint it is; where only another process cannot read it, all end with an error, and may be started again.
+    The spec of the run (and in it, of a target, the digest of its statement) is kept beside its checkpoints from before the
+    first step. A checkpoint beside another spec, one that cannot be read, or one that was made after more steps than the loss
+    curve records (a damaged disk) and would leave a gap in the curve, is set aside with a note, and the run begins again with
+    `state`. In a group the leader says which checkpoint it is; where only another process cannot read it, all end with an
+    error, and may be started again.
     """
+    if group.is_leader:
+        _claim(Path(trainer.checkpoint_path), spec, on_note=on_note)
     latest = discover_latest_checkpoint(trainer.checkpoint_path) if group.is_leader else None
     step = group.leaders(-1 if latest is None else int(latest.rpartition("-")[2]))
     if step < 0:
@@ -110,6 +121,15 @@ def _read(
         return state, f"it is of step {int(resumed.step)}, and the loss curve ends at {steps_recorded}"
     except Exception as error:  # whatever tensorstore, JAX and Levanter make of damaged files
         return state, first_line(error)
+
+
+def _claim(folder: Path, spec: RunSpec, *, on_note: Callable[[str], None]) -> None:
+    """Say in a folder of checkpoints whose they are; those of another run are set aside."""
+    mark = folder / "spec.json"
+    if mark.exists() and read_bytes(mark) != spec.to_bytes():
+        on_note(f"its checkpoints are another run's and were moved to {_set_aside(folder)}; the run begins again.")
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_file(mark, spec.to_bytes())
 
 
 def _set_aside(folder: Path) -> Path:

@@ -96,7 +96,7 @@ def train(
         Trainer(config, optimizer, loss_function, add_default_hooks=False) as trainer,
     ):
         fresh = initial_state(trainer, spec, optimizer)
-        state = resume_latest(trainer, fresh, steps_recorded=curve.steps_done, on_note=on_note, group=group)
+        state = resume_latest(trainer, fresh, spec, steps_recorded=curve.steps_done, on_note=on_note, group=group)
         curve.truncate(int(state.step))
         step = compile_step(trainer, state, spec)
         on_save = _shares_writer(trainer, step, work_dir, group) if isinstance(spec.model, MoeModelSpec) else None

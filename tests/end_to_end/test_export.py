@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy_qwen3
 import pytest
-from command_line import assert_refused, make_repository, marin_scale
+from command_line import SMALL_LADDER, assert_refused, make_repository, marin_scale
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = pytest.mark.train
@@ -20,22 +20,10 @@ from marin_scaling.data.standard_library import standard_library_corpus  # noqa:
 from marin_scaling.run.run_store import read_runs  # noqa: E402
 from marin_scaling.run.train import evaluation_windows  # noqa: E402
 
-LADDER = """\
-name: tiny
-recipe: quickstart
-rungs:
-  - {budget_flops: 5e9, hidden_dims: [8, 12, 16]}
-  - {budget_flops: 1e10, hidden_dims: [8, 12, 16]}
-  - {budget_flops: 2e10, hidden_dims: [8, 12, 16]}
-  - {budget_flops: 4e10, hidden_dims: [8, 12, 16]}
-target: {budget_flops: 1.6e11}
-evaluation: {windows: 64}
-"""
-
 
 def test_a_killed_target_resumes_and_is_exported_with_its_forecast_and_outcome(tmp_path: Path) -> None:
     """Weights that stand without a record are written over; the folder has the recorded loss, and is not written into twice."""
-    root = make_repository(tmp_path / "repository", ladder=LADDER)
+    root = make_repository(tmp_path / "repository", ladder=SMALL_LADDER)
     registered = marin_scale("preregister", "ladders/tiny.yaml", "--as", "ada@example.org", cwd=root)
     assert registered.returncode == 0, registered.stderr
     (folder,) = (path for path in (root / "preregistrations").iterdir() if path.is_dir())

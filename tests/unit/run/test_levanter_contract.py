@@ -1,5 +1,6 @@
 """What this project relies on in Levanter, held on each pinned version by training a tiny model for real."""
 
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -213,6 +214,23 @@ def settled_checkpoint(work_dir: Path) -> Path:
     raise AssertionError(f"not one checkpoint after 30 s: {found}")
 
 
+def test_a_checkpoint_of_another_run_of_the_same_shape_is_not_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a run's checkpoints lies its spec, with the digest of its statement: one run does not go on from another's."""
+    import marin_scaling.run.train as module
+
+    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
+    bound, other = (rung_spec(train_steps=12, statement_sha256=digest * 64) for digest in "ab")
+    module.train(other, corpus=corpus(), work_dir=tmp_path, on_step=ignore)
+    saved = tmp_path / "checkpoints"
+    assert json.loads((saved / other.directory_name / "spec.json").read_bytes())["statement_sha256"] == "b" * 64
+    (saved / other.directory_name).rename(saved / bound.directory_name)
+    seen: list[int] = []
+    notes: list[str] = []
+    module.train(bound, corpus=corpus(), work_dir=tmp_path, on_step=lambda step, _loss: seen.append(step), on_note=notes.append)
+    assert seen == list(range(1, 13))
+    assert notes[0].startswith("its checkpoints are another run's and were moved to ")
+
+
 @pytest.mark.parametrize("damage", ["short", "another run's"])
 def test_a_checkpoint_that_cannot_be_read_is_set_aside_and_the_run_begins_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
@@ -237,6 +255,7 @@ def test_a_checkpoint_that_cannot_be_read_is_set_aside_and_the_run_begins_again(
             part.write_bytes(part.read_bytes()[:10])
     else:
         (tmp_path / "checkpoints" / wider.directory_name).rename(tmp_path / "checkpoints" / spec.directory_name)
+        (tmp_path / "checkpoints" / spec.directory_name / "spec.json").unlink()
     notes: list[str] = []
     result = module.train(spec, corpus=corpus(), work_dir=tmp_path, on_step=ignore, on_note=notes.append)
     assert [row.step for row in result.loss_curve.history(spec_digest=spec.digest).rows] == list(range(12))

@@ -1,0 +1,83 @@
+"""From a key to the outcome, as the pages tell it: in a real git repository, with stock ssh-keygen, branch after branch."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from command_line import SMALL_LADDER, make_repository, marin_scale
+from git_repository import commit_all, git
+
+pytest.importorskip("levanter", reason="the train extra is not installed")
+pytestmark = [
+    pytest.mark.train,
+    pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="openssh-client is not installed"),
+]
+
+ADA, BOB = "ada@example.org", "bob@example.org"
+
+
+def said(root: Path, *arguments: object, status: int = 0) -> str:
+    """What the command prints; it must end with that status."""
+    done = marin_scale(*arguments, cwd=root)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout
+
+
+def key_of(folder: Path, principal: str) -> Path:
+    """A new key by stock ssh-keygen."""
+    path = folder / principal.partition("@")[0]
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", principal, "-f", path], check=True)
+    return path
+
+
+def allow(root: Path, key: Path, principal: str) -> None:
+    """The line that the page for reviewers gives."""
+    kind, encoded = key.with_suffix(".pub").read_text().split()[:2]
+    with (root / "preregistrations" / "allowed_signers").open("a") as file:
+        file.write(f'{principal} namespaces="preregistration@marin-scaling" {kind} {encoded}\n')
+
+
+def merge(root: Path, branch: str) -> None:
+    """What was reviewed becomes main."""
+    commit_all(root)
+    git(root, "checkout", "-q", "main")
+    git(root, "merge", "-q", "--ff-only", branch)
+
+
+def test_a_forecast_from_its_key_to_its_outcome(tmp_path: Path) -> None:
+    """Each step is a branch that is reviewed against main, by its signers and under its policy, before it is merged."""
+    root = make_repository(tmp_path / "repository", ladder=SMALL_LADDER)
+    ada, bob = (key_of(tmp_path, who) for who in (ADA, BOB))
+    said(root, "init")
+    (root / "preregistrations" / "policy.yaml").write_text("since: 2026-01-01\nreviewers: 1\n")
+    git(root, "init", "-q", "-b", "main")
+    commit_all(root)
+
+    git(root, "checkout", "-qb", "keys")
+    allow(root, ada, ADA)
+    allow(root, bob, BOB)
+    assert "allowed&#95;signers changed" in said(root, "review", "--base", "main")
+    merge(root, "keys")
+
+    git(root, "checkout", "-qb", "forecast")
+    said(root, "preregister", "ladders/tiny.yaml", "--key", ada, "--as", ADA)
+    (folder,) = (path for path in (root / "preregistrations").iterdir() if path.is_dir())
+    assert "asks for 1 reviewers&#39; signatures" in said(root, "review", "--base", "main", status=1).replace("'", "&#39;")
+    said(root, "run", folder.name, status=1)
+    said(root, "sign", folder.name, "--key", bob, "--as", BOB)
+    review = said(root, "review", "--base", "main")
+    assert "**Verified**, signed by ada&#64;example.org" in review
+    assert "all 23 quantiles" in review
+    merge(root, "forecast")
+
+    git(root, "checkout", "-qb", "outcome")
+    said(root, "run", folder.name)
+    (line, *_) = said(root, "check", "all").splitlines()
+    verdict = line.split()[1].rstrip(":")
+    assert verdict in ("held", "missed")
+    assert f"Added to it: outcome.json. It is now {verdict}" in said(root, "review", "--base", "main")
+    merge(root, "outcome")
+
+    (folder / "outcome.json").unlink()
+    assert "outcome.json was removed since main" in said(root, "review", "--base", "main", status=1)
