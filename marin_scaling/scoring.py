@@ -1,4 +1,4 @@
-"""How good a forecast in 23 quantiles was, once the value is known. Arithmetic only; lower scores are better.
+"""How good a forecast in 23 quantiles, or in one number, was, once the value is known. Arithmetic only; lower is better.
 
 The continuous ranked probability score is the integral of twice the pinball loss over all levels (Gneiting & Raftery 2007);
 from stated quantiles it is a sum in which each level stands for the part of [0, 1] nearest to it. The weighted interval
@@ -14,17 +14,23 @@ from itertools import pairwise
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scores:
-    """All scores of one forecast; `per_cent_of_reducible_loss` is None when no asymptote below the value was fitted."""
+class PointScores:
+    """What can be said of one number; `per_cent_of_reducible_loss` is None when there is no asymptote below the value."""
 
     crps: float
+    signed_error: float
+    per_cent_of_loss: float
+    per_cent_of_reducible_loss: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores(PointScores):
+    """All scores of one forecast in quantiles; its signed errors are those of its median."""
+
     weighted_interval_score: float
     interval_score_90: float
     pit: float
     hit: bool
-    signed_error: float
-    per_cent_of_loss: float
-    per_cent_of_reducible_loss: float | None
 
 
 def score(quantiles: Mapping[float, float], *, observed: float, asymptote: float | None = None) -> Scores:
@@ -35,14 +41,29 @@ def score(quantiles: Mapping[float, float], *, observed: float, asymptote: float
     >>> score({0.05: 0.9, 0.5: 1.0, 0.95: 1.1}, observed=1.05, asymptote=0.8).hit
     True
     """
-    error = quantiles[0.5] - observed
-    reducible = observed - asymptote if asymptote is not None else 0.0
+    point = score_point(quantiles[0.5], observed=observed, asymptote=asymptote)
     return Scores(
         crps=crps(quantiles, observed=observed),
         weighted_interval_score=weighted_interval_score(quantiles, observed=observed),
         interval_score_90=interval_score(quantiles[0.05], quantiles[0.95], observed=observed, miss_probability=0.1),
         pit=probability_integral_transform(quantiles, observed=observed),
         hit=quantiles[0.05] <= observed <= quantiles[0.95],
+        signed_error=point.signed_error,
+        per_cent_of_loss=point.per_cent_of_loss,
+        per_cent_of_reducible_loss=point.per_cent_of_reducible_loss,
+    )
+
+
+def score_point(forecast: float, *, observed: float, asymptote: float | None = None) -> PointScores:
+    """The scores of a forecast that is one number: its CRPS is the absolute error. `asymptote` as in `score`.
+
+    >>> score_point(2.0, observed=2.5, asymptote=2.25).per_cent_of_reducible_loss
+    -200.0
+    """
+    error = forecast - observed
+    reducible = observed - asymptote if asymptote is not None else 0.0
+    return PointScores(
+        crps=crps({0.5: forecast}, observed=observed),
         signed_error=error,
         per_cent_of_loss=100 * error / observed,
         per_cent_of_reducible_loss=100 * error / reducible if reducible > 0 else None,

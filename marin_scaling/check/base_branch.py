@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 
 from marin_scaling.check.policy import POLICY_NAME
+from marin_scaling.check.public_record import RECORD_NAME, require_only_added
 from marin_scaling.check.verified_step import VerifiedStep, refuse
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import UsageError
@@ -48,8 +49,9 @@ def added_files(base: str, *, registry_dir: Path) -> dict[Path, list[str]]:
 def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
     """What the working tree did to a registry since `base`: `VerificationError` unless it only added to it.
 
-    A file that was there is as it was, the base's log is the beginning of this one, and what the registry trusts and asks for
-    (signers, roots, policy) does not change together with anything else. `UsageError` when git knows no such base.
+    A file that was there is as it was, the base's log is the beginning of this one, the public record only grew, and what the
+    registry trusts and asks for (signers, roots, policy) does not change together with anything else. `UsageError` when git
+    knows no such base.
     """
     _git("rev-parse", "--verify", "--quiet", f"{base}^{{commit}}", at=registry_dir, base=base)
     if not extends(_file_at(base, log_path(registry_dir)) or b"", _now(log_path(registry_dir))):
@@ -57,24 +59,37 @@ def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
             f"{log_path(registry_dir)} does not begin with the log of {base}",
             fix=f"Merge {base} first (git merge {base}; of the log, keep its version), then: marin-scale log",
         )
-    changes = _changes(base, registry_dir)
-    policies = [registry_dir / name for name in (SIGNERS_NAME, ROOTS_NAME, POLICY_NAME)]
+    changes, record = _changes(base, registry_dir), registry_dir / RECORD_NAME
+    record_grew = _record_grew(base, record, status=changes.get(record))
+    policies = [path for name in (SIGNERS_NAME, ROOTS_NAME, POLICY_NAME) if (path := registry_dir / name) in changes]
+    _require_only_added(changes, allowed={log_path(registry_dir), *policies, *([record] if record_grew else [])}, base=base)
+    added = {path for path, status in changes.items() if status == "A" and path.name not in (LOG_NAME, _ATTRIBUTES_NAME)}
+    others = len(added - set(policies)) + record_grew
+    if policies and others:
+        refuse(
+            f"{policies[0]} and {others} other files of the registry changed since {base}",
+            fix="Let a maintainer change what the registry trusts in a pull request of its own, and merge that one first.",
+        )
+    also = ", its public record only grew" if record_grew else ""
+    also += f", and {', '.join(path.name for path in policies)} changed: it counts once it is merged" if policies else ""
+    evidence = f"{base} is only added to: {len(added)} new files, its log is the beginning of ours{also}"
+    return VerifiedStep(what="base", evidence=evidence)
+
+
+def _require_only_added(changes: Mapping[Path, str], *, allowed: Set[Path], base: str) -> None:
     for path, status in changes.items():
-        if status != "A" and path not in (log_path(registry_dir), *policies):
+        if status != "A" and path not in allowed:
             refuse(
                 f"{path} was {'removed' if status == 'D' else 'changed'} since {base}",
                 fix=f"Nothing in a registry is written again: merge {base} if it is newer, else git checkout {base} -- {path}",
             )
-    added = {path for path, status in changes.items() if status == "A" and path.name not in (LOG_NAME, _ATTRIBUTES_NAME)}
-    changed = [path for path in policies if path in changes]
-    if changed and added - set(policies):
-        refuse(
-            f"{changed[0]} and {len(added - set(policies))} other files of the registry changed since {base}",
-            fix="Let a maintainer change what the registry trusts in a pull request of its own, and merge that one first.",
-        )
-    trust = f", and {', '.join(path.name for path in changed)} changed: it counts once it is merged" if changed else ""
-    evidence = f"{base} is only added to: {len(added)} new files, its log is the beginning of ours{trust}"
-    return VerifiedStep(what="base", evidence=evidence)
+
+
+def _record_grew(base: str, record: Path, *, status: str | None) -> bool:
+    """Whether the public record of the base has more in it now; also a new one is read, so that it can be read later."""
+    if status in ("A", "M"):
+        require_only_added(_file_at(base, record), read_bytes(record), name=str(record), base=base)
+    return status == "M"
 
 
 def _changes(base: str, registry_dir: Path) -> dict[Path, str]:

@@ -42,6 +42,12 @@ class TrackRecord:
         return sum(self.counts.get(state, 0) for state in _SETTLED)
 
     @property
+    def states(self) -> str:
+        """How many are what, the usual states also where there is none."""
+        shown = [state for state in State if state in _USUAL or self.counts.get(state)]
+        return ", ".join(f"{self.counts.get(state, 0)} {state}" for state in shown)
+
+    @property
     def pit_histogram(self) -> tuple[int, ...]:
         """How many values fell into each fifth of [0, 1]; of calibrated forecasts about as many in each."""
         bins = Counter(min(int(value * _PIT_BINS), _PIT_BINS - 1) for value in self.pit)
@@ -56,10 +62,7 @@ def track_records(verdicts: Sequence[Verdict]) -> list[TrackRecord]:
 
 def record_text(record: TrackRecord) -> str:
     """The record for a reader."""
-    counted = ", ".join(
-        f"{record.counts.get(state, 0)} {state}" for state in State if state in _USUAL or record.counts.get(state)
-    )
-    lines = [f"{record.registrant}: {sum(record.counts.values())} registered: {counted}"]
+    lines = [f"{record.registrant}: {sum(record.counts.values())} registered: {record.states}"]
     if record.settled:
         low, high = exact_interval(record.inside_90, record.settled)
         lines.append(

@@ -1,13 +1,13 @@
-"""A page for each preregistration, and the index of all: what was promised, by whom, and what came of it.
+"""A page for each preregistration: what was promised, by whom, and what came of it.
 
-Verifies each one again before it shows it. Writes no outcome (`marin-scale check` does) and leaves none out: one that is
-not authentic is listed with the reason.
+Verifies each one again before it shows it. Writes no outcome (`marin-scale check` does); of one that is not authentic it shows
+the reason and nothing else. The index of all is in `forecast_index`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from marin_scaling.check.history import log_step
 from marin_scaling.check.notices import verified_notices
 from marin_scaling.check.reproduction import verify_and_fit
-from marin_scaling.check.verdict import Verdict, ended_by
+from marin_scaling.check.verdict import State, Verdict, ended_by
 from marin_scaling.check.verified_step import VerifiedStep
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError
@@ -31,9 +31,6 @@ from marin_scaling.units import format_count, format_flops
 if TYPE_CHECKING:
     from marin_scaling.preregistration.statement import Statement
 
-_STATES = ("refused", "overdue", "missed", "held", "pending", "withdrawn late", "void", "withdrawn")
-_ORDER = {state: order for order, state in enumerate(_STATES)}
-_ALWAYS_COUNTED = _STATES[:5]
 _SCORES = {
     "signed_error": "forecast minus observed, in the metric's unit",
     "per_cent_of_loss": "the same in per cent of the observed loss",
@@ -46,10 +43,17 @@ _SCORES = {
 
 
 @dataclass(frozen=True, kw_only=True)
+class ForecastPage(PublishedPage):
+    """The page of a preregistration, and what became of that."""
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Authentic:
     statement: Statement
     steps: Sequence[VerifiedStep]
-    outcome: Mapping[str, Any] | None
+    outcome: dict[str, Any] | None
     said: tuple[str, ...]
     """What the fit said of itself when it was signed: its status and warnings."""
 
@@ -57,15 +61,22 @@ class _Authentic:
     """Where it was taken back or found void."""
 
     @property
-    def state(self) -> str:
+    def verdict(self) -> Verdict:
+        """What its files say became of it; unlike `marin-scale check`, without looking for a run that is not checked yet."""
         if self.ended is not None:
-            return self.ended.state.value
+            return self.ended
+        predicate = self.statement.predicate
+        return Verdict(
+            id=predicate["id"], state=self._state(), sentence="", outcome=self.outcome, registrant=predicate["registrant"]
+        )
+
+    def _state(self) -> State:
         if self.outcome is None:
-            return "overdue" if self.statement.is_overdue(at=datetime.now(UTC)) else "pending"
-        return str(self.outcome["verdict"])
+            return State.OVERDUE if self.statement.is_overdue(at=datetime.now(UTC)) else State.PENDING
+        return State(self.outcome["verdict"])
 
 
-def forecast_page(root: Path, folder: Path) -> PublishedPage:
+def forecast_page(root: Path, folder: Path) -> ForecastPage:
     """The page of one preregistration."""
     try:
         authentic = _read(root, folder)
@@ -85,22 +96,11 @@ def forecast_page(root: Path, folder: Path) -> PublishedPage:
         _outcome_section(authentic),
         _authenticity_section(authentic, folder.name, root=root),
     )
-    return PublishedPage(
+    return ForecastPage(
         files={f"{stem}.md": text.encode(), **files},
         index_row=_index_row(authentic, folder.name),
-        sort_key=(_ORDER[authentic.state], folder.name),
+        verdict=authentic.verdict,
     )
-
-
-def forecasts_index(pages: Sequence[PublishedPage]) -> bytes:
-    """All preregistrations, the failures first: what was refused, is overdue, missed, held, is pending."""
-    counts = {state: sum(each.sort_key[0] == order for each in pages) for state, order in _ORDER.items()}
-    said = ", ".join(f"{count} {state}" for state, count in counts.items() if count or state in _ALWAYS_COUNTED)
-    words = f"{len(pages)} preregistered: {said}. None is left out; those that failed come first."
-    header = ["preregistration", "target FLOPs", "beyond the ladder", "forecast", "90 % interval", "observed", "error", "state"]
-    rows = table(header, [each.index_row for each in sorted(pages, key=lambda each: each.sort_key)], right=[1, 2, 3, 4, 5, 6])
-    none = "Nothing is preregistered yet: `marin-scale preregister ladders/NAME.yaml` makes the first."
-    return page("Forecasts against outcomes", words if pages else none, rows if pages else "").encode()
 
 
 def _read(root: Path, folder: Path) -> _Authentic:
@@ -123,16 +123,15 @@ def _ended(folder: Path, *, runs_dir: Path) -> Verdict | None:
     return ended_by(notices, statement=statement, spec=spec, runs_dir=runs_dir)
 
 
-def _refused_page(name: str, error: MarinScalingError, *, root: Path) -> PublishedPage:
+def _refused_page(name: str, error: MarinScalingError, *, root: Path) -> ForecastPage:
     reason = without_root(str(error), root)
     text = page(
         name, "**Refused.** This preregistration is not what it claims to be, so nothing of it is shown.", preformatted(reason)
     )
     what = escape(without_root(error.what, root))
     row = (link(name, f"preregistrations/{page_name(name)}.md"), "", "", "", "", "", "", f"refused: {what}")
-    return PublishedPage(
-        files={f"preregistrations/{page_name(name)}.md": text.encode()}, index_row=row, sort_key=(_ORDER["refused"], name)
-    )
+    refused = Verdict(id=name, state=State.REFUSED, sentence=f"refused: {what}", outcome=None)
+    return ForecastPage(files={f"preregistrations/{page_name(name)}.md": text.encode()}, index_row=row, verdict=refused)
 
 
 def _index_row(authentic: _Authentic, name: str) -> tuple[str, ...]:
@@ -148,7 +147,7 @@ def _index_row(authentic: _Authentic, name: str) -> tuple[str, ...]:
         f"{quantiles[0.05]:.4f} to {quantiles[0.95]:.4f}",
         observed,
         f"{scores['per_cent_of_loss']:+.2f} %" if scores else "",
-        authentic.state,
+        authentic.verdict.state,
     )
 
 
@@ -156,15 +155,15 @@ def _headline(authentic: _Authentic) -> str:
     quantiles, unit = authentic.statement.quantiles, escape(authentic.statement.predicate["metric"]["unit"])
     promised = f"{quantiles[0.5]:.4f} {unit} was forecast, 90 % interval {quantiles[0.05]:.4f} to {quantiles[0.95]:.4f}"
     if authentic.ended is not None:
-        return f"**{authentic.state.capitalize()}.** {promised}; {escape(authentic.ended.sentence)}."
+        return f"**{authentic.verdict.state.capitalize()}.** {promised}; {escape(authentic.ended.sentence)}."
     if authentic.outcome is None:
-        late = authentic.state == "overdue"
+        late = authentic.verdict.state is State.OVERDUE
         return f"**{'Overdue' if late else 'Pending'}.** {promised}; the target is not trained yet{', and was due' * late}."
     if authentic.outcome["value"] is None:
         return f"**Missed.** {promised}; the target diverged."
     scores = authentic.outcome["scores"]
     return (
-        f"**{authentic.state.capitalize()}.** {promised}; {authentic.outcome['value']:.4f} was observed, "
+        f"**{authentic.verdict.state.capitalize()}.** {promised}; {authentic.outcome['value']:.4f} was observed, "
         f"an error of {scores['signed_error']:+.4f} ({scores['per_cent_of_loss']:+.2f} %)."
     )
 

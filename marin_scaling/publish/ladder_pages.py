@@ -6,7 +6,7 @@ From the files of a repository, without changing them. A ladder that cannot be r
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,6 @@ class PublishedPage:
 
     files: dict[str, bytes]
     index_row: tuple[str, ...]
-    sort_key: tuple[int, str] = field(default=(0, ""))
 
 
 def ladder_names(root: Path) -> list[str]:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from marin_scaling.durable_files import replace_file
 from marin_scaling.preregistration.registry import registration_folders
-from marin_scaling.publish.forecast_pages import forecast_page, forecasts_index
+from marin_scaling.publish.forecast_index import forecasts_index
+from marin_scaling.publish.forecast_pages import forecast_page
 from marin_scaling.publish.ladder_pages import ladder_names, ladder_page, ladders_index
 
 GENERATED = Path("site/generated")
@@ -21,7 +22,7 @@ def generated_pages(root: Path) -> dict[str, bytes]:
     root = root.resolve()
     ladders = [ladder_page(root, name) for name in ladder_names(root)]
     forecasts = [forecast_page(root, folder) for folder in registration_folders(root / "preregistrations")]
-    files = {"index.md": forecasts_index(forecasts), "ladders/index.md": ladders_index(ladders)}
+    files = {"index.md": forecasts_index(forecasts, root=root), "ladders/index.md": ladders_index(ladders)}
     for each in [*ladders, *forecasts]:
         files.update(each.files)
     return files

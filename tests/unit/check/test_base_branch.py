@@ -10,8 +10,9 @@ from registration_factory import CREATED_AT, make_registration, make_second_regi
 from typer.testing import CliRunner
 
 from marin_scaling.check.base_branch import base_step, signers_at
+from marin_scaling.check.public_record import COLUMNS, RECORD_NAME
 from marin_scaling.cli.app import app
-from marin_scaling.errors import UsageError, VerificationError
+from marin_scaling.errors import RunTableError, UsageError, VerificationError
 from marin_scaling.preregistration.log import LOG_NAME, write_down
 from marin_scaling.preregistration.registry import allow_signer
 from marin_scaling.preregistration.ssh_keys import PublicKey
@@ -110,6 +111,70 @@ def test_verify_trusts_the_list_of_the_base(root: Path) -> None:
     said = CliRunner().invoke(app, ["verify", "all", "--no-refit", "--base", "HEAD"])
     assert said.exit_code == 1
     assert "may not sign for ada@example.org" in said.stderr
+
+
+HEADER = ",".join(COLUMNS)
+PUBLIC = (
+    f"{HEADER}\nrun a,,https://example.org/1,,,2.4,,,none,,,about,post\nrun b,,https://example.org/2,,,2.3,,,none,,,,post\n"
+)
+
+
+@pytest.fixture
+def public(root: Path) -> Path:
+    """The public record of two forecasts without a value, on main and on our branch."""
+    path = REGISTRY / RECORD_NAME
+    path.write_text(PUBLIC)
+    commit()
+    git(root, "branch", "-f", "main")
+    return path
+
+
+def test_the_public_record_may_be_added_to(public: Path) -> None:
+    """A value that was open, a further row, and words at the end of a caveat."""
+    grown = PUBLIC.replace("2.4,,,none,,,about", "2.4,,,none,2.35,2026-12-01,about; measured twice")
+    public.write_text(grown + "run c,,https://example.org/3,,,2.2,,,none,,,,post\n")
+    evidence = base_step("main", registry_dir=REGISTRY).evidence
+    assert evidence == "main is only added to: 0 new files, its log is the beginning of ours, its public record only grew"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("2.4,", "2.36,", r"public-record\.csv, line 2, column 'forecast_loss_nats' has '2\.36', and main has '2\.4'"),
+        ("about", "exactly", r"line 2, column 'caveat' has 'exactly', and main has 'about'"),
+        ("none,,,,post\n", ",,,,post\n", r"line 3, column 'interval' has '', and main has 'none'"),
+        ("\nrun a", "\nrun 0,,https://example.org/0,,,,,,,,,,post\nrun a", r"line 2, column 'run' has 'run 0'"),
+        (PUBLIC.splitlines()[2] + "\n", "", r"after its last line, column 'run' has '', and main has 'run b'"),
+    ],
+)
+def test_what_stands_in_the_public_record_stays(public: Path, old: str, new: str, said: str) -> None:
+    """A number, a word of a caveat, a cell, the order, a row."""
+    assert old in PUBLIC
+    public.write_text(PUBLIC.replace(old, new))
+    with pytest.raises(VerificationError, match=said):
+        base_step("main", registry_dir=REGISTRY)
+
+
+def test_the_public_record_does_not_disappear(public: Path) -> None:
+    """Taken away, it is named like any other file."""
+    public.unlink()
+    with pytest.raises(VerificationError, match=r"public-record\.csv was removed since main"):
+        base_step("main", registry_dir=REGISTRY)
+
+
+def test_a_public_record_that_cannot_be_read_does_not_come_in(root: Path) -> None:
+    """Nor is it mended later, when it stands."""
+    (REGISTRY / RECORD_NAME).write_text(PUBLIC.replace("2.4", "~2.4"))
+    with pytest.raises(RunTableError, match=r"line 2, column 'forecast_loss_nats' holds '~2\.4'"):
+        base_step("main", registry_dir=REGISTRY)
+
+
+def test_nobody_allows_a_key_beside_a_change_of_the_public_record(public: Path) -> None:
+    """The list of signers changes alone."""
+    public.write_text(PUBLIC + "run c,,https://example.org/3,,,2.2,,,none,,,,post\n")
+    allow_signer(REGISTRY, principal="bob@example.org", key=other_key(), at=CREATED_AT)
+    with pytest.raises(VerificationError, match=r"allowed_signers and 1 other files of the registry changed since main"):
+        base_step("main", registry_dir=REGISTRY)
 
 
 def test_a_base_that_git_does_not_know_is_bad_input(root: Path) -> None:

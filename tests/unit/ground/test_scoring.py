@@ -5,7 +5,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from marin_scaling.preregistration.statement_format import LEVELS
@@ -16,6 +16,7 @@ from marin_scaling.scoring import (
     pinball_loss,
     probability_integral_transform,
     score,
+    score_point,
     weighted_interval_score,
 )
 
@@ -154,3 +155,14 @@ def test_no_reducible_part_no_per_cent_of_it(asymptote, expected):
 def test_a_hit_lies_in_the_central_interval_with_its_ends(observed, hit):
     """The rule can come out both ways."""
     assert score({0.05: 0.9, 0.5: 1.0, 0.95: 1.1}, observed=observed).hit is hit
+
+
+@given(forecasts, observations, st.none() | st.floats(-3, 3))
+def test_a_point_has_the_signed_scores_of_a_forecast_with_that_median(quantiles, observed, asymptote):
+    """And its CRPS is the absolute error, whatever the interval around it were."""
+    assume(observed != 0)
+    point = score_point(quantiles[0.5], observed=observed, asymptote=asymptote)
+    whole = score(quantiles, observed=observed, asymptote=asymptote)
+    for name in ("signed_error", "per_cent_of_loss", "per_cent_of_reducible_loss"):
+        assert getattr(point, name) == getattr(whole, name)
+    assert point.crps == abs(quantiles[0.5] - observed)

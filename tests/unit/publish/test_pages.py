@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from registration_factory import CREATED_AT, PRINCIPAL, forecast_document, make_registration, run_spec, signing_key, store_run
 
+from marin_scaling.check.public_record import RECORD_NAME, read_public_record
 from marin_scaling.check.verdict import check_preregistration
 from marin_scaling.fit.fit_runs import fit
 from marin_scaling.forecast.forecast import forecast
@@ -16,7 +17,7 @@ from marin_scaling.ladder.ladder_file import Assumption, Promise
 from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.notice import give_notice
 from marin_scaling.preregistration.registry import signers_path
-from marin_scaling.publish.markdown import page_name
+from marin_scaling.publish.markdown import escape, page_name
 from marin_scaling.publish.pages import generated_pages, write_generated_pages
 from marin_scaling.run.run_table import read_run_table
 
@@ -257,3 +258,55 @@ def test_a_source_in_another_encoding_is_shown(tmp_path):
     shutil.copytree(DELPHI, folder)
     (folder / "SOURCE.md").write_bytes("From Zürich.".encode("latin-1"))
     assert "From Z\ufffdrich." in text(tmp_path, "ladders/delphi.md")
+
+
+RECORD = Path(__file__).parents[3] / "preregistrations" / RECORD_NAME
+
+
+def test_the_record_of_each_registrant_is_on_the_index(tmp_path, registration):
+    """Counts of all states, coverage with its exact interval, fifths; and what is not authentic is nobody's."""
+    store_run(tmp_path / "runs", spec=registration.target, loss=2.55, day="2026-11-21")
+    check(tmp_path, registration)
+    (tmp_path / "preregistrations" / "2026-11-19-empty").mkdir()
+    section = text(tmp_path, "index.md").split("## The record of each registrant")[1]
+    one = "1 of 1: 100% (3% to 100%)"
+    counted = "0 pending, 0 overdue, 1 held, 0 missed, 0 refused"
+    assert f"| ada&#64;example.org | 1 | {counted} | 1 | {one} | {one} | 0 0 0 1 0 | +" in section
+    counted = "0 pending, 0 overdue, 0 held, 0 missed, 1 refused"
+    assert f"| nobody (not authentic) | 1 | {counted} | 0 |  |  |  | no baseline |" in section
+
+
+def test_public_forecasts_stand_apart_from_those_that_were_signed(tmp_path, registration):
+    """Below them, each with its post, error and caveat, said to be unsigned; no count above them knows of them."""
+    shutil.copy(RECORD, tmp_path / "preregistrations")
+    own, public = text(tmp_path, "index.md").split("## Before this project: forecasts in public issues")
+    assert "1 preregistered: 0 refused, 0 overdue, 0 missed, 0 held, 1 pending." in own
+    assert "Delphi" not in own
+    assert public.startswith("\n\n**Imported, unsigned, without intervals.**")
+    posted, caveats = public.split("To be read with these caveats:")
+    for each in read_public_record(RECORD):
+        assert f"| [{escape(each.run)}]({each.registered_where[0]})" in posted
+        assert f"| {escape(each.run)} | {escape(each.metric)} | {escape(each.caveat)} |" in caveats
+    assert posted.count("\n| [") == caveats.count("\n| ") - 2 == 9
+    assert "| 2026-03-03 | 1e23 | 2.4 | 2.3546 | +0.0454 | +1.93 % | +9.99 % |" in posted
+    assert "| 2026-08 | 2.7e24 | 2.039 | no value yet |  |  |  |" in posted
+    assert "| no date |  | none |  |  |  |  |" in posted
+
+
+def test_a_public_record_that_cannot_be_read_is_shown_as_that(tmp_path, registration):
+    """With the reason, and without this machine's paths; the signed ones stay."""
+    (tmp_path / "preregistrations" / RECORD_NAME).write_text("run\n<script>\n")
+    index = text(tmp_path, "index.md")
+    assert "preregistrations/public-record.csv, line 1: column 'registered_date' is missing." in index
+    assert "1 preregistered" in index
+    assert str(tmp_path) not in index
+
+
+def test_hostile_cells_of_a_public_record_stay_text(tmp_path, registration):
+    """No cell opens a tag or ends a cell of the table."""
+    path = tmp_path / "preregistrations" / RECORD_NAME
+    shutil.copy(RECORD, path)
+    path.write_text(path.read_text().replace("July hero,", "<script>|](https://x),", 1))
+    index = text(tmp_path, "index.md")
+    assert "<script>" not in index
+    assert "[&#60;script&#62;&#124;&#93;(https://x)](https://github.com/marin-community/marin/issues/6702)" in index
