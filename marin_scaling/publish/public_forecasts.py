@@ -23,7 +23,8 @@ from marin_scaling.units import format_flops
 _TITLE = "## Before this project: forecasts in public issues"
 _WORDS = (
     "**Imported, unsigned, without intervals.** Others posted these numbers; here they are as they stand in "
-    "`preregistrations/public-record.csv`. Nothing of them can be verified, and none counts in anyone's record. Without an "
+    "`preregistrations/public-record.csv`. They came without signature, data or script, so nothing but their posts can be "
+    "looked at, and none counts in anyone's record. Without an "
     "interval there is no coverage, without a registered baseline no skill. What is left is the error, forecast minus "
     "observed: in nats per token, in per cent of the observed loss, and in per cent of what lies above the asymptote of the "
     "law behind the forecast."
