@@ -124,7 +124,7 @@ def public(root: Path) -> Path:
     """The public record of two forecasts without a value, on main and on our branch."""
     path = REGISTRY / RECORD_NAME
     path.write_text(PUBLIC)
-    commit()
+    commit_all(root)
     git(root, "branch", "-f", "main")
     return path
 
