@@ -146,7 +146,7 @@ def _index_row(authentic: _Authentic, name: str) -> tuple[str, ...]:
         f"{quantiles[0.5]:.4f}",
         f"{quantiles[0.05]:.4f} to {quantiles[0.95]:.4f}",
         observed,
-        f"{scores['per_cent_of_loss']:+.2f} %" if scores else "",
+        f"{scores['per_cent_of_loss']:+.2f}&nbsp;%" if scores else "",
         authentic.verdict.state,
     )
 

@@ -74,8 +74,8 @@ def _figures(forecast: PublicForecast) -> list[str]:
         f"{forecast.forecast:g}" if forecast.forecast else "none",
         _observed(forecast),
         f"{scores.signed_error:+.4f}" if scores else "",
-        f"{scores.per_cent_of_loss:+.2f} %" if scores else "",
-        f"{reducible:+.2f} %" if reducible is not None else "",
+        f"{scores.per_cent_of_loss:+.2f}&nbsp;%" if scores else "",
+        f"{reducible:+.2f}&nbsp;%" if reducible is not None else "",
     ]
 
 

@@ -288,7 +288,7 @@ def test_public_forecasts_stand_apart_from_those_that_were_signed(tmp_path, regi
         assert f"| [{escape(each.run)}]({each.registered_where[0]})" in posted
         assert f"| {escape(each.run)} | {escape(each.metric)} | {escape(each.caveat)} |" in caveats
     assert posted.count("\n| [") == caveats.count("\n| ") - 2 == 9
-    assert "| 2026-03-03 | 1e23 | 2.4 | 2.3546 | +0.0454 | +1.93 % | +9.99 % |" in posted
+    assert "| 2026-03-03 | 1e23 | 2.4 | 2.3546 | +0.0454 | +1.93&nbsp;% | +9.99&nbsp;% |" in posted
     assert "| 2026-08 | 2.7e24 | 2.039 | no value yet |  |  |  |" in posted
     assert "| no date |  | none |  |  |  |  |" in posted
 
