@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from typing import Any, NoReturn
 
 from marin_scaling.errors import DocumentError
@@ -90,8 +91,7 @@ def digest_of(document: Any) -> str:
 def _unique(pairs: list[tuple[str, Any]], name: str) -> dict[str, Any]:
     document = dict(pairs)
     if len(document) != len(pairs):
-        keys = [key for key, _ in pairs]
-        repeated = next(key for key in keys if keys.count(key) > 1)
+        repeated, _ = Counter(key for key, _ in pairs).most_common(1)[0]
         _refuse(name, f"the key {repeated!r} stands twice in one object")
     return document
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from marin_scaling.preregistration.timestamp import ROOTS_NAME, stamp_names
 from marin_scaling.preregistration.versions import FormatVersion
 from marin_scaling.units import format_count, format_flops
 
-_SPEC_SHAPE = AtLeast(keys={"role": Text(), "statement_sha256": Nullable(value=SHA256)})
+_SPEC_SHAPE = AtLeast(keys={"role": Text(), "statement_sha256": Nullable(value=SHA256), "budget_flops": Number(above=0)})
 _RECORD_SHAPE = AtLeast(
     keys={
         "flops": Number(above=0),
@@ -55,7 +56,7 @@ _FITTED = {
 """Columns of `ladder.json` and where a record has them."""
 _RESTORE = "Restore the file from version control: nothing in a registered one may be written again."
 _RUN_NAME = re.compile(r"[0-9a-f]{16}")
-_UNFINISHED = re.compile(r"\.(outcome\.json|notice-\d+-[a-z]+)\.[0-9a-f]{8}\.tmp")  # left by an interruption, and never read
+_UNFINISHED = re.compile(r"\.(outcome\.json|notice-[0-9]+-[a-z]+)\.[0-9a-f]{8}\.tmp")  # left by an interruption, and never read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +195,7 @@ def _ladder_step(opened: _Opened, *, runs_dir: Path) -> VerifiedStep:
     ladder_dir = runs_dir / ladder["ladder"]
     if not _holds_runs(ladder_dir):
         return VerifiedStep(what="ladder", evidence=f"not compared: {ladder_dir} holds no runs here", compared=False)
+    _require_each_once(ladder["rows"], where=opened.path("ladder.json"))
     for row in ladder["rows"]:
         _compare_row(row, ladder_dir=ladder_dir, opened=opened)
     _check_nothing_left_out(opened, ladder_dir=ladder_dir)
@@ -202,6 +204,12 @@ def _ladder_step(opened: _Opened, *, runs_dir: Path) -> VerifiedStep:
 
 def _holds_runs(ladder_dir: Path) -> bool:
     return ladder_dir.is_dir() and any(_RUN_NAME.fullmatch(path.name) for path in ladder_dir.iterdir())
+
+
+def _require_each_once(rows: Sequence[Mapping[str, Any]], *, where: str) -> None:
+    name, count = Counter(row["run"][:16] for row in rows).most_common(1)[0]
+    if count > 1:
+        refuse(f"{where} has the run {name} {count} times", fix="Register the forecast anew, from a table with each run once.")
 
 
 def _compare_row(row: Mapping[str, Any], *, ladder_dir: Path, opened: _Opened) -> None:
@@ -222,10 +230,11 @@ def _compare_row(row: Mapping[str, Any], *, ladder_dir: Path, opened: _Opened) -
             f"{where}: the run {row['run'][:16]} has no active_params, and is a mixture of experts",
             fix="A fit takes the active parameters of such runs; register the forecast anew, with all of the fitted table.",
         )
-    for column, key in _FITTED.items():
-        if column in row and record[key] != row[column]:
+    trained = {column: record[key] for column, key in _FITTED.items()} | {"budget_flops": spec["budget_flops"]}
+    for column, value in trained.items():
+        if column in row and value != row[column]:
             refuse(
-                f"{where}: {column} of the run {row['run'][:16]} is {row[column]!r}, and its record says {record[key]!r}",
+                f"{where}: {column} of the run {row['run'][:16]} is {row[column]!r}, and its record says {value!r}",
                 fix="Restore the record from version control; a forecast from other numbers must be registered anew.",
             )
 

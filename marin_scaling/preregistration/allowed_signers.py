@@ -19,7 +19,9 @@ from marin_scaling.errors import DocumentError, VerificationError
 from marin_scaling.preregistration.ssh_keys import MalformedKeyError, PublicKey, public_key_from_text
 
 _TOKEN = re.compile(r'(?:[^ \t"]|"[^"]*")+')
-_OPTION = re.compile(r'([a-z-]+)(?:="([^"]*)"|=([^",]*))?(?:,|$)')
+_OPTION = re.compile(r'([a-z-]+)(?:="([^"]*)")?(?:,|$)')  # a value without quotes is none for OpenSSH
+MAX_LINE_CHARACTERS = 16 * 1024
+"""More than the largest key with all its options needs."""
 _KEY_KINDS = ("ssh-", "ecdsa-", "sk-")
 _TIME_FORMATS = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 
@@ -64,6 +66,8 @@ def parse_allowed_signers(raw: bytes, *, name: str) -> list[AllowedSigner]:
         _refuse(name, f"it is not UTF-8 text ({error})")
     numbered = [(number, line.removesuffix("\r").strip(" \t")) for number, line in enumerate(lines, start=1)]
     for number, line in numbered:
+        if len(line) > MAX_LINE_CHARACTERS:
+            _refuse(f"{name}, line {number}", f"it has {len(line)} characters, more than {MAX_LINE_CHARACTERS}")
         if not line.replace("\t", " ").isprintable():
             _refuse(f"{name}, line {number}", "it holds a sign that is not shown")
     return [_parse_line(line, where=f"{name}, line {number}") for number, line in numbered if line and not line.startswith("#")]
@@ -116,12 +120,12 @@ def _options(text: str, *, where: str) -> dict[str, str]:
     options: dict[str, str] = {}
     if "".join(match[0] for match in _OPTION.finditer(text)) != text:
         _refuse(where, f"the options {text!r} cannot be read")
-    for name, quoted, bare in _OPTION.findall(text):
+    for name, value in _OPTION.findall(text):
         if name not in {"namespaces", "valid-after", "valid-before"}:
             _refuse(where, f"the option {name!r} is not supported here")
         if name in options:
             _refuse(where, f"the option {name!r} stands twice")
-        options[name] = quoted or bare
+        options[name] = value
     return options
 
 
@@ -129,7 +133,7 @@ def _time(text: str | None, *, where: str) -> datetime | None:
     if text is None:
         return None
     digits = text.removesuffix("Z")
-    if not text.endswith("Z") or not digits.isdecimal() or len(digits) not in _TIME_FORMATS:
+    if not text.endswith("Z") or not (digits.isascii() and digits.isdecimal()) or len(digits) not in _TIME_FORMATS:
         _refuse(where, f"the time {text!r} is not of the form 20261231Z or 20261231235959Z (UTC)")
     try:
         return datetime.strptime(digits, _TIME_FORMATS[len(digits)]).replace(tzinfo=UTC)

@@ -5,6 +5,7 @@ In pure Python, so that `marin-scale verify` needs no library for it. Whether th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -46,7 +47,7 @@ def agrees(expected: Any, found: Any) -> bool:
     if isinstance(expected, list) and isinstance(found, list):
         return len(expected) == len(found) and all(agrees(*pair) for pair in zip(expected, found, strict=True))
     if isinstance(expected, float) and isinstance(found, int | float) and not isinstance(found, bool):
-        return abs(expected - found) <= _ROUNDING * max(1.0, abs(expected))
+        return math.isclose(expected, found, rel_tol=_ROUNDING)
     return type(expected) is type(found) and bool(expected == found)
 
 
@@ -121,12 +122,12 @@ def _require_one_run(documents: Mapping[str, Any]) -> None:
     """Evaluation, recipe and samples must be of the target, and not of another run."""
     target, samples = documents["target.json"], documents["samples.json"]
     expected = {"format_version": 1, "evaluation": target["evaluation"], "data": target["data"]}
-    if documents["evaluation.json"] != expected:
+    if not agrees(expected, documents["evaluation.json"]):
         refuse("evaluation.json measures in another way than target.json", fix="Register it again, from its ladder.")
     numbers = {**target["model"], **target["optimizer"], **target}
-    said = {number["name"]: number["value"] for number in documents["recipe.json"]["numbers"]}
+    said = [(number["name"], number["value"]) for number in documents["recipe.json"]["numbers"]]
     own = {name: float(value) for name, value in numbers.items() if isinstance(value, int | float)}
-    differing = [name for name, value in said.items() if name in own and not agrees(own[name], value)]
+    differing = [name for name, value in said if name in own and not agrees(own[name], value)]
     if documents["recipe.json"]["recipe"] != target["recipe"] or differing:
         what = differing[0] if differing else "recipe"
         refuse(f"recipe.json gives another {what} than target.json", fix="Register it again, from its ladder.")
@@ -200,9 +201,12 @@ def sorted_quantiles(quantiles: Mapping[str, float]) -> dict[float, float]:
     {0.05: 1.0, 0.5: 2.0}
     """
     try:
-        return dict(sorted((float(level), value) for level, value in quantiles.items()))
+        by_level = dict(sorted((float(level), value) for level, value in quantiles.items()))
     except ValueError as error:
         refuse(f"a quantile level is not a number ({error})", fix='Write levels like "0.05".')
+    if len(by_level) < len(quantiles):
+        refuse("two of its quantiles are of one level, written in two ways", fix='Write levels like "0.05", each once.')
+    return by_level
 
 
 def _extrapolation(rows: Sequence[Mapping[str, Any]], *, target_flops: float) -> float:

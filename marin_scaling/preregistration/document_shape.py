@@ -17,7 +17,8 @@ from marin_scaling.errors import DocumentError
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """A string; `pattern` must match all of it. By default any text of one line: no sign in it can steer a terminal."""
+    """A string; `pattern` must match all of it, and its digits are ASCII's. By default any text of one line: no sign in it can
+    steer a terminal."""
 
     pattern: str = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,10000}"
 
@@ -116,7 +117,7 @@ def check_shape(document: Any, shape: Shape, *, name: str, at: str = "") -> None
     """
     if isinstance(shape, Mapping):
         _check_object(document, shape, name=name, at=at)
-    elif isinstance(shape, Text) and not (isinstance(document, str) and re.fullmatch(shape.pattern, document)):
+    elif isinstance(shape, Text) and not (isinstance(document, str) and re.fullmatch(shape.pattern, document, re.ASCII)):
         _refuse(name, at, f"{_short(document)} is not text as it should stand here")
     elif isinstance(shape, Number):
         _check_number(document, shape, name=name, at=at)

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from marin_scaling.canonical_json import load_strict, sha256_hex
 from marin_scaling.durable_files import read_bytes, replace_file
-from marin_scaling.errors import VerificationError
+from marin_scaling.errors import StatementError, VerificationError
 from marin_scaling.preregistration.countersignature import countersigners
 from marin_scaling.preregistration.document_shape import (
     MOMENT,
@@ -30,7 +30,7 @@ from marin_scaling.preregistration.document_shape import (
 from marin_scaling.preregistration.merkle import merkle_root
 from marin_scaling.preregistration.notice import NOTICE_NAME, NOTICE_SIGNATURE_NAME, notice_names
 from marin_scaling.preregistration.registry import OUTCOME_NAME, SIGNATURE_NAME, STATEMENT_NAME, registration_folders
-from marin_scaling.preregistration.statement import moment_text
+from marin_scaling.preregistration.statement import moment_text, parse_moment
 from marin_scaling.preregistration.statement_format import REGISTRATION_ID
 from marin_scaling.preregistration.timestamp import stamp_names
 
@@ -158,7 +158,8 @@ def _events(folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def _next(entries: Sequence[LogEntry], *, kind: str, folder: Path, files: Mapping[str, str], at: datetime) -> LogEntry:
     previous = sha256_hex(entries[-1].line) if entries else FIRST_PREVIOUS
-    latest = max(moment_text(at), entries[-1].logged_at) if entries else moment_text(at)  # a clock that was set back
+    times = [moment_text(at), *(entry.logged_at for entry in entries[-1:])]
+    latest = max(times, key=parse_moment)  # not the first where a clock was set back
     document = {"seq": len(entries), "prev": previous, "type": kind, "id": folder.name, "files": files, "logged_at": latest}
     return read_line(_canonical(document), name=f"the next line of {log_path(folder.parent)}")
 
@@ -170,7 +171,7 @@ def _entry(line: bytes, *, after: LogEntry | None, name: str) -> LogEntry:
         _refuse(name, f"it says that it is number {entry.number}, and it is number {number}")
     if entry.previous != previous:
         _refuse(name, "it does not name the digest of the line before: one of the two was changed, added or taken out")
-    if after is not None and entry.logged_at < after.logged_at:
+    if after is not None and parse_moment(entry.logged_at) < parse_moment(after.logged_at):
         _refuse(name, f"it was logged at {entry.logged_at}, before the line above it ({after.logged_at})")
     return entry
 
@@ -181,6 +182,7 @@ def read_line(line: bytes, *, name: str) -> LogEntry:
         _refuse(name, f"it has {len(line)} bytes, more than {MAX_LINE_BYTES}")
     document = load_strict(line, name=name)
     check_shape(document, ENTRY_SHAPE, name=name)
+    _require_moment(document["logged_at"], name=name)
     if _canonical(document) != line:
         _refuse(name, "it is not written in the one canonical way")
     if not _belong(document["files"], kind=document["type"]):
@@ -194,6 +196,13 @@ def read_line(line: bytes, *, name: str) -> LogEntry:
         logged_at=document["logged_at"],
         line=line,
     )
+
+
+def _require_moment(text: str, *, name: str) -> None:
+    try:
+        parse_moment(text)
+    except StatementError:
+        _refuse(name, f"it was logged at {text}, which is no moment")
 
 
 def _belong(names: Iterable[str], *, kind: str) -> bool:

@@ -40,7 +40,7 @@ NOTICE_SHAPE: dict[str, Shape] = {
     "from_step": MayLack(value=Number(whole=True, least=0)),
     "evidence": MayLack(value=Text()),
 }
-_FOLDER = re.compile(r"notice-([1-9]\d{0,3})-(withdraw|void|deviate)")
+_FOLDER = re.compile(r"notice-([1-9][0-9]{0,3})-(withdraw|void|deviate)")
 _OWN_KEYS: Mapping[str, set[str]] = {"withdraw": set(), "void": {"condition", "evidence"}, "deviate": {"from_step", "evidence"}}
 
 

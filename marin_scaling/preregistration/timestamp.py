@@ -21,7 +21,7 @@ from marin_scaling.errors import StampError, VerificationError, missing_extra
 ROOTS_NAME = "tsa_roots.pem"
 MAX_REPLY_BYTES = 64 * 1024
 _SECONDS = 30.0
-_NAME = re.compile(r"stamp-([1-9]\d{0,2})\.tsr")
+_NAME = re.compile(r"stamp-([1-9][0-9]{0,2})\.tsr")
 _QUERY, _REPLY = "application/timestamp-query", "application/timestamp-reply"
 
 

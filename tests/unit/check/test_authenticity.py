@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
-from registration_factory import PRINCIPAL, forecast_document, make_registration, run_spec, signing_key, store_run
+from registration_factory import PRINCIPAL, forecast_document, make_registration, run_spec, signing_key, store_ladder, store_run
 
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
 from marin_scaling.check.authenticity import verify_folder
@@ -128,7 +128,7 @@ def test_a_missing_list_of_signers_allows_nobody(folder):
 def test_an_expired_key_is_refused(folder):
     """A key whose time was over when the statement was made."""
     signers = folder.parent / "allowed_signers"
-    signers.write_text(signers.read_text().replace(" namespaces", " valid-before=20261101Z,namespaces"))
+    signers.write_text(signers.read_text().replace(" namespaces", ' valid-before="20261101Z",namespaces'))
     refused(folder, "only before 2026-11-01")
 
 
@@ -231,6 +231,45 @@ def test_a_ladder_row_that_its_record_contradicts_is_refused_though_signed(folde
     ladder["rows"][0]["loss"] -= 0.01
     sign_again(folder, lambda _: None, files={"ladder.json": dump_canonical(ladder)})
     refused(folder, r"ladder.json: loss of the run [0-9a-f]{16} is")
+
+
+def test_a_budget_that_its_spec_contradicts_is_refused_though_signed(tmp_path):
+    """Budgets say which runs the baseline goes through: in other ones it would be another, easier to be better than."""
+    rows = store_ladder(tmp_path / "runs")
+    rows[0]["budget_flops"] *= 2
+    folder = make_registration(tmp_path, rows=rows).folder
+    refused(folder, r"ladder.json: budget_flops of the run [0-9a-f]{16} is 2000000000.0, and its record says 1000000000.0")
+
+
+def test_a_run_that_stands_twice_in_a_ladder_is_refused_though_signed(folder):
+    """It would count twice in a fit."""
+    ladder = json.loads((folder / "ladder.json").read_bytes())
+    again = next(row for row in ladder["rows"] if row["loss"] == max(row["loss"] for row in ladder["rows"]))
+    ladder["rows"].append(again)
+    sign_again(folder, lambda _: None, files={"ladder.json": dump_canonical(ladder)})
+    refused(folder, f"ladder.json has the run {again['run'][:16]} 2 times")
+
+
+def test_two_spellings_of_one_level_are_refused_though_signed(folder):
+    """A reader of forecast.json would see two medians."""
+    fit = json.loads((folder / "forecast.json").read_bytes())
+    fit["predictions"][0]["quantiles"]["0.50"] = 2.4
+    sign_again(folder, lambda _: None, files={"forecast.json": dump_canonical(fit)})
+    refused(folder, "two of its quantiles are of one level")
+
+
+def test_a_number_that_stands_twice_in_a_recipe_is_refused_though_signed(folder):
+    """Each time that it stands there it must be the target's."""
+    recipe = json.loads((folder / "recipe.json").read_bytes())
+    recipe["numbers"].insert(0, recipe["numbers"][0] | {"value": 999})
+    sign_again(folder, lambda _: None, files={"recipe.json": dump_canonical(recipe)})
+    refused(folder, "recipe.json gives another batch_size than target.json")
+
+
+def test_a_small_number_is_compared_as_closely_as_a_large_one(folder):
+    """An optimizer's epsilon is smaller than the last digits of a loss."""
+    sign_again(folder, lambda predicate: predicate["recipe"]["optimizer"].update(epsilon=1.05e-8))
+    refused(folder, r"recipe\.optimizer")
 
 
 def test_a_rung_that_is_not_in_the_store_is_refused(folder, tmp_path):

@@ -205,6 +205,30 @@ def test_a_line_that_is_older_than_its_statement_is_refused(folder: Path) -> Non
         verify(folder)
 
 
+@pytest.mark.parametrize("time", ["2026-11-31T08:30:00Z", "9999-99-99T99:99:99Z", "2026-11-2３T08:30:00Z"])
+def test_a_line_is_logged_at_a_moment(folder: Path, time: str) -> None:
+    """No line after it could be younger, and none be compared with it."""
+    *others, last = (json.loads(line) for line in lines(folder))
+    rewrite(folder, chained([*others, last | {"logged_at": time}]))
+    with pytest.raises((VerificationError, DocumentError), match="line 3"):
+        verify(folder)
+
+
+def test_lines_stand_in_the_order_of_their_times(folder: Path) -> None:
+    """A fraction of a second is later than the second, though its text sorts before; the next line goes on from there."""
+    documents = [json.loads(line) for line in lines(folder)]
+    times = ("2026-11-22T08:30:00Z", "2026-11-22T08:30:00.5Z", "2026-11-22T08:30:00.75Z")
+    timed = [document | {"logged_at": time} for document, time in zip(documents, times, strict=True)]
+    rewrite(folder, chained(timed))
+    assert verify(folder)
+    rewrite(folder, chained(timed[:2]))
+    [added] = write_down(folder.parent, at=LATER)
+    assert added.logged_at == "2026-11-22T08:30:00.5Z"
+    rewrite(folder, chained([documents[0] | {"logged_at": times[1]}, documents[1] | {"logged_at": times[0]}]))
+    with pytest.raises(VerificationError, match="before the line above it"):
+        verify(folder)
+
+
 def test_one_preregistration_is_registered_once(folder: Path) -> None:
     """Two lines would be two promises."""
     documents = [json.loads(line) for line in lines(folder)]

@@ -39,6 +39,7 @@ def test_what_has_no_json_form_is_not_written(value: object) -> None:
     ("raw", "reason"),
     [
         (b'{"a": 1, "a": 2}', "twice"),
+        (b"{" + b"".join(b'"%d":0,' % key for key in range(200_000)) + b'"199999":0}', "'199999' stands twice"),
         (b'{"a": NaN}', "NaN"),
         (b'{"a": -Infinity}', "Infinity"),
         (b"\xff\xfe", "utf-8"),

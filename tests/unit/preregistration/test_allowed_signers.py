@@ -6,7 +6,12 @@ import pytest
 from registration_factory import signing_key
 
 from marin_scaling.errors import DocumentError, VerificationError
-from marin_scaling.preregistration.allowed_signers import parse_allowed_signers, require_allowed, signer_line
+from marin_scaling.preregistration.allowed_signers import (
+    MAX_LINE_CHARACTERS,
+    parse_allowed_signers,
+    require_allowed,
+    signer_line,
+)
 from marin_scaling.preregistration.sshsig import NAMESPACE
 
 KEY = signing_key().public_key
@@ -30,7 +35,7 @@ def test_the_line_that_we_write_allows_its_signer():
         f"*@example.org {KEY.text} a comment of words",
         f'"bob@example.org,ada@*" {KEY.text}',
         f'ada@example.org namespaces="git,{NAMESPACE}",valid-after="20260101Z" {KEY.text}',
-        f"ada@example.org valid-after=20261120Z,valid-before=202611201300Z {KEY.text}",
+        f'ada@example.org valid-after="20261120Z",valid-before="202611201300Z" {KEY.text}',
         f"# a comment\n\n  ada@example.org {KEY.text}",
     ],
 )
@@ -47,8 +52,8 @@ def test_lines_that_allow(line):
         (f"!ada@example.org,*@example.org {KEY.text}", "has no such line"),
         (f'ada@example.org namespaces="git" {KEY.text}', "only for the namespaces 'git'"),
         (f'ada@example.org namespaces="!{NAMESPACE},*" {KEY.text}', "only for the namespaces"),
-        (f"ada@example.org valid-after=20261121Z {KEY.text}", "only after 2026-11-21T00:00:00Z"),
-        (f"ada@example.org valid-before=20261120115959Z {KEY.text}", "only before 2026-11-20T11:59:59Z"),
+        (f'ada@example.org valid-after="20261121Z" {KEY.text}', "only after 2026-11-21T00:00:00Z"),
+        (f'ada@example.org valid-before="20261120115959Z" {KEY.text}', "only before 2026-11-20T11:59:59Z"),
         (f"ad[a]@example.org {KEY.text}", "has no such line"),
     ],
 )
@@ -67,10 +72,13 @@ def test_lines_that_do_not_allow(line, reason):
         ("ada@example.org ssh-ed25519 !!!!", "not base64"),
         ("ada@example.org ssh-dss AAAAB3NzaC1kc3MAAAAA", "kind"),
         (f"ada@example.org cert-authority {KEY.text}", "'cert-authority' is not supported"),
-        (f"ada@example.org valid-after=20260101 {KEY.text}", "UTC"),
-        (f"ada@example.org valid-after=20261399Z {KEY.text}", "no moment"),
-        (f"ada@example.org namespaces=a,namespaces=b {KEY.text}", "stands twice"),
+        (f'ada@example.org valid-after="20260101" {KEY.text}', "UTC"),
+        (f'ada@example.org valid-after="20261399Z" {KEY.text}', "no moment"),
+        (f'ada@example.org namespaces="a",namespaces="b" {KEY.text}', "stands twice"),
         (f'ada@example.org namespaces="a"b {KEY.text}', "cannot be read"),
+        (f"ada@example.org valid-after=20260101Z {KEY.text}", "cannot be read"),
+        (f'ada@example.org valid-after="２０２６０１０１Z" {KEY.text}', "UTC"),
+        (f"{'*' * MAX_LINE_CHARACTERS} {KEY.text}", "characters, more than 16384"),
     ],
 )
 def test_a_malformed_line_is_named(line, reason):

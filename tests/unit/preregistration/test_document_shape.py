@@ -18,6 +18,7 @@ from marin_scaling.preregistration.document_shape import (
 
 SHAPE = {
     "name": Text(pattern="[a-z]+"),
+    "day": Text(pattern=r"\d\d"),
     "count": Number(whole=True, above=0),
     "value": Nullable(value=Number()),
     "kind": Choice(of=(True, "x")),
@@ -29,6 +30,7 @@ SHAPE = {
 }
 SOUND = {
     "name": "ada",
+    "day": "20",
     "count": 3,
     "value": None,
     "kind": True,
@@ -50,6 +52,7 @@ def test_a_sound_document_passes():
     [
         ({"name": "Ada"}, "name"),
         ({"name": 3}, "name"),
+        ({"day": "２٠"}, "day"),
         ({"count": 0}, "count"),
         ({"count": 1.5}, "count"),
         ({"count": True}, "count"),

@@ -106,7 +106,7 @@ def test_a_slug_that_is_no_plain_name_is_refused(slug):
 
 def test_a_key_that_a_maintainer_limited_is_not_added_again(tmp_path):
     """An expired line stays the last word on its key."""
-    line = f"{PRINCIPAL} valid-before=20260101Z {signing_key().public_key.text}\n"
+    line = f'{PRINCIPAL} valid-before="20260101Z" {signing_key().public_key.text}\n'
     (tmp_path / "allowed_signers").write_text(line)
     with pytest.raises(SigningError, match="only before 2026-01-01"):
         allow_signer(tmp_path, principal=PRINCIPAL, key=signing_key().public_key, at=CREATED_AT)
