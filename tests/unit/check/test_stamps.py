@@ -2,7 +2,6 @@
 
 import http.server
 import shutil
-import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from registration_factory import make_registration, store_run
+from time_stamping import answer, make_authority, openssl
 from typer.testing import CliRunner
 
 from marin_scaling.check.authenticity import verify_folder
@@ -26,29 +26,6 @@ from marin_scaling.preregistration.timestamp import read_stamp, request_stamp
 pytest.importorskip("rfc3161_client", reason="the timestamp extra is not installed")
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 
-CONFIG = """\
-[tsa]
-default_tsa = it
-[it]
-serial = serial
-signer_digest = sha256
-default_policy = 1.2.3.4.1
-digests = sha256, sha384, sha512
-ess_cert_id_alg = sha256
-[root]
-basicConstraints = critical, CA:TRUE
-keyUsage = critical, keyCertSign
-[leaf]
-basicConstraints = critical, CA:FALSE
-keyUsage = critical, digitalSignature
-extendedKeyUsage = critical, timeStamping
-subjectKeyIdentifier = hash
-authorityKeyIdentifier = keyid
-[req]
-distinguished_name = name
-[name]
-"""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Authority:
@@ -63,26 +40,6 @@ class Authority:
         return (self.folder / "root.pem").read_bytes()
 
 
-def openssl(folder: Path, *arguments: str) -> None:
-    """Run OpenSSL there."""
-    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-
-def make_authority(folder: Path) -> None:
-    """A root, and a leaf that may stamp, as OpenSSL makes them."""
-    folder.mkdir()
-    (folder / "tsa.cnf").write_text(CONFIG)
-    (folder / "serial").write_text("01\n")
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-config", "tsa.cnf")
-    root = ("-keyout", "root.key", "-out", "root.pem", "-subj", "/CN=a root of a test", "-extensions", "root", "-days", "400")
-    openssl(folder, "req", "-x509", *key, *root)
-    openssl(folder, "req", *key, "-keyout", "leaf.key", "-out", "leaf.csr", "-subj", "/CN=an authority of a test")
-    by_root = ("-CA", "root.pem", "-CAkey", "root.key", "-CAcreateserial", "-days", "300")
-    openssl(
-        folder, "x509", "-req", "-in", "leaf.csr", *by_root, "-extfile", "tsa.cnf", "-extensions", "leaf", "-out", "leaf.pem"
-    )
-
-
 @pytest.fixture
 def authority(tmp_path: Path) -> Iterator[Authority]:
     """One that answers on this machine."""
@@ -91,12 +48,10 @@ def authority(tmp_path: Path) -> Iterator[Authority]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            (folder / "query").write_bytes(self.rfile.read(int(self.headers["Content-Length"])))
-            signer = ("-signer", "leaf.pem", "-inkey", "leaf.key")
-            openssl(folder, "ts", "-reply", "-config", "tsa.cnf", "-queryfile", "query", *signer, "-out", "reply")
+            reply = answer(folder, self.rfile.read(int(self.headers["Content-Length"])))
             self.send_response(200)
             self.end_headers()
-            self.wfile.write((folder / "reply").read_bytes())
+            self.wfile.write(reply)
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
