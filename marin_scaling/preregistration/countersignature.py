@@ -9,14 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from marin_scaling.durable_files import write_once
 from marin_scaling.errors import SigningError
 from marin_scaling.preregistration.allowed_signers import read_allowed_signers, require_allowed
 from marin_scaling.preregistration.registry import STATEMENT_NAME, read_registration, signers_path
-from marin_scaling.preregistration.signing_key import SigningKey
 from marin_scaling.preregistration.sshsig import NAMESPACE
 from marin_scaling.preregistration.statement_format import PRINCIPAL
+
+if TYPE_CHECKING:
+    from marin_scaling.preregistration.signing_key import SigningKey
 
 _NAME = re.compile(rf"{re.escape(STATEMENT_NAME)}\.({PRINCIPAL.pattern})\.sig")
 

@@ -6,6 +6,7 @@ take a fifth of that. Meaning (does the median equal the point?) is checked by t
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Mapping
@@ -115,12 +116,12 @@ def check_shape(document: Any, shape: Shape, *, name: str, at: str = "") -> None
       why: A field that is missing, unknown or of another kind would be read in two ways.
       fix: Restore the file from version control, or write it again with the command that made it.
     """
-    if isinstance(shape, Mapping):
-        _check_object(document, shape, name=name, at=at)
-    elif isinstance(shape, Text) and not (isinstance(document, str) and re.fullmatch(shape.pattern, document, re.ASCII)):
-        _refuse(name, at, f"{_short(document)} is not text as it should stand here")
+    if isinstance(shape, Text):
+        _check_text(document, shape, name=name, at=at)
     elif isinstance(shape, Number):
         _check_number(document, shape, name=name, at=at)
+    elif isinstance(shape, Mapping):
+        _check_object(document, shape, name=name, at=at)
     elif isinstance(shape, Choice) and not any(type(document) is type(value) and document == value for value in shape.of):
         _refuse(name, at, f"{_short(document)} is none of {', '.join(map(repr, shape.of))}")
     elif isinstance(shape, ListOf):
@@ -135,16 +136,31 @@ def check_shape(document: Any, shape: Shape, *, name: str, at: str = "") -> None
         check_shape(document, shape.value, name=name, at=at)
 
 
+def _check_text(document: Any, shape: Text, *, name: str, at: str) -> None:
+    if not (isinstance(document, str) and _compiled(shape.pattern).fullmatch(document)):
+        _refuse(name, at, f"{_short(document)} is not text as it should stand here")
+
+
+@functools.cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.ASCII)
+
+
 def _check_object(document: Any, shape: Mapping[str, Any], *, name: str, at: str) -> None:
     if not isinstance(document, dict):
         _refuse(name, at, f"{_short(document)} is not an object")
+    if document.keys() != shape.keys():
+        _check_keys(document, shape, name=name, at=at)
+    for key, value in document.items():
+        check_shape(value, shape[key], name=name, at=_join(at, key))
+
+
+def _check_keys(document: Mapping[str, Any], shape: Mapping[str, Any], *, name: str, at: str) -> None:
     for key in sorted(shape.keys() - document.keys()):
         if not isinstance(shape[key], MayLack):
             _refuse(name, _join(at, key), "it is missing")
     for key in sorted(document.keys() - shape.keys()):
         _refuse(name, _join(at, key), "this key is not known")
-    for key, value in document.items():
-        check_shape(value, shape[key], name=name, at=_join(at, key))
 
 
 def _check_at_least(document: Any, shape: AtLeast, *, name: str, at: str) -> None:

@@ -37,6 +37,7 @@ from marin_scaling.preregistration.timestamp import stamp_names
 LOG_NAME = "log.jsonl"
 FIRST_PREVIOUS = "0" * 64
 """What stands for the digest of the line before the first."""
+_COMPACT = json.JSONEncoder(sort_keys=True, ensure_ascii=True, separators=(",", ":"))
 MAX_LINE_BYTES = 64 * 1024
 _FILES_OF: Mapping[str, Callable[[Iterable[str]], list[tuple[str, ...]]]] = {
     "register": lambda present: [(STATEMENT_NAME, SIGNATURE_NAME)] if {STATEMENT_NAME, SIGNATURE_NAME} <= set(present) else [],
@@ -212,7 +213,7 @@ def _belong(names: Iterable[str], *, kind: str) -> bool:
 
 
 def _canonical(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, sort_keys=True, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+    return _COMPACT.encode(document).encode("ascii")
 
 
 def _refuse(name: str, reason: str) -> NoReturn:

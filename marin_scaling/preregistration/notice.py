@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from marin_scaling.canonical_json import dump_canonical, load_canonical
 from marin_scaling.durable_files import publish_folder
@@ -20,10 +20,12 @@ from marin_scaling.errors import SigningError, VerificationError
 from marin_scaling.preregistration.allowed_signers import read_allowed_signers, require_allowed
 from marin_scaling.preregistration.document_shape import MOMENT, SHA256, Choice, MayLack, Number, Shape, Text, check_shape
 from marin_scaling.preregistration.registry import read_registration, signers_path
-from marin_scaling.preregistration.signing_key import SigningKey
 from marin_scaling.preregistration.sshsig import NAMESPACE
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
 from marin_scaling.preregistration.statement_format import PRINCIPAL
+
+if TYPE_CHECKING:
+    from marin_scaling.preregistration.signing_key import SigningKey
 
 Kind = Literal["withdraw", "void", "deviate"]
 KINDS: tuple[Kind, ...] = ("withdraw", "void", "deviate")

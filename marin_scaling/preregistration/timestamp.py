@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import urllib.request
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
-from urllib.error import URLError
 
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import StampError, VerificationError, missing_extra
@@ -89,6 +87,8 @@ def _verifier(roots: Path, *, nonce: int | None):  # type: ignore[no-untyped-def
 
 
 def _post(url: str, body: bytes) -> bytes:
+    import urllib.request
+
     if not url.startswith(("http://", "https://")):
         raise StampError(
             f"{url} is no web address.", why="Authorities answer over HTTP.", fix="Give one like https://tsa.example/"
@@ -97,7 +97,7 @@ def _post(url: str, body: bytes) -> bytes:
     try:
         with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
             return bytes(answer.read(MAX_REPLY_BYTES + 1))
-    except (URLError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise StampError(
             f"{url} did not answer: {reason}.",
