@@ -1,0 +1,146 @@
+"""How long `marin-scale verify` takes: of one registration, of a log of 10,000 lines, of 1,000 folders against their log.
+
+All steps but the re-fit, which takes as long as a fit (`fit_delphi.py`); files are in the disk cache, modules compiled. Beside
+wall time stands that of the processor, which other work on the machine does not stretch as much.
+Wanted: one registration within 50 ms beyond start-up, the log with its root and one proof within 1 s.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+from report import ROOT, parser, publish
+
+from marin_scaling.canonical_json import sha256_hex
+from marin_scaling.check.authenticity import verify_folder
+from marin_scaling.check.history import log_step, require_whole
+from marin_scaling.preregistration.log import Log, parse_log, read_log, write_down
+from marin_scaling.preregistration.log_proof import check_proof, proof_document
+from marin_scaling.preregistration.registry import find_folders, registration_folders, signers_path
+from marin_scaling.preregistration.statement import moment_text
+
+REPETITIONS = 15
+LINES = 10_000
+FOLDERS = 1_000
+LARGEST = "2026-11-21-quickstart"
+NEWEST = "tests/golden/preregistration-v0.2"
+AT = datetime(2026, 11, 22, tzinfo=UTC)
+
+
+def milliseconds(task: Callable[[], object], *, repetitions: int = REPETITIONS) -> list[tuple[float, float]]:
+    """Wall and processor time of each repetition."""
+    found = []
+    for _ in range(repetitions + 1):
+        began, worked = time.perf_counter(), processor_seconds()
+        task()
+        found.append((1000 * (time.perf_counter() - began), 1000 * (processor_seconds() - worked)))
+    return found[1:]  # the first fills caches
+
+
+def processor_seconds() -> float:
+    """Of this process and of those that it waited for."""
+    own, ended = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
+
+
+def command(*arguments: str) -> Callable[[], object]:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    words = [sys.executable, "-m", "marin_scaling.cli", *arguments]
+    return lambda: subprocess.run(words, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, check=True)
+
+
+def verification(folder: Path, *, runs_dir: Path | None) -> Callable[[], object]:
+    signers = signers_path(folder)
+    return lambda: verify_folder(folder, allowed_signers=signers, runs_dir=runs_dir)
+
+
+def registry_of(folder: Path, *, copies: int) -> None:
+    """A registry of many folders with the files of one, and its log, as `marin-scale log` writes it."""
+    [original] = find_folders("all", registry_dir=ROOT / NEWEST)
+    for number in range(copies):
+        shutil.copytree(original, folder / f"2026-11-20-copy-{number}")
+    write_down(folder, at=AT)
+
+
+def long_log(registry: Path) -> bytes:
+    """Lines enough for a log of `LINES`: those of a registry, in which each folder has many reviewers."""
+    lines = [entry.line for entry in read_log(registry).entries]
+    folders = registration_folders(registry)
+    for number in range(len(lines), LINES):
+        files = {f"statement.json.reviewer{number}@example.org.sig": sha256_hex(str(number).encode())}
+        entry = {"seq": number, "prev": sha256_hex(lines[-1]), "type": "review", "id": folders[number % len(folders)].name}
+        whole = {**entry, "files": files, "logged_at": moment_text(AT)}
+        lines.append(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode())
+    return b"".join(line + b"\n" for line in lines)
+
+
+def read_and_prove(raw: bytes) -> None:
+    log = parse_log(raw, name="log.jsonl")
+    proof = proof_document(log, id=log.entries[FOLDERS // 2].id)
+    check_proof(json.dumps(proof).encode(), root=log.root, name="proof.json")
+
+
+def all_against_log(registry: Path) -> None:
+    log: Log = read_log(registry)
+    for folder in registration_folders(registry):
+        log_step(folder, log=log)
+    require_whole(registry, log=log)
+
+
+def middle(times: list[tuple[float, float]], which: int) -> float:
+    return median(each[which] for each in times)
+
+
+def main() -> None:
+    options = parser(__doc__ or "").parse_args()
+    of_0_1, of_0_2 = ROOT / "preregistrations" / LARGEST, find_folders("all", registry_dir=ROOT / NEWEST)[0]
+    found = {
+        f"{LARGEST}, with its 21 runs, in a process that runs": milliseconds(verification(of_0_1, runs_dir=ROOT / "runs")),
+        f"{LARGEST}, without its runs": milliseconds(verification(of_0_1, runs_dir=None)),
+        "one of format 0.2 with 1,000 samples, without runs": milliseconds(verification(of_0_2, runs_dir=None)),
+        "`marin-scale --version`": milliseconds(command("--version")),
+        f"`marin-scale verify --no-refit {LARGEST}`": milliseconds(command("verify", "--no-refit", LARGEST)),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        registry = Path(folder) / "preregistrations"
+        registry_of(registry, copies=FOLDERS)
+        raw = long_log(registry)
+        found |= {
+            f"a log of {LINES:,} lines read, its root, one proof made and checked": milliseconds(lambda: read_and_prove(raw)),
+            f"{FOLDERS:,} folders against a log of as many lines": milliseconds(
+                lambda: all_against_log(registry), repetitions=3
+            ),
+        }
+    start, whole = (
+        middle(found[name], 1) for name in ("`marin-scale --version`", f"`marin-scale verify --no-refit {LARGEST}`")
+    )
+    publish(
+        "Verification",
+        columns=("what", "median ms", "least ms", "median ms of processor"),
+        rows=[
+            [name, f"{middle(times, 0):.1f}", f"{min(times)[0]:.1f}", f"{middle(times, 1):.1f}"]
+            for name, times in found.items()
+        ],
+        packages=("cryptography", "typer"),
+        notes=[
+            f"Median of {REPETITIONS}, of the last of 3; without the re-fit. The command takes "
+            f"{whole - start:.0f} ms of processor beyond `--version`, imports of the verifier and of cryptography among them.",
+            "Wanted: one registration at most 50 ms beyond start-up; the log at most 1,000 ms.",
+        ],
+        write=options.write,
+    )
+
+
+if __name__ == "__main__":
+    main()
