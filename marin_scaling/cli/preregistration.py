@@ -42,7 +42,6 @@ def verify(
     Example: marin-scale verify all
     """
     from marin_scaling.check.authenticity import verify_folder
-    from marin_scaling.check.base_branch import base_step
     from marin_scaling.check.history import log_step, require_whole
     from marin_scaling.check.policy import policy_steps
     from marin_scaling.check.reproduction import verify_and_fit
@@ -54,6 +53,8 @@ def verify(
     status, verified = 0, verify_and_fit if refit else verify_folder
     logs = {parent: read_log(parent) for parent in {folder.parent for folder in folders}}
     if base is not None:
+        from marin_scaling.check.base_branch import base_step
+
         typer.echo(registry)
         print_steps([base_step(base, registry_dir=registry)])
     with _signers(base, registry) as signers_of:
@@ -76,12 +77,13 @@ def verify(
 @contextlib.contextmanager
 def _signers(base: str | None, registry: Path) -> Iterator[Callable[[Path], Path]]:
     """Which list of signers speaks for a folder: the one beside it, or that of the base branch."""
-    from marin_scaling.check.base_branch import signers_at
     from marin_scaling.preregistration.registry import signers_path
 
     if base is None:
         yield signers_path
         return
+    from marin_scaling.check.base_branch import signers_at
+
     with signers_at(base, registry_dir=registry) as path:
         yield lambda _: path
 

@@ -1,0 +1,41 @@
+"""What a registry asks of every forecast beyond a good signature: `policy.yaml` beside the folders, written by its maintainers.
+
+Whether a forecast follows it is for `check` to say.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+from pydantic import Field
+
+from marin_scaling.errors import VerificationError
+from marin_scaling.yaml_documents import Part, read_part
+
+
+class Policy(Part):
+    """The rules of a registry."""
+
+    since: date
+    """The day (UTC) from which on statements have to follow them."""
+    reviewers: int = Field(default=0, ge=0)
+    """How many others must have signed the statement, beside its registrant."""
+    stamps: int = Field(default=0, ge=0)
+    """How many time stamps must lie over the registrant's signature."""
+    own_resolver: bool = True
+    """Whether the registrant may be the one, too, who says how it came out."""
+
+
+def read_policy(path: Path) -> Policy:
+    """The rules in a file; `VerificationError` names line and key of what cannot be read."""
+    return read_part(
+        path,
+        Policy,
+        noun="a policy",
+        refused=lambda what: VerificationError(
+            what,
+            why="A rule that is not understood would be no rule.",
+            fix="Write keys as in the reference: since, reviewers, stamps, own_resolver.",
+        ),
+    )
