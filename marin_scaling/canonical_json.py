@@ -65,7 +65,11 @@ def load_canonical(raw: bytes, *, name: str) -> Any:
     {'a': 1}
     """
     document = load_strict(raw, name=name)
-    if dump_canonical(document) != raw:
+    try:
+        canonical = dump_canonical(document)
+    except DocumentError as error:  # a number too large for a float is read as infinite
+        _refuse(name, str(error.__cause__))
+    if canonical != raw:
         _refuse(name, "its bytes are not the canonical form (indent 1, sorted keys, ASCII, one final newline)")
     return document
 

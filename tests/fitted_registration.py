@@ -1,5 +1,8 @@
-"""A signed forecast that a real fit of a simulated ladder gave, and that can therefore be found again."""
+"""Signed forecasts that were really fitted, from simulated runs: ground for tests of fitting a signed ladder again."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +19,10 @@ from marin_scaling.laws import SurfaceLaw
 from marin_scaling.run.simulate import simulate_ladder
 
 LAW = SurfaceLaw(E=0.9, A=20.0, B=60.0, alpha=0.34, beta=0.28)
+Rows = Sequence[dict[str, Any]]
 
 
-def ladder(*, seed: int = 0) -> Any:
+def simulated_ladder(*, seed: int = 0) -> Any:
     """Simulated runs up to a tenth of the target's FLOPs."""
     budgets = [target_spec().flops * share for share in (0.0125, 0.025, 0.05, 0.1)]
     return simulate_ladder(LAW, budgets_flops=budgets, sizes_per_budget=4, noise=0.002, seed=seed)
@@ -31,13 +35,25 @@ def document_of(result: FitResult, stated: Forecast) -> dict[str, Any]:
     return forecast_document(result, [stated], sensitivities=[[row]], tested=tested) | {"metric": "bits_per_byte"}
 
 
-def register(root: Path, *, law: str = "coupled-surface", shift: float = 0.0, rows_of: int = 0, **changes: Any) -> Path:
-    """A signed forecast of `law`, `shift` widths of its interval beside what the fit says, from the ladder of a seed."""
-    result = fit(ladder(), law=law)
+def make_fitted_registration(
+    root: Path,
+    *,
+    law: str = "coupled-surface",
+    shift: float = 0.0,
+    rows_of: int = 0,
+    rows: Callable[[Rows], Rows] = lambda fitted: fitted,
+    said: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> Path:
+    """A signed forecast of `law` and its folder; an honest one where nothing else is said.
+
+    `shift` moves all quantiles by widths of the interval; the ladder beside it is that of the seed `rows_of`, after `rows`;
+    `said` is put into the forecast's document, `changes` are arguments of `make_registration`.
+    """
+    result = fit(simulated_ladder(), law=law)
     honest = forecast(result, flops=target_spec().flops)
     low, high = honest.interval
     moved = {level: value + shift * (high - low) for level, value in honest.quantiles.items()}
     stated = replace(honest, median=moved[0.5], quantiles=moved)
-    rows = fit(ladder(seed=rows_of), law=law).rows
-    document = document_of(result, stated)
-    return make_registration(root, rows=rows, forecast=document, **changes).folder
+    shown = rows(fit(simulated_ladder(seed=rows_of), law=law).rows)
+    return make_registration(root, rows=shown, forecast=document_of(result, stated) | dict(said or {}), **changes).folder

@@ -1,4 +1,6 @@
-"""A real git repository for tests, without the person's own settings."""
+"""A real git repository around a registry, and a branch of it: what a pull request is."""
+
+from __future__ import annotations
 
 import os
 import subprocess
@@ -8,19 +10,19 @@ _WHO = {f"GIT_{role}_{what}": f"ada@{what}".lower() for role in ("AUTHOR", "COMM
 
 
 def git(root: Path, *arguments: str) -> None:
-    """Run git there."""
+    """Run git there, with a name and without the person's own settings."""
     environment = os.environ | _WHO | {"GIT_CONFIG_GLOBAL": os.devnull}
     subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, env=environment)
 
 
-def commit_all(root: Path) -> None:
+def commit(root: Path) -> None:
     """Everything as it is."""
     git(root, "add", "-A")
     git(root, "commit", "-qm", "next")
 
 
 def branch_off(root: Path) -> None:
-    """All that is there becomes the branch main, and we stand on a branch of it."""
+    """Make `root` a repository whose branch main is what lies there, and stand on a branch of it."""
     git(root, "init", "-q", "-b", "main")
-    commit_all(root)
+    commit(root)
     git(root, "checkout", "-qb", "forecast")

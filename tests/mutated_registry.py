@@ -28,7 +28,7 @@ from registration_factory import (
     signing_key,
     store_run,
 )
-from time_stamping import answer, make_authority
+from time_authority import answer, make_authority
 
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.check.verdict import check_preregistration

@@ -104,6 +104,11 @@ def store_ladder(runs_dir: Path) -> list[dict[str, Any]]:
     for hidden_dim, steps in RUNGS:
         spec = run_spec(hidden_dim=hidden_dim, train_steps=100 * steps)
         store_run(runs_dir, spec=spec, loss=1.0 + 100 * spec.flops**-0.2)
+    return ladder_rows(runs_dir)
+
+
+def ladder_rows(runs_dir: Path) -> list[dict[str, Any]]:
+    """The rows of a table of the ladder in the store."""
     return [
         {
             "run": run.spec.digest,
@@ -114,6 +119,7 @@ def store_ladder(runs_dir: Path) -> list[dict[str, Any]]:
             "loss": run.record.loss,
         }
         for run in read_runs(runs_dir / "tiny")
+        if run.spec.role == "rung"
     ]
 
 
@@ -198,5 +204,5 @@ def make_registration(root: Path, **changes: Any) -> Registration:
 def make_second_registration(root: Path) -> Registration:
     """Another one in the same registry, of another target."""
     other = run_spec(hidden_dim=128, train_steps=900, role="target")
-    rows = [{"run": "r", "budget_flops": 1.0, "flops": 1.0, "params": 1, "tokens": 1, "loss": 3.0}]
-    return make_registration(root, rows=rows, target=other, forecast=forecast_document(flops=other.flops), slug="second")
+    rows, forecast = ladder_rows(root / "runs"), forecast_document(flops=other.flops)
+    return make_registration(root, rows=rows, target=other, forecast=forecast, slug="second")

@@ -281,7 +281,9 @@ def _require_record(folder: Path, *, outcome: Mapping[str, Any], where: str) -> 
     """The target's record must be where its ladder's runs are, and be the one that the outcome was derived from."""
     if not (folder / "record.json").is_file():
         refuse(f"{where} tells an outcome, and its run {folder} is not there", fix="Restore that run from version control.")
-    _, record, _ = _read_run(folder)
+    _, record, raw_spec = _read_run(folder)
+    if sha256_hex(raw_spec) != outcome["run"]:
+        refuse(f"{folder / 'spec.json'} is not the spec of the run that {where} names", fix="Restore that run.")
     found = sha256_hex(_read_plain(folder / "record.json"))
     for key, expected in (("value", record["loss"]), ("record_sha256", found)):
         if outcome[key] != expected:

@@ -21,6 +21,8 @@ from marin_scaling.preregistration.registry import SIGNERS_NAME, registration_fo
 from marin_scaling.preregistration.timestamp import ROOTS_NAME
 
 _ATTRIBUTES_NAME = ".gitattributes"
+_TRUST_NAMES = (SIGNERS_NAME, ROOTS_NAME, POLICY_NAME)
+"""Whose signatures and time stamps count, and what is asked of all: never changed together with what they are to judge."""
 
 
 @contextlib.contextmanager
@@ -32,7 +34,7 @@ def signers_at(base: str, *, registry_dir: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{SIGNERS_NAME} of {base.replace('/', '-')}"
         path.write_bytes(_file_at(base, registry_dir / SIGNERS_NAME) or b"")
-        for name in (ROOTS_NAME, POLICY_NAME):
+        for name in _TRUST_NAMES[1:]:
             if (content := _file_at(base, registry_dir / name)) is not None:
                 path.with_name(name).write_bytes(content)
         yield path
@@ -61,7 +63,7 @@ def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
         )
     changes, record = _changes(base, registry_dir), registry_dir / RECORD_NAME
     record_grew = _record_grew(base, record, status=changes.get(record))
-    policies = [path for name in (SIGNERS_NAME, ROOTS_NAME, POLICY_NAME) if (path := registry_dir / name) in changes]
+    policies = [path for name in _TRUST_NAMES if (path := registry_dir / name) in changes]
     _require_only_added(changes, allowed={log_path(registry_dir), *policies, *([record] if record_grew else [])}, base=base)
     added = {path for path, status in changes.items() if status == "A" and path.name not in (LOG_NAME, _ATTRIBUTES_NAME)}
     others = len(added - set(policies)) + record_grew
@@ -78,6 +80,8 @@ def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
 
 def _require_only_added(changes: Mapping[Path, str], *, allowed: Set[Path], base: str) -> None:
     for path, status in changes.items():
+        if path.is_symlink():
+            refuse(f"{path} is a link since {base}", fix="Put the file itself there: what a link leads to could be exchanged.")
         if status != "A" and path not in allowed:
             refuse(
                 f"{path} was {'removed' if status == 'D' else 'changed'} since {base}",

@@ -45,14 +45,31 @@ def log_step(folder: Path, *, log: Log) -> VerifiedStep:
 
 
 def require_whole(registry_dir: Path, *, log: Log) -> None:
-    """`VerificationError` when the log names a preregistration that is not there: one that failed must not disappear."""
-    there = {folder.name for folder in registration_folders(registry_dir)}
+    """`VerificationError` when the log names a preregistration that is not there: one that failed must not disappear.
+
+    And when two are for one target: then one could be shown and the other be forgotten.
+    """
+    folders = registration_folders(registry_dir)
+    _require_one_for_each_target(folders)
+    there = {folder.name for folder in folders}
     for entry in log.entries:
         if entry.id not in there:
             where = f"{registry_dir / LOG_NAME}, line {entry.number + 1}"
             refuse(
                 f"{registry_dir / entry.id} is missing, and {where}, says that it came in at {entry.logged_at}",
                 fix="Restore the folder from version control: nothing that was registered is taken out again.",
+            )
+
+
+def _require_one_for_each_target(folders: Sequence[Path]) -> None:
+    seen: dict[bytes, Path] = {}
+    for folder in folders:
+        path = folder / "target.json"
+        first = seen.setdefault(read_bytes(path), folder) if path.is_file() else folder
+        if first != folder:
+            refuse(
+                f"{folder} is for the same target as {first}",
+                fix="Keep the one that was registered first: of two forecasts for one run, one could be chosen after the fact.",
             )
 
 

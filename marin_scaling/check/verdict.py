@@ -23,8 +23,8 @@ from marin_scaling.check.stamps import roots_path, stamped_at
 from marin_scaling.durable_files import read_bytes, write_once
 from marin_scaling.errors import MarinScalingError, VerificationError
 from marin_scaling.preregistration.binding import bound_spec
-from marin_scaling.preregistration.log import write_down
-from marin_scaling.preregistration.notice import Notice
+from marin_scaling.preregistration.log import read_log, write_down
+from marin_scaling.preregistration.notice import NOTICE_NAME, Notice
 from marin_scaling.preregistration.registry import OUTCOME_NAME, SIGNATURE_NAME, read_registration, signers_path
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
 from marin_scaling.run.run_spec import RunSpec, read_spec
@@ -83,7 +83,7 @@ def verdict_on(folder: Path, *, runs_dir: Path, allowed_signers: Path, at: datet
     target = read_spec(read_bytes(folder / "target.json"), name=str(folder / "target.json"))
     spec = bound_spec(target, statement=statement.raw)
     claimed, notices = "", verified_notices(folder, statement=statement, allowed_signers=allowed_signers)
-    if ended := ended_by(notices, statement=statement, spec=spec, runs_dir=runs_dir):
+    if ended := ended_by(notices, folder=folder, statement=statement, spec=spec, runs_dir=runs_dir):
         return ended
     if is_finished(runs_dir, spec):
         run = read_run(run_folder(runs_dir, spec))
@@ -98,7 +98,7 @@ def verdict_on(folder: Path, *, runs_dir: Path, allowed_signers: Path, at: datet
     return _verdict(statement, state=state, sentence=sentence, outcome=outcome)
 
 
-def ended_by(notices: Sequence[Notice], *, statement: Statement, spec: RunSpec, runs_dir: Path) -> Verdict | None:
+def ended_by(notices: Sequence[Notice], *, folder: Path, statement: Statement, spec: RunSpec, runs_dir: Path) -> Verdict | None:
     """The verdict where the registrant took the forecast back, or its resolver found it void; None where neither did."""
     for notice in notices:
         said = notice.sentence
@@ -106,20 +106,32 @@ def ended_by(notices: Sequence[Notice], *, statement: Statement, spec: RunSpec, 
             return _verdict(
                 statement, state=State.VOID, sentence=f"void ({notice.document['condition']}), {said}", outcome=None
             )
-        if notice.kind == "withdraw" and _had_begun(notice, spec=spec, runs_dir=runs_dir):
-            sentence = f"withdrawn after its run began, which counts as missed, {said}"
+        if notice.kind == "withdraw" and (
+            late := _too_late(notice, folder=folder, statement=statement, spec=spec, runs=runs_dir)
+        ):
+            sentence = f"withdrawn after {late}, which counts as missed, {said}"
             return _verdict(statement, state=State.WITHDRAWN_LATE, sentence=sentence, outcome=None)
         if notice.kind == "withdraw":
             return _verdict(statement, state=State.WITHDRAWN, sentence=f"withdrawn before its run, {said}", outcome=None)
     return None
 
 
-def _had_begun(notice: Notice, *, spec: RunSpec, runs_dir: Path) -> bool:
-    """Whether the target had been trained at all when it was taken back: by the notice's word, or by the run's record."""
-    if notice.document["target_steps_seen"]:
-        return True
-    folder = run_folder(runs_dir, spec)
-    return is_finished(runs_dir, spec) and parse_moment(read_run(folder).record.started_at) <= notice.at
+def _too_late(notice: Notice, *, folder: Path, statement: Statement, spec: RunSpec, runs: Path) -> str | None:
+    """What had happened when a forecast was taken back, so that it counts as missed; None where nothing had."""
+    known_at = _known_at(notice, folder=folder)
+    if notice.document["target_steps_seen"] or (folder / OUTCOME_NAME).exists() or _had_begun(spec, runs=runs, at=known_at):
+        return "its run began"
+    return "it was due" if statement.is_overdue(at=known_at) else None
+
+
+def _known_at(notice: Notice, *, folder: Path) -> datetime:
+    """When a notice was given: by its own word, but not before it was logged, or it could be given after a look at the run."""
+    own, name = read_log(folder.parent).by_id.get(folder.name, ()), f"{notice.name}/{NOTICE_NAME}"
+    return max([notice.at, *(parse_moment(entry.logged_at) for entry in own if name in entry.files)])
+
+
+def _had_begun(spec: RunSpec, *, runs: Path, at: datetime) -> bool:
+    return is_finished(runs, spec) and parse_moment(read_run(run_folder(runs, spec)).record.started_at) <= at
 
 
 def _deviations(notices: Sequence[Notice]) -> str:

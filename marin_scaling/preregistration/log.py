@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from marin_scaling.canonical_json import load_strict, sha256_hex
 from marin_scaling.durable_files import read_bytes, replace_file
-from marin_scaling.errors import StatementError, VerificationError
+from marin_scaling.errors import DocumentError, StatementError, VerificationError
 from marin_scaling.preregistration.countersignature import countersigners
 from marin_scaling.preregistration.document_shape import (
     MOMENT,
@@ -99,6 +99,8 @@ def log_path(registry_dir: Path) -> Path:
 def read_log(registry_dir: Path) -> Log:
     """All lines of a registry's log, chained; empty where there is none. `VerificationError` names the first that is wrong."""
     path = log_path(registry_dir)
+    if path.is_symlink():
+        _refuse(str(path), "it is a link: what it leads to could be exchanged")
     return parse_log(read_bytes(path) if path.exists() else b"", name=str(path))
 
 
@@ -108,7 +110,10 @@ def parse_log(raw: bytes, *, name: str) -> Log:
         _refuse(name, "its last line has no end")
     entries: list[LogEntry] = []
     for number, line in enumerate(raw.split(b"\n")[:-1]):
-        entries.append(_entry(line, after=entries[-1] if entries else None, name=f"{name}, line {number + 1}"))
+        try:
+            entries.append(_entry(line, after=entries[-1] if entries else None, name=f"{name}, line {number + 1}"))
+        except DocumentError as error:  # it was sound when it was written, so this is a "no"
+            raise VerificationError(error.what, why=error.why, fix=error.fix) from error
     return Log(entries=tuple(entries))
 
 

@@ -120,7 +120,7 @@ def _ended(folder: Path, *, runs_dir: Path) -> Verdict | None:
     statement, signers, path = read_registration(folder), signers_path(folder), folder / "target.json"
     notices = verified_notices(folder, statement=statement, allowed_signers=signers)
     spec = bound_spec(read_spec(read_bytes(path), name=str(path)), statement=statement.raw)
-    return ended_by(notices, statement=statement, spec=spec, runs_dir=runs_dir)
+    return ended_by(notices, folder=folder, statement=statement, spec=spec, runs_dir=runs_dir)
 
 
 def _refused_page(name: str, error: MarinScalingError, *, root: Path) -> ForecastPage:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from command_line import SMALL_LADDER, make_repository, marin_scale
-from git_repository import commit_all, git
+from git_repository import commit, git
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = [
@@ -40,7 +40,7 @@ def allow(root: Path, key: Path, principal: str) -> None:
 
 def merge(root: Path, branch: str) -> None:
     """What was reviewed becomes main."""
-    commit_all(root)
+    commit(root)
     git(root, "checkout", "-q", "main")
     git(root, "merge", "-q", "--ff-only", branch)
 
@@ -52,7 +52,7 @@ def test_a_forecast_from_its_key_to_its_outcome(tmp_path: Path) -> None:
     said(root, "init")
     (root / "preregistrations" / "policy.yaml").write_text("since: 2026-01-01\nreviewers: 1\n")
     git(root, "init", "-q", "-b", "main")
-    commit_all(root)
+    commit(root)
 
     git(root, "checkout", "-qb", "keys")
     allow(root, ada, ADA)

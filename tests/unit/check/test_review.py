@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
-from fitted_registration import register
-from git_repository import branch_off, commit_all, git
+from fitted_registration import make_fitted_registration
+from git_repository import branch_off, commit, git
 from registration_factory import CREATED_AT, make_registration, signing_key, store_run, target_spec
 from typer.testing import CliRunner, Result
 
@@ -29,7 +29,7 @@ SECOND = Path("preregistrations/2026-11-20-second")
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository whose branch main has one preregistration; we stand on a branch of it."""
-    register(tmp_path)
+    make_fitted_registration(tmp_path)
     branch_off(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -37,7 +37,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def add_second(root: Path, *, shift: float = 0.0, seed: int = 1, **changes: object) -> None:
     """A further forecast, of another target of the same ladder."""
-    register(root, shift=shift, target=target_spec().model_copy(update={"seed": seed}), slug="second", **changes)
+    make_fitted_registration(
+        root, shift=shift, target=target_spec().model_copy(update={"seed": seed}), slug="second", **changes
+    )
 
 
 def review(*options: str) -> Result:
@@ -168,7 +170,7 @@ def test_words_of_a_registrant_break_out_of_no_cell(root: Path) -> None:
 def test_nothing_is_written(root: Path) -> None:
     """Not even an outcome that could be told."""
     add_second(root)
-    commit_all(root)
+    commit(root)
     review()
     git(root, "diff", "--exit-code")
 

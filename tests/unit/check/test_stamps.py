@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from registration_factory import make_registration, store_run
-from time_stamping import answer, make_authority, openssl
+from time_authority import answer, make_authority, openssl
 from typer.testing import CliRunner
 
 from marin_scaling.check.authenticity import verify_folder
@@ -43,8 +43,7 @@ class Authority:
 @pytest.fixture
 def authority(tmp_path: Path) -> Iterator[Authority]:
     """One that answers on this machine."""
-    folder = tmp_path / "authority"
-    make_authority(folder)
+    folder = make_authority(tmp_path / "authority")
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -108,48 +107,6 @@ def test_a_stamp_is_asked_for_verified_and_kept(folder: Path, authority: Authori
         "-untrusted",
         "leaf.pem",
     )
-
-
-def test_a_stamp_over_another_signature_is_refused(folder: Path, authority: Authority, tmp_path: Path) -> None:
-    """An author who edits and signs again later has an old stamp that does not fit."""
-    path = stamp(folder, authority)
-    other = make_registration(tmp_path / "other", created_at=datetime.now(UTC)).folder
-    (other.parent / "tsa_roots.pem").write_bytes(authority.root)
-    (other / path.name).write_bytes(path.read_bytes())
-    with pytest.raises(VerificationError, match=r"stamp-1\.tsr is no time stamp over this signature: Mismatch"):
-        evidence(other)
-
-
-def test_a_stamp_of_a_stranger_is_refused(folder: Path, authority: Authority, tmp_path: Path) -> None:
-    """Anyone can be an authority; the registry names those that it trusts."""
-    stamp(folder, authority)
-    make_authority(tmp_path / "stranger")
-    (folder.parent / "tsa_roots.pem").write_bytes((tmp_path / "stranger" / "root.pem").read_bytes())
-    with pytest.raises(VerificationError, match="is no time stamp over this signature"):
-        evidence(folder)
-
-
-@pytest.mark.parametrize("place", [0.3, 0.5, 0.7])
-def test_a_stamp_that_was_changed_is_refused(folder: Path, authority: Authority, place: float) -> None:
-    """Its time above all."""
-    path = stamp(folder, authority)
-    raw = bytearray(path.read_bytes())
-    raw[int(place * len(raw))] ^= 1
-    path.write_bytes(bytes(raw))
-    with pytest.raises(VerificationError, match="is no time stamp over this signature"):
-        evidence(folder)
-
-
-def test_a_stamp_from_before_the_statement_is_refused(folder: Path, authority: Authority, tmp_path: Path) -> None:
-    """A statement that says it was made tomorrow."""
-    later = make_registration(tmp_path / "later", created_at=datetime.now(UTC) + timedelta(hours=2)).folder
-    (later.parent / "tsa_roots.pem").write_bytes(authority.root)
-    reply, _ = request_stamp(
-        (later / "statement.json.sig").read_bytes(), url=authority.url, roots=later.parent / "tsa_roots.pem"
-    )
-    (later / "stamp-1.tsr").write_bytes(reply)
-    with pytest.raises(VerificationError, match="before the statement of"):
-        evidence(later)
 
 
 @pytest.mark.parametrize("late", [True, False])

@@ -1,16 +1,13 @@
 """Pending, held, missed: what becomes of a forecast, and which runs cannot answer it."""
 
-import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from registration_factory import MEDIAN, make_registration, store_run
 
-from marin_scaling.canonical_json import dump_canonical, load_canonical
+from marin_scaling.canonical_json import load_canonical
 from marin_scaling.check.authenticity import verify_folder
-from marin_scaling.check.outcome import outcome_document
 from marin_scaling.check.verdict import State, check_all, check_preregistration
-from marin_scaling.errors import RecordError, VerificationError
 from marin_scaling.preregistration.binding import bound_spec, unbound_spec
 from marin_scaling.preregistration.registry import signers_path
 from marin_scaling.scoring import crps
@@ -102,29 +99,6 @@ def test_a_diverged_target_is_a_miss_without_scores(registration, tmp_path):
     assert "diverged" in verdict.sentence
 
 
-def test_a_run_that_began_before_the_forecast_cannot_answer_it(registration, tmp_path):
-    """It may have been seen."""
-    train(registration, 2.5, tmp_path=tmp_path, day="2026-11-19")
-    with pytest.raises(VerificationError, match="before its preregistration of 2026-11-20T08:30:00Z"):
-        check(registration)
-    assert not (registration.folder / "outcome.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("changes", "what"),
-    [
-        ({"flops_convention": "6ND"}, "FLOP convention '6ND'"),
-        ({"metric": "loss"}, "metric 'loss'"),
-        ({"params_total": 1}, "parameters 1"),
-    ],
-)
-def test_a_run_about_something_else_cannot_answer_it(registration, tmp_path, changes, what):
-    """The promised and the found stand in the message."""
-    train(registration, 2.5, tmp_path=tmp_path, **changes)
-    with pytest.raises(VerificationError, match=what):
-        check(registration)
-
-
 def test_the_same_run_without_the_statement_does_not_count(registration, tmp_path):
     """A rehearsal, or a run trained before the forecast, leaves it pending."""
     store_run(tmp_path / "runs", spec=unbound_spec(registration.target), loss=2.5)
@@ -138,62 +112,6 @@ def test_a_run_bound_to_another_statement_does_not_count(registration, tmp_path)
     assert check(registration).state is State.PENDING
 
 
-def test_an_edited_record_is_refused(registration, tmp_path):
-    """After the outcome stands, the record it came from cannot be improved."""
-    folder = train(registration, 2.7, tmp_path=tmp_path)
-    check(registration)
-    record = json.loads((folder / "record.json").read_bytes())
-    (folder / "record.json").write_bytes(dump_canonical({**record, "loss": 2.6}))
-    with pytest.raises(VerificationError, match=r"value is 2\.7, and .* says 2\.6"):
-        check(registration)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"value": 2.55},
-        {"verdict": "missed"},
-        {"run": "0" * 64},
-        {"statement_sha256": "0" * 64},
-        {"metric": "loss"},
-        {"status": "diverged"},
-        {"scores": None},
-    ],
-)
-def test_an_edited_outcome_is_refused(registration, tmp_path, change):
-    """Everything in it follows from the statement and the run."""
-    train(registration, 2.6, tmp_path=tmp_path)
-    outcome = check(registration).outcome
-    (registration.folder / "outcome.json").write_bytes(dump_canonical({**outcome, **change}))
-    with pytest.raises(VerificationError, match=r"outcome\.json"):
-        check(registration)
-
-
-def test_an_outcome_without_its_run_is_refused_where_its_ladder_is(registration):
-    """An outcome that somebody wrote by hand has no record."""
-    outcome = outcome_document(
-        registration.statement,
-        value=2.5001,
-        run=registration.target.digest,
-        record_sha256="0" * 64,
-        checked_at=NOW,
-        tool_version="0.1.0",
-    )
-    (registration.folder / "outcome.json").write_bytes(dump_canonical(outcome))
-    with pytest.raises(VerificationError, match=r"tells an outcome, and its run .* is not there"):
-        check(registration)
-
-
-def test_an_outcome_at_an_impossible_time_is_refused(registration, tmp_path):
-    """One message for this folder, and the others are checked all the same."""
-    train(registration, 2.6, tmp_path=tmp_path)
-    check(registration)
-    path = registration.folder / "outcome.json"
-    path.write_bytes(dump_canonical({**json.loads(path.read_bytes()), "checked_at": "2026-99-99T00:00:00Z"}))
-    [verdict] = check_all([registration.folder], runs_dir=tmp_path / "runs", checked_at=NOW)
-    assert verdict.state is State.REFUSED
-
-
 def test_a_standing_outcome_is_reported_where_the_runs_are_not(registration, tmp_path):
     """A reader without the store still learns what became of the forecast."""
     train(registration, 2.6, tmp_path=tmp_path)
@@ -203,15 +121,6 @@ def test_a_standing_outcome_is_reported_where_the_runs_are_not(registration, tmp
     )
     assert (elsewhere.state, elsewhere.outcome) == (held.state, held.outcome)
     assert elsewhere.sentence == held.sentence + "; claimed: its run is not here to be compared"
-
-
-def test_a_run_whose_record_is_not_its_own_is_refused(registration, tmp_path):
-    """The store's own checks hold here, too."""
-    folder = train(registration, 2.6, tmp_path=tmp_path)
-    record = json.loads((folder / "record.json").read_bytes())
-    (folder / "record.json").write_bytes(dump_canonical({**record, "data_digest": "e" * 64}))
-    with pytest.raises(RecordError, match="not the outcome of the spec"):
-        check(registration)
 
 
 def test_one_refused_registration_does_not_hide_the_others(registration, tmp_path):

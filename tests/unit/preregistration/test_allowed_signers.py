@@ -93,13 +93,6 @@ def test_bytes_that_are_no_text_are_refused():
         parse_allowed_signers(b"\xff\xfe", name="allowed_signers")
 
 
-@pytest.mark.parametrize("sign", ["\x0c", "\x0b", "\x85", "\u2028", "\r", "\x1b"])
-def test_only_a_line_feed_ends_a_line(sign):
-    """A signer cannot hide in a comment behind a sign at which OpenSSH does not split."""
-    with pytest.raises(DocumentError, match="line 1"):
-        allowed(f"# maintainers only{sign}{signer_line('ada@example.org', key=KEY, namespace=NAMESPACE)}")
-
-
 def test_lines_of_windows_are_read():
     """A carriage return before the line feed belongs to the line's end."""
     assert allowed(f"# comment\r\n{signer_line('ada@example.org', key=KEY, namespace=NAMESPACE)}\r\n").key.wire == KEY.wire

@@ -92,21 +92,6 @@ def test_the_fingerprint_is_the_one_that_ssh_keygen_prints(key_file):
     assert load_signing_key(key_file, note="test").public_key.fingerprint in printed
 
 
-def test_a_signature_for_another_namespace_is_refused(ed25519_key):
-    """A signed git commit never counts as a forecast."""
-    signature = make_signature(MESSAGE, private_key=ed25519_key, namespace="git")
-    with pytest.raises(VerificationError, match="namespace 'git'"):
-        verify_signature(signature, content=MESSAGE, name="m.sig")
-
-
-def test_a_namespace_cannot_be_rewritten_in_the_file(ed25519_key):
-    """The namespace is part of what is signed."""
-    made = parse_signature(make_signature(MESSAGE, private_key=ed25519_key, namespace="git"), name="m.sig")
-    forged = Signature(public_key=made.public_key, namespace=NAMESPACE, hash_name=made.hash_name, signature=made.signature)
-    with pytest.raises(VerificationError, match="did not sign these bytes"):
-        verify_signature(armor(forged), content=MESSAGE, name="m.sig")
-
-
 def test_other_bytes_are_refused(ed25519_key):
     """One byte more is another file."""
     with pytest.raises(VerificationError, match="did not sign these bytes"):
@@ -141,13 +126,6 @@ def test_every_truncated_blob_in_good_armor_is_refused(ed25519_key):
             verify_signature(armored, content=MESSAGE, name="m.sig")
 
 
-def test_a_rewrapped_signature_is_refused(ed25519_key):
-    """One signature has one file, so that its digest can be logged."""
-    signature = make_signature(MESSAGE, private_key=ed25519_key)
-    with pytest.raises(VerificationError, match="canonical"):
-        verify_signature(signature.replace(b"\n", b"\n\n", 2), content=MESSAGE, name="m.sig")
-
-
 def test_short_rsa_keys_neither_sign_nor_verify():
     """RSA of 1024 bits can be broken, so it proves nothing."""
     weak = rsa.generate_private_key(public_exponent=65537, key_size=1024)
@@ -159,15 +137,6 @@ def test_short_rsa_keys_neither_sign_nor_verify():
     public = PublicKey(kind=b"ssh-rsa", wire=wire, key=weak.public_key())
     forged = Signature(public_key=public, namespace=NAMESPACE, hash_name=b"sha512", signature=sign_bytes(weak, MESSAGE))
     with pytest.raises(VerificationError, match="1024 bits"):
-        verify_signature(armor(forged), content=MESSAGE, name="m.sig")
-
-
-def test_an_rsa_signature_with_sha_1_is_refused():
-    """The old algorithm name `ssh-rsa` means SHA-1."""
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    blob = ssh_string(b"ssh-rsa") + ssh_string(bytes(256))
-    forged = Signature(public_key=public_key_of(key), namespace=NAMESPACE, hash_name=b"sha512", signature=blob)
-    with pytest.raises(VerificationError, match="algorithm b'ssh-rsa'"):
         verify_signature(armor(forged), content=MESSAGE, name="m.sig")
 
 

@@ -199,18 +199,6 @@ def test_the_tools_own_source_is_named_as_sha256sum_would(tmp_path: Path) -> Non
     assert hashlib.sha256(listed.stdout).hexdigest() == source_sha256()
 
 
-def test_the_first_format_has_ended(tmp_path: Path) -> None:
-    """A new statement cannot say less by calling itself old."""
-    from marin_scaling.canonical_json import dump_canonical
-    from marin_scaling.preregistration.statement import read_statement
-
-    golden = Path(__file__).parents[2] / "golden" / "preregistration-v0.1" / "2026-11-20-tiny-target" / "statement.json"
-    document = json.loads(golden.read_bytes())
-    document["predicate"]["createdAt"], document["predicate"]["id"] = "2026-12-01T00:00:00Z", "2026-12-01-tiny-target"
-    with pytest.raises(StatementError, match=r"its format 0\.1 ended on 2026-12-01"):
-        read_statement(dump_canonical(document), name="statement.json")
-
-
 def derive_again(folder: Path, documents: Mapping[str, Any]) -> None:
     """As `verify` does."""
     derived_fields(documents, version=LATEST)

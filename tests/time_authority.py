@@ -1,4 +1,4 @@
-"""A time-stamping authority made with OpenSSL, which is what a public one is, too: its keys, certificates and answers."""
+"""A time-stamping authority (RFC 3161) made with OpenSSL, which is what a public one is, too."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def openssl(folder: Path, *arguments: str) -> None:
     subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
 
 
-def make_authority(folder: Path) -> None:
-    """A root, and a leaf that may stamp, as OpenSSL makes them."""
+def make_authority(folder: Path) -> Path:
+    """A root (`root.pem`), and a leaf that may stamp, as OpenSSL makes them; returns the folder."""
     folder.mkdir()
     (folder / "tsa.cnf").write_text(CONFIG)
     (folder / "serial").write_text("01\n")
@@ -47,11 +47,19 @@ def make_authority(folder: Path) -> None:
     openssl(
         folder, "x509", "-req", "-in", "leaf.csr", *by_root, "-extfile", "tsa.cnf", "-extensions", "leaf", "-out", "leaf.pem"
     )
+    return folder
 
 
 def answer(folder: Path, query: bytes) -> bytes:
-    """What the authority in that folder answers to a query."""
+    """What the authority in `folder` says to a query, with the time of its clock: now."""
     (folder / "query").write_bytes(query)
     signer = ("-signer", "leaf.pem", "-inkey", "leaf.key")
     openssl(folder, "ts", "-reply", "-config", "tsa.cnf", "-queryfile", "query", *signer, "-out", "reply")
     return (folder / "reply").read_bytes()
+
+
+def stamp_over(folder: Path, content: bytes) -> bytes:
+    """A stamp of the authority in `folder` over any bytes, without the network."""
+    (folder / "data").write_bytes(content)
+    openssl(folder, "ts", "-query", "-data", "data", "-sha512", "-cert", "-out", "asked")
+    return answer(folder, (folder / "asked").read_bytes())

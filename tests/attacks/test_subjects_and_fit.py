@@ -1,0 +1,224 @@
+"""Attacks on the number: the ladder, the fit or the recipe behind a forecast is exchanged, or the number never came from it.
+
+First without the key: then the digests in the statement hold every file. Then with it, signed and logged well: what follows
+from other files is derived from them again, and the ladder is compared with the runs and fitted again.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fitted_registration import Rows, make_fitted_registration
+from forgery import edited, refused, sign_again
+from registration_factory import run_spec, store_run
+
+from marin_scaling.canonical_json import dump_canonical
+from marin_scaling.preregistration.derivation import derived_fields
+from marin_scaling.preregistration.versions import LATEST
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("ladder.json", "metric"),
+        ("forecast.json", "law"),
+        ("evaluation.json", "data"),
+        ("recipe.json", "recipe"),
+        ("samples.json", "metric"),
+        ("target.json", "recipe"),
+    ],
+)
+def test_a_file_that_was_swapped_is_refused(root: Path, folder: Path, name: str, key: str) -> None:
+    """Ladder, fit, evaluation, recipe, samples, target: each has its digest in what was signed."""
+    (folder / name).write_bytes(edited(folder, name, lambda document: document.update({key: "another"}))[name])
+    refused(root, f"{name} has the digest", "and the statement promises")
+
+
+def test_an_evaluation_of_another_text_is_refused(root: Path, folder: Path) -> None:
+    """The digest of an easier held-out text, in evaluation.json alone, where a reader would look."""
+    files = edited(folder, "evaluation.json", lambda document: document["data"].update(digest="e" * 64))
+    sign_again(folder, files=files)
+    refused(root, "evaluation.json measures in another way than target.json")
+
+
+def test_another_protocol_in_the_statement_is_refused(root: Path, folder: Path) -> None:
+    """Fewer windows of the held-out text, so that luck has more room."""
+    sign_again(folder, lambda said: said["metric"]["protocol"].update(windows=1))
+    refused(root, "statement.json: metric.protocol is", "and its subjects say")
+
+
+def test_another_number_in_the_recipe_is_refused(root: Path, folder: Path) -> None:
+    """The reader is shown one learning rate, and another is trained with."""
+
+    def slower(document: dict[str, Any]) -> None:
+        document["numbers"].append({"name": "learning_rate", "value": 0.02, "formula": "", "source": ""})
+
+    sign_again(folder, files=edited(folder, "recipe.json", slower))
+    refused(root, "recipe.json gives another learning_rate than target.json")
+
+
+def test_another_constant_of_the_optimizer_is_refused(root: Path, folder: Path) -> None:
+    """In the statement, where most people read it."""
+    sign_again(folder, lambda said: said["recipe"]["optimizer"].update(beta2=0.99))
+    refused(root, "statement.json: recipe.optimizer is", "and its subjects say")
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value"),
+    [
+        ("targetRun", "ladder", "other"),
+        ("targetRun", "flops", 1e12),
+        ("targetRun", "tokens", 7),
+        ("targetRun", "flopsConvention", "6ND"),
+        ("recipe", "batchSize", 9),
+        ("recipe", "beyondLadder", {"flops": 2.0, "params": 2.0, "tokens": 2.0}),
+        ("forecast", "extrapolation", 2.0),
+        ("forecast", "bands", {}),
+        ("forecast", "sensitivity", []),
+        ("fit", "law", "another"),
+        ("fit", "parameters", {"E": 1.4}),
+        ("fit", "fixed", {"E": 1.4}),
+        ("fit", "warnings", ["none"]),
+        ("fit", "excluded", [{"run": "r", "why": "diverged"}]),
+        ("scoring", "reducibleE", 2.4),
+    ],
+)
+def test_a_signed_field_that_its_files_contradict_is_refused(
+    root: Path, folder: Path, part: str, key: str, value: object
+) -> None:
+    """What follows from the files beside the statement cannot be said otherwise: a nearer target, a narrower band, a law."""
+    sign_again(folder, lambda said: said[part].update({key: value}))
+    refused(root, f"statement.json: {part}.{key} is", "and its subjects say")
+
+
+def test_a_weaker_baseline_is_refused(root: Path, folder: Path) -> None:
+    """Who is compared with a worse forecast looks skilled."""
+
+    def weaken(said: dict[str, Any]) -> None:
+        quantiles = said["scoring"]["baseline"]["quantiles"]
+        said["scoring"]["baseline"]["quantiles"] = {level: value + 1 for level, value in quantiles.items()}
+
+    sign_again(folder, weaken)
+    refused(root, "statement.json: scoring.baseline is", "and its subjects say")
+
+
+def test_samples_that_tell_another_story_are_refused(root: Path, folder: Path) -> None:
+    """A thousand lower losses beside honest quantiles, for whoever reads the samples."""
+    lower = edited(folder, "samples.json", lambda said: said.update(losses=[loss - 0.1 for loss in said["losses"]]))
+    sign_again(folder, files=lower)
+    refused(root, "samples.json has", "and the forecast")
+
+
+def test_quantiles_that_cross_are_refused(root: Path, folder: Path) -> None:
+    """An interval whose lower end lies above the upper one holds anything, or nothing."""
+
+    def cross(said: dict[str, Any]) -> None:
+        said["forecast"]["quantiles"]["0.05"], said["forecast"]["quantiles"]["0.95"] = 2.6, 2.4
+
+    sign_again(folder, cross)
+    refused(root, "quantile 0.1 is", "not above 2.6 at 0.05")
+
+
+def test_a_forecast_of_fewer_quantiles_is_refused(root: Path, folder: Path) -> None:
+    """The tails are left out, where it would be scored worst."""
+    sign_again(folder, lambda said: said["forecast"]["quantiles"].pop("0.99"))
+    refused(root, "not the 23 fixed ones")
+
+
+def test_a_number_that_was_tuned_by_hand_is_refused(root: Path, folder: Path) -> None:
+    """The median is moved in the statement, with a good signature: the fit beside it says another one."""
+
+    def tune(said: dict[str, Any]) -> None:
+        quantiles = {level: value + 0.1 for level, value in said["forecast"]["quantiles"].items()}
+        said["forecast"].update(quantiles=quantiles, point=quantiles["0.5"])
+
+    sign_again(folder, tune)
+    refused(root, "statement.json: forecast.point is 2.6, and its subjects say 2.5")
+
+
+@pytest.mark.parametrize("shift", [0.02, -0.02])
+def test_a_number_that_was_tuned_by_hand_in_every_file_is_refused(root: Path, shift: float) -> None:
+    """By a fiftieth of the interval, in statement, fit and samples alike, well signed: the ladder gives another one."""
+    make_fitted_registration(root, shift=shift)
+    refused(root, "statement.json: it forecasts", "and its ladder, fitted again, gives", "90 %")
+
+
+def test_a_number_from_a_nicer_ladder_is_refused(root: Path) -> None:
+    """One ladder for the fit, another for the reader."""
+    make_fitted_registration(root, rows_of=1)
+    refused(root, "statement.json: it forecasts", "and its ladder, fitted again, gives")
+
+
+def test_a_row_of_the_ladder_that_was_changed_is_refused(root: Path) -> None:
+    """One loss a little lower, in the ladder that is shown, with the number that the true one gave."""
+
+    def lower(rows: Rows) -> Rows:
+        return [{**rows[0], "loss": rows[0]["loss"] - 0.02}, *rows[1:]]
+
+    make_fitted_registration(root, rows=lower)
+    refused(root, "statement.json: it forecasts", "and its ladder, fitted again, gives")
+
+
+def test_an_exclusion_that_was_added_later_is_refused(root: Path) -> None:
+    """A run that was fitted is listed as left out, with a reason, and its row is gone: the number still comes from it."""
+    excluded = [{"run": "the last one", "why": "it diverged"}]
+    make_fitted_registration(root, rows=lambda rows: rows[:-1], said={"excluded": excluded})
+    refused(root, "statement.json: it forecasts", "and its ladder, fitted again, gives")
+
+
+def test_a_ladder_that_carries_no_forecast_at_all_is_refused(root: Path) -> None:
+    """Two runs, with a fine forecast signed beside them."""
+    make_fitted_registration(root, rows=lambda rows: rows[:2])
+    refused(root, "statement.json: it forecasts", "fitted again, gives no forecast")
+
+
+def test_a_rung_that_its_record_contradicts_is_refused(root: Path, folder: Path) -> None:
+    """The loss of a small run is improved in the table, and signed: the run store says another one."""
+
+    def improve(ladder: dict[str, Any]) -> None:
+        ladder["rows"][0]["loss"] -= 0.01
+
+    sign_again_with_its_baseline(folder, improve)
+    refused(root, "ladder.json: loss of the run", "and its record says")
+
+
+def sign_again_with_its_baseline(folder: Path, change: Any) -> None:
+    """A changed ladder, with everything that follows from it changed in the statement, too."""
+    (folder / "ladder.json").write_bytes(edited(folder, "ladder.json", change)["ladder.json"])
+    documents = {name: json.loads((folder / name).read_bytes()) for name in LATEST.subject_names}
+    derived = derived_fields(documents, version=LATEST)
+    sign_again(folder, lambda said: [said[part].update(fields) for part, fields in derived.items()])
+
+
+def test_a_rung_that_nobody_can_see_is_refused(root: Path, folder: Path) -> None:
+    """A row of a run that is not among the records of its ladder."""
+    run = next((root / "runs" / "tiny").iterdir())
+    shutil.rmtree(run)
+    refused(root, f"ladder.json: the run {run.name}", "is not in")
+
+
+def test_a_rung_that_was_left_out_in_silence_is_refused(root: Path, folder: Path) -> None:
+    """A finished run that did not suit is neither fitted nor listed as left out."""
+    store_run(root / "runs", spec=run_spec(train_steps=333), loss=9.0)
+    refused(root, "was finished before the forecast and is neither in its ladder nor among those left out")
+
+
+def test_a_loss_curve_of_another_run_is_refused(root: Path, folder: Path) -> None:
+    """A smoother one, beside the record of a rung."""
+    history = next((root / "runs" / "tiny").glob("*/history.json"))
+    history.write_bytes(dump_canonical({**json.loads(history.read_bytes()), "rows": []}))
+    refused(root, "history.json is not the loss curve that record.json names")
+
+
+def test_a_ladder_of_another_name_is_refused(root: Path, folder: Path) -> None:
+    """Rows under a name that has no runs, so that nobody compares them with the runs that there are."""
+    sign_again(folder, files=edited(folder, "ladder.json", lambda ladder: ladder.update(ladder="tiny-v2")))
+    refused(root, "ladder.json is about the ladder 'tiny-v2' and the target belongs to 'tiny'")
+
+
+def test_a_ladder_that_is_as_large_as_its_target_is_refused(root: Path, folder: Path) -> None:
+    """What was measured is no forecast."""
+    sign_again(folder, files=edited(folder, "ladder.json", lambda ladder: ladder["rows"][0].update(flops=1e13)))
+    refused(root, "the target costs", "and the largest of 4 fitted runs 1e+13")
