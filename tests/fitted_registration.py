@@ -43,12 +43,13 @@ def make_fitted_registration(
     rows_of: int = 0,
     rows: Callable[[Rows], Rows] = lambda fitted: fitted,
     said: Mapping[str, Any] | None = None,
+    then: Callable[[dict[str, Any]], None] = lambda document: None,
     **changes: Any,
 ) -> Path:
     """A signed forecast of `law` and its folder; an honest one where nothing else is said.
 
     `shift` moves all quantiles by widths of the interval; the ladder beside it is that of the seed `rows_of`, after `rows`;
-    `said` is put into the forecast's document, `changes` are arguments of `make_registration`.
+    `said` is put into the forecast's document, and `then` changes it; `changes` are arguments of `make_registration`.
     """
     result = fit(simulated_ladder(), law=law)
     honest = forecast(result, flops=target_spec().flops)
@@ -56,4 +57,6 @@ def make_fitted_registration(
     moved = {level: value + shift * (high - low) for level, value in honest.quantiles.items()}
     stated = replace(honest, median=moved[0.5], quantiles=moved)
     shown = rows(fit(simulated_ladder(seed=rows_of), law=law).rows)
-    return make_registration(root, rows=shown, forecast=document_of(result, stated) | dict(said or {}), **changes).folder
+    document = document_of(result, stated) | dict(said or {})
+    then(document)
+    return make_registration(root, rows=shown, forecast=document, **changes).folder

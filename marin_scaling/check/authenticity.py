@@ -18,7 +18,7 @@ from typing import Any
 from marin_scaling.canonical_json import MAX_DOCUMENT_BYTES, load_canonical, sha256_hex
 from marin_scaling.check.notices import notice_steps, verified_notices
 from marin_scaling.check.outcome import read_outcome
-from marin_scaling.check.signatures import signature_steps
+from marin_scaling.check.signatures import require_signer_at, signature_steps
 from marin_scaling.check.stamps import stamp_step, stamped_at
 from marin_scaling.check.verified_step import VerifiedStep, refuse
 from marin_scaling.durable_files import read_bytes
@@ -97,6 +97,10 @@ def verify_folder(folder: Path, *, allowed_signers: Path, runs_dir: Path | None 
         ]
         steps += [_ladder_step(opened, runs_dir=runs_dir)] if runs_dir is not None else []
         steps += [_outcome_step(opened, runs_dir=runs_dir)] if OUTCOME_NAME in files else []
+        if moments:
+            signature = opened.files[SIGNATURE_NAME]
+            where, first = folder / SIGNATURE_NAME, min(moments)
+            require_signer_at(statement, signature, path=where, allowed_signers=allowed_signers, at=first)
         steps += stamp_step(folder, moments=moments, roots=roots)
         steps += notice_steps(verified_notices(folder, statement=statement, allowed_signers=allowed_signers))
     return steps

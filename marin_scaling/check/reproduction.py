@@ -1,4 +1,4 @@
-"""Whether the numbers follow from the runs: the signed ladder is fitted again, and all quantiles are compared.
+"""Whether the numbers follow from the runs: the signed ladder is fitted again; quantiles, parameters and bands are compared.
 
 Digests show that some ladder and some forecast were signed; this shows that the one gives the other. Needs NumPy and SciPy,
 no accelerator and no run store. What the runs themselves say is compared with the ladder in `authenticity`.
@@ -6,6 +6,7 @@ no accelerator and no run store. What the runs themselves say is compared with t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -19,10 +20,12 @@ from marin_scaling.preregistration.registry import STATEMENT_NAME, read_registra
 from marin_scaling.preregistration.statement import Statement, read_subject
 
 if TYPE_CHECKING:
+    from marin_scaling.fit.fit_result import FitResult
     from marin_scaling.forecast.forecast import Forecast
 
 TOLERANCE = 0.01
-"""Share of the 90 % interval's width by which a quantile may differ: processors round differently. Seeds are the same."""
+"""By which share of the 90 % interval's width a quantile or a band may differ, or a parameter by a share of itself, as
+processors round differently. Seeds are the same."""
 
 
 def verify_and_fit(folder: Path, *, allowed_signers: Path, runs_dir: Path | None = None) -> list[VerifiedStep]:
@@ -36,7 +39,7 @@ def verify_and_fit(folder: Path, *, allowed_signers: Path, runs_dir: Path | None
 
 
 def fit_step(statement: Statement, *, ladder: Mapping[str, Any], name: str) -> VerifiedStep:
-    """Fit `ladder` (the content of `ladder.json`) anew with the statement's law and seed, and compare all quantiles.
+    """Fit `ladder` (the content of `ladder.json`) anew with the statement's law and seed, and compare its numbers.
 
     `VerificationError` when the version that made the forecast gives other ones now. Another version may fit better, and a
     law of one's own is not known here: then the step says what could not be compared, and what this version gives.
@@ -45,24 +48,21 @@ def fit_step(statement: Statement, *, ladder: Mapping[str, Any], name: str) -> V
     if not _is_ours(law):
         return _not_compared(f"the law {law!r} is not one of marin-scaling {__version__}: the number is claimed")
     try:
-        again = _forecast_again(statement, ladder=ladder, law=law)
+        result, again = _forecast_again(statement, ladder=ladder, law=law)
     except MarinScalingError as error:
-        found = f"no forecast ({error.what})"
+        differing = _instead(statement, f"no forecast ({error.what})")
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # of numbers that no ladder has
-        found = f"no forecast ({error})"
+        differing = _instead(statement, f"no forecast ({error})")
     else:
-        apart = _furthest(statement.quantiles, again.quantiles)
-        if apart <= TOLERANCE:
-            return _reproduced(again, runs=len(ladder["rows"]), apart=apart)
-        found = f"{again.median:.4f}, 90 % interval [{again.interval[0]:.4f}, {again.interval[1]:.4f}]"
+        differing = _difference(statement, result, again)
+        if not differing:
+            return _reproduced(statement, again, runs=len(ladder["rows"]))
     if made_by == __version__:
-        _refuse(
-            name, f"it forecasts {statement.predicate['forecast']['point']:.4f}, and its ladder, fitted again, gives {found}"
-        )
-    return _not_compared(f"made by version {made_by}; from its ladder, version {__version__} makes {found}")
+        _refuse(name, differing)
+    return _not_compared(f"made by version {made_by}, and here is version {__version__}: {differing}")
 
 
-def _forecast_again(statement: Statement, *, ladder: Mapping[str, Any], law: str) -> Forecast:
+def _forecast_again(statement: Statement, *, ladder: Mapping[str, Any], law: str) -> tuple[FitResult, Forecast]:
     import pandas as pd
 
     from marin_scaling.fit.fit_runs import fit
@@ -72,7 +72,37 @@ def _forecast_again(statement: Statement, *, ladder: Mapping[str, Any], law: str
     rows = pd.DataFrame(ladder["rows"])
     table = table_of_frame(rows, keep=rows["run"], source="ladder.json")  # they were fitted: none is left out now
     result = fit(table, law=law, seed=statement.predicate["fit"]["seed"] or 0, swept="all")
-    return forecast(result, flops=statement.predicate["targetRun"]["flops"])
+    return result, forecast(result, flops=statement.predicate["targetRun"]["flops"])
+
+
+def _difference(statement: Statement, result: FitResult, again: Forecast) -> str:
+    """The first number that the ladder does not give; empty where it gives all."""
+    predicate = statement.predicate
+    if _furthest(statement.quantiles, again.quantiles) > TOLERANCE:
+        low, high = again.interval
+        return _instead(statement, f"{again.median:.4f}, 90 % interval [{low:.4f}, {high:.4f}]")
+    width = statement.quantiles[0.95] - statement.quantiles[0.05]
+    stated, found = predicate["fit"]["parameters"], dict(result.parameters)
+    return _unlike("fit.parameters", stated, found, close=0.0) or _unlike(
+        "forecast.bands", predicate["forecast"]["bands"], dict(again.bands), close=TOLERANCE * width
+    )
+
+
+def _unlike(where: str, stated: Mapping[str, float | None], found: Mapping[str, float | None], *, close: float) -> str:
+    for key in sorted(stated.keys() | found.keys()):
+        if key not in stated or key not in found or not _alike(stated[key], found[key], close=close):
+            return f"{where}.{key} is {stated.get(key)}, and its ladder, fitted again, gives {found.get(key)}"
+    return ""
+
+
+def _alike(one: float | None, other: float | None, *, close: float) -> bool:
+    if one is None or other is None:
+        return one is other
+    return math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=close)
+
+
+def _instead(statement: Statement, found: str) -> str:
+    return f"it forecasts {statement.predicate['forecast']['point']:.4f}, and its ladder, fitted again, gives {found}"
 
 
 def _furthest(stated: Mapping[float, float], found: Mapping[float, float]) -> float:
@@ -80,7 +110,8 @@ def _furthest(stated: Mapping[float, float], found: Mapping[float, float]) -> fl
     return max(abs(found[level] - value) for level, value in stated.items()) / (stated[0.95] - stated[0.05])
 
 
-def _reproduced(again: Forecast, *, runs: int, apart: float) -> VerifiedStep:
+def _reproduced(statement: Statement, again: Forecast, *, runs: int) -> VerifiedStep:
+    apart = _furthest(statement.quantiles, again.quantiles)
     level = "to the last digit" if apart == 0 else f"to {apart:.0e} of the 90 % interval"
     return VerifiedStep(what="fit", evidence=f"{runs} runs fitted again: all {len(again.quantiles)} quantiles {level}")
 

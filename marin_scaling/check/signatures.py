@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 
 from marin_scaling.check.verified_step import VerifiedStep, refuse
@@ -44,13 +45,23 @@ def signature_steps(
     return steps
 
 
+def require_signer_at(statement: Statement, signature: bytes, *, path: Path, allowed_signers: Path, at: datetime) -> None:
+    """`VerificationError` unless the registrant's key was allowed at `at`, when a third party saw the signature.
+
+    Else whoever finds a key that has expired, or was given up, could sign with an older date.
+    """
+    _signer(
+        statement, signature, principal=statement.predicate["registrant"], path=path, allowed_signers=allowed_signers, at=at
+    )
+
+
 def _signer(
-    statement: Statement, signature: bytes, *, principal: str, path: Path, allowed_signers: Path
+    statement: Statement, signature: bytes, *, principal: str, path: Path, allowed_signers: Path, at: datetime | None = None
 ) -> tuple[PublicKey, str]:
-    """The key that signed for a name, and the line that allows it."""
+    """The key that signed for a name, and the line that allows it at `at`, or at the time of the statement by its own word."""
     key = verify_signature(signature, content=statement.raw, name=str(path))
     signers = read_allowed_signers(allowed_signers) if allowed_signers.exists() else []
     allowed = require_allowed(
-        signers, principal=principal, key=key, namespace=NAMESPACE, at=statement.created_at, source=str(allowed_signers)
+        signers, principal=principal, key=key, namespace=NAMESPACE, at=at or statement.created_at, source=str(allowed_signers)
     )
     return key, Path(allowed.where).name

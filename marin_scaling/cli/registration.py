@@ -100,17 +100,21 @@ def stamp(
     Example: marin-scale stamp 2026-11-21-quickstart --tsa https://tsa.example/
     """
     from marin_scaling.check.authenticity import verify_folder
+    from marin_scaling.check.signatures import require_signer_at
     from marin_scaling.check.stamps import roots_path
     from marin_scaling.cli.which_registration import one_folder
     from marin_scaling.durable_files import read_bytes, write_once
     from marin_scaling.preregistration.log import write_down
-    from marin_scaling.preregistration.registry import SIGNATURE_NAME, signers_path
+    from marin_scaling.preregistration.registry import SIGNATURE_NAME, read_registration, signers_path
     from marin_scaling.preregistration.statement import moment_text
     from marin_scaling.preregistration.timestamp import request_stamp, stamp_names
 
     folder = one_folder(which, registry=registry)
     verify_folder(folder, allowed_signers=signers_path(folder))
-    reply, moment = request_stamp(read_bytes(folder / SIGNATURE_NAME), url=tsa, roots=roots_path(folder))
+    statement, signature, signers = read_registration(folder), read_bytes(folder / SIGNATURE_NAME), signers_path(folder)
+    reply, moment = request_stamp(signature, url=tsa, roots=roots_path(folder))
+    if not stamp_names(each.name for each in folder.iterdir()):  # the first one says when the key had to be allowed
+        require_signer_at(statement, signature, path=folder / SIGNATURE_NAME, allowed_signers=signers, at=moment)
     path = folder / f"stamp-{len(stamp_names(each.name for each in folder.iterdir())) + 1}.tsr"
     write_once(path, reply)
     write_down(folder.parent, at=datetime.now(UTC))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ _QUESTIONS = (
 )
 _FAR = 100  # times beyond the ladder; the published practice went 333 times beyond it
 _LEAST_POINTS = 2
+_OLD = timedelta(days=14)
 _HALF = 0.5
 
 
@@ -70,7 +71,7 @@ def _parts(each: Reviewed, *, registry: Path, runs_dir: Path, at: datetime) -> I
 
 def _forecast_parts(each: Reviewed, statement: Statement, *, registry: Path, runs_dir: Path, at: datetime) -> Iterator[str]:
     yield _verdict_line(statement)
-    yield "\n".join(f"- {remark}" for remark in _remarks(each, statement))
+    yield "\n".join(f"- {remark}" for remark in _remarks(each, statement, at=at))
     yield _beside_table(each.folder, statement, registry=registry)
     yield _figure(each.folder, statement)
     yield doubts_section(statement).replace("## ", "### ")
@@ -90,7 +91,7 @@ def _verdict_line(statement: Statement) -> str:
     )
 
 
-def _remarks(each: Reviewed, statement: Statement) -> Iterator[str]:
+def _remarks(each: Reviewed, statement: Statement, *, at: datetime) -> Iterator[str]:
     """What a machine can say of how far this forecast is to be trusted; doubts in bold."""
     predicate = statement.predicate
     said = {step.what: step for step in each.steps}
@@ -103,6 +104,9 @@ def _remarks(each: Reviewed, statement: Statement) -> Iterator[str]:
     )
     if OUTCOME_NAME in each.added:
         yield "**its outcome comes with it**, so nobody else could see the forecast before the run"
+    if at - statement.created_at > _OLD:
+        days = (at - statement.created_at).days
+        yield f"**it says that it was made {days} days ago**; a key that has expired since would still pass"
     if predicate.get("resolution", {}).get("resolver") == predicate["registrant"]:
         yield "**its resolver is its registrant**, so nobody can find it void"
     if predicate["forecast"]["extrapolation"] > _FAR:

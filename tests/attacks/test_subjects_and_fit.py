@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fitted_registration import Rows, make_fitted_registration
+from fitted_registration import Rows, make_fitted_registration, simulated_ladder
 from forgery import edited, refused, sign_again
 from registration_factory import run_spec, store_run
 
 from marin_scaling.canonical_json import dump_canonical
+from marin_scaling.fit.fit_runs import fit
 from marin_scaling.preregistration.derivation import derived_fields
 from marin_scaling.preregistration.versions import LATEST
 
@@ -166,6 +167,23 @@ def test_an_exclusion_that_was_added_later_is_refused(root: Path) -> None:
     excluded = [{"run": "the last one", "why": "it diverged"}]
     make_fitted_registration(root, rows=lambda rows: rows[:-1], said={"excluded": excluded})
     refused(root, "statement.json: it forecasts", "and its ladder, fitted again, gives")
+
+
+def test_an_asymptote_that_flatters_is_refused(root: Path) -> None:
+    """Per cent of the reducible loss look better over a lower asymptote; it is moved in fit and statement alike."""
+    parameters = dict(fit(simulated_ladder()).parameters)
+    make_fitted_registration(root, said={"parameters": {**parameters, "E": 0.9 * parameters["E"]}})
+    refused(root, "statement.json: fit.parameters.E is", "and its ladder, fitted again, gives")
+
+
+def test_doubts_that_were_made_smaller_are_refused(root: Path) -> None:
+    """A share of the width is said to be a tenth of what it is, while the quantiles stay honest."""
+
+    def flatter(document: dict[str, Any]) -> None:
+        document["predictions"][0]["bands"]["form"] /= 10
+
+    make_fitted_registration(root, then=flatter)
+    refused(root, "statement.json: forecast.bands.form is", "and its ladder, fitted again, gives")
 
 
 def test_a_ladder_that_carries_no_forecast_at_all_is_refused(root: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forgery import log_again, refused, sign_again, sign_bytes_again
+from forgery import log_again, refused, said_by, sign_again, sign_bytes_again
 from registration_factory import make_registration, store_run
 from time_authority import make_authority, stamp_over
 
@@ -170,6 +170,18 @@ def test_a_stamp_that_was_edited_is_refused(root: Path, authority: Path, place: 
     path.write_bytes(bytes(raw))
     log_again(folder.parent)
     refused(root, "stamp-1.tsr is no time stamp over this signature")
+
+
+@needs_an_authority
+def test_a_key_that_had_expired_when_the_signature_was_first_seen_is_refused(root: Path, authority: Path) -> None:
+    """Its finder writes an older date into the statement; the stamp says when the signature was there."""
+    folder = made_now(root, authority).folder
+    stamp(folder, authority)
+    assert said_by("verify", root)[0] == 0
+    signers = folder.parent / "allowed_signers"
+    ended = f"{datetime.now(UTC) - timedelta(minutes=1):%Y%m%d%H%M%S}Z"
+    signers.write_text(signers.read_text().replace(" namespaces", f' valid-before="{ended}",namespaces'))
+    refused(root, "may not sign for ada@example.org", "allows the key only before")
 
 
 @needs_an_authority

@@ -34,7 +34,7 @@ def test_another_version_may_fit_better(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(reproduction, "__version__", "9.9.9")
     step = fit_step(folder)
     assert not step.compared
-    assert "made by version 0.1.0; from its ladder, version 9.9.9 makes" in step.evidence
+    assert "made by version 0.1.0, and here is version 9.9.9: it forecasts" in step.evidence
 
 
 def test_a_law_of_ones_own_is_told_as_a_claim(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from marin_scaling.preregistration.binding import bound_spec
 from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.notice import give_notice
 from marin_scaling.preregistration.registry import allow_signer, read_registration, signers_path
+from marin_scaling.publish.review_text import review_text
 
 FIRST = Path("preregistrations/2026-11-20-tiny-target")
 SECOND = Path("preregistrations/2026-11-20-second")
@@ -109,6 +110,15 @@ def test_what_is_doubtful_is_said_in_bold(root: Path) -> None:
     said = review().stdout
     for doubt in ("its time is its registrant&#39;s word", "its resolver is its registrant", "ladder"):
         assert f"**{doubt.replace('&#39;', chr(39))}" in said
+
+
+def test_a_forecast_that_says_it_is_old_is_doubtful(root: Path) -> None:
+    """Whoever has a key that was given up can only write an older date."""
+    add_second(root)
+    for days, doubted in ((13, False), (30, True)):
+        found = review_branch("main", registry_dir=FIRST.parent, runs_dir=root / "runs")
+        text = review_text(found, registry=FIRST.parent, runs_dir=root / "runs", at=CREATED_AT + timedelta(days=days))
+        assert (f"**it says that it was made {days} days ago**" in text) is doubted
 
 
 def test_a_resolver_of_ones_own_and_a_near_target_are_no_doubts(root: Path) -> None:
