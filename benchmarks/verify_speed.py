@@ -69,7 +69,8 @@ def registry_of(folder: Path, *, copies: int) -> None:
     """A registry of many folders with the files of one, and its log, as `marin-scale log` writes it."""
     [original] = find_folders("all", registry_dir=ROOT / NEWEST)
     for number in range(copies):
-        shutil.copytree(original, folder / f"2026-11-20-copy-{number}")
+        copy = shutil.copytree(original, folder / f"2026-11-20-copy-{number}")
+        (copy / "target.json").write_text(str(number))  # two forecasts of one target would be refused
     write_down(folder, at=AT)
 
 
