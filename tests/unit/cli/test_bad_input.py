@@ -217,7 +217,7 @@ def test_a_file_that_is_no_table_is_refused_by_name(tmp_path, name, content, fra
         (["preregister", "nowhere.yaml"], ("nowhere.yaml cannot be read: no such file",)),
         (["run", "nowhere"], ("nowhere holds no statement.json", "--registry")),
         (["run", "nowhere", "--registry", "folder"], ("There is no preregistration 'nowhere'",)),
-        (["run", "all", "--registry", "folder"], ("Targets are trained one at a time",)),
+        (["run", "all", "--registry", "folder"], ("This is done for one preregistration at a time",)),
         (["verify"], ("preregistrations is not a folder", "--registry")),
         (["check"], ("preregistrations is not a folder", "--registry")),
         (["verify", "nowhere"], ("nowhere holds no statement.json", "--registry")),
