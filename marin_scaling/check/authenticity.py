@@ -1,61 +1,38 @@
 """Whether a preregistration is what it claims to be: every step says what was checked and by which evidence, or raises.
 
-Needs the folder and the list of signers; with a run store at hand it also compares the ladder's rows with the runs. What is not
-shown: that the time in the statement is true (no time stamp yet). The fit is run again in `reproduction`.
+Needs the folder and the list of signers; with a run store at hand it also compares the ladder's rows with the runs. The time in
+a statement is its registrant's word, unless there is a stamp. The fit is run again in `reproduction`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-import stat
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from marin_scaling.canonical_json import MAX_DOCUMENT_BYTES, load_canonical, sha256_hex
+from marin_scaling.canonical_json import sha256_hex
+from marin_scaling.check.ladder_records import holds_runs, ladder_step, require_record
 from marin_scaling.check.notices import notice_steps, verified_notices
 from marin_scaling.check.outcome import read_outcome
+from marin_scaling.check.plain_file import read_plain
 from marin_scaling.check.signatures import require_signer_at, signature_steps
 from marin_scaling.check.stamps import stamp_step, stamped_at
 from marin_scaling.check.verified_step import VerifiedStep, refuse
-from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import DocumentError, MarinScalingError, VerificationError
 from marin_scaling.preregistration.binding import bound_digest
 from marin_scaling.preregistration.countersignature import countersigners
 from marin_scaling.preregistration.derivation import agrees, derived_fields, require_samples_of
-from marin_scaling.preregistration.document_shape import SHA256, AtLeast, Nullable, Number, Text, check_shape
 from marin_scaling.preregistration.notice import notice_names
 from marin_scaling.preregistration.registry import OUTCOME_NAME, SIGNATURE_NAME, STATEMENT_NAME
-from marin_scaling.preregistration.statement import Statement, parse_moment, read_statement, read_subject
+from marin_scaling.preregistration.statement import Statement, read_statement, read_subject
 from marin_scaling.preregistration.timestamp import ROOTS_NAME, stamp_names
 from marin_scaling.preregistration.versions import FormatVersion
 from marin_scaling.units import format_count, format_flops
 
-_SPEC_SHAPE = AtLeast(keys={"role": Text(), "statement_sha256": Nullable(value=SHA256), "budget_flops": Number(above=0)})
-_RECORD_SHAPE = AtLeast(
-    keys={
-        "flops": Number(above=0),
-        "params_total": Number(above=0),
-        "params_active": Number(above=0),
-        "trained_tokens": Number(above=0),
-        "loss": Nullable(value=Number()),
-        "finished_at": Text(),
-        "history_sha256": SHA256,
-    }
-)
-_FITTED = {
-    "flops": "flops",
-    "params": "params_total",
-    "active_params": "params_active",
-    "tokens": "trained_tokens",
-    "loss": "loss",
-}
-"""Columns of `ladder.json` and where a record has them."""
 _RESTORE = "Restore the file from version control: nothing in a registered one may be written again."
-_RUN_NAME = re.compile(r"[0-9a-f]{16}")
 _UNFINISHED = re.compile(r"\.(outcome\.json|notice-[0-9]+-[a-z]+)\.[0-9a-f]{8}\.tmp")  # left by an interruption, and never read
 
 
@@ -79,7 +56,7 @@ def verify_folder(folder: Path, *, allowed_signers: Path, runs_dir: Path | None 
     roots = allowed_signers.with_name(ROOTS_NAME)
     with _refusals(folder):
         _require_plain_folder(folder)
-        statement = read_statement(_read_plain(folder / STATEMENT_NAME), name=str(folder / STATEMENT_NAME))
+        statement = read_statement(read_plain(folder / STATEMENT_NAME), name=str(folder / STATEMENT_NAME))
         files = {**_read_files(folder, version=statement.version), STATEMENT_NAME: statement.raw}
         _check_digests(statement, files=files, folder=folder)
         subjects = {
@@ -122,22 +99,7 @@ def _read_files(folder: Path, *, version: FormatVersion) -> dict[str, bytes]:
             f"{folder / name} does not belong to a preregistration",
             fix="Move it elsewhere: what is not signed must not lie here.",
         )
-    return {name: _read_plain(path) for name, path in sorted(present.items()) if name not in notice_names(present)}
-
-
-def _read_plain(path: Path) -> bytes:
-    if not path.is_symlink() and not path.exists():
-        refuse(f"{path} is missing", fix="Restore it from version control.")
-    status = path.lstat()
-    if not stat.S_ISREG(status.st_mode):
-        refuse(
-            f"{path} is not a plain file (a link, a folder or a device)", fix="Restore the file itself from version control."
-        )
-    if status.st_size > MAX_DOCUMENT_BYTES:
-        refuse(
-            f"{path} has {status.st_size} bytes, more than {MAX_DOCUMENT_BYTES}", fix="Restore the file from version control."
-        )
-    return read_bytes(path)
+    return {name: read_plain(path) for name, path in sorted(present.items()) if name not in notice_names(present)}
 
 
 def _check_digests(statement: Statement, *, files: Mapping[str, bytes], folder: Path) -> None:
@@ -195,78 +157,8 @@ def _binding_step(opened: _Opened) -> VerifiedStep:
 
 
 def _ladder_step(opened: _Opened, *, runs_dir: Path) -> VerifiedStep:
-    ladder = opened.subjects["ladder.json"]
-    ladder_dir = runs_dir / ladder["ladder"]
-    if not _holds_runs(ladder_dir):
-        return VerifiedStep(what="ladder", evidence=f"not compared: {ladder_dir} holds no runs here", compared=False)
-    _require_each_once(ladder["rows"], where=opened.path("ladder.json"))
-    for row in ladder["rows"]:
-        _compare_row(row, ladder_dir=ladder_dir, opened=opened)
-    _check_nothing_left_out(opened, ladder_dir=ladder_dir)
-    return VerifiedStep(what="ladder", evidence=f"{len(ladder['rows'])} rows equal to the records in {ladder_dir}")
-
-
-def _holds_runs(ladder_dir: Path) -> bool:
-    return ladder_dir.is_dir() and any(_RUN_NAME.fullmatch(path.name) for path in ladder_dir.iterdir())
-
-
-def _require_each_once(rows: Sequence[Mapping[str, Any]], *, where: str) -> None:
-    name, count = Counter(row["run"][:16] for row in rows).most_common(1)[0]
-    if count > 1:
-        refuse(f"{where} has the run {name} {count} times", fix="Register the forecast anew, from a table with each run once.")
-
-
-def _compare_row(row: Mapping[str, Any], *, ladder_dir: Path, opened: _Opened) -> None:
-    where, folder = opened.path("ladder.json"), ladder_dir / row["run"][:16]
-    if not _RUN_NAME.fullmatch(folder.name) or not (folder / "record.json").is_file():
-        refuse(f"{where}: the run {row['run']} is not in {ladder_dir}", fix="Restore that run from version control.")
-    spec, record, raw_spec = _read_run(folder)
-    if not sha256_hex(raw_spec).startswith(row["run"]) or spec["statement_sha256"] is not None:
-        refuse(f"{folder / 'spec.json'} is not the spec of the rung {row['run']}", fix="Restore that run from version control.")
-    if parse_moment(record["finished_at"]) > opened.statement.created_at:
-        refuse(
-            f"{folder} was finished at {record['finished_at']}, after the statement of "
-            f"{opened.statement.predicate['createdAt']} that rests on it",
-            fix="A statement cannot be older than the runs it was made from; register the forecast anew, before its run.",
-        )
-    if record["params_active"] != record["params_total"] and "active_params" not in row:
-        refuse(
-            f"{where}: the run {row['run'][:16]} has no active_params, and is a mixture of experts",
-            fix="A fit takes the active parameters of such runs; register the forecast anew, with all of the fitted table.",
-        )
-    trained = {column: record[key] for column, key in _FITTED.items()} | {"budget_flops": spec["budget_flops"]}
-    for column, value in trained.items():
-        if column in row and value != row[column]:
-            refuse(
-                f"{where}: {column} of the run {row['run'][:16]} is {row[column]!r}, and its record says {value!r}",
-                fix="Restore the record from version control; a forecast from other numbers must be registered anew.",
-            )
-
-
-def _read_run(folder: Path) -> tuple[dict[str, Any], dict[str, Any], bytes]:
-    raw_spec, raw_record = (_read_plain(folder / name) for name in ("spec.json", "record.json"))
-    spec = load_canonical(raw_spec, name=str(folder / "spec.json"))
-    record = load_canonical(raw_record, name=str(folder / "record.json"))
-    check_shape(spec, _SPEC_SHAPE, name=str(folder / "spec.json"))
-    check_shape(record, _RECORD_SHAPE, name=str(folder / "record.json"))
-    if sha256_hex(_read_plain(folder / "history.json")) != record["history_sha256"]:
-        refuse(
-            f"{folder / 'history.json'} is not the loss curve that record.json names", fix="Restore it from version control."
-        )
-    return spec, record, raw_spec
-
-
-def _check_nothing_left_out(opened: _Opened, *, ladder_dir: Path) -> None:
-    fit = opened.statement.predicate["fit"]
-    named = {row["run"][:16] for row in opened.subjects["ladder.json"]["rows"]}
-    named.update(name for excluded in fit["excluded"] for name in _RUN_NAME.findall(excluded["run"]))
-    for folder in sorted(path for path in ladder_dir.iterdir() if _RUN_NAME.fullmatch(path.name) and path.name not in named):
-        spec, record, _ = _read_run(folder)
-        if spec["role"] == "rung" and parse_moment(record["finished_at"]) <= opened.statement.created_at:
-            refuse(
-                f"{folder} was finished before the forecast and is neither in its ladder nor among those left out",
-                fix="A run that is left out must be listed with the reason: register the forecast anew, before its run.",
-            )
+    ladder, where = opened.subjects["ladder.json"], opened.path("ladder.json")
+    return ladder_step(opened.statement, ladder=ladder, where=where, runs_dir=runs_dir)
 
 
 def _outcome_step(opened: _Opened, *, runs_dir: Path | None) -> VerifiedStep:
@@ -274,27 +166,11 @@ def _outcome_step(opened: _Opened, *, runs_dir: Path | None) -> VerifiedStep:
     outcome = read_outcome(opened.files[OUTCOME_NAME], statement=opened.statement, run=run, name=opened.path(OUTCOME_NAME))
     value = "diverged" if outcome["value"] is None else f"{outcome['value']:.6g} {opened.statement.predicate['metric']['unit']}"
     ladder_dir = (runs_dir or Path()) / opened.subjects["target.json"]["ladder"]
-    if runs_dir is None or not _holds_runs(ladder_dir):
+    if runs_dir is None or not holds_runs(ladder_dir):
         evidence = f"{outcome['verdict']}: {value}, so it is claimed; its run is not here"
         return VerifiedStep(what="outcome", evidence=evidence, compared=False)
-    _require_record(ladder_dir / run[:16], outcome=outcome, where=opened.path(OUTCOME_NAME))
+    require_record(ladder_dir / run[:16], outcome=outcome, where=opened.path(OUTCOME_NAME))
     return VerifiedStep(what="outcome", evidence=f"{outcome['verdict']}: {value}, as its run's record says (not signed)")
-
-
-def _require_record(folder: Path, *, outcome: Mapping[str, Any], where: str) -> None:
-    """The target's record must be where its ladder's runs are, and be the one that the outcome was derived from."""
-    if not (folder / "record.json").is_file():
-        refuse(f"{where} tells an outcome, and its run {folder} is not there", fix="Restore that run from version control.")
-    _, record, raw_spec = _read_run(folder)
-    if sha256_hex(raw_spec) != outcome["run"]:
-        refuse(f"{folder / 'spec.json'} is not the spec of the run that {where} names", fix="Restore that run.")
-    found = sha256_hex(_read_plain(folder / "record.json"))
-    for key, expected in (("value", record["loss"]), ("record_sha256", found)):
-        if outcome[key] != expected:
-            refuse(
-                f"{where}: {key} is {outcome[key]!r}, and {folder / 'record.json'} says {expected!r}",
-                fix="Outcome and record are each written once; restore both from version control.",
-            )
 
 
 @contextlib.contextmanager

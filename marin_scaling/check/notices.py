@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from marin_scaling.canonical_json import MAX_DOCUMENT_BYTES
+from marin_scaling.check.plain_file import read_plain
 from marin_scaling.check.verified_step import VerifiedStep, refuse
-from marin_scaling.durable_files import read_bytes
 from marin_scaling.preregistration.allowed_signers import read_allowed_signers, require_allowed
 from marin_scaling.preregistration.notice import (
     NOTICE_NAME,
@@ -41,16 +40,10 @@ def _verified(place: Path, *, statement: Statement, allowed_signers: Path) -> No
             f"{place} holds {', '.join(present) or 'nothing'}, not {NOTICE_NAME} and {NOTICE_SIGNATURE_NAME}",
             fix="Restore it from version control.",
         )
-    raw, signature = (_plain(place / name) for name in present)
+    raw, signature = (read_plain(place / name) for name in present)
     notice = read_notice(raw, name=str(place / NOTICE_NAME), statement=statement)
     key = verify_signature(signature, content=raw, name=str(place / NOTICE_SIGNATURE_NAME))
     signers = read_allowed_signers(allowed_signers) if allowed_signers.exists() else []
     by, source = notice.document["by"], str(allowed_signers)
     require_allowed(signers, principal=by, key=key, namespace=NAMESPACE, at=notice.at, source=source)
     return notice
-
-
-def _plain(path: Path) -> bytes:
-    if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_DOCUMENT_BYTES:
-        refuse(f"{path} is not a plain file of sensible size", fix="Restore the file itself from version control.")
-    return read_bytes(path)

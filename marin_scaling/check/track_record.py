@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from marin_scaling.check.verdict import State, Verdict
+from marin_scaling.check.state import State, Verdict
 
 _ANONYMOUS = "nobody (not authentic)"
 _SETTLED = (State.HELD, State.MISSED, State.OVERDUE, State.WITHDRAWN_LATE)

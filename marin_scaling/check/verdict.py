@@ -7,60 +7,29 @@ the same and writes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from marin_scaling import __version__
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
 from marin_scaling.check.authenticity import verify_folder
+from marin_scaling.check.endings import deviations, ended_by
 from marin_scaling.check.notices import verified_notices
 from marin_scaling.check.outcome import outcome_document, read_outcome
 from marin_scaling.check.policy import policy_steps
 from marin_scaling.check.stamps import roots_path, stamped_at
+from marin_scaling.check.state import State, Verdict, verdict_of
 from marin_scaling.durable_files import read_bytes, write_once
 from marin_scaling.errors import MarinScalingError, VerificationError
 from marin_scaling.preregistration.binding import bound_spec
-from marin_scaling.preregistration.log import read_log, write_down
-from marin_scaling.preregistration.notice import NOTICE_NAME, Notice
+from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.registry import OUTCOME_NAME, SIGNATURE_NAME, read_registration, signers_path
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
 from marin_scaling.run.run_spec import RunSpec, read_spec
 from marin_scaling.run.run_store import StoredRun, is_finished, read_run, run_folder
 
 _AWAY = "its run is not here to be compared"
-
-
-class State(StrEnum):
-    """What became of a forecast."""
-
-    PENDING = "pending"
-    OVERDUE = "overdue"
-    HELD = "held"
-    MISSED = "missed"
-    WITHDRAWN = "withdrawn"
-    WITHDRAWN_LATE = "withdrawn late"
-    VOID = "void"
-    REFUSED = "refused"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """The state of one preregistration, in one word, one sentence, and (unless pending) the outcome document."""
-
-    id: str
-    state: State
-    sentence: str
-    outcome: dict[str, Any] | None
-    registrant: str | None = None
-    """Who signed it; None of one that is refused, because then nobody did."""
-
-    def to_document(self) -> dict[str, Any]:
-        """What `marin-scale check --json` prints."""
-        said = {"id": self.id, "state": self.state.value, "sentence": self.sentence, "outcome": self.outcome}
-        return {**said, "registrant": self.registrant}
 
 
 def check_preregistration(folder: Path, *, runs_dir: Path, allowed_signers: Path, checked_at: datetime) -> Verdict:
@@ -94,54 +63,8 @@ def verdict_on(folder: Path, *, runs_dir: Path, allowed_signers: Path, at: datet
     else:
         return _not_run(statement, where=run_folder(runs_dir, spec), at=at)
     state = State(outcome["verdict"])
-    sentence = _sentence(statement, outcome=outcome, state=state) + claimed + _deviations(notices)
-    return _verdict(statement, state=state, sentence=sentence, outcome=outcome)
-
-
-def ended_by(notices: Sequence[Notice], *, folder: Path, statement: Statement, spec: RunSpec, runs_dir: Path) -> Verdict | None:
-    """The verdict where the registrant took the forecast back, or its resolver found it void; None where neither did."""
-    for notice in notices:
-        said = notice.sentence
-        if notice.kind == "void":
-            return _verdict(
-                statement, state=State.VOID, sentence=f"void ({notice.document['condition']}), {said}", outcome=None
-            )
-        if notice.kind == "withdraw" and (
-            late := _too_late(notice, folder=folder, statement=statement, spec=spec, runs=runs_dir)
-        ):
-            sentence = f"withdrawn after {late}, which counts as missed, {said}"
-            return _verdict(statement, state=State.WITHDRAWN_LATE, sentence=sentence, outcome=None)
-        if notice.kind == "withdraw":
-            return _verdict(statement, state=State.WITHDRAWN, sentence=f"withdrawn before its run, {said}", outcome=None)
-    return None
-
-
-def _too_late(notice: Notice, *, folder: Path, statement: Statement, spec: RunSpec, runs: Path) -> str | None:
-    """What had happened when a forecast was taken back, so that it counts as missed; None where nothing had."""
-    known_at = _known_at(notice, folder=folder)
-    if notice.document["target_steps_seen"] or (folder / OUTCOME_NAME).exists() or _had_begun(spec, runs=runs, at=known_at):
-        return "its run began"
-    return "it was due" if statement.is_overdue(at=known_at) else None
-
-
-def _known_at(notice: Notice, *, folder: Path) -> datetime:
-    """When a notice was given: by its own word, but not before it was logged, or it could be given after a look at the run."""
-    own, name = read_log(folder.parent).by_id.get(folder.name, ()), f"{notice.name}/{NOTICE_NAME}"
-    return max([notice.at, *(parse_moment(entry.logged_at) for entry in own if name in entry.files)])
-
-
-def _had_begun(spec: RunSpec, *, runs: Path, at: datetime) -> bool:
-    return is_finished(runs, spec) and parse_moment(read_run(run_folder(runs, spec)).record.started_at) <= at
-
-
-def _deviations(notices: Sequence[Notice]) -> str:
-    said = [f"from step {each.document['from_step']}: {each.document['reason']}" for each in notices if each.kind == "deviate"]
-    return f"; its run left the recipe {'; '.join(said)}" if said else ""
-
-
-def _verdict(statement: Statement, *, state: State, sentence: str, outcome: dict[str, Any] | None) -> Verdict:
-    predicate = statement.predicate
-    return Verdict(id=predicate["id"], state=state, sentence=sentence, outcome=outcome, registrant=predicate["registrant"])
+    sentence = _sentence(statement, outcome=outcome, state=state) + claimed + deviations(notices)
+    return verdict_of(statement, state=state, sentence=sentence, outcome=outcome)
 
 
 def check_all(folders: Sequence[Path], *, runs_dir: Path, checked_at: datetime) -> list[Verdict]:
@@ -250,7 +173,7 @@ def _not_run(statement: Statement, *, where: Path, at: datetime) -> Verdict:
         sentence = f"overdue: {promised}, and its run was due at {due}; until it is there, it counts as missed"
     else:
         state, sentence = State.PENDING, f"not run yet: {promised}; its run will lie in {where}"
-    return _verdict(statement, state=state, sentence=sentence, outcome=None)
+    return verdict_of(statement, state=state, sentence=sentence, outcome=None)
 
 
 def _sentence(statement: Statement, *, outcome: dict[str, Any], state: State) -> str:

@@ -113,8 +113,9 @@ def check(
     import json
     from datetime import UTC, datetime
 
+    from marin_scaling.check.state import State
     from marin_scaling.check.track_record import record_text, track_records
-    from marin_scaling.check.verdict import State, check_all
+    from marin_scaling.check.verdict import check_all
     from marin_scaling.preregistration.registry import find_folders
 
     verdicts = check_all(find_folders(which, registry_dir=registry), runs_dir=runs, checked_at=datetime.now(UTC))

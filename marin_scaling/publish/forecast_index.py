@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 
+from marin_scaling.check.state import State
 from marin_scaling.check.track_record import TrackRecord, exact_interval, track_records
-from marin_scaling.check.verdict import State
 from marin_scaling.publish.forecast_pages import ForecastPage
 from marin_scaling.publish.markdown import escape, page, table
 from marin_scaling.publish.public_forecasts import public_section

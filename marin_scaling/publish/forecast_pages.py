@@ -13,10 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from marin_scaling.check.endings import ended_by
 from marin_scaling.check.history import log_step
 from marin_scaling.check.notices import verified_notices
 from marin_scaling.check.reproduction import verify_and_fit
-from marin_scaling.check.verdict import State, Verdict, ended_by
+from marin_scaling.check.state import State, Verdict
 from marin_scaling.check.verified_step import VerifiedStep
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError

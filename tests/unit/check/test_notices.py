@@ -11,8 +11,9 @@ from registration_factory import CREATED_AT, DUE, PRINCIPAL, make_registration, 
 from typer.testing import CliRunner
 
 from marin_scaling.check.authenticity import verify_folder
+from marin_scaling.check.state import State, Verdict
 from marin_scaling.check.track_record import track_records
-from marin_scaling.check.verdict import State, Verdict, check_preregistration
+from marin_scaling.check.verdict import check_preregistration
 from marin_scaling.cli.app import app
 from marin_scaling.errors import DocumentError, SigningError
 from marin_scaling.ladder.ladder_file import Promise

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from marin_scaling.check.authenticity import verify_folder
 from marin_scaling.check.history import log_step
-from marin_scaling.check.verdict import State, check_all
+from marin_scaling.check.state import State
+from marin_scaling.check.verdict import check_all
 from marin_scaling.cli.app import app
 from marin_scaling.errors import StampError, VerificationError
 from marin_scaling.preregistration import timestamp

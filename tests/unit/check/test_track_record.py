@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from marin_scaling.check.state import State, Verdict
 from marin_scaling.check.track_record import exact_interval, record_text, track_records
-from marin_scaling.check.verdict import State, Verdict
 
 
 def verdict(

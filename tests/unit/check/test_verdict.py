@@ -7,7 +7,8 @@ from registration_factory import MEDIAN, make_registration, store_run
 
 from marin_scaling.canonical_json import load_canonical
 from marin_scaling.check.authenticity import verify_folder
-from marin_scaling.check.verdict import State, check_all, check_preregistration
+from marin_scaling.check.state import State
+from marin_scaling.check.verdict import check_all, check_preregistration
 from marin_scaling.preregistration.binding import bound_spec, unbound_spec
 from marin_scaling.preregistration.registry import signers_path
 from marin_scaling.scoring import crps

@@ -1,0 +1,45 @@
+"""What can become of a preregistration, and how it is said: a state, a sentence, and the outcome where there is one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from marin_scaling.preregistration.statement import Statement
+
+
+class State(StrEnum):
+    """What became of a forecast."""
+
+    PENDING = "pending"
+    OVERDUE = "overdue"
+    HELD = "held"
+    MISSED = "missed"
+    WITHDRAWN = "withdrawn"
+    WITHDRAWN_LATE = "withdrawn late"
+    VOID = "void"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The state of one preregistration, in one word, one sentence, and (unless pending) the outcome document."""
+
+    id: str
+    state: State
+    sentence: str
+    outcome: dict[str, Any] | None
+    registrant: str | None = None
+    """Who signed it; None of one that is refused, because then nobody did."""
+
+    def to_document(self) -> dict[str, Any]:
+        """What `marin-scale check --json` prints."""
+        said = {"id": self.id, "state": self.state.value, "sentence": self.sentence, "outcome": self.outcome}
+        return {**said, "registrant": self.registrant}
+
+
+def verdict_of(statement: Statement, *, state: State, sentence: str, outcome: dict[str, Any] | None) -> Verdict:
+    """The verdict on an authentic statement."""
+    predicate = statement.predicate
+    return Verdict(id=predicate["id"], state=state, sentence=sentence, outcome=outcome, registrant=predicate["registrant"])
