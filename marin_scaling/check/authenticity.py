@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from marin_scaling.preregistration.versions import FormatVersion
 from marin_scaling.units import format_count, format_flops
 
 _RESTORE = "Restore the file from version control: nothing in a registered one may be written again."
-_UNFINISHED = re.compile(r"\.(outcome\.json|notice-[0-9]+-[a-z]+)\.[0-9a-f]{8}\.tmp")  # left by an interruption, and never read
+_UNFINISHED = re.compile(r"\.(.+)\.[0-9a-f]{8}\.tmp")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +75,8 @@ def verify_folder(folder: Path, *, allowed_signers: Path, runs_dir: Path | None 
         steps += [_ladder_step(opened, runs_dir=runs_dir)] if runs_dir is not None else []
         steps += [_outcome_step(opened, runs_dir=runs_dir)] if OUTCOME_NAME in files else []
         if moments:
-            signature = opened.files[SIGNATURE_NAME]
-            where, first = folder / SIGNATURE_NAME, min(moments)
-            require_signer_at(statement, signature, path=where, allowed_signers=allowed_signers, at=first)
+            signature, where = files[SIGNATURE_NAME], folder / SIGNATURE_NAME
+            require_signer_at(statement, signature, path=where, allowed_signers=allowed_signers, at=min(moments))
         steps += stamp_step(folder, moments=moments, roots=roots)
         steps += notice_steps(verified_notices(folder, statement=statement, allowed_signers=allowed_signers))
     return steps
@@ -90,16 +89,26 @@ def _require_plain_folder(folder: Path) -> None:
 
 def _read_files(folder: Path, *, version: FormatVersion) -> dict[str, bytes]:
     required = {STATEMENT_NAME, SIGNATURE_NAME, *version.subject_names}
-    present = {path.name: path for path in folder.iterdir() if not _UNFINISHED.fullmatch(path.name)}
+    present = {path.name: path for path in folder.iterdir() if not _is_unfinished(path.name)}
     for name in sorted(required - present.keys()):
         refuse(f"{folder / name} is missing", fix="Restore it from version control.")
-    others = {OUTCOME_NAME, *countersigners(present).values(), *notice_names(present), *stamp_names(present)}
-    for name in sorted(present.keys() - required - others):
+    for name in sorted(present.keys() - required - _added_later(present)):
         refuse(
             f"{folder / name} does not belong to a preregistration",
             fix="Move it elsewhere: what is not signed must not lie here.",
         )
     return {name: read_plain(path) for name, path in sorted(present.items()) if name not in notice_names(present)}
+
+
+def _added_later(names: Iterable[str]) -> set[str]:
+    """Which of these names are of what may come in beside a statement after it was made."""
+    return {*({OUTCOME_NAME} & set(names)), *countersigners(names).values(), *notice_names(names), *stamp_names(names)}
+
+
+def _is_unfinished(name: str) -> bool:
+    """Whether a command that was interrupted left it while it added something: it is never read."""
+    match = _UNFINISHED.fullmatch(name)
+    return match is not None and match[1] in _added_later([match[1]])
 
 
 def _check_digests(statement: Statement, *, files: Mapping[str, bytes], folder: Path) -> None:

@@ -118,9 +118,10 @@ def test_an_unknown_key_in_a_signed_target_is_refused(folder):
     refused(folder, "x: this key is not known")
 
 
-def test_what_an_interrupted_check_leaves_is_not_in_the_way(folder):
-    """A temporary file of the outcome is never read and refuses nothing."""
-    (folder / ".outcome.json.0123abcd.tmp").write_bytes(b"{")
+@pytest.mark.parametrize("name", ["outcome.json", "notice-1-withdraw", "stamp-1.tsr", "statement.json.bob@example.org.sig"])
+def test_what_an_interrupted_command_leaves_is_not_in_the_way(folder, name):
+    """A temporary file of what is added later is never read, and refuses nothing."""
+    (folder / f".{name}.0123abcd.tmp").write_bytes(b"{")
     assert verify(folder)
 
 
