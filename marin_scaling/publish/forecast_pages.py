@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from marin_scaling.check.endings import ended_by
 from marin_scaling.check.history import log_step
 from marin_scaling.check.notices import verified_notices
+from marin_scaling.check.policy import policy_steps
 from marin_scaling.check.reproduction import verify_and_fit
 from marin_scaling.check.state import State, Verdict
 from marin_scaling.check.verified_step import VerifiedStep
@@ -106,6 +107,7 @@ def forecast_page(root: Path, folder: Path) -> ForecastPage:
 
 def _read(root: Path, folder: Path) -> _Authentic:
     steps = verify_and_fit(folder, allowed_signers=signers_path(folder), runs_dir=root / "runs")
+    steps += policy_steps(folder, allowed_signers=signers_path(folder))
     steps.append(log_step(folder, log=read_log(folder.parent)))
     path = folder / OUTCOME_NAME
     outcome = json.loads(path.read_bytes()) if path.exists() else None

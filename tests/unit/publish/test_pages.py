@@ -100,6 +100,13 @@ def test_a_changed_statement_is_listed_as_refused_with_the_reason_and_first(tmp_
     assert "**Refused.**" in text(tmp_path, "preregistrations/2026-11-19-changed.md")
 
 
+def test_a_forecast_that_does_not_follow_its_registrys_policy_is_listed_as_refused(tmp_path, registration):
+    """As `verify` and `check` do."""
+    (registration.folder.parent / "policy.yaml").write_text("since: 2026-01-01\nreviewers: 1\n")
+    assert "1 preregistered: 1 refused" in text(tmp_path, "index.md")
+    assert "asks for 1 reviewers' signatures" in text(tmp_path, PAGE)
+
+
 def test_an_empty_folder_in_the_registry_is_listed_too(tmp_path, registration):
     """What lacks its files is refused, not passed over."""
     (tmp_path / "preregistrations" / "2026-11-19-empty").mkdir()
