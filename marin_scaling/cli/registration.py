@@ -113,9 +113,10 @@ def stamp(
     verify_folder(folder, allowed_signers=signers_path(folder))
     statement, signature, signers = read_registration(folder), read_bytes(folder / SIGNATURE_NAME), signers_path(folder)
     reply, moment = request_stamp(signature, url=tsa, roots=roots_path(folder))
-    if not stamp_names(each.name for each in folder.iterdir()):  # the first one says when the key had to be allowed
+    standing = stamp_names(each.name for each in folder.iterdir())
+    if not standing:  # the first one says when the key had to be allowed
         require_signer_at(statement, signature, path=folder / SIGNATURE_NAME, allowed_signers=signers, at=moment)
-    path = folder / f"stamp-{len(stamp_names(each.name for each in folder.iterdir())) + 1}.tsr"
+    path = folder / f"stamp-{len(standing) + 1}.tsr"
     write_once(path, reply)
     write_down(folder.parent, at=datetime.now(UTC))
     typer.echo(f"{path}: the signature was there at {moment_text(moment)}")

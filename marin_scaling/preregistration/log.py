@@ -45,7 +45,8 @@ _FILES_OF: Mapping[str, Callable[[Iterable[str]], list[tuple[str, ...]]]] = {
     "outcome": lambda present: [(OUTCOME_NAME,)] if OUTCOME_NAME in present else [],
     "stamp": lambda present: [(name,) for name in stamp_names(present)],
     "notice": lambda present: [(f"{name}/{NOTICE_NAME}", f"{name}/{NOTICE_SIGNATURE_NAME}") for name in notice_names(present)],
-}  # the events that the names in a folder tell of, each with its files
+}
+"""The events that the names in a folder tell of, each with its files."""
 
 ENTRY_SHAPE: dict[str, Shape] = {
     "seq": Number(whole=True, least=0),

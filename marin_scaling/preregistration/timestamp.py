@@ -11,10 +11,13 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import StampError, VerificationError, missing_extra
+
+if TYPE_CHECKING:
+    from rfc3161_client import Verifier
 
 ROOTS_NAME = "tsa_roots.pem"
 MAX_REPLY_BYTES = 64 * 1024
@@ -74,7 +77,7 @@ def read_stamp(reply: bytes, *, signature: bytes, roots: Path, name: str, nonce:
         _refuse(name, f"it is no answer of a time-stamping authority ({error})")
 
 
-def _verifier(roots: Path, *, nonce: int | None):  # type: ignore[no-untyped-def]
+def _verifier(roots: Path, *, nonce: int | None) -> Verifier:
     from cryptography import x509
     from rfc3161_client import VerifierBuilder
 
