@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from registration_factory import make_registration, target_spec
+from registration_factory import losses_of, make_registration, target_spec
 
 from marin_scaling.fit.fit_result import FitResult
 from marin_scaling.fit.fit_runs import fit
@@ -35,6 +35,18 @@ def document_of(result: FitResult, stated: Forecast) -> dict[str, Any]:
     return forecast_document(result, [stated], sensitivities=[[row]], tested=tested) | {"metric": "bits_per_byte"}
 
 
+def fitted(
+    *, law: str = "coupled-surface", shift: float = 0.0, seed: int = 0
+) -> tuple[list[dict[str, Any]], dict[str, Any], list[float]]:
+    """Rows of the ladder of a seed, the document of their forecast of the target, and its losses; moved by `shift` widths."""
+    result = fit(simulated_ladder(seed=seed), law=law)
+    honest = forecast(result, flops=target_spec().flops)
+    low, high = honest.interval
+    moved = {level: value + shift * (high - low) for level, value in honest.quantiles.items()}
+    document = document_of(result, replace(honest, median=moved[0.5], quantiles=moved))
+    return list(result.rows), document, losses_of(document)
+
+
 def make_fitted_registration(
     root: Path,
     *,
@@ -51,12 +63,8 @@ def make_fitted_registration(
     `shift` moves all quantiles by widths of the interval; the ladder beside it is that of the seed `rows_of`, after `rows`;
     `said` is put into the forecast's document, and `then` changes it; `changes` are arguments of `make_registration`.
     """
-    result = fit(simulated_ladder(), law=law)
-    honest = forecast(result, flops=target_spec().flops)
-    low, high = honest.interval
-    moved = {level: value + shift * (high - low) for level, value in honest.quantiles.items()}
-    stated = replace(honest, median=moved[0.5], quantiles=moved)
+    _, document, _ = fitted(law=law, shift=shift)
     shown = rows(fit(simulated_ladder(seed=rows_of), law=law).rows)
-    document = document_of(result, stated) | dict(said or {})
+    document |= dict(said or {})
     then(document)
     return make_registration(root, rows=shown, forecast=document, **changes).folder

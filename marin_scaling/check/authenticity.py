@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from marin_scaling.canonical_json import sha256_hex
+from marin_scaling.check.amendments import amendment_steps, verified_amendments
 from marin_scaling.check.ladder_records import holds_runs, ladder_step, require_record
 from marin_scaling.check.notices import notice_steps, verified_notices
 from marin_scaling.check.outcome import read_outcome
@@ -22,6 +23,7 @@ from marin_scaling.check.signatures import require_signer_at, signature_steps
 from marin_scaling.check.stamps import stamp_step, stamped_at
 from marin_scaling.check.verified_step import VerifiedStep, refuse
 from marin_scaling.errors import DocumentError, MarinScalingError, VerificationError
+from marin_scaling.preregistration.amendment import amendment_names
 from marin_scaling.preregistration.binding import bound_digest
 from marin_scaling.preregistration.countersignature import countersigners
 from marin_scaling.preregistration.derivation import agrees, derived_fields, require_samples_of
@@ -78,6 +80,8 @@ def verify_folder(folder: Path, *, allowed_signers: Path, runs_dir: Path | None 
             signature, where = files[SIGNATURE_NAME], folder / SIGNATURE_NAME
             require_signer_at(statement, signature, path=where, allowed_signers=allowed_signers, at=min(moments))
         steps += stamp_step(folder, moments=moments, roots=roots)
+        amendments = verified_amendments(folder, statement=statement, allowed_signers=allowed_signers)
+        steps += amendment_steps(amendments, folder=folder, runs_dir=runs_dir)
         steps += notice_steps(verified_notices(folder, statement=statement, allowed_signers=allowed_signers))
     return steps
 
@@ -97,12 +101,16 @@ def _read_files(folder: Path, *, version: FormatVersion) -> dict[str, bytes]:
             f"{folder / name} does not belong to a preregistration",
             fix="Move it elsewhere: what is not signed must not lie here.",
         )
-    return {name: read_plain(path) for name, path in sorted(present.items()) if name not in notice_names(present)}
+    return {name: read_plain(path) for name, path in sorted(present.items()) if name not in _folders(present)}
 
 
 def _added_later(names: Iterable[str]) -> set[str]:
     """Which of these names are of what may come in beside a statement after it was made."""
-    return {*({OUTCOME_NAME} & set(names)), *countersigners(names).values(), *notice_names(names), *stamp_names(names)}
+    return {*({OUTCOME_NAME} & set(names)), *countersigners(names).values(), *stamp_names(names), *_folders(names)}
+
+
+def _folders(names: Iterable[str]) -> set[str]:
+    return {*notice_names(names), *amendment_names(names)}
 
 
 def _is_unfinished(name: str) -> bool:

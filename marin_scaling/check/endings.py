@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
+from marin_scaling.check.history import known_at
 from marin_scaling.check.state import State, Verdict, verdict_of
-from marin_scaling.preregistration.log import read_log
 from marin_scaling.preregistration.notice import NOTICE_NAME, Notice
 from marin_scaling.preregistration.registry import OUTCOME_NAME
 from marin_scaling.preregistration.statement import Statement, parse_moment
@@ -42,15 +42,6 @@ def _too_late(notice: Notice, *, folder: Path, statement: Statement, spec: RunSp
     if notice.document["target_steps_seen"] or (folder / OUTCOME_NAME).exists() or _had_begun(spec, runs=runs, at=at):
         return "its run began"
     return "it was due" if statement.is_overdue(at=at) else None
-
-
-def known_at(said: datetime, name: str, *, folder: Path) -> datetime:
-    """When something was given whose file has this name: by its own word, but not before it was logged.
-
-    Else it could be given after a look at the run.
-    """
-    own = read_log(folder.parent).by_id.get(folder.name, ())
-    return max([said, *(parse_moment(entry.logged_at) for entry in own if name in entry.files)])
 
 
 def _had_begun(spec: RunSpec, *, runs: Path, at: datetime) -> bool:

@@ -6,14 +6,15 @@ The chain of the log itself is checked where it is read; what one preregistratio
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.check.verified_step import VerifiedStep, refuse
 from marin_scaling.durable_files import read_bytes
+from marin_scaling.preregistration.amendment import AMENDMENT_NAME, amendment_names
 from marin_scaling.preregistration.countersignature import countersigners
-from marin_scaling.preregistration.log import LOG_NAME, Log, LogEntry, log_path
+from marin_scaling.preregistration.log import LOG_NAME, Log, LogEntry, log_path, read_log
 from marin_scaling.preregistration.notice import NOTICE_NAME, notice_names
 from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, registration_folders
 from marin_scaling.preregistration.statement import parse_moment
@@ -61,6 +62,15 @@ def require_whole(registry_dir: Path, *, log: Log) -> None:
             )
 
 
+def known_at(said: datetime, name: str, *, folder: Path) -> datetime:
+    """When something was given whose file has this name: by its own word, but not before it was logged.
+
+    Else it could be given after a look at the run.
+    """
+    own = read_log(folder.parent).by_id.get(folder.name, ())
+    return max([said, *(parse_moment(entry.logged_at) for entry in own if name in entry.files)])
+
+
 def _require_one_for_each_target(folders: Sequence[Path]) -> None:
     seen: dict[bytes, Path] = {}
     for folder in folders:
@@ -105,6 +115,7 @@ def _require_files(own: Sequence[LogEntry], *, folder: Path) -> None:
             )
     present = [path.name for path in folder.iterdir()]
     notices = [f"{name}/{NOTICE_NAME}" for name in notice_names(present)]
+    notices += [f"{name}/{AMENDMENT_NAME}" for name in amendment_names(present)]
     for name in [*countersigners(present).values(), *({OUTCOME_NAME} & set(present)), *notices, *stamp_names(present)]:
         if name not in logged:
             refuse(f"{folder / name} is not in the log", fix="If you have just made it, add its line: marin-scale log")

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from marin_scaling import __version__
+from marin_scaling.check.amendments import amended_ladder, verified_amendments
 from marin_scaling.check.authenticity import verify_folder
 from marin_scaling.check.verified_step import VerifiedStep
 from marin_scaling.durable_files import read_bytes
@@ -35,7 +37,13 @@ def verify_and_fit(folder: Path, *, allowed_signers: Path, runs_dir: Path | None
     ladder = read_subject(read_bytes(path), name=path.name, path=str(path), version=statement.version)
     fitted = fit_step(statement, ladder=ladder, name=str(folder / STATEMENT_NAME))
     after = [step.what for step in steps].index("forecast") + 1
-    return [*steps[:after], fitted, *steps[after:]]
+    again = [
+        replace(
+            fit_step(each.amended, ladder=amended_ladder(each, folder=folder), name=str(folder / each.name)), what=each.name
+        )
+        for each in verified_amendments(folder, statement=statement, allowed_signers=allowed_signers)
+    ]
+    return [*steps[:after], fitted, *again, *steps[after:]]
 
 
 def fit_step(statement: Statement, *, ladder: Mapping[str, Any], name: str) -> VerifiedStep:

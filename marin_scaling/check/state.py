@@ -32,11 +32,13 @@ class Verdict:
     outcome: dict[str, Any] | None
     registrant: str | None = None
     """Who signed it; None of one that is refused, because then nobody did."""
+    amendments: tuple[dict[str, Any], ...] = ()
+    """Later forecasts of the same run, each with its scores; they count in no record."""
 
     def to_document(self) -> dict[str, Any]:
         """What `marin-scale check --json` prints."""
         said = {"id": self.id, "state": self.state.value, "sentence": self.sentence, "outcome": self.outcome}
-        return {**said, "registrant": self.registrant}
+        return {**said, "registrant": self.registrant, "amendments": list(self.amendments)}
 
 
 def verdict_of(statement: Statement, *, state: State, sentence: str, outcome: dict[str, Any] | None) -> Verdict:

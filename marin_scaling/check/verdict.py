@@ -7,12 +7,14 @@ the same and writes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from marin_scaling import __version__
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
+from marin_scaling.check.amendments import amendments_text, scored_amendments, verified_amendments
 from marin_scaling.check.authenticity import verify_folder
 from marin_scaling.check.endings import deviations, ended_by
 from marin_scaling.check.notices import verified_notices
@@ -54,8 +56,8 @@ def verdict_on(folder: Path, *, runs_dir: Path, allowed_signers: Path, at: datet
     claimed, notices = "", verified_notices(folder, statement=statement, allowed_signers=allowed_signers)
     if ended := ended_by(notices, folder=folder, statement=statement, spec=spec, runs_dir=runs_dir):
         return ended
-    if is_finished(runs_dir, spec):
-        run = read_run(run_folder(runs_dir, spec))
+    run = read_run(run_folder(runs_dir, spec)) if is_finished(runs_dir, spec) else None
+    if run is not None:
         _require_stamped_before(folder, statement=statement, run=run)
         outcome = _settle(folder, statement=statement, run=run, checked_at=at)
     elif (folder / OUTCOME_NAME).exists():
@@ -63,8 +65,14 @@ def verdict_on(folder: Path, *, runs_dir: Path, allowed_signers: Path, at: datet
     else:
         return _not_run(statement, where=run_folder(runs_dir, spec), at=at)
     state = State(outcome["verdict"])
-    sentence = _sentence(statement, outcome=outcome, state=state) + claimed + deviations(notices)
-    return verdict_of(statement, state=state, sentence=sentence, outcome=outcome)
+    scored = scored_amendments(
+        verified_amendments(folder, statement=statement, allowed_signers=allowed_signers),
+        folder=folder,
+        value=outcome["value"],
+        finished_at=parse_moment(run.record.finished_at) if run else None,
+    )
+    sentence = _sentence(statement, outcome=outcome, state=state) + claimed + amendments_text(scored) + deviations(notices)
+    return replace(verdict_of(statement, state=state, sentence=sentence, outcome=outcome), amendments=tuple(scored))
 
 
 def check_all(folders: Sequence[Path], *, runs_dir: Path, checked_at: datetime) -> list[Verdict]:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from marin_scaling.cli.app import app
+from marin_scaling.cli.target_forecast import forecast_target, require_whole_ladder, target_in
 
 if TYPE_CHECKING:
     from marin_scaling.cli.training import PlannedLadder
     from marin_scaling.data.token_corpus import TokenCorpus
-    from marin_scaling.ladder.ladder_file import Promise
-    from marin_scaling.preregistration.preregister import Evidence, Registration
+    from marin_scaling.preregistration.preregister import Registration
     from marin_scaling.run.run_spec import DataSpec, RunSpec
 
 _LADDER = typer.Argument(metavar="LADDER.yaml", help="The ladder file whose target is forecast.")
@@ -45,7 +45,7 @@ def preregister(
 
     planned = plan(ladder_path)
     if dry_run:
-        _require_whole_ladder(planned)
+        require_whole_ladder(planned)
         forecast_target(planned)
         typer.echo(f"Nothing is signed. To sign it: marin-scale preregister {ladder_path}")
         return
@@ -143,7 +143,7 @@ def run(
     from marin_scaling.preregistration.registry import read_registration, signers_path
 
     folder = one_folder(which, registry=registry)
-    unbound = _target_in(folder)
+    unbound = target_in(folder)
     verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=RUNS_DIR)
     policy_steps(folder, allowed_signers=signers_path(folder))
     target = bound_spec(unbound, statement=read_registration(folder).raw)
@@ -174,79 +174,15 @@ def standing_forecast(planned: PlannedLadder, *, registry: Path) -> Registration
     from marin_scaling.preregistration.registry import registration_folders
 
     for folder in registration_folders(registry):
-        spec = _target_in(folder)
+        spec = target_in(folder)
         if (spec.ladder, spec.data, spec.budget_flops) == _identity(planned):
             return standing_registration(spec, registry_dir=registry)
     return None
 
 
-def _target_in(folder: Path) -> RunSpec:
-    from marin_scaling.durable_files import read_bytes
-    from marin_scaling.run.run_spec import read_spec
-
-    return read_spec(read_bytes(folder / "target.json"), name=str(folder / "target.json"))
-
-
 def _identity(planned: PlannedLadder) -> tuple[str, DataSpec, float]:
     file = planned.ladder.file
     return file.name, planned.specs[0].data, file.target.budget_flops
-
-
-def _require_whole_ladder(planned: PlannedLadder) -> None:
-    """All rungs must be recorded, and trained and measured as the target would be."""
-    _require_one_text(planned)
-    _require_trained(planned)
-
-
-def _require_one_text(planned: PlannedLadder) -> None:
-    """The rungs that are fitted and the target must be trained on one text and measured in one way."""
-    from marin_scaling.errors import DataError
-    from marin_scaling.run.run_store import read_runs
-
-    here = planned.specs[0]
-    for stored in read_runs(planned.runs_dir):
-        for what, theirs, ours in (
-            ("data", stored.spec.data, here.data),
-            ("evaluation", stored.spec.evaluation, here.evaluation),
-        ):
-            if stored.spec.role == "rung" and theirs != ours:
-                raise DataError(
-                    f"{stored.folder} has other {what} than the target would have here: {theirs} and {ours}.",
-                    why="Runs on other text, or measured in another way, say nothing of this target.",
-                    fix="Use the Python that trained them, or train the ladder anew under another name.",
-                )
-
-
-def _require_trained(planned: PlannedLadder) -> None:
-    """A forecast from part of a ladder would not say so, and could be chosen among many: every rung must be recorded."""
-    from marin_scaling.errors import UsageError
-    from marin_scaling.run.run_store import is_finished
-
-    missing = [spec for spec in planned.specs if not is_finished(planned.runs_dir.parent, spec)]
-    if missing:
-        first = ", ".join(f"width {spec.model.hidden_dim} at {spec.budget_flops:g} FLOPs" for spec in missing[:3])
-        raise UsageError(
-            f"{len(missing)} of {len(planned.specs)} rungs of the ladder {planned.ladder.file.name!r} are not trained yet: "
-            f"{first}{' and more' if len(missing) > 3 else ''}.",
-            why="A forecast rests on the whole ladder, so that nobody can choose the runs that suit.",
-            fix=f"Train them: marin-scale ladder ladders/{planned.ladder.file.name}.yaml; or take them out of the ladder file.",
-        )
-
-
-def _unsaid(promise: Promise) -> list[str]:
-    """What a reader of the statement will miss."""
-    if not promise.left_out:
-        return []
-    return [f"the ladder file's promise: says nothing of {', '.join(promise.left_out)}; nor will the statement"]
-
-
-def _target_line(target: RunSpec) -> str:
-    from marin_scaling.units import format_count, format_flops
-
-    return (
-        f"target: width {target.model.hidden_dim}, {format_count(target.model.shape().params_total)} parameters, "
-        f"{format_count(target.trained_tokens)} tokens, {format_flops(target.flops)} FLOPs: the width nearest to N*"
-    )
 
 
 def register_forecast(
@@ -261,7 +197,7 @@ def register_forecast(
     from marin_scaling.preregistration.preregister import preregister_target
     from marin_scaling.preregistration.signing_key import find_principal, find_signing_key
 
-    _require_whole_ladder(planned)
+    require_whole_ladder(planned)
     signing_key, principal = find_signing_key(key), find_principal(signer)
     registration = preregister_target(
         forecast_target(planned),
@@ -276,39 +212,3 @@ def register_forecast(
         typer.echo(note)
     typer.echo(f"Signed and registered: {registration.folder}")
     return registration
-
-
-def forecast_target(planned: PlannedLadder) -> Evidence:
-    """Fit the ladder's finished rungs and forecast its target; prints both, and what the ladder file does not say of it."""
-    from marin_scaling.fit.fit_runs import fit
-    from marin_scaling.forecast.backtest import backtest, backtest_doubts
-    from marin_scaling.forecast.forecast import forecast, samples
-    from marin_scaling.forecast.forecast_document import forecast_document, forecast_text
-    from marin_scaling.forecast.plain_text import wrapped
-    from marin_scaling.forecast.sensitivity import sensitivity, sensitivity_text
-    from marin_scaling.ladder.ladder import plan_target
-    from marin_scaling.preregistration.preregister import Evidence
-    from marin_scaling.recipe.catalogue import find_recipe
-    from marin_scaling.recipe.recipe_text import recipe_document
-    from marin_scaling.run.plan_specs import target_spec
-    from marin_scaling.run.run_table import read_run_table
-
-    runs = read_run_table(planned.runs_dir)
-    result, tested = fit(runs), backtest(runs)
-    file = planned.ladder.file
-    optimum = forecast(result, flops=file.target.budget_flops)
-    plan = plan_target(file, compute_optimal_params=optimum.active_params)
-    target = target_spec(file, plan, corpus=planned.corpus)
-    prediction = forecast(result, flops=target.flops)
-    typer.echo(forecast_text(result, [prediction]) + "\n")
-    hangs_on = sensitivity(result, prediction)
-    typer.echo(sensitivity_text(hangs_on) + "\n")
-    doubts = (*plan.doubts, *backtest_doubts(tested), *_unsaid(file.promise))
-    typer.echo("\n".join([_target_line(target), *(wrapped(f"note: {doubt}") for doubt in doubts)]))
-    return Evidence(
-        rows=result.rows,
-        forecast=forecast_document(result, [prediction], sensitivities=[hangs_on], tested=tested),
-        losses=samples(result, flops=target.flops).tolist(),
-        recipe=recipe_document(find_recipe(file.recipe), plan),
-        target=target,
-    )

@@ -111,11 +111,24 @@ def _with_those_of_0_2(fields: dict[str, dict[str, Any]], documents: Mapping[str
             "beyondLadder": _beyond(ladder["rows"], run),
         },
         "metric": {"checkpointRule": CHECKPOINT_RULE},
-        "forecast": {"samples": "samples.json", "sensitivity": _sensitivity(prediction)},
-        "fit": {"backtest": [as_in_statement(row) for row in fit["backtest"]], "warnings": fit["warnings"]},
+        **_doubts(fit, prediction),
         "scoring": {"baseline": {"rule": BASELINE_RULE, "point": baseline["0.5"], "quantiles": baseline}},
     }
     return {part: fields.get(part, {}) | added.get(part, {}) for part in (*fields, *(added.keys() - fields.keys()))}
+
+
+def amended_fields(documents: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What of an amendment follows from its files (ladder.json, forecast.json) and its target.json: `forecast` and `fit`."""
+    fields, fit = _fields_of_every_version(documents), documents["forecast.json"]
+    doubts = _doubts(fit, prediction_at(fit, flops=fields["targetRun"]["flops"]))
+    return {part: fields[part] | doubts[part] for part in ("forecast", "fit")}
+
+
+def _doubts(fit: Mapping[str, Any], prediction: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    return {
+        "forecast": {"samples": "samples.json", "sensitivity": _sensitivity(prediction)},
+        "fit": {"backtest": [as_in_statement(row) for row in fit["backtest"]], "warnings": fit["warnings"]},
+    }
 
 
 def _require_one_run(documents: Mapping[str, Any]) -> None:

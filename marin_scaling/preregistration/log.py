@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from marin_scaling.canonical_json import load_strict, sha256_hex
 from marin_scaling.durable_files import read_bytes, replace_file
 from marin_scaling.errors import DocumentError, StatementError, VerificationError
+from marin_scaling.preregistration.amendment import AMENDMENT_FILES, amendment_names
 from marin_scaling.preregistration.countersignature import countersigners
 from marin_scaling.preregistration.document_shape import (
     MOMENT,
@@ -44,6 +45,7 @@ _FILES_OF: Mapping[str, Callable[[Iterable[str]], list[tuple[str, ...]]]] = {
     "review": lambda present: [(name,) for name in countersigners(present).values()],
     "outcome": lambda present: [(OUTCOME_NAME,)] if OUTCOME_NAME in present else [],
     "stamp": lambda present: [(name,) for name in stamp_names(present)],
+    "amend": lambda present: [tuple(f"{name}/{file}" for file in AMENDMENT_FILES) for name in amendment_names(present)],
     "notice": lambda present: [(f"{name}/{NOTICE_NAME}", f"{name}/{NOTICE_SIGNATURE_NAME}") for name in notice_names(present)],
 }
 """The events that the names in a folder tell of, each with its files."""

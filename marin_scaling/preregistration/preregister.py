@@ -82,7 +82,7 @@ def preregister_target(
     """
     missing_lines(registry_dir, log=read_log(registry_dir), at=created_at)  # a broken log is told before anything is written
     files, target = subject_files(evidence), evidence.target
-    rule = ladder_rule or f"all finished rungs of runs/{target.ladder}, except those listed as excluded"
+    rule = ladder_rule or usual_ladder_rule(target.ladder)
     statement = build_statement(
         files,
         registration_id=registration_id(slug, created_at=created_at),
@@ -102,6 +102,11 @@ def preregister_target(
     return Registration(
         folder=folder, statement=statement, target=bound_spec(unbound_spec(target), statement=statement.raw), notes=notes
     )
+
+
+def usual_ladder_rule(ladder: str) -> str:
+    """Which runs are taken where nothing else is said."""
+    return f"all finished rungs of runs/{ladder}, except those listed as excluded"
 
 
 def _will_be_refused(registry_dir: Path, *, target: bytes, statement: Statement) -> bool:

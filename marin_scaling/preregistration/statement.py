@@ -147,7 +147,7 @@ def _check_meaning(statement: Statement) -> None:
     names = statement.version.subject_names
     if tuple(sorted(statement.subjects)) != names or len(statement.document["subject"]) != len(names):
         refuse(f"its subjects are {sorted(statement.subjects)}, not {list(names)}", fix="Register it again.")
-    _check_forecast(statement)
+    require_sound_forecast(statement)
     if f"{statement.created_at:%Y-%m-%d}" != statement.predicate["id"][:10]:
         refuse(
             f"its id {statement.predicate['id']} does not start with the day of {statement.predicate['createdAt']}",
@@ -162,7 +162,8 @@ def _check_meaning(statement: Statement) -> None:
         )
 
 
-def _check_forecast(statement: Statement) -> None:
+def require_sound_forecast(statement: Statement) -> None:
+    """`StatementError` unless its quantiles are the 23 fixed ones, rise, lie in the metric's support, and have its point."""
     forecast, metric = statement.predicate["forecast"], statement.predicate["metric"]
     if {key: metric[key] for key in ("unit", "direction", "support")} != METRICS[metric["name"]]:
         refuse(f"unit, direction or support of {metric['name']} are not {METRICS[metric['name']]}", fix="Register it again.")

@@ -1,0 +1,123 @@
+"""The amendments beside a statement: each whole, signed by its registrant, from runs that are as it says; and how they did.
+
+They are scored by the original's rule, in rows of their own, and count in nobody's record: the first forecast is the promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from marin_scaling.check.history import known_at
+from marin_scaling.check.ladder_records import ladder_step
+from marin_scaling.check.outcome import scores_of
+from marin_scaling.check.plain_file import read_plain
+from marin_scaling.check.verified_step import VerifiedStep, refuse
+from marin_scaling.preregistration.allowed_signers import read_allowed_signers, require_allowed
+from marin_scaling.preregistration.amendment import (
+    AMENDMENT_FILES,
+    AMENDMENT_NAME,
+    AMENDMENT_SIGNATURE_NAME,
+    Amendment,
+    amendment_names,
+    read_amendment,
+)
+from marin_scaling.preregistration.sshsig import NAMESPACE, verify_signature
+from marin_scaling.preregistration.statement import Statement, read_subject
+
+
+def verified_amendments(folder: Path, *, statement: Statement, allowed_signers: Path) -> list[Amendment]:
+    """The amendments of the statement in `folder`, in order; `VerificationError` names the first that is not sound."""
+    names = amendment_names(path.name for path in folder.iterdir())
+    for number, name in enumerate(names, start=1):
+        if name != f"amend-{number}":
+            refuse(f"{folder / name} is there, and number {number} is not", fix="Restore the missing one from version control.")
+    found = [_verified(folder / name, statement=statement, allowed_signers=allowed_signers) for name in names]
+    for one, other in pairwise(found):
+        if other.amended.created_at < one.amended.created_at:
+            refuse(f"{folder / other.name} is older than {one.name}", fix="Restore both from version control.")
+    return found
+
+
+def amendment_steps(amendments: Sequence[Amendment], *, folder: Path, runs_dir: Path | None) -> list[VerifiedStep]:
+    """A step for each; its ladder is compared with the run store, where there is one."""
+    return [_step(each, folder=folder / each.name, runs_dir=runs_dir) for each in amendments]
+
+
+def amended_ladder(amendment: Amendment, *, folder: Path) -> Mapping[str, Any]:
+    """The rows that were fitted for it: the content of its `ladder.json`."""
+    path = folder / amendment.name / "ladder.json"
+    ladder: Mapping[str, Any] = read_subject(read_plain(path), name="ladder.json", path=str(path))
+    return ladder
+
+
+def scored_amendments(
+    amendments: Sequence[Amendment], *, folder: Path, value: float | None, finished_at: datetime | None
+) -> list[dict[str, Any]]:
+    """How each did against the value of the run; not scored where it came after the run's end, or the run diverged."""
+    return [_scored(each, folder=folder, value=value, finished_at=finished_at) for each in amendments]
+
+
+def amendments_text(scored: Sequence[Mapping[str, Any]]) -> str:
+    """The same for a reader, to stand behind the verdict."""
+    return "".join(_text(each) for each in scored)
+
+
+def _verified(place: Path, *, statement: Statement, allowed_signers: Path) -> Amendment:
+    present = sorted(path.name for path in place.iterdir()) if place.is_dir() and not place.is_symlink() else []
+    if present != sorted(AMENDMENT_FILES):
+        refuse(
+            f"{place} holds {', '.join(present) or 'nothing'}, not {', '.join(sorted(AMENDMENT_FILES))}",
+            fix="Restore it from version control.",
+        )
+    files = {name: read_plain(place / name) for name in present}
+    path = place.parent / "target.json"
+    target = read_subject(read_plain(path), name=path.name, path=str(path), version=statement.version)
+    amendment = read_amendment(files, place=place, original=statement, target=target)
+    key = verify_signature(
+        files[AMENDMENT_SIGNATURE_NAME], content=files[AMENDMENT_NAME], name=str(place / AMENDMENT_SIGNATURE_NAME)
+    )
+    signers = read_allowed_signers(allowed_signers) if allowed_signers.exists() else []
+    by, at, source = statement.predicate["registrant"], amendment.amended.created_at, str(allowed_signers)
+    require_allowed(signers, principal=by, key=key, namespace=NAMESPACE, at=at, source=source)
+    return amendment
+
+
+def _step(amendment: Amendment, *, folder: Path, runs_dir: Path | None) -> VerifiedStep:
+    compared = ""
+    if runs_dir is not None:
+        ladder, where = amended_ladder(amendment, folder=folder.parent), str(folder / "ladder.json")
+        compared = f"; {ladder_step(amendment.amended, ladder=ladder, where=where, runs_dir=runs_dir).evidence}"
+    predicate = amendment.predicate
+    evidence = f"at {predicate['createdAt']}, after {amendment.steps_seen} steps: {predicate['reason']}{compared}"
+    return VerifiedStep(what=amendment.name, evidence=evidence)
+
+
+def _scored(amendment: Amendment, *, folder: Path, value: float | None, finished_at: datetime | None) -> dict[str, Any]:
+    amended = amendment.amended
+    given = known_at(amended.created_at, f"{amendment.name}/{AMENDMENT_NAME}", folder=folder)
+    too_late = finished_at is not None and given >= finished_at
+    scores = None if too_late else scores_of(amended, value=value)
+    return {
+        "name": amendment.name,
+        "created_at": amendment.predicate["createdAt"],
+        "steps_seen": amendment.steps_seen,
+        "point": amended.quantiles[0.5],
+        "interval_90": [amended.quantiles[0.05], amended.quantiles[0.95]],
+        "scores": asdict(scores) if scores else None,
+        "why_not_scored": "it came after the run had ended" if too_late else "" if scores else "the run diverged",
+    }
+
+
+def _text(scored: Mapping[str, Any]) -> str:
+    low, high = scored["interval_90"]
+    said = f"; {scored['name']} after {scored['steps_seen']} steps: {scored['point']:.4f} ({low:.4f} to {high:.4f}), "
+    scores = scored["scores"]
+    if scores is None:
+        return f"{said}not scored: {scored['why_not_scored']}"
+    hit = "in" if scores["hit"] else "outside"
+    return f"{said}error {scores['signed_error']:+.4f}, CRPS {scores['crps']:.4f}, {hit} its interval"

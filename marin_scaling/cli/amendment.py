@@ -1,0 +1,60 @@
+"""`marin-scale amend`: forecast a preregistered run again, from its ladder as it is now, beside the first forecast."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import typer
+
+from marin_scaling.cli.app import app
+
+_REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where preregistrations lie.")
+_KEY = typer.Option(None, "--key", help="SSH private key to sign with.")
+
+
+@app.command("amend")
+def amend(
+    which: str = typer.Argument(metavar="FOLDER", help="A folder of the registry, by name or path."),
+    reason: str = typer.Option(..., "--reason", help="Why, in a sentence."),
+    steps_seen: int = typer.Option(0, "--steps-seen", min=0, help="How many steps of the target's loss you have seen."),
+    registry: Path = _REGISTRY,
+    key: Path | None = _KEY,
+    signer: str | None = typer.Option(None, "--as", help="Who signs, as in allowed_signers; default: git's user.email."),
+) -> None:
+    """Forecast a run of yours again, from its ladder as it is now, before the run has ended.
+
+    The first forecast keeps the verdict and every count. This one is signed, verified and fitted again like it, and scored in a
+    row of its own, with how many steps of the run you had seen.
+
+    Example: marin-scale amend 2026-11-21-quickstart --reason 'two more budgets were trained'
+    """
+    from marin_scaling.check.authenticity import verify_folder
+    from marin_scaling.cli.target_forecast import forecast_again, require_whole_ladder, target_in
+    from marin_scaling.cli.training import plan
+    from marin_scaling.cli.which_registration import one_folder
+    from marin_scaling.preregistration import amend as amendments
+    from marin_scaling.preregistration.log import write_down
+    from marin_scaling.preregistration.registry import signers_path
+    from marin_scaling.preregistration.signing_key import find_principal, find_signing_key
+
+    folder = one_folder(which, registry=registry)
+    verify_folder(folder, allowed_signers=signers_path(folder))
+    target = target_in(folder)
+    planned = plan(Path("ladders") / f"{target.ladder}.yaml")
+    require_whole_ladder(planned)
+    signing_key, principal, now = find_signing_key(key), find_principal(signer), datetime.now(UTC)
+    rows, document, losses = forecast_again(planned.runs_dir, flops=target.flops)
+    made = amendments.amend(
+        folder,
+        rows=rows,
+        forecast=document,
+        losses=losses,
+        key=signing_key,
+        principal=principal,
+        at=now,
+        reason=reason,
+        steps_seen=steps_seen,
+    )
+    write_down(folder.parent, at=now)
+    typer.echo(f"{signing_key.note}\nSigned: {made}")

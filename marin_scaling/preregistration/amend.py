@@ -1,0 +1,97 @@
+"""Make an amendment: statement, signature, folder, in that order; refuse what could not be checked later. Fits nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from marin_scaling.canonical_json import dump_canonical, sha256_hex
+from marin_scaling.durable_files import publish_folder, read_bytes
+from marin_scaling.errors import SigningError, VerificationError
+from marin_scaling.preregistration.allowed_signers import read_allowed_signers, require_allowed
+from marin_scaling.preregistration.amendment import (
+    AMENDMENT_NAME,
+    AMENDMENT_SIGNATURE_NAME,
+    AMENDMENT_TYPE,
+    SUBJECT_NAMES,
+    amendment_names,
+    read_amendment,
+)
+from marin_scaling.preregistration.derivation import amended_fields
+from marin_scaling.preregistration.preregister import ladder_document, thinned, usual_ladder_rule
+from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, signers_path
+from marin_scaling.preregistration.signing_key import SigningKey
+from marin_scaling.preregistration.sshsig import NAMESPACE
+from marin_scaling.preregistration.statement import Statement, moment_text, read_subject
+from marin_scaling.preregistration.statement_format import STATEMENT_TYPE
+from marin_scaling.preregistration.tool_source import tool_document
+
+
+def amend(
+    folder: Path,
+    *,
+    rows: Sequence[Mapping[str, Any]],
+    forecast: Mapping[str, Any],
+    losses: Sequence[float],
+    key: SigningKey,
+    principal: str,
+    at: datetime,
+    reason: str,
+    steps_seen: int,
+) -> Path:
+    """Write a signed amendment beside the statement in `folder`; returns its folder.
+
+    `rows`, `forecast` and `losses` as in `Evidence`. `SigningError` when it comes too late or by someone else than the
+    registrant, `StatementError` when the files carry no forecast of that target.
+    """
+    original, present = read_registration(folder), [path.name for path in folder.iterdir()]
+    if OUTCOME_NAME in present:
+        raise SigningError(
+            f"{folder} has its outcome.", why="What is known cannot be forecast.", fix="Register a forecast of the next run."
+        )
+    path = folder / "target.json"
+    target = read_subject(read_bytes(path), name=path.name, path=str(path), version=original.version)
+    documents = _documents(rows, forecast, losses, original=original)
+    files = {name: dump_canonical(document) for name, document in documents.items()}
+    said = {
+        "kind": "amend",
+        "supersedes": original.sha256,
+        "registrant": principal,
+        "createdAt": moment_text(at),
+        "reason": reason,
+        "knowledge": {"targetRunStepsSeen": steps_seen},
+    }
+    raw = _statement(said, {**documents, "target.json": target}, files=files)
+    place = folder / f"amend-{len(amendment_names(present)) + 1}"
+    try:
+        read_amendment({**files, AMENDMENT_NAME: raw}, place=place, original=original, target=target)
+    except VerificationError as error:
+        raise SigningError(error.what, why=error.why, fix=error.fix) from error
+    signers_file = signers_path(folder)
+    signers = read_allowed_signers(signers_file) if signers_file.exists() else []
+    require_allowed(signers, principal=principal, key=key.public_key, namespace=NAMESPACE, at=at, source=str(signers_file))
+    publish_folder(place, {**files, AMENDMENT_NAME: raw, AMENDMENT_SIGNATURE_NAME: key.sign(raw)})
+    return place
+
+
+def _documents(
+    rows: Sequence[Mapping[str, Any]], forecast: Mapping[str, Any], losses: Sequence[float], *, original: Statement
+) -> dict[str, Any]:
+    run, metric = original.predicate["targetRun"], forecast["metric"]
+    samples = {"format_version": 1, "metric": metric, "flops": run["flops"], "losses": thinned(losses)}
+    ladder = ladder_document(rows, ladder=run["ladder"], metric=metric)
+    return {"forecast.json": dict(forecast), "ladder.json": ladder, "samples.json": samples}
+
+
+def _statement(said: Mapping[str, Any], documents: Mapping[str, Any], *, files: Mapping[str, bytes]) -> bytes:
+    fields = amended_fields(documents)
+    fields["fit"]["ladderRule"] = usual_ladder_rule(documents["ladder.json"]["ladder"])
+    statement = {
+        "_type": STATEMENT_TYPE,
+        "subject": [{"name": name, "digest": {"sha256": sha256_hex(files[name])}} for name in SUBJECT_NAMES],
+        "predicateType": AMENDMENT_TYPE,
+        "predicate": {**said, "tool": tool_document(), **fields},
+    }
+    return dump_canonical(statement)

@@ -1,0 +1,211 @@
+"""A later forecast of the same run: signed, verified and fitted again like the first, scored beside it, counted nowhere."""
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from fitted_registration import fitted, make_fitted_registration
+from registration_factory import (
+    CREATED_AT,
+    PRINCIPAL,
+    forecast_document,
+    losses_of,
+    make_registration,
+    signing_key,
+    store_run,
+    target_spec,
+)
+
+from marin_scaling.canonical_json import dump_canonical, sha256_hex
+from marin_scaling.check.history import log_step
+from marin_scaling.check.reproduction import verify_and_fit
+from marin_scaling.check.track_record import track_records
+from marin_scaling.check.verdict import check_preregistration
+from marin_scaling.errors import MarinScalingError, SigningError, VerificationError
+from marin_scaling.preregistration.amend import amend
+from marin_scaling.preregistration.binding import bound_spec
+from marin_scaling.preregistration.log import read_log, write_down
+from marin_scaling.preregistration.registry import allow_signer, signers_path
+from marin_scaling.preregistration.sshsig import make_signature
+
+LATER = CREATED_AT + timedelta(hours=1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A forecast that its ladder gives."""
+    return make_fitted_registration(tmp_path)
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """A forecast whose ladder has records, by a law that nobody can fit here."""
+    return make_registration(tmp_path).folder
+
+
+def lower(folder: Path) -> dict[str, Any]:
+    """A forecast of .05 less, from the same runs."""
+    document = forecast_document()
+    (prediction,) = document["predictions"]
+    prediction["quantiles"] = {level: value - 0.05 for level, value in prediction["quantiles"].items()}
+    prediction["median"] -= 0.05
+    rows = json.loads((folder / "ladder.json").read_bytes())["rows"]
+    return {"rows": rows, "forecast": document, "losses": losses_of(document)}
+
+
+def make_amendment(folder: Path, *, at: datetime = LATER, logged: datetime | None = None, **changes: Any) -> Path:
+    """An amendment, logged; from another ladder of the same name where nothing else is said. `changes` are for `amend`."""
+    rows, document, losses = fitted(seed=1) if "rows" not in changes else (None, None, None)
+    arguments: dict[str, Any] = {
+        "rows": rows,
+        "forecast": document,
+        "losses": losses,
+        "key": signing_key(),
+        "principal": PRINCIPAL,
+        "at": at,
+        "reason": "two more budgets were trained",
+        "steps_seen": 0,
+    }
+    place = amend(folder, **{**arguments, **changes})
+    write_down(folder.parent, at=logged or at)
+    return place
+
+
+def verify(folder: Path) -> dict[str, str]:
+    """Evidence by step."""
+    return {step.what: step.evidence for step in verify_and_fit(folder, allowed_signers=signers_path(folder))}
+
+
+def check(folder: Path, *, began: datetime = LATER, value: float = 2.46) -> Any:
+    """The verdict after the run, which began at that time and took a day."""
+    runs = folder.parent.parent / "runs"
+    spec = bound_spec(target_spec(), statement=(folder / "statement.json").read_bytes())
+    times = {"started_at": f"{began:%Y-%m-%dT%H:%M:%SZ}", "finished_at": f"{began + timedelta(days=1):%Y-%m-%dT%H:%M:%SZ}"}
+    store_run(runs, spec=spec, loss=value, **times)
+    at = began + timedelta(days=5)
+    return check_preregistration(folder, runs_dir=runs, allowed_signers=signers_path(folder), checked_at=at)
+
+
+def test_an_amendment_is_verified_and_fitted_again_like_the_first(folder: Path) -> None:
+    """From its own ladder; the first forecast is what it was."""
+    before = (folder / "statement.json").read_bytes()
+    make_amendment(folder)
+    steps = [step for step in verify_and_fit(folder, allowed_signers=signers_path(folder)) if step.what == "amend-1"]
+    assert steps[0].evidence.startswith("16 runs fitted again: all 23 quantiles")
+    assert steps[1].evidence == "at 2026-11-20T09:30:00Z, after 0 steps: two more budgets were trained"
+    assert (folder / "statement.json").read_bytes() == before
+    assert "amend 2 of 2" in log_step(folder, log=read_log(folder.parent)).evidence
+
+
+def test_the_first_forecast_keeps_the_verdict_and_the_record(recorded: Path) -> None:
+    """The later one has a row of its own, with how much of the run had been seen."""
+    make_amendment(recorded, steps_seen=200, **lower(recorded))
+    verdict = check(recorded)
+    assert verdict.sentence.startswith("held: observed 2.4600 bits/byte, forecast 2.5000")
+    assert "; amend-1 after 200 steps: 2.4500 (2.2855 to 2.6145), error -0.0100, CRPS" in verdict.sentence
+    (amended,) = verdict.to_document()["amendments"]
+    assert amended["scores"]["hit"]
+    (record,) = track_records([verdict])
+    assert (sum(record.counts.values()), len(record.pit)) == (1, 1)
+
+
+@pytest.mark.parametrize("hours", [24, 30])
+def test_what_came_after_the_run_had_ended_is_not_scored(recorded: Path, hours: int) -> None:
+    """What is known cannot be forecast."""
+    make_amendment(recorded, at=LATER + timedelta(hours=hours), **lower(recorded))
+    verdict = check(recorded)
+    assert "not scored: it came after the run had ended" in verdict.sentence
+    assert verdict.amendments[0]["scores"] is None
+
+
+def test_a_back_dated_amendment_counts_from_when_it_was_logged(recorded: Path) -> None:
+    """Else it could be made after a look at the end of the run."""
+    make_amendment(recorded, logged=LATER + timedelta(days=3), **lower(recorded))
+    assert "not scored: it came after the run had ended" in check(recorded).sentence
+
+
+def test_nobody_else_amends_a_promise(folder: Path) -> None:
+    """Not even someone who may sign."""
+    key = signing_key(ed25519.Ed25519PrivateKey.from_private_bytes(bytes([9] * 32)))
+    allow_signer(folder.parent, principal="bob@example.org", key=key.public_key, at=CREATED_AT)
+    with pytest.raises(SigningError, match=r"bob@example.org amends what ada@example.org promised"):
+        make_amendment(folder, key=key, principal="bob@example.org")
+    assert not (folder / "amend-1").exists()
+
+
+def test_a_run_that_has_its_outcome_is_not_forecast_again(recorded: Path) -> None:
+    """What is known cannot be forecast."""
+    check(recorded)
+    with pytest.raises(SigningError, match="has its outcome"):
+        make_amendment(recorded, at=LATER + timedelta(days=9), **lower(recorded))
+
+
+def test_whoever_has_seen_all_steps_forecasts_nothing(folder: Path) -> None:
+    """The target has 800."""
+    with pytest.raises(SigningError, match="800 steps of the target had been seen, and it has 800"):
+        make_amendment(folder, steps_seen=800)
+
+
+def test_a_number_moved_by_hand_is_refused_here_too(folder: Path) -> None:
+    """Fitted again, its ladder gives another one."""
+    rows, document, losses = fitted(shift=0.02, seed=1)
+    make_amendment(folder, rows=rows, forecast=document, losses=losses)
+    with pytest.raises(VerificationError, match=r"amend-1: it forecasts .*, and its ladder, fitted again, gives"):
+        verify(folder)
+
+
+def sign_again(place: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change what it says, with a good signature."""
+    document = json.loads((place / "amendment.json").read_bytes())
+    change(document["predicate"])
+    raw = dump_canonical(document)
+    (place / "amendment.json").write_bytes(raw)
+    (place / "amendment.json.sig").write_bytes(make_signature(raw, private_key=signing_key().private_key))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda said: said.update(supersedes=sha256_hex(b"another")), "it amends another statement"),
+        (lambda said: said.update(createdAt="2026-11-20T08:00:00Z"), "not after the statement that it amends"),
+        (lambda said: said["forecast"].update(extrapolation=2.0), r"forecast\.extrapolation is 2\.0, and its files say"),
+        (lambda said: said["fit"].update(law="another"), r"fit\.law is 'another', and its files say"),
+        (lambda said: said.update(verdict="held"), r"predicate\.verdict: this key is not known"),
+    ],
+    ids=["another statement", "older", "a number", "a law", "a key more"],
+)
+def test_an_amendment_that_does_not_follow_from_its_files_is_refused(
+    folder: Path, change: Callable[[dict[str, Any]], Any], reason: str
+) -> None:
+    """Well signed, by its registrant."""
+    sign_again(make_amendment(folder), change)
+    with pytest.raises(VerificationError, match=reason):
+        verify(folder)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda place: (place / "ladder.json").unlink(), "holds .*, not amendment.json"),
+        (lambda place: (place / "samples.json").write_bytes(b"{}\n"), "samples.json has the digest"),
+        (lambda place: place.rename(place.with_name("amend-2")), "amend-2 is there, and number 1 is not"),
+        (lambda place: (place / "notes").write_text("x"), "holds .*notes"),
+    ],
+    ids=["missing", "edited", "renamed", "more"],
+)
+def test_an_amendment_is_whole_or_refused(folder: Path, spoil: Callable[[Path], Any], reason: str) -> None:
+    """As every folder of a registry."""
+    spoil(make_amendment(folder))
+    with pytest.raises(MarinScalingError, match=reason):
+        verify(folder)
+
+
+def test_an_edited_amendment_is_found_by_the_log(folder: Path) -> None:
+    """Its registrant signs it again, and the line has another digest."""
+    sign_again(make_amendment(folder), lambda said: said.update(reason="another one"))
+    with pytest.raises(VerificationError, match=r"amend-1/amendment\.json: line 2 of the log"):
+        log_step(folder, log=read_log(folder.parent))
