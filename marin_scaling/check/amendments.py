@@ -109,7 +109,7 @@ def _scored(amendment: Amendment, *, folder: Path, value: float | None, finished
         "point": amended.quantiles[0.5],
         "interval_90": [amended.quantiles[0.05], amended.quantiles[0.95]],
         "scores": asdict(scores) if scores else None,
-        "why_not_scored": "it came after the run had ended" if too_late else "" if scores else "the run diverged",
+        "why_not_scored": "it came after the run had ended" if too_late else "" if scores else "the run has no value",
     }
 
 

@@ -7,12 +7,13 @@ the reason and nothing else. The index of all is in `forecast_index`.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from marin_scaling.check.amendments import scored_amendments, verified_amendments
 from marin_scaling.check.endings import ended_by
 from marin_scaling.check.history import log_step
 from marin_scaling.check.notices import verified_notices
@@ -25,6 +26,8 @@ from marin_scaling.errors import MarinScalingError
 from marin_scaling.preregistration.binding import bound_spec
 from marin_scaling.preregistration.log import read_log
 from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, signers_path
+from marin_scaling.preregistration.statement import parse_moment
+from marin_scaling.publish.amendment_section import amendments_section
 from marin_scaling.publish.forecast_sections import doubts_section, promise_section
 from marin_scaling.publish.ladder_pages import PublishedPage
 from marin_scaling.publish.markdown import escape, link, page, page_name, preformatted, table, without_root
@@ -62,6 +65,9 @@ class _Authentic:
     ended: Verdict | None = None
     """Where it was taken back or found void."""
 
+    amended: Sequence[Mapping[str, Any]] = ()
+    """Later forecasts of the same run, scored where it is checked."""
+
     @property
     def verdict(self) -> Verdict:
         """What its files say became of it; unlike `marin-scale check`, without looking for a run that is not checked yet."""
@@ -96,6 +102,7 @@ def forecast_page(root: Path, folder: Path) -> ForecastPage:
         doubts_section(authentic.statement),
         promise_section(authentic.statement),
         _outcome_section(authentic),
+        amendments_section(authentic.amended),
         _authenticity_section(authentic, folder.name, root=root),
     )
     return ForecastPage(
@@ -114,7 +121,17 @@ def _read(root: Path, folder: Path) -> _Authentic:
     document = json.loads((folder / "forecast.json").read_bytes())
     said = (document.get("status", ""), *document.get("warnings", ()))
     statement, ended = read_registration(folder), _ended(folder, runs_dir=root / "runs")
-    return _Authentic(statement=statement, steps=steps, outcome=outcome, said=tuple(filter(None, said)), ended=ended)
+    amended = _amended(folder, statement, outcome, runs_dir=root / "runs")
+    sentences = tuple(filter(None, said))
+    return _Authentic(statement=statement, steps=steps, outcome=outcome, said=sentences, ended=ended, amended=amended)
+
+
+def _amended(folder: Path, statement: Statement, outcome: Mapping[str, Any] | None, *, runs_dir: Path) -> list[dict[str, Any]]:
+    amendments = verified_amendments(folder, statement=statement, allowed_signers=signers_path(folder))
+    run = runs_dir / statement.predicate["targetRun"]["ladder"] / (outcome or {"run": ""})["run"][:16] / "record.json"
+    finished = parse_moment(json.loads(run.read_bytes())["finished_at"]) if outcome and run.is_file() else None
+    value = outcome["value"] if outcome else None
+    return scored_amendments(amendments, folder=folder, value=value, finished_at=finished)
 
 
 def _ended(folder: Path, *, runs_dir: Path) -> Verdict | None:
