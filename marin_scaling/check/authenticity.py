@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from marin_scaling.check.ladder_records import holds_runs, ladder_step, require_
 from marin_scaling.check.notices import notice_steps, verified_notices
 from marin_scaling.check.outcome import read_outcome
 from marin_scaling.check.plain_file import read_plain
-from marin_scaling.check.signatures import require_signer_at, signature_steps
+from marin_scaling.check.sealed import opened_steps, sealed_step, verified_seal
+from marin_scaling.check.signatures import require_registrant_at, signature_steps
 from marin_scaling.check.stamps import stamp_step, stamped_at
 from marin_scaling.check.verified_step import VerifiedStep, refuse
 from marin_scaling.errors import DocumentError, MarinScalingError, VerificationError
@@ -29,6 +30,7 @@ from marin_scaling.preregistration.countersignature import countersigners
 from marin_scaling.preregistration.derivation import agrees, derived_fields, require_samples_of
 from marin_scaling.preregistration.notice import notice_names
 from marin_scaling.preregistration.registry import OUTCOME_NAME, SIGNATURE_NAME, STATEMENT_NAME
+from marin_scaling.preregistration.seal import is_sealed, seal_names
 from marin_scaling.preregistration.statement import Statement, read_statement, read_subject
 from marin_scaling.preregistration.timestamp import ROOTS_NAME, stamp_names
 from marin_scaling.preregistration.versions import FormatVersion
@@ -58,6 +60,8 @@ def verify_folder(folder: Path, *, allowed_signers: Path, runs_dir: Path | None 
     roots = allowed_signers.with_name(ROOTS_NAME)
     with _refusals(folder):
         _require_plain_folder(folder)
+        if is_sealed(folder):
+            return _sealed_steps(folder, allowed_signers=allowed_signers)
         statement = read_statement(read_plain(folder / STATEMENT_NAME), name=str(folder / STATEMENT_NAME))
         files = {**_read_files(folder, version=statement.version), STATEMENT_NAME: statement.raw}
         _check_digests(statement, files=files, folder=folder)
@@ -65,25 +69,34 @@ def verify_folder(folder: Path, *, allowed_signers: Path, runs_dir: Path | None 
             name: read_subject(files[name], name=name, path=str(folder / name), version=statement.version)
             for name in statement.version.subject_names
         }
-        moments = stamped_at(folder, statement=statement, signature=files[SIGNATURE_NAME], roots=roots)
+        moments = stamped_at(folder, made_at=statement.created_at, roots=roots)
         opened = _Opened(folder=folder, files=files, statement=statement, subjects=subjects)
         steps = [
             _statement_step(opened),
             _subjects_step(opened),
             *signature_steps(statement, files=files, folder=folder, allowed_signers=allowed_signers),
+            *opened_steps(statement, files=files, folder=folder, allowed_signers=allowed_signers),
             _derivation_step(opened),
             _binding_step(opened),
         ]
         steps += [_ladder_step(opened, runs_dir=runs_dir)] if runs_dir is not None else []
         steps += [_outcome_step(opened, runs_dir=runs_dir)] if OUTCOME_NAME in files else []
         if moments:
-            signature, where = files[SIGNATURE_NAME], folder / SIGNATURE_NAME
-            require_signer_at(statement, signature, path=where, allowed_signers=allowed_signers, at=min(moments))
+            require_registrant_at(folder, allowed_signers=allowed_signers, at=min(moments))
         steps += stamp_step(folder, moments=moments, roots=roots)
         amendments = verified_amendments(folder, statement=statement, allowed_signers=allowed_signers)
         steps += amendment_steps(amendments, folder=folder, runs_dir=runs_dir)
         steps += notice_steps(verified_notices(folder, statement=statement, allowed_signers=allowed_signers))
     return steps
+
+
+def _sealed_steps(folder: Path, *, allowed_signers: Path) -> list[VerifiedStep]:
+    step, roots = sealed_step(folder, allowed_signers=allowed_signers), allowed_signers.with_name(ROOTS_NAME)
+    seal = verified_seal(folder, allowed_signers=allowed_signers)
+    moments = stamped_at(folder, made_at=seal.at, roots=roots)
+    if moments:
+        require_registrant_at(folder, allowed_signers=allowed_signers, at=min(moments))
+    return [step, *stamp_step(folder, moments=moments, roots=roots)]
 
 
 def _require_plain_folder(folder: Path) -> None:
@@ -93,7 +106,7 @@ def _require_plain_folder(folder: Path) -> None:
 
 def _read_files(folder: Path, *, version: FormatVersion) -> dict[str, bytes]:
     required = {STATEMENT_NAME, SIGNATURE_NAME, *version.subject_names}
-    present = {path.name: path for path in folder.iterdir() if not _is_unfinished(path.name)}
+    present = {path.name: path for path in folder.iterdir() if not _is_unfinished(path.name, required=required)}
     for name in sorted(required - present.keys()):
         refuse(f"{folder / name} is missing", fix="Restore it from version control.")
     for name in sorted(present.keys() - required - _added_later(present)):
@@ -106,17 +119,19 @@ def _read_files(folder: Path, *, version: FormatVersion) -> dict[str, bytes]:
 
 def _added_later(names: Iterable[str]) -> set[str]:
     """Which of these names are of what may come in beside a statement after it was made."""
-    return {*({OUTCOME_NAME} & set(names)), *countersigners(names).values(), *stamp_names(names), *_folders(names)}
+    present = set(names)
+    outcome = {OUTCOME_NAME} & present
+    return outcome | {*countersigners(present).values(), *stamp_names(present), *seal_names(present), *_folders(present)}
 
 
 def _folders(names: Iterable[str]) -> set[str]:
     return {*notice_names(names), *amendment_names(names)}
 
 
-def _is_unfinished(name: str) -> bool:
-    """Whether a command that was interrupted left it while it added something: it is never read."""
+def _is_unfinished(name: str, *, required: Set[str]) -> bool:
+    """Whether a command that was interrupted left it while it added or revealed something: it is never read."""
     match = _UNFINISHED.fullmatch(name)
-    return match is not None and match[1] in _added_later([match[1]])
+    return match is not None and match[1] in {*required, *_added_later([match[1]])}
 
 
 def _check_digests(statement: Statement, *, files: Mapping[str, bytes], folder: Path) -> None:

@@ -17,10 +17,12 @@ from marin_scaling.preregistration.countersignature import countersigners
 from marin_scaling.preregistration.log import LOG_NAME, Log, LogEntry, log_path, read_log
 from marin_scaling.preregistration.notice import NOTICE_NAME, notice_names
 from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, registration_folders
-from marin_scaling.preregistration.statement import parse_moment
+from marin_scaling.preregistration.seal import SEAL_NAME, is_sealed, read_seal, seal_names
+from marin_scaling.preregistration.statement import moment_text, parse_moment
 from marin_scaling.preregistration.timestamp import stamp_names
 
 _CLOCKS_DIFFER = timedelta(minutes=10)
+_COME_IN = {"seal": "sealed", "register": "registered", "reveal": "revealed"}
 
 
 def log_step(folder: Path, *, log: Log) -> VerifiedStep:
@@ -34,15 +36,20 @@ def log_step(folder: Path, *, log: Log) -> VerifiedStep:
     own = log.by_id.get(folder.name, [])
     _require_order(own, folder=folder)
     _require_files(own, folder=folder)
-    statement, first = read_registration(folder), own[0]
-    if parse_moment(first.logged_at) + _CLOCKS_DIFFER < statement.created_at:
+    made_at, first = _made_at(folder), own[0]
+    if parse_moment(first.logged_at) + _CLOCKS_DIFFER < made_at:
         refuse(
-            f"{folder} was made at {statement.predicate['createdAt']} by its own word, and logged before, at {first.logged_at}",
+            f"{folder} was made at {moment_text(made_at)} by its own word, and logged before, at {first.logged_at}",
             fix="Restore the log from version control.",
         )
     lines = ", ".join(f"{entry.kind} {entry.number + 1}" for entry in own)
     evidence = f"lines {lines} of {len(log.entries)}, each chained to the one before; logged at {first.logged_at}"
     return VerifiedStep(what="log", evidence=evidence)
+
+
+def _made_at(folder: Path) -> datetime:
+    path = folder / SEAL_NAME
+    return read_seal(read_bytes(path), name=str(path)).at if path.is_file() else read_registration(folder).created_at
 
 
 def require_whole(registry_dir: Path, *, log: Log) -> None:
@@ -72,25 +79,45 @@ def known_at(said: datetime, name: str, *, folder: Path) -> datetime:
 
 
 def _require_one_for_each_target(folders: Sequence[Path]) -> None:
-    seen: dict[bytes, Path] = {}
+    seen: dict[bytes, list[Path]] = {}
     for folder in folders:
         path = folder / "target.json"
-        first = seen.setdefault(read_bytes(path), folder) if path.is_file() else folder
-        if first != folder:
-            refuse(
-                f"{folder} is for the same target as {first}",
-                fix="Keep the one that was registered first: of two forecasts for one run, one could be chosen after the fact.",
-            )
+        earlier = seen.setdefault(read_bytes(path), []) if path.is_file() else []
+        for first in earlier:
+            if not _could_not_know(first, folder):
+                refuse(
+                    f"{folder} is for the same target as {first}",
+                    fix="Keep the one that was registered first: of two forecasts for one run, one could be chosen after the "
+                    "fact.",
+                )
+        earlier.append(folder)
+
+
+def _could_not_know(*folders: Path) -> bool:
+    """Whether two people forecast one run because one of them could not see that the other had: it was sealed."""
+    registrants = {read_registration(folder).predicate["registrant"] for folder in folders}
+    return len(registrants) == len(folders) and any((folder / SEAL_NAME).is_file() for folder in folders)
 
 
 def _require_order(own: Sequence[LogEntry], *, folder: Path) -> None:
-    kinds = [entry.kind for entry in own]
-    if not own or kinds[0] != "register":
-        said = ", ".join(kinds) or "nothing"
+    _require_once(own, folder=folder)
+    kinds, expected = [entry.kind for entry in own], _openings(folder)
+    if kinds[0:1] != [expected[0]] or tuple(kind for kind in kinds if kind in _COME_IN) != expected:
+        said, first = ", ".join(kinds) or "nothing", " and ".join(_COME_IN[kind] for kind in expected)
         refuse(
-            f"{log_path(folder.parent)} says of {folder.name}: {said}; it must be registered there first",
+            f"{log_path(folder.parent)} says of {folder.name}: {said}; it must be {first} there first",
             fix="If you have just made it, add its line: marin-scale log. Else restore the log from version control.",
         )
+
+
+def _openings(folder: Path) -> tuple[str, ...]:
+    """How a preregistration came in: open, or sealed and perhaps revealed."""
+    if is_sealed(folder):
+        return ("seal",)
+    return ("seal", "register", "reveal") if (folder / SEAL_NAME).is_file() else ("register",)
+
+
+def _require_once(own: Sequence[LogEntry], *, folder: Path) -> None:
     seen: dict[str, LogEntry] = {}
     for entry in own:
         for name in entry.files:
@@ -116,6 +143,12 @@ def _require_files(own: Sequence[LogEntry], *, folder: Path) -> None:
     present = [path.name for path in folder.iterdir()]
     notices = [f"{name}/{NOTICE_NAME}" for name in notice_names(present)]
     notices += [f"{name}/{AMENDMENT_NAME}" for name in amendment_names(present)]
-    for name in [*countersigners(present).values(), *({OUTCOME_NAME} & set(present)), *notices, *stamp_names(present)]:
+    for name in [
+        *countersigners(present).values(),
+        *({OUTCOME_NAME} & set(present)),
+        *sorted(seal_names(present)),
+        *notices,
+        *stamp_names(present),
+    ]:
         if name not in logged:
             refuse(f"{folder / name} is not in the log", fix="If you have just made it, add its line: marin-scale log")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from marin_scaling.check.stamps import stamped_at
 from marin_scaling.check.verified_step import VerifiedStep, refuse
-from marin_scaling.durable_files import read_bytes
 from marin_scaling.preregistration.countersignature import countersigners
-from marin_scaling.preregistration.registry import SIGNATURE_NAME, read_registration
+from marin_scaling.preregistration.registry import read_registration
+from marin_scaling.preregistration.seal import is_sealed
 from marin_scaling.preregistration.timestamp import ROOTS_NAME
 
 POLICY_NAME = "policy.yaml"
@@ -25,16 +25,16 @@ def policy_steps(folder: Path, *, allowed_signers: Path) -> list[VerifiedStep]:
     `VerificationError` names the first rule that it does not follow.
     """
     path = allowed_signers.with_name(POLICY_NAME)
-    if not path.is_file():
+    if not path.is_file() or is_sealed(folder):  # a sealed one is judged by it when it is shown
         return []
     from marin_scaling.preregistration.policy import read_policy
 
     policy, statement = read_policy(path), read_registration(folder)
     if statement.created_at < datetime.combine(policy.since, time(), tzinfo=UTC):
         return []
-    signature, roots = read_bytes(folder / SIGNATURE_NAME), allowed_signers.with_name(ROOTS_NAME)
+    roots = allowed_signers.with_name(ROOTS_NAME)
     reviewers = len(countersigners(each.name for each in folder.iterdir()))
-    stamps = len(stamped_at(folder, statement=statement, signature=signature, roots=roots))
+    stamps = len(stamped_at(folder, made_at=statement.created_at, roots=roots))
     resolver = statement.predicate.get("resolution", {}).get("resolver")
     independent = resolver != statement.predicate["registrant"]
     _require(reviewers >= policy.reviewers, f"{policy.reviewers} reviewers' signatures, and {folder} has {reviewers}")

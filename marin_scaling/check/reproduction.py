@@ -19,6 +19,7 @@ from marin_scaling.check.verified_step import VerifiedStep
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError, UsageError, VerificationError
 from marin_scaling.preregistration.registry import STATEMENT_NAME, read_registration
+from marin_scaling.preregistration.seal import is_sealed
 from marin_scaling.preregistration.statement import Statement, read_subject
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ processors round differently. Seeds are the same."""
 def verify_and_fit(folder: Path, *, allowed_signers: Path, runs_dir: Path | None = None) -> list[VerifiedStep]:
     """All steps of `verify_folder`, and after that of the forecast the one that fits it again."""
     steps = verify_folder(folder, allowed_signers=allowed_signers, runs_dir=runs_dir)
+    if is_sealed(folder):
+        return steps
     statement, path = read_registration(folder), folder / "ladder.json"
     ladder = read_subject(read_bytes(path), name=path.name, path=str(path), version=statement.version)
     fitted = fit_step(statement, ladder=ladder, name=str(folder / STATEMENT_NAME))

@@ -16,6 +16,7 @@ from marin_scaling.check.verified_step import VerifiedStep
 from marin_scaling.errors import MarinScalingError, VerificationError
 from marin_scaling.preregistration.log import read_log
 from marin_scaling.preregistration.registry import STATEMENT_NAME, read_registration
+from marin_scaling.preregistration.seal import is_sealed
 from marin_scaling.preregistration.statement import Statement
 
 
@@ -28,6 +29,8 @@ class Reviewed:
     """The names of the files in it that the base has not."""
 
     statement: Statement | None
+    """None of one that is refused, or still sealed."""
+
     steps: tuple[VerifiedStep, ...] = ()
     refusal: str | None = None
 
@@ -71,7 +74,8 @@ def _reviewed(folder: Path, *, added: tuple[str, ...], signers: Path, runs_dir: 
     try:
         steps = verify_and_fit(folder, allowed_signers=signers, runs_dir=runs_dir)
         steps += [*policy_steps(folder, allowed_signers=signers), log_step(folder, log=read_log(folder.parent))]
-        return Reviewed(folder=folder, added=added, statement=read_registration(folder), steps=tuple(steps))
+        statement = None if is_sealed(folder) else read_registration(folder)
+        return Reviewed(folder=folder, added=added, statement=statement, steps=tuple(steps))
     except MarinScalingError as error:
         reason = str(error).replace(f"{signers.parent}/", "")  # of the base branch's list, which is in no folder of anyone's
         return Reviewed(folder=folder, added=added, statement=None, refusal=reason)

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
+from marin_scaling.check.plain_file import read_plain
+from marin_scaling.check.sealed import verified_seal
 from marin_scaling.check.verified_step import VerifiedStep, refuse
 from marin_scaling.preregistration.allowed_signers import read_allowed_signers, require_allowed
 from marin_scaling.preregistration.countersignature import countersigners
-from marin_scaling.preregistration.registry import SIGNATURE_NAME
+from marin_scaling.preregistration.registry import SIGNATURE_NAME, read_registration
+from marin_scaling.preregistration.seal import SEAL_NAME, is_sealed
 from marin_scaling.preregistration.ssh_keys import PublicKey
 from marin_scaling.preregistration.sshsig import NAMESPACE, verify_signature
 from marin_scaling.preregistration.statement import Statement
@@ -45,14 +48,18 @@ def signature_steps(
     return steps
 
 
-def require_signer_at(statement: Statement, signature: bytes, *, path: Path, allowed_signers: Path, at: datetime) -> None:
+def require_registrant_at(folder: Path, *, allowed_signers: Path, at: datetime) -> None:
     """`VerificationError` unless the registrant's key was allowed at `at`, when a third party saw the signature.
 
     Else whoever finds a key that has expired, or was given up, could sign with an older date.
     """
-    _signer(
-        statement, signature, principal=statement.predicate["registrant"], path=path, allowed_signers=allowed_signers, at=at
-    )
+    if (folder / SEAL_NAME).is_file():
+        verified_seal(folder, allowed_signers=allowed_signers, at=at)
+    if is_sealed(folder):
+        return
+    statement, path = read_registration(folder), folder / SIGNATURE_NAME
+    by = statement.predicate["registrant"]
+    _signer(statement, read_plain(path), principal=by, path=path, allowed_signers=allowed_signers, at=at)
 
 
 def _signer(

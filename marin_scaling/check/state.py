@@ -12,6 +12,7 @@ from marin_scaling.preregistration.statement import Statement
 class State(StrEnum):
     """What became of a forecast."""
 
+    SEALED = "sealed"
     PENDING = "pending"
     OVERDUE = "overdue"
     HELD = "held"

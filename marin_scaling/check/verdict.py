@@ -20,13 +20,15 @@ from marin_scaling.check.endings import deviations, ended_by
 from marin_scaling.check.notices import verified_notices
 from marin_scaling.check.outcome import outcome_document, read_outcome
 from marin_scaling.check.policy import policy_steps
+from marin_scaling.check.sealed import sealed_verdict
 from marin_scaling.check.stamps import roots_path, stamped_at
 from marin_scaling.check.state import State, Verdict, verdict_of
 from marin_scaling.durable_files import read_bytes, write_once
 from marin_scaling.errors import MarinScalingError, VerificationError
 from marin_scaling.preregistration.binding import bound_spec
 from marin_scaling.preregistration.log import write_down
-from marin_scaling.preregistration.registry import OUTCOME_NAME, SIGNATURE_NAME, read_registration, signers_path
+from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, signers_path
+from marin_scaling.preregistration.seal import is_sealed
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
 from marin_scaling.run.run_spec import RunSpec, read_spec
 from marin_scaling.run.run_store import StoredRun, is_finished, read_run, run_folder
@@ -49,6 +51,8 @@ def check_preregistration(folder: Path, *, runs_dir: Path, allowed_signers: Path
 def verdict_on(folder: Path, *, runs_dir: Path, allowed_signers: Path, at: datetime) -> Verdict:
     """The same, and nothing is written."""
     verify_folder(folder, allowed_signers=allowed_signers, runs_dir=runs_dir)
+    if is_sealed(folder):
+        return sealed_verdict(folder, allowed_signers=allowed_signers, at=at)
     policy_steps(folder, allowed_signers=allowed_signers)
     statement = read_registration(folder)
     target = read_spec(read_bytes(folder / "target.json"), name=str(folder / "target.json"))
@@ -126,8 +130,7 @@ def _settle(folder: Path, *, statement: Statement, run: StoredRun, checked_at: d
 
 def _require_stamped_before(folder: Path, *, statement: Statement, run: StoredRun) -> None:
     """Where a third party said when the signature was there, the run must have begun after the first time that it said."""
-    signature = read_bytes(folder / SIGNATURE_NAME)
-    moments = stamped_at(folder, statement=statement, signature=signature, roots=roots_path(folder))
+    moments = stamped_at(folder, made_at=statement.created_at, roots=roots_path(folder))
     if moments and parse_moment(run.record.started_at) < min(moments):
         raise VerificationError(
             f"{run.folder} began at {run.record.started_at}, before the first stamp of {moment_text(min(moments))}.",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
+from itertools import filterfalse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 _LADDER = typer.Argument(metavar="LADDER.yaml", help="The ladder file whose target is forecast.")
 _FOLDER = typer.Argument(metavar="FOLDER", help="A folder of the registry, by name or path.")
+_SEAL_UNTIL = typer.Option(
+    None, "--seal-until", metavar="DAY", formats=["%Y-%m-%d"], help="Show only a digest until you reveal it, by this day."
+)
 _KEY = typer.Option(None, "--key", help="SSH private key to sign with; one is made when you have none.")
 _REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where preregistrations lie.")
 
@@ -33,15 +37,19 @@ def preregister(
         None, "--as", help="Who signs, as in allowed_signers; default: git's user.email, else user@host."
     ),
     slug: str | None = typer.Option(None, "--slug", help="Name of the folder after the date; default: the ladder's name."),
+    seal_until: datetime | None = _SEAL_UNTIL,
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the forecast and what is left unsaid; sign nothing."),
 ) -> None:
     """Forecast a ladder's target and sign the forecast.
 
     Fits the ladder's runs and registers the forecast before the target is trained.
 
+    With --seal-until it is signed now and shown later (marin-scale reveal); one that is not shown by then counts as missed.
+
     Example: marin-scale preregister ladders/quickstart.yaml
     """
     from marin_scaling.cli.training import plan
+    from marin_scaling.preregistration.seal import SEALED_DIR
 
     planned = plan(ladder_path)
     if dry_run:
@@ -49,7 +57,14 @@ def preregister(
         forecast_target(planned)
         typer.echo(f"Nothing is signed. To sign it: marin-scale preregister {ladder_path}")
         return
-    registration = register_forecast(planned, registry=registry, key=key, signer=signer, slug=slug)
+    registration = register_forecast(
+        planned, registry=registry, key=key, signer=signer, slug=slug, reveal_by=_end_of(seal_until) if seal_until else None
+    )
+    if seal_until:
+        typer.echo(
+            f"All of it lies in {SEALED_DIR / registration.folder.name}, and only there: keep a copy. What is not revealed by "
+            f"{seal_until:%Y-%m-%d} counts as missed. To reveal it: marin-scale reveal {registration.folder.name}"
+        )
     typer.echo(
         f"Next: commit and push {registry}, so that others see it first; then: marin-scale run {registration.folder.name}"
     )
@@ -100,22 +115,21 @@ def stamp(
     Example: marin-scale stamp 2026-11-21-quickstart --tsa https://tsa.example/
     """
     from marin_scaling.check.authenticity import verify_folder
-    from marin_scaling.check.signatures import require_signer_at
-    from marin_scaling.check.stamps import roots_path
+    from marin_scaling.check.signatures import require_registrant_at
+    from marin_scaling.check.stamps import roots_path, stamped_signature
     from marin_scaling.cli.which_registration import one_folder
     from marin_scaling.durable_files import read_bytes, write_once
     from marin_scaling.preregistration.log import write_down
-    from marin_scaling.preregistration.registry import SIGNATURE_NAME, read_registration, signers_path
+    from marin_scaling.preregistration.registry import signers_path
     from marin_scaling.preregistration.statement import moment_text
     from marin_scaling.preregistration.timestamp import request_stamp, stamp_names
 
-    folder = one_folder(which, registry=registry)
+    folder = one_folder(which, registry=registry, sealed=True)
     verify_folder(folder, allowed_signers=signers_path(folder))
-    statement, signature, signers = read_registration(folder), read_bytes(folder / SIGNATURE_NAME), signers_path(folder)
-    reply, moment = request_stamp(signature, url=tsa, roots=roots_path(folder))
+    reply, moment = request_stamp(read_bytes(stamped_signature(folder)), url=tsa, roots=roots_path(folder))
     standing = stamp_names(each.name for each in folder.iterdir())
     if not standing:  # the first one says when the key had to be allowed
-        require_signer_at(statement, signature, path=folder / SIGNATURE_NAME, allowed_signers=signers, at=moment)
+        require_registrant_at(folder, allowed_signers=signers_path(folder), at=moment)
     path = folder / f"stamp-{len(standing) + 1}.tsr"
     write_once(path, reply)
     write_down(folder.parent, at=datetime.now(UTC))
@@ -141,12 +155,14 @@ def run(
     from marin_scaling.cli.which_registration import one_folder
     from marin_scaling.preregistration.binding import bound_spec
     from marin_scaling.preregistration.registry import read_registration, signers_path
+    from marin_scaling.preregistration.seal import whole_folder
 
-    folder = one_folder(which, registry=registry)
-    unbound = target_in(folder)
-    verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=RUNS_DIR)
-    policy_steps(folder, allowed_signers=signers_path(folder))
-    target = bound_spec(unbound, statement=read_registration(folder).raw)
+    folder = one_folder(which, registry=registry, sealed=True)
+    whole, signers = whole_folder(folder), signers_path(folder)
+    unbound = target_in(whole)
+    verify_folder(whole, allowed_signers=signers, runs_dir=RUNS_DIR)
+    policy_steps(whole, allowed_signers=signers)
+    target = bound_spec(unbound, statement=read_registration(whole).raw)
     pool, storage = target_pool(where, ladder=target.ladder), hardware_of(target.ladder).storage
     train_with_progress([target], corpus=_corpus_of(target), label="target", pool=pool, storage=storage)
     typer.echo(f"Next: marin-scale check {which}")
@@ -172,8 +188,9 @@ def standing_forecast(planned: PlannedLadder, *, registry: Path) -> Registration
     """The forecast of this ladder's target, on this data, that is registered already; None when there is none."""
     from marin_scaling.preregistration.preregister import standing_registration
     from marin_scaling.preregistration.registry import registration_folders
+    from marin_scaling.preregistration.seal import is_sealed
 
-    for folder in registration_folders(registry):
+    for folder in filterfalse(is_sealed, registration_folders(registry)):
         spec = target_in(folder)
         if (spec.ladder, spec.data, spec.budget_flops) == _identity(planned):
             return standing_registration(spec, registry_dir=registry)
@@ -192,8 +209,9 @@ def register_forecast(
     key: Path | None = None,
     signer: str | None = None,
     slug: str | None = None,
+    reveal_by: datetime | None = None,
 ) -> Registration:
-    """Forecast a ladder's target, sign and register the forecast; prints what it finds and does."""
+    """Forecast a ladder's target, sign and register the forecast (or its seal); prints what it finds and does."""
     from marin_scaling.preregistration.preregister import preregister_target
     from marin_scaling.preregistration.signing_key import find_principal, find_signing_key
 
@@ -207,8 +225,13 @@ def register_forecast(
         slug=slug or planned.ladder.file.name,
         created_at=datetime.now(UTC),
         promise=planned.ladder.file.promise,
+        reveal_by=reveal_by,
     )
     for note in registration.notes:
         typer.echo(note)
-    typer.echo(f"Signed and registered: {registration.folder}")
+    typer.echo(f"Signed and {'sealed' if reveal_by else 'registered'}: {registration.folder}")
     return registration
+
+
+def _end_of(day: datetime) -> datetime:
+    return datetime.combine(day, time(23, 59, 59), tzinfo=UTC)

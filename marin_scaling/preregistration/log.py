@@ -31,6 +31,7 @@ from marin_scaling.preregistration.document_shape import (
 from marin_scaling.preregistration.merkle import merkle_root
 from marin_scaling.preregistration.notice import NOTICE_NAME, NOTICE_SIGNATURE_NAME, notice_names
 from marin_scaling.preregistration.registry import OUTCOME_NAME, SIGNATURE_NAME, STATEMENT_NAME, registration_folders
+from marin_scaling.preregistration.seal import OPENING_NAME, SEAL_FILES, is_sealed
 from marin_scaling.preregistration.statement import moment_text, parse_moment
 from marin_scaling.preregistration.statement_format import REGISTRATION_ID
 from marin_scaling.preregistration.timestamp import stamp_names
@@ -41,7 +42,9 @@ FIRST_PREVIOUS = "0" * 64
 _COMPACT = json.JSONEncoder(sort_keys=True, ensure_ascii=True, separators=(",", ":"))
 MAX_LINE_BYTES = 64 * 1024
 _FILES_OF: Mapping[str, Callable[[Iterable[str]], list[tuple[str, ...]]]] = {
+    "seal": lambda present: [SEAL_FILES] if set(SEAL_FILES) <= set(present) else [],
     "register": lambda present: [(STATEMENT_NAME, SIGNATURE_NAME)] if {STATEMENT_NAME, SIGNATURE_NAME} <= set(present) else [],
+    "reveal": lambda present: [(OPENING_NAME,)] if OPENING_NAME in present else [],
     "review": lambda present: [(name,) for name in countersigners(present).values()],
     "outcome": lambda present: [(OUTCOME_NAME,)] if OUTCOME_NAME in present else [],
     "stamp": lambda present: [(name,) for name in stamp_names(present)],
@@ -160,7 +163,7 @@ def missing_lines(registry_dir: Path, *, log: Log, at: datetime) -> list[LogEntr
 
 def _events(folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     present = {path.name for path in folder.iterdir()}
-    if {STATEMENT_NAME, SIGNATURE_NAME} <= present:
+    if {STATEMENT_NAME, SIGNATURE_NAME} <= present or is_sealed(folder):
         for kind, files_of in _FILES_OF.items():
             yield from ((kind, names) for names in files_of(present))
 

@@ -24,6 +24,7 @@ from marin_scaling.preregistration.registry import (
     register,
     registration_id,
 )
+from marin_scaling.preregistration.seal import register_sealed, seal_files
 from marin_scaling.preregistration.signing_key import SigningKey
 from marin_scaling.preregistration.statement import Statement, build_statement, moment_text, read_subject
 from marin_scaling.preregistration.tool_source import tool_document
@@ -74,11 +75,12 @@ def preregister_target(
     created_at: datetime,
     promise: Promise,
     ladder_rule: str | None = None,
+    reveal_by: datetime | None = None,
 ) -> Registration:
     """Register, signed, what is forecast of a target; train `Registration.target` afterwards, and nothing else answers it.
 
-    `promise` is what a person says of it, `ladder_rule` which runs were taken. Nothing is written when something is refused
-    (`StatementError`, `SigningError`, `StorageError`).
+    `promise` is what a person says of it, `ladder_rule` which runs were taken; with `reveal_by` it is sealed until it is
+    revealed. Nothing is written when something is refused (`StatementError`, `SigningError`, `StorageError`).
     """
     missing_lines(registry_dir, log=read_log(registry_dir), at=created_at)  # a broken log is told before anything is written
     files, target = subject_files(evidence), evidence.target
@@ -92,11 +94,15 @@ def preregister_target(
         declared=declared_fields(promise, registrant=principal, created_at=created_at, ladder_rule=rule),
     )
     signature = key.sign(statement.raw)
+    sealed = {} if reveal_by is None else seal_files(statement, key=key, at=created_at, reveal_by=reveal_by)
     added = None
     if not _will_be_refused(registry_dir, target=files["target.json"], statement=statement):  # then no signer is added for it
         added = allow_signer(registry_dir, principal=principal, key=key.public_key, at=statement.created_at)
     files = {**files, STATEMENT_NAME: statement.raw, SIGNATURE_NAME: signature}
-    folder = register(registry_dir, slug=slug, created_at=created_at, files=files)
+    if reveal_by is None:
+        folder = register(registry_dir, slug=slug, created_at=created_at, files=files)
+    else:
+        folder = register_sealed(registry_dir, files=files, sealed=sealed, name=statement.predicate["id"])
     write_down(registry_dir, at=created_at)
     notes = (key.note, *([added] if added else []))
     return Registration(

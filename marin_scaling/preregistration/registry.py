@@ -55,11 +55,16 @@ def register(registry_dir: Path, *, slug: str, created_at: datetime, files: Mapp
             "or forecast another target.",
         )
     folder = registry_dir / registration_id(slug, created_at=created_at)
+    publish_registration(folder, files)
+    return folder
+
+
+def publish_registration(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Let a folder of the registry appear, whole; git keeps the exact bytes of all in it."""
     publish_folder(folder, files)
-    attributes = registry_dir / ".gitattributes"
+    attributes = folder.parent / ".gitattributes"
     if not attributes.exists():
         replace_file(attributes, _ATTRIBUTES)
-    return folder
 
 
 def find_registration(registry_dir: Path, *, target: bytes) -> Path | None:

@@ -17,7 +17,7 @@ from marin_scaling.publish.markdown import escape, page, table
 from marin_scaling.publish.public_forecasts import public_section
 
 _ALWAYS_COUNTED = (State.REFUSED, State.OVERDUE, State.MISSED, State.HELD, State.PENDING)
-_ORDER = (*_ALWAYS_COUNTED, State.WITHDRAWN_LATE, State.VOID, State.WITHDRAWN)
+_ORDER = (*_ALWAYS_COUNTED, State.SEALED, State.WITHDRAWN_LATE, State.VOID, State.WITHDRAWN)
 _RECORD_WORDS = (
     "A forecast is settled when it is held, missed, overdue or taken back too late; the last two, and a run that diverged, lie "
     "in no interval. In brackets: the exact 95 % interval of the share; with few forecasts it is wide. Of calibrated forecasts "

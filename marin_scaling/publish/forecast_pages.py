@@ -89,7 +89,7 @@ def forecast_page(root: Path, folder: Path) -> ForecastPage:
     try:
         authentic = _read(root, folder)
     except MarinScalingError as error:
-        return _refused_page(folder.name, error, root=root)
+        return refused_page(folder.name, error, root=root)
     stem = f"preregistrations/{page_name(folder.name)}"
     figure, files = _figure(root, folder, authentic, stem=stem)
     text = page(
@@ -143,7 +143,8 @@ def _ended(folder: Path, *, runs_dir: Path) -> Verdict | None:
     return ended_by(notices, folder=folder, statement=statement, spec=spec, runs_dir=runs_dir)
 
 
-def _refused_page(name: str, error: MarinScalingError, *, root: Path) -> ForecastPage:
+def refused_page(name: str, error: MarinScalingError, *, root: Path) -> ForecastPage:
+    """The page of a preregistration that is not authentic: the reason."""
     reason = without_root(str(error), root)
     text = page(
         name, "**Refused.** This preregistration is not what it claims to be, so nothing of it is shown.", preformatted(reason)

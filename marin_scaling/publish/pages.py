@@ -10,9 +10,11 @@ from pathlib import Path
 
 from marin_scaling.durable_files import replace_file
 from marin_scaling.preregistration.registry import registration_folders
+from marin_scaling.preregistration.seal import is_sealed
 from marin_scaling.publish.forecast_index import forecasts_index
 from marin_scaling.publish.forecast_pages import forecast_page
 from marin_scaling.publish.ladder_pages import ladder_names, ladder_page, ladders_index
+from marin_scaling.publish.sealed_page import sealed_page
 
 GENERATED = Path("site/generated")
 
@@ -21,7 +23,10 @@ def generated_pages(root: Path) -> dict[str, bytes]:
     """Every generated file by its path below `site/generated/`; none says where on this machine the repository lies."""
     root = root.resolve()
     ladders = [ladder_page(root, name) for name in ladder_names(root)]
-    forecasts = [forecast_page(root, folder) for folder in registration_folders(root / "preregistrations")]
+    forecasts = [
+        sealed_page(root, folder) if is_sealed(folder) else forecast_page(root, folder)
+        for folder in registration_folders(root / "preregistrations")
+    ]
     files = {"index.md": forecasts_index(forecasts, root=root), "ladders/index.md": ladders_index(ladders)}
     for each in [*ladders, *forecasts]:
         files.update(each.files)

@@ -33,6 +33,10 @@ _QUESTIONS = (
     "Has the run not begun? Where could one see it?",
     "Is it launched with marin-scale run, or carries its launch the digest below?",
 )
+_SEALED_WORDS = (
+    "Its target, number and ladder are to be judged when it is revealed. Ask now whether that day is soon enough, and whether "
+    "this person has others that were not revealed in time: each of those counts as missed."
+)
 _FAR = 100  # times beyond the ladder; the published practice went 333 times beyond it
 _LEAST_POINTS = 2
 _OLD = timedelta(days=14)
@@ -57,10 +61,12 @@ def _registry_line(review: Review) -> str:
 
 def _parts(each: Reviewed, *, registry: Path, runs_dir: Path, at: datetime) -> Iterator[str]:
     yield f"## {escape(each.folder.name)}"
-    if each.statement is None:
-        yield f"**Refused**, so nothing of it is shown:\n\n{preformatted(each.refusal or '')}"
+    if each.refusal is not None:
+        yield f"**Refused**, so nothing of it is shown:\n\n{preformatted(each.refusal)}"
         return
-    if each.is_new:
+    if each.statement is None:
+        yield f"**Sealed**: {escape(each.steps[0].evidence)}. {_SEALED_WORDS}"
+    elif each.is_new:
         yield from _forecast_parts(each, each.statement, registry=registry, runs_dir=runs_dir, at=at)
     else:
         (verdict,) = verdicts_on([each.folder], runs_dir=runs_dir, at=at)
@@ -102,9 +108,11 @@ def _remarks(each: Reviewed, statement: Statement, *, at: datetime) -> Iterator[
     yield from (
         f"**{step.what}**: {escape(step.evidence)}" for step in each.steps if not step.compared and step.what != "stamp"
     )
-    if OUTCOME_NAME in each.added:
+    if "sealed" in said:
+        yield f"it was sealed before it was shown: {escape(said['sealed'].evidence)}"
+    elif OUTCOME_NAME in each.added:
         yield "**its outcome comes with it**, so nobody else could see the forecast before the run"
-    if at - statement.created_at > _OLD:
+    if at - statement.created_at > _OLD and "sealed" not in said:
         days = (at - statement.created_at).days
         yield f"**it says that it was made {days} days ago**; a key that has expired since would still pass"
     if predicate.get("resolution", {}).get("resolver") == predicate["registrant"]:
