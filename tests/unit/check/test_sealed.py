@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import re
+import shutil
 import subprocess
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -250,3 +252,13 @@ def test_all_of_a_registry_is_checked_with_what_is_sealed_in_it(folder: Path) ->
     folders = sorted(path for path in folder.parent.iterdir() if path.is_dir())
     found = check_all(folders, runs_dir=folder.parents[1] / "runs", checked_at=CREATED_AT)
     assert [each.state for each in found] == [State.PENDING, State.SEALED]
+
+
+@pytest.mark.skipif(shutil.which("sha256sum") is None, reason="there is no sha256sum here")
+def test_the_command_of_the_sceptics_page_prints_the_sealed_digest(folder: Path) -> None:
+    """With sed, printf and sha256sum, typed as the page has it."""
+    page = Path(__file__).parents[3] / "site/how-to/verify-with-nothing.md"
+    (command,) = re.findall(r"```bash\n(salt=.*?)```", page.read_text(), flags=re.DOTALL)
+    done = subprocess.run(["bash", "-c", command], cwd=shown(folder), capture_output=True, text=True, check=True)
+    digest, line = done.stdout.splitlines()
+    assert digest.split()[0] in line
