@@ -36,10 +36,10 @@ def log_step(folder: Path, *, log: Log) -> VerifiedStep:
     own = log.by_id.get(folder.name, [])
     _require_order(own, folder=folder)
     _require_files(own, folder=folder)
-    made_at, first = _made_at(folder), own[0]
-    if parse_moment(first.logged_at) + _CLOCKS_DIFFER < made_at:
+    made, first = made_at(folder), own[0]
+    if parse_moment(first.logged_at) + _CLOCKS_DIFFER < made:
         refuse(
-            f"{folder} was made at {moment_text(made_at)} by its own word, and logged before, at {first.logged_at}",
+            f"{folder} was made at {moment_text(made)} by its own word, and logged before, at {first.logged_at}",
             fix="Restore the log from version control.",
         )
     lines = ", ".join(f"{entry.kind} {entry.number + 1}" for entry in own)
@@ -47,9 +47,16 @@ def log_step(folder: Path, *, log: Log) -> VerifiedStep:
     return VerifiedStep(what="log", evidence=evidence)
 
 
-def _made_at(folder: Path) -> datetime:
+def made_at(folder: Path) -> datetime:
+    """When a forecast was made, by its registrant's word: when it was sealed, or its statement's time (UTC)."""
     path = folder / SEAL_NAME
     return read_seal(read_bytes(path), name=str(path)).at if path.is_file() else read_registration(folder).created_at
+
+
+def logged_at(folder: Path) -> datetime | None:
+    """When the first line about a preregistration came into the log; None where the log has none."""
+    own = read_log(folder.parent).by_id.get(folder.name, ())
+    return parse_moment(own[0].logged_at) if own else None
 
 
 def require_whole(registry_dir: Path, *, log: Log) -> None:

@@ -17,6 +17,7 @@ from marin_scaling.canonical_json import dump_canonical, sha256_hex
 from marin_scaling.check.amendments import amendments_text, scored_amendments, verified_amendments
 from marin_scaling.check.authenticity import verify_folder
 from marin_scaling.check.endings import deviations, ended_by
+from marin_scaling.check.history import logged_at, made_at
 from marin_scaling.check.notices import verified_notices
 from marin_scaling.check.outcome import outcome_document, read_outcome
 from marin_scaling.check.policy import policy_steps
@@ -63,7 +64,7 @@ def verdict_on(folder: Path, *, runs_dir: Path, allowed_signers: Path, at: datet
     run = read_run(run_folder(runs_dir, spec)) if is_finished(runs_dir, spec) else None
     if run is not None:
         _require_stamped_before(folder, statement=statement, run=run)
-        outcome = _settle(folder, statement=statement, run=run, checked_at=at)
+        outcome, claimed = _settle(folder, statement=statement, run=run, checked_at=at), _logged_late(folder, run=run)
     elif (folder / OUTCOME_NAME).exists():
         outcome, claimed = _standing_outcome(folder, statement=statement, spec=spec), f"; claimed: {_AWAY}"
     else:
@@ -106,7 +107,7 @@ def _or_refused(judge: Callable[[Path], Verdict], folder: Path) -> Verdict:
 
 
 def _settle(folder: Path, *, statement: Statement, run: StoredRun, checked_at: datetime) -> dict[str, Any]:
-    _check_run(statement, run=run)
+    _check_run(statement, made=made_at(folder), run=run)
     outcome = outcome_document(
         statement,
         value=run.record.loss,
@@ -139,16 +140,24 @@ def _require_stamped_before(folder: Path, *, statement: Statement, run: StoredRu
         )
 
 
+def _logged_late(folder: Path, *, run: StoredRun) -> str:
+    """What a reader is told where the log had the forecast only after its run had begun: nothing else shows which was first."""
+    logged = logged_at(folder)
+    if logged is None or logged <= parse_moment(run.record.started_at):
+        return ""
+    return f"; logged at {moment_text(logged)}, after its run had begun: that it was made before is its registrant's word"
+
+
 def _standing_outcome(folder: Path, *, statement: Statement, spec: RunSpec) -> dict[str, Any]:
     path = folder / OUTCOME_NAME
     return read_outcome(read_bytes(path), statement=statement, run=spec.digest, name=str(path))
 
 
-def _check_run(statement: Statement, *, run: StoredRun) -> None:
+def _check_run(statement: Statement, *, made: datetime, run: StoredRun) -> None:
     promised, record = statement.predicate["targetRun"], run.record
-    if parse_moment(record.started_at) < statement.created_at:
+    if parse_moment(record.started_at) < made:
         raise VerificationError(
-            f"{run.folder} began at {record.started_at}, before its preregistration of {statement.predicate['createdAt']}.",
+            f"{run.folder} began at {record.started_at}, before its preregistration of {moment_text(made)}.",
             why="A forecast made after the run began may have seen it.",
             fix="This forecast cannot be scored; register the next one before its run.",
         )

@@ -165,7 +165,7 @@ def run(
     target = bound_spec(unbound, statement=read_registration(whole).raw)
     pool, storage = target_pool(where, ladder=target.ladder), hardware_of(target.ladder).storage
     train_with_progress([target], corpus=_corpus_of(target), label="target", pool=pool, storage=storage)
-    typer.echo(f"Next: marin-scale check {which}")
+    typer.echo(f"Next: marin-scale {'check' if whole == folder else 'reveal'} {which}")
 
 
 def _corpus_of(target: RunSpec) -> TokenCorpus:

@@ -212,3 +212,12 @@ def test_the_private_files_of_another_seal_are_not_shown(tmp_path: Path, sealed:
     with pytest.raises(Exception, match="What is revealed must be what was sealed"):
         reveal(sealed)
     assert sorted(path.name for path in sealed.iterdir()) == ["seal.json", "seal.json.sig"]
+
+
+def test_a_run_that_began_before_the_seal_answers_nothing(tmp_path: Path) -> None:
+    """A statement with an older date, sealed after its run: what counts is when it was sealed."""
+    made = make_registration(tmp_path, reveal_by=REVEAL_BY)
+    store_run(tmp_path / "runs", spec=made.target, loss=2.5, day="2026-11-21")
+    reveal(made.folder)
+    seal_again(made.folder, at="2026-11-22T00:00:00Z")
+    refused(tmp_path, "before its preregistration of 2026-11-22T00:00:00Z", command="check")

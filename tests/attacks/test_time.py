@@ -42,6 +42,17 @@ def test_a_run_that_began_before_its_forecast_is_refused(root: Path, registratio
     refused(root, "began at 2026-11-20T08:00:00Z, before its preregistration of 2026-11-20T08:30:00Z", command="check")
 
 
+def test_a_forecast_that_was_logged_after_its_run_began_is_told(root: Path, registration: Registration) -> None:
+    """Not refused, because lines are made again when another branch came first; but a reader sees what it rests on."""
+    store_run(root / "runs", spec=registration.target, loss=2.5, started_at="2026-11-21T08:00:00Z")
+    assert "after its run had begun" not in said_by("check", root)[1]
+    registry = registration.folder.parent
+    (registry / "log.jsonl").unlink()
+    write_down(registry, at=datetime(2026, 11, 22, tzinfo=UTC))
+    late = "logged at 2026-11-22T00:00:00Z, after its run had begun: that it was made before is its registrant's word"
+    assert late in said_by("check", root)[1]
+
+
 def test_a_back_dated_statement_is_refused(root: Path, folder: Path) -> None:
     """It would be older than the small runs that it rests on, whose records say when they were finished."""
     sign_again(folder, lambda said: said.update(id="2026-11-19-tiny-target", createdAt="2026-11-19T10:30:00Z"))
