@@ -33,4 +33,5 @@ def _version(version: bool = typer.Option(False, "--version", help="Print the ve
 from marin_scaling.cli import quickstart, init  # noqa: E402,F401
 from marin_scaling.cli import recipe, ladder, track, export, imported, table  # noqa: E402,F401
 from marin_scaling.cli import fit, speedup, backtest, downstream  # noqa: E402,F401
-from marin_scaling.cli import registration, preregistration, amendment, notices, sealed, review, log, site  # noqa: E402,F401
+from marin_scaling.cli import registration, preregistration, amendment, notices, sealed, review, log  # noqa: E402,F401
+from marin_scaling.cli import speedrun, site  # noqa: E402,F401

@@ -11,20 +11,61 @@ mixtures of experts do not (experiments/grug/moe/heuristic.py).
 
 from __future__ import annotations
 
-from marin_scaling.recipe.model_shape import ModelShape
+from typing import Protocol
 
 WITH_LM_HEAD = "levanter-full-attention-with-lm-head"
 WITHOUT_LM_HEAD = "levanter-full-attention-without-lm-head"
 
 
-def flops_convention(shape: ModelShape) -> str:
+class CountedShape(Protocol):
+    """Sizes that FLOPs are counted by: those of a recipe's model, or of a submission's."""
+
+    @property
+    def hidden_dim(self) -> int:
+        """Width."""
+
+    @property
+    def num_layers(self) -> int:
+        """Depth."""
+
+    @property
+    def num_heads(self) -> int:
+        """Heads of queries."""
+
+    @property
+    def num_kv_heads(self) -> int:
+        """Heads of keys and values."""
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one head."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the output head."""
+
+    @property
+    def seq_len(self) -> int:
+        """Tokens of a sequence."""
+
+    @property
+    def mlp_dim_per_token(self) -> int:
+        """Width of what one token goes through in an MLP, or in its experts."""
+
+    @property
+    def router_outputs(self) -> int:
+        """What the router of a layer chooses from; 0 of a dense model."""
+
+
+def flops_convention(shape: CountedShape) -> str:
     """Which of the two counts a model of this kind."""
     return WITHOUT_LM_HEAD if shape.router_outputs else WITH_LM_HEAD
 
 
-def forward_flops_per_token(shape: ModelShape, *, convention: str | None = None) -> int:
+def forward_flops_per_token(shape: CountedShape, *, convention: str | None = None) -> int:
     """Forward FLOPs for one token of a full sequence, by the model's own convention or by the one named.
 
+    >>> from marin_scaling.recipe.model_shape import ModelShape
     >>> delphi_smallest = ModelShape(hidden_dim=512, intermediate_dim=2048, num_layers=6, num_heads=4, num_kv_heads=4,
     ...                              vocab_size=128_256, seq_len=4096)
     >>> forward_flops_per_token(delphi_smallest)
@@ -41,9 +82,10 @@ def forward_flops_per_token(shape: ModelShape, *, convention: str | None = None)
     return shape.num_layers * (mlp + router + projections + attention) + lm_head
 
 
-def training_flops(shape: ModelShape, *, tokens: int, convention: str | None = None) -> float:
+def training_flops(shape: CountedShape, *, tokens: int, convention: str | None = None) -> float:
     """FLOPs of training on `tokens` tokens: three forwards per token.
 
+    >>> from marin_scaling.recipe.model_shape import ModelShape
     >>> delphi_smallest = ModelShape(hidden_dim=512, intermediate_dim=2048, num_layers=6, num_heads=4, num_kv_heads=4,
     ...                              vocab_size=128_256, seq_len=4096)
     >>> training_flops(delphi_smallest, tokens=4_304_928_768)

@@ -1,0 +1,96 @@
+"""`marin-scale speedrun`: submissions to the board, from Marin's files or one's own, and what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from marin_scaling.cli.app import app
+
+if TYPE_CHECKING:
+    from marin_scaling.speedrun.finding import Finding
+    from marin_scaling.speedrun.validate import Validated
+
+_speedrun = typer.Typer(
+    help="Submissions to the speedrun board: import, validate.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(_speedrun, name="speedrun")
+
+_FILES = typer.Argument(
+    metavar="FILE...", help="speedrun_results.json of Marin's, in any of its shapes, or its board's runs.json."
+)
+_TO = typer.Option(Path("speedruns"), "--to", metavar="FOLDER", help="Where a folder is made for each.")
+_PLACE = typer.Argument(Path("speedruns"), metavar="PLACE", help="A submission.json, or a folder with any number of them.")
+
+
+@_speedrun.command("validate")
+def validate(
+    place: Path = _PLACE,
+    notes: bool = typer.Option(False, "--notes", help="Also what is true and to be known: epochs, one seed, no tuning told."),
+    as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
+) -> None:
+    """Check submissions: each figure counted again from what it follows from, and all beside each other.
+
+    What cannot be so is refused, what should be looked at is a doubt. Offline, from the files alone. Exit status 1 when one is
+    refused or malformed.
+
+    Example: marin-scale speedrun validate speedruns
+    """
+    import json
+    from datetime import UTC, datetime
+
+    from marin_scaling.speedrun.finding import Weight
+    from marin_scaling.speedrun.submission_file import read_submissions
+    from marin_scaling.speedrun.validate import validate as validated
+
+    found = read_submissions(place)
+    malformed = {str(each.place): each.refusal for each in found if each.submission is None}
+    judged = validated([each.submission for each in found if each.submission], at=datetime.now(UTC))
+    if as_json:
+        typer.echo(json.dumps({"submissions": [_document(each) for each in judged], "malformed": malformed}, indent=1))
+    else:
+        for where, reason in malformed.items():
+            typer.echo(f"{where}  malformed\n  {reason}")
+        for each in judged:
+            _print(each, shown=[one for one in each.findings if notes or one.weight is not Weight.NOTE])
+        refused = sum(not each.accepted for each in judged)
+        doubted = sum(each.weight is Weight.DOUBT for each in judged)
+        accepted = len(judged) - refused
+        typer.echo(
+            f"{accepted} accepted ({doubted} of them with doubts), {refused} refused, {len(malformed)} malformed, "
+            f"{len(found)} in all"
+        )
+    raise typer.Exit(0 if all(each.accepted for each in judged) and not malformed else 1)
+
+
+@_speedrun.command("import")
+def import_files(
+    files: list[Path] = _FILES,
+    to: Path = _TO,
+) -> None:
+    """Make submissions from Marin's speedrun files.
+
+    All six shapes that its results had, and the table of its old board. What they never said stays absent, with the reason.
+    Nothing is judged: that is for validate.
+
+    Example: marin-scale speedrun import experiments/speedrun/llama_75m/speedrun_results.json
+    """
+    from marin_scaling.speedrun.imported import import_file
+    from marin_scaling.speedrun.submission_file import write_submission
+
+    made = [write_submission(to, each) for path in files for each in import_file(path)]
+    typer.echo(f"{len(made)} submissions in {to}. Next: marin-scale speedrun validate {to}")
+
+
+def _print(validated: Validated, *, shown: list[Finding]) -> None:
+    if shown:
+        typer.echo(f"{validated.submission.name}  {validated.weight}")
+    for finding in shown:
+        typer.echo(f"  {finding.weight:<8} {finding.key}: {finding.said}")
+
+
+def _document(validated: Validated) -> dict[str, Any]:
+    findings = [{"weight": each.weight, "rule": each.rule, "key": each.key, "said": each.said} for each in validated.findings]
+    return {"name": validated.submission.name, "accepted": validated.accepted, "findings": findings}

@@ -1,0 +1,383 @@
+"""The format of a speedrun submission, version 1: what was run, on what, for how much, how well, and how anyone can tell.
+
+What is not known is absent, and `absent` says why: nothing is filled with a zero. Derived quantities (MFU, chip-seconds,
+epochs) are computed from what is stated. Whether it is true is for `validate` to say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import datetime
+from statistics import fmean, stdev
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue, StringConstraints, model_validator
+
+from marin_scaling.yaml_documents import Part
+
+PATTERNS = {
+    r"^[0-9a-f]{64}$": "a SHA-256 digest, 64 hexadecimal digits",
+    r"^[0-9a-f]{40}$": "a commit, 40 hexadecimal digits",
+    r"^[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]*$": "one line of text that can be seen",
+    r"^[^\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]*$": "text that can be seen",
+    r"^https?://[^\s<>\"'`]+$": "an address that begins with http:// or https://",
+    r"^[A-Za-z0-9][A-Za-z0-9._+-]*(/[A-Za-z0-9][A-Za-z0-9._+-]*)*$": "a name of letters, digits and ._+-, its parts apart by /",
+}
+"""What may stand in a text, and what that is called."""
+
+_SHA256, _COMMIT, _LINE, _WORDS, _LINK, _NAME = PATTERNS
+SHA256 = Annotated[str, StringConstraints(pattern=_SHA256)]
+Commit = Annotated[str, StringConstraints(pattern=_COMMIT)]
+Line = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=_LINE)]
+Words = Annotated[str, StringConstraints(max_length=10_000, pattern=_WORDS)]
+Link = Annotated[str, StringConstraints(max_length=2000, pattern=_LINK)]
+Name = Annotated[str, StringConstraints(max_length=200, pattern=_NAME)]
+Count = Annotated[int, Field(gt=0)]
+Amount = Annotated[float, Field(gt=0)]
+LEVANTER_FLOPS = "levanter-full-attention-with-lm-head"
+"""The formula by which all submissions can be compared: three forwards a token, full attention, with the output head."""
+
+Level = Literal["self-reported", "log-checked", "re-evaluated", "reproduced", "reproduced-by-ci"]
+
+
+class Author(Part):
+    """Who made it."""
+
+    name: Line
+    """As they want to be called."""
+    affiliation: Line | None = None
+    """Where they work."""
+    url: Link | None = None
+    """A page of theirs."""
+
+
+class Code(Part):
+    """What was run."""
+
+    repository: Link | None = None
+    """Where it can be had."""
+    commit: Commit | None = None
+    """At which commit."""
+    tree_sha256: SHA256 | None = None
+    """Digest of the source files that ran, also where they were not committed."""
+    path: Line | None = None
+    """Of the script or folder in the repository."""
+    command: Line | None = None
+    """That runs it again."""
+
+
+class Environment(Part):
+    """On what software."""
+
+    python: Line
+    """Its version."""
+    packages: dict[str, Line]
+    """Versions of the libraries that the numbers hang on."""
+
+
+class Data(Part):
+    """What it was trained on."""
+
+    name: Line
+    """Of the data set."""
+    tokenizer: Line | None = None
+    """Its name."""
+    digest: SHA256 | None = None
+    """Of the tokens in their order."""
+    unique_tokens: Count | None = None
+    """How many tokens the data set has; with fewer than were trained on, text came again."""
+    trained_tokens: Count | None = None
+    """How many tokens were trained on."""
+
+
+class Shape(Part):
+    """The sizes that FLOPs are counted by."""
+
+    hidden_dim: Count
+    """Width."""
+    intermediate_dim: Count
+    """Of the gated MLP, or of one expert."""
+    num_layers: Count
+    """Depth."""
+    num_heads: Count
+    """Of queries."""
+    num_kv_heads: Count
+    """Of keys and values."""
+    vocab_size: Count
+    """Rows of the output head."""
+    seq_len: Count
+    """Tokens of a sequence."""
+    num_experts: int = Field(default=0, ge=0)
+    """Experts of a layer; 0 of a dense model."""
+    experts_per_token: int = Field(default=0, ge=0)
+    """How many of them a token goes through, shared ones among them."""
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one attention head."""
+        return self.hidden_dim // self.num_heads
+
+    @property
+    def mlp_dim_per_token(self) -> int:
+        """Width of what one token goes through in one layer."""
+        return self.intermediate_dim * (self.experts_per_token or 1)
+
+    @property
+    def router_outputs(self) -> int:
+        """What the router of a layer chooses from."""
+        return self.num_experts
+
+
+class Model(Part):
+    """What was trained."""
+
+    params_total: Count
+    """All parameters."""
+    params_active: Count | None = None
+    """Those that one token uses; of a dense model all."""
+    params_non_embedding: Count | None = None
+    """Without input embedding and output head."""
+    shape: Shape | None = None
+    """Sizes, where FLOPs can be counted from them."""
+    config: dict[str, JsonValue] = Field(default_factory=dict)
+    """All else that was configured, in its author's names."""
+
+
+class Training(Part):
+    """How it was trained."""
+
+    batch_size: Count
+    """Sequences of a step."""
+    seq_len: Count
+    """Tokens of a sequence."""
+    steps: Count
+    """Of the optimizer."""
+    config: dict[str, JsonValue] = Field(default_factory=dict)
+    """All else that was configured, in its author's names."""
+
+
+class Tuning(Part):
+    """What was tried before this was shown."""
+
+    trials: Count
+    """How many runs were made to choose its settings, this one among them."""
+    budget_flops: Amount | None = None
+    """Model FLOPs of all of them."""
+    selected_on: Line | None = None
+    """By which metric the best was taken."""
+    grid: dict[str, tuple[float, ...]] = Field(default_factory=dict)
+    """Each setting's values that were tried."""
+    chosen: dict[str, float] = Field(default_factory=dict)
+    """The value of each that was taken."""
+
+
+class Hardware(Part):
+    """On which machine."""
+
+    kind: Line
+    """Of the chip, as in the hardware table: v5p, h100, cpu ..."""
+    name: Line | None = None
+    """Of the machine or slice, as it was rented: v5p-32."""
+    chips: Count
+    """How many chips, not cores."""
+    peak_flops_per_second: Amount | None = None
+    """Of one chip, dense, in the precision that was used."""
+
+
+class Compute(Part):
+    """What one run cost."""
+
+    model_flops: Amount
+    """Of training, by the formula."""
+    model_flops_formula: Line = LEVANTER_FLOPS
+    """By which formula they were counted."""
+    hardware: Hardware | None = None
+    """On which machine."""
+    cost_usd: Amount | None = None
+    """What was paid, or the list price of its chip-hours."""
+
+
+class Evaluation(Part):
+    """How the result was measured."""
+
+    name: Line
+    """Of the held-out text: paloma/c4_en."""
+    digest: SHA256 | None = None
+    """Of its bytes."""
+    bytes: Count | None = None
+    """How many there are."""
+    tokenizer_sha256: SHA256 | None = None
+    """Digest of the tokenizer, without which bits per byte cannot be measured again."""
+
+
+class CurvePoint(Part):
+    """The held-out loss at one step."""
+
+    step: int = Field(ge=0)
+    """After how many."""
+    bits_per_byte: float
+    """Of the held-out text."""
+
+
+class SeedResult(Part):
+    """One run from one seed."""
+
+    seed: int | None = None
+    """Of initialisation and order of data, as it was run."""
+    bits_per_byte: Amount
+    """Of the held-out text at the end."""
+    nats: Amount | None = None
+    """Summed loss of the held-out text."""
+    training_seconds: Amount | None = None
+    """Of all steps, without compilation, evaluation and checkpoints."""
+    hardware_flops: Amount | None = None
+    """As it was stated: seconds times chips times peak."""
+    started_at: datetime | None = None
+    """When its first step began (UTC)."""
+    finished_at: datetime | None = None
+    """When its last step ended (UTC)."""
+    log: Link | None = None
+    """Where its log can be seen."""
+    log_sha256: SHA256 | None = None
+    """Digest of the log."""
+    curve: tuple[CurvePoint, ...] = ()
+    """Held-out loss on the way."""
+
+
+class Lineage(Part):
+    """What it was made from."""
+
+    parent: Name
+    """The submission that it changes."""
+    changes: tuple[Line, ...] = ()
+    """What was changed, a line each."""
+
+
+class Verification(Part):
+    """Who has seen that it is so."""
+
+    level: Level = "self-reported"
+    """From the author's word to a run that CI made again."""
+    by: Line | None = None
+    """Whose word it is."""
+    evidence: Line | None = None
+    """Where it can be seen."""
+
+
+class Submission(Part):
+    """One submission: one recipe at one size, from one seed or several."""
+
+    schema_version: Literal[1] = 1
+    """Of this format."""
+    name: Name
+    """Unique on the board; the part before the last slash is its scaling group."""
+    track: Name
+    """For which it is submitted."""
+    title: Line | None = None
+    """For a reader."""
+    description: Words = ""
+    """What is new in it."""
+    authors: tuple[Author, ...] = Field(min_length=1)
+    """Who made it."""
+    code: Code | None = None
+    environment: Environment | None = None
+    data: Data
+    model: Model
+    training: Training | None = None
+    tuning: Tuning | None = None
+    compute: Compute
+    evaluation: Evaluation
+    seeds: tuple[SeedResult, ...] = Field(min_length=1)
+    """One entry a seed; none is left out."""
+    lineage: Lineage | None = None
+    verification: Verification = Verification()
+    absent: dict[str, Line] = Field(default_factory=dict)
+    """Why what is not known is not known, by key: "code", "data.digest", "seeds.log_sha256"."""
+    imported_from: Line | None = None
+    """Which file of which format it was made from, where it was not submitted in this one."""
+
+    @model_validator(mode="after")
+    def _what_is_missing_says_why(self) -> Submission:
+        missing = set(missing_keys(self))
+        if unsaid := sorted(key for key in missing if not _has_reason(key, self.absent)):
+            raise ValueError(f"nothing is said of {', '.join(unsaid)}; put a value there, or the reason under absent")
+        if idle := sorted(key for key in self.absent if not any(_within(each, key) for each in missing)):
+            raise ValueError(f"absent says why there is no {', '.join(idle)}, and it is there, or no key of a submission")
+        return self
+
+    @property
+    def group(self) -> str:
+        """Submissions of one group are one recipe at several sizes."""
+        return self.name.rpartition("/")[0] or self.name
+
+    @property
+    def bits_per_byte(self) -> float:
+        """The mean over seeds."""
+        return fmean(each.bits_per_byte for each in self.seeds)
+
+    @property
+    def standard_error(self) -> float | None:
+        """Of that mean, from the spread of its seeds; None of a single one."""
+        if len(self.seeds) < 2:
+            return None
+        return stdev([each.bits_per_byte for each in self.seeds]) / math.sqrt(len(self.seeds))
+
+    @property
+    def training_seconds(self) -> float | None:
+        """The mean over seeds; None where one of them is not known."""
+        times = [each.training_seconds for each in self.seeds if each.training_seconds is not None]
+        return fmean(times) if len(times) == len(self.seeds) else None
+
+    @property
+    def chip_seconds(self) -> float | None:
+        """Of one run; None where time or machine is not known."""
+        hardware, seconds = self.compute.hardware, self.training_seconds
+        return None if hardware is None or seconds is None else seconds * hardware.chips
+
+    @property
+    def hardware_flops(self) -> float | None:
+        """What the machine could have done in that time, at its peak: as stated, the mean over seeds, else counted."""
+        stated = [each.hardware_flops for each in self.seeds if each.hardware_flops is not None]
+        if len(stated) == len(self.seeds):
+            return fmean(stated)
+        peak = self.compute.hardware.peak_flops_per_second if self.compute.hardware else None
+        return None if peak is None or self.chip_seconds is None else self.chip_seconds * peak
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs over hardware FLOPs."""
+        return None if self.hardware_flops is None else self.compute.model_flops / self.hardware_flops
+
+    @property
+    def epochs(self) -> float | None:
+        """How often the data set was seen; None where its size is not known."""
+        trained, unique = self.data.trained_tokens, self.data.unique_tokens
+        return None if trained is None or unique is None else trained / unique
+
+
+def missing_keys(part: Part, *, below: str = "") -> Iterator[str]:
+    """The keys of a submission that have no value, as `absent` names them; of seeds once for all.
+
+    A curve that is empty is missing; a list of changes, a grid or an author's own settings may be empty.
+    """
+    for key in type(part).model_fields:
+        value = getattr(part, key)
+        if (value is None and key not in _NEED_NOT_BE) or (key == "curve" and not value):
+            yield f"{below}{key}"
+        elif key == "seeds":
+            yield from sorted({each for seed in value for each in missing_keys(seed, below="seeds.")})
+        elif isinstance(value, Part) and key not in _NEED_NOT_BE:
+            yield from missing_keys(value, below=f"{below}{key}.")
+
+
+_NEED_NOT_BE = {"title", "imported_from", "lineage", "verification", "absent"}
+"""Keys whose absence says enough by itself."""
+
+
+def _has_reason(key: str, absent: dict[str, str]) -> bool:
+    return any(_within(key, given) for given in absent)
+
+
+def _within(key: str, other: str) -> bool:
+    return key == other or key.startswith(f"{other}.")

@@ -1,0 +1,173 @@
+"""Marin's speedrun: six shapes of results, the table of the old board, its known faults by name, and its true front.
+
+The files are Marin's and are not kept here: these tests run where they lie beside the repository.
+"""
+
+import csv
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from submission_factory import submission
+from typer.testing import CliRunner
+
+from marin_scaling.cli.app import app
+from marin_scaling.errors import DocumentError
+from marin_scaling.recipe.flop_counting import WITH_LM_HEAD, training_flops
+from marin_scaling.speedrun.imported import import_file
+from marin_scaling.speedrun.marin_board import import_marin_board
+from marin_scaling.speedrun.marin_results import import_marin_results
+from marin_scaling.speedrun.pareto import Point, front
+from marin_scaling.speedrun.submission import Submission
+from marin_scaling.speedrun.submission_file import parse_submission, to_bytes
+from marin_scaling.speedrun.validate import Validated, validate
+
+DATA = Path(__file__).parents[4] / "shared" / "data" / "speedrun"
+NOW = datetime(2026, 11, 23, tzinfo=UTC)
+needs_marin = pytest.mark.skipif(not DATA.is_dir(), reason="Marin's speedrun files are not beside this repository")
+
+
+@pytest.fixture(scope="module")
+def results() -> list[Submission]:
+    """All results that are kept."""
+    return [each for path in sorted((DATA / "results").glob("*.json")) for each in import_file(path)]
+
+
+@pytest.fixture(scope="module")
+def board() -> list[Submission]:
+    """The old board."""
+    return import_file(DATA / "leaderboard_runs_HEAD.json")
+
+
+def reasons(validated: list[Validated]) -> dict[str, set[str]]:
+    """The rules by which each of those that are refused is refused."""
+    return {
+        each.submission.name: {finding.rule for finding in each.findings if finding.weight == "refused"}
+        for each in validated
+        if not each.accepted
+    }
+
+
+@needs_marin
+def test_every_shape_is_read_and_says_what_it_never_said(results: list[Submission]) -> None:
+    """44 files, each written and read again."""
+    shapes = {str(each.imported_from).rpartition("shape ")[2].rstrip(")") for each in results}
+    assert shapes == {"V0", "V1", "V1b", "V2", "V3", "V4"}
+    assert len(results) == 44
+    for each in results:
+        assert parse_submission(to_bytes(each), name="x") == each
+        assert "name no commit" in each.absent["code"]
+
+
+@needs_marin
+def test_their_flops_are_those_of_the_common_formula_to_the_last_digits(results: list[Submission]) -> None:
+    """But two: one class counts itself cheaper, and the oldest shape estimated 6 N D."""
+    apart = {
+        each.name: each.compute.model_flops
+        / training_flops(each.model.shape, tokens=each.data.trained_tokens, convention=WITH_LM_HEAD)
+        for each in results
+        if each.model.shape and each.data.trained_tokens
+    }
+    assert len(apart) == 44
+    others = {name: ratio for name, ratio in apart.items() if abs(ratio - 1) > 1e-9}
+    assert {name: round(ratio, 3) for name, ratio in others.items()} == {
+        "hackable_transformer_gdn/130m": 0.83,
+        "llama_30m": 1.833,
+    }
+
+
+@needs_marin
+def test_each_known_fault_is_refused_by_its_name_and_all_others_pass(results: list[Submission]) -> None:
+    """The faults of the reference's section 0.6, and the class that counts its own FLOPs (section 1.3)."""
+    assert reasons(validate(results, at=NOW)) == {
+        "adamw_llama_scaling/130m": {"hardware-flops"},
+        "cautious_llama_scaling/1_2b": {"hardware-flops"},
+        "muon_llama_scaling/130m": {"hardware-flops"},
+        "muon_llama_scaling/520m": {"hardware-flops"},
+        "llama_30m": {"hardware-flops"},
+        "llama_50m_gpu": {"mfu"},
+        "hackable_transformer_gdn/130m": {"model-flops"},
+    }
+
+
+@needs_marin
+def test_sizes_that_saw_the_text_more_than_once_say_so(results: list[Submission]) -> None:
+    """From 520M on, 10.4 to 28.6 billion tokens of a set of ten."""
+    told = {each.submission.name for each in validate(results, at=NOW) if any(one.rule == "epochs" for one in each.findings)}
+    assert {name for name in told if "300m" in name or "130m" in name} == set()
+    assert all(each.epochs > 1.03 for each in results if each.name in told and each.epochs)
+    assert {"muon_llama_scaling/520m", "muon_llama_scaling/1_2b", "parallel_llama/1_2b"} <= told
+
+
+@needs_marin
+def test_the_runs_that_stood_twice_on_the_old_board_stand_once(board: list[Submission]) -> None:
+    """96 entries, four of which are others by another name."""
+    assert len(board) == 96
+    twice = {f"hackable_transformer_starter/attnsink/splash/default_lr/{size}" for size in ("130m", "300m", "520m", "1_2b")}
+    assert reasons(validate(board, at=NOW)) == {name: {"duplicate"} for name in twice}
+
+
+@needs_marin
+def test_the_true_front_of_the_old_board_has_24_of_96_entries_22_of_them_distinct(board: list[Submission]) -> None:
+    """On model FLOPs; the old board drew 39, because it sorted by FLOPs alone."""
+    points = [Point(cost=each.compute.model_flops, loss=each.bits_per_byte, name=each.name) for each in board]
+    found = front(points)
+    assert len(found) == 24
+    assert len({(point.cost, point.loss) for point in found}) == 22
+
+
+@needs_marin
+def test_their_mfu_is_that_of_the_table_that_was_computed_independently(results: list[Submission]) -> None:
+    """For the runs whose table row and file agree on what they cost."""
+    with (DATA / "runs.csv").open() as file:
+        rows = {row["run"]: row for row in csv.DictReader(file)}
+    compared = [
+        (each.mfu, float(rows[each.name]["mfu"]))
+        for each in results
+        if each.name in rows and each.hardware_flops == float(rows[each.name]["training_hardware_flops"])
+    ]
+    assert len(compared) > 30
+    assert all(abs(ours - theirs) < 1e-4 for ours, theirs in compared if ours is not None)
+
+
+@needs_marin
+def test_from_the_command_line_they_are_imported_and_refused(tmp_path: Path) -> None:
+    """Exit status 1, and a line of the sum."""
+    files = sorted(map(str, (DATA / "results").glob("muon_*.json")))
+    done = CliRunner().invoke(app, ["speedrun", "import", *files, "--to", str(tmp_path / "speedruns")])
+    assert done.output.startswith(f"{len(files)} submissions in ")
+    done = CliRunner().invoke(app, ["speedrun", "validate", str(tmp_path / "speedruns")])
+    assert done.exit_code == 1
+    assert (
+        done.output.splitlines()[-1]
+        == f"{len(files) - 2} accepted (0 of them with doubts), 2 refused, 0 malformed, {len(files)} in all"
+    )
+
+
+@pytest.mark.parametrize(
+    "document", [{}, [], {"runs": []}, {"runs": [{}]}, {"runs": [{"run_info": {"resources": 1}}]}, 3, None]
+)
+def test_what_is_none_of_marins_files_is_refused(document: object) -> None:
+    """With what is missing; nothing is guessed."""
+    with pytest.raises(DocumentError, match=r"results\.json is no speedrun_results\.json of Marin's"):
+        import_marin_results(document, name="x", source="results.json")
+
+
+@pytest.mark.parametrize("document", [{}, [{}], [3], [{"run_name": "x"}]])
+def test_what_is_no_table_of_the_old_board_is_refused(document: object) -> None:
+    """By entry and key."""
+    with pytest.raises(DocumentError, match=r"runs\.json is no table of Marin's board"):
+        import_marin_board(document, source="runs.json")
+
+
+def test_validation_says_all_as_json(tmp_path: Path) -> None:
+    """For other people's programs."""
+    from marin_scaling.speedrun.submission_file import write_submission
+
+    write_submission(tmp_path, submission())
+    done = CliRunner().invoke(app, ["speedrun", "validate", str(tmp_path), "--json"])
+    assert json.loads(done.output) == {
+        "submissions": [{"name": "llama/130m", "accepted": True, "findings": []}],
+        "malformed": {},
+    }

@@ -1,0 +1,64 @@
+"""The front: what nobody beats, with ties; how far noise reaches; what was a record when it came; the room behind it."""
+
+import itertools
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from marin_scaling.speedrun.pareto import Point, dominated_by, front, hypervolume, records, tied
+
+points = st.lists(
+    st.tuples(st.integers(1, 8), st.integers(1, 8)).map(lambda place: Point(cost=place[0], loss=place[1], name="x")),
+    max_size=30,
+)
+
+
+@given(points)
+def test_the_front_is_what_no_other_point_dominates(drawn: list[Point]) -> None:
+    """By comparing every pair, which is slow and cannot be wrong."""
+    expected = [point for point in drawn if dominated_by(point, drawn) is None]
+    assert sorted(map(id, front(drawn))) == sorted(map(id, expected))
+
+
+@given(points, points)
+def test_more_points_never_leave_less_room_behind_the_front(some: list[Point], more: list[Point]) -> None:
+    """The hypervolume only grows."""
+    before = hypervolume(some, worst_cost=10, worst_loss=10)
+    assert hypervolume([*some, *more], worst_cost=10, worst_loss=10) >= before - 1e-12
+
+
+@given(points)
+def test_the_room_behind_the_front_is_that_of_all_points(drawn: list[Point]) -> None:
+    """Counted again on a grid of whole losses and the decades between whole costs."""
+    counted = sum(
+        math.log10((cost + 1) / cost)
+        for cost, loss in itertools.product(range(1, 10), range(1, 10))
+        if any(point.cost <= cost and point.loss <= loss for point in drawn)
+    )
+    assert math.isclose(hypervolume(drawn, worst_cost=10, worst_loss=10), counted, abs_tol=1e-9)
+
+
+@given(points)
+def test_records_are_those_on_the_front_when_they_came(drawn: list[Point]) -> None:
+    """An equal one that came later is none."""
+    expected = [
+        point
+        for place, point in enumerate(drawn)
+        if all(earlier.cost > point.cost or earlier.loss > point.loss for earlier in drawn[:place])
+    ]
+    assert list(map(id, records(drawn))) == list(map(id, expected))
+
+
+def test_equal_points_are_all_on_the_front() -> None:
+    """Two suites of one size share their FLOPs; neither beats the other."""
+    one, same = Point(cost=1, loss=1, name="a"), Point(cost=1, loss=1, name="b")
+    assert front([one, same]) == [one, same]
+
+
+def test_what_is_behind_by_less_than_chance_is_tied_and_not_on_the_front() -> None:
+    """Two runs whose standard deviation is .001 differ by .0028 in one case of twenty."""
+    best, close, far = (Point(cost=1, loss=loss, name=str(loss)) for loss in (1.0, 1.0027, 1.0029))
+    assert front([far, close, best]) == [best]
+    assert tied([far, close, best], noise=0.001) == [close]
+    assert tied([far, close, best], noise=0.0) == []
