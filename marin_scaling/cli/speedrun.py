@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from marin_scaling.speedrun.validate import Validated
 
 _speedrun = typer.Typer(
-    help="Submissions to the speedrun board: import, validate.", no_args_is_help=True, rich_markup_mode=None
+    help="Submissions to the speedrun board: make, import, validate.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(_speedrun, name="speedrun")
 
 _FILES = typer.Argument(
     metavar="FILE...", help="speedrun_results.json of Marin's, in any of its shapes, or its board's runs.json."
 )
+_RUNS = typer.Argument(metavar="RUN...", help="First digits of each run's digest, its folder, or a preregistration.")
 _TO = typer.Option(Path("speedruns"), "--to", metavar="FOLDER", help="Where a folder is made for each.")
 _PLACE = typer.Argument(Path("speedruns"), metavar="PLACE", help="A submission.json, or a folder with any number of them.")
 
@@ -82,6 +83,50 @@ def import_files(
 
     made = [write_submission(to, each) for path in files for each in import_file(path)]
     typer.echo(f"{len(made)} submissions in {to}. Next: marin-scale speedrun validate {to}")
+
+
+@_speedrun.command("submit")
+def submit(
+    runs: list[str] = _RUNS,
+    name: str = typer.Option(..., "--name", help="On the board; the part before the last / is its scaling group."),
+    track: str = typer.Option(..., "--track", help="For which track."),
+    author: str = typer.Option(..., "--author", help="Who made it."),
+    description: str = typer.Option("", "--description", help="What is new in it."),
+    trials: int | None = typer.Option(None, "--trials", min=1, help="How many runs were made to choose its settings."),
+    to: Path = _TO,
+) -> None:
+    """Make a submission from runs of yours: one recipe at one size, a run for each seed.
+
+    All figures are those of the runs' records; what these do not keep stays absent, with the reason. It is validated before it
+    is written.
+
+    Example: marin-scale speedrun submit 22890dfc --name bytes/quickstart --track cpu --author Ada --trials 1
+    """
+    from datetime import UTC, datetime
+
+    from pydantic import ValidationError
+
+    from marin_scaling.cli.training import RUNS_DIR
+    from marin_scaling.cli.which_run import named_spec
+    from marin_scaling.errors import UsageError
+    from marin_scaling.run.run_store import read_run, run_folder
+    from marin_scaling.speedrun.from_runs import submission_from_runs
+    from marin_scaling.speedrun.submission import Author
+    from marin_scaling.speedrun.submission_file import explained, write_submission
+    from marin_scaling.speedrun.validate import validate as validated
+
+    stored = [read_run(run_folder(RUNS_DIR, named_spec(run, registry=Path("preregistrations")))) for run in runs]
+    try:
+        made = submission_from_runs(
+            stored, name=name, track=track, author=Author(name=author), description=description, trials=trials
+        )
+    except ValidationError as error:
+        raise UsageError(f"{explained(error)}.", why="It would break its page.", fix="Write it otherwise.") from error
+    (judged,) = validated([made], at=datetime.now(UTC))
+    _print(judged, shown=list(judged.findings))
+    if not judged.accepted:
+        raise typer.Exit(1)
+    typer.echo(f"{write_submission(to, made)}. Next: marin-scale speedrun validate {to}")
 
 
 def _print(validated: Validated, *, shown: list[Finding]) -> None:

@@ -6,6 +6,7 @@ import inspect
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -27,13 +28,21 @@ from marin_scaling.preregistration.document_shape import (
 )
 from marin_scaling.publish.markdown import table
 
-_WORDS: Mapping[Any, str] = {str: "text", int: "whole number", float: "number", NoneType: "null"}
+_WORDS: Mapping[Any, str] = {
+    str: "text",
+    int: "whole number",
+    float: "number",
+    NoneType: "null",
+    bool: "true or false",
+    datetime: "time in UTC",
+}
 _SIGNS = {
     "gt": ">",
     "ge": ">=",
     "lt": "<",
     "le": "<=",
     "min_length": "length at least",
+    "max_length": "length at most",
     "multiple_of": "multiple of",
     "pattern": "like",
 }
@@ -154,8 +163,10 @@ def _type_name(annotation: Any, limits: Iterable[object] = ()) -> str:
             name = f"list of {_type_name(inner[0])}"
         case kind if kind is dict:
             name = f"object of {_type_name(inner[1])}"
-        case kind:
+        case kind if isinstance(kind, type):
             name = "object (below)" if issubclass(kind, BaseModel) else _WORDS.get(kind, kind.__name__)
+        case _:
+            name = "any value"
     said = [_limit(each) for limit in limits for each in (limit.metadata if isinstance(limit, FieldInfo) else [limit])]
     return ", ".join([name, *said])
 

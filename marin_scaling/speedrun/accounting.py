@@ -71,12 +71,14 @@ def _machine(submission: Submission) -> Iterator[Finding]:
     if hardware is None:
         return
     known, named = accelerator(hardware.kind), machine(hardware.name) if hardware.name else None
-    if known is None:
+    if known is None and hardware.peak_flops_per_second is not None:
         listed = ", ".join(ACCELERATORS)
         said = f"{hardware.kind!r} is not in the hardware table ({listed}), so its peak is its author's word"
         yield doubt("hardware", "compute.hardware.kind", said)
-    elif hardware.peak_flops_per_second and not math.isclose(
-        hardware.peak_flops_per_second, known.peak_flops_per_second, rel_tol=_EXACT
+    if (
+        known
+        and hardware.peak_flops_per_second
+        and not math.isclose(hardware.peak_flops_per_second, known.peak_flops_per_second, rel_tol=_EXACT)
     ):
         yield refused("peak", "compute.hardware.peak_flops_per_second", _peak_said(hardware.peak_flops_per_second, known.kind))
     if named is not None and _is_slice(named, name=hardware.name or "") and hardware.chips != named.chips:

@@ -212,7 +212,8 @@ def _shape(config: Mapping[str, Any]) -> Shape:
         vocab_size=_VOCABULARY,
         seq_len=config.get("max_seq_len") or config["seq_len"],
         num_experts=config.get("n_routed_experts") or 0,
-        experts_per_token=(config.get("num_experts_per_tok") or 0) + (config.get("n_shared_experts") or 0),
+        experts_per_token=config.get("num_experts_per_tok") or 0,
+        shared_intermediate_dim=(config.get("n_shared_experts") or 0) * config["intermediate_dim"],
     )
 
 

@@ -21,7 +21,7 @@ PATTERNS = {
     r"^[0-9a-f]{40}$": "a commit, 40 hexadecimal digits",
     r"^[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]*$": "one line of text that can be seen",
     r"^[^\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]*$": "text that can be seen",
-    r"^https?://[^\s<>\"'`]+$": "an address that begins with http:// or https://",
+    r"^https?://[^\s<>\"'\x60]+$": "an address that begins with http:// or https://",
     r"^[A-Za-z0-9][A-Za-z0-9._+-]*(/[A-Za-z0-9][A-Za-z0-9._+-]*)*$": "a name of letters, digits and ._+-, its parts apart by /",
 }
 """What may stand in a text, and what that is called."""
@@ -111,7 +111,9 @@ class Shape(Part):
     num_experts: int = Field(default=0, ge=0)
     """Experts of a layer; 0 of a dense model."""
     experts_per_token: int = Field(default=0, ge=0)
-    """How many of them a token goes through, shared ones among them."""
+    """How many of them a token goes through."""
+    shared_intermediate_dim: int = Field(default=0, ge=0)
+    """Of the expert that every token goes through, if there is one."""
 
     @property
     def head_dim(self) -> int:
@@ -121,7 +123,7 @@ class Shape(Part):
     @property
     def mlp_dim_per_token(self) -> int:
         """Width of what one token goes through in one layer."""
-        return self.intermediate_dim * (self.experts_per_token or 1)
+        return self.intermediate_dim * (self.experts_per_token or 1) + self.shared_intermediate_dim
 
     @property
     def router_outputs(self) -> int:
@@ -180,7 +182,7 @@ class Hardware(Part):
     name: Line | None = None
     """Of the machine or slice, as it was rented: v5p-32."""
     chips: Count
-    """How many chips, not cores."""
+    """How many chips, not cores; of a CPU its cores."""
     peak_flops_per_second: Amount | None = None
     """Of one chip, dense, in the precision that was used."""
 
@@ -281,17 +283,27 @@ class Submission(Part):
     authors: tuple[Author, ...] = Field(min_length=1)
     """Who made it."""
     code: Code | None = None
+    """What was run."""
     environment: Environment | None = None
+    """On what software."""
     data: Data
+    """What it was trained on."""
     model: Model
+    """What was trained."""
     training: Training | None = None
+    """How it was trained."""
     tuning: Tuning | None = None
+    """What was tried before this was shown."""
     compute: Compute
+    """What one run cost."""
     evaluation: Evaluation
+    """How the result was measured."""
     seeds: tuple[SeedResult, ...] = Field(min_length=1)
     """One entry a seed; none is left out."""
     lineage: Lineage | None = None
+    """What it was made from."""
     verification: Verification = Verification()
+    """Who has seen that it is so."""
     absent: dict[str, Line] = Field(default_factory=dict)
     """Why what is not known is not known, by key: "code", "data.digest", "seeds.log_sha256"."""
     imported_from: Line | None = None

@@ -41,7 +41,7 @@ def parse_submission(raw: bytes, *, name: str) -> Submission:
     try:
         return Submission.model_validate_json(raw, strict=True)
     except ValidationError as error:
-        raise _refusal(name, _sentences(error)) from error
+        raise _refusal(name, explained(error)) from error
 
 
 def read_submission(path: Path) -> Submission:
@@ -81,7 +81,7 @@ def _read(path: Path) -> Submitted:
         return Submitted(place=path, submission=None, refusal=error.what)
 
 
-def _sentences(error: ValidationError) -> str:
+def explained(error: ValidationError) -> str:
     """The first keys that are wrong; not those that are only wrong because a part of theirs is."""
     wrong = error.errors(include_url=False)
     places = [each["loc"] for each in wrong]

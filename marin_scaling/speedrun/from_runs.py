@@ -1,0 +1,191 @@
+"""A submission from runs of the store: one recipe at one size, a run for each seed. All figures are those of their records.
+
+What a record does not keep stays absent, with the reason. Who made it and for which track is for a person to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from marin_scaling.errors import UsageError
+from marin_scaling.recipe.flop_counting import WITH_LM_HEAD, training_flops
+from marin_scaling.recipe.moe_shape import MoeShape
+from marin_scaling.run.run_spec import RunSpec
+from marin_scaling.run.run_store import StoredRun
+from marin_scaling.speedrun.hardware import accelerator
+from marin_scaling.speedrun.submission import (
+    Author,
+    Code,
+    Compute,
+    Data,
+    Environment,
+    Evaluation,
+    Hardware,
+    Model,
+    SeedResult,
+    Shape,
+    Submission,
+    Training,
+    Tuning,
+)
+
+_NOT_KEPT: Mapping[str, str] = {
+    "code.repository": "a record keeps the commit that was checked out, and no address",
+    "code.tree_sha256": "a record keeps no digest of the code",
+    "code.path": "trained by marin-scale, from the ladder file that the command names",
+    "compute.cost_usd": "a record keeps no price",
+    "evaluation.bytes": "a record keeps bits per byte, and not the sum",
+    "seeds.nats": "a record keeps bits per byte, and not the sum",
+    "seeds.hardware_flops": "counted from time, chips and peak, where these are known",
+    "seeds.log": "the run's folder in the store holds its curve; its digest is log_sha256",
+    "seeds.curve": "the held-out loss is measured at the end",
+}
+_CLOCK_SECONDS = 10.0
+
+
+def submission_from_runs(
+    runs: Sequence[StoredRun], *, name: str, track: str, author: Author, description: str, trials: int | None
+) -> Submission:
+    """The submission of runs that differ in nothing but their seeds; `UsageError` where one diverged, or differs in more."""
+    _require_one_recipe(runs)
+    spec, absent = runs[0].spec, dict(_NOT_KEPT)
+    if runs[0].record.git_commit is None:
+        absent["code.commit"] = "it was trained outside of a git repository"
+    if spec.role == "target":
+        absent["code.command"] = f"marin-scale run, of the preregistration with the digest {spec.statement_sha256}"
+    if trials is None:
+        absent["tuning"] = "its author did not say"
+    else:
+        absent |= {"tuning.budget_flops": "not counted", "tuning.selected_on": "not told"}
+    seeds = tuple(_seed(run) for run in runs)
+    if any(each.training_seconds is None for each in seeds):
+        absent["seeds.training_seconds"] = "it was interrupted, and the record keeps the time of the last part only"
+    tokenizer = spec.data.tokenizer
+    if tokenizer is None:
+        absent["evaluation.tokenizer_sha256"] = "every byte is a token"
+    hardware = _hardware(runs[0])
+    if hardware.peak_flops_per_second is None:
+        absent["compute.hardware.peak_flops_per_second"] = "the hardware table has no such chip"
+    shape = _shape(spec)
+    flops = training_flops(shape, tokens=spec.trained_tokens, convention=WITH_LM_HEAD)
+    return Submission(
+        name=name,
+        track=track,
+        description=description,
+        authors=(author,),
+        code=Code(commit=runs[0].record.git_commit, command=_command(spec)),
+        environment=_environment(runs[0].record.versions),
+        data=_data(spec),
+        model=_model(runs[0], shape),
+        training=Training(
+            batch_size=spec.batch_size, seq_len=spec.model.seq_len, steps=spec.train_steps, config=_settings(spec)
+        ),
+        tuning=None if trials is None else Tuning(trials=trials),
+        compute=Compute(model_flops=flops, hardware=hardware),
+        evaluation=Evaluation(
+            name=f"{spec.data.source}, {spec.evaluation.protocol}",
+            digest=spec.data.digest,
+            tokenizer_sha256=tokenizer.digest if tokenizer else None,
+        ),
+        seeds=seeds,
+        absent=absent,
+    )
+
+
+def _require_one_recipe(runs: Sequence[StoredRun]) -> None:
+    first = _but_seeds(runs[0].spec)
+    for run in runs:
+        if run.record.loss is None:
+            raise UsageError(
+                f"{run.folder} diverged.",
+                why="It has no loss to compare.",
+                fix="Submit the runs that finished, and say in the description how many did not.",
+            )
+        differing = sorted(key for key, value in _but_seeds(run.spec).items() if value != first[key])
+        if differing:
+            raise UsageError(
+                f"{run.folder} differs from {runs[0].folder} in {', '.join(differing)}.",
+                why="The seeds of one submission are runs of one recipe.",
+                fix="Submit them under two names.",
+            )
+
+
+def _but_seeds(spec: RunSpec) -> dict[str, Any]:
+    return spec.model_dump(
+        mode="json", exclude={"seed", "data_order_seed", "statement_sha256", "role", "ladder", "budget_flops"}
+    )
+
+
+def _seed(run: StoredRun) -> SeedResult:
+    record = run.record
+    assert record.loss is not None  # asked for before
+    started, finished = datetime.fromisoformat(record.started_at), datetime.fromisoformat(record.finished_at)
+    whole = (finished - started).total_seconds() <= record.wall_seconds + _CLOCK_SECONDS
+    return SeedResult(
+        seed=record.seed,
+        bits_per_byte=record.loss,
+        training_seconds=record.step_seconds if whole and record.step_seconds > 0 else None,
+        started_at=started,
+        finished_at=finished,
+        log_sha256=record.history_sha256,
+    )
+
+
+def _hardware(run: StoredRun) -> Hardware:
+    """The machine as its record names it; of a CPU its cores are counted."""
+    stated = run.record.hardware
+    kind = stated.device_kind.lower().removeprefix("nvidia ").removeprefix("tpu ").split()[0]
+    known = accelerator(kind)
+    chips = stated.cpu_count if kind == "cpu" else stated.device_count
+    peak = known.peak_flops_per_second if known else None
+    return Hardware(kind=known.kind if known else kind, name=stated.platform, chips=chips, peak_flops_per_second=peak)
+
+
+def _shape(spec: RunSpec) -> Shape:
+    shape = spec.model.shape()
+    sparse = {}
+    if isinstance(shape, MoeShape):
+        sparse = {
+            "num_experts": shape.num_experts,
+            "experts_per_token": shape.experts_per_token,
+            "shared_intermediate_dim": shape.shared_intermediate_dim,
+        }
+    sizes = ("hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads", "vocab_size", "seq_len")
+    return Shape(**{size: getattr(shape, size) for size in sizes}, **sparse)
+
+
+def _model(run: StoredRun, shape: Shape) -> Model:
+    record = run.record
+    return Model(
+        params_total=record.params_total,
+        params_active=record.params_active,
+        params_non_embedding=record.params_non_embedding,
+        shape=shape,
+        config=run.spec.model.model_dump(mode="json"),
+    )
+
+
+def _data(spec: RunSpec) -> Data:
+    return Data(
+        name=spec.data.source,
+        tokenizer=spec.data.tokenizer.name if spec.data.tokenizer else "bytes",
+        digest=spec.data.digest,
+        unique_tokens=spec.data.tokens,
+        trained_tokens=spec.trained_tokens,
+    )
+
+
+def _environment(versions: Mapping[str, str]) -> Environment:
+    packages = {name: version for name, version in versions.items() if name != "python"}
+    return Environment(python=versions.get("python", "not recorded"), packages=packages)
+
+
+def _settings(spec: RunSpec) -> dict[str, Any]:
+    return {"recipe": spec.recipe, **spec.optimizer.model_dump(mode="json")}
+
+
+def _command(spec: RunSpec) -> str | None:
+    """That of a rung; a target is trained from its preregistration, which its spec knows by digest only."""
+    return f"marin-scale ladder ladders/{spec.ladder}.yaml" if spec.role == "rung" else None
