@@ -49,16 +49,17 @@ class MeasuredOutcome:
 def law_chart(result: FitResult, forecasts: Sequence[Forecast], *, outcomes: Iterable[MeasuredOutcome] = ()) -> Any:
     """Two panels: loss against tokens by budget, with bowls; loss against FLOPs, with the law and what it forecasts."""
     panels = alt.hconcat(_runs_panel(result), _law_panel(result, forecasts, list(outcomes)), spacing=28)
-    return _styled(panels.resolve_scale(color="independent"))
+    return styled(panels.resolve_scale(color="independent"))
 
 
 def law_charts(result: FitResult, forecasts: Sequence[Forecast], *, outcomes: Iterable[MeasuredOutcome] = ()) -> dict[str, Any]:
     """The same two panels as charts of their own, "runs" and "law", for pages that set them beside or below each other."""
-    runs = _styled(_runs_panel(result)).configure_legend(orient="bottom", columns=4, titleFontWeight="normal")
-    return {"runs": runs, "law": _styled(_law_panel(result, forecasts, list(outcomes)))}
+    runs = styled(_runs_panel(result)).configure_legend(orient="bottom", columns=4, titleFontWeight="normal")
+    return {"runs": runs, "law": styled(_law_panel(result, forecasts, list(outcomes)))}
 
 
-def _styled(chart: Any) -> Any:
+def styled(chart: Any) -> Any:
+    """A chart in the look of all figures."""
     return (
         chart.properties(background="white", padding=12)
         .configure(font="system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif")

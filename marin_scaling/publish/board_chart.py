@@ -1,0 +1,45 @@
+"""Draw a board: every entry by what it cost and how good it is, and the front that nobody beats as steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from marin_scaling.publish.charts import LAW_COLOUR, POINT_COLOUR, styled
+from marin_scaling.speedrun.board import AXES, FIRST_AXIS, Board
+
+_SIZE = {"width": 620, "height": 360}
+
+
+def board_chart(board: Board, *, axis: str = FIRST_AXIS) -> Any:
+    """One panel: bits per byte against the cost on `axis`; entries whose cost is not known are not in it."""
+    rows = pd.DataFrame(
+        [
+            {
+                "name": entry.submission.name,
+                "cost": cost,
+                "loss": entry.submission.bits_per_byte,
+                "place": "on the front" if axis in entry.on_front else "beaten",
+            }
+            for entry in board.entries
+            if (cost := AXES[axis](entry.submission)) is not None
+        ]
+    )
+    cost = alt.X("cost:Q", title=axis, scale=alt.Scale(type="log", nice=False, padding=12), axis=alt.Axis(format=".1~e"))
+    loss = alt.Y("loss:Q", title="bits per byte", scale=alt.Scale(zero=False))
+    colour = alt.Color(
+        "place:N",
+        title=None,
+        scale=alt.Scale(domain=["on the front", "beaten"], range=[LAW_COLOUR, POINT_COLOUR]),
+        legend=alt.Legend(orient="top-right"),
+    )
+    every = alt.Chart(rows).mark_circle(size=44, opacity=0.85)
+    standing = rows[rows["place"] == "on the front"].sort_values("cost")
+    steps = alt.Chart(standing).mark_line(interpolate="step-after", color=LAW_COLOUR, strokeWidth=1.4)
+    layers = [
+        steps.encode(x=cost, y=loss),
+        every.encode(x=cost, y=loss, color=colour, tooltip=["name", "cost", "loss", "place"]),
+    ]
+    return styled(alt.layer(*layers).properties(title=f"What {axis} bought; the steps are what nobody beats", **_SIZE))

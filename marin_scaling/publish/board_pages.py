@@ -1,0 +1,159 @@
+"""The speedrun pages: a board for each track with its front, what was refused and why, and the boards as JSON and CSV.
+
+From `speedruns/`, validated again. A malformed submission is listed with the reason and breaks nothing else. The page of one
+submission is in `submission_page`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from marin_scaling.errors import MarinScalingError
+from marin_scaling.publish.board_chart import board_chart
+from marin_scaling.publish.figures import figure_files, show_figure
+from marin_scaling.publish.markdown import escape, link, page, preformatted, table, without_root
+from marin_scaling.publish.submission_page import pages_of, submission_page
+from marin_scaling.speedrun.board import FIRST_AXIS, Board, Entry, boards
+from marin_scaling.speedrun.submission_file import Submitted, read_submissions
+from marin_scaling.speedrun.validate import Validated, validate
+from marin_scaling.units import format_count, format_flops
+
+SUBMISSIONS_DIR = "speedruns"
+_FOLDER = "speedrun"
+_NONE = (
+    "There is no submission yet: `marin-scale speedrun submit RUN` makes one from a run, `marin-scale speedrun import` from "
+    "Marin's files."
+)
+_WORDS = (
+    "From the lowest loss on. An entry is on the front of an axis when no other is cheaper on it and as good, or as cheap and "
+    "better. Every figure was counted again from what it follows from when this page was made; the page of an entry says what "
+    "was found."
+)
+
+
+def speedrun_pages(root: Path) -> dict[str, bytes]:
+    """All of them by path below the generated pages: `speedrun/index.md`, a page for each submission, figures, data."""
+    place = root / SUBMISSIONS_DIR
+    try:
+        found = read_submissions(place) if place.is_dir() else []
+    except MarinScalingError as error:
+        return {f"{_FOLDER}/index.md": page("Speedrun", preformatted(without_root(str(error), root))).encode()}
+    validated = validate([each.submission for each in found if each.submission], at=datetime.now(UTC))
+    made, names = boards(validated), pages_of(validated)
+    files: dict[str, bytes] = {}
+    sections = [section for board in made for section in _board_section(board, names, files)]
+    malformed = [each for each in found if each.submission is None]
+    rows = [entry.to_document() for board in made for entry in board.entries]
+    body = [*sections, _refused(validated, names), _malformed(malformed, root), _downloads(rows)] if found else [_NONE]
+    files[f"{_FOLDER}/index.md"] = page("Speedrun", *body).encode()
+    if rows:
+        files |= {f"{_FOLDER}/board.json": _json(rows), f"{_FOLDER}/board.csv": _csv(rows)}
+    for board in made:
+        for entry in board.entries:
+            files |= submission_page(entry.validated, entry=entry, names=names, folder=_FOLDER)
+        for each in board.refused:
+            files |= submission_page(each, entry=None, names=names, folder=_FOLDER)
+    return files
+
+
+def _board_section(board: Board, names: Mapping[str, str], files: dict[str, bytes]) -> Iterator[str]:
+    yield f"## {escape(board.track)}"
+    if not board.entries:
+        yield "No submission of this track was accepted."
+        return
+    stem = f"index.{board.track.replace('/', '~')}"
+    chart = board_chart(board)
+    files |= figure_files({"front": chart}, chart, page_stem=f"{_FOLDER}/{stem}")
+    standing = sum(FIRST_AXIS in entry.on_front for entry in board.entries)
+    counted = f"{len(board.entries)} accepted, {standing} of them on the front of {FIRST_AXIS}, {len(board.refused)} refused"
+    yield f"{counted}; {_noise_said(board.noise)}."
+    yield show_figure(stem, {"front": f"Bits per byte against {FIRST_AXIS}, with the front"})
+    yield _WORDS
+    yield _table(board, names)
+
+
+def _noise_said(noise: float | None) -> str:
+    if noise is None:
+        return "no submission has two seeds, so what is chance is not known"
+    return f"one run differs from the next by {noise:.4f} bits per byte (standard deviation, pooled over seeds)"
+
+
+def _table(board: Board, names: Mapping[str, str]) -> str:
+    header = [
+        "submission",
+        "by",
+        "bits per byte",
+        "seeds",
+        "model FLOPs",
+        "parameters",
+        "tokens",
+        "chip-hours",
+        "MFU",
+        "on the front of",
+        "record",
+        "doubts",
+    ]
+    return table(header, [_row(entry, names) for entry in board.entries], right=[2, 3, 4, 5, 6, 7, 8])
+
+
+def _row(entry: Entry, names: Mapping[str, str]) -> list[str]:
+    each = entry.submission
+    error = "" if each.standard_error is None else f" ± {each.standard_error:.4f}"
+    doubts = [finding.rule for finding in entry.validated.findings if finding.weight == "doubt"]
+    return [
+        link(each.name, names[each.name]),
+        escape(", ".join(author.name for author in each.authors)),
+        f"{each.bits_per_byte:.4f}{error}",
+        str(len(each.seeds)),
+        format_flops(each.compute.model_flops),
+        format_count(each.model.params_total),
+        "" if each.data.trained_tokens is None else format_count(each.data.trained_tokens),
+        "" if each.chip_seconds is None else f"{each.chip_seconds / 3600:.3g}",
+        "" if each.mfu is None else f"{each.mfu:.3f}",
+        escape(", ".join(entry.on_front)) or ("tied" if entry.tied else ""),
+        "yes" if entry.record else "",
+        escape(", ".join(doubts)),
+    ]
+
+
+def _refused(validated: Sequence[Validated], names: Mapping[str, str]) -> str:
+    rows = [
+        [link(each.submission.name, names[each.submission.name]), escape(finding.rule), escape(finding.said)]
+        for each in validated
+        for finding in each.findings
+        if finding.weight == "refused"
+    ]
+    if not rows:
+        return ""
+    words = "Not on the board, because something in them cannot be so. Nothing of them is taken away."
+    return f"## Refused\n\n{words}\n\n{table(['submission', 'rule', 'what was found'], rows)}"
+
+
+def _malformed(found: Sequence[Submitted], root: Path) -> str:
+    if not found:
+        return ""
+    rows = [[escape(without_root(str(each.place), root)), escape(without_root(each.refusal or "", root))] for each in found]
+    return f"## Malformed\n\nThese files are no submissions.\n\n{table(['file', 'why'], rows)}"
+
+
+def _downloads(rows: Sequence[Mapping[str, Any]]) -> str:
+    return f"{len(rows)} entries as {link('JSON', 'board.json')} and {link('CSV', 'board.csv')}." if rows else ""
+
+
+def _json(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    return json.dumps({"format_version": 1, "entries": rows}, indent=1, allow_nan=False).encode() + b"\n"
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({key: "; ".join(map(str, value)) if isinstance(value, list) else value for key, value in row.items()})
+    return text.getvalue().encode()

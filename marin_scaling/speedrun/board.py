@@ -1,0 +1,157 @@
+"""A board: the accepted submissions of one track, and where each stands on every axis of cost. Draws and writes nothing."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from statistics import variance
+from typing import Any
+
+from marin_scaling.speedrun.pareto import Point, dominated_by, front, records, tied
+from marin_scaling.speedrun.submission import Submission
+from marin_scaling.speedrun.validate import Validated
+
+AXES: Mapping[str, Callable[[Submission], float | None]] = {
+    "model FLOPs": lambda each: each.compute.model_flops,
+    "hardware FLOPs": lambda each: each.hardware_flops,
+    "chip-seconds": lambda each: each.chip_seconds,
+    "seconds": lambda each: each.training_seconds,
+    "US dollars": lambda each: each.compute.cost_usd,
+    "parameters": lambda each: float(each.model.params_total),
+    "trained tokens": lambda each: None if each.data.trained_tokens is None else float(each.data.trained_tokens),
+}
+"""What a submission may cost, by name; None where that is not known of it."""
+
+FIRST_AXIS = "model FLOPs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A submission on its board."""
+
+    validated: Validated
+    on_front: tuple[str, ...]
+    """The axes on which nobody beats it."""
+
+    tied: tuple[str, ...]
+    """The axes on which it would be on the front, were it better by what may be chance."""
+
+    beaten_by: str | None
+    """Who is cheaper and better, on the first axis."""
+
+    record: bool
+    """Whether it stood on the front of the first axis when it was finished."""
+
+    @property
+    def submission(self) -> Submission:
+        """What was submitted."""
+        return self.validated.submission
+
+    def to_document(self) -> dict[str, Any]:
+        """A row of `board.json` and `board.csv`; None where something is not known."""
+        each = self.submission
+        return {
+            "name": each.name,
+            "track": each.track,
+            "authors": ", ".join(author.name for author in each.authors),
+            "bits_per_byte": each.bits_per_byte,
+            "standard_error": each.standard_error,
+            "seeds": len(each.seeds),
+            **{axis.replace(" ", "_").replace("-", "_").lower(): cost(each) for axis, cost in AXES.items()},
+            "mfu": each.mfu,
+            "epochs": each.epochs,
+            "hardware": each.compute.hardware.kind if each.compute.hardware else None,
+            "finished_at": moment.isoformat() if (moment := finished_at(each)) else None,
+            "verification": each.verification.level,
+            "on_front": list(self.on_front),
+            "tied": list(self.tied),
+            "beaten_by": self.beaten_by,
+            "record": self.record,
+            "findings": [finding.rule for finding in self.validated.findings],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """A track: entries from the lowest loss on, those that were refused, and the noise of one run in bits per byte."""
+
+    track: str
+    entries: tuple[Entry, ...]
+    refused: tuple[Validated, ...]
+    noise: float | None
+    """Standard deviation of one run, pooled over the submissions of several seeds; None where there is none."""
+
+
+def boards(validated: Sequence[Validated]) -> list[Board]:
+    """A board for each track, by name."""
+    tracks: dict[str, list[Validated]] = defaultdict(list)
+    for each in validated:
+        tracks[each.submission.track].append(each)
+    return [_board(track, tracks[track]) for track in sorted(tracks)]
+
+
+def finished_at(submission: Submission) -> datetime | None:
+    """When its last seed ended; None where that is not known of all."""
+    moments = [each.finished_at for each in submission.seeds]
+    known = [moment.astimezone(UTC) for moment in moments if moment is not None]
+    return max(known) if len(known) == len(moments) else None
+
+
+def points(submissions: Sequence[Submission], *, axis: str) -> list[Point]:
+    """The places of those whose cost on that axis is known."""
+    return [
+        Point(cost=cost, loss=each.bits_per_byte, name=each.name)
+        for each in submissions
+        if (cost := AXES[axis](each)) is not None
+    ]
+
+
+def _board(track: str, validated: Sequence[Validated]) -> Board:
+    accepted = [each for each in validated if each.accepted]
+    submissions = [each.submission for each in accepted]
+    noise = pooled_noise(submissions)
+    standing, close = (
+        _names_by_axis(submissions, front),
+        _names_by_axis(submissions, lambda places: tied(places, noise=noise or 0.0)),
+    )
+    first = points(submissions, axis=FIRST_AXIS)
+    broke = _record_names(submissions)
+    entries = [
+        Entry(
+            validated=each,
+            on_front=tuple(axis for axis in AXES if each.submission.name in standing[axis]),
+            tied=tuple(axis for axis in AXES if each.submission.name in close[axis]),
+            beaten_by=_beaten_by(each.submission, first),
+            record=each.submission.name in broke,
+        )
+        for each in accepted
+    ]
+    ordered = sorted(entries, key=lambda entry: (entry.submission.bits_per_byte, entry.submission.name))
+    refused = tuple(each for each in validated if not each.accepted)
+    return Board(track=track, entries=tuple(ordered), refused=refused, noise=noise)
+
+
+def pooled_noise(submissions: Sequence[Submission]) -> float | None:
+    """Standard deviation of one run, pooled over all submissions of two seeds or more; None where there is none."""
+    several = [[seed.bits_per_byte for seed in each.seeds] for each in submissions if len(each.seeds) > 1]
+    freedom = sum(len(losses) - 1 for losses in several)
+    return math.sqrt(sum((len(losses) - 1) * variance(losses) for losses in several) / freedom) if freedom else None
+
+
+def _names_by_axis(submissions: Sequence[Submission], chosen: Callable[[list[Point]], list[Point]]) -> dict[str, set[str]]:
+    return {axis: {point.name for point in chosen(points(submissions, axis=axis))} for axis in AXES}
+
+
+def _beaten_by(submission: Submission, first: Sequence[Point]) -> str | None:
+    (place,) = points([submission], axis=FIRST_AXIS)
+    other = dominated_by(place, first)
+    return other.name if other else None
+
+
+def _record_names(submissions: Sequence[Submission]) -> set[str]:
+    dated = [(moment, each) for each in submissions if (moment := finished_at(each)) is not None]
+    ordered = [each for _, each in sorted(dated, key=lambda pair: (pair[0], pair[1].name))]
+    return {point.name for point in records(points(ordered, axis=FIRST_AXIS))}

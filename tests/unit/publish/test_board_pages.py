@@ -1,0 +1,104 @@
+"""The speedrun pages: every submission is on them, also a refused and a malformed one, and no text leaves its cell."""
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from submission_factory import changed, seed_document, submission
+
+from marin_scaling.publish.board_pages import speedrun_pages
+from marin_scaling.speedrun.submission import Submission
+from marin_scaling.speedrun.submission_file import parse_submission, write_submission
+
+pytest.importorskip("altair", reason="comes with the site extra")
+
+
+def pages(root: Path, *submissions: Submission) -> dict[str, str]:
+    """The text files of a repository's speedrun pages."""
+    for each in submissions:
+        write_submission(root / "speedruns", each)
+    return {name: content.decode() for name, content in speedrun_pages(root).items() if not name.endswith((".html", ".svg"))}
+
+
+def other(name: str, **changes: object) -> Submission:
+    """Another submission, with a run of its own."""
+    seed = seed_document(seed=7, bits_per_byte=1.3, log=f"https://example.org/{name}", log_sha256="9" * 64)
+    return submission(name=name, seeds=[seed], **changes)
+
+
+def test_a_repository_without_submissions_says_how_to_make_the_first(tmp_path: Path) -> None:
+    """No empty table."""
+    assert "marin-scale speedrun submit RUN" in pages(tmp_path)["speedrun/index.md"]
+
+
+def test_the_board_is_there_as_a_table_a_figure_and_data(tmp_path: Path) -> None:
+    """JSON and CSV say the same as the table."""
+    found = pages(tmp_path, submission(), other("moe/130m"))
+    assert "2 accepted, 1 of them on the front of model FLOPs, 0 refused" in found["speedrun/index.md"]
+    assert "index.fineweb-edu.figures/front.svg" in found["speedrun/index.md"]
+    rows = json.loads(found["speedrun/board.json"])["entries"]
+    assert [row["name"] for row in rows] == ["llama/130m", "moe/130m"]
+    assert [row["name"] for row in csv.DictReader(io.StringIO(found["speedrun/board.csv"]))] == ["llama/130m", "moe/130m"]
+
+
+def test_a_submission_has_a_page_with_its_figures_and_its_own_file(tmp_path: Path) -> None:
+    """And says who beats it, what was found, how to run and to cite it."""
+    found = pages(tmp_path, submission(), other("moe/130m", lineage={"parent": "llama/130m", "changes": ["experts"]}))
+    page = found["speedrun/moe~130m.md"]
+    assert "[llama/130m](llama~130m.md) is as cheap and better" in page
+    assert "## Made from [llama/130m](llama~130m.md)\n\n- experts" in page
+    assert "git checkout " + "a" * 40 in page
+    assert "@misc{moe-130m," in page
+    assert parse_submission(found["speedrun/llama~130m.submission.json"].encode(), name="x") == submission()
+
+
+def test_a_refused_one_is_listed_with_what_was_found_and_has_its_page(tmp_path: Path) -> None:
+    """Not silently dropped."""
+    found = pages(tmp_path, changed(name="wrong", compute__hardware__chips=32))
+    assert "## Refused" in found["speedrun/index.md"]
+    assert "a v5p&#45;32 has 16; that is the number of its cores" in found["speedrun/index.md"].replace("v5p-32", "v5p&#45;32")
+    assert found["speedrun/wrong.md"].startswith("# wrong\n\n**Refused.**")
+
+
+def test_a_malformed_one_is_listed_with_its_reason_and_breaks_no_other(tmp_path: Path) -> None:
+    """By its path in the repository, not on this machine."""
+    (tmp_path / "speedruns/bad").mkdir(parents=True)
+    (tmp_path / "speedruns/bad/submission.json").write_text("{")
+    found = pages(tmp_path, submission())
+    index = found["speedrun/index.md"]
+    assert "1 accepted" in index
+    assert "speedruns/bad/submission.json" in index
+    assert str(tmp_path) not in "".join(found.values())
+
+
+def test_no_text_of_a_stranger_leaves_its_cell(tmp_path: Path) -> None:
+    """Tags, pipes, links and fences in names, descriptions, changes, reasons and settings."""
+    evil = "<script>alert(1)</script> | [x](javascript:alert(1)) ``` *b* {% x %}"
+    made = other(
+        "evil",
+        description=evil,
+        authors=[{"name": evil, "affiliation": evil}],
+        lineage={"parent": "none", "changes": [evil]},
+        training={"batch_size": 128, "seq_len": 4096, "steps": 4959, "config": {evil: "</code></pre>" + evil}},
+        evaluation={"name": evil, "digest": "d" * 64, "bytes": 1000000, "tokenizer_sha256": "e" * 64},
+    )
+    for name, text in pages(tmp_path, made).items():
+        if name.endswith(".md"):
+            assert "<script>" not in text, name
+            assert text.count("</code></pre>") == text.count("<pre class"), name
+            outside = re.sub(r"<pre class.*?</code></pre>", "", text, flags=re.DOTALL)  # nothing is Markdown inside of these
+            assert "](javascript" not in outside, name
+            assert "*b*" not in outside, name
+
+
+@pytest.mark.parametrize(("one", "same"), [("a/b", "a--b"), ("index", "index.page"), ("board", "board.json"), ("a/b", "a.b")])
+def test_no_two_submissions_share_a_page(tmp_path: Path, one: str, same: str) -> None:
+    """Whatever they are called."""
+    seed = seed_document(seed=9, bits_per_byte=1.4)
+    found = pages(tmp_path, other(one), submission(name=same, seeds=[seed]))
+    titles = [text.splitlines()[0] for name, text in found.items() if name.endswith(".md")]
+    assert len(titles) == 3
+    assert len(set(titles)) == 3
