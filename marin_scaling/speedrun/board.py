@@ -117,7 +117,7 @@ def _board(track: str, validated: Sequence[Validated]) -> Board:
         _names_by_axis(submissions, front),
         _names_by_axis(submissions, lambda places: tied(places, noise=noise or 0.0)),
     )
-    first = points(submissions, axis=FIRST_AXIS)
+    first = front(points(submissions, axis=FIRST_AXIS))
     broke = _record_names(submissions)
     entries = [
         Entry(

@@ -40,14 +40,14 @@ def front(points: Sequence[Point]) -> list[Point]:
     return found
 
 
-def dominated_by(point: Point, points: Sequence[Point]) -> Point | None:
-    """The best of those that are no dearer and better, or cheaper and no worse; None of a point on the front."""
-    better = [
-        other
-        for other in points
-        if other.cost <= point.cost and other.loss <= point.loss and (other.cost, other.loss) != (point.cost, point.loss)
-    ]
-    return min(better, key=lambda other: (other.loss, other.cost, other.name), default=None)
+def dominated_by(point: Point, standing: Sequence[Point]) -> Point | None:
+    """Of the points of a front, the best that is cheaper or as cheap, and better or as good; None of a point on the front."""
+    place = bisect_right(standing, point.cost, key=lambda other: other.cost)
+    best = standing[place - 1] if place else None
+    if best is None or best.loss > point.loss or (best.cost, best.loss) == (point.cost, point.loss):
+        return None
+    equal = [other for other in standing if (other.cost, other.loss) == (best.cost, best.loss)]
+    return min(equal, key=lambda other: other.name)
 
 
 def tied(points: Sequence[Point], *, noise: float) -> list[Point]:

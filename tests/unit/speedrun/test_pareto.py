@@ -14,11 +14,25 @@ points = st.lists(
 )
 
 
+def dominates(one: Point, other: Point) -> bool:
+    """No dearer, no worse, and not the same."""
+    return one.cost <= other.cost and one.loss <= other.loss and (one.cost, one.loss) != (other.cost, other.loss)
+
+
 @given(points)
 def test_the_front_is_what_no_other_point_dominates(drawn: list[Point]) -> None:
     """By comparing every pair, which is slow and cannot be wrong."""
-    expected = [point for point in drawn if dominated_by(point, drawn) is None]
+    expected = [point for point in drawn if not any(dominates(other, point) for other in drawn)]
     assert sorted(map(id, front(drawn))) == sorted(map(id, expected))
+
+
+@given(points)
+def test_who_beats_a_point_is_the_best_of_all_that_do(drawn: list[Point]) -> None:
+    """The lowest loss, and of these the lowest cost; None where nobody does."""
+    for point in drawn:
+        better = [(other.loss, other.cost) for other in drawn if dominates(other, point)]
+        found = dominated_by(point, front(drawn))
+        assert (found and (found.loss, found.cost)) == min(better, default=None)
 
 
 @given(points, points)
