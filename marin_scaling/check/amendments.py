@@ -5,15 +5,17 @@ They are scored by the original's rule, in rows of their own, and count in nobod
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from marin_scaling.check.history import known_at
+from marin_scaling.canonical_json import load_canonical
+from marin_scaling.check.history import known_at, line_times
 from marin_scaling.check.ladder_records import ladder_step
+from marin_scaling.check.notices import verified_notices
 from marin_scaling.check.outcome import scores_of
 from marin_scaling.check.plain_file import read_plain
 from marin_scaling.check.verified_step import VerifiedStep, refuse
@@ -26,8 +28,10 @@ from marin_scaling.preregistration.amendment import (
     amendment_names,
     read_amendment,
 )
+from marin_scaling.preregistration.notice import ENDING_KINDS, NOTICE_NAME
+from marin_scaling.preregistration.registry import OUTCOME_NAME
 from marin_scaling.preregistration.sshsig import NAMESPACE, verify_signature
-from marin_scaling.preregistration.statement import Statement, read_subject
+from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment, read_subject
 
 
 def verified_amendments(folder: Path, *, statement: Statement, allowed_signers: Path) -> list[Amendment]:
@@ -38,14 +42,16 @@ def verified_amendments(folder: Path, *, statement: Statement, allowed_signers: 
             refuse(f"{folder / name} is there, and number {number} is not", fix="Restore the missing one from version control.")
     found = [_verified(folder / name, statement=statement, allowed_signers=allowed_signers) for name in names]
     for one, other in pairwise(found):
-        if other.amended.created_at < one.amended.created_at:
-            refuse(f"{folder / other.name} is older than {one.name}", fix="Restore both from version control.")
+        if other.amended.created_at <= one.amended.created_at:
+            refuse(f"{folder / other.name} is not younger than {one.name}", fix="Restore both from version control.")
+    for what, at in _endings(folder, statement=statement, allowed_signers=allowed_signers) if found else ():
+        _require_before(found, folder=folder, what=what, at=at)
     return found
 
 
 def amendment_steps(amendments: Sequence[Amendment], *, folder: Path, runs_dir: Path | None) -> list[VerifiedStep]:
-    """A step for each; its ladder is compared with the run store, where there is one."""
-    return [_step(each, folder=folder / each.name, runs_dir=runs_dir) for each in amendments]
+    """A step for each, and one for its ladder, where there is a run store to compare it with."""
+    return [step for each in amendments for step in _steps(each, folder=folder / each.name, runs_dir=runs_dir)]
 
 
 def amended_ladder(amendment: Amendment, *, folder: Path) -> Mapping[str, Any]:
@@ -87,20 +93,47 @@ def _verified(place: Path, *, statement: Statement, allowed_signers: Path) -> Am
     return amendment
 
 
-def _step(amendment: Amendment, *, folder: Path, runs_dir: Path | None) -> VerifiedStep:
-    compared = ""
+def _endings(folder: Path, *, statement: Statement, allowed_signers: Path) -> Iterator[tuple[str, datetime]]:
+    """What ended the forecast, after which nothing is forecast of that run, and when it was known at the latest."""
+    for notice in verified_notices(folder, statement=statement, allowed_signers=allowed_signers):
+        if notice.kind in ENDING_KINDS:
+            yield notice.name, known_at(notice.at, f"{notice.name}/{NOTICE_NAME}", folder=folder)
+    for checked_at in _checked_at(folder):
+        yield OUTCOME_NAME, known_at(checked_at, OUTCOME_NAME, folder=folder)
+
+
+def _require_before(amendments: Sequence[Amendment], *, folder: Path, what: str, at: datetime) -> None:
+    for each in amendments:
+        given = _given_at(each, folder=folder)
+        if given > at:
+            refuse(
+                f"{folder / each.name} was given at {moment_text(given)}, after {what} of {moment_text(at)}",
+                fix="Take it out, if it is not merged: what has ended is not forecast again.",
+            )
+
+
+def _given_at(amendment: Amendment, *, folder: Path) -> datetime:
+    return known_at(amendment.amended.created_at, f"{amendment.name}/{AMENDMENT_NAME}", folder=folder)
+
+
+def _checked_at(folder: Path) -> list[datetime]:
+    """When the outcome was written, by its own word; empty where there is none."""
+    path = folder / OUTCOME_NAME
+    return [parse_moment(load_canonical(read_plain(path), name=str(path))["checked_at"])] if path.exists() else []
+
+
+def _steps(amendment: Amendment, *, folder: Path, runs_dir: Path | None) -> Iterator[VerifiedStep]:
+    predicate = amendment.predicate
+    evidence = f"at {predicate['createdAt']}, after {amendment.steps_seen} steps: {predicate['reason']}"
+    yield VerifiedStep(what=amendment.name, evidence=evidence)
     if runs_dir is not None:
         ladder, where = amended_ladder(amendment, folder=folder.parent), str(folder / "ladder.json")
-        compared = f"; {ladder_step(amendment.amended, ladder=ladder, where=where, runs_dir=runs_dir).evidence}"
-    predicate = amendment.predicate
-    evidence = f"at {predicate['createdAt']}, after {amendment.steps_seen} steps: {predicate['reason']}{compared}"
-    return VerifiedStep(what=amendment.name, evidence=evidence)
+        yield replace(ladder_step(amendment.amended, ladder=ladder, where=where, runs_dir=runs_dir), what=amendment.name)
 
 
 def _scored(amendment: Amendment, *, folder: Path, value: float | None, finished_at: datetime | None) -> dict[str, Any]:
-    amended = amendment.amended
-    given = known_at(amended.created_at, f"{amendment.name}/{AMENDMENT_NAME}", folder=folder)
-    too_late = finished_at is not None and given >= finished_at
+    amended, ended_at = amendment.amended, _ended_at(folder, finished_at=finished_at)
+    too_late = ended_at is not None and _given_at(amendment, folder=folder) >= ended_at
     scores = None if too_late else scores_of(amended, value=value)
     return {
         "name": amendment.name,
@@ -111,6 +144,12 @@ def _scored(amendment: Amendment, *, folder: Path, value: float | None, finished
         "scores": asdict(scores) if scores else None,
         "why_not_scored": "it came after the run had ended" if too_late else "" if scores else "the run has no value",
     }
+
+
+def _ended_at(folder: Path, *, finished_at: datetime | None) -> datetime | None:
+    """When the run had ended at the latest: by its record, or, where that is not here, when its outcome was first known."""
+    known = [*_checked_at(folder), *line_times(OUTCOME_NAME, folder=folder)]
+    return min([*([finished_at] if finished_at else []), *known], default=None)
 
 
 def _text(scored: Mapping[str, Any]) -> str:

@@ -81,8 +81,13 @@ def known_at(said: datetime, name: str, *, folder: Path) -> datetime:
 
     Else it could be given after a look at the run.
     """
+    return max([said, *line_times(name, folder=folder)])
+
+
+def line_times(name: str, *, folder: Path) -> list[datetime]:
+    """When a file came into the log; empty where the log does not name it."""
     own = read_log(folder.parent).by_id.get(folder.name, ())
-    return max([said, *(parse_moment(entry.logged_at) for entry in own if name in entry.files)])
+    return [parse_moment(entry.logged_at) for entry in own if name in entry.files]
 
 
 def _require_one_for_each_target(folders: Sequence[Path]) -> None:

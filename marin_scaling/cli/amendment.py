@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from marin_scaling.cli.app import app
+
+if TYPE_CHECKING:
+    from marin_scaling.run.run_spec import RunSpec
 
 _REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where preregistrations lie.")
 _KEY = typer.Option(None, "--key", help="SSH private key to sign with.")
@@ -41,6 +45,8 @@ def amend(
     folder = one_folder(which, registry=registry)
     verify_folder(folder, allowed_signers=signers_path(folder))
     target = target_in(folder)
+    amendments.require_open(folder)
+    _require_not_run(target, folder=folder)
     planned = plan(Path("ladders") / f"{target.ladder}.yaml")
     require_whole_ladder(planned)
     signing_key, principal, now = find_signing_key(key), find_principal(signer), datetime.now(UTC)
@@ -58,3 +64,19 @@ def amend(
     )
     write_down(folder.parent, at=now)
     typer.echo(f"{signing_key.note}\nSigned: {made}")
+
+
+def _require_not_run(target: RunSpec, *, folder: Path) -> None:
+    from marin_scaling.cli.training import RUNS_DIR
+    from marin_scaling.errors import SigningError
+    from marin_scaling.preregistration.binding import bound_spec
+    from marin_scaling.preregistration.registry import read_registration
+    from marin_scaling.run.run_store import is_finished, run_folder
+
+    bound = bound_spec(target, statement=read_registration(folder).raw)
+    if is_finished(RUNS_DIR, bound):
+        raise SigningError(
+            f"{run_folder(RUNS_DIR, bound)} has the run that {folder.name} is about.",
+            why="What is known cannot be forecast.",
+            fix=f"See how the forecast did: marin-scale check {folder.name}",
+        )

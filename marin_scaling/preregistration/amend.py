@@ -20,6 +20,7 @@ from marin_scaling.preregistration.amendment import (
     read_amendment,
 )
 from marin_scaling.preregistration.derivation import amended_fields
+from marin_scaling.preregistration.notice import ENDING_KINDS, notice_names
 from marin_scaling.preregistration.preregister import ladder_document, thinned, usual_ladder_rule
 from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, signers_path
 from marin_scaling.preregistration.signing_key import SigningKey
@@ -46,12 +47,8 @@ def amend(
     `rows`, `forecast` and `losses` as in `Evidence`. `SigningError` when it comes too late or by someone else than the
     registrant, `StatementError` when the files carry no forecast of that target.
     """
-    original, present = read_registration(folder), [path.name for path in folder.iterdir()]
-    if OUTCOME_NAME in present:
-        raise SigningError(
-            f"{folder} has its outcome.", why="What is known cannot be forecast.", fix="Register a forecast of the next run."
-        )
-    path = folder / "target.json"
+    require_open(folder)
+    original, path = read_registration(folder), folder / "target.json"
     target = read_subject(read_bytes(path), name=path.name, path=str(path), version=original.version)
     documents = _documents(rows, forecast, losses, original=original)
     files = {name: dump_canonical(document) for name, document in documents.items()}
@@ -64,7 +61,7 @@ def amend(
         "knowledge": {"targetRunStepsSeen": steps_seen},
     }
     raw = _statement(said, {**documents, "target.json": target}, files=files)
-    place = folder / f"amend-{len(amendment_names(present)) + 1}"
+    place = folder / f"amend-{len(amendment_names(each.name for each in folder.iterdir())) + 1}"
     try:
         read_amendment({**files, AMENDMENT_NAME: raw}, place=place, original=original, target=target)
     except VerificationError as error:
@@ -74,6 +71,18 @@ def amend(
     require_allowed(signers, principal=principal, key=key.public_key, namespace=NAMESPACE, at=at, source=str(signers_file))
     publish_folder(place, {**files, AMENDMENT_NAME: raw, AMENDMENT_SIGNATURE_NAME: key.sign(raw)})
     return place
+
+
+def require_open(folder: Path) -> None:
+    """`SigningError` when the forecast in `folder` has its outcome, was taken back, or was found void."""
+    present = [path.name for path in folder.iterdir()]
+    ended = [name for name in notice_names(present) if name.endswith(ENDING_KINDS)]
+    if OUTCOME_NAME in present or ended:
+        raise SigningError(
+            f"{folder} has its {'outcome' if OUTCOME_NAME in present else ended[0]}.",
+            why="What is known cannot be forecast, and what has ended is not forecast again.",
+            fix="Register a forecast of the next run.",
+        )
 
 
 def _documents(

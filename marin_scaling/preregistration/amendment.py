@@ -16,7 +16,7 @@ from typing import Any
 from marin_scaling.canonical_json import load_canonical, sha256_hex
 from marin_scaling.errors import VerificationError
 from marin_scaling.preregistration.derivation import agrees, amended_fields, require_samples_of
-from marin_scaling.preregistration.document_shape import MOMENT, SHA256, Choice, ListOf, Number, Shape, Text, check_shape
+from marin_scaling.preregistration.document_shape import MOMENT, SHA256, Choice, ListOf, Means, Number, Shape, Text, check_shape
 from marin_scaling.preregistration.statement import Statement, parse_moment, read_subject, require_sound_forecast
 from marin_scaling.preregistration.statement_format import PRINCIPAL, STATEMENT_TYPE
 from marin_scaling.preregistration.version_0_2 import PREDICATE_SHAPE
@@ -30,13 +30,20 @@ AMENDMENT_SHAPE: dict[str, Shape] = {
     "subject": ListOf(item={"name": Choice(of=SUBJECT_NAMES), "digest": {"sha256": SHA256}}),
     "predicateType": Choice(of=(AMENDMENT_TYPE,)),
     "predicate": {
-        "kind": Choice(of=("amend",)),
-        "supersedes": SHA256,
-        "registrant": PRINCIPAL,
-        "createdAt": MOMENT,
-        "reason": Text(pattern=r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,10000}"),
+        "kind": Means(value=Choice(of=("amend",)), what="a later forecast of a run that has one"),
+        "supersedes": Means(value=SHA256, what="SHA-256 of the statement in the folder above"),
+        "registrant": Means(value=PRINCIPAL, what="who signs: that statement's registrant"),
+        "createdAt": Means(value=MOMENT, what="when it was made, by the registrant's clock (UTC)"),
+        "reason": Means(
+            value=Text(pattern=r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,10000}"), what="why it was made, in the registrant's words"
+        ),
         "tool": PREDICATE_SHAPE["tool"],
-        "knowledge": {"targetRunStepsSeen": Number(whole=True, least=0)},
+        "knowledge": {
+            "targetRunStepsSeen": Means(
+                value=Number(whole=True, least=0),
+                what="how many steps of the run's loss the registrant had seen, by their word; fewer than it has",
+            )
+        },
         "forecast": PREDICATE_SHAPE["forecast"],
         "fit": PREDICATE_SHAPE["fit"],
     },

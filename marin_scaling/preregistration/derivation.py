@@ -118,8 +118,12 @@ def _with_those_of_0_2(fields: dict[str, dict[str, Any]], documents: Mapping[str
 
 
 def amended_fields(documents: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What of an amendment follows from its files (ladder.json, forecast.json) and its target.json: `forecast` and `fit`."""
+    """What of an amendment follows from its files and the target.json of its original: `forecast` and `fit`.
+
+    `StatementError` where these, its samples among them, are not about that target.
+    """
     fields, fit = _fields_of_every_version(documents), documents["forecast.json"]
+    _require_samples(documents["samples.json"], documents["target.json"])
     doubts = _doubts(fit, prediction_at(fit, flops=fields["targetRun"]["flops"]))
     return {part: fields[part] | doubts[part] for part in ("forecast", "fit")}
 
@@ -133,7 +137,7 @@ def _doubts(fit: Mapping[str, Any], prediction: Mapping[str, Any]) -> dict[str, 
 
 def _require_one_run(documents: Mapping[str, Any]) -> None:
     """Evaluation, recipe and samples must be of the target, and not of another run."""
-    target, samples = documents["target.json"], documents["samples.json"]
+    target = documents["target.json"]
     expected = {"format_version": 1, "evaluation": target["evaluation"], "data": target["data"]}
     if not agrees(expected, documents["evaluation.json"]):
         refuse("evaluation.json measures in another way than target.json", fix="Register it again, from its ladder.")
@@ -144,6 +148,10 @@ def _require_one_run(documents: Mapping[str, Any]) -> None:
     if documents["recipe.json"]["recipe"] != target["recipe"] or differing:
         what = differing[0] if differing else "recipe"
         refuse(f"recipe.json gives another {what} than target.json", fix="Register it again, from its ladder.")
+    _require_samples(documents["samples.json"], target)
+
+
+def _require_samples(samples: Mapping[str, Any], target: Mapping[str, Any]) -> None:
     losses = samples["losses"]
     if len(losses) != SAMPLE_COUNT or losses != sorted(losses):
         refuse(f"samples.json does not hold {SAMPLE_COUNT} rising losses", fix="Register it again, from its ladder.")

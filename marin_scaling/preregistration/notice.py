@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["withdraw", "void", "deviate"]
 KINDS: tuple[Kind, ...] = ("withdraw", "void", "deviate")
+ENDING_KINDS: tuple[Kind, ...] = ("withdraw", "void")
+"""After which the forecast has ended: nothing is forecast of that run any more."""
 NOTICE_NAME, NOTICE_SIGNATURE_NAME = "notice.json", "notice.json.sig"
 NOTICE_SHAPE: dict[str, Shape] = {
     "format_version": Choice(of=(1,)),

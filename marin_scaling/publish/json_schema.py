@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from marin_scaling.preregistration.amendment import AMENDMENT_SHAPE
 from marin_scaling.preregistration.document_shape import (
     AtLeast,
     ByKind,
@@ -36,6 +37,11 @@ def statement_schema(version: FormatVersion) -> dict[str, Any]:
     """
     titled = {"$schema": _DIALECT, "title": f"marin-scaling preregistration {version.number}"}
     return titled | schema_of(version.statement_shape)
+
+
+def amendment_schema() -> dict[str, Any]:
+    """The schema of `amendment.json`."""
+    return {"$schema": _DIALECT, "title": "marin-scaling amendment 0.1"} | schema_of(AMENDMENT_SHAPE)
 
 
 def schema_of(shape: Shape) -> dict[str, Any]:

@@ -1,38 +1,31 @@
 """A later forecast of the same run: signed, verified and fitted again like the first, scored beside it, counted nowhere."""
 
-import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from amendment_factory import LATER, lower, make_amendment, sign_again
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from fitted_registration import fitted, make_fitted_registration
 from registration_factory import (
     CREATED_AT,
-    PRINCIPAL,
-    forecast_document,
-    losses_of,
     make_registration,
     signing_key,
     store_run,
     target_spec,
 )
 
-from marin_scaling.canonical_json import dump_canonical, sha256_hex
+from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.check.history import log_step
 from marin_scaling.check.reproduction import verify_and_fit
 from marin_scaling.check.track_record import track_records
 from marin_scaling.check.verdict import check_preregistration
 from marin_scaling.errors import MarinScalingError, SigningError, VerificationError
-from marin_scaling.preregistration.amend import amend
 from marin_scaling.preregistration.binding import bound_spec
-from marin_scaling.preregistration.log import read_log, write_down
+from marin_scaling.preregistration.log import read_log
 from marin_scaling.preregistration.registry import allow_signer, signers_path
-from marin_scaling.preregistration.sshsig import make_signature
-
-LATER = CREATED_AT + timedelta(hours=1)
 
 
 @pytest.fixture
@@ -45,34 +38,6 @@ def folder(tmp_path: Path) -> Path:
 def recorded(tmp_path: Path) -> Path:
     """A forecast whose ladder has records, by a law that nobody can fit here."""
     return make_registration(tmp_path).folder
-
-
-def lower(folder: Path) -> dict[str, Any]:
-    """A forecast of .05 less, from the same runs."""
-    document = forecast_document()
-    (prediction,) = document["predictions"]
-    prediction["quantiles"] = {level: value - 0.05 for level, value in prediction["quantiles"].items()}
-    prediction["median"] -= 0.05
-    rows = json.loads((folder / "ladder.json").read_bytes())["rows"]
-    return {"rows": rows, "forecast": document, "losses": losses_of(document)}
-
-
-def make_amendment(folder: Path, *, at: datetime = LATER, logged: datetime | None = None, **changes: Any) -> Path:
-    """An amendment, logged; from another ladder of the same name where nothing else is said. `changes` are for `amend`."""
-    rows, document, losses = fitted(seed=1) if "rows" not in changes else (None, None, None)
-    arguments: dict[str, Any] = {
-        "rows": rows,
-        "forecast": document,
-        "losses": losses,
-        "key": signing_key(),
-        "principal": PRINCIPAL,
-        "at": at,
-        "reason": "two more budgets were trained",
-        "steps_seen": 0,
-    }
-    place = amend(folder, **{**arguments, **changes})
-    write_down(folder.parent, at=logged or at)
-    return place
 
 
 def verify(folder: Path) -> dict[str, str]:
@@ -156,15 +121,6 @@ def test_a_number_moved_by_hand_is_refused_here_too(folder: Path) -> None:
     make_amendment(folder, rows=rows, forecast=document, losses=losses)
     with pytest.raises(VerificationError, match=r"amend-1: it forecasts .*, and its ladder, fitted again, gives"):
         verify(folder)
-
-
-def sign_again(place: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Change what it says, with a good signature."""
-    document = json.loads((place / "amendment.json").read_bytes())
-    change(document["predicate"])
-    raw = dump_canonical(document)
-    (place / "amendment.json").write_bytes(raw)
-    (place / "amendment.json.sig").write_bytes(make_signature(raw, private_key=signing_key().private_key))
 
 
 @pytest.mark.parametrize(
