@@ -6,6 +6,8 @@ import pytest
 from registration_factory import make_registration
 
 from marin_scaling.check.authenticity import verify_folder
+from marin_scaling.check.history import log_step
+from marin_scaling.preregistration.log import read_log
 from marin_scaling.preregistration.registry import registration_folders, signers_path
 from marin_scaling.preregistration.sshsig import parse_signature
 
@@ -18,6 +20,14 @@ def test_a_registration_of_every_format_version_still_verifies(version):
     [folder] = registration_folders(HERE / f"preregistration-{version}")
     steps = verify_folder(folder, allowed_signers=signers_path(folder))
     assert [step.what for step in steps if step.compared] == ["statement", "subjects", "signature", "forecast", "run"]
+
+
+def test_an_amendment_of_every_format_version_still_verifies():
+    """With the statement beside which it lies, and the log that has both."""
+    [folder] = registration_folders(HERE / "amendment-v0.1")
+    steps = {step.what: step.evidence for step in verify_folder(folder, allowed_signers=signers_path(folder))}
+    assert steps["amend-1"] == "at 2026-11-20T09:30:00Z, after 200 steps: two more budgets were trained"
+    assert log_step(folder, log=read_log(folder.parent)).evidence.startswith("lines register 1, amend 2 of 2")
 
 
 def test_the_same_input_signs_to_the_same_kind_of_file(tmp_path):

@@ -2,16 +2,19 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from amendment_factory import lower, make_amendment
 from registration_factory import make_registration
 
 from marin_scaling.preregistration.registry import registration_folders
 from marin_scaling.preregistration.versions import LATEST, VERSIONS, FormatVersion
-from marin_scaling.publish.json_schema import statement_schema
+from marin_scaling.publish.json_schema import amendment_schema, statement_schema
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "site" / "reference"
+AMENDMENT_SCHEMA = PUBLISHED / "amendment-0.1.schema.json"
 REGISTERED = [*registration_folders(ROOT / "preregistrations"), *ROOT.glob("tests/golden/preregistration-v*/2*")]
 
 
@@ -22,13 +25,36 @@ def schema_file(version: FormatVersion) -> Path:
 
 def schema_text(version: FormatVersion) -> str:
     """What stands there."""
-    return json.dumps(statement_schema(version), indent=1) + "\n"
+    return _text(statement_schema(version))
+
+
+def _text(schema: dict[str, Any]) -> str:
+    return json.dumps(schema, indent=1) + "\n"
 
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.number)
 def test_the_schema_of_every_version_is_published_as_it_is_checked(version: FormatVersion) -> None:
     """An old one never changes; the newest follows the code."""
     assert schema_file(version).read_text() == schema_text(version)
+
+
+def test_the_schema_of_amendments_is_published_as_it_is_checked() -> None:
+    """Beside those of the statements."""
+    assert AMENDMENT_SCHEMA.read_text() == _text(amendment_schema())
+
+
+def test_an_amendment_is_of_its_published_schema_and_one_with_a_key_more_is_not(tmp_path: Path) -> None:
+    """By an independent validator; the kept one, and a new one."""
+    jsonschema = pytest.importorskip("jsonschema", reason="comes with the site extra")
+    validator = jsonschema.Draft202012Validator(json.loads(AMENDMENT_SCHEMA.read_text()))
+    folder = make_registration(tmp_path).folder
+    new = make_amendment(folder, **lower(folder))
+    (kept,) = ROOT.glob("tests/golden/amendment-v0.1/2*/amend-1")
+    for place in (kept, new):
+        amendment = json.loads((place / "amendment.json").read_bytes())
+        validator.validate(amendment)
+        amendment["predicate"]["verdict"] = "held"
+        assert not validator.is_valid(amendment)
 
 
 @pytest.mark.parametrize("folder", REGISTERED, ids=lambda folder: folder.name)
@@ -53,8 +79,17 @@ def test_a_new_statement_is_of_the_newest_schema_and_an_unknown_key_is_not(tmp_p
 @pytest.mark.parametrize("version", VERSIONS[1:], ids=lambda version: version.number)
 def test_every_field_that_a_person_reads_is_explained(version: FormatVersion) -> None:
     """A number without its meaning could be read in two ways; fixed words explain themselves."""
-    bare = [path for path, kind in _leaves(statement_schema(version)["properties"]["predicate"], "") if _is_bare(kind)]
+    bare = _bare_fields(statement_schema(version))
     assert [path for path in bare if not path.startswith(("metric.unit", "scoring.baseline"))] == []
+
+
+def test_every_field_of_an_amendment_that_a_person_reads_is_explained() -> None:
+    """As in a statement."""
+    assert _bare_fields(amendment_schema()) == []
+
+
+def _bare_fields(schema: dict[str, Any]) -> list[str]:
+    return [path for path, kind in _leaves(schema["properties"]["predicate"], "") if _is_bare(kind)]
 
 
 def _leaves(schema, path):
@@ -73,3 +108,4 @@ def _is_bare(schema):
 if __name__ == "__main__":
     for each in VERSIONS:
         schema_file(each).write_text(schema_text(each))
+    AMENDMENT_SCHEMA.write_text(_text(amendment_schema()))
