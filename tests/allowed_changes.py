@@ -41,6 +41,15 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         "predicate.tool.version": TOOL,
         "predicate.tool.versions": TOOL,
     },
+    "amendment.json": {
+        "predicate.createdAt": WORDS,
+        "predicate.fit.ladderRule": WORDS,
+        "predicate.knowledge.targetRunStepsSeen": WORDS,
+        "predicate.reason": WORDS,
+        "predicate.tool.sourceSha256": TOOL,
+        "predicate.tool.version": TOOL,
+        "predicate.tool.versions": TOOL,
+    },
     "evaluation.json": {},
     "forecast.json": {"beside": OWN},
     "ladder.json": {"rows[].epochs": OWN},
@@ -149,6 +158,12 @@ def _statement_is_sound(document: Any) -> bool:
     return numbered and created.date() == CREATED_AT.date() and RUNGS_DONE <= created < due
 
 
+def _amendment_is_sound(document: Any) -> bool:
+    created, seen = moment(document["predicate"]["createdAt"]), document["predicate"]["knowledge"]["targetRunStepsSeen"]
+    is_count = isinstance(seen, int) and 0 <= seen < target_spec().train_steps
+    return created is not None and created > CREATED_AT and is_count and bool(document["predicate"]["reason"])
+
+
 def _ladder_is_sound(document: Any) -> bool:
     names = [row["run"][:16] for row in document["rows"]]
     return len(set(names)) == len(names)
@@ -186,6 +201,7 @@ def _as_it_is(document: Any) -> Any:
 
 
 _READ_AS: Mapping[str, Callable[[Any], Any]] = {
+    "amendment.json": _statement_as_read,
     "statement.json": _statement_as_read,
     "forecast.json": _forecast_as_read,
     "ladder.json": _ladder_as_read,
@@ -194,6 +210,7 @@ _READ_AS: Mapping[str, Callable[[Any], Any]] = {
     "log.jsonl": _log_as_read,
 }
 _SOUND: Mapping[str, Callable[[Any], bool]] = {
+    "amendment.json": _amendment_is_sound,
     "statement.json": _statement_is_sound,
     "ladder.json": _ladder_is_sound,
     "samples.json": _samples_are_sound,

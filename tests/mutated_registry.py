@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from amendment_factory import lower, make_amendment
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from mutations import mutated_bytes, mutated_document, written
 from registration_factory import (
@@ -33,6 +34,7 @@ from time_authority import answer, make_authority
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.check.verdict import check_preregistration
 from marin_scaling.ladder.ladder_file import Assumption, Promise
+from marin_scaling.preregistration.amendment import SUBJECT_NAMES
 from marin_scaling.preregistration.countersignature import countersign
 from marin_scaling.preregistration.log import FIRST_PREVIOUS, write_down
 from marin_scaling.preregistration.notice import give_notice
@@ -55,7 +57,7 @@ LATER = CREATED_AT + timedelta(days=2)
 
 @dataclass(frozen=True, kw_only=True)
 class Ground:
-    """Two registries below `root`, by name: one whose forecast is promised, one whose forecast is settled; and a stamp."""
+    """Three registries below `root`, by name: one whose forecast is promised, one amended, one settled; and a stamp."""
 
     root: Path
     authority: Path | None
@@ -77,18 +79,20 @@ class Input:
 
 
 def make_ground(root: Path) -> Ground:
-    """Both registries, signed and reviewed; the second with notices, outcome, and another forecast beside it."""
+    """All registries, signed and reviewed; the last with notices, outcome, and another forecast beside it."""
     said = (
         Assumption(text="the recipe holds there", if_false="the interval is too narrow"),
         Assumption(text="b", if_false="c"),
     )
     promise = Promise(due=DUE, resolver=CAROL, void_if=("the text is gone",), reviewers=(BOB,), assumptions=said)
-    for name in ("promised", "settled"):
+    for name in ("promised", "amended", "settled"):
         registration = make_registration(root / name, promise=promise)
         folder = registration.folder
         for principal, key in KEYS.items():
             allow_signer(folder.parent, principal=principal, key=key.public_key, at=CREATED_AT)
         countersign(folder, key=KEYS[BOB], principal=BOB)
+        if name == "amended":
+            make_amendment(folder, **lower(folder, by=0.0))
         write_down(folder.parent, at=LATER)
     _settle(folder, registration.target)
     write_down(folder.parent, at=LATER)
@@ -277,6 +281,31 @@ def _notice(ground: Ground, rng: Random) -> Input:
     )
 
 
+def _amendment(ground: Ground, rng: Random) -> Input:
+    """What it says, signed again or not; or its signature alone."""
+    place = ground.folder("amended") / "amend-1"
+    if (kind := rng.random()) < 0.2:
+        path = place / "amendment.json.sig"
+        return _changed(path, *mutated_bytes(path.read_bytes(), rng))
+    path = place / "amendment.json"
+    how, raw = _any_change(path, rng)
+    if kind < 0.4:
+        return _changed(path, f"{how}, not signed again", raw)
+    return _changed(path, how, raw, **{"amendment.json.sig": make_signature(raw, private_key=KEYS[PRINCIPAL].private_key)})
+
+
+def _amended_subject(ground: Ground, rng: Random) -> Input:
+    path = ground.folder("amended") / "amend-1" / rng.choice(SUBJECT_NAMES)
+    how, raw = _any_change(path, rng)
+    amendment = json.loads((path.parent / "amendment.json").read_bytes())
+    for subject in amendment["subject"]:
+        if subject["name"] == path.name:
+            subject["digest"]["sha256"] = sha256_hex(raw)
+    said = written(amendment)
+    signature = make_signature(said, private_key=KEYS[PRINCIPAL].private_key)
+    return _changed(path, how, raw, **{"amendment.json": said, "amendment.json.sig": signature})
+
+
 def _stamp(ground: Ground, rng: Random) -> Input:
     assert ground.authority is not None
     path = ground.authority / "stamp.tsr"
@@ -293,6 +322,8 @@ KINDS: Mapping[str, Callable[[Ground, Random], Input]] = {
     "log, chained again": _chained_log,
     "outcome": _outcome,
     "notice": _notice,
+    "amendment": _amendment,
+    "amendment's subject, signed again": _amended_subject,
     "stamp": _stamp,
 }
 """What can be changed, by name."""

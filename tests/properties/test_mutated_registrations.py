@@ -29,7 +29,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
     return make_ground(tmp_path_factory.mktemp("ground") / "ground")
 
 
-@pytest.mark.parametrize("name", ["promised", "settled"])
+@pytest.mark.parametrize("name", ["promised", "amended", "settled"])
 def test_unchanged_they_verify(ground: Ground, name: str) -> None:
     """The ground of what follows: every step holds."""
     folder = ground.folder(name)
@@ -43,7 +43,7 @@ def test_unchanged_they_verify(ground: Ground, name: str) -> None:
 @settings(max_examples=1000)
 @given(data=st.data())
 def test_no_mutated_file_is_accepted_in_the_place_of_another(ground: Ground, data: st.DataObject) -> None:
-    """Bytes, documents, signatures, signers, logs, outcomes, notices, stamps: refused, with an error for a reader."""
+    """Bytes, documents, signatures, signers, logs, outcomes, notices, amendments, stamps: refused, with words for a reader."""
     kind = data.draw(st.sampled_from(kinds_here(ground)))
     drawn = draw(ground, kind, Random(data.draw(st.integers(0, 2**64 - 1), label="seed")))
     assume(drawn is not None)
