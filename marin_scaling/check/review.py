@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from marin_scaling.check.amendments import verified_amendments
 from marin_scaling.check.base_branch import added_files, base_step, signers_at
 from marin_scaling.check.history import log_step, require_whole
 from marin_scaling.check.policy import policy_steps
 from marin_scaling.check.reproduction import verify_and_fit
 from marin_scaling.check.verified_step import VerifiedStep
 from marin_scaling.errors import MarinScalingError, VerificationError
+from marin_scaling.preregistration.amendment import AMENDMENT_NAME, Amendment
 from marin_scaling.preregistration.log import read_log
 from marin_scaling.preregistration.registry import STATEMENT_NAME, read_registration
 from marin_scaling.preregistration.seal import is_sealed
@@ -32,6 +34,9 @@ class Reviewed:
     """None of one that is refused, or still sealed."""
 
     steps: tuple[VerifiedStep, ...] = ()
+    amendments: tuple[Amendment, ...] = ()
+    """The later forecasts of the same run that the base has not."""
+
     refusal: str | None = None
 
     @property
@@ -74,8 +79,12 @@ def _reviewed(folder: Path, *, added: tuple[str, ...], signers: Path, runs_dir: 
     try:
         steps = verify_and_fit(folder, allowed_signers=signers, runs_dir=runs_dir)
         steps += [*policy_steps(folder, allowed_signers=signers), log_step(folder, log=read_log(folder.parent))]
-        statement = None if is_sealed(folder) else read_registration(folder)
-        return Reviewed(folder=folder, added=added, statement=statement, steps=tuple(steps))
+        if is_sealed(folder):
+            return Reviewed(folder=folder, added=added, statement=None, steps=tuple(steps))
+        statement = read_registration(folder)
+        amendments = verified_amendments(folder, statement=statement, allowed_signers=signers)
+        new = tuple(each for each in amendments if f"{each.name}/{AMENDMENT_NAME}" in added)
+        return Reviewed(folder=folder, added=added, statement=statement, steps=tuple(steps), amendments=new)
     except MarinScalingError as error:
         reason = str(error).replace(f"{signers.parent}/", "")  # of the base branch's list, which is in no folder of anyone's
         return Reviewed(folder=folder, added=added, statement=None, refusal=reason)

@@ -18,7 +18,17 @@ from marin_scaling.canonical_json import dump_canonical, load_canonical
 from marin_scaling.durable_files import publish_folder
 from marin_scaling.errors import SigningError, VerificationError
 from marin_scaling.preregistration.allowed_signers import read_allowed_signers, require_allowed
-from marin_scaling.preregistration.document_shape import MOMENT, SHA256, Choice, MayLack, Number, Shape, Text, check_shape
+from marin_scaling.preregistration.document_shape import (
+    MOMENT,
+    SHA256,
+    Choice,
+    MayLack,
+    Means,
+    Number,
+    Shape,
+    Text,
+    check_shape,
+)
 from marin_scaling.preregistration.registry import read_registration, signers_path
 from marin_scaling.preregistration.sshsig import NAMESPACE
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
@@ -35,14 +45,22 @@ NOTICE_NAME, NOTICE_SIGNATURE_NAME = "notice.json", "notice.json.sig"
 NOTICE_SHAPE: dict[str, Shape] = {
     "format_version": Choice(of=(1,)),
     "kind": Choice(of=KINDS),
-    "statement_sha256": SHA256,
-    "by": PRINCIPAL,
-    "at": MOMENT,
-    "reason": Text(pattern=r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,10000}"),
-    "target_steps_seen": Number(whole=True, least=0),
-    "condition": MayLack(value=Text()),
-    "from_step": MayLack(value=Number(whole=True, least=0)),
-    "evidence": MayLack(value=Text()),
+    "statement_sha256": Means(value=SHA256, what="SHA-256 of the statement in the folder above"),
+    "by": Means(
+        value=PRINCIPAL, what="who signs: the registrant withdraws, the resolver finds void, any signer tells of a deviation"
+    ),
+    "at": Means(value=MOMENT, what="when it was given, by that person's clock (UTC)"),
+    "reason": Means(value=Text(pattern=r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,10000}"), what="why, in that person's words"),
+    "target_steps_seen": Means(
+        value=Number(whole=True, least=0), what="how many steps of the run's loss they had seen, by their word"
+    ),
+    "condition": MayLack(
+        value=Means(value=Text(), what="only of `void`: which of the statement's `voidIf` came true, word by word")
+    ),
+    "from_step": MayLack(
+        value=Means(value=Number(whole=True, least=0), what="only of `deviate`, and always there: from which step on")
+    ),
+    "evidence": MayLack(value=Means(value=Text(), what="not of `withdraw`: where it can be seen")),
 }
 _FOLDER = re.compile(r"notice-([1-9][0-9]{0,3})-(withdraw|void|deviate)")
 _OWN_KEYS: Mapping[str, set[str]] = {"withdraw": set(), "void": {"condition", "evidence"}, "deviate": {"from_step", "evidence"}}

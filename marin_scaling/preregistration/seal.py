@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from marin_scaling.canonical_json import dump_canonical, load_canonical, sha256_hex
 from marin_scaling.durable_files import publish_folder, read_bytes, replace_file, write_once
 from marin_scaling.errors import StatementError, StorageError, UsageError, VerificationError
-from marin_scaling.preregistration.document_shape import MOMENT, SHA256, Choice, Shape, check_shape
+from marin_scaling.preregistration.document_shape import MOMENT, SHA256, Choice, Means, Shape, check_shape
 from marin_scaling.preregistration.registry import STATEMENT_NAME, find_registration, publish_registration, read_registration
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
 from marin_scaling.preregistration.statement_format import PRINCIPAL, REGISTRATION_ID
@@ -35,13 +35,18 @@ LONGEST_SEAL = timedelta(days=4 * 366)
 SEAL_SHAPE: dict[str, Shape] = {
     "format_version": Choice(of=(1,)),
     "kind": Choice(of=("seal",)),
-    "id": REGISTRATION_ID,
-    "by": PRINCIPAL,
-    "at": MOMENT,
-    "commitment": SHA256,
-    "reveal_by": MOMENT,
+    "id": Means(value=REGISTRATION_ID, what="the folder's name, and the statement's `id`"),
+    "by": Means(value=PRINCIPAL, what="who signs: the registrant of the statement, as in `allowed_signers`"),
+    "at": Means(value=MOMENT, what="when it was sealed, by the registrant's clock (UTC); not before the statement was made"),
+    "commitment": Means(value=SHA256, what="SHA-256 over the 32 bytes of the salt, followed by the bytes of `statement.json`"),
+    "reveal_by": Means(
+        value=MOMENT, what="until when it is to be shown (UTC), four years after `at` at most; then it is missed"
+    ),
 }
-OPENING_SHAPE: dict[str, Shape] = {"format_version": Choice(of=(1,)), "salt": SHA256}
+OPENING_SHAPE: dict[str, Shape] = {
+    "format_version": Choice(of=(1,)),
+    "salt": Means(value=SHA256, what="32 random bytes in hexadecimal, without which nobody can try out statements"),
+}
 _ALL_IGNORED = b"# What is sealed is not shown before its time.\n*\n"
 
 

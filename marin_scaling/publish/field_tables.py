@@ -68,7 +68,7 @@ def shape_table(shape: Shape) -> str:
     A column for what it means, where the shape says that of any.
     """
     leaves = list(_leaves(shape, ""))
-    rows = [[f"`{path}`", _allowed(kind), kind.what if isinstance(kind, Means) else ""] for path, kind in leaves]
+    rows = [[f"`{path}`", _allowed(kind), _meaning(kind)] for path, kind in leaves]
     if not any(meaning for _, _, meaning in rows):
         return table(["key", "what may stand there"], [row[:2] for row in rows])
     return table(["key", "what may stand there", "meaning"], rows)
@@ -110,6 +110,12 @@ def _of_some_kinds(shape: ByKind, path: str) -> Iterator[tuple[str, Shape]]:
         found = next(each[key] for each in of_kinds if key in each)
         if key != f"{path}.{shape.key}":
             yield key, found if all(key in each for each in of_kinds) else MayLack(value=found)
+
+
+def _meaning(shape: Shape) -> str:
+    if isinstance(shape, MayLack):
+        return _meaning(shape.value)
+    return shape.what if isinstance(shape, Means) else ""
 
 
 def _allowed(shape: Shape) -> str:

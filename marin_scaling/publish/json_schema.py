@@ -23,9 +23,17 @@ from marin_scaling.preregistration.document_shape import (
     Shape,
     Text,
 )
+from marin_scaling.preregistration.notice import NOTICE_SHAPE
+from marin_scaling.preregistration.seal import OPENING_SHAPE, SEAL_SHAPE
 from marin_scaling.preregistration.versions import FormatVersion
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_OTHERS: Mapping[str, tuple[str, Mapping[str, Shape]]] = {
+    "amendment": ("0.1", AMENDMENT_SHAPE),
+    "notice": ("1", NOTICE_SHAPE),
+    "opening": ("1", OPENING_SHAPE),
+    "seal": ("1", SEAL_SHAPE),
+}
 
 
 def statement_schema(version: FormatVersion) -> dict[str, Any]:
@@ -39,9 +47,16 @@ def statement_schema(version: FormatVersion) -> dict[str, Any]:
     return titled | schema_of(version.statement_shape)
 
 
-def amendment_schema() -> dict[str, Any]:
-    """The schema of `amendment.json`."""
-    return {"$schema": _DIALECT, "title": "marin-scaling amendment 0.1"} | schema_of(AMENDMENT_SHAPE)
+def schemas_beside() -> dict[str, dict[str, Any]]:
+    """Those of the files that stand beside a statement, by name and version.
+
+    >>> list(schemas_beside())
+    ['amendment-0.1', 'notice-1', 'opening-1', 'seal-1']
+    """
+    return {
+        f"{name}-{version}": {"$schema": _DIALECT, "title": f"marin-scaling {name} {version}"} | schema_of(shape)
+        for name, (version, shape) in _OTHERS.items()
+    }
 
 
 def schema_of(shape: Shape) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, registration_folders
 from marin_scaling.preregistration.statement import Statement
+from marin_scaling.publish.amendment_review import amendment_parts
 from marin_scaling.publish.forecast_sections import doubts_section, promise_section
 from marin_scaling.publish.markdown import escape, preformatted, table
 from marin_scaling.units import format_flops
@@ -70,7 +71,10 @@ def _parts(each: Reviewed, *, registry: Path, runs_dir: Path, at: datetime) -> I
         yield from _forecast_parts(each, each.statement, registry=registry, runs_dir=runs_dir, at=at)
     else:
         (verdict,) = verdicts_on([each.folder], runs_dir=runs_dir, at=at)
-        yield f"**Verified.** Added to it: {escape(', '.join(each.added))}. It is now {escape(verdict.sentence)}"
+        added = dict.fromkeys(name.partition("/")[0] for name in each.added)
+        yield f"**Verified.** Added to it: {escape(', '.join(added))}. It is now {escape(verdict.sentence)}"
+    if each.statement is not None:
+        yield from amendment_parts(each, each.statement)
     rows = [[step.what, "ok" if step.compared else "--", escape(step.evidence)] for step in each.steps]
     yield f"<details><summary>All that was verified</summary>\n\n{table(['step', '', 'evidence'], rows)}\n\n</details>"
 

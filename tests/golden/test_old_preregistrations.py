@@ -30,6 +30,17 @@ def test_an_amendment_of_every_format_version_still_verifies():
     assert log_step(folder, log=read_log(folder.parent)).evidence.startswith("lines register 1, amend 2 of 2")
 
 
+def test_a_seal_and_notices_of_every_format_version_still_verify():
+    """The seal that was opened, each kind of notice, and the log that has them all."""
+    [folder] = registration_folders(HERE / "seal-and-notices-v1")
+    steps = {step.what: step.evidence for step in verify_folder(folder, allowed_signers=signers_path(folder))}
+    assert steps["sealed"].startswith("this statement, by ada@example.org at 2026-11-20T08:30:00Z, to be shown by 2026-12-20")
+    assert steps["deviate"] == "by ada@example.org at 2026-11-22T08:30:00Z: the learning rate was halved"
+    assert {"withdraw", "void"} <= steps.keys()
+    said = "lines seal 1, register 2, reveal 3, notice 4, notice 5, notice 6 of 6"
+    assert log_step(folder, log=read_log(folder.parent)).evidence.startswith(said)
+
+
 def test_the_same_input_signs_to_the_same_kind_of_file(tmp_path):
     """The signer's key and the form of the file are those of the kept one; only the promise may differ between versions."""
     kept = HERE / "preregistration-v0.2" / "2026-11-20-tiny-target" / "statement.json.sig"

@@ -5,16 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from amendment_factory import lower, make_amendment
 from registration_factory import make_registration
 
 from marin_scaling.preregistration.registry import registration_folders
 from marin_scaling.preregistration.versions import LATEST, VERSIONS, FormatVersion
-from marin_scaling.publish.json_schema import amendment_schema, statement_schema
+from marin_scaling.publish.json_schema import schemas_beside, statement_schema
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "site" / "reference"
-AMENDMENT_SCHEMA = PUBLISHED / "amendment-0.1.schema.json"
 REGISTERED = [*registration_folders(ROOT / "preregistrations"), *ROOT.glob("tests/golden/preregistration-v*/2*")]
 
 
@@ -38,23 +36,27 @@ def test_the_schema_of_every_version_is_published_as_it_is_checked(version: Form
     assert schema_file(version).read_text() == schema_text(version)
 
 
-def test_the_schema_of_amendments_is_published_as_it_is_checked() -> None:
-    """Beside those of the statements."""
-    assert AMENDMENT_SCHEMA.read_text() == _text(amendment_schema())
+@pytest.mark.parametrize("name", schemas_beside())
+def test_the_schema_of_each_file_beside_a_statement_is_published_as_it_is_checked(name: str) -> None:
+    """Amendments, notices, seals and what opens them."""
+    assert _beside_file(name).read_text() == _text(schemas_beside()[name])
 
 
-def test_an_amendment_is_of_its_published_schema_and_one_with_a_key_more_is_not(tmp_path: Path) -> None:
-    """By an independent validator; the kept one, and a new one."""
+@pytest.mark.parametrize("name", schemas_beside())
+def test_each_file_beside_a_statement_is_of_its_published_schema_and_with_a_key_more_is_not(name: str) -> None:
+    """By an independent validator; all those that are kept as bytes."""
     jsonschema = pytest.importorskip("jsonschema", reason="comes with the site extra")
-    validator = jsonschema.Draft202012Validator(json.loads(AMENDMENT_SCHEMA.read_text()))
-    folder = make_registration(tmp_path).folder
-    new = make_amendment(folder, **lower(folder))
-    (kept,) = ROOT.glob("tests/golden/amendment-v0.1/2*/amend-1")
-    for place in (kept, new):
-        amendment = json.loads((place / "amendment.json").read_bytes())
-        validator.validate(amendment)
-        amendment["predicate"]["verdict"] = "held"
-        assert not validator.is_valid(amendment)
+    validator = jsonschema.Draft202012Validator(json.loads(_beside_file(name).read_text()))
+    kept = sorted(ROOT.glob(f"tests/golden/*/2*/**/{name.partition('-')[0]}.json"))
+    assert kept
+    for path in kept:
+        document = json.loads(path.read_bytes())
+        validator.validate(document)
+        assert not validator.is_valid({**document, "verdict": "held"})
+
+
+def _beside_file(name: str) -> Path:
+    return PUBLISHED / f"{name}.schema.json"
 
 
 @pytest.mark.parametrize("folder", REGISTERED, ids=lambda folder: folder.name)
@@ -83,13 +85,14 @@ def test_every_field_that_a_person_reads_is_explained(version: FormatVersion) ->
     assert [path for path in bare if not path.startswith(("metric.unit", "scoring.baseline"))] == []
 
 
-def test_every_field_of_an_amendment_that_a_person_reads_is_explained() -> None:
+@pytest.mark.parametrize("name", schemas_beside())
+def test_every_field_beside_a_statement_that_a_person_reads_is_explained(name: str) -> None:
     """As in a statement."""
-    assert _bare_fields(amendment_schema()) == []
+    assert _bare_fields(schemas_beside()[name]) == []
 
 
 def _bare_fields(schema: dict[str, Any]) -> list[str]:
-    return [path for path, kind in _leaves(schema["properties"]["predicate"], "") if _is_bare(kind)]
+    return [path for path, kind in _leaves(schema["properties"].get("predicate", schema), "") if _is_bare(kind)]
 
 
 def _leaves(schema, path):
@@ -108,4 +111,5 @@ def _is_bare(schema):
 if __name__ == "__main__":
     for each in VERSIONS:
         schema_file(each).write_text(schema_text(each))
-    AMENDMENT_SCHEMA.write_text(_text(amendment_schema()))
+    for name, schema in schemas_beside().items():
+        _beside_file(name).write_text(_text(schema))
