@@ -20,7 +20,9 @@ WORDS = "words of the registrant"
 TOOL = "what the tool says of itself"
 OWN = "what this file alone says; the fit or the run shows it"
 AUTHORS = "words of who gave the notice"
+SEALERS = "words of who sealed it"
 CLOCK = "the writer's clock and order"
+FOUR_YEARS = timedelta(days=4 * 366)
 RUNGS_DONE = datetime(2026, 11, 19, 11, tzinfo=UTC)
 """When the last rung of the factory's ladder had ended."""
 
@@ -58,6 +60,9 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "target.json": {"seed": OWN},
     "outcome.json": {"checked_at": TOOL, "tool.version": TOOL},
     "notice.json": {name: AUTHORS for name in ("at", "evidence", "from_step", "reason", "target_steps_seen")},
+    "seal.json": {"at": SEALERS, "commitment": SEALERS, "reveal_by": SEALERS},
+    "seal.json, opened": {"at": SEALERS, "reveal_by": SEALERS},
+    "opening.json": {},
     "log.jsonl": {"order": CLOCK},
 }
 """File to the keys (and all below them) that may differ, and whose business they are."""
@@ -180,6 +185,17 @@ def _outcome_is_sound(document: Any) -> bool:
     return moment(document["checked_at"]) is not None
 
 
+def _seal_is_sound(document: Any) -> bool:
+    given, until = moment(document["at"]), moment(document["reveal_by"])
+    has_term = given is not None and until is not None and given < until <= given + FOUR_YEARS
+    return has_term and re.fullmatch("[0-9a-f]{64}", document["commitment"]) is not None
+
+
+def _opened_seal_is_sound(document: Any) -> bool:
+    given = moment(document["at"])
+    return _seal_is_sound(document) and given is not None and given >= CREATED_AT
+
+
 def _notice_is_sound(document: Any) -> bool:
     given = moment(document["at"])
     return given is not None and given >= CREATED_AT and bool(document["reason"])
@@ -216,5 +232,7 @@ _SOUND: Mapping[str, Callable[[Any], bool]] = {
     "samples.json": _samples_are_sound,
     "outcome.json": _outcome_is_sound,
     "notice.json": _notice_is_sound,
+    "seal.json": _seal_is_sound,
+    "seal.json, opened": _opened_seal_is_sound,
     "log.jsonl": _log_is_sound,
 }

@@ -124,7 +124,11 @@ def _why_right(ground: Ground, drawn: Input) -> str | None:
         return why_allowed("log.jsonl", before, after)
     if drawn.changed.suffix != ".json" or "not signed again" in drawn.kind + drawn.how:
         return None
-    return why_allowed(drawn.changed.name, json.loads(drawn.before), json.loads(drawn.changed.read_bytes()))
+    if drawn.kind == "statement that was sealed, signed again":
+        return None
+    is_opened_seal = drawn.changed == ground.folder("opened") / "seal.json"
+    name = f"{drawn.changed.name}, opened" if is_opened_seal else drawn.changed.name
+    return why_allowed(name, json.loads(drawn.before), json.loads(drawn.changed.read_bytes()))
 
 
 def _ssh_keygen_agrees(signers: Path, folder: Path) -> bool:

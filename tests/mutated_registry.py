@@ -39,6 +39,7 @@ from marin_scaling.preregistration.countersignature import countersign
 from marin_scaling.preregistration.log import FIRST_PREVIOUS, write_down
 from marin_scaling.preregistration.notice import give_notice
 from marin_scaling.preregistration.registry import allow_signer, registration_id, signers_path
+from marin_scaling.preregistration.seal import reveal
 from marin_scaling.preregistration.ssh_keys import ssh_string, take_string
 from marin_scaling.preregistration.sshsig import NAMESPACE, make_signature
 from marin_scaling.preregistration.timestamp import can_read_stamps
@@ -51,13 +52,15 @@ SIGNATURES = {"statement.json.sig": PRINCIPAL, f"statement.json.{BOB}.sig": BOB}
 NOTICES = {"notice-1-void": CAROL, "notice-2-deviate": PRINCIPAL, "notice-3-withdraw": PRINCIPAL}
 MAX_INPUT_BYTES = 1024 * 1024
 """Of one file: reading takes time in proportion, and what the product refuses unread has 64 times as many."""
+SEALED = ("sealed", "opened")
+REVEAL_BY = CREATED_AT + timedelta(days=100)
 LATER = CREATED_AT + timedelta(days=2)
 """When the notices were given and the outcome was written."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ground:
-    """Three registries below `root`, by name: one whose forecast is promised, one amended, one settled; and a stamp."""
+    """Registries below `root`, by what became of their forecast: promised, amended, sealed, opened, settled; and a stamp."""
 
     root: Path
     authority: Path | None
@@ -85,12 +88,15 @@ def make_ground(root: Path) -> Ground:
         Assumption(text="b", if_false="c"),
     )
     promise = Promise(due=DUE, resolver=CAROL, void_if=("the text is gone",), reviewers=(BOB,), assumptions=said)
-    for name in ("promised", "amended", "settled"):
-        registration = make_registration(root / name, promise=promise)
+    for name in ("promised", "amended", "sealed", "opened", "settled"):
+        registration = make_registration(root / name, promise=promise, reveal_by=REVEAL_BY if name in SEALED else None)
         folder = registration.folder
         for principal, key in KEYS.items():
             allow_signer(folder.parent, principal=principal, key=key.public_key, at=CREATED_AT)
-        countersign(folder, key=KEYS[BOB], principal=BOB)
+        if name == "opened":
+            reveal(folder)
+        if name != "sealed":
+            countersign(folder, key=KEYS[BOB], principal=BOB)
         if name == "amended":
             make_amendment(folder, **lower(folder, by=0.0))
         write_down(folder.parent, at=LATER)
@@ -306,6 +312,31 @@ def _amended_subject(ground: Ground, rng: Random) -> Input:
     return _changed(path, how, raw, **{"amendment.json": said, "amendment.json.sig": signature})
 
 
+def _seal(ground: Ground, rng: Random) -> Input:
+    """Of a forecast that waits, or of one that was shown: what it says, signed again or not; or its signature alone."""
+    place = ground.folder(rng.choice(SEALED))
+    if (kind := rng.random()) < 0.2:
+        path = place / "seal.json.sig"
+        return _changed(path, *mutated_bytes(path.read_bytes(), rng))
+    path = place / "seal.json"
+    how, raw = _any_change(path, rng)
+    if kind < 0.4:
+        return _changed(path, f"{how}, not signed again", raw)
+    return _changed(path, how, raw, **{"seal.json.sig": make_signature(raw, private_key=KEYS[PRINCIPAL].private_key)})
+
+
+def _opening(ground: Ground, rng: Random) -> Input:
+    path = ground.folder("opened") / "opening.json"
+    return _changed(path, *_any_change(path, rng))
+
+
+def _sealed_statement(ground: Ground, rng: Random) -> Input:
+    """Another statement than the one that was sealed, well signed."""
+    path = ground.folder("opened") / "statement.json"
+    how, raw = _any_change(path, rng)
+    return _changed(path, how, raw, **_signed(raw))
+
+
 def _stamp(ground: Ground, rng: Random) -> Input:
     assert ground.authority is not None
     path = ground.authority / "stamp.tsr"
@@ -324,6 +355,9 @@ KINDS: Mapping[str, Callable[[Ground, Random], Input]] = {
     "notice": _notice,
     "amendment": _amendment,
     "amendment's subject, signed again": _amended_subject,
+    "seal": _seal,
+    "opening": _opening,
+    "statement that was sealed, signed again": _sealed_statement,
     "stamp": _stamp,
 }
 """What can be changed, by name."""

@@ -3,10 +3,12 @@
 import json
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from amendment_factory import lower, make_amendment
 from cryptography.hazmat.primitives.asymmetric import ed25519
-from fitted_registration import make_fitted_registration
+from fitted_registration import fitted, make_fitted_registration
 from git_repository import branch_off, commit, git
 from registration_factory import CREATED_AT, make_registration, signing_key, store_run, target_spec
 from typer.testing import CliRunner, Result
@@ -194,3 +196,51 @@ def test_a_base_that_git_does_not_know_is_told(root: Path) -> None:
     """With the command that fetches it."""
     with pytest.raises(UsageError, match="git cannot compare preregistrations with 'nowhere'"):
         review_branch("nowhere", registry_dir=FIRST.parent, runs_dir=root / "runs")
+
+
+def test_a_later_forecast_is_shown_beside_the_first(root: Path) -> None:
+    """Both numbers, how far it moved in three units, how much of the run was seen, why, and what to ask."""
+    make_amendment(FIRST, steps_seen=200)
+    said = review()
+    assert said.exit_code == 0, said.output
+    first = read_registration(FIRST).quantiles
+    later = {float(level): value for level, value in amended()["forecast"]["quantiles"].items()}
+    moved, width = later[0.5] - first[0.5], first[0.95] - first[0.05]
+    assert "**Verified.** Added to it: amend-1. It is now not run yet" in said.stdout
+    assert "200 of 800 steps of the run had been seen" in said.stdout
+    assert "The reason that is given: two more budgets were trained" in said.stdout
+    assert f"| {moved:+.4f} | {moved * 0.693147:+.4f} | {moved / width:+.2f} | 16 (16 new, 16 gone) |" in said.stdout
+    assert "**16 runs of the first forecast are not among its runs**" in said.stdout
+    assert "- [ ] Has the run not ended?" in said.stdout
+    assert "16 runs fitted again: all 23 quantiles" in said.stdout
+
+
+def amended() -> dict[str, Any]:
+    """What the amendment says."""
+    said: dict[str, Any] = json.loads((FIRST / "amend-1" / "amendment.json").read_bytes())["predicate"]
+    return said
+
+
+def test_a_later_forecast_that_comes_with_its_outcome_is_doubted(root: Path) -> None:
+    """Nobody else could see it before the run had ended; the same where it comes with the first forecast."""
+    registration = make_registration(root, rows=None, slug="second", target=target_spec().model_copy(update={"seed": 1}))
+    make_amendment(registration.folder, **lower(registration.folder))
+    store_run(root / "runs", spec=registration.target, loss=2.55, started_at="2026-11-21T08:00:00Z")
+    at = CREATED_AT + timedelta(days=2)
+    check_preregistration(
+        registration.folder, runs_dir=root / "runs", allowed_signers=signers_path(registration.folder), checked_at=at
+    )
+    said = review().stdout
+    assert "**the outcome comes with it**" in said
+    assert "**it comes together with the first forecast**" in said
+    assert "**amend-1**: the law" in said
+
+
+def test_a_moved_later_forecast_is_refused_and_not_shown(root: Path) -> None:
+    """Nor is any of its numbers."""
+    rows, document, losses = fitted(shift=0.02, seed=1)
+    make_amendment(FIRST, rows=rows, forecast=document, losses=losses)
+    said = review()
+    assert said.exit_code == 1
+    assert "amend-1: it forecasts" in said.stdout
+    assert "forecast again" not in said.stdout
