@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from registration_factory import losses_of, make_registration, target_spec
+from registration_factory import make_registration, target_spec
 
 from marin_scaling.fit.fit_result import FitResult
 from marin_scaling.fit.fit_runs import fit
-from marin_scaling.forecast.backtest import Backtest
-from marin_scaling.forecast.forecast import Forecast, forecast
+from marin_scaling.forecast.backtest import backtest_of_fit
+from marin_scaling.forecast.forecast import Forecast, forecast, samples
 from marin_scaling.forecast.forecast_document import forecast_document
-from marin_scaling.forecast.sensitivity import SensitivityRow
+from marin_scaling.forecast.sensitivity import sensitivity
 from marin_scaling.laws import SurfaceLaw
 from marin_scaling.run.simulate import simulate_ladder
 
@@ -28,23 +29,27 @@ def simulated_ladder(*, seed: int = 0) -> Any:
     return simulate_ladder(LAW, budgets_flops=budgets, sizes_per_budget=4, noise=0.002, seed=seed)
 
 
-def document_of(result: FitResult, stated: Forecast) -> dict[str, Any]:
-    """A forecast as it is registered; what it hangs on is told by a row."""
-    tested = Backtest(source="", points=(), refused=())
-    row = SensitivityRow(choice="as forecast", median=stated.median)
-    return forecast_document(result, [stated], sensitivities=[[row]], tested=tested) | {"metric": "bits_per_byte"}
+@cache
+def honestly_fitted(law: str, seed: int) -> tuple[FitResult, Forecast, str, tuple[float, ...]]:
+    """The fit of the ladder of a seed, its forecast of the target, the registered document (as JSON), and its losses."""
+    result = fit(simulated_ladder(seed=seed), law=law)
+    stated = forecast(result, flops=target_spec().flops)
+    hangs_on, tested = [sensitivity(result, stated)], backtest_of_fit(result)
+    document = forecast_document(result, [stated], sensitivities=hangs_on, tested=tested) | {"metric": "bits_per_byte"}
+    return result, stated, json.dumps(document), tuple(samples(result, flops=stated.flops).tolist())
 
 
 def fitted(
     *, law: str = "coupled-surface", shift: float = 0.0, seed: int = 0
 ) -> tuple[list[dict[str, Any]], dict[str, Any], list[float]]:
     """Rows of the ladder of a seed, the document of their forecast of the target, and its losses; moved by `shift` widths."""
-    result = fit(simulated_ladder(seed=seed), law=law)
-    honest = forecast(result, flops=target_spec().flops)
-    low, high = honest.interval
-    moved = {level: value + shift * (high - low) for level, value in honest.quantiles.items()}
-    document = document_of(result, replace(honest, median=moved[0.5], quantiles=moved))
-    return list(result.rows), document, losses_of(document)
+    result, honest, document_text, losses = honestly_fitted(law, seed)
+    document: dict[str, Any] = json.loads(document_text)
+    (prediction,) = document["predictions"]
+    moved = shift * (honest.interval[1] - honest.interval[0])
+    prediction["median"] += moved
+    prediction["quantiles"] = {level: value + moved for level, value in prediction["quantiles"].items()}
+    return list(result.rows), document, [loss + moved for loss in losses]
 
 
 def make_fitted_registration(
@@ -63,8 +68,8 @@ def make_fitted_registration(
     `shift` moves all quantiles by widths of the interval; the ladder beside it is that of the seed `rows_of`, after `rows`;
     `said` is put into the forecast's document, and `then` changes it; `changes` are arguments of `make_registration`.
     """
-    _, document, _ = fitted(law=law, shift=shift)
+    _, document, losses = fitted(law=law, shift=shift)
     shown = rows(fit(simulated_ladder(seed=rows_of), law=law).rows)
     document |= dict(said or {})
     then(document)
-    return make_registration(root, rows=shown, forecast=document, **changes).folder
+    return make_registration(root, rows=shown, forecast=document, **{"losses": losses, **changes}).folder

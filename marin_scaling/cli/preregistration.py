@@ -26,7 +26,7 @@ def verify(
     which: str = _WHICH,
     registry: Path = _REGISTRY,
     runs: Path = _RUNS,
-    refit: bool = typer.Option(True, help="Fit each ladder again and compare all quantiles (a second)."),
+    refit: bool = typer.Option(True, help="Fit each ladder again and compare what it gives (a second or two)."),
     base: str | None = typer.Option(
         None,
         "--base",

@@ -71,7 +71,7 @@ def _require_trained(planned: PlannedLadder) -> None:
 def forecast_target(planned: PlannedLadder) -> Evidence:
     """Fit the ladder's finished rungs and forecast its target; prints both, and what the ladder file does not say of it."""
     from marin_scaling.fit.fit_runs import fit
-    from marin_scaling.forecast.backtest import backtest, backtest_doubts
+    from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
     from marin_scaling.forecast.forecast import forecast
     from marin_scaling.forecast.plain_text import wrapped
     from marin_scaling.ladder.ladder import plan_target
@@ -81,8 +81,8 @@ def forecast_target(planned: PlannedLadder) -> Evidence:
     from marin_scaling.run.plan_specs import target_spec
     from marin_scaling.run.run_table import read_run_table
 
-    runs = read_run_table(planned.runs_dir)
-    result, tested = fit(runs), backtest(runs)
+    result = fit(read_run_table(planned.runs_dir))
+    tested = backtest_of_fit(result)
     file = planned.ladder.file
     optimum = forecast(result, flops=file.target.budget_flops)
     plan = plan_target(file, compute_optimal_params=optimum.active_params)
@@ -97,12 +97,12 @@ def forecast_target(planned: PlannedLadder) -> Evidence:
 def forecast_again(runs_dir: Path, *, flops: float) -> tuple[list[dict[str, Any]], dict[str, Any], list[float]]:
     """The rows of a ladder's runs as they are now, the document of their fit with a forecast at `flops`, and its losses."""
     from marin_scaling.fit.fit_runs import fit
-    from marin_scaling.forecast.backtest import backtest, backtest_doubts
+    from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
     from marin_scaling.forecast.plain_text import wrapped
     from marin_scaling.run.run_table import read_run_table
 
-    runs = read_run_table(runs_dir)
-    result, tested = fit(runs), backtest(runs)
+    result = fit(read_run_table(runs_dir))
+    tested = backtest_of_fit(result)
     document, losses = _told(result, tested, flops=flops)
     for doubt in backtest_doubts(tested):
         typer.echo(wrapped(f"note: {doubt}"))

@@ -16,15 +16,15 @@ import numpy as np
 
 from marin_scaling.errors import FitRefused
 from marin_scaling.fit.coupled_runs import size_column
+from marin_scaling.fit.fit_result import FitResult
 from marin_scaling.fit.fit_runs import fit, knows_optima_only
 from marin_scaling.forecast.forecast import forecast_runs, targets_of
+from marin_scaling.run.run_table import RunTable
 from marin_scaling.scoring import crps
 from marin_scaling.units import format_flops
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from marin_scaling.run.run_table import RunTable
 
 Quantiles = Mapping[float, float]
 Forecaster = Callable[["RunTable", "pd.DataFrame"], Sequence[Quantiles]]
@@ -97,8 +97,17 @@ class Backtest:
         return found
 
 
-def backtest(table: RunTable, *, law: str = "coupled-surface", seed: int = 0, forecaster: Forecaster | None = None) -> Backtest:
+def backtest(
+    table: RunTable,
+    *,
+    law: str = "coupled-surface",
+    seed: int = 0,
+    swept: str = "best",
+    forecaster: Forecaster | None = None,
+) -> Backtest:
     """Back-test a table with one of our laws, or with any other `forecaster`; at most `MOST_CUTS` cuts, evenly over budgets.
+
+    `swept` as in `fit`: which of the runs up to a cut stand for a size that has several.
 
     >>> from marin_scaling.laws import SurfaceLaw
     >>> from marin_scaling.run.simulate import simulate_ladder
@@ -107,7 +116,7 @@ def backtest(table: RunTable, *, law: str = "coupled-surface", seed: int = 0, fo
     >>> [(round(row.nearest), row.count) for row in backtest(table).by_distance()]
     [(10, 5)]
     """
-    predict = forecaster or with_law(law, seed=seed)
+    predict = forecaster or with_law(law, seed=seed, swept=swept)
     points: list[BacktestPoint] = []
     refused: list[tuple[float, str]] = []
     for cut in _cuts(table.frame):
@@ -119,6 +128,17 @@ def backtest(table: RunTable, *, law: str = "coupled-surface", seed: int = 0, fo
             continue
         points += _points(known.frame["flops"].max(), beyond, forecasts)
     return Backtest(source=table.source, points=tuple(points), refused=tuple(refused))
+
+
+def backtest_of_fit(result: FitResult) -> Backtest:
+    """The back-test of exactly the runs that were fitted, by the same law and seed.
+
+    It follows from them alone, as a forecast does, so that whoever has these rows finds it again.
+    """
+    table = RunTable(
+        frame=result.frame, excluded=(), warnings=(), column_mapping={}, source=result.source, metric=result.metric
+    )
+    return backtest(table, law=result.law_name, seed=result.seed, swept="all")
 
 
 def summarise(points: Sequence[BacktestPoint], *, nearest: float, farthest: float) -> BacktestRow:
@@ -194,11 +214,11 @@ def backtest_scores(result: Backtest) -> list[dict[str, Any]]:
     return [{**asdict(row), "farthest": row.farthest if np.isfinite(row.farthest) else None} for row in result.by_distance()]
 
 
-def with_law(law: str, *, seed: int = 0) -> Forecaster:
+def with_law(law: str, *, seed: int = 0, swept: str = "best") -> Forecaster:
     """Forecast by a law of `fit`; one that knows compute-optimal runs only forecasts those of the same FLOPs."""
 
     def predict(known: RunTable, beyond: pd.DataFrame) -> list[Quantiles]:
-        result = fit(known, law=law, seed=seed)
+        result = fit(known, law=law, seed=seed, swept=swept)
         rows = beyond.assign(active_params=size_column(beyond))[["flops", "params", "tokens", "active_params"]]
         if result.is_frontier:
             optimal = [result.allocation.params_at(flops) for flops in rows["flops"]]

@@ -165,12 +165,20 @@ def require_samples_of(losses: Sequence[float], quantiles: Mapping[float, float]
     """Samples beside honest quantiles could tell another story: their own quantiles must be these."""
     width = quantiles[0.95] - quantiles[0.05]
     for level, value in quantiles.items():
-        found = losses[min(int(level * len(losses)), len(losses) - 1)]
+        found = _quantile(losses, level)
         if abs(found - value) > _SAMPLING * width:
             refuse(
                 f"samples.json has {found:.6g} at the level {level:g}, and the forecast {value:.6g}",
                 fix="Register it again, from its ladder.",
             )
+
+
+def _quantile(losses: Sequence[float], level: float) -> float:
+    """Of rising losses, each the middle of its share."""
+    place = min(max(level * len(losses) - 0.5, 0.0), len(losses) - 1.0)
+    low = int(place)
+    high = min(low + 1, len(losses) - 1)
+    return losses[low] + (place - low) * (losses[high] - losses[low])
 
 
 def _beyond(rows: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> dict[str, float]:

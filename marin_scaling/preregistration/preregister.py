@@ -167,14 +167,16 @@ def ladder_document(rows: Sequence[Mapping[str, Any]], *, ladder: str, metric: s
 
 
 def thinned(losses: Sequence[float]) -> list[float]:
-    """`SAMPLE_COUNT` rising values that stand for all draws: each the middle of its share of them, interpolated.
+    """`SAMPLE_COUNT` rising values that stand for all draws: quantiles at the middles of as many equal shares.
 
-    >>> thinned([float(draw) for draw in range(8000)])[:2]
-    [3.5, 11.5]
+    They are interpolated as the forecast's own quantiles are, so that few draws give both the same tails.
+
+    >>> thinned([float(draw) for draw in range(8001)])[:2]
+    [4.0, 12.0]
     """
     ordered = sorted(losses)
-    places = [(number + 0.5) / SAMPLE_COUNT * len(ordered) - 0.5 for number in range(SAMPLE_COUNT)]
-    return [_between(ordered, min(max(place, 0.0), len(ordered) - 1.0)) for place in places]
+    places = [(number + 0.5) / SAMPLE_COUNT * (len(ordered) - 1) for number in range(SAMPLE_COUNT)]
+    return [_between(ordered, place) for place in places]
 
 
 def _between(ordered: Sequence[float], place: float) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fitted_registration import Rows, make_fitted_registration, simulated_ladder
+from fitted_registration import Rows, fitted, make_fitted_registration, simulated_ladder
 from forgery import edited, refused, sign_again
 from registration_factory import run_spec, store_run
 
@@ -184,6 +184,76 @@ def test_doubts_that_were_made_smaller_are_refused(root: Path) -> None:
 
     make_fitted_registration(root, then=flatter)
     refused(root, "statement.json: forecast.bands.form is", "and its ladder, fitted again, gives")
+
+
+def better_tested(document: dict[str, Any]) -> None:
+    """The error that its back-test showed, halved."""
+    document["backtest"][0]["median_absolute_error"] /= 2
+
+
+def untested(document: dict[str, Any]) -> None:
+    """No back-test, as if no budget could have been forecast."""
+    document["backtest"] = []
+
+
+def without_a_choice(document: dict[str, Any]) -> None:
+    """The choice that lies farthest away is not told."""
+    rows = document["predictions"][0]["sensitivity"]
+    rows.remove(max(rows, key=lambda row: abs((row["median"] or rows[0]["median"]) - rows[0]["median"])))
+
+
+def with_a_nearer_choice(document: dict[str, Any]) -> None:
+    """Another law is said to give the same number."""
+    first, *others = document["predictions"][0]["sensitivity"]
+    others[0]["median"] = first["median"]
+
+
+def without_an_answer(document: dict[str, Any]) -> None:
+    """Another law is said to give no number."""
+    document["predictions"][0]["sensitivity"][1] |= {"median": None, "why_none": "no law"}
+
+
+def with_an_invented_choice(document: dict[str, Any]) -> None:
+    """A choice that nobody tried agrees."""
+    rows = document["predictions"][0]["sensitivity"]
+    rows.append({"choice": "a law of the far end", "median": rows[0]["median"], "why_none": ""})
+
+
+def sounder(document: dict[str, Any]) -> None:
+    """A better status than the fit has; the pages print it."""
+    document["status"] = "Usable within its interval, and beyond."
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (better_tested, "fit.backtest[0].medianAbsoluteError is"),
+        (untested, "fit.backtest has 0 rows"),
+        (without_a_choice, "forecast.sensitivity has no '"),
+        (with_a_nearer_choice, "forecast.sensitivity: '"),
+        (without_an_answer, "is None"),
+        (with_an_invented_choice, "not 'a law of the far end'"),
+        (sounder, "the status in forecast.json is"),
+    ],
+)
+def test_doubts_that_were_edited_in_every_file_are_refused(root: Path, change: Any, what: str) -> None:
+    """Back-test, what the number hangs on, status: whoever looks surer than the ladder is told what differs."""
+    make_fitted_registration(root, then=change)
+    refused(root, "statement.json: ", what, "and its ladder, fitted again, gives")
+
+
+def test_a_warning_that_was_dropped_is_refused(root: Path) -> None:
+    """The fit said that it goes through 4 of 16 runs, and the statement does not."""
+    make_fitted_registration(root, law="best-runs-frontier", then=lambda document: document["warnings"].pop(0))
+    refused(root, "fit.warnings says nothing of this", "the law goes through 4 of 16 runs")
+
+
+def test_tails_that_were_moved_are_refused(root: Path) -> None:
+    """The ten highest samples, beyond the outermost quantile, are drawn in: nothing else shows them."""
+    _, document, losses = fitted()
+    highest = document["predictions"][0]["quantiles"]["0.99"]
+    make_fitted_registration(root, losses=[min(loss, highest) for loss in losses])
+    refused(root, "statement.json: of the losses in samples.json number 1000 is", "and its ladder, fitted again, gives")
 
 
 def test_a_ladder_that_carries_no_forecast_at_all_is_refused(root: Path) -> None:

@@ -8,12 +8,14 @@ import pandas as pd
 import pytest
 
 from marin_scaling.errors import FitRefused, UsageError
+from marin_scaling.fit.fit_runs import fit
 from marin_scaling.forecast.backtest import (
     LEAST_FACTOR,
     MOST_CUTS,
     backtest,
     backtest_document,
     backtest_doubts,
+    backtest_of_fit,
     backtest_text,
 )
 from marin_scaling.forecast.forecast import LEVELS
@@ -215,3 +217,14 @@ def test_a_ladder_whose_back_test_held_and_one_without_are_not_doubted(tested):
     """Delphi, and three budgets, of which none can be forecast from smaller ones."""
     assert backtest_doubts(tested) == []
     assert backtest_doubts(backtest(ladder(budgets=(1e18, 1e19, 1e20)))) == []
+
+
+def test_the_back_test_of_a_fit_follows_from_its_runs_alone():
+    """Three seeds of each size are no sweep; whoever fits these rows without their seeds again finds the same scores."""
+    tables = [ladder(budgets=(1e17, 3e17, 1e18, 3e18, 1e19), seed=seed) for seed in range(3)]
+    frame = pd.concat([table.frame.assign(seed=str(place)) for place, table in enumerate(tables)], ignore_index=True)
+    frame["run"] = [f"run {row}" for row in frame.index]
+    signed = fit(replace(tables[0], frame=frame))
+    again = fit(replace(tables[0], frame=signed.frame.drop(columns="seed")), swept="all")
+    assert backtest_of_fit(again).by_distance() == backtest_of_fit(signed).by_distance()
+    assert len(backtest_of_fit(signed).points) == 27  # nine runs of each of two budgets, and nine of the last one again
