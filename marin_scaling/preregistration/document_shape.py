@@ -102,11 +102,17 @@ Shape = Text | Number | Choice | ListOf | MapOf | AtLeast | ByKind | Nullable | 
 SHA256 = Text(pattern="[0-9a-f]{64}")
 FILE_NAME = Text(pattern=r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LARGEST_WHOLE = 2**64
+_HIDDEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff"
+    "\uffa0\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+"""Controls, line ends, what turns the direction of writing, what joins or separates unseen, letters without a shape, halves of
+pairs. A fixed list: that of Python's own Unicode tables would differ from version to version."""
 MOMENT = Text(pattern=r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z")
 
 
-def check_shape(document: Any, shape: Shape, *, name: str, at: str = "") -> None:
-    """Refuse a document of another shape: `DocumentError` names the file, the key and what stands there.
+def check_shape(document: Any, shape: Shape, *, name: str) -> None:
+    """Refuse a document of another shape, or with a sign in it that nobody sees: `DocumentError` names file, key and value.
 
     >>> check_shape({"a": 1}, {"a": Number(above=0)}, name="x.json")
     >>> check_shape({"a": "1"}, {"a": Number()}, name="x.json")
@@ -116,6 +122,11 @@ def check_shape(document: Any, shape: Shape, *, name: str, at: str = "") -> None
       why: A field that is missing, unknown or of another kind would be read in two ways.
       fix: Restore the file from version control, or write it again with the command that made it.
     """
+    _require_shown(document, name=name, at="")
+    _check(document, shape, name=name, at="")
+
+
+def _check(document: Any, shape: Shape, *, name: str, at: str) -> None:
     if isinstance(shape, Text):
         _check_text(document, shape, name=name, at=at)
     elif isinstance(shape, Number):
@@ -133,12 +144,25 @@ def check_shape(document: Any, shape: Shape, *, name: str, at: str = "") -> None
     elif isinstance(shape, ByKind):
         _check_by_kind(document, shape, name=name, at=at)
     elif isinstance(shape, MayLack | Means) or (isinstance(shape, Nullable) and document is not None):
-        check_shape(document, shape.value, name=name, at=at)
+        _check(document, shape.value, name=name, at=at)
 
 
 def _check_text(document: Any, shape: Text, *, name: str, at: str) -> None:
     if not (isinstance(document, str) and _compiled(shape.pattern).fullmatch(document)):
         _refuse(name, at, f"{_short(document)} is not text as it should stand here")
+
+
+def _require_shown(document: Any, *, name: str, at: str) -> None:
+    """Also of keys, and of what may have any shape."""
+    if isinstance(document, str) and (hidden := _HIDDEN.search(document)):
+        _refuse(name, at, f"it holds U+{ord(hidden[0]):04X}, a sign that is not shown or turns what stands around it")
+    elif isinstance(document, list):
+        for index, item in enumerate(document):
+            _require_shown(item, name=name, at=f"{at}[{index}]")
+    elif isinstance(document, dict):
+        for key, value in document.items():
+            _require_shown(key, name=name, at=_join(at, key))
+            _require_shown(value, name=name, at=_join(at, key))
 
 
 @functools.cache
@@ -152,7 +176,7 @@ def _check_object(document: Any, shape: Mapping[str, Any], *, name: str, at: str
     if document.keys() != shape.keys():
         _check_keys(document, shape, name=name, at=at)
     for key, value in document.items():
-        check_shape(value, shape[key], name=name, at=_join(at, key))
+        _check(value, shape[key], name=name, at=_join(at, key))
 
 
 def _check_keys(document: Mapping[str, Any], shape: Mapping[str, Any], *, name: str, at: str) -> None:
@@ -170,8 +194,8 @@ def _check_at_least(document: Any, shape: AtLeast, *, name: str, at: str) -> Non
 
 def _check_by_kind(document: Any, shape: ByKind, *, name: str, at: str) -> None:
     kind: Any = document.get(shape.key) if isinstance(document, dict) else None
-    check_shape(kind, Choice(of=tuple(shape.shapes)), name=name, at=_join(at, shape.key))
-    check_shape(document, shape.shapes[kind], name=name, at=at)
+    _check(kind, Choice(of=tuple(shape.shapes)), name=name, at=_join(at, shape.key))
+    _check(document, shape.shapes[kind], name=name, at=at)
 
 
 def _check_number(document: Any, shape: Number, *, name: str, at: str) -> None:
@@ -190,14 +214,14 @@ def _check_items(document: Any, shape: ListOf, *, name: str, at: str) -> None:
     if not isinstance(document, list):
         _refuse(name, at, f"{_short(document)} is not a list")
     for index, item in enumerate(document):
-        check_shape(item, shape.item, name=name, at=f"{at}[{index}]")
+        _check(item, shape.item, name=name, at=f"{at}[{index}]")
 
 
 def _check_values(document: Any, shape: MapOf, *, name: str, at: str) -> None:
     if not isinstance(document, dict):
         _refuse(name, at, f"{_short(document)} is not an object")
     for key, value in document.items():
-        check_shape(value, shape.value, name=name, at=_join(at, key))
+        _check(value, shape.value, name=name, at=_join(at, key))
 
 
 def _is_finite(number: int | float) -> bool:
@@ -216,9 +240,13 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+def _visible(at: str) -> str:
+    return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in at)
+
+
 def _refuse(name: str, at: str, reason: str) -> NoReturn:
     raise DocumentError(
-        f"{name}: {at or 'document'}: {reason}.",
+        f"{name}: {_visible(at) or 'document'}: {reason}.",
         why="A field that is missing, unknown or of another kind would be read in two ways.",
         fix="Restore the file from version control, or write it again with the command that made it.",
     )

@@ -6,12 +6,17 @@ Whoever attacks here holds the registrant's own key, and signs and logs exactly 
 import json
 import os
 import shutil
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
-from forgery import edit, edited, refused, sign_again, sign_bytes_again
+from forgery import edit, edited, log_again, refused, sign_again, sign_bytes_again
+from registration_factory import CREATED_AT, PRINCIPAL, signing_key
 
 from marin_scaling.canonical_json import MAX_DOCUMENT_BYTES
+from marin_scaling.errors import DocumentError
+from marin_scaling.preregistration.notice import give_notice
 
 
 def sign_with(folder: Path, old: str, new: str) -> None:
@@ -109,7 +114,59 @@ def test_digits_of_another_script_are_refused(root: Path, folder: Path) -> None:
 def test_a_sign_that_steers_a_terminal_is_refused(root: Path, folder: Path) -> None:
     """An escape sequence in the registrant's words is to paint over what verify says."""
     sign_again(folder, lambda said: said["resolution"]["voidIf"].append("\x1b[2K\rstatement  ok"))
-    refused(root, "statement.json: predicate.resolution.voidIf[1]", "is not text as it should stand here")
+    refused(root, "statement.json: predicate.resolution.voidIf[1]", "it holds U+001B")
+
+
+HIDDEN = (
+    "\u202e",
+    "\u202a",
+    "\u2066",
+    "\u2069",
+    "\u200b",
+    "\u200f",
+    "\ufeff",
+    "\u00ad",
+    "\U000e0041",
+    "\ud800",
+    "\u3164",
+    "\x1b",
+)
+
+
+@pytest.mark.parametrize("sign", HIDDEN)
+def test_a_sign_that_nobody_sees_is_refused(root: Path, folder: Path, sign: str) -> None:
+    """A condition that is shown in another order than it is read, or looks equal to another and is not."""
+    sign_again(folder, lambda said: said["resolution"]["voidIf"].append(f"the run {sign}ends"))
+    refused(root, "statement.json: predicate.resolution.voidIf[1]", f"it holds U+{ord(sign):04X}")
+
+
+def test_a_sign_that_nobody_sees_in_a_file_of_any_keys_is_refused(root: Path, folder: Path) -> None:
+    """In the data's source, and in a key of its own, where no shape is fixed."""
+
+    def spoil(target: dict[str, Any]) -> None:
+        target["optimizer"]["beta\u200b1"] = 0.9
+
+    sign_again(folder, files=edited(folder, "target.json", spoil))
+    refused(root, "target.json: optimizer.beta\\u200b1", "it holds U+200B")
+
+
+@pytest.mark.parametrize("name", ["a\nladder ok", "a\x1b[8m"])
+def test_a_ladders_name_of_two_lines_is_refused(root: Path, folder: Path, name: str) -> None:
+    """The rest of it would look like a line of verify's own."""
+    sign_again(folder, files=edited(folder, "ladder.json", lambda ladder: ladder.update(ladder=name)))
+    refused(root, "ladder.json: ladder: it holds U+00")
+
+
+def test_a_notice_with_a_sign_that_turns_its_words_is_refused(root: Path, folder: Path) -> None:
+    """A reason that a reader sees backwards."""
+    said = {"key": signing_key(), "principal": PRINCIPAL, "at": CREATED_AT + timedelta(days=1)}
+    with pytest.raises(DocumentError, match=r"reason: .*it holds U\+202E"):
+        give_notice(folder, "withdraw", reason="not \u202etaken back", **said)
+    notice = give_notice(folder, "withdraw", reason="taken back", **said) / "notice.json"
+    edit(notice, lambda document: document.update(reason="not \u202etaken back"))
+    notice.with_name("notice.json.sig").write_bytes(signing_key().sign(notice.read_bytes()))
+    log_again(folder.parent)
+    refused(root, "notice.json: reason", "it holds U+202E")
 
 
 def test_a_file_that_looks_like_the_statement_is_refused(root: Path, folder: Path) -> None:
@@ -168,7 +225,7 @@ def test_a_subject_outside_of_the_folder_is_refused(root: Path, folder: Path, na
     refused(root, "statement.json: subject[0].name", repr(name))
 
 
-@pytest.mark.parametrize("name", ["../elsewhere", "/etc", "a\nladder ok", "a\x1b[8m"])
+@pytest.mark.parametrize("name", ["../elsewhere", "/etc", "a ladder"])
 def test_a_ladder_outside_of_the_run_store_is_refused(root: Path, folder: Path, name: str) -> None:
     """Runs of the forger's own, in a folder where nobody looks for any."""
     sign_again(folder, files=edited(folder, "ladder.json", lambda ladder: ladder.update(ladder=name)))
