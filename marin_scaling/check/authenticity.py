@@ -15,7 +15,7 @@ from typing import Any
 
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.check.amendments import amendment_steps, verified_amendments
-from marin_scaling.check.ladder_records import holds_runs, ladder_step, require_record
+from marin_scaling.check.ladder_records import holds_runs, ladder_step, require_declared, require_record
 from marin_scaling.check.notices import notice_steps, verified_notices
 from marin_scaling.check.outcome import read_outcome
 from marin_scaling.check.plain_file import read_plain
@@ -190,7 +190,9 @@ def _binding_step(opened: _Opened) -> VerifiedStep:
 
 def _ladder_step(opened: _Opened, *, runs_dir: Path) -> VerifiedStep:
     ladder, where = opened.subjects["ladder.json"], opened.path("ladder.json")
-    return ladder_step(opened.statement, ladder=ladder, where=where, runs_dir=runs_dir)
+    step = ladder_step(opened.statement, ladder=ladder, where=where, runs_dir=runs_dir)
+    require_declared(opened.statement, opened.subjects, where=opened.path(STATEMENT_NAME), runs_dir=runs_dir)
+    return step
 
 
 def _outcome_step(opened: _Opened, *, runs_dir: Path | None) -> VerifiedStep:

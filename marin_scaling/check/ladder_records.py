@@ -14,10 +14,23 @@ from typing import Any
 from marin_scaling.canonical_json import load_canonical, sha256_hex
 from marin_scaling.check.plain_file import read_plain
 from marin_scaling.check.verified_step import VerifiedStep, refuse
-from marin_scaling.preregistration.document_shape import SHA256, AtLeast, Nullable, Number, Text, check_shape
+from marin_scaling.preregistration.document_shape import SHA256, Anything, AtLeast, MapOf, Nullable, Number, Text, check_shape
+from marin_scaling.preregistration.known_differences import undeclared_differences
 from marin_scaling.preregistration.statement import Statement, parse_moment
 
-_SPEC_SHAPE = AtLeast(keys={"role": Text(), "statement_sha256": Nullable(value=SHA256), "budget_flops": Number(above=0)})
+_ANY_KEYS = MapOf(value=Anything())
+_SPEC_SHAPE = AtLeast(
+    keys={
+        "role": Text(),
+        "statement_sha256": Nullable(value=SHA256),
+        "budget_flops": Number(above=0),
+        "recipe": Text(),
+        "data": _ANY_KEYS,
+        "evaluation": _ANY_KEYS,
+        "model": _ANY_KEYS,
+        "optimizer": _ANY_KEYS,
+    }
+)
 _RECORD_SHAPE = AtLeast(
     keys={
         "flops": Number(above=0),
@@ -73,6 +86,7 @@ def _compare_row(row: Mapping[str, Any], *, ladder_dir: Path, statement: Stateme
     spec, record, raw_spec = _read_run(folder)
     if not sha256_hex(raw_spec).startswith(row["run"]) or spec["statement_sha256"] is not None:
         refuse(f"{folder / 'spec.json'} is not the spec of the rung {row['run']}", fix="Restore that run from version control.")
+    _require_same_kind(spec, statement, where=str(folder / "spec.json"))
     if parse_moment(record["finished_at"]) > statement.created_at:
         refuse(
             f"{folder} was finished at {record['finished_at']}, after the statement of "
@@ -91,6 +105,39 @@ def _compare_row(row: Mapping[str, Any], *, ladder_dir: Path, statement: Stateme
                 f"{where}: {column} of the run {row['run'][:16]} is {row[column]!r}, and its record says {value!r}",
                 fix="Restore the record from version control; a forecast from other numbers must be registered anew.",
             )
+
+
+def _require_same_kind(spec: Mapping[str, Any], statement: Statement, *, where: str) -> None:
+    """A run of another recipe, on another text or measured in another way says nothing of the target."""
+    predicate = statement.predicate
+    promised = {"recipe": predicate["targetRun"]["recipe"], "evaluation": predicate["metric"]["protocol"]}
+    promised |= {"data": predicate["recipe"]["data"]} if "recipe" in predicate else {}  # not in the first format
+    for key, value in promised.items():
+        if spec[key] != value:
+            refuse(
+                f"{where}: the {key} of this run of the ladder is {spec[key]!r}, and the target's {value!r}",
+                fix="Register a target of the ladder's own recipe, data and evaluation.",
+            )
+
+
+def require_declared(statement: Statement, subjects: Mapping[str, Any], *, where: str, runs_dir: Path) -> None:
+    """A constant of the recipe that is another in the target than in all runs of the ladder must be a known difference.
+
+    `subjects` are the content of the files beside the statement. Nothing is compared without a run store.
+    """
+    ladder = subjects["ladder.json"]
+    if "recipe.json" not in subjects or not holds_runs(runs_dir / ladder["ladder"]):
+        return
+    rungs = [_read_run(runs_dir / ladder["ladder"] / row["run"][:16])[0] for row in ladder["rows"]]
+    declared = statement.predicate["recipe"]["knownDifferencesFromLadder"]
+    undeclared = undeclared_differences(
+        rungs, target=subjects["target.json"], recipe=subjects["recipe.json"], declared=declared
+    )
+    if undeclared:
+        refuse(
+            f"{where}: recipe.knownDifferencesFromLadder does not name {undeclared[0]}",
+            fix="Register it anew, with that difference declared: promise.known_differences in the ladder file.",
+        )
 
 
 def _read_run(folder: Path) -> tuple[dict[str, Any], dict[str, Any], bytes]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from marin_scaling.cli.app import app
-from marin_scaling.cli.target_forecast import forecast_target, require_whole_ladder, target_in
+from marin_scaling.cli.target_forecast import forecast_target, require_declared, require_whole_ladder, target_in
 
 if TYPE_CHECKING:
     from marin_scaling.cli.training import PlannedLadder
@@ -217,8 +217,10 @@ def register_forecast(
 
     require_whole_ladder(planned)
     signing_key, principal = find_signing_key(key), find_principal(signer)
+    evidence = forecast_target(planned)
+    require_declared(evidence, planned)
     registration = preregister_target(
-        forecast_target(planned),
+        evidence,
         registry_dir=registry,
         key=signing_key,
         principal=principal,

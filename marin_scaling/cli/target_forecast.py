@@ -94,6 +94,24 @@ def forecast_target(planned: PlannedLadder) -> Evidence:
     return Evidence(rows=result.rows, forecast=document, losses=losses, recipe=recipe, target=target)
 
 
+def require_declared(evidence: Evidence, planned: PlannedLadder) -> None:
+    """A constant that is another in the target than in all rungs has to stand in the promise: `verify` would refuse it."""
+    import json
+
+    from marin_scaling.errors import StatementError
+    from marin_scaling.preregistration.known_differences import undeclared_differences
+
+    target, *rungs = (json.loads(spec.to_bytes()) for spec in (evidence.target, *planned.specs))
+    declared = planned.ladder.file.promise.known_differences
+    undeclared = undeclared_differences(rungs, target=target, recipe=evidence.recipe, declared=declared)
+    if undeclared:
+        raise StatementError(
+            f"ladders/{planned.ladder.file.name}.yaml: promise.known_differences does not name {undeclared[0]}.",
+            why="Runs of another recipe say less of the target than their law does.",
+            fix="Train the target as the ladder was trained, or name the difference there.",
+        )
+
+
 def forecast_again(runs_dir: Path, *, flops: float) -> tuple[list[dict[str, Any]], dict[str, Any], list[float]]:
     """The rows of a ladder's runs as they are now, the document of their fit with a forecast at `flops`, and its losses."""
     from marin_scaling.fit.fit_runs import fit

@@ -24,6 +24,7 @@ from marin_scaling.recipe.flop_counting import flops_convention, training_flops
 from marin_scaling.recipe.model_family import shape_of
 
 _SAMPLING = 0.05  # of the 90 % interval: what a thousand samples show of a quantile, also of one near the end
+_CHOSEN = ("batch_size",)  # a constant of some recipes that a ladder file may set otherwise for its target
 _ROUNDING = 1e-9  # sums, logarithms and powers may round differently on another machine
 
 
@@ -142,10 +143,12 @@ def _require_one_run(documents: Mapping[str, Any]) -> None:
     if not agrees(expected, documents["evaluation.json"]):
         refuse("evaluation.json measures in another way than target.json", fix="Register it again, from its ladder.")
     numbers = {**target["model"], **target["optimizer"], **target}
-    said = [(number["name"], number["value"]) for number in documents["recipe.json"]["numbers"]]
+    recipe = documents["recipe.json"]
+    said = [(number["name"], number["value"]) for number in recipe["numbers"]]
+    said += [(each.get("name"), each.get("value")) for each in recipe["constants"] if each.get("name") not in _CHOSEN]
     own = {name: float(value) for name, value in numbers.items() if isinstance(value, int | float)}
     differing = [name for name, value in said if name in own and not agrees(own[name], value)]
-    if documents["recipe.json"]["recipe"] != target["recipe"] or differing:
+    if recipe["recipe"] != target["recipe"] or differing:
         what = differing[0] if differing else "recipe"
         refuse(f"recipe.json gives another {what} than target.json", fix="Register it again, from its ladder.")
     _require_samples(documents["samples.json"], target)

@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 from fitted_registration import Rows, fitted, make_fitted_registration, simulated_ladder
-from forgery import edited, refused, sign_again
-from registration_factory import run_spec, store_run
+from forgery import edited, refused, said_by, sign_again
+from registration_factory import DUE, make_registration, run_spec, store_run, target_spec
 
 from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.fit.fit_runs import fit
+from marin_scaling.ladder.ladder_file import Promise
 from marin_scaling.preregistration.derivation import derived_fields
 from marin_scaling.preregistration.versions import LATEST
+from marin_scaling.run.run_spec import RunSpec
 
 
 @pytest.mark.parametrize(
@@ -58,6 +60,41 @@ def test_another_number_in_the_recipe_is_refused(root: Path, folder: Path) -> No
 
     sign_again(folder, files=edited(folder, "recipe.json", slower))
     refused(root, "recipe.json gives another learning_rate than target.json")
+
+
+def test_another_constant_in_the_recipe_is_refused(root: Path, folder: Path) -> None:
+    """Among the recipe's constants stands a z-loss, and the target is trained without."""
+    constant = {"name": "z_loss_weight", "value": 1e-4, "source": "tuned"}
+    sign_again(folder, files=edited(folder, "recipe.json", lambda document: document["constants"].append(constant)))
+    refused(root, "recipe.json gives another z_loss_weight than target.json")
+
+
+def with_z_loss(target: RunSpec) -> RunSpec:
+    """The same target, with a loss that keeps the logits small."""
+    return target.model_copy(update={"optimizer": target.optimizer.model_copy(update={"z_loss_weight": 1e-4})})
+
+
+def test_a_constant_that_was_changed_after_the_ladder_is_refused(root: Path) -> None:
+    """The rungs were trained without a z-loss and the target will be trained with one; nobody is told."""
+    make_registration(root, target=with_z_loss(target_spec()))
+    refused(root, "recipe.knownDifferencesFromLadder does not name z_loss_weight: 0.0 in the runs of the ladder, 0.0001 in")
+
+
+def test_a_changed_constant_that_is_declared_is_no_attack(root: Path) -> None:
+    """Who says what differs has hidden nothing."""
+    promise = Promise(due=DUE, known_differences=("z_loss_weight is 1e-4 from here on",))
+    make_registration(root, target=with_z_loss(target_spec()), promise=promise)
+    status, said = said_by("verify", root)
+    assert status == 0, said
+
+
+@pytest.mark.parametrize(
+    "change", [{"recipe": "quickstart"}, {"data": target_spec().data.model_copy(update={"digest": "e" * 64})}]
+)
+def test_a_target_of_another_kind_than_its_ladder_is_refused(root: Path, change: dict[str, Any]) -> None:
+    """Its law goes through runs of another recipe, or on another text."""
+    make_registration(root, target=target_spec().model_copy(update=change))
+    refused(root, f"spec.json: the {next(iter(change))} of this run of the ladder is", "and the target's")
 
 
 def test_another_constant_of_the_optimizer_is_refused(root: Path, folder: Path) -> None:
