@@ -6,7 +6,7 @@ The chain of the log itself is checked where it is read; what one preregistratio
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from marin_scaling.canonical_json import sha256_hex
@@ -22,6 +22,9 @@ from marin_scaling.preregistration.statement import moment_text, parse_moment
 from marin_scaling.preregistration.timestamp import stamp_names
 
 _CLOCKS_DIFFER = timedelta(minutes=10)
+_AHEAD = timedelta(days=1)
+"""How far a line's clock may be ahead of ours: one that is set wrongly, or keeps local time as UTC, is off by hours. No later
+line may be older, so that one in the future would date all that come after it, too."""
 _COME_IN = {"seal": "sealed", "register": "registered", "reveal": "revealed"}
 
 
@@ -34,6 +37,7 @@ def log_step(folder: Path, *, log: Log) -> VerifiedStep:
         why = f"{log_path(folder.parent)} is not there: nothing shows that none was taken out"
         return VerifiedStep(what="log", evidence=why, compared=False)
     own = log.by_id.get(folder.name, [])
+    _require_past(own, log_file=log_path(folder.parent))
     _require_order(own, folder=folder)
     _require_files(own, folder=folder)
     made, first = made_at(folder), own[0]
@@ -62,8 +66,9 @@ def logged_at(folder: Path) -> datetime | None:
 def require_whole(registry_dir: Path, *, log: Log) -> None:
     """`VerificationError` when the log names a preregistration that is not there: one that failed must not disappear.
 
-    And when two are for one target: then one could be shown and the other be forgotten.
+    And when two are for one target: then one could be shown and the other be forgotten. And when a line lies in the future.
     """
+    _require_past(log.entries, log_file=log_path(registry_dir))
     folders = registration_folders(registry_dir)
     _require_one_for_each_target(folders)
     there = {folder.name for folder in folders}
@@ -109,6 +114,16 @@ def _could_not_know(*folders: Path) -> bool:
     """Whether two people forecast one run because one of them could not see that the other had: it was sealed."""
     registrants = {read_registration(folder).predicate["registrant"] for folder in folders}
     return len(registrants) == len(folders) and any((folder / SEAL_NAME).is_file() for folder in folders)
+
+
+def _require_past(entries: Sequence[LogEntry], *, log_file: Path) -> None:
+    now = datetime.now(UTC)
+    for entry in entries:
+        if parse_moment(entry.logged_at) > now + _AHEAD:
+            refuse(
+                f"{log_file}, line {entry.number + 1}, was logged at {entry.logged_at}, and here it is {moment_text(now)}",
+                fix="Restore the log from version control; or, if the clock of this machine is wrong, set it.",
+            )
 
 
 def _require_order(own: Sequence[LogEntry], *, folder: Path) -> None:

@@ -6,7 +6,7 @@ lines must mean together, and, in `test_pull_request.py`, the log of the base br
 
 import json
 import shutil
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from marin_scaling.preregistration.log import MAX_LINE_BYTES, write_down
 from marin_scaling.preregistration.preregister import Registration
 from marin_scaling.preregistration.registry import signers_path
 from marin_scaling.preregistration.sshsig import make_signature
+from marin_scaling.preregistration.statement import moment_text
 
 LATER = CREATED_AT + timedelta(days=2)
 LATE = "2026-11-23T00:00:00Z"
@@ -50,6 +51,23 @@ def folder(root: Path, registration: Registration) -> Path:
 def at(entry: dict[str, Any], moment: str) -> dict[str, Any]:
     """The same line, logged at another time."""
     return entry | {"logged_at": moment}
+
+
+@pytest.mark.parametrize("line", [1, 2])
+def test_a_line_of_the_future_is_refused(root: Path, folder: Path, line: int) -> None:
+    """It would date all lines after it, and what it names could be said to have come later than it did."""
+    entries = log_entries(folder.parent)
+    chain(folder.parent, [*entries[:line], *(at(entry, "2999-01-01T00:00:00Z") for entry in entries[line:])])
+    refused(root, f"log.jsonl, line {line + 1}, was logged at 2999-01-01T00:00:00Z, and here it is")
+
+
+@pytest.mark.parametrize(("hours", "status"), [(23, 0), (25, 1)])
+def test_a_clock_that_is_hours_ahead_is_no_attack(root: Path, folder: Path, hours: int, status: int) -> None:
+    """Machines keep local time as if it were UTC; no place on earth is a day ahead of it."""
+    ahead = moment_text(datetime.now(UTC) + timedelta(hours=hours))
+    *entries, last = log_entries(folder.parent)
+    chain(folder.parent, [*entries, at(last, ahead)])
+    assert said_by("verify", root)[0] == status
 
 
 def test_a_log_of_three_lines_is_sound(root: Path, folder: Path) -> None:

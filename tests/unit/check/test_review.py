@@ -95,7 +95,7 @@ def test_a_key_that_comes_with_its_forecast_is_not_believed(root: Path) -> None:
     said = review()
     assert said.exit_code == 1
     assert "**Refused**, the registry as a whole" in said.stdout
-    assert "may not sign for mallory@example.org: allowed_signers of main has no such line" in said.stdout
+    assert "may not sign for mallory@example.org: preregistrations/allowed_signers of main has no such line" in said.stdout
 
 
 def test_an_edited_old_forecast_is_refused(root: Path) -> None:
@@ -157,7 +157,7 @@ def _finish(folder: Path) -> None:
     root = folder.parent.parent
     spec = bound_spec(target_spec(), statement=read_bytes(folder / "statement.json"))
     store_run(root / "runs", spec=spec, loss=2.55, day="2026-11-21")
-    at = CREATED_AT + timedelta(days=5)
+    at = CREATED_AT + timedelta(days=2)
     check_preregistration(folder, runs_dir=root / "runs", allowed_signers=signers_path(folder), checked_at=at)
 
 

@@ -99,7 +99,7 @@ def test_salt_and_statement_give_the_sealed_digest_by_sha256_alone(folder: Path)
 
 def test_a_revealed_forecast_is_verified_like_any_other_and_as_old_as_its_seal(folder: Path) -> None:
     """Its line of the log is the seal's, however late it is shown."""
-    shown(folder, at=CREATED_AT + timedelta(days=50))
+    shown(folder, at=CREATED_AT + timedelta(days=2))
     steps = verify_folder(folder, allowed_signers=signers_path(folder))
     assert "this statement, by ada@example.org" in {step.what: step.evidence for step in steps}["sealed"]
     line = log_step(folder, log=read_log(folder.parent)).evidence
