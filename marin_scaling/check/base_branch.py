@@ -40,6 +40,14 @@ def signers_at(base: str, *, registry_dir: Path) -> Iterator[Path]:
         yield path
 
 
+def as_called_there(text: str, *, signers: Path, base: str, registry_dir: Path) -> str:
+    """A message in which the files of `signers_at` have the names that they have in the base branch."""
+    text = text.replace(str(signers), f"{registry_dir / SIGNERS_NAME} of {base}")
+    for name in _TRUST_NAMES[1:]:
+        text = text.replace(str(signers.with_name(name)), f"{registry_dir / name} of {base}")
+    return text
+
+
 def added_files(base: str, *, registry_dir: Path) -> dict[Path, list[str]]:
     """Each preregistration that has files which `base` has not, with their names in it."""
     added = [path for path, status in _changes(base, registry_dir).items() if status == "A"]

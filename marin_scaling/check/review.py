@@ -5,11 +5,13 @@ A preregistration that is refused is kept, with the reason. How a reviewer is sh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from marin_scaling.check.amendments import verified_amendments
-from marin_scaling.check.base_branch import added_files, base_step, signers_at
+from marin_scaling.check.base_branch import added_files, as_called_there, base_step, signers_at
 from marin_scaling.check.history import log_step, require_whole
 from marin_scaling.check.policy import policy_steps
 from marin_scaling.check.reproduction import verify_and_fit
@@ -69,22 +71,24 @@ def review_branch(base: str, *, registry_dir: Path, runs_dir: Path) -> Review:
         refusal = str(error)
     added = added_files(base, registry_dir=registry_dir)
     with signers_at(base, registry_dir=registry_dir) as signers:
+        called = partial(as_called_there, signers=signers, base=base, registry_dir=registry_dir)
         reviewed = [
-            _reviewed(folder, added=tuple(names), signers=signers, runs_dir=runs_dir) for folder, names in added.items()
+            _reviewed(folder, added=tuple(names), signers=signers, runs_dir=runs_dir, called=called)
+            for folder, names in added.items()
         ]
     return Review(step=step, refusal=refusal, reviewed=tuple(reviewed))
 
 
-def _reviewed(folder: Path, *, added: tuple[str, ...], signers: Path, runs_dir: Path) -> Reviewed:
+def _reviewed(folder: Path, *, added: tuple[str, ...], signers: Path, runs_dir: Path, called: Callable[[str], str]) -> Reviewed:
     try:
         steps = verify_and_fit(folder, allowed_signers=signers, runs_dir=runs_dir)
         steps += [*policy_steps(folder, allowed_signers=signers), log_step(folder, log=read_log(folder.parent))]
+        said = tuple(replace(step, evidence=called(step.evidence)) for step in steps)
         if is_sealed(folder):
-            return Reviewed(folder=folder, added=added, statement=None, steps=tuple(steps))
+            return Reviewed(folder=folder, added=added, statement=None, steps=said)
         statement = read_registration(folder)
         amendments = verified_amendments(folder, statement=statement, allowed_signers=signers)
         new = tuple(each for each in amendments if f"{each.name}/{AMENDMENT_NAME}" in added)
-        return Reviewed(folder=folder, added=added, statement=statement, steps=tuple(steps), amendments=new)
+        return Reviewed(folder=folder, added=added, statement=statement, steps=said, amendments=new)
     except MarinScalingError as error:
-        reason = str(error).replace(f"{signers.parent}/", "")  # of the base branch's list, which is in no folder of anyone's
-        return Reviewed(folder=folder, added=added, statement=None, refusal=reason)
+        return Reviewed(folder=folder, added=added, statement=None, refusal=called(str(error)))

@@ -57,41 +57,42 @@ def verify(
 
         typer.echo(registry)
         print_steps([base_step(base, registry_dir=registry)])
-    with _signers(base, registry) as signers_of:
+    with _signers(base, registry) as (signers_of, called):
         for folder in _found(folders, registry):
             typer.echo(folder.name)
             try:
-                print_steps(verified(folder, allowed_signers=signers_of(folder), runs_dir=runs))
-                print_steps(
-                    [*policy_steps(folder, allowed_signers=signers_of(folder)), log_step(folder, log=logs[folder.parent])]
-                )
+                print_steps(verified(folder, allowed_signers=signers_of(folder), runs_dir=runs), called=called)
+                print_steps(policy_steps(folder, allowed_signers=signers_of(folder)), called=called)
+                print_steps([log_step(folder, log=logs[folder.parent])])
             except VerificationError as error:
                 status = error.exit_status
                 typer.echo("  refused")
-                typer.echo(f"error: {error}", err=True)
+                typer.echo(f"error: {called(str(error))}", err=True)
     if which == "all":
         require_whole(registry, log=read_log(registry))
     raise typer.Exit(status)
 
 
 @contextlib.contextmanager
-def _signers(base: str | None, registry: Path) -> Iterator[Callable[[Path], Path]]:
-    """Which list of signers speaks for a folder: the one beside it, or that of the base branch."""
+def _signers(base: str | None, registry: Path) -> Iterator[tuple[Callable[[Path], Path], Callable[[str], str]]]:
+    """Which list of signers speaks for a folder, the one beside it or that of the base branch; and how a message calls it."""
+    from functools import partial
+
     from marin_scaling.preregistration.registry import signers_path
 
     if base is None:
-        yield signers_path
+        yield signers_path, str
         return
-    from marin_scaling.check.base_branch import signers_at
+    from marin_scaling.check.base_branch import as_called_there, signers_at
 
     with signers_at(base, registry_dir=registry) as path:
-        yield lambda _: path
+        yield lambda _: path, partial(as_called_there, signers=path, base=base, registry_dir=registry)
 
 
-def print_steps(steps: Iterable[VerifiedStep]) -> None:
-    """A line a step: what was checked, whether it could be, and by which evidence."""
+def print_steps(steps: Iterable[VerifiedStep], *, called: Callable[[str], str] = str) -> None:
+    """A line a step: what was checked, whether it could be, and by which evidence, after `called`."""
     for step in steps:
-        typer.echo(f"  {step.what:<10} {'ok' if step.compared else '--'}  {step.evidence}")
+        typer.echo(f"  {step.what:<10} {'ok' if step.compared else '--'}  {called(step.evidence)}")
 
 
 @app.command("check")

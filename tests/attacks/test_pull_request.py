@@ -164,7 +164,7 @@ def test_a_forecast_by_a_key_that_only_an_unmerged_branch_allows_is_refused(bran
     before = (registry / "allowed_signers").read_bytes()
     forecast_of_nobody(branch)
     (registry / "allowed_signers").write_bytes(before)
-    refused(branch, f"may not sign for {NOBODY}", "allowed_signers of main")
+    refused(branch, f"may not sign for {NOBODY}", f": {registry}/allowed_signers of main has no such line")
 
 
 def test_a_signer_who_is_struck_out_beside_a_forecast_is_refused(branch: Path, registry: Path) -> None:
