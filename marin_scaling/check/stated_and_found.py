@@ -67,6 +67,7 @@ def _differences(statement: Statement, subjects: Mapping[str, Any], again: Fitte
     if "samples.json" in subjects:
         yield _unlike_samples(subjects["samples.json"]["losses"], again.losses, close=close)
     if statement.version is not VERSION_0_1:  # it had no doubts
+        yield _unlike_words(fit, again.document)
         yield _unlike_status(subjects["forecast.json"], again.document)
         (found,) = again.document["predictions"]
         yield _unlike_choices(forecast["sensitivity"], [*map(as_in_statement, found["sensitivity"])], close=close)
@@ -94,6 +95,14 @@ def _unlike_samples(stated: Sequence[float], found: Sequence[float], *, close: f
     if abs(stated[place] - found[place]) <= close:
         return ""
     return f"of the losses in samples.json number {place + 1} is {stated[place]:.6g}, {_GIVES} {found[place]:.6g}"
+
+
+def _unlike_words(stated: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """The law's formula, and what was set by hand: a reader takes both for what the ladder was fitted with."""
+    for key, ours in (("law", found["law"]), ("fixed", found.get("fixed", {}))):
+        if stated[key] != ours:
+            return f"fit.{key} is {stated[key]!r}, {_GIVES} {ours!r}"
+    return ""
 
 
 def _unlike_status(stated: Mapping[str, Any], found: Mapping[str, Any]) -> str:

@@ -223,6 +223,16 @@ def test_doubts_that_were_made_smaller_are_refused(root: Path) -> None:
     refused(root, "statement.json: forecast.bands.form is", "and its ladder, fitted again, gives")
 
 
+def of_another_formula(document: dict[str, Any]) -> None:
+    """The law has the name that it had, and is said to be a simpler one."""
+    document["law"] = f"{document['law'].partition(':')[0]}: loss = E + A C^-alpha"
+
+
+def with_a_given_asymptote(document: dict[str, Any]) -> None:
+    """The asymptote is said to have been known beforehand."""
+    document["fixed"] = {"E": document["parameters"]["E"]}
+
+
 def better_tested(document: dict[str, Any]) -> None:
     """The error that its back-test showed, halved."""
     document["backtest"][0]["median_absolute_error"] /= 2
@@ -264,6 +274,8 @@ def sounder(document: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "what"),
     [
+        (of_another_formula, "fit.law is 'coupled-surface: loss = E + A C^-alpha'"),
+        (with_a_given_asymptote, "fit.fixed is {'E': "),
         (better_tested, "fit.backtest[0].medianAbsoluteError is"),
         (untested, "fit.backtest has 0 rows"),
         (without_a_choice, "forecast.sensitivity has no '"),
