@@ -124,8 +124,8 @@ def _checked_at(folder: Path) -> list[datetime]:
 
 def _steps(amendment: Amendment, *, folder: Path, runs_dir: Path | None) -> Iterator[VerifiedStep]:
     predicate = amendment.predicate
-    evidence = f"at {predicate['createdAt']}, after {amendment.steps_seen} steps: {predicate['reason']}"
-    yield VerifiedStep(what=amendment.name, evidence=evidence)
+    said = f"by {predicate['registrant']} at {predicate['createdAt']}, after {amendment.steps_seen} steps"
+    yield VerifiedStep(what=amendment.name, evidence=f"{said}: {predicate['reason']}")
     if runs_dir is not None:
         ladder, where = amended_ladder(amendment, folder=folder.parent), str(folder / "ladder.json")
         yield replace(ladder_step(amendment.amended, ladder=ladder, where=where, runs_dir=runs_dir), what=amendment.name)
@@ -135,6 +135,7 @@ def _scored(amendment: Amendment, *, folder: Path, value: float | None, finished
     amended, ended_at = amendment.amended, _ended_at(folder, finished_at=finished_at)
     too_late = ended_at is not None and _given_at(amendment, folder=folder) >= ended_at
     scores = None if too_late else scores_of(amended, value=value)
+    no_value = "the run has not ended" if ended_at is None else "the run has no value"
     return {
         "name": amendment.name,
         "created_at": amendment.predicate["createdAt"],
@@ -142,7 +143,7 @@ def _scored(amendment: Amendment, *, folder: Path, value: float | None, finished
         "point": amended.quantiles[0.5],
         "interval_90": [amended.quantiles[0.05], amended.quantiles[0.95]],
         "scores": asdict(scores) if scores else None,
-        "why_not_scored": "it came after the run had ended" if too_late else "" if scores else "the run has no value",
+        "why_not_scored": "it came after the run had ended" if too_late else "" if scores else no_value,
     }
 
 

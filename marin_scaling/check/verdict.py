@@ -62,20 +62,19 @@ def verdict_on(folder: Path, *, runs_dir: Path, allowed_signers: Path, at: datet
     if ended := ended_by(notices, folder=folder, statement=statement, spec=spec, runs_dir=runs_dir):
         return ended
     run = read_run(run_folder(runs_dir, spec)) if is_finished(runs_dir, spec) else None
+    amendments = verified_amendments(folder, statement=statement, allowed_signers=allowed_signers)
     if run is not None:
         _require_stamped_before(folder, statement=statement, run=run)
         outcome, claimed = _settle(folder, statement=statement, run=run, checked_at=at), _logged_late(folder, run=run)
     elif (folder / OUTCOME_NAME).exists():
         outcome, claimed = _standing_outcome(folder, statement=statement, spec=spec), f"; claimed: {_AWAY}"
     else:
-        return _not_run(statement, where=run_folder(runs_dir, spec), at=at)
+        scored = scored_amendments(amendments, folder=folder, value=None, finished_at=None)
+        waiting = _not_run(statement, where=run_folder(runs_dir, spec), at=at)
+        return replace(waiting, sentence=waiting.sentence + amendments_text(scored), amendments=tuple(scored))
     state = State(outcome["verdict"])
-    scored = scored_amendments(
-        verified_amendments(folder, statement=statement, allowed_signers=allowed_signers),
-        folder=folder,
-        value=outcome["value"],
-        finished_at=parse_moment(run.record.finished_at) if run else None,
-    )
+    finished_at = parse_moment(run.record.finished_at) if run else None
+    scored = scored_amendments(amendments, folder=folder, value=outcome["value"], finished_at=finished_at)
     sentence = _sentence(statement, outcome=outcome, state=state) + claimed + amendments_text(scored) + deviations(notices)
     return replace(verdict_of(statement, state=state, sentence=sentence, outcome=outcome), amendments=tuple(scored))
 

@@ -64,6 +64,7 @@ def amend(
     )
     write_down(folder.parent, at=now)
     typer.echo(f"{signing_key.note}\nSigned: {made}")
+    typer.echo("Next: commit and push it before the run ends; it counts from the moment that its line in the log says")
 
 
 def _require_not_run(target: RunSpec, *, folder: Path) -> None:

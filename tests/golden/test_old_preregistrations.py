@@ -26,7 +26,7 @@ def test_an_amendment_of_every_format_version_still_verifies():
     """With the statement beside which it lies, and the log that has both."""
     [folder] = registration_folders(HERE / "amendment-v0.1")
     steps = {step.what: step.evidence for step in verify_folder(folder, allowed_signers=signers_path(folder))}
-    assert steps["amend-1"] == "at 2026-11-20T09:30:00Z, after 200 steps: two more budgets were trained"
+    assert steps["amend-1"] == "by ada@example.org at 2026-11-20T09:30:00Z, after 200 steps: two more budgets were trained"
     assert log_step(folder, log=read_log(folder.parent)).evidence.startswith("lines register 1, amend 2 of 2")
 
 

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 from fitted_registration import fitted, make_fitted_registration
 from registration_factory import (
     CREATED_AT,
+    PRINCIPAL,
     make_registration,
     signing_key,
     store_run,
@@ -21,10 +22,12 @@ from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.check.history import log_step
 from marin_scaling.check.reproduction import verify_and_fit
 from marin_scaling.check.track_record import track_records
-from marin_scaling.check.verdict import check_preregistration
+from marin_scaling.check.verdict import check_preregistration, verdict_on
 from marin_scaling.errors import MarinScalingError, SigningError, VerificationError
+from marin_scaling.ladder.ladder_file import Promise
 from marin_scaling.preregistration.binding import bound_spec
 from marin_scaling.preregistration.log import read_log
+from marin_scaling.preregistration.notice import give_notice
 from marin_scaling.preregistration.registry import allow_signer, signers_path
 
 
@@ -61,7 +64,7 @@ def test_an_amendment_is_verified_and_fitted_again_like_the_first(folder: Path) 
     make_amendment(folder)
     steps = [step for step in verify_and_fit(folder, allowed_signers=signers_path(folder)) if step.what == "amend-1"]
     assert steps[0].evidence.startswith("16 runs fitted again: all 23 quantiles")
-    assert steps[1].evidence == "at 2026-11-20T09:30:00Z, after 0 steps: two more budgets were trained"
+    assert steps[1].evidence == "by ada@example.org at 2026-11-20T09:30:00Z, after 0 steps: two more budgets were trained"
     assert (folder / "statement.json").read_bytes() == before
     assert "amend 2 of 2" in log_step(folder, log=read_log(folder.parent)).evidence
 
@@ -76,6 +79,15 @@ def test_the_first_forecast_keeps_the_verdict_and_the_record(recorded: Path) -> 
     assert amended["scores"]["hit"]
     (record,) = track_records([verdict])
     assert (sum(record.counts.values()), len(record.pit)) == (1, 1)
+
+
+def test_before_the_run_it_is_told_and_not_scored(recorded: Path) -> None:
+    """A reader of a forecast that waits sees that there is a later one."""
+    make_amendment(recorded, **lower(recorded))
+    verdict = verdict_on(recorded, runs_dir=Path("none"), allowed_signers=signers_path(recorded), at=LATER)
+    assert verdict.sentence.startswith("not run yet: 2.5000 bits/byte was forecast")
+    assert verdict.sentence.endswith("; amend-1 after 0 steps: 2.4500 (2.2855 to 2.6145), not scored: the run has not ended")
+    assert verdict.outcome is None
 
 
 @pytest.mark.parametrize("hours", [24, 30])
@@ -107,6 +119,19 @@ def test_a_run_that_has_its_outcome_is_not_forecast_again(recorded: Path) -> Non
     check(recorded)
     with pytest.raises(SigningError, match="has its outcome"):
         make_amendment(recorded, at=LATER + timedelta(days=9), **lower(recorded))
+
+
+@pytest.mark.parametrize("kind", ["withdraw", "void"])
+def test_a_forecast_that_has_ended_is_not_made_again(tmp_path: Path, kind: Any) -> None:
+    """Taken back by its registrant, or found void by its resolver."""
+    carol = signing_key(ed25519.Ed25519PrivateKey.from_private_bytes(bytes([5] * 32)))
+    folder = make_registration(tmp_path, promise=Promise(resolver="carol@example.org", void_if=("the text is gone",))).folder
+    allow_signer(folder.parent, principal="carol@example.org", key=carol.public_key, at=CREATED_AT)
+    said = {"condition": "the text is gone"} if kind == "void" else {}
+    key, by = (carol, "carol@example.org") if kind == "void" else (signing_key(), PRINCIPAL)
+    give_notice(folder, kind, key=key, principal=by, at=LATER, reason="so it is", **said)
+    with pytest.raises(SigningError, match=f"has its notice-1-{kind}"):
+        make_amendment(folder, at=LATER + timedelta(hours=1), **lower(folder))
 
 
 def test_whoever_has_seen_all_steps_forecasts_nothing(folder: Path) -> None:
