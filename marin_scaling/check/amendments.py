@@ -133,12 +133,15 @@ def _steps(amendment: Amendment, *, folder: Path, runs_dir: Path | None) -> Iter
 
 def _scored(amendment: Amendment, *, folder: Path, value: float | None, finished_at: datetime | None) -> dict[str, Any]:
     amended, ended_at = amendment.amended, _ended_at(folder, finished_at=finished_at)
-    too_late = ended_at is not None and _given_at(amendment, folder=folder) >= ended_at
+    given_at = _given_at(amendment, folder=folder)
+    too_late = ended_at is not None and given_at >= ended_at
     scores = None if too_late else scores_of(amended, value=value)
     no_value = "the run has not ended" if ended_at is None else "the run has no value"
     return {
         "name": amendment.name,
         "created_at": amendment.predicate["createdAt"],
+        "given_at": moment_text(given_at),
+        "reason": amendment.predicate["reason"],
         "steps_seen": amendment.steps_seen,
         "point": amended.quantiles[0.5],
         "interval_90": [amended.quantiles[0.05], amended.quantiles[0.95]],

@@ -82,7 +82,8 @@ def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
         )
     also = ", its public record only grew" if record_grew else ""
     also += f", and {', '.join(path.name for path in policies)} changed: it counts once it is merged" if policies else ""
-    evidence = f"{base} is only added to: {len(added)} new files, its log is the beginning of ours{also}"
+    files = f"{len(added)} new file{'s' * (len(added) != 1)}"
+    evidence = f"{base} is only added to: {files}, its log is the beginning of ours{also}"
     return VerifiedStep(what="base", evidence=evidence)
 
 

@@ -102,7 +102,7 @@ def forecast_page(root: Path, folder: Path) -> ForecastPage:
         doubts_section(authentic.statement),
         promise_section(authentic.statement),
         _outcome_section(authentic),
-        amendments_section(authentic.amended),
+        amendments_section(authentic.amended, first=authentic.statement, scores=(authentic.outcome or {}).get("scores")),
         _authenticity_section(authentic, folder.name, root=root),
     )
     return ForecastPage(
@@ -168,7 +168,7 @@ def _index_row(authentic: _Authentic, name: str) -> tuple[str, ...]:
         f"{quantiles[0.05]:.4f} to {quantiles[0.95]:.4f}",
         observed,
         f"{scores['per_cent_of_loss']:+.2f}&nbsp;%" if scores else "",
-        authentic.verdict.state,
+        authentic.verdict.state + f" (later forecasts: {len(authentic.amended)})" * bool(authentic.amended),
     )
 
 

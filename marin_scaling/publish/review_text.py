@@ -19,6 +19,7 @@ from marin_scaling.check.verdict import verdicts_on
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, registration_folders
+from marin_scaling.preregistration.seal import SEAL_NAME, read_seal
 from marin_scaling.preregistration.statement import Statement
 from marin_scaling.publish.amendment_review import amendment_parts
 from marin_scaling.publish.forecast_sections import doubts_section, promise_section
@@ -67,6 +68,8 @@ def _parts(each: Reviewed, *, registry: Path, runs_dir: Path, at: datetime) -> I
         return
     if each.statement is None:
         yield f"**Sealed**: {escape(each.steps[0].evidence)}. {_SEALED_WORDS}"
+        by = read_seal(read_bytes(each.folder / SEAL_NAME), name=SEAL_NAME).by
+        yield _record(by, registry=registry, runs_dir=runs_dir, at=at)
     elif each.is_new:
         yield from _forecast_parts(each, each.statement, registry=registry, runs_dir=runs_dir, at=at)
     else:
@@ -86,7 +89,7 @@ def _forecast_parts(each: Reviewed, statement: Statement, *, registry: Path, run
     yield _figure(each.folder, statement)
     yield doubts_section(statement).replace("## ", "### ")
     yield promise_section(statement).replace("## ", "### ")
-    yield _record(statement, registry=registry, runs_dir=runs_dir, at=at)
+    yield _record(statement.predicate["registrant"], registry=registry, runs_dir=runs_dir, at=at)
     yield "### To be answered by a person\n\n" + "\n".join(f"- [ ] {question}" for question in _QUESTIONS)
     yield f"Digest of the statement, which the run carries from its first step: `{statement.sha256}`"
 
@@ -212,8 +215,8 @@ def _best_of_budgets(rows: Sequence[Mapping[str, Any]]) -> dict[float, float]:
     return dict(sorted(best.items()))
 
 
-def _record(statement: Statement, *, registry: Path, runs_dir: Path, at: datetime) -> str:
+def _record(registrant: str, *, registry: Path, runs_dir: Path, at: datetime) -> str:
     """How this registrant's forecasts have done, all of them."""
     records = track_records(verdicts_on(registration_folders(registry), runs_dir=runs_dir, at=at))
-    text = "\n".join(record_text(record) for record in records if record.registrant == statement.predicate["registrant"])
+    text = "\n".join(record_text(record) for record in records if record.registrant == registrant)
     return f"### The registrant's record\n\n{preformatted(text)}"

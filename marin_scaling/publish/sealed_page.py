@@ -26,10 +26,10 @@ def sealed_page(root: Path, folder: Path) -> ForecastPage:
     rows = [[escape(step.what), escape(without_root(step.evidence, root))] for step in steps]
     text = page(
         folder.name,
-        f"**{verdict.state.capitalize()}.** {escape(verdict.sentence)}.",
+        f"**{verdict.state.capitalize()}**{escape(verdict.sentence.removeprefix(verdict.state))}.",
         "Whoever sealed it has signed a salted digest of a forecast. When it is revealed, its numbers stand here, with what "
         "shows that they are those that were sealed; if it is not revealed in time, it counts as missed.",
-        f"## Is it authentic?\n\n{table(['step', 'evidence'], rows)}",
+        f"## Is it authentic?\n\n{table(['step', 'evidence'], rows)}\n\nCheck it yourself:",
         preformatted(f"marin-scale verify {folder.name}"),
     )
     row = (link(folder.name, path), "", "", "sealed", "", "", "", verdict.state)

@@ -220,6 +220,7 @@ def test_a_review_shows_a_seal_as_a_seal_and_the_forecast_when_it_is_revealed(fo
     assert sealed.sound
     text = review_text(sealed, registry=registry, runs_dir=root / "runs", at=CREATED_AT)
     assert "**Sealed**: by ada&#64;example.org" in text
+    assert "1 registered: 1 sealed" in text
     assert "2.5000" not in text
     commit(root)
     shown(folder)
@@ -237,7 +238,7 @@ def test_the_site_counts_what_is_sealed_and_shows_no_number(folder: Path) -> Non
     index = files["index.md"].decode()
     assert "1 sealed" in index
     page = files[f"preregistrations/{folder.name}.md"].decode()
-    assert "**Sealed.** sealed by ada" in page
+    assert "**Sealed** by ada" in page
     assert "2.5000" not in page
 
 

@@ -5,8 +5,10 @@ import re
 import shutil
 from datetime import UTC, date, datetime
 from pathlib import Path
+from statistics import NormalDist
 
 import pytest
+from amendment_factory import lower, make_amendment
 from registration_factory import CREATED_AT, PRINCIPAL, forecast_document, make_registration, run_spec, signing_key, store_run
 
 from marin_scaling.check.public_record import RECORD_NAME, read_public_record
@@ -17,12 +19,15 @@ from marin_scaling.ladder.ladder_file import Assumption, Promise
 from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.notice import give_notice
 from marin_scaling.preregistration.registry import signers_path
+from marin_scaling.preregistration.statement_format import LEVELS
 from marin_scaling.publish.markdown import escape, page_name
 from marin_scaling.publish.pages import generated_pages, write_generated_pages
 from marin_scaling.run.run_table import read_run_table
+from marin_scaling.scoring import crps
 
 NAME = "2026-11-20-tiny-target"
 PAGE = f"preregistrations/{NAME}.md"
+LOWER_CRPS = crps({level: NormalDist(2.45, 0.1).inv_cdf(level) for level in LEVELS}, observed=2.66)
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 
 
@@ -87,6 +92,39 @@ def test_an_outcome_stands_beside_its_forecast(tmp_path, registration, loss, wor
     assert f"**{word}.**" in shown
     assert ("diverged" if loss is None else f"{loss:.4f} was observed") in shown
     assert word.lower() in text(tmp_path, "index.md")
+
+
+@pytest.mark.parametrize(
+    ("loss", "row"),
+    [
+        (None, "| amend-1 | 2026-11-20T09:30:00Z | 200 | 2.4500 | 2.2855 to 2.6145 |  |  |  |"),
+        (2.66, f"| amend-1 | 2026-11-20T09:30:00Z | 200 | 2.4500 | 2.2855 to 2.6145 | -0.2100 | {LOWER_CRPS:.4f} | no |"),
+    ],
+    ids=["before the run", "after it"],
+)
+def test_a_later_forecast_stands_beside_the_first(tmp_path, registration, loss, row):
+    """In a table with it, with why it was made; the words of its registrant stay text, and the verdict is the first's."""
+    assert "## Forecast again" not in text(tmp_path, PAGE)
+    make_amendment(registration.folder, steps_seen=200, **lower(registration.folder), reason="<b>two</b> budgets | more")
+    if loss is not None:
+        store_run(tmp_path / "runs", spec=registration.target, loss=loss, day="2026-11-21")
+        check(tmp_path, registration)
+    shown, index = text(tmp_path, PAGE), text(tmp_path, "index.md")
+    assert row in shown
+    assert "| the first | 2026-11-20T08:30:00Z | 0 | 2.5000 | 2.3355 to 2.6645 |" in shown
+    assert "* amend-1: &#60;b&#62;two&#60;/b&#62; budgets &#124; more." in shown
+    assert ("pending" if loss is None else "held") + " (later forecasts: 1) |" in index
+    assert "1 preregistered:" in index
+
+
+def test_a_later_forecast_that_came_too_late_is_shown_with_the_reason(tmp_path, registration):
+    """And without an error, which everybody would have made small."""
+    store_run(tmp_path / "runs", spec=registration.target, loss=2.66, day="2026-11-21")
+    make_amendment(registration.folder, logged=datetime(2026, 11, 21, 12, tzinfo=UTC), **lower(registration.folder, by=-0.16))
+    check(tmp_path, registration)
+    shown = text(tmp_path, PAGE)
+    assert "| amend-1 | 2026-11-21T12:00:00Z | 0 | 2.6600 | 2.4955 to 2.8245 |  |  |  |" in shown
+    assert "two more budgets were trained. Not scored: it came after the run had ended." in shown
 
 
 def test_a_changed_statement_is_listed_as_refused_with_the_reason_and_first(tmp_path, registration):
