@@ -18,8 +18,8 @@ from marin_scaling.check.ladder_records import ladder_step
 from marin_scaling.check.notices import verified_notices
 from marin_scaling.check.outcome import scores_of
 from marin_scaling.check.plain_file import read_plain
+from marin_scaling.check.signed_by import read_whole, require_signed
 from marin_scaling.check.verified_step import VerifiedStep, refuse
-from marin_scaling.preregistration.allowed_signers import read_allowed_signers, require_allowed
 from marin_scaling.preregistration.amendment import (
     AMENDMENT_FILES,
     AMENDMENT_NAME,
@@ -30,7 +30,6 @@ from marin_scaling.preregistration.amendment import (
 )
 from marin_scaling.preregistration.notice import ENDING_KINDS, NOTICE_NAME
 from marin_scaling.preregistration.registry import OUTCOME_NAME
-from marin_scaling.preregistration.sshsig import NAMESPACE, verify_signature
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment, read_subject
 
 
@@ -54,13 +53,6 @@ def amendment_steps(amendments: Sequence[Amendment], *, folder: Path, runs_dir: 
     return [step for each in amendments for step in _steps(each, folder=folder / each.name, runs_dir=runs_dir)]
 
 
-def amended_ladder(amendment: Amendment, *, folder: Path) -> Mapping[str, Any]:
-    """The rows that were fitted for it: the content of its `ladder.json`."""
-    path = folder / amendment.name / "ladder.json"
-    ladder: Mapping[str, Any] = read_subject(read_plain(path), name="ladder.json", path=str(path))
-    return ladder
-
-
 def scored_amendments(
     amendments: Sequence[Amendment], *, folder: Path, value: float | None, finished_at: datetime | None
 ) -> list[dict[str, Any]]:
@@ -74,22 +66,17 @@ def amendments_text(scored: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _verified(place: Path, *, statement: Statement, allowed_signers: Path) -> Amendment:
-    present = sorted(path.name for path in place.iterdir()) if place.is_dir() and not place.is_symlink() else []
-    if present != sorted(AMENDMENT_FILES):
-        refuse(
-            f"{place} holds {', '.join(present) or 'nothing'}, not {', '.join(sorted(AMENDMENT_FILES))}",
-            fix="Restore it from version control.",
-        )
-    files = {name: read_plain(place / name) for name in present}
-    path = place.parent / "target.json"
+    files, path = read_whole(place, names=AMENDMENT_FILES), place.parent / "target.json"
     target = read_subject(read_plain(path), name=path.name, path=str(path), version=statement.version)
     amendment = read_amendment(files, place=place, original=statement, target=target)
-    key = verify_signature(
-        files[AMENDMENT_SIGNATURE_NAME], content=files[AMENDMENT_NAME], name=str(place / AMENDMENT_SIGNATURE_NAME)
+    require_signed(
+        files[AMENDMENT_NAME],
+        signature=files[AMENDMENT_SIGNATURE_NAME],
+        path=place / AMENDMENT_SIGNATURE_NAME,
+        principal=statement.predicate["registrant"],
+        at=amendment.amended.created_at,
+        allowed_signers=allowed_signers,
     )
-    signers = read_allowed_signers(allowed_signers) if allowed_signers.exists() else []
-    by, at, source = statement.predicate["registrant"], amendment.amended.created_at, str(allowed_signers)
-    require_allowed(signers, principal=by, key=key, namespace=NAMESPACE, at=at, source=source)
     return amendment
 
 
@@ -127,8 +114,9 @@ def _steps(amendment: Amendment, *, folder: Path, runs_dir: Path | None) -> Iter
     said = f"by {predicate['registrant']} at {predicate['createdAt']}, after {amendment.steps_seen} steps"
     yield VerifiedStep(what=amendment.name, evidence=f"{said}: {predicate['reason']}")
     if runs_dir is not None:
-        ladder, where = amended_ladder(amendment, folder=folder.parent), str(folder / "ladder.json")
-        yield replace(ladder_step(amendment.amended, ladder=ladder, where=where, runs_dir=runs_dir), what=amendment.name)
+        path = folder / "ladder.json"
+        ladder = read_subject(read_plain(path), name=path.name, path=str(path))
+        yield replace(ladder_step(amendment.amended, ladder=ladder, where=str(path), runs_dir=runs_dir), what=amendment.name)
 
 
 def _scored(amendment: Amendment, *, folder: Path, value: float | None, finished_at: datetime | None) -> dict[str, Any]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from marin_scaling.check.plain_file import read_plain
+from marin_scaling.check.signed_by import read_whole, require_signed
 from marin_scaling.check.verified_step import VerifiedStep, refuse
-from marin_scaling.preregistration.allowed_signers import read_allowed_signers, require_allowed
 from marin_scaling.preregistration.notice import (
     NOTICE_NAME,
     NOTICE_SIGNATURE_NAME,
@@ -15,7 +14,6 @@ from marin_scaling.preregistration.notice import (
     notice_names,
     read_notice,
 )
-from marin_scaling.preregistration.sshsig import NAMESPACE, verify_signature
 from marin_scaling.preregistration.statement import Statement
 
 
@@ -34,16 +32,9 @@ def notice_steps(notices: Sequence[Notice]) -> list[VerifiedStep]:
 
 
 def _verified(place: Path, *, statement: Statement, allowed_signers: Path) -> Notice:
-    present = sorted(path.name for path in place.iterdir()) if place.is_dir() and not place.is_symlink() else []
-    if present != [NOTICE_NAME, NOTICE_SIGNATURE_NAME]:
-        refuse(
-            f"{place} holds {', '.join(present) or 'nothing'}, not {NOTICE_NAME} and {NOTICE_SIGNATURE_NAME}",
-            fix="Restore it from version control.",
-        )
-    raw, signature = (read_plain(place / name) for name in present)
+    files, path = read_whole(place, names=(NOTICE_NAME, NOTICE_SIGNATURE_NAME)), place / NOTICE_SIGNATURE_NAME
+    raw, signature = files[NOTICE_NAME], files[NOTICE_SIGNATURE_NAME]
     notice = read_notice(raw, name=str(place / NOTICE_NAME), statement=statement)
-    key = verify_signature(signature, content=raw, name=str(place / NOTICE_SIGNATURE_NAME))
-    signers = read_allowed_signers(allowed_signers) if allowed_signers.exists() else []
-    by, source = notice.document["by"], str(allowed_signers)
-    require_allowed(signers, principal=by, key=key, namespace=NAMESPACE, at=notice.at, source=source)
+    by = notice.document["by"]
+    require_signed(raw, signature=signature, path=path, principal=by, at=notice.at, allowed_signers=allowed_signers)
     return notice

@@ -10,9 +10,9 @@ from datetime import datetime
 from pathlib import Path
 
 from marin_scaling.check.plain_file import read_plain
+from marin_scaling.check.signed_by import require_signed
 from marin_scaling.check.state import State, Verdict
 from marin_scaling.check.verified_step import VerifiedStep, refuse
-from marin_scaling.preregistration.allowed_signers import read_allowed_signers, require_allowed
 from marin_scaling.preregistration.seal import (
     OPENING_NAME,
     SEAL_FILES,
@@ -24,7 +24,6 @@ from marin_scaling.preregistration.seal import (
     require_opens,
     seal_names,
 )
-from marin_scaling.preregistration.sshsig import NAMESPACE, verify_signature
 from marin_scaling.preregistration.statement import Statement
 from marin_scaling.preregistration.timestamp import stamp_names
 
@@ -41,11 +40,9 @@ def verified_seal(folder: Path, *, allowed_signers: Path, at: datetime | None = 
             f"{folder / SEAL_NAME} is the seal of {seal.document['id']}, not that of its folder",
             fix="Give the folder its own name back.",
         )
-    name = folder / SEAL_SIGNATURE_NAME
-    key = verify_signature(read_plain(name), content=raw, name=str(name))
-    signers = read_allowed_signers(allowed_signers) if allowed_signers.exists() else []
-    source = str(allowed_signers)
-    require_allowed(signers, principal=seal.by, key=key, namespace=NAMESPACE, at=at or seal.at, source=source)
+    path, moment = folder / SEAL_SIGNATURE_NAME, at or seal.at
+    signature = read_plain(path)
+    require_signed(raw, signature=signature, path=path, principal=seal.by, at=moment, allowed_signers=allowed_signers)
     return seal
 
 

@@ -8,13 +8,12 @@ from pathlib import Path
 
 from marin_scaling.check.plain_file import read_plain
 from marin_scaling.check.sealed import verified_seal
+from marin_scaling.check.signed_by import require_signed
 from marin_scaling.check.verified_step import VerifiedStep, refuse
-from marin_scaling.preregistration.allowed_signers import read_allowed_signers, require_allowed
 from marin_scaling.preregistration.countersignature import countersigners
 from marin_scaling.preregistration.registry import SIGNATURE_NAME, read_registration
 from marin_scaling.preregistration.seal import SEAL_NAME, is_sealed
 from marin_scaling.preregistration.ssh_keys import PublicKey
-from marin_scaling.preregistration.sshsig import NAMESPACE, verify_signature
 from marin_scaling.preregistration.statement import Statement
 
 
@@ -66,9 +65,12 @@ def _signer(
     statement: Statement, signature: bytes, *, principal: str, path: Path, allowed_signers: Path, at: datetime | None = None
 ) -> tuple[PublicKey, str]:
     """The key that signed for a name, and the line that allows it at `at`, or at the time of the statement by its own word."""
-    key = verify_signature(signature, content=statement.raw, name=str(path))
-    signers = read_allowed_signers(allowed_signers) if allowed_signers.exists() else []
-    allowed = require_allowed(
-        signers, principal=principal, key=key, namespace=NAMESPACE, at=at or statement.created_at, source=str(allowed_signers)
+    key, allowed = require_signed(
+        statement.raw,
+        signature=signature,
+        path=path,
+        principal=principal,
+        at=at or statement.created_at,
+        allowed_signers=allowed_signers,
     )
     return key, Path(allowed.where).name

@@ -91,6 +91,12 @@ def require_allowed(
     )
 
 
+def require_listed(path: Path, *, principal: str, key: PublicKey, namespace: str, at: datetime) -> AllowedSigner:
+    """The same of the `allowed_signers` at `path`; a file that is not there allows nobody."""
+    signers = read_allowed_signers(path) if path.exists() else []
+    return require_allowed(signers, principal=principal, key=key, namespace=namespace, at=at, source=str(path))
+
+
 def signer_line(principal: str, *, key: PublicKey, namespace: str) -> str:
     """The line that lets a principal sign with a key in one namespace, without a final newline."""
     return f'{principal} namespaces="{namespace}" {key.text}'

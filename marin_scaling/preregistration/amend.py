@@ -10,7 +10,7 @@ from typing import Any
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
 from marin_scaling.durable_files import publish_folder, read_bytes
 from marin_scaling.errors import SigningError, VerificationError
-from marin_scaling.preregistration.allowed_signers import read_allowed_signers, require_allowed
+from marin_scaling.preregistration.allowed_signers import require_listed
 from marin_scaling.preregistration.amendment import (
     AMENDMENT_NAME,
     AMENDMENT_SIGNATURE_NAME,
@@ -66,9 +66,7 @@ def amend(
         read_amendment({**files, AMENDMENT_NAME: raw}, place=place, original=original, target=target)
     except VerificationError as error:
         raise SigningError(error.what, why=error.why, fix=error.fix) from error
-    signers_file = signers_path(folder)
-    signers = read_allowed_signers(signers_file) if signers_file.exists() else []
-    require_allowed(signers, principal=principal, key=key.public_key, namespace=NAMESPACE, at=at, source=str(signers_file))
+    require_listed(signers_path(folder), principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)
     publish_folder(place, {**files, AMENDMENT_NAME: raw, AMENDMENT_SIGNATURE_NAME: key.sign(raw)})
     return place
 

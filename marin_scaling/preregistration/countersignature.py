@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from marin_scaling.durable_files import write_once
 from marin_scaling.errors import SigningError
-from marin_scaling.preregistration.allowed_signers import read_allowed_signers, require_allowed
+from marin_scaling.preregistration.allowed_signers import require_listed
 from marin_scaling.preregistration.registry import STATEMENT_NAME, read_registration, signers_path
 from marin_scaling.preregistration.sshsig import NAMESPACE
 from marin_scaling.preregistration.statement_format import PRINCIPAL
@@ -55,11 +55,8 @@ def countersign(folder: Path, *, key: SigningKey, principal: str) -> Path:
             why="A second signature is worth something when it is someone else's.",
             fix="Let a reviewer sign, with a key of their own: marin-scale sign --as NAME --key KEY",
         )
-    path = signers_path(folder)
-    signers = read_allowed_signers(path) if path.exists() else []
-    require_allowed(
-        signers, principal=principal, key=key.public_key, namespace=NAMESPACE, at=statement.created_at, source=str(path)
-    )
+    path, at = signers_path(folder), statement.created_at
+    require_listed(path, principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)
     signed = folder / countersignature_name(principal)
     write_once(signed, key.sign(statement.raw))
     return signed

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from marin_scaling.canonical_json import dump_canonical, load_canonical
 from marin_scaling.durable_files import publish_folder
 from marin_scaling.errors import SigningError, VerificationError
-from marin_scaling.preregistration.allowed_signers import read_allowed_signers, require_allowed
+from marin_scaling.preregistration.allowed_signers import require_listed
 from marin_scaling.preregistration.document_shape import (
     MOMENT,
     SHA256,
@@ -122,9 +122,7 @@ def give_notice(folder: Path, kind: Kind, *, key: SigningKey, principal: str, at
         read_notice(raw, name=name, statement=statement)
     except VerificationError as error:
         raise SigningError(error.what, why=error.why, fix=error.fix) from error
-    path = signers_path(folder)
-    signers = read_allowed_signers(path) if path.exists() else []
-    require_allowed(signers, principal=principal, key=key.public_key, namespace=NAMESPACE, at=at, source=str(path))
+    require_listed(signers_path(folder), principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)
     publish_folder(folder / name, {NOTICE_NAME: raw, NOTICE_SIGNATURE_NAME: key.sign(raw)})
     return folder / name
 
