@@ -20,6 +20,7 @@ from marin_scaling.preregistration.document_shape import MOMENT, SHA256, Choice,
 from marin_scaling.preregistration.statement import Statement, parse_moment, read_subject, require_sound_forecast
 from marin_scaling.preregistration.statement_format import PRINCIPAL, STATEMENT_TYPE
 from marin_scaling.preregistration.version_0_2 import PREDICATE_SHAPE
+from marin_scaling.preregistration.versions import VERSION_0_2
 
 AMENDMENT_TYPE = "urn:marin-scaling:amendment:v0.1"
 AMENDMENT_NAME, AMENDMENT_SIGNATURE_NAME = "amendment.json", "amendment.json.sig"
@@ -89,7 +90,7 @@ def read_amendment(files: Mapping[str, bytes], *, place: Path, original: Stateme
     _require_digests(document["subject"], files, where=where)
     subjects = {name: read_subject(files[name], name=name, path=str(place / name)) for name in SUBJECT_NAMES}
     view = {**original.predicate, **{key: predicate[key] for key in _MADE_ANEW}}
-    amended = Statement(raw=files[AMENDMENT_NAME], document={**document, "predicate": view}, version=original.version)
+    amended = Statement(raw=files[AMENDMENT_NAME], document={**document, "predicate": view}, version=VERSION_0_2)
     require_sound_forecast(amended)
     for part, fields in amended_fields({**subjects, "target.json": target}).items():
         for key, value in fields.items():
