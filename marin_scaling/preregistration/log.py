@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -110,8 +110,12 @@ def read_log(registry_dir: Path) -> Log:
     return parse_log(read_bytes(path) if path.exists() else b"", name=str(path))
 
 
+@lru_cache(maxsize=4)
 def parse_log(raw: bytes, *, name: str) -> Log:
-    """The lines in the bytes of a log: canonical, numbered from 0, each naming the digest of the one before."""
+    """The lines in the bytes of a log: canonical, numbered from 0, each naming the digest of the one before.
+
+    The same bytes are parsed once: every folder of a registry asks its log.
+    """
     if raw and not raw.endswith(b"\n"):
         _refuse(name, "its last line has no end")
     entries: list[LogEntry] = []
