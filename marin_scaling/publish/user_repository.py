@@ -25,6 +25,7 @@ _TEMPLATES: Mapping[str, str] = {
     ".github/workflows/marin-scale.yml": "github/marin-scale.yml",
     ".github/workflows/preregistration.yml": "github/preregistration.yml",
     ".github/workflows/preregistration-comment.yml": "github/preregistration-comment.yml",
+    ".github/workflows/preregistration-attest.yml": "github/preregistration-attest.yml",
     "preregistrations/policy.yaml": "preregistrations/policy.yaml",
 }
 _KEPT_FOLDERS = ("runs",)

@@ -56,6 +56,18 @@ def test_a_stranger_says_nothing_of_which_tool_reviews(tmp_path: Path) -> None:
     assert installs[1].startswith('git worktree add ../base "origin/$GITHUB_BASE_REF" && pip install')
 
 
+@pytest.mark.parametrize("where", FOLDERS)
+def test_what_is_attested_is_the_log_after_its_merge_and_nothing_is_run(where: str, tmp_path: Path) -> None:
+    """No pull request starts it, no shell is in it, and of a private repository nothing is published."""
+    attest = workflow("preregistration-attest", where, tmp_path)
+    assert attest["on"] == {"push": {"branches": ["main"], "paths": ["preregistrations/log.jsonl"]}}
+    assert attest["permissions"] == {"contents": "read", "id-token": "write", "attestations": "write"}
+    (job,) = attest["jobs"].values()
+    assert job["if"] == "${{ !github.event.repository.private }}"
+    assert all("run" not in step for step in job["steps"])
+    assert job["steps"][-1]["with"] == {"subject-path": "preregistrations/log.jsonl"}
+
+
 PULL = {"number": 7, "head": {"sha": "abc"}}
 FORGE = """
 const done = [];
