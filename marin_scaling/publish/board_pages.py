@@ -7,6 +7,7 @@ submission is in `submission_page`.
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.publish.board_chart import board_chart
+from marin_scaling.publish.board_data import LIVE, live_board
 from marin_scaling.publish.figures import figure_files, show_figure
 from marin_scaling.publish.markdown import escape, link, page, preformatted, table, without_root
 from marin_scaling.publish.submission_page import pages_of, submission_page
@@ -26,6 +28,7 @@ from marin_scaling.units import format_count, format_flops
 
 SUBMISSIONS_DIR = "speedruns"
 _FOLDER = "speedrun"
+_SHOWN = 500  # rows that the page itself holds
 _NONE = (
     "There is no submission yet: `marin-scale speedrun submit RUN` makes one from a run, `marin-scale speedrun import` from "
     "Marin's files."
@@ -50,10 +53,15 @@ def speedrun_pages(root: Path) -> dict[str, bytes]:
     sections = [section for board in made for section in _board_section(board, names, files)]
     malformed = [each for each in found if each.submission is None]
     rows = [entry.to_document() for board in made for entry in board.entries]
-    body = [*sections, _refused(validated, names), _malformed(malformed, root), _downloads(rows)] if found else [_NONE]
+    body = (
+        [*sections, _refused(validated, names), _malformed(malformed, root), _downloads(rows), LIVE if rows else ""]
+        if found
+        else [_NONE]
+    )
     files[f"{_FOLDER}/index.md"] = page("Speedrun", *body).encode()
     if rows:
         files |= {f"{_FOLDER}/board.json": _json(rows), f"{_FOLDER}/board.csv": _csv(rows)}
+        files |= {f"{_FOLDER}/{name}": content for name, content in live_board(made, pages=names).items()}
     for board in made:
         for entry in board.entries:
             files |= submission_page(entry.validated, entry=entry, names=names, folder=_FOLDER)
@@ -73,6 +81,7 @@ def _board_section(board: Board, names: Mapping[str, str], files: dict[str, byte
     standing = sum(FIRST_AXIS in entry.on_front for entry in board.entries)
     counted = f"{len(board.entries)} accepted, {standing} of them on the front of {FIRST_AXIS}, {len(board.refused)} refused"
     yield f"{counted}; {_noise_said(board.noise)}."
+    yield f'<div data-board="{html.escape(board.track)}"></div>'
     yield show_figure(stem, {"front": f"Bits per byte against {FIRST_AXIS}, with the front"})
     yield _WORDS
     yield _table(board, names)
@@ -99,7 +108,10 @@ def _table(board: Board, names: Mapping[str, str]) -> str:
         "record",
         "doubts",
     ]
-    return table(header, [_row(entry, names) for entry in board.entries], right=[2, 3, 4, 5, 6, 7, 8])
+    shown = board.entries[:_SHOWN]
+    rest = len(board.entries) - len(shown)
+    cut = f"\n\nThe first {len(shown)}; {rest} more are in the files below." if rest else ""
+    return table(header, [_row(entry, names) for entry in shown], right=[2, 3, 4, 5, 6, 7, 8]) + cut
 
 
 def _row(entry: Entry, names: Mapping[str, str]) -> list[str]:

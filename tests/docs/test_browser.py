@@ -25,6 +25,8 @@ PAGES = [
     "reference/cli.html",
     "generated/index.html",
     "generated/ladders/index.html",
+    "generated/speedrun/index.html",
+    "generated/speedrun/bytes-moe~target-2.4e12-width-40.html",
     "generated/ladders/delphi.html",
     "generated/preregistrations/2026-11-21-quickstart.html",
 ]

@@ -1,0 +1,313 @@
+// The speedrun board, to work with: sort, filter, choose columns, switch the axis of cost, compare, keep all of it in the address.
+// Without this file the page has the same table and figure, still. Its data are in a script beside the page, not fetched, so that
+// it works from file:// as well. No text of a submission is ever read as HTML: all goes through textContent.
+"use strict";
+(() => {
+  const ROWS_AT_ONCE = 200;
+  const SVG = "http://www.w3.org/2000/svg";
+  const COMPARED = 4;
+
+  const make = (tag, properties = {}, children = []) => {
+    const made = document.createElement(tag);
+    for (const [key, value] of Object.entries(properties)) {
+      if (key.startsWith("aria-") || key === "role" || key === "for" || key === "class") made.setAttribute(key, value);
+      else made[key] = value;
+    }
+    made.append(...children);
+    return made;
+  };
+  const draw = (tag, attributes, text = "") => {
+    const made = document.createElementNS(SVG, tag);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    made.textContent = text;
+    return made;
+  };
+
+  // --- what a value looks like -------------------------------------------------------------------------------------------
+  const shown = {
+    text: value => value,
+    count: value => (value >= 1e9 ? `${digits(value / 1e9)}B` : value >= 1e6 ? `${digits(value / 1e6)}M` : value >= 1e3 ? `${digits(value / 1e3)}k` : `${value}`),
+    power: value => value.toExponential(2).replace("e+", "e").replace(/\.?0+e/, "e"),
+    loss: value => value.toFixed(4),
+    number: value => `${Number(value.toPrecision(3))}`,
+    yes: value => (value ? "yes" : ""),
+  };
+  const digits = value => value.toPrecision(3);
+  const text = (column, value) => (value === null || value === undefined ? "" : shown[column.kind](value));
+  const isNumber = column => !["text", "yes"].includes(column.kind);
+
+  // --- filtering: words, field:words, field<number, field>number ----------------------------------------------------------
+  const terms = query => query.match(/(?:[^\s"]|"[^"]*")+/g) || [];
+  const plain = value => `${value ?? ""}`.toLowerCase();
+  function predicate(board, term) {
+    const match = /^([A-Za-z_ ]+?)([:<>])(.*)$/.exec(term.replaceAll('"', ""));
+    const place = match ? board.columns.findIndex(column => [column.key, column.label].some(name => plain(name).startsWith(plain(match[1])))) : -1;
+    if (place < 0) {
+      const word = plain(term.replaceAll('"', ""));
+      return row => row.some(value => plain(value).includes(word));
+    }
+    const wanted = match[3];
+    if (match[2] === ":") return row => plain(row[place]).includes(plain(wanted));
+    const bound = Number(wanted);
+    if (match[2] === "<") return row => row[place] !== null && row[place] < bound;
+    return row => row[place] !== null && row[place] > bound;
+  }
+  function filtered(board, query) {
+    const tests = terms(query).map(term => predicate(board, term));
+    return board.rows.filter(row => tests.every(test => test(row)));
+  }
+
+  // --- sorting: what is not known comes last, either way --------------------------------------------------------------------
+  function sorted(board, rows, key, descending) {
+    const place = board.columns.findIndex(column => column.key === key);
+    if (place < 0) return rows;
+    const known = rows.filter(row => row[place] !== null && row[place] !== "");
+    const unknown = rows.filter(row => row[place] === null || row[place] === "");
+    const sign = descending ? -1 : 1;
+    const numbers = isNumber(board.columns[place]);
+    known.sort((a, b) => sign * (numbers ? a[place] - b[place] : a[place] < b[place] ? -1 : a[place] > b[place] ? 1 : 0));
+    return known.concat(unknown);
+  }
+
+  // --- the front: cheaper and better, equal ones all of them -----------------------------------------------------------------
+  function frontOf(points) {
+    const ordered = [...points].sort((a, b) => a.cost - b.cost || a.loss - b.loss);
+    const found = [];
+    let best = Infinity;
+    for (let start = 0; start < ordered.length;) {
+      let end = start;
+      while (end < ordered.length && ordered[end].cost === ordered[start].cost) end += 1;
+      const lowest = ordered[start].loss;
+      if (lowest < best) {
+        found.push(...ordered.slice(start, end).filter(point => point.loss === lowest));
+        best = lowest;
+      }
+      start = end;
+    }
+    return found;
+  }
+
+  // --- the address: board=…&q=…&sort=…&axis=…&hide=…&compare=… after the # ---------------------------------------------------
+  const KEYS = { query: "q", sort: "sort", axis: "axis", hidden: "hide", compared: "compare" };
+  function readAddress(name, state) {
+    const said = new URLSearchParams(location.hash.slice(1));
+    if (said.get("board") !== name) return state;
+    const list = key => (said.get(key) || "").split("\u0020").filter(Boolean);
+    return {
+      query: said.get("q") || "",
+      sort: said.get("sort") || state.sort,
+      axis: said.get("axis") || state.axis,
+      hidden: new Set(list("hide")),
+      compared: new Set(list("compare")),
+    };
+  }
+  function writeAddress(name, state, usual) {
+    const said = new URLSearchParams({ board: name });
+    for (const [key, short] of Object.entries(KEYS)) {
+      const value = state[key] instanceof Set ? [...state[key]].join(" ") : state[key];
+      if (value && value !== usual[key]) said.set(short, value);
+    }
+    history.replaceState(null, "", [...said].length > 1 ? `#${said}` : "#");
+  }
+
+  // --- the figure --------------------------------------------------------------------------------------------------------------
+  function figure(board, rows, axis) {
+    const [width, height, left, bottom, top, right] = [720, 400, 62, 48, 14, 14];
+    const at = key => board.columns.findIndex(column => column.key === key);
+    const [cost, loss, name] = [at(axis.key), at("bits_per_byte"), at("name")];
+    const points = board.rows.filter(row => row[cost] > 0).map(row => ({ cost: row[cost], loss: row[loss], name: row[name], row }));
+    const picture = draw("svg", { viewBox: `0 0 ${width} ${height}`, class: "board-figure", role: "img", "aria-label": `Bits per byte against ${axis.label}` });
+    if (!points.length) {
+      picture.append(draw("text", { x: 20, y: 40, class: "board-label" }, `No entry says its ${axis.label}.`));
+      return picture;
+    }
+    const wanted = new Set(rows);
+    const logs = points.map(point => Math.log10(point.cost));
+    const losses = points.map(point => point.loss);
+    const [x0, x1] = [Math.min(...logs) - 0.08, Math.max(...logs) + 0.08];
+    const room = (Math.max(...losses) - Math.min(...losses)) * 0.06 || 0.1;
+    const [y0, y1] = [Math.min(...losses) - room, Math.max(...losses) + room];
+    const x = value => left + ((Math.log10(value) - x0) / (x1 - x0)) * (width - left - right);
+    const y = value => top + ((y1 - value) / (y1 - y0)) * (height - top - bottom);
+    for (const tick of powers(x0, x1)) {
+      picture.append(draw("line", { x1: x(tick), x2: x(tick), y1: top, y2: height - bottom, class: "board-grid" }));
+      picture.append(draw("text", { x: x(tick), y: height - bottom + 16, class: "board-label", "text-anchor": "middle" }, shown.power(tick)));
+    }
+    for (const tick of steps(y0, y1)) {
+      picture.append(draw("line", { x1: left, x2: width - right, y1: y(tick), y2: y(tick), class: "board-grid" }));
+      picture.append(draw("text", { x: left - 6, y: y(tick) + 4, class: "board-label", "text-anchor": "end" }, `${Number(tick.toFixed(6))}`));
+    }
+    picture.append(draw("text", { x: (left + width - right) / 2, y: height - 8, class: "board-label", "text-anchor": "middle" }, axis.label));
+    picture.append(draw("text", { x: 14, y: height / 2, class: "board-label", "text-anchor": "middle", transform: `rotate(-90 14 ${height / 2})` }, "bits per byte"));
+    const front = frontOf(points);
+    const standing = new Set(front);
+    const path = front.map((point, place) => (place ? `H${x(point.cost)}V${y(point.loss)}` : `M${x(point.cost)},${y(point.loss)}`)).join("");
+    picture.append(draw("path", { d: path, class: "board-front" }));
+    for (const point of points) {
+      const kind = standing.has(point) ? "board-standing" : "board-beaten";
+      const circle = draw("circle", { cx: x(point.cost), cy: y(point.loss), r: 4, class: wanted.has(point.row) ? kind : `${kind} board-other` });
+      circle.append(draw("title", {}, `${point.name}: ${shown.loss(point.loss)} for ${shown.power(point.cost)}`));
+      picture.append(circle);
+    }
+    return picture;
+  }
+  function powers(low, high) {
+    const wide = high - low > 3;
+    const found = [];
+    for (let decade = Math.floor(low); decade <= high; decade += 1) {
+      for (const part of wide ? [1] : high - low > 1.2 ? [1, 3] : [1, 2, 5]) {
+        const tick = part * 10 ** decade;
+        if (Math.log10(tick) >= low && Math.log10(tick) <= high) found.push(tick);
+      }
+    }
+    return found;
+  }
+  function steps(low, high) {
+    const rough = (high - low) / 5;
+    const unit = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map(part => part * unit).find(each => each >= rough);
+    const found = [];
+    for (let tick = Math.ceil(low / step) * step; tick <= high; tick += step) found.push(tick);
+    return found;
+  }
+
+  // --- downloads ---------------------------------------------------------------------------------------------------------------
+  function save(name, content, type) {
+    const address = URL.createObjectURL(new Blob([content], { type }));
+    make("a", { href: address, download: name }).click();
+    setTimeout(() => URL.revokeObjectURL(address), 1000);
+  }
+  const quoted = value => (/[",\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
+  const asCsv = (board, rows) => [board.columns.map(column => column.key), ...rows.map(row => row.map(value => `${value ?? ""}`))].map(line => line.map(quoted).join(",")).join("\n") + "\n";
+  const asJson = (board, rows) => JSON.stringify(rows.map(row => Object.fromEntries(board.columns.map((column, place) => [column.key, row[place]]))), null, 1);
+  const STYLE = ".board-grid{stroke:#ddd}.board-label{font:12px sans-serif;fill:#222}.board-front{fill:none;stroke:#0072B2;stroke-width:1.5}.board-standing{fill:#0072B2}.board-beaten{fill:#555}.board-other{opacity:.15}";
+  function asSvg(picture) {
+    const copy = picture.cloneNode(true);
+    copy.setAttribute("xmlns", SVG);
+    copy.prepend(draw("style", {}, STYLE), draw("rect", { width: "100%", height: "100%", fill: "#fff" }));
+    return new XMLSerializer().serializeToString(copy);
+  }
+  function savePng(picture, name) {
+    const image = new Image();
+    image.onload = () => {
+      const canvas = make("canvas", { width: 1440, height: 800 });
+      canvas.getContext("2d").drawImage(image, 0, 0, 1440, 800);
+      canvas.toBlob(blob => save(name, blob, "image/png"));
+    };
+    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(asSvg(picture))}`;
+  }
+
+  // --- the whole -----------------------------------------------------------------------------------------------------------------
+  function start(mark) {
+    const name = mark.dataset.board;
+    const board = (window.marinScalingBoards || {})[name];
+    const table = [...document.querySelectorAll("table")].find(each => mark.compareDocumentPosition(each) & Node.DOCUMENT_POSITION_FOLLOWING);
+    const still = [...document.querySelectorAll("img")].find(each => mark.compareDocumentPosition(each) & Node.DOCUMENT_POSITION_FOLLOWING);
+    if (!board || !table || mark.dataset.started) return;
+    mark.dataset.started = "yes";
+    const axes = board.columns.filter(column => column.axis);
+    const usual = { query: "", sort: "bits_per_byte", axis: axes[0].key, hidden: "", compared: "" };
+    let state = readAddress(name, { query: "", sort: usual.sort, axis: usual.axis, hidden: new Set(board.columns.filter(column => column.hidden).map(column => column.key)), compared: new Set() });
+    usual.hidden = board.columns.filter(column => column.hidden).map(column => column.key).join(" ");
+    let limit = ROWS_AT_ONCE;
+    const id = `board-${name.replaceAll(/[^A-Za-z0-9]/g, "-")}`;
+    const filter = make("input", { type: "search", id: `${id}-filter`, value: state.query, placeholder: "llama author:Ada model_flops<1e12", autocomplete: "off" });
+    const axis = make("select", { id: `${id}-axis` }, axes.map(column => make("option", { value: column.key, textContent: column.label })));
+    const told = make("output", { "aria-live": "polite" });
+    const columns = make("div", { class: "board-columns" });
+    const place = make("div", { class: "board-place" });
+    const rows = make("tbody");
+    const heads = make("tr");
+    const more = make("button", { type: "button", textContent: "Show more" });
+    const compared = make("div", { class: "board-compared", "aria-live": "polite" });
+    const button = (label, act) => make("button", { type: "button", textContent: label, onclick: act });
+    let current = [];
+    const controls = make("div", { class: "board-controls" }, [
+      make("label", { for: filter.id, textContent: "Filter" }), filter,
+      make("label", { for: axis.id, textContent: "Cost" }), axis,
+      make("details", {}, [make("summary", { textContent: "Columns" }), columns]),
+      make("details", {}, [make("summary", { textContent: "Download" }), make("div", { class: "board-columns" }, [
+        button("CSV", () => save(`${name}.csv`, asCsv(board, current), "text/csv")),
+        button("JSON", () => save(`${name}.json`, asJson(board, current), "application/json")),
+        button("SVG", () => save(`${name}.svg`, asSvg(place.querySelector("svg")), "image/svg+xml")),
+        button("PNG", () => savePng(place.querySelector("svg"), `${name}.png`)),
+      ])]),
+      told,
+    ]);
+    const shownTable = make("table", { class: "board-table" }, [make("caption", { textContent: `Entries of the track ${name}` }), make("thead", {}, [heads]), rows]);
+    const whole = make("div", { class: "board-live" }, [controls, place, make("div", { class: "board-scroll", tabIndex: 0, role: "region", "aria-label": `Entries of the track ${name}` }, [shownTable]), more, compared]);
+    (table.closest(".md-typeset__scrollwrap") || table).replaceWith(whole);
+    if (still) (still.closest("p") || still).remove();
+
+    const visible = () => board.columns.filter(column => !state.hidden.has(column.key));
+    function fillHeads() {
+      const [key, descending] = state.sort.startsWith("-") ? [state.sort.slice(1), true] : [state.sort, false];
+      heads.replaceChildren(make("th", { scope: "col", class: "board-pick", textContent: "\u2713", title: "compare" }), ...visible().map(column => {
+        const head = make("th", { scope: "col", class: isNumber(column) ? "board-number" : "", "aria-sort": column.key === key ? (descending ? "descending" : "ascending") : "none" });
+        head.append(make("button", { type: "button", textContent: `${column.label}${column.key === key ? (descending ? " \u25be" : " \u25b4") : ""}`, onclick: () => {
+          state.sort = column.key === key && !descending ? `-${column.key}` : column.key;
+          update();
+          heads.querySelector(`[aria-sort]:not([aria-sort="none"]) button`).focus();
+        } }));
+        return head;
+      }));
+    }
+    function fillRows() {
+      const cells = visible().map(column => [column, board.columns.indexOf(column)]);
+      const nameAt = board.columns.findIndex(column => column.key === "name");
+      rows.replaceChildren(...current.slice(0, limit).map(row => {
+        const pick = make("input", { type: "checkbox", checked: state.compared.has(row[nameAt]), "aria-label": `compare ${row[nameAt]}`, onchange: () => {
+          if (pick.checked && state.compared.size >= COMPARED) pick.checked = false;
+          else if (pick.checked) state.compared.add(row[nameAt]);
+          else state.compared.delete(row[nameAt]);
+          fillCompared();
+          writeAddress(name, state, usual);
+        } });
+        return make("tr", {}, [make("td", { class: "board-pick" }, [pick]), ...cells.map(([column, at]) => {
+          const value = text(column, row[at]);
+          if (column.key !== "name") return make("td", { class: isNumber(column) ? "board-number" : "", textContent: value });
+          return make("td", {}, [make("a", { href: board.pages[row[nameAt]], textContent: value })]);
+        })]);
+      }));
+      more.hidden = current.length <= limit;
+    }
+    function fillCompared() {
+      const nameAt = board.columns.findIndex(column => column.key === "name");
+      const chosen = board.rows.filter(row => state.compared.has(row[nameAt]));
+      compared.replaceChildren();
+      if (chosen.length < 2) return;
+      const differing = board.columns.filter((_, at) => new Set(chosen.map(row => `${row[at]}`)).size > 1);
+      compared.append(make("h3", { textContent: "Compared" }), make("div", { class: "board-scroll", tabIndex: 0, role: "region", "aria-label": "Compared" }, [make("table", { class: "board-table" }, differing.map(column => {
+        const at = board.columns.indexOf(column);
+        return make("tr", {}, [make("th", { scope: "row", textContent: column.label }), ...chosen.map(row => make("td", { textContent: text(column, row[at]) }))]);
+      }))]));
+    }
+    function update() {
+      const [key, descending] = state.sort.startsWith("-") ? [state.sort.slice(1), true] : [state.sort, false];
+      current = sorted(board, filtered(board, state.query), key, descending);
+      told.textContent = `${current.length} of ${board.rows.length}`;
+      axis.value = state.axis;
+      fillHeads();
+      fillRows();
+      place.replaceChildren(figure(board, current, axes.find(column => column.key === state.axis) || axes[0]));
+      writeAddress(name, state, usual);
+    }
+    for (const column of board.columns.filter(each => each.key !== "name")) {
+      const box = make("input", { type: "checkbox", checked: !state.hidden.has(column.key), onchange: () => {
+        if (box.checked) state.hidden.delete(column.key);
+        else state.hidden.add(column.key);
+        update();
+      } });
+      columns.append(make("label", {}, [box, ` ${column.label}`]));
+    }
+    filter.oninput = () => { state.query = filter.value; limit = ROWS_AT_ONCE; update(); };
+    axis.onchange = () => { state.axis = axis.value; update(); };
+    more.onclick = () => { limit += ROWS_AT_ONCE; fillRows(); };
+    update();
+    fillCompared();
+  }
+
+  const startAll = () => document.querySelectorAll("[data-board]").forEach(start);
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", startAll);
+  else startAll();
+})();
