@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from marin_scaling.errors import DocumentError
 from marin_scaling.speedrun.hardware import Accelerator, Machine, machine
 from marin_scaling.speedrun.submission import (
+    LINK_PATTERN,
     Author,
     Compute,
     Data,
@@ -98,7 +99,7 @@ def author_of(author: Mapping[str, Any]) -> Author:
     return Author(
         name=author["name"],
         affiliation=author.get("affiliation") or None,
-        url=url if re.fullmatch(r"https?://[^\s<>\"'`]+", url) else None,
+        url=url if re.fullmatch(LINK_PATTERN, url) else None,
     )
 
 
