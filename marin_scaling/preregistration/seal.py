@@ -150,15 +150,22 @@ def register_sealed(registry_dir: Path, *, files: Mapping[str, bytes], sealed: M
     private = private_folder(folder)
     for place in (registry_dir, private.parent):
         if standing := find_registration(place, target=files["target.json"]):
-            raise StatementError(
-                f"{standing} is a preregistration for this target already.",
-                why="Of two forecasts for one run, one could be chosen after the fact.",
-                fix=f"Keep the first, {standing.name}, or forecast another target.",
-            )
+            _refuse_second(standing, registry_dir=registry_dir)
     replace_file(private.parent / ".gitignore", _ALL_IGNORED)
     publish_folder(private, {**files, **sealed})
     publish_registration(folder, {each: sealed[each] for each in SEAL_FILES})
     return folder
+
+
+def _refuse_second(standing: Path, *, registry_dir: Path) -> NoReturn:
+    fix = f"Keep the first, {standing.name}, or forecast another target."
+    if not (registry_dir / standing.name).exists():
+        fix = f"If its sealing was interrupted, so that its seal was never shown, remove {standing} and seal again."
+    raise StatementError(
+        f"{standing} is a preregistration for this target already.",
+        why="Of two forecasts for one run, one could be chosen after the fact.",
+        fix=fix,
+    )
 
 
 def private_folder(folder: Path) -> Path:
