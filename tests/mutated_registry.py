@@ -288,16 +288,18 @@ def _notice(ground: Ground, rng: Random) -> Input:
 
 
 def _amendment(ground: Ground, rng: Random) -> Input:
-    """What it says, signed again or not; or its signature alone."""
-    place = ground.folder("amended") / "amend-1"
+    return _signed_document(ground.folder("amended") / "amend-1" / "amendment.json", rng)
+
+
+def _signed_document(path: Path, rng: Random) -> Input:
+    """What a document of its registrant says, signed again or not; or its signature alone."""
+    signature = path.with_name(f"{path.name}.sig")
     if (kind := rng.random()) < 0.2:
-        path = place / "amendment.json.sig"
-        return _changed(path, *mutated_bytes(path.read_bytes(), rng))
-    path = place / "amendment.json"
+        return _changed(signature, *mutated_bytes(signature.read_bytes(), rng))
     how, raw = _any_change(path, rng)
     if kind < 0.4:
         return _changed(path, f"{how}, not signed again", raw)
-    return _changed(path, how, raw, **{"amendment.json.sig": make_signature(raw, private_key=KEYS[PRINCIPAL].private_key)})
+    return _changed(path, how, raw, **{signature.name: make_signature(raw, private_key=KEYS[PRINCIPAL].private_key)})
 
 
 def _amended_subject(ground: Ground, rng: Random) -> Input:
@@ -313,16 +315,8 @@ def _amended_subject(ground: Ground, rng: Random) -> Input:
 
 
 def _seal(ground: Ground, rng: Random) -> Input:
-    """Of a forecast that waits, or of one that was shown: what it says, signed again or not; or its signature alone."""
-    place = ground.folder(rng.choice(SEALED))
-    if (kind := rng.random()) < 0.2:
-        path = place / "seal.json.sig"
-        return _changed(path, *mutated_bytes(path.read_bytes(), rng))
-    path = place / "seal.json"
-    how, raw = _any_change(path, rng)
-    if kind < 0.4:
-        return _changed(path, f"{how}, not signed again", raw)
-    return _changed(path, how, raw, **{"seal.json.sig": make_signature(raw, private_key=KEYS[PRINCIPAL].private_key)})
+    """Of a forecast that waits, or of one that was shown."""
+    return _signed_document(ground.folder(rng.choice(SEALED)) / "seal.json", rng)
 
 
 def _opening(ground: Ground, rng: Random) -> Input:

@@ -129,7 +129,7 @@ def _require_past(entries: Sequence[LogEntry], *, log_file: Path) -> None:
 def _require_order(own: Sequence[LogEntry], *, folder: Path) -> None:
     _require_once(own, folder=folder)
     kinds, expected = [entry.kind for entry in own], _openings(folder)
-    if kinds[0:1] != [expected[0]] or tuple(kind for kind in kinds if kind in _COME_IN) != expected:
+    if not kinds or kinds[0] != expected[0] or tuple(kind for kind in kinds if kind in _COME_IN) != expected:
         said, first = ", ".join(kinds) or "nothing", " and ".join(_COME_IN[kind] for kind in expected)
         refuse(
             f"{log_path(folder.parent)} says of {folder.name}: {said}; it must be {first} there first",

@@ -57,8 +57,7 @@ def read_submissions(folder: Path) -> list[Submitted]:
     """
     if folder.is_dir():
         return [_read(path) for path in sorted(folder.rglob(SUBMISSION_NAME))]
-    read_bytes(folder)
-    return [_read(folder)]
+    return [_parsed(folder, read_bytes(folder))]
 
 
 def write_submission(folder: Path, submission: Submission) -> Path:
@@ -76,7 +75,15 @@ def submission_schema() -> dict[str, Any]:
 
 def _read(path: Path) -> Submitted:
     try:
-        return Submitted(place=path, submission=read_submission(path))
+        raw = read_bytes(path)
+    except MarinScalingError as error:
+        return Submitted(place=path, submission=None, refusal=error.what)
+    return _parsed(path, raw)
+
+
+def _parsed(path: Path, raw: bytes) -> Submitted:
+    try:
+        return Submitted(place=path, submission=parse_submission(raw, name=str(path)))
     except MarinScalingError as error:
         return Submitted(place=path, submission=None, refusal=error.what)
 

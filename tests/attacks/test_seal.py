@@ -11,7 +11,15 @@ from typing import Any
 
 import pytest
 from forgery import MALLORY, allow, chain, edit, edited, key_of, log_again, log_entries, refused, said_by, sign_again
-from registration_factory import CREATED_AT, ladder_rows, make_registration, signing_key, store_run
+from registration_factory import (
+    CREATED_AT,
+    forecast_document,
+    ladder_rows,
+    make_registration,
+    run_spec,
+    signing_key,
+    store_run,
+)
 
 from marin_scaling.check.track_record import track_records
 from marin_scaling.check.verdict import check_all
@@ -182,8 +190,6 @@ def test_a_seal_that_comes_into_the_log_after_its_statement_is_refused(tmp_path:
 
 def test_ten_sealed_and_the_lucky_one_shown_are_nine_missed(tmp_path: Path) -> None:
     """Not refused, because nothing is forged: counted. Each of another size, so that each is of a run of its own."""
-    from registration_factory import forecast_document, run_spec
-
     rows = None
     for number in range(10):
         target = run_spec(hidden_dim=128, train_steps=800 + number, role="target")

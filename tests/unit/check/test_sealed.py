@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from forgery import BOB, key_of
 from git_repository import commit, git
 from registration_factory import (
     CREATED_AT,
@@ -35,7 +36,6 @@ from marin_scaling.preregistration.log import read_log, write_down
 from marin_scaling.preregistration.preregister import preregister_target
 from marin_scaling.preregistration.registry import signers_path
 from marin_scaling.preregistration.seal import LONGEST_SEAL, is_sealed, private_folder, reveal, whole_folder
-from marin_scaling.preregistration.signing_key import SigningKey
 from marin_scaling.publish.pages import generated_pages
 from marin_scaling.publish.review_text import review_text
 
@@ -149,7 +149,7 @@ def test_another_forecast_of_a_sealed_target_by_the_same_person_is_refused(tmp_p
 
 def test_two_people_may_forecast_one_run_when_one_of_them_was_sealed(tmp_path: Path, folder: Path) -> None:
     """Neither could see the other's number, and both count."""
-    shown_rows, bob = evidence(ladder_rows(tmp_path / "runs")), signing_key_of_bob()
+    shown_rows, bob = evidence(ladder_rows(tmp_path / "runs")), key_of(BOB)
     private = private_folder(folder)
     preregister_target(
         shown_rows,
@@ -163,13 +163,6 @@ def test_two_people_may_forecast_one_run_when_one_of_them_was_sealed(tmp_path: P
     assert private.is_dir()
     shown(folder)
     require_whole(folder.parent, log=read_log(folder.parent))
-
-
-def signing_key_of_bob() -> SigningKey:
-    """A key of someone else."""
-    from forgery import BOB, key_of
-
-    return key_of(BOB)
 
 
 @pytest.mark.parametrize("days", [0, -1, LONGEST_SEAL.days + 1])
