@@ -19,9 +19,10 @@ from marin_scaling.preregistration.timestamp import ROOTS_NAME
 POLICY_NAME = "policy.yaml"
 
 
-def policy_steps(folder: Path, *, allowed_signers: Path) -> list[VerifiedStep]:
+def policy_steps(folder: Path, *, allowed_signers: Path, stamped: Path | None = None) -> list[VerifiedStep]:
     """That an authentic preregistration follows the rules that lie beside `allowed_signers`; none where it need not.
 
+    `stamped` is the folder with its stamps, where that is another: a sealed one has them beside its seal, in the registry.
     `VerificationError` names the first rule that it does not follow.
     """
     path = allowed_signers.with_name(POLICY_NAME)
@@ -34,7 +35,7 @@ def policy_steps(folder: Path, *, allowed_signers: Path) -> list[VerifiedStep]:
         return []
     roots = allowed_signers.with_name(ROOTS_NAME)
     reviewers = len(countersigners(each.name for each in folder.iterdir()))
-    stamps = len(stamped_at(folder, made_at=statement.created_at, roots=roots))
+    stamps = len(stamped_at(stamped or folder, made_at=statement.created_at, roots=roots))
     resolver = statement.predicate.get("resolution", {}).get("resolver")
     independent = resolver != statement.predicate["registrant"]
     _require(reviewers >= policy.reviewers, f"{policy.reviewers} reviewers' signatures, and {folder} has {reviewers}")

@@ -161,7 +161,9 @@ def run(
     whole, signers = whole_folder(folder), signers_path(folder)
     unbound = target_in(whole)
     verify_folder(whole, allowed_signers=signers, runs_dir=RUNS_DIR)
-    policy_steps(whole, allowed_signers=signers)
+    if whole != folder:
+        verify_folder(folder, allowed_signers=signers)
+    policy_steps(whole, allowed_signers=signers, stamped=folder)
     target = bound_spec(unbound, statement=read_registration(whole).raw)
     pool, storage = target_pool(where, ladder=target.ladder), hardware_of(target.ladder).storage
     train_with_progress([target], corpus=_corpus_of(target), label="target", pool=pool, storage=storage)

@@ -19,6 +19,7 @@ from time_authority import make_authority, stamp_over
 from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.preregister import Registration
+from marin_scaling.preregistration.seal import reveal
 from marin_scaling.preregistration.statement import moment_text
 
 OLD_FORMAT = Path(__file__).parents[1] / "golden" / "preregistration-v0.1"
@@ -135,10 +136,10 @@ def made_now(root: Path, authority: Path, **changes: Any) -> Registration:
     return registration
 
 
-def stamp(folder: Path, authority: Path) -> Path:
+def stamp(folder: Path, authority: Path, *, over: str = "statement.json.sig") -> Path:
     """The authority's word on the signature as it is now, logged."""
     path = folder / "stamp-1.tsr"
-    path.write_bytes(stamp_over(authority, (folder / "statement.json.sig").read_bytes()))
+    path.write_bytes(stamp_over(authority, (folder / over).read_bytes()))
     write_down(folder.parent, at=datetime.now(UTC))
     return path
 
@@ -219,3 +220,26 @@ def test_a_stamp_that_was_taken_away_is_missed(root: Path, authority: Path) -> N
     """Because it shows that the run began first."""
     stamp(made_now(root, authority).folder, authority).unlink()
     refused(root, "stamp-1.tsr: line 2 of the log has the digest", "and there is no file")
+
+
+@needs_an_authority
+def test_a_stamp_over_the_statement_of_a_forecast_that_was_sealed_is_refused(root: Path, authority: Path) -> None:
+    """What was sealed is as old as its seal, so that is what a third party must have seen."""
+    folder = made_now(root, authority, reveal_by=datetime.now(UTC) + timedelta(days=9)).folder
+    reveal(folder)
+    write_down(folder.parent, at=datetime.now(UTC))
+    stamp(folder, authority)
+    refused(root, "stamp-1.tsr is no time stamp over this signature: Mismatch")
+
+
+@needs_an_authority
+def test_a_run_that_began_before_the_stamp_of_its_seal_is_refused(root: Path, authority: Path) -> None:
+    """Also when the statement was shown long after."""
+    registration = made_now(root, authority, reveal_by=datetime.now(UTC) + timedelta(days=9))
+    stamp(registration.folder, authority, over="seal.json.sig")
+    reveal(registration.folder)
+    write_down(registration.folder.parent, at=datetime.now(UTC))
+    assert said_by("verify", root)[0] == 0
+    began = moment_text(datetime.now(UTC) - timedelta(minutes=4))
+    store_run(root / "runs", spec=registration.target, loss=2.5, started_at=began)
+    refused(root, f"began at {began}, before the first stamp of", command="check")

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -45,14 +46,20 @@ def merge(root: Path, branch: str) -> None:
     git(root, "merge", "-q", "--ff-only", branch)
 
 
-def test_a_forecast_from_its_key_to_its_outcome(tmp_path: Path) -> None:
-    """Each step is a branch that is reviewed against main, by its signers and under its policy, before it is merged."""
+def begun(tmp_path: Path, *, policy: str) -> Path:
+    """A repository as `init` leaves it, with a ladder and these rules."""
     root = make_repository(tmp_path / "repository", ladder=SMALL_LADDER)
-    ada, bob = (key_of(tmp_path, who) for who in (ADA, BOB))
     said(root, "init")
-    (root / "preregistrations" / "policy.yaml").write_text("since: 2026-01-01\nreviewers: 1\n")
+    (root / "preregistrations" / "policy.yaml").write_text(policy)
     git(root, "init", "-q", "-b", "main")
     commit(root)
+    return root
+
+
+def test_a_forecast_from_its_key_to_its_outcome(tmp_path: Path) -> None:
+    """Each step is a branch that is reviewed against main, by its signers and under its policy, before it is merged."""
+    root = begun(tmp_path, policy="since: 2026-01-01\nreviewers: 1\n")
+    ada, bob = (key_of(tmp_path, who) for who in (ADA, BOB))
 
     git(root, "checkout", "-qb", "keys")
     allow(root, ada, ADA)
@@ -81,3 +88,33 @@ def test_a_forecast_from_its_key_to_its_outcome(tmp_path: Path) -> None:
 
     (folder / "outcome.json").unlink()
     assert "outcome.json was removed since main" in said(root, "review", "--base", "main", status=1)
+
+
+def test_a_sealed_forecast_from_its_seal_to_its_outcome(tmp_path: Path) -> None:
+    """Its run is trained while nobody else can read it; shown afterwards, it is judged as one that was open, and as old."""
+    root = begun(tmp_path, policy="since: 2026-01-01\n")
+    ada = key_of(tmp_path, ADA)
+    allow(root, ada, ADA)
+    commit(root)
+    until = f"{datetime.now(UTC) + timedelta(days=90):%Y-%m-%d}"
+    said(root, "preregister", "ladders/tiny.yaml", "--key", ada, "--as", ADA, "--seal-until", until)
+    (folder,) = (path for path in (root / "preregistrations").iterdir() if path.is_dir())
+    commit(root)
+    assert not any((root / "preregistrations").rglob("statement.json"))
+    assert f"to be shown by {until}" in said(root, "check", "all")
+
+    policy = root / "preregistrations" / "policy.yaml"
+    policy.write_text("since: 2026-01-01\nreviewers: 1\n")
+    refused = marin_scale("run", folder.name, cwd=root)
+    assert refused.returncode == 1
+    assert "asks for 1 reviewers' signatures" in refused.stderr
+    policy.write_text("since: 2026-01-01\n")
+    assert f"marin-scale reveal {folder.name}" in said(root, "run", folder.name)
+    assert f"to be shown by {until}" in said(root, "check", "all")
+
+    said(root, "reveal", folder.name)
+    (line, *_) = said(root, "check", "all").splitlines()
+    assert line.split()[1].rstrip(":") in ("held", "missed")
+    commit(root)
+    shutil.rmtree(root / ".marin-scaling")
+    said(root, "verify", "all")

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from marin_scaling.check.authenticity import verify_folder
 from marin_scaling.check.history import log_step
+from marin_scaling.check.policy import policy_steps
 from marin_scaling.check.state import State
 from marin_scaling.check.verdict import check_all
 from marin_scaling.cli.app import app
@@ -24,6 +25,7 @@ from marin_scaling.errors import StampError, VerificationError
 from marin_scaling.preregistration import timestamp
 from marin_scaling.preregistration.log import read_log
 from marin_scaling.preregistration.registry import signers_path
+from marin_scaling.preregistration.seal import reveal, whole_folder
 from marin_scaling.preregistration.timestamp import read_stamp, request_stamp
 
 pytest.importorskip("rfc3161_client", reason="the timestamp extra is not installed")
@@ -96,6 +98,23 @@ def test_a_stamp_is_asked_for_verified_and_kept(folder: Path, authority: Authori
     assert compared
     assert said.startswith("statement.json.sig was there at 20")
     assert "stamp 2" in log_step(folder, log=read_log(folder.parent)).evidence
+
+
+def test_a_seal_is_stamped_and_the_stamp_speaks_for_what_is_revealed(tmp_path: Path, authority: Authority) -> None:
+    """It is over the seal's signature, before and after; a policy that asks for a stamp has it already while it is sealed."""
+    made = datetime.now(UTC) - timedelta(minutes=1)
+    folder = make_registration(tmp_path, created_at=made, reveal_by=made + timedelta(days=9)).folder
+    (folder.parent / "tsa_roots.pem").write_bytes(authority.root)
+    (folder.parent / "policy.yaml").write_text(f"since: {made:%Y-%m-%d}\nstamps: 1\n")
+    whole, rules = whole_folder(folder), {"allowed_signers": signers_path(folder)}
+    with pytest.raises(VerificationError, match="asks for 1 time stamps"):
+        policy_steps(whole, **rules, stamped=folder)
+    stamp(folder, authority)
+    assert evidence(folder)[1].startswith("seal.json.sig was there at 20")
+    assert policy_steps(whole, **rules, stamped=folder)[0].evidence.count("1 stamps") == 1
+    reveal(folder)
+    assert evidence(folder)[1].startswith("seal.json.sig was there at 20")
+    assert policy_steps(folder, **rules)[0].evidence.count("1 stamps") == 1
 
 
 @pytest.mark.parametrize("late", [True, False])
