@@ -85,6 +85,28 @@ def _board_section(board: Board, names: Mapping[str, str], files: dict[str, byte
     yield show_figure(stem, {"front": f"Bits per byte against {FIRST_AXIS}, with the front"})
     yield _WORDS
     yield _table(board, names)
+    yield _records(board, names)
+
+
+def _records(board: Board, names: Mapping[str, str]) -> str:
+    if not board.records:
+        return ""
+    rows = [
+        [
+            f"{each.at:%Y-%m-%d %H:%M}",
+            link(each.submission.name, names[each.submission.name]),
+            f"{each.submission.bits_per_byte:.4f}",
+            format_flops(each.submission.compute.model_flops),
+            f"{each.hypervolume:.4f}",
+        ]
+        for each in board.records[-_SHOWN:]
+    ]
+    words = (
+        "Those that stood on the front when they ended, the youngest last. The area is what lies behind the front, up to the "
+        "highest cost and loss of this board: decades of model FLOPs times bits per byte."
+    )
+    header = ["ended (UTC)", "submission", "bits per byte", "model FLOPs", "area"]
+    return f"### Records of {escape(board.track)}\n\n{words}\n\n{table(header, rows, right=[2, 3, 4])}"
 
 
 def _noise_said(noise: float | None) -> str:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from statistics import variance
 from typing import Any
 
-from marin_scaling.speedrun.pareto import Point, dominated_by, front, records, tied
+from marin_scaling.speedrun.pareto import Point, dominated_by, front, hypervolume, records, tied
 from marin_scaling.speedrun.submission import Submission
 from marin_scaling.speedrun.validate import Validated
 
@@ -75,6 +75,16 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Record:
+    """A submission that stood on the front of the first axis when it was finished."""
+
+    at: datetime
+    submission: Submission
+    hypervolume: float
+    """The area behind the front since then, up to the track's highest cost and loss: decades of cost times bits per byte."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Board:
     """A track: entries from the lowest loss on, those that were refused, and the noise of one run in bits per byte."""
 
@@ -83,6 +93,9 @@ class Board:
     refused: tuple[Validated, ...]
     noise: float | None
     """Standard deviation of one run, pooled over the submissions of several seeds; None where there is none."""
+
+    records: tuple[Record, ...]
+    """In the order in which they were set; of submissions whose end is known."""
 
 
 def boards(validated: Sequence[Validated]) -> list[Board]:
@@ -118,20 +131,21 @@ def _board(track: str, validated: Sequence[Validated]) -> Board:
         _names_by_axis(submissions, lambda places: tied(places, noise=noise or 0.0)),
     )
     first = front(points(submissions, axis=FIRST_AXIS))
-    broke = _record_names(submissions)
+    broke = record_history(submissions)
+    names = {each.submission.name for each in broke}
     entries = [
         Entry(
             validated=each,
             on_front=tuple(axis for axis in AXES if each.submission.name in standing[axis]),
             tied=tuple(axis for axis in AXES if each.submission.name in close[axis]),
             beaten_by=_beaten_by(each.submission, first),
-            record=each.submission.name in broke,
+            record=each.submission.name in names,
         )
         for each in accepted
     ]
     ordered = sorted(entries, key=lambda entry: (entry.submission.bits_per_byte, entry.submission.name))
     refused = tuple(each for each in validated if not each.accepted)
-    return Board(track=track, entries=tuple(ordered), refused=refused, noise=noise)
+    return Board(track=track, entries=tuple(ordered), refused=refused, noise=noise, records=tuple(broke))
 
 
 def pooled_noise(submissions: Sequence[Submission]) -> float | None:
@@ -151,7 +165,18 @@ def _beaten_by(submission: Submission, first: Sequence[Point]) -> str | None:
     return other.name if other else None
 
 
-def _record_names(submissions: Sequence[Submission]) -> set[str]:
+def record_history(submissions: Sequence[Submission]) -> list[Record]:
+    """Which submissions of a track were records when they were finished, and what area lay behind the front then."""
     dated = [(moment, each) for each in submissions if (moment := finished_at(each)) is not None]
-    ordered = [each for _, each in sorted(dated, key=lambda pair: (pair[0], pair[1].name))]
-    return {point.name for point in records(points(ordered, axis=FIRST_AXIS))}
+    ordered = sorted(dated, key=lambda pair: (pair[0], pair[1].name))
+    known = {each.name: (moment, each) for moment, each in ordered}
+    places = points([each for _, each in ordered], axis=FIRST_AXIS)
+    worst_cost, worst_loss = (max((getattr(point, of) for point in places), default=0.0) for of in ("cost", "loss"))
+    standing: list[Point] = []
+    found = []
+    for point in records(places):
+        standing = front([*standing, point])
+        moment, each = known[point.name]
+        area = hypervolume(standing, worst_cost=worst_cost, worst_loss=worst_loss)
+        found.append(Record(at=moment, submission=each, hypervolume=area))
+    return found

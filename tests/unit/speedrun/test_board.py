@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from submission_factory import FINISHED_AT, changed, seed_document, submission
 
-from marin_scaling.speedrun.board import Board, boards, pooled_noise
+from marin_scaling.speedrun.board import Board, boards, pooled_noise, record_history
 from marin_scaling.speedrun.submission import Submission
 from marin_scaling.speedrun.submission_file import read_submissions
 from marin_scaling.speedrun.validate import validate
 
 ROOT = Path(__file__).parents[3]
 NOW = FINISHED_AT + timedelta(days=9)
+UNKNOWN = {"compute.hardware": "not told", "compute.cost_usd": "not told"}
 
 
 def entry(name: str, *, losses: tuple[float, ...], day: int = 0, seconds: float = 1200.0, **changes: object) -> Submission:
@@ -67,6 +68,17 @@ def test_a_record_is_what_nobody_beat_when_it_came() -> None:
         "b": True,
         "c": True,
     }
+
+
+def test_each_record_says_what_lay_behind_the_front_then() -> None:
+    """The first has the highest cost and loss: nothing. Then a decade of cost times .1, and times .3."""
+    dear, cheap, better = (
+        entry(name, losses=(loss,), day=day, compute={"model_flops": flops}, absent=UNKNOWN)
+        for name, loss, day, flops in (("dear", 1.4, 1, 1e18), ("cheap", 1.3, 2, 1e17), ("better", 1.1, 3, 1e17))
+    )
+    history = record_history([better, cheap, dear])
+    assert [each.submission.name for each in history] == ["dear", "cheap", "better"]
+    assert [each.hypervolume for each in history] == pytest.approx([0.0, 0.1, 0.3])
 
 
 def test_the_noise_of_one_run_is_pooled_over_seeds() -> None:
