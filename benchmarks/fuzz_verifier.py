@@ -55,17 +55,18 @@ def told(count: int, *, seed: int, folder: Path) -> Iterator[Told]:
 def told_of_fits(count: int, *, seed: int) -> Iterator[Told]:
     """Ladders with other rows, fitted again with the law and seed of a real registration."""
     rng, statement = Random(seed), read_registration(FITTED)
-    ladder = json.loads((FITTED / "ladder.json").read_bytes())
+    subjects = {name: json.loads((FITTED / name).read_bytes()) for name in statement.version.subject_names}
+    ladder = subjects["ladder.json"]
     for _ in range(count):
         how, rows = mutated_document(ladder["rows"], rng)
-        yield "ladder.json, fitted again", *how.split(": "), _fitted(written({**ladder, "rows": rows}), statement)
+        yield "ladder.json, fitted again", *how.split(": "), _fitted(written({**ladder, "rows": rows}), statement, subjects)
 
 
-def _fitted(raw: bytes, statement) -> Verdict:
+def _fitted(raw: bytes, statement, subjects) -> Verdict:
     began = time.perf_counter()
     try:
         ladder = read_subject(raw, name="ladder.json", path="ladder.json", version=statement.version)
-        step = fit_step(statement, ladder=ladder, name="statement.json")
+        step = fit_step(statement, {**subjects, "ladder.json": ladder}, name="statement.json")
         said, reason = "accepted", "no quantile moves by 1 % of the interval" if step.compared else None
     except MarinScalingError as error:
         said, reason = "refused", error.what
