@@ -13,26 +13,30 @@ if TYPE_CHECKING:
     from marin_scaling.speedrun.finding import Finding
     from marin_scaling.speedrun.validate import Validated
 
-_speedrun = typer.Typer(
-    help="Submissions to the speedrun board: make, import, validate.", no_args_is_help=True, rich_markup_mode=None
+speedrun_app = typer.Typer(
+    help="Submissions to the speedrun board: plan, train, submit, import, validate, train again.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
-app.add_typer(_speedrun, name="speedrun")
+app.add_typer(speedrun_app, name="speedrun")
 
 _FILES = typer.Argument(
     metavar="FILE...", help="speedrun_results.json of Marin's, in any of its shapes, or its board's runs.json."
 )
 _RUNS = typer.Argument(metavar="RUN...", help="First digits of each run's digest, its folder, or a preregistration.")
 _TO = typer.Option(Path("speedruns"), "--to", metavar="FOLDER", help="Where a folder is made for each.")
+_TRACKS = typer.Option(Path("speedruns/tracks"), "--tracks", metavar="FOLDER", help="Where the tracks' rules lie.")
 _PLACE = typer.Argument(Path("speedruns"), metavar="PLACE", help="A submission.json, or a folder with any number of them.")
 
 
-@_speedrun.command("validate")
+@speedrun_app.command("validate")
 def validate(
     place: Path = _PLACE,
+    tracks: Path = _TRACKS,
     notes: bool = typer.Option(False, "--notes", help="Also what is true and to be known: epochs, one seed, no tuning told."),
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
-    """Check submissions: each figure counted again from what it follows from, and all beside each other.
+    """Check submissions: each figure counted again from what it follows from, by their tracks' rules, beside each other.
 
     What cannot be so is refused, what should be looked at is a doubt. Offline, from the files alone. Exit status 1 when one is
     refused or malformed.
@@ -44,18 +48,20 @@ def validate(
 
     from marin_scaling.speedrun.finding import Weight
     from marin_scaling.speedrun.submission_file import read_submissions
+    from marin_scaling.speedrun.track import read_tracks
     from marin_scaling.speedrun.validate import validate as validated
 
     found = read_submissions(place)
     malformed = {str(each.place): each.refusal for each in found if each.submission is None}
-    judged = validated([each.submission for each in found if each.submission], at=datetime.now(UTC))
+    submissions = [each.submission for each in found if each.submission]
+    judged = validated(submissions, at=datetime.now(UTC), tracks=read_tracks(tracks))
     if as_json:
         typer.echo(json.dumps({"submissions": [_document(each) for each in judged], "malformed": malformed}, indent=1))
     else:
         for where, reason in malformed.items():
             typer.echo(f"{where}  malformed\n  {reason}")
         for each in judged:
-            _print(each, shown=[one for one in each.findings if notes or one.weight is not Weight.NOTE])
+            print_findings(each, shown=[one for one in each.findings if notes or one.weight is not Weight.NOTE])
         refused = sum(not each.accepted for each in judged)
         doubted = sum(each.weight is Weight.DOUBT for each in judged)
         accepted = len(judged) - refused
@@ -66,7 +72,7 @@ def validate(
     raise typer.Exit(0 if all(each.accepted for each in judged) and not malformed else 1)
 
 
-@_speedrun.command("import")
+@speedrun_app.command("import")
 def import_files(
     files: list[Path] = _FILES,
     to: Path = _TO,
@@ -85,7 +91,7 @@ def import_files(
     typer.echo(f"{len(made)} submissions in {to}. Next: marin-scale speedrun validate {to}")
 
 
-@_speedrun.command("submit")
+@speedrun_app.command("submit")
 def submit(
     runs: list[str] = _RUNS,
     name: str = typer.Option(..., "--name", help="On the board; the part before the last / is its scaling group."),
@@ -123,13 +129,14 @@ def submit(
     except ValidationError as error:
         raise UsageError(f"{explained(error)}.", why="It would break its page.", fix="Write it otherwise.") from error
     (judged,) = validated([made], at=datetime.now(UTC))
-    _print(judged, shown=list(judged.findings))
+    print_findings(judged, shown=list(judged.findings))
     if not judged.accepted:
         raise typer.Exit(1)
     typer.echo(f"{write_submission(to, made)}. Next: marin-scale speedrun validate {to}")
 
 
-def _print(validated: Validated, *, shown: list[Finding]) -> None:
+def print_findings(validated: Validated, *, shown: list[Finding]) -> None:
+    """The name of a submission and these findings, a line each; nothing where there is none."""
     if shown:
         typer.echo(f"{validated.submission.name}  {validated.weight}")
     for finding in shown:

@@ -243,8 +243,12 @@ def train_with_progress(
     pool: Pool,
     storage: str | None = None,
     keep_weights: bool = False,
+    at: Workplace | None = None,
 ) -> TrainingTime:
-    """Train what the store does not hold yet, nor other machines that share runs at `storage`, showing how it goes."""
+    """Train what the store does not hold yet, nor other machines that share runs at `storage`, showing how it goes.
+
+    `at` is another workplace than this repository's: for runs that are trained again.
+    """
     from marin_scaling.cli.progress import RunProgress
     from marin_scaling.run.run_ladder import train_runs
     from marin_scaling.run.run_store import is_finished
@@ -252,8 +256,8 @@ def train_with_progress(
     if importlib.util.find_spec("levanter") is None:
         raise missing_extra("train", needed_for="training")
     _require_same_data(specs, corpus)
-    place = replace(looked_at(specs, storage=storage), keep_weights=keep_weights)
-    pending = [spec for spec in specs if not is_finished(RUNS_DIR, spec)]
+    place = at or replace(looked_at(specs, storage=storage), keep_weights=keep_weights)
+    pending = [spec for spec in specs if not is_finished(place.runs_dir, spec)]
     if len(pending) < len(specs):
         print(f"{len(specs) - len(pending)} of {len(specs)} runs are finished already and are not trained again.")
         if keep_weights:

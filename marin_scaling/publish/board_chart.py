@@ -8,7 +8,8 @@ import altair as alt
 import pandas as pd
 
 from marin_scaling.publish.charts import LAW_COLOUR, POINT_COLOUR, styled
-from marin_scaling.speedrun.board import AXES, FIRST_AXIS, Board
+from marin_scaling.speedrun.board import FIRST_AXIS, Board
+from marin_scaling.speedrun.track import AXES
 
 _SIZE = {"width": 620, "height": 360}
 

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from importlib import resources
 from typing import Any
 
-from marin_scaling.speedrun.board import AXES, Board, Entry
+from marin_scaling.speedrun.board import Board, Entry
+from marin_scaling.speedrun.track import AXES, axis_key
 
 LIVE = '<link rel="stylesheet" href="board.css"><script src="board-data.js"></script><script src="board.js"></script>'
 """What a page ends with that has a board."""
@@ -46,7 +47,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(key="seeds", label="seeds", kind="number", hidden=True),
     *(
         Column(
-            key=axis.replace(" ", "_").replace("-", "_").lower(),
+            key=axis_key(axis),
             label=axis,
             kind=_COSTS.get(axis, "power"),
             axis=True,

@@ -23,6 +23,7 @@ from marin_scaling.publish.markdown import escape, link, page, preformatted, tab
 from marin_scaling.publish.submission_page import pages_of, submission_page
 from marin_scaling.speedrun.board import FIRST_AXIS, Board, Entry, boards
 from marin_scaling.speedrun.submission_file import Submitted, read_submissions
+from marin_scaling.speedrun.track import TRACKS_DIR, Track, read_tracks
 from marin_scaling.speedrun.validate import Validated, validate
 from marin_scaling.units import format_count, format_flops
 
@@ -44,13 +45,13 @@ def speedrun_pages(root: Path) -> dict[str, bytes]:
     """All of them by path below the generated pages: `speedrun/index.md`, a page for each submission, figures, data."""
     place = root / SUBMISSIONS_DIR
     try:
-        found = read_submissions(place) if place.is_dir() else []
+        found, tracks = read_submissions(place) if place.is_dir() else [], read_tracks(place / TRACKS_DIR)
     except MarinScalingError as error:
         return {f"{_FOLDER}/index.md": page("Speedrun", preformatted(without_root(str(error), root))).encode()}
-    validated = validate([each.submission for each in found if each.submission], at=datetime.now(UTC))
+    validated = validate([each.submission for each in found if each.submission], at=datetime.now(UTC), tracks=tracks)
     made, names = boards(validated), pages_of(validated)
     files: dict[str, bytes] = {}
-    sections = [section for board in made for section in _board_section(board, names, files)]
+    sections = [section for board in made for section in _board_section(board, tracks.get(board.track), names, files)]
     malformed = [each for each in found if each.submission is None]
     rows = [entry.to_document() for board in made for entry in board.entries]
     body = (
@@ -62,16 +63,21 @@ def speedrun_pages(root: Path) -> dict[str, bytes]:
     if rows:
         files |= {f"{_FOLDER}/board.json": _json(rows), f"{_FOLDER}/board.csv": _csv(rows)}
         files |= {f"{_FOLDER}/{name}": content for name, content in live_board(made, pages=names).items()}
+    parents = {each.submission.name: each.submission for each in validated}
     for board in made:
         for entry in board.entries:
-            files |= submission_page(entry.validated, entry=entry, names=names, folder=_FOLDER)
+            parent = parents.get(_parent_name(entry))
+            files |= submission_page(entry.validated, entry=entry, parent=parent, names=names, folder=_FOLDER)
         for each in board.refused:
-            files |= submission_page(each, entry=None, names=names, folder=_FOLDER)
+            files |= submission_page(each, entry=None, parent=None, names=names, folder=_FOLDER)
     return files
 
 
-def _board_section(board: Board, names: Mapping[str, str], files: dict[str, bytes]) -> Iterator[str]:
+def _board_section(board: Board, track: Track | None, names: Mapping[str, str], files: dict[str, bytes]) -> Iterator[str]:
     yield f"## {escape(board.track)}"
+    if track is not None:
+        yield f"**{escape(track.title)}.** {escape(track.description)}"
+        yield "\n".join(f"- {escape(rule)}" for rule in track.rules())
     if not board.entries:
         yield "No submission of this track was accepted."
         return
@@ -86,6 +92,11 @@ def _board_section(board: Board, names: Mapping[str, str], files: dict[str, byte
     yield _WORDS
     yield _table(board, names)
     yield _records(board, names)
+
+
+def _parent_name(entry: Entry) -> str:
+    lineage = entry.submission.lineage
+    return "" if lineage is None else lineage.parent
 
 
 def _records(board: Board, names: Mapping[str, str]) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.publish.markdown import escape, link, page, page_name, preformatted, table, without_root
+from marin_scaling.speedrun.entry import RUNS_PREFIX
 from marin_scaling.units import format_count, format_flops
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class PublishedPage:
 
 def ladder_names(root: Path) -> list[str]:
     """Every ladder that has runs or a file, by name."""
-    trained = [path.name for path in (root / "runs").glob("*/") if path.is_dir()]
+    trained = [path.name for path in (root / "runs").glob("*/") if path.is_dir() and not path.name.startswith(RUNS_PREFIX)]
     planned = [path.stem for path in (root / "ladders").glob("*.yaml")]
     return sorted({name for name in [*trained, *planned] if not name.startswith(".")})
 

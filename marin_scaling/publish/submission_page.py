@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from marin_scaling.publish.markdown import escape, link, page, page_name, preformatted, table
@@ -13,14 +14,18 @@ from marin_scaling.speedrun.submission_file import to_bytes
 from marin_scaling.speedrun.validate import Validated
 from marin_scaling.units import format_count, format_flops
 
+_NORMAL_95 = 1.959964
+
 
 def pages_of(validated: Sequence[Validated]) -> dict[str, str]:
     """The page of each submission, by its name: all in one folder, parts of a name apart by a sign that no name has."""
     return {each.submission.name: f"{page_name(each.submission.name.replace('/', '~'))}.md" for each in validated}
 
 
-def submission_page(validated: Validated, *, entry: Entry | None, names: Mapping[str, str], folder: str) -> dict[str, bytes]:
-    """The page and the submission's own file, by path; `entry` is None of one that was refused."""
+def submission_page(
+    validated: Validated, *, entry: Entry | None, parent: Submission | None, names: Mapping[str, str], folder: str
+) -> dict[str, bytes]:
+    """The page and the submission's own file, by path; `entry` is None of one that was refused, `parent` where it has none."""
     each = validated.submission
     path = f"{folder}/{names[each.name]}"
     text = page(
@@ -30,7 +35,7 @@ def submission_page(validated: Validated, *, entry: Entry | None, names: Mapping
         _figures(each),
         _seeds(each),
         _findings(validated),
-        _changes(each, names),
+        _changes(each, parent, names),
         _configuration(each),
         _absent(each),
         _again(each),
@@ -101,12 +106,49 @@ def _findings(validated: Validated) -> str:
     return f"## What was found\n\nEvery figure was counted again.\n\n{table(['weight', 'rule', 'key', 'what was found'], rows)}"
 
 
-def _changes(each: Submission, names: Mapping[str, str]) -> str:
+def _changes(each: Submission, parent: Submission | None, names: Mapping[str, str]) -> str:
     if each.lineage is None:
         return ""
-    parent = each.lineage.parent
-    shown = link(parent, names[parent]) if parent in names else escape(parent)
-    return f"## Made from {shown}\n\n" + "\n".join(f"- {escape(change)}" for change in each.lineage.changes)
+    name = each.lineage.parent
+    shown = link(name, names[name]) if name in names else escape(name)
+    said = "\n".join(f"- {escape(change)}" for change in each.lineage.changes)
+    return "\n\n".join(filter(None, [f"## Made from {shown}", said, _differences(each, parent) if parent else ""]))
+
+
+def _differences(each: Submission, parent: Submission) -> str:
+    """Every setting in which the two differ, whatever their author says was changed."""
+    before, after = (dict(_settings(one)) for one in (parent, each))
+    rows = [
+        [escape(key), escape(before.get(key, "")), escape(after.get(key, ""))]
+        for key in sorted(before | after)
+        if before.get(key) != after.get(key)
+    ]
+    gained = _gained(each, parent)
+    header = ["setting", escape(parent.name), escape(each.name)]
+    return f"What differs between the two ({gained}):\n\n{table(header, rows)}" if rows else f"No setting differs ({gained})."
+
+
+def _gained(each: Submission, parent: Submission) -> str:
+    """The difference of the means, with what chance makes of it where both have several seeds."""
+    difference = f"{each.bits_per_byte - parent.bits_per_byte:+.4f}"
+    if each.standard_error is None or parent.standard_error is None:
+        return f"{difference} bits per byte; what is chance in it is not known"
+    within = _NORMAL_95 * math.hypot(each.standard_error, parent.standard_error)
+    return f"{difference} ± {within:.4f} bits per byte, 95 %"
+
+
+def _settings(each: Submission) -> Iterator[tuple[str, str]]:
+    """Settings by dotted key; what was measured and who made it are none."""
+    parts = each.model_dump(mode="json", include={"data", "model", "training", "evaluation"}, exclude_none=True)
+    return _leaves({**parts, "model_flops": each.compute.model_flops}, below="")
+
+
+def _leaves(value: Any, *, below: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, below=f"{below}.{key}" if below else str(key))
+    else:
+        yield below, json.dumps(value)
 
 
 def _configuration(each: Submission) -> str:

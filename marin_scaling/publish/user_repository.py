@@ -26,6 +26,7 @@ _TEMPLATES: Mapping[str, str] = {
     ".github/workflows/preregistration.yml": "github/preregistration.yml",
     ".github/workflows/preregistration-comment.yml": "github/preregistration-comment.yml",
     ".github/workflows/preregistration-attest.yml": "github/preregistration-attest.yml",
+    ".github/workflows/speedrun.yml": "github/speedrun.yml",
     "preregistrations/policy.yaml": "preregistrations/policy.yaml",
 }
 _KEPT_FOLDERS = ("runs",)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Literal, Protocol
 
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.data.token_corpus import BYTES, HELD_OUT, TokenCorpus, TokenizerIdentity
 from marin_scaling.data.windows import require_windows
 from marin_scaling.errors import DataError
+from marin_scaling.ladder.compute import Compute
 from marin_scaling.ladder.ladder import Ladder
-from marin_scaling.ladder.ladder_file import LadderFile
+from marin_scaling.ladder.ladder_file import Data, Evaluation, LadderFile
 from marin_scaling.recipe.moe_shape import MoeShape
 from marin_scaling.recipe.run_plan import RungPlan
 from marin_scaling.run.run_spec import (
@@ -30,20 +32,40 @@ from marin_scaling.units import format_flops
 _MOST_PADDING = 128  # kinds that a model may have beyond the tokenizer's, for the sake of hardware
 
 
+class Written(Protocol):
+    """What a file says of all its runs: a ladder's, or that of a speedrun's entry."""
+
+    @property
+    def data(self) -> Data:
+        """What is trained on."""
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """What is measured."""
+
+    @property
+    def compute(self) -> Compute:
+        """How the steps are computed."""
+
+
 def rung_specs(ladder: Ladder, *, corpus: TokenCorpus) -> list[RunSpec]:
     """The spec of every rung, in the ladder's order."""
-    return [_spec(ladder.file, rung.plan, seed=rung.seed, role="rung", corpus=corpus) for rung in ladder.rungs]
+    return [run_spec(ladder.file, rung.plan, ladder=ladder.file.name, seed=rung.seed, corpus=corpus) for rung in ladder.rungs]
 
 
 def target_spec(file: LadderFile, plan: RungPlan, *, corpus: TokenCorpus) -> RunSpec:
     """The spec of the target run, with the ladder's first seed and not yet bound to a statement."""
-    return _spec(file, plan, seed=file.seeds[0], role="target", corpus=corpus).model_copy(update={"data_order_seed": 0})
+    spec = run_spec(file, plan, ladder=file.name, seed=file.seeds[0], corpus=corpus, role="target")
+    return spec.model_copy(update={"data_order_seed": 0})
 
 
-def _spec(file: LadderFile, plan: RungPlan, *, seed: int, role: str, corpus: TokenCorpus) -> RunSpec:
+def run_spec(
+    file: Written, plan: RungPlan, *, ladder: str, seed: int, corpus: TokenCorpus, role: Literal["rung", "target"] = "rung"
+) -> RunSpec:
+    """The spec of one planned run from one seed, in the store's folder `ladder`; `DataError` where the text does not do."""
     spec = RunSpec(
-        ladder=file.name,
-        role=role,  # type: ignore[arg-type]  # checked by pydantic
+        ladder=ladder,
+        role=role,
         recipe=plan.recipe,
         budget_flops=plan.budget_flops,
         model=model_of(plan),
@@ -51,7 +73,7 @@ def _spec(file: LadderFile, plan: RungPlan, *, seed: int, role: str, corpus: Tok
         batch_size=plan.batch_size,
         train_steps=plan.train_steps,
         seed=seed,
-        data_order_seed=_data_order_seed(file.name, seed),
+        data_order_seed=_data_order_seed(ladder, seed),
         data=data_of(corpus),
         epochs=min(file.data.epochs, _epochs_wanted(plan, corpus)),
         evaluation=EvaluationSpec(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import variance
@@ -12,18 +12,8 @@ from typing import Any
 
 from marin_scaling.speedrun.pareto import Point, dominated_by, front, hypervolume, records, tied
 from marin_scaling.speedrun.submission import Submission
+from marin_scaling.speedrun.track import AXES, axis_key
 from marin_scaling.speedrun.validate import Validated
-
-AXES: Mapping[str, Callable[[Submission], float | None]] = {
-    "model FLOPs": lambda each: each.compute.model_flops,
-    "hardware FLOPs": lambda each: each.hardware_flops,
-    "chip-seconds": lambda each: each.chip_seconds,
-    "seconds": lambda each: each.training_seconds,
-    "US dollars": lambda each: each.compute.cost_usd,
-    "parameters": lambda each: float(each.model.params_total),
-    "trained tokens": lambda each: None if each.data.trained_tokens is None else float(each.data.trained_tokens),
-}
-"""What a submission may cost, by name; None where that is not known of it."""
 
 FIRST_AXIS = "model FLOPs"
 
@@ -60,7 +50,7 @@ class Entry:
             "bits_per_byte": each.bits_per_byte,
             "standard_error": each.standard_error,
             "seeds": len(each.seeds),
-            **{axis.replace(" ", "_").replace("-", "_").lower(): cost(each) for axis, cost in AXES.items()},
+            **{axis_key(axis): cost(each) for axis, cost in AXES.items()},
             "mfu": each.mfu,
             "epochs": each.epochs,
             "hardware": each.compute.hardware.kind if each.compute.hardware else None,

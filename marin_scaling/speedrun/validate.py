@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 
 from marin_scaling.speedrun.accounting import accounting_findings
 from marin_scaling.speedrun.across import findings_across
 from marin_scaling.speedrun.conduct import conduct_findings
 from marin_scaling.speedrun.finding import Finding, Weight
 from marin_scaling.speedrun.submission import Submission
+from marin_scaling.speedrun.track import Track, track_findings
 
 _ORDER = tuple(Weight)
 
@@ -33,11 +35,14 @@ class Validated:
         return self.weight is not Weight.REFUSED
 
 
-def validate(submissions: Sequence[Submission], *, at: datetime) -> list[Validated]:
-    """Each submission with its findings, in the given order; `at` is now (UTC)."""
-    return [_validated(each, across, at=at) for each, across in zip(submissions, findings_across(submissions), strict=True)]
+def validate(
+    submissions: Sequence[Submission], *, at: datetime, tracks: Mapping[str, Track] = MappingProxyType({})
+) -> list[Validated]:
+    """Each submission with its findings, in the given order; `at` is now (UTC). Without tracks theirs are not asked for."""
+    beside = zip(submissions, findings_across(submissions), strict=True)
+    return [_validated(each, [*track_findings(each, tracks), *across], at=at) for each, across in beside]
 
 
-def _validated(submission: Submission, across: Sequence[Finding], *, at: datetime) -> Validated:
-    findings = [*accounting_findings(submission), *conduct_findings(submission, at=at), *across]
+def _validated(submission: Submission, further: Sequence[Finding], *, at: datetime) -> Validated:
+    findings = [*accounting_findings(submission), *conduct_findings(submission, at=at), *further]
     return Validated(submission=submission, findings=tuple(sorted(findings, key=lambda each: _ORDER.index(each.weight))))

@@ -1,0 +1,66 @@
+"""Entries to the speedrun: planned, trained, submitted and trained again, from the command line."""
+
+from pathlib import Path
+
+import pytest
+from command_line import marin_scale
+
+pytest.importorskip("levanter", reason="the train extra is not installed")
+pytestmark = pytest.mark.train
+
+ROOT = Path(__file__).parents[2]
+TRACK = """\
+name: tiny
+title: A tiny track
+limits: {model_flops: 6.0e+9}
+hardware: [cpu]
+seeds_at_least: 2
+retrained_by_ci: true
+"""
+ENTRY = """\
+name: cpu/first
+track: tiny
+author: {name: Ada}
+recipe: quickstart
+budget_flops: 5.0e+9
+hidden_dim: 12
+seeds: [0, 1]
+trials: 2
+evaluation: {windows: 64}
+"""
+
+
+def said(root: Path, *arguments: object, status: int = 0) -> str:
+    """What the command prints; it must end with that status."""
+    done = marin_scale("speedrun", *arguments, cwd=root)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_an_entry_is_planned_trained_submitted_and_comes_out_again(tmp_path: Path) -> None:
+    """To the last digit, on one machine; the runs that are made for it are not kept."""
+    entry = tmp_path / "speedruns" / "entries" / "first.yaml"
+    for path, text in ((entry, ENTRY), (tmp_path / "speedruns" / "tracks" / "tiny.yaml", TRACK)):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    assert "5.02e9 a run (levanter-full-attention-with-lm-head), 2 seeds" in said(tmp_path, "info", entry.relative_to(tmp_path))
+    assert "the mean of 2" in said(tmp_path, "run", entry.relative_to(tmp_path))
+    assert "1 accepted (0 of them with doubts), 0 refused" in said(tmp_path, "validate")
+
+    confirmed = said(tmp_path, "confirm")
+    assert "cpu/first  confirmed" in confirmed
+    assert "of one seed they do by at most 0.000000" in confirmed
+    assert not list((tmp_path / ".marin-scaling").glob("again-*"))
+
+
+def test_every_entry_of_this_repositorys_own_track_comes_out_again() -> None:
+    """Trained again here, on the text of the Python that the track names; on another Python there is other text."""
+    from marin_scaling.data.standard_library import standard_library_corpus
+    from marin_scaling.speedrun.track import read_tracks
+
+    track = read_tracks(ROOT / "speedruns" / "tracks")["cpu-5e11"]
+    if standard_library_corpus().digest != track.data_sha256:
+        pytest.skip("the standard library of this Python is not that of 3.11.7, whose sources the track is on")
+    lines = [line for line in said(ROOT, "confirm").splitlines() if "confirmed" in line]
+    assert len(lines) == len(list((ROOT / "speedruns" / "cpu").iterdir()))
+    assert all("  confirmed: " in line for line in lines)

@@ -1,0 +1,130 @@
+"""Entries: what their file says, what they will cost, and whether a submission is what its entry gives."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from submission_factory import seed_document, submission
+
+from marin_scaling.errors import DocumentError, UsageError
+from marin_scaling.recipe.flop_counting import WITH_LM_HEAD, training_flops
+from marin_scaling.speedrun.confirmation import confirmation
+from marin_scaling.speedrun.entry import Entry, entry_plan, read_entry
+from marin_scaling.speedrun.hardware import machine
+from marin_scaling.speedrun.run_info import run_info, run_info_text
+from marin_scaling.speedrun.submission import Author, Submission
+from marin_scaling.speedrun.track import Track
+
+ENTRY = Entry(
+    name="Llama/1.5B_x",
+    track="h100",
+    author=Author(name="Ada"),
+    recipe="delphi",
+    budget_flops=1e20,
+    hidden_dim=1024,
+    trials=1,
+    seeds=(0, 1),
+)
+
+
+def info(**changes: Any) -> dict[str, Any]:
+    """What is said of that entry."""
+    asked: dict[str, Any] = {"machine": machine("h100", count=8), "track": None, "price_per_chip_hour": 3.6}
+    return run_info(ENTRY, entry_plan(ENTRY), **asked | changes)
+
+
+def test_time_and_cost_follow_from_flops_peak_and_mfu() -> None:
+    """At half of 8 x 989.5 TFLOP/s, and at a fifth; an H100 for 3.6 dollars an hour is .001 a second."""
+    plan, found = entry_plan(ENTRY), info()
+    flops = training_flops(plan.shape, tokens=plan.trained_tokens, convention=WITH_LM_HEAD)
+    assert found["model_flops"] == flops
+    assert found["model_flops_of_all_seeds"] == 2 * flops
+    assert found["machine"]["seconds"] == pytest.approx({f"mfu {mfu}": flops / mfu / (8 * 989.5e12) for mfu in (0.5, 0.2)})
+    assert found["machine"]["us_dollars"]["mfu 0.5"] == pytest.approx(0.008 * found["machine"]["seconds"]["mfu 0.5"])
+    assert "8 x h100, 989.5 TFLOP/s each, 7916 TFLOP/s together (dense)" in run_info_text(found)
+
+
+def test_without_a_machine_there_is_no_time() -> None:
+    """And it says how one is named."""
+    found = info(machine=None)
+    assert found["machine"] is None
+    assert "--hardware" in run_info_text(found)
+
+
+def test_a_limit_that_is_broken_on_paper_is_told_before_anything_is_trained() -> None:
+    """FLOPs, parameters and tokens are known; seconds are not."""
+    track = Track(name="h100", title="x", limits={"model_flops": 1e19, "parameters": 1.0, "seconds": 1.0})
+    found = info(track=track)
+    assert [said.partition(" ")[0] for said in found["over_the_limit"]] == ["model_flops", "parameters"]
+    assert "refused: model_flops is " in run_info_text(found)
+
+
+def test_the_runs_of_an_entry_lie_in_a_folder_of_its_own() -> None:
+    """In letters that every file system has."""
+    assert ENTRY.runs_folder == "speedrun-llama-1-5b-x"
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ("seeds: [1, 1]", "a seed stands twice in 1, 1"),
+        ("budget: 3", "there is no such key"),
+        ("hidden_dim: 0", "hidden_dim: input should be greater than 0"),
+        ("data: {source: mine}", "text of your own has train, validation"),
+        ("author: {name: Ada, url: 'javascript:x'}", "author.url"),
+    ],
+)
+def test_an_entry_that_is_malformed_is_refused_with_line_and_key(tmp_path: Path, changed: str, reason: str) -> None:
+    """Before anything is trained."""
+    key = changed.partition(":")[0]
+    whole = {
+        "name": "name: a/b",
+        "track": "track: cpu",
+        "author": "author: {name: Ada}",
+        "recipe": "recipe: quickstart",
+        "budget_flops": "budget_flops: 1.0e+10",
+        "hidden_dim": "hidden_dim: 12",
+        "trials": "trials: 1",
+    } | {key: changed}
+    path = tmp_path / "entry.yaml"
+    path.write_text("\n".join(whole.values()))
+    with pytest.raises(DocumentError) as error:
+        read_entry(path)
+    assert f"{path}, line " in error.value.what
+    assert reason in error.value.what
+
+
+def with_losses(*losses: float, **changes: Any) -> Submission:
+    """A submission of these losses, a seed each."""
+    return submission(seeds=[seed_document(seed=seed, bits_per_byte=loss) for seed, loss in enumerate(losses)], **changes)
+
+
+def test_what_comes_out_again_is_confirmed() -> None:
+    """To the last digit, or as near as the seeds of the new runs lie together: 1.96 times the root of 2 times .01 / 2."""
+    claimed = with_losses(1.0, 1.02)
+    same = confirmation(claimed, claimed)
+    assert same.confirmed
+    assert same.by_chance == pytest.approx(1.959964 * 2**0.5 * 0.01)
+    assert confirmation(with_losses(1.027, 1.047), claimed).confirmed
+    assert not confirmation(with_losses(1.029, 1.049), claimed).confirmed
+    assert not confirmation(with_losses(0.971, 0.991), claimed).confirmed
+
+
+def test_a_claim_whose_seeds_lie_far_apart_gains_nothing_by_it() -> None:
+    """What chance may do is measured on the new runs."""
+    assert not confirmation(with_losses(0.5, 1.42), with_losses(1.0, 1.02)).confirmed
+
+
+def test_a_submission_that_is_not_that_of_its_entry_is_not_confirmed() -> None:
+    """Whatever its loss."""
+    claimed, other = with_losses(1.0, 1.02), with_losses(1.0, 1.02, track="other")
+    found = confirmation(claimed, other)
+    assert not found.confirmed
+    assert "its entry has another track" in found.sentence
+
+
+@pytest.mark.parametrize("again", [(1.0,), (1.0, 1.0, 1.0)])
+def test_other_seeds_are_not_compared(again: tuple[float, ...]) -> None:
+    """Nor a single one."""
+    with pytest.raises(UsageError, match="has the seeds 0, 1, and its entry"):
+        confirmation(with_losses(1.0, 1.0), with_losses(*again))

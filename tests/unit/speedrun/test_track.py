@@ -1,0 +1,128 @@
+"""Tracks: what each rule refuses, and that the document of a track says file, line and key of what is wrong with it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from submission_factory import FINISHED_AT, changed, submission
+
+from marin_scaling.errors import DocumentError
+from marin_scaling.speedrun.finding import Weight
+from marin_scaling.speedrun.submission import Submission
+from marin_scaling.speedrun.submission_file import read_submissions
+from marin_scaling.speedrun.track import AXES, Track, axis_key, read_tracks, track_findings
+from marin_scaling.speedrun.validate import validate
+
+ROOT = Path(__file__).parents[3]
+LIMITED = ("model_flops", "hardware_flops", "chip_seconds", "seconds", "us_dollars", "parameters", "trained_tokens")
+
+
+def said(each: Submission, **rules: Any) -> list[str]:
+    """What its track, with these rules, has against it."""
+    track = Track(name="fineweb-edu", title="x", **rules)
+    return [f"{found.weight} {found.key}: {found.said}" for found in track_findings(each, {track.name: track})]
+
+
+def test_a_track_without_rules_asks_nothing() -> None:
+    """And without any track there is nothing to ask."""
+    assert said(submission()) == []
+    assert list(track_findings(submission(), {})) == []
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_each_cost_can_have_a_limit(axis: str) -> None:
+    """At the limit it is accepted, below it refused with both figures."""
+    each, key = submission(), axis_key(axis)
+    cost = AXES[axis](each)
+    assert cost is not None
+    assert said(each, limits={key: cost}) == []
+    assert said(each, limits={key: cost * 0.99}) == [f"refused {key}: {cost:.6g} {axis}; the track allows {cost * 0.99:.6g}"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "reason"),
+    [
+        ({"hardware": ("h100", "cpu")}, "refused compute.hardware.kind: trained on v5p; the track is for h100, cpu"),
+        ({"chips_at_most": 8}, "refused compute.hardware.chips: 16 chips; the track allows 8"),
+        ({"data_name": "other"}, "refused data.name: fineweb-edu-10B; the track is on other"),
+        ({"data_sha256": "0" * 64}, f"refused data.digest: {'c' * 64}; the track is on {'0' * 64}"),
+        ({"unique_tokens_at_most": 10**8}, f"refused data.unique_tokens: {10**10} tokens of text; the track allows {10**8}"),
+        ({"evaluation_name": "wikitext"}, "refused evaluation.name: paloma/c4_en; the track is on wikitext"),
+        ({"evaluation_sha256": "0" * 64}, f"refused evaluation.digest: {'d' * 64}; the track is on {'0' * 64}"),
+        ({"seeds_at_least": 3}, "refused seeds: 2 seeds; the track asks for 3 or more"),
+    ],
+)
+def test_a_rule_that_is_broken_is_named(rules: dict[str, Any], reason: str) -> None:
+    """With what was found and what is asked; and a submission that keeps it is accepted."""
+    assert said(submission(), **rules) == [reason]
+
+
+def test_rules_that_are_kept_say_nothing() -> None:
+    """All of them at once."""
+    rules = {
+        "hardware": ("v5p",),
+        "chips_at_most": 16,
+        "data_name": "fineweb-edu-10B",
+        "data_sha256": "c" * 64,
+        "unique_tokens_at_most": 10**10,
+        "evaluation_name": "paloma/c4_en",
+        "evaluation_sha256": "d" * 64,
+        "seeds_at_least": 2,
+        "retrained_by_ci": True,
+    }
+    assert said(submission(verification={"level": "reproduced-by-ci"}), **rules) == []
+    assert len(Track(name="x", title="x", limits={"seconds": 1.0}, **rules).rules()) == 10
+
+
+def test_nobody_is_reproduced_by_ci_on_a_track_that_it_does_not_train_again() -> None:
+    """The word would be empty."""
+    (found,) = said(submission(verification={"level": "reproduced-by-ci"}))
+    assert found.startswith("refused verification.level")
+
+
+def test_a_cost_that_is_not_known_is_not_below_a_limit() -> None:
+    """A price, here."""
+    unpriced = changed(compute__cost_usd=None, absent={"compute.cost_usd": "not told"})
+    assert said(unpriced, limits={"us_dollars": 100.0}) == [
+        "refused us_dollars: US dollars are not known; the track allows 100"
+    ]
+
+
+def test_a_track_that_nobody_wrote_down_is_a_doubt() -> None:
+    """On the board all the same: others may have forgotten the file."""
+    other = Track(name="other", title="x")
+    (judged,) = validate([submission()], at=FINISHED_AT, tracks={"other": other})
+    assert judged.accepted
+    assert [found.rule for found in judged.findings if found.weight is Weight.DOUBT] == ["track"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("name: a\n", "a.yaml, line 1: title: field required"),
+        ("name: b\ntitle: x\n", "a.yaml, line 1: name: 'b' is not the name of the file"),
+        ("name: a\ntitle: x\nlimits: {watts: 3}\n", "there is no axis 'watts'; there are model_flops"),
+        ("name: a\ntitle: x\nlimits: {seconds: 0}\n", "a.yaml, line 3: limits.seconds: input should be greater than 0"),
+        ("name: a\ntitle: x\nretrained_by_ci: true\n", "what may differ by chance is seen from several seeds"),
+        ("name: a\ntitle: x\nrule: 3\n", "a.yaml, line 3: rule: there is no such key"),
+    ],
+)
+def test_a_track_that_is_malformed_is_refused_with_line_and_key(tmp_path: Path, text: str, reason: str) -> None:
+    """Nothing is guessed of a rule."""
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(DocumentError) as error:
+        read_tracks(tmp_path)
+    assert reason in error.value.what
+
+
+def test_every_submission_of_this_repository_keeps_to_its_track() -> None:
+    """And every track of it is written down."""
+    tracks = read_tracks(ROOT / "speedruns" / "tracks")
+    submissions = [each.submission for each in read_submissions(ROOT / "speedruns") if each.submission]
+    assert {each.track for each in submissions} == set(tracks)
+    assert [found for each in submissions for found in track_findings(each, tracks)] == []
+
+
+def test_the_limited_costs_are_those_of_the_board() -> None:
+    """One list of names for files, filters and addresses."""
+    assert tuple(map(axis_key, AXES)) == LIMITED
