@@ -25,14 +25,12 @@ _FILES = typer.Argument(
 )
 _RUNS = typer.Argument(metavar="RUN...", help="First digits of each run's digest, its folder, or a preregistration.")
 _TO = typer.Option(Path("speedruns"), "--to", metavar="FOLDER", help="Where a folder is made for each.")
-_TRACKS = typer.Option(Path("speedruns/tracks"), "--tracks", metavar="FOLDER", help="Where the tracks' rules lie.")
 _PLACE = typer.Argument(Path("speedruns"), metavar="PLACE", help="A submission.json, or a folder with any number of them.")
 
 
 @speedrun_app.command("validate")
 def validate(
     place: Path = _PLACE,
-    tracks: Path = _TRACKS,
     notes: bool = typer.Option(False, "--notes", help="Also what is true and to be known: epochs, one seed, no tuning told."),
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
@@ -48,13 +46,13 @@ def validate(
 
     from marin_scaling.speedrun.finding import Weight
     from marin_scaling.speedrun.submission_file import read_submissions
-    from marin_scaling.speedrun.track import read_tracks
+    from marin_scaling.speedrun.track import read_tracks, tracks_folder
     from marin_scaling.speedrun.validate import validate as validated
 
     found = read_submissions(place)
     malformed = {str(each.place): each.refusal for each in found if each.submission is None}
     submissions = [each.submission for each in found if each.submission]
-    judged = validated(submissions, at=datetime.now(UTC), tracks=read_tracks(tracks))
+    judged = validated(submissions, at=datetime.now(UTC), tracks=read_tracks(tracks_folder(place)))
     if as_json:
         typer.echo(json.dumps({"submissions": [_document(each) for each in judged], "malformed": malformed}, indent=1))
     else:

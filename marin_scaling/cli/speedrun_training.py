@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from marin_scaling.speedrun.submission import Submission
 
 _ENTRY = typer.Argument(metavar="ENTRY.yaml", help="What is to be trained and submitted.")
-_TRACKS = typer.Option(Path("speedruns/tracks"), "--tracks", metavar="FOLDER", help="Where the tracks' rules lie.")
 _PLACE = typer.Argument(Path("speedruns"), metavar="PLACE", help="A submission.json, or a folder with any number of them.")
 _TO = typer.Option(Path("speedruns"), "--to", metavar="FOLDER", help="Where a folder is made for the submission.")
 _WHERE = typer.Option("local", "--on", metavar="PLACE", help="Where to train: local, ray, or ray:ADDRESS.")
@@ -26,7 +25,6 @@ def info(
     hardware: str = typer.Option("", "--hardware", metavar="NAME", help="A chip (h100) or a slice (v5p-32), to tell the time."),
     count: int = typer.Option(1, "--count", min=1, help="How many of them."),
     price: float | None = typer.Option(None, "--price", min=0, help="US dollars for one chip and hour, to tell the cost."),
-    tracks: Path = _TRACKS,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
     """Say what an entry will be and cost; train nothing.
@@ -40,14 +38,14 @@ def info(
 
     from marin_scaling.speedrun.entry import entry_plan, read_entry
     from marin_scaling.speedrun.run_info import run_info, run_info_text
-    from marin_scaling.speedrun.track import read_tracks
+    from marin_scaling.speedrun.track import read_tracks, tracks_folder
 
     entry = read_entry(entry_path)
     found = run_info(
         entry,
         entry_plan(entry),
         machine=_machine(hardware, count) if hardware else None,
-        track=read_tracks(tracks).get(entry.track),
+        track=read_tracks(tracks_folder(entry_path)).get(entry.track),
         price_per_chip_hour=price,
     )
     typer.echo(json.dumps(found, indent=1) if as_json else run_info_text(found))
@@ -58,7 +56,6 @@ def info(
 def run(
     entry_path: Path = _ENTRY,
     to: Path = _TO,
-    tracks: Path = _TRACKS,
     where: str = _WHERE,
 ) -> None:
     """Train an entry, a run for each seed, and make its submission.
@@ -71,12 +68,12 @@ def run(
 
     from marin_scaling.cli.training import RUNS_DIR, workplace
     from marin_scaling.speedrun.submission_file import read_submissions, write_submission
-    from marin_scaling.speedrun.track import read_tracks
+    from marin_scaling.speedrun.track import read_tracks, tracks_folder
     from marin_scaling.speedrun.validate import validate
 
     made = _trained(entry_path, runs_dir=RUNS_DIR, work_root=workplace().work_root, where=where)
     standing = [each.submission for each in read_submissions(to) if each.submission] if to.is_dir() else []
-    *_, judged = validate([*standing, made], at=datetime.now(UTC), tracks=read_tracks(tracks))
+    *_, judged = validate([*standing, made], at=datetime.now(UTC), tracks=read_tracks(tracks_folder(to)))
     print_findings(judged, shown=list(judged.findings))
     if not judged.accepted:
         raise typer.Exit(1)
@@ -85,7 +82,7 @@ def run(
 
 
 @speedrun_app.command("confirm")
-def confirm(place: Path = _PLACE, tracks: Path = _TRACKS, where: str = _WHERE) -> None:
+def confirm(place: Path = _PLACE, where: str = _WHERE) -> None:
     """Train submissions again from their entries, and compare.
 
     Of a folder those whose track says that its entries are trained again; or the one that is named. The runs are new ones,
@@ -98,10 +95,10 @@ def confirm(place: Path = _PLACE, tracks: Path = _TRACKS, where: str = _WHERE) -
     from marin_scaling.cli.training import WORK_ROOT
     from marin_scaling.speedrun.confirmation import confirmation
     from marin_scaling.speedrun.submission_file import read_submission, read_submissions
-    from marin_scaling.speedrun.track import read_tracks
+    from marin_scaling.speedrun.track import read_tracks, tracks_folder
 
     if place.is_dir() and not (place / "submission.json").is_file():
-        asked = {name for name, track in read_tracks(tracks).items() if track.retrained_by_ci}
+        asked = {name for name, track in read_tracks(tracks_folder(place)).items() if track.retrained_by_ci}
         claimed = [each.submission for each in read_submissions(place) if each.submission and each.submission.track in asked]
     else:
         claimed = [read_submission(place)]

@@ -102,6 +102,12 @@ class Track(Part):
         return [sentence for sentence, holds in asked.items() if holds]
 
 
+def tracks_folder(place: Path) -> Path:
+    """Where the tracks of the submissions at `place` lie: in it, or in the folder `speedruns` above it."""
+    above = [parent for parent in place.parents if parent.name == "speedruns"]
+    return next((each / TRACKS_DIR for each in (place, *above) if (each / TRACKS_DIR).is_dir()), place / TRACKS_DIR)
+
+
 def read_tracks(folder: Path) -> dict[str, Track]:
     """The tracks in a folder by name; none where there is no such folder. `DocumentError` says file, line and key."""
     files = sorted(folder.glob("*.yaml")) if folder.is_dir() else []

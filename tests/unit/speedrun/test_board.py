@@ -120,9 +120,9 @@ def test_a_row_of_the_data_is_plain_json() -> None:
 
 
 def test_the_submissions_of_this_repository_are_accepted() -> None:
-    """All runs of its ladders; each is as its record says."""
+    """All runs of its ladders, and its entries to the track that CI trains again; each is as its record says."""
     found = read_submissions(ROOT / "speedruns")
-    assert len(found) == 56
+    assert len(found) == 56 + len(list((ROOT / "speedruns" / "entries" / "cpu").iterdir()))
     judged = validate([each.submission for each in found if each.submission], at=NOW + timedelta(days=365))
     assert len(judged) == 56
     assert all(each.accepted for each in judged)
