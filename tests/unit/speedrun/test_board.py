@@ -124,5 +124,5 @@ def test_the_submissions_of_this_repository_are_accepted() -> None:
     found = read_submissions(ROOT / "speedruns")
     assert len(found) == 56 + len(list((ROOT / "speedruns" / "entries" / "cpu").iterdir()))
     judged = validate([each.submission for each in found if each.submission], at=NOW + timedelta(days=365))
-    assert len(judged) == 56
+    assert len(judged) == len(found)
     assert all(each.accepted for each in judged)
