@@ -20,8 +20,10 @@ from marin_scaling.publish.board_chart import board_chart
 from marin_scaling.publish.board_data import LIVE, live_board
 from marin_scaling.publish.figures import figure_files, show_figure
 from marin_scaling.publish.markdown import escape, link, page, preformatted, table, without_root
+from marin_scaling.publish.scaling_section import scaling_section
 from marin_scaling.publish.submission_page import pages_of, submission_page
 from marin_scaling.speedrun.board import FIRST_AXIS, Board, Entry, boards
+from marin_scaling.speedrun.scaling import projections
 from marin_scaling.speedrun.submission_file import Submitted, read_submissions
 from marin_scaling.speedrun.track import TRACKS_DIR, Track, read_tracks
 from marin_scaling.speedrun.validate import Validated, validate
@@ -92,6 +94,9 @@ def _board_section(board: Board, track: Track | None, names: Mapping[str, str], 
     yield _WORDS
     yield _table(board, names)
     yield _records(board, names)
+    if track is not None and track.projected_to_flops is not None:
+        found = projections([entry.submission for entry in board.entries], flops=track.projected_to_flops)
+        yield scaling_section(found, track=board.track, flops=track.projected_to_flops)
 
 
 def _parent_name(entry: Entry) -> str:

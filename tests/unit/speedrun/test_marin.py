@@ -19,6 +19,7 @@ from marin_scaling.speedrun.imported import import_file
 from marin_scaling.speedrun.marin_board import import_marin_board
 from marin_scaling.speedrun.marin_results import import_marin_results
 from marin_scaling.speedrun.pareto import Point, front
+from marin_scaling.speedrun.scaling import projections
 from marin_scaling.speedrun.submission import Submission
 from marin_scaling.speedrun.submission_file import parse_submission, to_bytes
 from marin_scaling.speedrun.validate import Validated, validate
@@ -171,3 +172,10 @@ def test_validation_says_all_as_json(tmp_path: Path) -> None:
         "submissions": [{"name": "llama/130m", "accepted": True, "findings": []}],
         "malformed": {},
     }
+
+
+@needs_marin
+def test_the_groups_of_the_public_results_share_all_ranks(results: list[Submission]) -> None:
+    """At 1e22 FLOPs, where the old board ranked them by one number each: six can be fitted, and their intervals overlap."""
+    found = projections(results, flops=1e22)
+    assert [each.ranks for each in found if each.forecast] == [(1, 6)] * 6

@@ -1,0 +1,109 @@
+"""Scaling tracks: groups are ranked by their laws, share ranks where intervals overlap, and have none without a fit."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from submission_factory import submission_document
+
+from marin_scaling.laws import SurfaceLaw, surface_loss
+from marin_scaling.publish.scaling_section import scaling_section
+from marin_scaling.speedrun.scaling import Projection, projections
+from marin_scaling.speedrun.submission import Submission
+
+FLOPS = 1e21
+LAW = SurfaceLaw(E=0.6, A=30.0, B=60.0, alpha=0.34, beta=0.28)
+SIZES = tuple(10**exponent for exponent in (7.0, 7.4, 7.8, 8.2, 8.6))
+
+
+def run(name: str, *, params: float, loss: float, tokens: float | None = None) -> Submission:
+    """A submission of this size and loss, trained on 20 tokens a parameter; only what a law needs is true of it."""
+    trained = round(20 * params if tokens is None else tokens)
+    document = submission_document(name=name, track="scaling")
+    document["model"] |= {"params_total": round(params), "params_active": round(params)}
+    document["data"] |= {"trained_tokens": trained}
+    document["compute"] |= {"model_flops": 6.0 * params * trained}
+    document["seeds"] = [document["seeds"][0] | {"bits_per_byte": loss}]
+    return Submission.model_validate(document)
+
+
+def group(name: str, *, law: SurfaceLaw = LAW, sizes: Sequence[float] = SIZES, better_by: float = 0.0) -> list[Submission]:
+    """One recipe at several sizes, by a law."""
+    losses = [float(surface_loss(law, params=size, tokens=20 * size)) - better_by for size in sizes]
+    return [
+        run(f"{name}/{size:.3g}".replace("+", ""), params=size, loss=loss) for size, loss in zip(sizes, losses, strict=True)
+    ]
+
+
+def test_the_law_of_a_group_is_asked_for_a_run_by_the_groups_own_rule() -> None:
+    """Twenty tokens a parameter there, too; and the interval has what the law gives."""
+    (found,) = projections(group("a"), flops=FLOPS)
+    assert found.forecast is not None
+    params = math.sqrt(FLOPS / 6 / 20)
+    assert (found.forecast.params, found.forecast.tokens) == pytest.approx((params, 20 * params), rel=1e-6)
+    low, high = found.forecast.interval
+    assert low < surface_loss(LAW, params=params, tokens=20 * params) < high
+    assert found.ranks == (1, 1)
+
+
+def test_what_is_surely_better_is_before_and_what_may_be_shares_ranks() -> None:
+    """Three groups: two that differ by less than their intervals, and one that is far behind."""
+    members = [*group("b"), *group("a", better_by=0.001), *group("c", better_by=-1.0)]
+    assert [(each.group, each.ranks) for each in projections(members, flops=FLOPS)] == [
+        ("a", (1, 2)),
+        ("b", (1, 2)),
+        ("c", (3, 3)),
+    ]
+
+
+def test_the_largest_run_is_forecast_from_the_others() -> None:
+    """Its error is forecast less measured."""
+    members = group("a")
+    (found,) = projections(members, flops=FLOPS)
+    assert found.held_out is not None
+    assert found.held_out.measured == members[-1].bits_per_byte
+    assert found.held_out.error == found.held_out.forecast.median - members[-1].bits_per_byte
+    assert abs(found.held_out.error) < 0.02
+
+
+def reason(members: Sequence[Submission]) -> str:
+    """Why these have no rank."""
+    (found,) = projections(members, flops=FLOPS)
+    assert (found.forecast, found.ranks) == (None, None)
+    return found.why_not
+
+
+def test_too_little_is_not_ranked_and_says_why() -> None:
+    """Too few sizes, too narrow, too large already, of another text, of unknown length."""
+    members = group("a")
+    assert reason(members[:3]) == "3 sizes; 4 are needed"
+    assert reason(group("a", sizes=[1e7, 1.5e7, 2e7, 3e7])).startswith("its runs span 0.95 decades of model FLOPs")
+    assert reason([*members, run("a/large", params=1e11, loss=0.7)]).startswith("its largest run has ")
+    other = members[0].evaluation.model_copy(update={"name": "other"})
+    assert reason([members[0].model_copy(update={"evaluation": other}), *members[1:]]).endswith("not measured on the same text")
+    unknown = members[0].data.model_copy(update={"trained_tokens": None})
+    assert reason([members[0].model_copy(update={"data": unknown}), *members[1:]]).endswith("is not known")
+
+
+def test_a_group_whose_loss_rises_is_not_ranked() -> None:
+    """Its fit is refused, and the words of the refusal are shown."""
+    members = [run(f"a/{place}", params=size, loss=1.0 + place / 10) for place, size in enumerate(SIZES)]
+    said = reason(members)
+    assert said
+    shown = scaling_section(projections(members, flops=FLOPS), track="x", flops=FLOPS)
+    assert "| none | a | 5 |" in shown
+
+
+def test_a_single_run_is_no_group() -> None:
+    """And without groups there is no section."""
+    assert projections([run("alone", params=1e7, loss=1.0)], flops=FLOPS) == []
+    assert scaling_section([], track="x", flops=FLOPS) == ""
+
+
+def test_the_section_shows_ranks_intervals_and_what_was_held_out() -> None:
+    """A shared rank from the best to the worst."""
+    found: list[Projection] = projections([*group("a"), *group("b")], flops=FLOPS)
+    shown = scaling_section(found, track="scaling", flops=FLOPS)
+    assert shown.count("| 1 to 2 |") == 2
+    assert shown.count("inside its interval") == 2
+    assert "1e21 model FLOPs" in shown
