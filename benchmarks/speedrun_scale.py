@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from submission_factory import seed_document, submission_document
 
-from marin_scaling.publish.board_pages import speedrun_pages
+from marin_scaling.publish.board_pages import read_speedruns, speedrun_pages
 from marin_scaling.recipe.flop_counting import WITH_LM_HEAD, training_flops
 from marin_scaling.speedrun.board import boards
 from marin_scaling.speedrun.submission import Shape, Submission
@@ -62,7 +62,7 @@ def measured(count: int) -> list[str]:
         judged = time.perf_counter()
         boards(validated)
         placed = time.perf_counter()
-        speedrun_pages(Path(folder))
+        speedrun_pages(read_speedruns(Path(folder)), root=Path(folder))
         written = time.perf_counter()
     parts = (read - began, judged - read, placed - judged, written - placed)
     return [f"{count:,}", *(f"{part:.2f}" for part in parts), f"{1000 * parts[-1] / count:.2f}"]

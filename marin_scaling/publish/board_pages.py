@@ -11,6 +11,7 @@ import html
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -43,30 +44,62 @@ _WORDS = (
 )
 
 
-def speedrun_pages(root: Path) -> dict[str, bytes]:
-    """All of them by path below the generated pages: `speedrun/index.md`, a page for each submission, figures, data."""
+@dataclass(frozen=True, kw_only=True)
+class Speedruns:
+    """All submissions of a repository as they were found, what was found of them, and the boards; or why they are not read."""
+
+    found: tuple[Submitted, ...] = ()
+    validated: tuple[Validated, ...] = ()
+    boards: tuple[Board, ...] = ()
+    tracks: Mapping[str, Track] = field(default_factory=dict)
+    fault: str = ""
+
+    @property
+    def pages(self) -> dict[str, str]:
+        """The Markdown page of each submission, by name."""
+        return pages_of(self.validated)
+
+
+def read_speedruns(root: Path) -> Speedruns:
+    """What lies in `speedruns/`, validated now; nothing where there is no such folder."""
     place = root / SUBMISSIONS_DIR
     try:
         found, tracks = read_submissions(place) if place.is_dir() else [], read_tracks(place / TRACKS_DIR)
     except MarinScalingError as error:
-        return {f"{_FOLDER}/index.md": page("Speedrun", preformatted(without_root(str(error), root))).encode()}
+        return Speedruns(fault=without_root(str(error), root))
     validated = validate([each.submission for each in found if each.submission], at=datetime.now(UTC), tracks=tracks)
-    made, names = boards(validated), pages_of(validated)
+    return Speedruns(found=tuple(found), validated=tuple(validated), boards=tuple(boards(validated)), tracks=tracks)
+
+
+def speedrun_pages(speedruns: Speedruns, *, root: Path) -> dict[str, bytes]:
+    """All of them by path below the generated pages: `speedrun/index.md`, a page for each submission, figures, data."""
+    if speedruns.fault:
+        return {f"{_FOLDER}/index.md": page("Speedrun", preformatted(speedruns.fault)).encode()}
+    names = speedruns.pages
     files: dict[str, bytes] = {}
-    sections = [section for board in made for section in _board_section(board, tracks.get(board.track), names, files)]
-    malformed = [each for each in found if each.submission is None]
-    rows = [entry.to_document() for board in made for entry in board.entries]
-    body = (
-        [*sections, _refused(validated, names), _malformed(malformed, root), _downloads(rows), LIVE if rows else ""]
-        if found
-        else [_NONE]
-    )
+    body = _body(speedruns, names, files, root=root) if speedruns.found else [_NONE]
     files[f"{_FOLDER}/index.md"] = page("Speedrun", *body).encode()
+    rows = [entry.to_document() for board in speedruns.boards for entry in board.entries]
     if rows:
         files |= {f"{_FOLDER}/board.json": _json(rows), f"{_FOLDER}/board.csv": _csv(rows)}
-        files |= {f"{_FOLDER}/{name}": content for name, content in live_board(made, pages=names).items()}
-    parents = {each.submission.name: each.submission for each in validated}
-    for board in made:
+        files |= {f"{_FOLDER}/{name}": content for name, content in live_board(speedruns.boards, pages=names).items()}
+    return files | _submission_pages(speedruns, names)
+
+
+def _body(speedruns: Speedruns, names: Mapping[str, str], files: dict[str, bytes], *, root: Path) -> list[str]:
+    """The parts of the page of all boards; their figures go into `files`."""
+    tracks, found = speedruns.tracks, speedruns.found
+    sections = [part for board in speedruns.boards for part in _board_section(board, tracks.get(board.track), names, files)]
+    malformed = [each for each in found if each.submission is None]
+    entries = sum(len(board.entries) for board in speedruns.boards)
+    closing = [_downloads(entries), LIVE] if entries else []
+    return [*sections, _refused(speedruns.validated, names), _malformed(malformed, root), *closing]
+
+
+def _submission_pages(speedruns: Speedruns, names: Mapping[str, str]) -> dict[str, bytes]:
+    parents = {each.submission.name: each.submission for each in speedruns.validated}
+    files: dict[str, bytes] = {}
+    for board in speedruns.boards:
         for entry in board.entries:
             parent = parents.get(_parent_name(entry))
             files |= submission_page(entry.validated, entry=entry, parent=parent, names=names, folder=_FOLDER)
@@ -192,8 +225,8 @@ def _malformed(found: Sequence[Submitted], root: Path) -> str:
     return f"## Malformed\n\nThese files are no submissions.\n\n{table(['file', 'why'], rows)}"
 
 
-def _downloads(rows: Sequence[Mapping[str, Any]]) -> str:
-    return f"{len(rows)} entries as {link('JSON', 'board.json')} and {link('CSV', 'board.csv')}." if rows else ""
+def _downloads(entries: int) -> str:
+    return f"{entries} entries as {link('JSON', 'board.json')} and {link('CSV', 'board.csv')}."
 
 
 def _json(rows: Sequence[Mapping[str, Any]]) -> bytes:

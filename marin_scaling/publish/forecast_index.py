@@ -26,12 +26,14 @@ _RECORD_WORDS = (
     "the registered baseline; statements of the first format had none."
 )
 
+_FEED = "New forecasts, outcomes and records as an [Atom feed](feed.xml)."
+
 
 def forecasts_index(pages: Sequence[ForecastPage], *, root: Path) -> bytes:
     """All preregistrations, then the records of those who made them, then the public record that lies beside them."""
     none = "Nothing is preregistered yet: `marin-scale preregister ladders/NAME.yaml` makes the first."
     own = [_counted(pages), _listed(pages), _records(pages)] if pages else [none]
-    return page("Forecasts against outcomes", *own, public_section(root)).encode()
+    return page("Forecasts against outcomes", *own, _FEED, public_section(root)).encode()
 
 
 def _counted(pages: Sequence[ForecastPage]) -> str:

@@ -11,7 +11,8 @@ from pathlib import Path
 from marin_scaling.durable_files import replace_file
 from marin_scaling.preregistration.registry import registration_folders
 from marin_scaling.preregistration.seal import is_sealed
-from marin_scaling.publish.board_pages import speedrun_pages
+from marin_scaling.publish.board_pages import read_speedruns, speedrun_pages
+from marin_scaling.publish.feed import FEED_NAME, feed
 from marin_scaling.publish.forecast_index import forecasts_index
 from marin_scaling.publish.forecast_pages import forecast_page
 from marin_scaling.publish.ladder_pages import ladder_names, ladder_page, ladders_index
@@ -31,7 +32,10 @@ def generated_pages(root: Path) -> dict[str, bytes]:
     files = {"index.md": forecasts_index(forecasts, root=root), "ladders/index.md": ladders_index(ladders)}
     for each in [*ladders, *forecasts]:
         files.update(each.files)
-    return files | speedrun_pages(root)
+    speedruns = read_speedruns(root)
+    verdicts = [each.verdict for each in forecasts]
+    files[FEED_NAME] = feed(root, verdicts=verdicts, boards=speedruns.boards, pages=speedruns.pages)
+    return files | speedrun_pages(speedruns, root=root)
 
 
 def write_generated_pages(root: Path) -> list[Path]:

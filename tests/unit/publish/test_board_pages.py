@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from submission_factory import changed, seed_document, submission
 
-from marin_scaling.publish.board_pages import speedrun_pages
+from marin_scaling.publish.board_pages import read_speedruns, speedrun_pages
 from marin_scaling.speedrun.submission import Submission
 from marin_scaling.speedrun.submission_file import parse_submission, write_submission
 
@@ -20,7 +20,11 @@ def pages(root: Path, *submissions: Submission) -> dict[str, str]:
     """The text files of a repository's speedrun pages."""
     for each in submissions:
         write_submission(root / "speedruns", each)
-    return {name: content.decode() for name, content in speedrun_pages(root).items() if not name.endswith((".html", ".svg"))}
+    return {
+        name: content.decode()
+        for name, content in speedrun_pages(read_speedruns(root), root=root).items()
+        if not name.endswith((".html", ".svg"))
+    }
 
 
 def other(name: str, **changes: object) -> Submission:
@@ -102,3 +106,35 @@ def test_no_two_submissions_share_a_page(tmp_path: Path, one: str, same: str) ->
     titles = [text.splitlines()[0] for name, text in found.items() if name.endswith(".md")]
     assert len(titles) == 3
     assert len(set(titles)) == 3
+
+
+def test_a_track_says_its_rules_and_refuses_who_breaks_them(tmp_path: Path) -> None:
+    """The rule stands at the board, and beside the submission that broke it."""
+    folder = tmp_path / "speedruns" / "tracks"
+    folder.mkdir(parents=True)
+    (folder / "fineweb-edu.yaml").write_text("name: fineweb-edu\ntitle: One | chip\nlimits: {parameters: 1.0e+6}\n")
+    shown = pages(tmp_path, submission())["speedrun/index.md"]
+    assert "**One &#124; chip.**" in shown
+    assert "- at most 1e+06 parameters" in shown
+    assert "1.54147e+08 parameters; the track allows 1e+06" in shown
+
+
+def test_a_track_that_is_malformed_is_said_in_place_of_the_boards(tmp_path: Path) -> None:
+    """Nothing is judged by rules that nobody can read."""
+    folder = tmp_path / "speedruns" / "tracks"
+    folder.mkdir(parents=True)
+    (folder / "fineweb-edu.yaml").write_text("name: other\n")
+    assert "fineweb-edu.yaml, line 1: title: field required" in pages(tmp_path, submission())["speedrun/index.md"]
+
+
+def test_what_differs_from_the_parent_is_shown_whatever_its_author_says(tmp_path: Path) -> None:
+    """Setting by setting, and the difference of the losses with what chance makes of it."""
+    lineage = {"parent": "llama/130m", "changes": ["nothing at all"]}
+    child = other(
+        "llama/other", lineage=lineage, training={"batch_size": 128, "seq_len": 4096, "steps": 4959, "config": {"wd": 0.1}}
+    )
+    shown = pages(tmp_path, submission(), child)["speedrun/llama~other.md"]
+    assert "- nothing at all" in shown
+    assert "| training.config.wd |  | 0.1 |" in shown
+    assert "batch" not in shown.split("## Made from")[1].split("##")[0]
+    assert "+0.1250 bits per byte; what is chance in it is not known" in shown

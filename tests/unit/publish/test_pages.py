@@ -291,7 +291,7 @@ def test_ladders_of_any_name_share_no_file(tmp_path):
     for name in names:
         shutil.copytree(DELPHI, tmp_path / "runs" / name)
     pages = generated_pages(tmp_path)
-    assert len(pages) == 3 + 5 * len(names)
+    assert len(pages) == 4 + 5 * len(names)
     assert pages["ladders/index.md"].startswith(b"# Ladders\n")
     assert b"[index](index.page.md)" in pages["ladders/index.md"]
     assert len({page_name(name).lower() for name in names}) == len(names)
