@@ -70,7 +70,10 @@ def load_canonical(raw: bytes, *, name: str) -> Any:
     except DocumentError as error:  # a number too large for a float is read as infinite
         _refuse(name, str(error.__cause__))
     if canonical != raw:
-        _refuse(name, "its bytes are not the canonical form (indent 1, sorted keys, ASCII, one final newline)")
+        _refuse(
+            name,
+            "its bytes are not the canonical form (indent 1, sorted keys, ASCII, shortest numbers, one final newline)",
+        )
     return document
 
 

@@ -74,12 +74,18 @@ def _sentences(path: Path, error: ValidationError, node: yaml.Node | None, *, no
     faults: dict[str, list[Any]] = {}
     for fault in error.errors():
         faults.setdefault(_key(fault), []).append(fault)
-    inner = {key.rpartition(".")[0] for key in faults}
+    inner = {above for key in faults for above in _above(key)}
     return [
         f"{path}, line {_line_of(node, alike[0]['loc'])}: {key or noun.split()[-1]}: {' or '.join(map(_reason, alike))}."
         for key, alike in faults.items()
         if not (key in inner and alike[0]["type"] == "too_short")
     ]
+
+
+def _above(key: str) -> list[str]:
+    """The keys of all tables and lists that it stands in, as in rungs.0 and rungs."""
+    steps = key.split(".")
+    return [".".join(steps[:count]) for count in range(1, len(steps))]
 
 
 def _key(fault: Any) -> str:

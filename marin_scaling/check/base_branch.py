@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 from marin_scaling.check.policy import POLICY_NAME
@@ -16,6 +16,7 @@ from marin_scaling.check.public_record import RECORD_NAME, require_only_added
 from marin_scaling.check.verified_step import VerifiedStep, refuse
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import UsageError
+from marin_scaling.preregistration.allowed_signers import parse_allowed_signers, read_allowed_signers
 from marin_scaling.preregistration.log import LOG_NAME, extends, log_path
 from marin_scaling.preregistration.registry import SIGNERS_NAME, registration_folders
 from marin_scaling.preregistration.timestamp import ROOTS_NAME
@@ -81,10 +82,40 @@ def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
             fix="Let a maintainer change what the registry trusts in a pull request of its own, and merge that one first.",
         )
     also = ", its public record only grew" if record_grew else ""
-    also += f", and {', '.join(path.name for path in policies)} changed: it counts once it is merged" if policies else ""
+    also += _trust_said(policies, changes, base=base)
     files = f"{len(added)} new file{'s' * (len(added) != 1)}"
     evidence = f"{base} is only added to: {files}, its log is the beginning of ours{also}"
     return VerifiedStep(what="base", evidence=evidence)
+
+
+def _trust_said(paths: Sequence[Path], changes: Mapping[Path, str], *, base: str) -> str:
+    """What becomes of the files that a registry trusts, each read as it will count; signers with their keys, to be compared."""
+    said = []
+    for path in paths:
+        if changes[path] == "D":
+            if path.name == SIGNERS_NAME:
+                refuse(
+                    f"{path} was removed since {base}: no forecast of the registry could be verified any more",
+                    fix=f"Restore it (git checkout {base} -- {path}); a key that ends is given valid-before, not taken out.",
+                )
+            said.append(f"{path.name} was removed")
+        else:
+            said.append(f"{path.name} {'is new' if changes[path] == 'A' else 'changed'}{_content_said(path, base=base)}")
+    return f", and {'; '.join(said)}: it counts once it is merged" if said else ""
+
+
+def _content_said(path: Path, *, base: str) -> str:
+    from marin_scaling.preregistration.policy import read_policy
+
+    if path.name == POLICY_NAME:
+        read_policy(path)
+    if path.name != SIGNERS_NAME:
+        return ""
+    before = parse_allowed_signers(_file_at(base, path) or b"", name=f"{path} of {base}")
+    listed = {(each.principals, each.key.fingerprint) for each in read_allowed_signers(path)}
+    was = {(each.principals, each.key.fingerprint) for each in before}
+    changes = [*(("with", each) for each in sorted(listed - was)), *(("without", each) for each in sorted(was - listed))]
+    return "".join(f", {how} {name} ({fingerprint})" for how, (name, fingerprint) in changes)
 
 
 def _require_only_added(changes: Mapping[Path, str], *, allowed: Set[Path], base: str) -> None:

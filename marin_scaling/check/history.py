@@ -34,7 +34,8 @@ def log_step(folder: Path, *, log: Log) -> VerifiedStep:
     A registry without a log is no refusal: then it is said that nothing shows what was taken out.
     """
     if not log.entries:
-        why = f"{log_path(folder.parent)} is not there: nothing shows that none was taken out"
+        path = log_path(folder.parent)
+        why = f"{path} is {'empty' if path.exists() else 'not there'}: nothing shows that none was taken out"
         return VerifiedStep(what="log", evidence=why, compared=False)
     own = log.by_id.get(folder.name, [])
     _require_past(own, log_file=log_path(folder.parent))

@@ -16,7 +16,7 @@ from marin_scaling.check.history import log_step, require_whole
 from marin_scaling.check.policy import policy_steps
 from marin_scaling.check.reproduction import verify_and_fit
 from marin_scaling.check.verified_step import VerifiedStep
-from marin_scaling.errors import MarinScalingError, VerificationError
+from marin_scaling.errors import DocumentError, MarinScalingError, VerificationError
 from marin_scaling.preregistration.amendment import AMENDMENT_NAME, Amendment
 from marin_scaling.preregistration.log import read_log
 from marin_scaling.preregistration.registry import STATEMENT_NAME, read_registration
@@ -67,7 +67,7 @@ def review_branch(base: str, *, registry_dir: Path, runs_dir: Path) -> Review:
     try:
         step = base_step(base, registry_dir=registry_dir)
         require_whole(registry_dir, log=read_log(registry_dir))
-    except VerificationError as error:
+    except (DocumentError, VerificationError) as error:
         refusal = str(error)
     added = added_files(base, registry_dir=registry_dir)
     with signers_at(base, registry_dir=registry_dir) as signers:

@@ -51,6 +51,8 @@ def preregister(
     from marin_scaling.cli.training import plan
     from marin_scaling.preregistration.seal import SEALED_DIR
 
+    if seal_until:
+        _require_term(seal_until)
     planned = plan(ladder_path)
     if dry_run:
         require_whole_ladder(planned)
@@ -65,8 +67,11 @@ def preregister(
             f"All of it lies in {SEALED_DIR / registration.folder.name}, and only there: keep a copy. What is not revealed by "
             f"{seal_until:%Y-%m-%d} counts as missed. To reveal it: marin-scale reveal {registration.folder.name}"
         )
+    runs, file = planned.runs_dir, ladder_path
+    others = f"{runs} and {file} give the number away" if seal_until else f"with {runs} and {file}, which it is checked against"
     typer.echo(
-        f"Next: commit and push {registry}, so that others see it first; then: marin-scale run {registration.folder.name}"
+        f"Next: commit and push {registry} ({others}), so that others see it first; then: "
+        f"marin-scale run {registration.folder.name}"
     )
 
 
@@ -235,6 +240,20 @@ def register_forecast(
         typer.echo(note)
     typer.echo(f"Signed and {'sealed' if reveal_by else 'registered'}: {registration.folder}")
     return registration
+
+
+def _require_term(day: datetime) -> None:
+    """`UsageError` before anything is fitted, where a seal cannot last until that day."""
+    from marin_scaling.errors import UsageError
+    from marin_scaling.preregistration.seal import LONGEST_SEAL
+
+    now = datetime.now(UTC)
+    if not now < _end_of(day) <= now + LONGEST_SEAL:
+        raise UsageError(
+            f"--seal-until {day:%Y-%m-%d}: a forecast is sealed until a later day, within four years.",
+            why="What is sealed has to be shown some day, or it is no forecast.",
+            fix="Choose a day after today, within four years.",
+        )
 
 
 def _end_of(day: datetime) -> datetime:

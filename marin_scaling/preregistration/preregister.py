@@ -24,7 +24,7 @@ from marin_scaling.preregistration.registry import (
     register,
     registration_id,
 )
-from marin_scaling.preregistration.seal import register_sealed, seal_files
+from marin_scaling.preregistration.seal import register_sealed, require_none_sealed, seal_files
 from marin_scaling.preregistration.signing_key import SigningKey
 from marin_scaling.preregistration.statement import Statement, build_statement, moment_text, read_subject
 from marin_scaling.preregistration.tool_source import tool_document
@@ -84,6 +84,7 @@ def preregister_target(
     """
     missing_lines(registry_dir, log=read_log(registry_dir), at=created_at)  # a broken log is told before anything is written
     files, target = subject_files(evidence), evidence.target
+    require_none_sealed(registry_dir, target=files["target.json"], by=principal)
     rule = ladder_rule or usual_ladder_rule(target.ladder)
     statement = build_statement(
         files,

@@ -144,17 +144,23 @@ def require_opens(seal: Seal, statement: Statement, *, salt: str, name: str) -> 
 def register_sealed(registry_dir: Path, *, files: Mapping[str, bytes], sealed: Mapping[str, bytes], name: str) -> Path:
     """Keep the files of a forecast where version control does not see them, then publish its seal; returns the seal's folder.
 
-    `sealed` is what `seal_files` gave. `StatementError` when this target has a forecast already, sealed or not.
+    `sealed` is what `seal_files` gave. `StatementError` when this target has a forecast already that is not sealed.
     """
     folder = registry_dir / name
     private = private_folder(folder)
-    for place in (registry_dir, private.parent):
-        if standing := find_registration(place, target=files["target.json"]):
-            _refuse_second(standing, registry_dir=registry_dir)
+    if standing := find_registration(registry_dir, target=files["target.json"]):
+        _refuse_second(standing, registry_dir=registry_dir)
     replace_file(private.parent / ".gitignore", _ALL_IGNORED)
     publish_folder(private, {**files, **sealed})
     publish_registration(folder, {each: sealed[each] for each in SEAL_FILES})
     return folder
+
+
+def require_none_sealed(registry_dir: Path, *, target: bytes, by: str) -> None:
+    """`StatementError` when the same person has sealed a forecast of this target here: of two, one could be chosen."""
+    standing = find_registration(private_folder(registry_dir / "any").parent, target=target)
+    if standing and read_registration(standing).predicate["registrant"] == by:
+        _refuse_second(standing, registry_dir=registry_dir)
 
 
 def _refuse_second(standing: Path, *, registry_dir: Path) -> NoReturn:

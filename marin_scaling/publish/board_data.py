@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from typing import Any
 
@@ -82,7 +82,13 @@ def _script(boards: Sequence[Board], pages: Mapping[str, str]) -> bytes:
 def _document(board: Board, pages: Mapping[str, str]) -> dict[str, Any]:
     rows = [_row(entry) for entry in board.entries]
     shown = {entry.submission.name: f"{pages[entry.submission.name].removesuffix('.md')}.html" for entry in board.entries}
-    return {"columns": [asdict(column) for column in COLUMNS], "rows": rows, "pages": shown}
+    columns = [replace(each, hidden=each.hidden or _is_empty(rows, place)) for place, each in enumerate(COLUMNS)]
+    return {"columns": [asdict(column) for column in columns], "rows": rows, "pages": shown}
+
+
+def _is_empty(rows: Sequence[Sequence[Any]], place: int) -> bool:
+    """Whether no entry says anything in a column: then it is not shown until it is asked for."""
+    return all(row[place] in (None, "", False) for row in rows)
 
 
 def _row(entry: Entry) -> list[Any]:

@@ -21,6 +21,7 @@ import pandas as pd
 from marin_scaling.durable_files import replace_file
 from marin_scaling.errors import UsageError
 from marin_scaling.fit.fit_result import FitResult
+from marin_scaling.fit.frontier_points import has_bowl
 from marin_scaling.forecast.forecast import Forecast, interval_along
 from marin_scaling.forecast.forecast_document import unit_of
 from marin_scaling.laws import Array
@@ -193,7 +194,8 @@ def _optima_layer(result: FitResult, *, x: str, axis: Any) -> Any:
 
 def _bowl_curves(result: FitResult) -> pd.DataFrame:
     parts = []
-    for bowl, (budget, runs) in zip(result.bowls, result.frame.groupby("budget_flops"), strict=True):
+    budgets = [(budget, runs) for budget, runs in result.frame.groupby("budget_flops") if has_bowl(runs)]
+    for bowl, (budget, runs) in zip(result.bowls, budgets, strict=True):
         tokens = np.geomspace(runs["tokens"].min(), runs["tokens"].max(), _CURVE_POINTS)
         label = format_flops(float(budget))  # type: ignore[arg-type]
         parts.append(pd.DataFrame({"budget": label, "budget_flops": budget, "tokens": tokens, "loss": bowl.loss_at(tokens)}))

@@ -19,6 +19,7 @@ _TEMPLATES: Mapping[str, str] = {
     "mkdocs.yml": "mkdocs.yml",
     "site/index.md": "site/index.md",
     "site/assets/forecasts.css": "site/forecasts.css",
+    "site/assets/names.js": "site/names.js",
     ".gitignore": "gitignore",
     ".gitattributes": "gitattributes",
     ".github/CODEOWNERS": "github/CODEOWNERS",

@@ -89,7 +89,7 @@ class Track(Part):
         """What it asks, a sentence each."""
         asked = {
             **{f"at most {most:.6g} {_AXIS_OF[key]}": True for key, most in self.limits.items()},
-            f"on {' or '.join(self.hardware)}": self.hardware,
+            f"trained on {' or '.join(self.hardware)} chips": self.hardware,
             f"on {self.chips_at_most} chips at most": self.chips_at_most,
             f"trained on {self.data_name}": self.data_name,
             f"trained on the text with the digest {self.data_sha256}": self.data_sha256,

@@ -27,6 +27,7 @@ PAGES = [
     "generated/ladders/index.html",
     "generated/speedrun/index.html",
     "generated/speedrun/bytes-moe~target-2.4e12-width-40.html",
+    "generated/speedrun/cpu~dense-24-batch-8.html",
     "generated/ladders/delphi.html",
     "generated/preregistrations/2026-11-21-quickstart.html",
 ]
@@ -76,6 +77,20 @@ def test_a_page_fits_shows_its_figures_and_says_nothing_to_the_console(
     assert all(natural for _, natural in pictures), pictures
     assert not errors
     assert all(request.startswith((address, "data:", "blob:")) for request in requests), requests
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", PAGES)
+def test_axe_finds_no_serious_fault(address: str, browser: Any, name: str, scheme: str) -> None:
+    """Contrast, names, roles, order: what axe-core calls serious or critical."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="the dev extra is not installed")
+    page = browser.new_page(viewport={"width": 1440, "height": 900}, color_scheme=scheme)
+    page.goto(f"{address}/{name}")
+    page.wait_for_load_state("networkidle")
+    found = axe.Axe().run(page).response["violations"]
+    page.close()
+    serious = [each for each in found if each["impact"] in ("serious", "critical")]
+    assert [(each["id"], [node["target"] for node in each["nodes"]]) for each in serious] == []
 
 
 def test_search_finds_a_page(address: str, browser: Any) -> None:

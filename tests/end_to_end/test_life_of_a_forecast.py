@@ -64,7 +64,7 @@ def test_a_forecast_from_its_key_to_its_outcome(tmp_path: Path) -> None:
     git(root, "checkout", "-qb", "keys")
     allow(root, ada, ADA)
     allow(root, bob, BOB)
-    assert "allowed&#95;signers changed" in said(root, "review", "--base", "main")
+    assert "allowed&#95;signers is new, with ada&#64;example.org" in said(root, "review", "--base", "main")
     merge(root, "keys")
 
     git(root, "checkout", "-qb", "forecast")

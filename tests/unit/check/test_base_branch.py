@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from marin_scaling.check.base_branch import base_step, signers_at
 from marin_scaling.check.public_record import COLUMNS, RECORD_NAME
 from marin_scaling.cli.app import app
-from marin_scaling.errors import RunTableError, UsageError, VerificationError
+from marin_scaling.errors import MarinScalingError, RunTableError, UsageError, VerificationError
 from marin_scaling.preregistration.registry import allow_signer
 
 REGISTRY = Path("preregistrations")
@@ -39,16 +39,36 @@ def test_a_further_preregistration_is_what_a_branch_is_for(root: Path, committed
 def test_a_key_may_be_allowed_alone(root: Path) -> None:
     """It counts once it is merged."""
     allow_signer(REGISTRY, principal=BOB, key=key_of(BOB).public_key, at=CREATED_AT)
-    assert "and allowed_signers changed: it counts once it is merged" in base_step("main", registry_dir=REGISTRY).evidence
+    key = key_of(BOB).public_key.fingerprint
+    evidence = base_step("main", registry_dir=REGISTRY).evidence
+    assert f"and allowed_signers changed, with {BOB} ({key}): it counts once it is merged" in evidence
     with signers_at("main", registry_dir=REGISTRY) as path:
         assert BOB.encode() not in path.read_bytes()
 
 
+def test_a_list_of_signers_is_not_taken_out(root: Path) -> None:
+    """Without it no forecast could be verified."""
+    (REGISTRY / "allowed_signers").unlink()
+    with pytest.raises(VerificationError, match="allowed_signers was removed since main"):
+        base_step("main", registry_dir=REGISTRY)
+
+
+@pytest.mark.parametrize(("name", "text"), [("policy.yaml", "since: x\n"), ("allowed_signers", "nonsense\n")])
+def test_what_a_registry_would_trust_must_be_readable(root: Path, name: str, text: str) -> None:
+    """Before it is merged: afterwards all would be refused by it. The review says so, too."""
+    (REGISTRY / name).write_text(text)
+    with pytest.raises(MarinScalingError, match=name):
+        base_step("main", registry_dir=REGISTRY)
+    commit(root)
+    assert CliRunner().invoke(app, ["review", "--base", "main"]).exit_code == 1
+
+
 def test_verify_trusts_the_list_of_the_base(root: Path) -> None:
     """A signer who was struck from the list of this branch only is still the base's, and the other way round."""
-    (REGISTRY / "allowed_signers").unlink()
+    (REGISTRY / "allowed_signers").write_text("# nobody\n")
     said = CliRunner().invoke(app, ["verify", "all", "--no-refit", "--base", "main"])
     assert said.exit_code == 0, said.output
+    assert "allowed_signers changed, without ada@example.org (SHA256:" in said.stdout
     assert "allowed by allowed_signers of main, line 1" in said.stdout
     git(root, "checkout", "-q", "--", "preregistrations/allowed_signers")
     git(root, "rm", "-q", "--cached", "preregistrations/allowed_signers")

@@ -138,10 +138,14 @@ def test_reveal_goes_on_where_it_was_interrupted(folder: Path) -> None:
 
 
 def test_another_forecast_of_a_sealed_target_by_the_same_person_is_refused(tmp_path: Path, folder: Path) -> None:
-    """Sealed again at once, and open before it is shown."""
+    """Sealed again at once, open before it is shown, and open in a clone, where nobody saw what was sealed."""
     with pytest.raises(StatementError, match="is a preregistration for this target already"):
         make_registration(tmp_path, rows=ladder_rows(tmp_path / "runs"), reveal_by=REVEAL_BY, slug="again")
+    with pytest.raises(StatementError, match="is a preregistration for this target already"):
+        make_registration(tmp_path, rows=ladder_rows(tmp_path / "runs"), slug="open")
+    elsewhere = private_folder(folder).rename(tmp_path / "elsewhere")
     make_registration(tmp_path, rows=ladder_rows(tmp_path / "runs"), slug="open")
+    elsewhere.rename(private_folder(folder))
     with pytest.raises(StatementError, match="2026-11-20-open is a forecast of the same target by ada"):
         reveal(folder)
     assert is_sealed(folder)
@@ -256,3 +260,30 @@ def test_the_command_of_the_sceptics_page_prints_the_sealed_digest(folder: Path)
     done = subprocess.run(["bash", "-c", command], cwd=shown(folder), capture_output=True, text=True, check=True)
     digest, line = done.stdout.splitlines()
     assert digest.split()[0] in line
+
+
+def test_an_open_forecast_of_what_was_sealed_here_is_refused(folder: Path) -> None:
+    """Else the seal could never be revealed, or the better of the two would be shown; and nothing is written."""
+    root = folder.parents[1]
+    with pytest.raises(StatementError, match="is a preregistration for this target already"):
+        make_registration(root, rows=ladder_rows(root / "runs"), slug="again")
+    assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == [folder.name]
+
+
+def test_a_sealing_that_was_interrupted_says_how_to_go_on(folder: Path) -> None:
+    """Its files were kept, and its seal was never shown."""
+    root = folder.parents[1]
+    shutil.rmtree(folder)
+    (folder.parent / "log.jsonl").unlink()
+    with pytest.raises(StatementError) as error:
+        make_registration(root, rows=ladder_rows(root / "runs"), reveal_by=REVEAL_BY)
+    assert f"remove {private_folder(folder)} and seal again" in error.value.fix
+    shutil.rmtree(private_folder(folder))
+    assert is_sealed(make_registration(root, rows=ladder_rows(root / "runs"), reveal_by=REVEAL_BY).folder)
+
+
+def test_a_seal_without_a_sensible_term_is_refused_before_anything_is_fitted(tmp_path: Path) -> None:
+    """From the command line: even the ladder file is not asked for yet."""
+    done = CliRunner().invoke(app, ["preregister", str(tmp_path / "none.yaml"), "--seal-until", "2020-01-01"])
+    assert isinstance(done.exception, UsageError)
+    assert "--seal-until 2020-01-01: a forecast is sealed until a later day" in str(done.exception)

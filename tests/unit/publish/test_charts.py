@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import altair as alt
@@ -66,6 +67,16 @@ def test_many_budgets_without_bowls_are_drawn_too():
     result = fit(simulate_ladder(law, budgets_flops=budgets, sizes_per_budget=1, noise=0.001, seed=0))
     spec = law_chart(result, []).to_dict()
     assert all(len(rows) != 16 * 60 for rows in spec["datasets"].values())
+
+
+def test_a_budget_of_two_runs_has_no_bowl_and_the_others_are_drawn():
+    """A site with such a ladder is built, too."""
+    law = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
+    table = simulate_ladder(law, budgets_flops=[1e18, 1e19, 1e20, 1e21], sizes_per_budget=4, noise=0.001, seed=0)
+    few = table.frame[table.frame["budget_flops"] == 1e18].index[2:]
+    result = fit(replace(table, frame=table.frame.drop(few)))
+    assert len(result.bowls) == 3
+    assert "1e18" in json.dumps(law_chart(result, [forecast(result, flops=1e22)]).to_dict())
 
 
 def test_a_table_of_many_runs_is_drawn(tmp_path):

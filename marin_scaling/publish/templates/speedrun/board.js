@@ -10,7 +10,7 @@
   const make = (tag, properties = {}, children = []) => {
     const made = document.createElement(tag);
     for (const [key, value] of Object.entries(properties)) {
-      if (key.startsWith("aria-") || key === "role" || key === "for" || key === "class") made.setAttribute(key, value);
+      if (key.startsWith("aria-") || key === "role" || key === "for" || key === "class" || key.startsWith("data-")) made.setAttribute(key, value);
       else made[key] = value;
     }
     made.append(...children);
@@ -107,7 +107,10 @@
       const value = state[key] instanceof Set ? [...state[key]].join(" ") : state[key];
       if (value && value !== usual[key]) said.set(short, value);
     }
-    history.replaceState(null, "", [...said].length > 1 ? `#${said}` : "#");
+    const usually = [...said].length === 1;
+    const other = new URLSearchParams(location.hash.slice(1)).get("board") || name;
+    if (usually && other !== name) return; // a board of which there is nothing to say leaves the address to the others
+    history.replaceState(null, "", usually ? "#" : `#${said}`);
   }
 
   // --- the figure --------------------------------------------------------------------------------------------------------------
@@ -124,7 +127,8 @@
     const wanted = new Set(rows);
     const logs = points.map(point => Math.log10(point.cost));
     const losses = points.map(point => point.loss);
-    const [x0, x1] = [Math.min(...logs) - 0.08, Math.max(...logs) + 0.08];
+    const margin = Math.max(0.08, (0.6 - (Math.max(...logs) - Math.min(...logs))) / 2); // so that a tick is seen
+    const [x0, x1] = [Math.min(...logs) - margin, Math.max(...logs) + margin];
     const room = (Math.max(...losses) - Math.min(...losses)) * 0.06 || 0.1;
     const [y0, y1] = [Math.min(...losses) - room, Math.max(...losses) + room];
     const x = value => left + ((Math.log10(value) - x0) / (x1 - x0)) * (width - left - right);
@@ -235,7 +239,7 @@
       told,
     ]);
     const shownTable = make("table", { class: "board-table" }, [make("caption", { textContent: `Entries of the track ${name}` }), make("thead", {}, [heads]), rows]);
-    const whole = make("div", { class: "board-live" }, [controls, place, make("div", { class: "board-scroll", tabIndex: 0, role: "region", "aria-label": `Entries of the track ${name}` }, [shownTable]), more, compared]);
+    const whole = make("div", { class: "board-live", "data-track": name }, [controls, place, make("div", { class: "board-scroll", tabIndex: 0, role: "region", "aria-label": `Entries of the track ${name}` }, [shownTable]), more, compared]);
     (table.closest(".md-typeset__scrollwrap") || table).replaceWith(whole);
     if (still) (still.closest("p") || still).remove();
 
@@ -265,7 +269,7 @@
         } });
         return make("tr", {}, [make("td", { class: "board-pick" }, [pick]), ...cells.map(([column, at]) => {
           const value = text(column, row[at]);
-          if (column.key !== "name") return make("td", { class: isNumber(column) ? "board-number" : "", textContent: value });
+          if (column.key !== "name") return make("td", { class: isNumber(column) ? "board-number" : value.length > 24 ? "board-long" : "", textContent: value });
           return make("td", {}, [make("a", { href: board.pages[row[nameAt]], textContent: value })]);
         })]);
       }));
