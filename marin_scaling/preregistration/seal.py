@@ -150,6 +150,12 @@ def register_sealed(registry_dir: Path, *, files: Mapping[str, bytes], sealed: M
     private = private_folder(folder)
     if standing := find_registration(registry_dir, target=files["target.json"]):
         _refuse_second(standing, registry_dir=registry_dir)
+    if folder.exists():
+        raise StatementError(
+            f"{folder} is there already, for another target.",
+            why="Every forecast has a folder of its own, and nothing is written over.",
+            fix="Give this one another name: --slug NAME.",
+        )
     replace_file(private.parent / ".gitignore", _ALL_IGNORED)
     publish_folder(private, {**files, **sealed})
     publish_registration(folder, {each: sealed[each] for each in SEAL_FILES})

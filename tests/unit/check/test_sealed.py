@@ -15,9 +15,11 @@ from registration_factory import (
     CREATED_AT,
     PRINCIPAL,
     evidence,
+    forecast_document,
     ladder_rows,
     make_registration,
     make_second_registration,
+    run_spec,
     store_run,
 )
 from typer.testing import CliRunner
@@ -287,3 +289,19 @@ def test_a_seal_without_a_sensible_term_is_refused_before_anything_is_fitted(tmp
     done = CliRunner().invoke(app, ["preregister", str(tmp_path / "none.yaml"), "--seal-until", "2020-01-01"])
     assert isinstance(done.exception, UsageError)
     assert "--seal-until 2020-01-01: a forecast is sealed until a later day" in str(done.exception)
+
+
+def test_a_name_that_is_taken_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    """By the forecast of another target; nothing is left that would block this one."""
+    standing = make_registration(tmp_path).folder
+    with pytest.raises(StatementError, match=f"{standing.name} is there already, for another target"):
+        make_second_registration_sealed(tmp_path, slug="tiny-target")
+    assert not private_folder(standing).exists()
+    assert is_sealed(make_second_registration_sealed(tmp_path, slug="second"))
+
+
+def make_second_registration_sealed(root: Path, *, slug: str) -> Path:
+    """A sealed forecast of another target in the same registry."""
+    other = run_spec(hidden_dim=128, train_steps=900, role="target")
+    rows, said = ladder_rows(root / "runs"), forecast_document(flops=other.flops)
+    return make_registration(root, rows=rows, target=other, forecast=said, slug=slug, reveal_by=REVEAL_BY).folder
