@@ -83,13 +83,20 @@ def deviate(
 def _give(which: str, kind: Kind, *, registry: Path, key: Path | None, signer: str | None, reason: str, **said: Any) -> None:
     from marin_scaling.check.authenticity import verify_folder
     from marin_scaling.cli.which_registration import one_folder
+    from marin_scaling.errors import UsageError
     from marin_scaling.preregistration.log import write_down
     from marin_scaling.preregistration.notice import give_notice
-    from marin_scaling.preregistration.registry import signers_path
+    from marin_scaling.preregistration.registry import OUTCOME_NAME, signers_path
     from marin_scaling.preregistration.signing_key import find_principal, find_signing_key
 
     folder = one_folder(which, registry=registry)
     verify_folder(folder, allowed_signers=signers_path(folder))
+    if kind == "withdraw" and (folder / OUTCOME_NAME).exists():
+        raise UsageError(
+            f"{folder.name} has its outcome.",
+            why="What is known is not taken back: it would count as missed, and its score would be gone.",
+            fix="Leave it as it is, and forecast better next time.",
+        )
     signing_key, principal, now = find_signing_key(key), find_principal(signer), datetime.now(UTC)
     given = give_notice(folder, kind, key=signing_key, principal=principal, at=now, reason=reason, **said)
     write_down(folder.parent, at=now)

@@ -15,7 +15,7 @@ from marin_scaling.check.state import State, Verdict
 from marin_scaling.check.track_record import track_records
 from marin_scaling.check.verdict import check_preregistration
 from marin_scaling.cli.app import app
-from marin_scaling.errors import DocumentError, SigningError
+from marin_scaling.errors import DocumentError, SigningError, UsageError
 from marin_scaling.ladder.ladder_file import Promise
 from marin_scaling.preregistration.log import read_log
 from marin_scaling.preregistration.notice import give_notice
@@ -182,3 +182,17 @@ def test_the_commands_say_what_they_signed(registration: Registration, tmp_path:
     assert [entry.kind for entry in read_log(registration.folder.parent).entries] == ["register", "notice"]
     refused = CliRunner().invoke(app, ["withdraw", *arguments[1:2], "--reason", "x", "--key", str(tmp_path / "dora")])
     assert isinstance(refused.exception, SigningError)
+
+
+def test_what_has_its_outcome_is_not_withdrawn(tmp_path: Path) -> None:
+    """It would count as missed, and its score be lost by mistake; nothing is signed, nobody's key is asked for."""
+    registration = make_registration(tmp_path)
+    store_run(tmp_path / "runs", spec=registration.target, loss=2.5, day="2026-11-21")
+    check_preregistration(
+        registration.folder, runs_dir=tmp_path / "runs", allowed_signers=signers_path(registration.folder), checked_at=NOW
+    )
+    assert (registration.folder / "outcome.json").exists()
+    refused = CliRunner().invoke(app, ["withdraw", str(registration.folder), "--reason", "x"])
+    assert isinstance(refused.exception, UsageError)
+    assert "has its outcome" in str(refused.exception)
+    assert not list(registration.folder.glob("notice-*"))
