@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 from collections.abc import Iterator
 from pathlib import Path
+
+from marin_scaling.durable_files import disk_errors
 
 
 @contextlib.contextmanager
@@ -22,3 +25,16 @@ def claim(work_dir: Path) -> Iterator[bool]:
             yield False
         else:
             yield True
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Write into a folder while no other process does that asks so, too; waits for its turn. Not to be nested."""
+    with disk_errors(folder, "written"):
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -104,3 +104,12 @@ def parse_flops(text: str) -> float:
             fix="Write it like 1e23 or 3.5e18.",
         )
     return flops
+
+
+def counted(number: int, what: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "reviewer"), counted(0, "stamp")
+    ('1 reviewer', '0 stamps')
+    """
+    return f"{number} {what}{'s' * (number != 1)}"

@@ -98,7 +98,7 @@ def make_ground(root: Path) -> Ground:
         if name != "sealed":
             countersign(folder, key=KEYS[BOB], principal=BOB)
         if name == "amended":
-            make_amendment(folder, **lower(folder, by=0.0))
+            make_amendment(folder, **lower(folder, by=0.01))
         write_down(folder.parent, at=LATER)
     _settle(folder, registration.target)
     write_down(folder.parent, at=LATER)

@@ -43,6 +43,12 @@ def verified_amendments(folder: Path, *, statement: Statement, allowed_signers: 
     for one, other in pairwise(found):
         if other.amended.created_at <= one.amended.created_at:
             refuse(f"{folder / other.name} is not younger than {one.name}", fix="Restore both from version control.")
+        if other.steps_seen < one.steps_seen:
+            refuse(
+                f"{folder / other.name} says that {other.steps_seen} steps of the run had been seen, and {one.name} before it "
+                f"{one.steps_seen}",
+                fix="What was seen stays seen: restore both from version control, or make the later one again.",
+            )
     for what, at in _endings(folder, statement=statement, allowed_signers=allowed_signers) if found else ():
         _require_before(found, folder=folder, what=what, at=at)
     return found
@@ -116,7 +122,7 @@ def _steps(amendment: Amendment, *, folder: Path, runs_dir: Path | None) -> Iter
     if runs_dir is not None:
         path = folder / "ladder.json"
         ladder = read_subject(read_plain(path), name=path.name, path=str(path))
-        yield replace(ladder_step(amendment.amended, ladder=ladder, where=str(path), runs_dir=runs_dir), what=amendment.name)
+        yield replace(ladder_step(amendment.amended, ladder=ladder, where=str(path), runs_dir=runs_dir), what="its ladder")
 
 
 def _scored(amendment: Amendment, *, folder: Path, value: float | None, finished_at: datetime | None) -> dict[str, Any]:

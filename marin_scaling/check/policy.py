@@ -15,6 +15,7 @@ from marin_scaling.preregistration.countersignature import countersigners
 from marin_scaling.preregistration.registry import read_registration
 from marin_scaling.preregistration.seal import is_sealed
 from marin_scaling.preregistration.timestamp import ROOTS_NAME
+from marin_scaling.units import counted
 
 POLICY_NAME = "policy.yaml"
 
@@ -38,10 +39,12 @@ def policy_steps(folder: Path, *, allowed_signers: Path, stamped: Path | None = 
     stamps = len(stamped_at(stamped or folder, made_at=statement.created_at, roots=roots))
     resolver = statement.predicate.get("resolution", {}).get("resolver")
     independent = resolver != statement.predicate["registrant"]
-    _require(reviewers >= policy.reviewers, f"{policy.reviewers} reviewers' signatures, and {folder} has {reviewers}")
-    _require(stamps >= policy.stamps, f"{policy.stamps} time stamps, and of {folder} {stamps} were read")
+    asked, stamps_asked = counted(policy.reviewers, "signature"), counted(policy.stamps, "time stamp")
+    _require(reviewers >= policy.reviewers, f"{asked} of reviewers, and {folder} has {reviewers}")
+    _require(stamps >= policy.stamps, f"{stamps_asked}, and of {folder} {stamps} were read")
     _require(policy.own_resolver or independent, f"another resolver than the registrant, and {resolver} is both in {folder}")
-    evidence = f"{POLICY_NAME} of {policy.since}: {reviewers} reviewers, {stamps} stamps, resolved by {resolver}"
+    found = f"{counted(reviewers, 'reviewer')}, {counted(stamps, 'stamp')}"
+    evidence = f"{POLICY_NAME} of {policy.since}: {found}, resolved by {resolver}"
     return [VerifiedStep(what="policy", evidence=evidence)]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from marin_scaling.cli.app import app
+from marin_scaling.cli.steps_seen import STEPS_SEEN
 
 if TYPE_CHECKING:
     from marin_scaling.run.run_spec import RunSpec
@@ -21,7 +22,7 @@ _KEY = typer.Option(None, "--key", help="SSH private key to sign with.")
 def amend(
     which: str = typer.Argument(metavar="FOLDER", help="A folder of the registry, by name or path."),
     reason: str = typer.Option(..., "--reason", help="Why, in a sentence."),
-    steps_seen: int = typer.Option(0, "--steps-seen", min=0, help="How many steps of the target's loss you have seen."),
+    steps_seen: int | None = STEPS_SEEN,
     registry: Path = _REGISTRY,
     key: Path | None = _KEY,
     signer: str | None = typer.Option(None, "--as", help="Who signs, as in allowed_signers; default: git's user.email."),
@@ -34,6 +35,7 @@ def amend(
     Example: marin-scale amend 2026-11-21-quickstart --reason 'two more budgets were trained'
     """
     from marin_scaling.check.authenticity import verify_folder
+    from marin_scaling.cli.steps_seen import steps_said
     from marin_scaling.cli.target_forecast import forecast_again, require_whole_ladder, target_in
     from marin_scaling.cli.training import plan
     from marin_scaling.cli.which_registration import one_folder
@@ -47,6 +49,7 @@ def amend(
     target = target_in(folder)
     amendments.require_open(folder)
     _require_not_run(target, folder=folder)
+    seen = steps_said(steps_seen, folder=folder)
     planned = plan(Path("ladders") / f"{target.ladder}.yaml")
     require_whole_ladder(planned)
     signing_key, principal, now = find_signing_key(key), find_principal(signer), datetime.now(UTC)
@@ -60,7 +63,7 @@ def amend(
         principal=principal,
         at=now,
         reason=reason,
-        steps_seen=steps_seen,
+        steps_seen=seen,
     )
     write_down(folder.parent, at=now)
     typer.echo(f"{signing_key.note}\nSigned: {made}")

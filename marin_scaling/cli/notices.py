@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from marin_scaling.cli.app import app
+from marin_scaling.cli.steps_seen import STEPS_SEEN
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.notice import Kind
@@ -18,7 +19,6 @@ _REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where pre
 _KEY = typer.Option(None, "--key", help="SSH private key to sign with.")
 _SIGNER = typer.Option(None, "--as", help="Who signs, as in allowed_signers; default: git's user.email.")
 _REASON = typer.Option(..., "--reason", help="Why, in a sentence.")
-_STEPS = typer.Option(0, "--steps-seen", min=0, help="How many steps of the target's loss you have seen.")
 _EVIDENCE = typer.Option(None, "--evidence", help="Where it can be seen.")
 
 
@@ -26,7 +26,7 @@ _EVIDENCE = typer.Option(None, "--evidence", help="Where it can be seen.")
 def withdraw(
     which: str = _FOLDER,
     reason: str = _REASON,
-    steps_seen: int = _STEPS,
+    steps_seen: int | None = STEPS_SEEN,
     registry: Path = _REGISTRY,
     key: Path | None = _KEY,
     signer: str | None = _SIGNER,
@@ -37,7 +37,7 @@ def withdraw(
 
     Example: marin-scale withdraw 2026-11-21-quickstart --reason 'the run was cancelled'
     """
-    _give(which, "withdraw", registry=registry, key=key, signer=signer, reason=reason, target_steps_seen=steps_seen)
+    _give(which, "withdraw", registry=registry, key=key, signer=signer, reason=reason, steps_seen=steps_seen)
 
 
 @app.command("void")
@@ -56,7 +56,7 @@ def void(
 
     Example: marin-scale void 2026-11-21-quickstart --because 'the text is withdrawn' --reason 'its owner took it down'
     """
-    said = {"condition": because, "evidence": evidence}
+    said: dict[str, Any] = {"condition": because, "evidence": evidence}
     _give(which, "void", registry=registry, key=key, signer=signer, reason=reason, **said)
 
 
@@ -76,16 +76,27 @@ def deviate(
 
     Example: marin-scale deviate 2026-11-21-quickstart --from-step 800 --reason 'the clipping was changed'
     """
-    said = {"from_step": from_step, "evidence": evidence}
+    said: dict[str, Any] = {"from_step": from_step, "evidence": evidence}
     _give(which, "deviate", registry=registry, key=key, signer=signer, reason=reason, **said)
 
 
-def _give(which: str, kind: Kind, *, registry: Path, key: Path | None, signer: str | None, reason: str, **said: Any) -> None:
+def _give(
+    which: str,
+    kind: Kind,
+    *,
+    registry: Path,
+    key: Path | None,
+    signer: str | None,
+    reason: str,
+    steps_seen: int | None = None,
+    **said: Any,
+) -> None:
     from marin_scaling.check.authenticity import verify_folder
+    from marin_scaling.cli.steps_seen import steps_said
     from marin_scaling.cli.which_registration import one_folder
     from marin_scaling.errors import UsageError
     from marin_scaling.preregistration.log import write_down
-    from marin_scaling.preregistration.notice import give_notice
+    from marin_scaling.preregistration.notice import ENDING_KINDS, give_notice, require_not_ended
     from marin_scaling.preregistration.registry import OUTCOME_NAME, signers_path
     from marin_scaling.preregistration.signing_key import find_principal, find_signing_key
 
@@ -97,7 +108,12 @@ def _give(which: str, kind: Kind, *, registry: Path, key: Path | None, signer: s
             why="What is known is not taken back: it would count as missed, and its score would be gone.",
             fix="Leave it as it is, and forecast better next time.",
         )
+    if kind in ENDING_KINDS:
+        require_not_ended(folder)
+    seen = steps_said(steps_seen, folder=folder) if kind == "withdraw" else 0
     signing_key, principal, now = find_signing_key(key), find_principal(signer), datetime.now(UTC)
-    given = give_notice(folder, kind, key=signing_key, principal=principal, at=now, reason=reason, **said)
+    given = give_notice(
+        folder, kind, key=signing_key, principal=principal, at=now, reason=reason, target_steps_seen=seen, **said
+    )
     write_down(folder.parent, at=now)
     typer.echo(f"{signing_key.note}\nSigned: {given}")

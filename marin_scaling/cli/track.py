@@ -27,7 +27,7 @@ def track_run(
     registry: Path = _REGISTRY,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
-    """Say where a run under way will end.
+    """Say where a run under way will end, or where one ended.
 
     From its training loss so far and the whole curves of the ladder's finished runs, with a 90 % interval, beside the forecast;
     and what looks wrong with its loss. RUN may be a table with columns step and loss, from anywhere: then --against names the
@@ -49,7 +49,7 @@ def track_run(
 def _tracked(run: str, against: str, *, steps: int | None, registry: Path) -> Tracked:
     from marin_scaling.cli.training import hardware_of, looked_at
     from marin_scaling.forecast.tracking import finished_curves, track_losses
-    from marin_scaling.run.curve_files import losses_so_far, read_curve, shares_so_far
+    from marin_scaling.run.curve_files import loss_at_end, losses_so_far, read_curve, shares_so_far
     from marin_scaling.run.run_store import read_runs
 
     spec = _spec_of(run, against, registry=registry)
@@ -58,8 +58,10 @@ def _tracked(run: str, against: str, *, steps: int | None, registry: Path) -> Tr
     losses = read_curve(Path(run), train_steps=spec.train_steps) if is_table else losses_so_far(spec, place)
     curves = finished_curves(read_runs(_ladder_of(spec, against)), without=spec.digest)
     forecast = _forecast_of(spec, against or run, registry=registry)
-    shares = () if is_table or steps else shares_so_far(spec, place)
-    return track_losses(losses[:steps], spec, curves, forecast=forecast, expert_shares=shares)
+    if is_table or steps:
+        return track_losses(losses[:steps], spec, curves, forecast=forecast)
+    shares, ended_at = shares_so_far(spec, place), loss_at_end(spec, place)
+    return track_losses(losses, spec, curves, forecast=forecast, ended_at=ended_at, expert_shares=shares)
 
 
 def _spec_of(run: str, against: str, *, registry: Path) -> RunSpec:

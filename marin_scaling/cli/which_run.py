@@ -38,6 +38,9 @@ def target_of(folder: Path) -> RunSpec:
 
 
 def registration_folder(name: str, *, registry: Path) -> Path | None:
-    """The preregistration of this name or at this path; None where there is none."""
+    """The preregistration of this name or at this path, of one's own sealed one its files; None where there is none."""
+    from marin_scaling.preregistration.seal import SEAL_NAME, whole_folder
+
     places = (registry / name, Path(name))
-    return next((place for place in places if name and (place / "statement.json").is_file()), None)
+    known = (place for place in places if name and any((place / file).is_file() for file in ("statement.json", SEAL_NAME)))
+    return next(map(whole_folder, known), None)

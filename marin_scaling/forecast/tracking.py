@@ -117,13 +117,16 @@ class EarlierForecast:
 
 @dataclass(frozen=True, kw_only=True)
 class Tracked:
-    """A run under way: which, how far, where it will end or why that is not said, what was forecast, and what looks wrong."""
+    """A run: which, how far, where it ended, will end, or why that is not said, what was forecast, and what looks wrong."""
 
     run: str
     steps_done: int
     train_steps: int
     train_loss_nats_per_token: float | None
     metric: str
+    ended_at: float | None
+    """The metric of a run that has ended; nothing is predicted of it."""
+
     tracking: Tracking | None
     why_not: str
     forecast: EarlierForecast
@@ -132,9 +135,12 @@ class Tracked:
     @property
     def verdict(self) -> str:
         """On forecast, or off it; empty where one of the two is missing."""
-        if self.tracking is None or self.forecast.quantiles is None:
+        expected = dict.fromkeys((0.05, 0.5, 0.95), self.ended_at) if self.ended_at is not None else {}
+        if self.tracking is not None:
+            expected = self.tracking.quantiles
+        if not expected or self.forecast.quantiles is None:
             return ""
-        return verdict(self.tracking.quantiles, self.forecast.quantiles)
+        return verdict(expected, self.forecast.quantiles)
 
 
 def track_losses(
@@ -143,15 +149,19 @@ def track_losses(
     curves: Sequence[FinishedCurve],
     *,
     forecast: EarlierForecast,
+    ended_at: float | None = None,
     expert_shares: Sequence[Sequence[float]] = (),
 ) -> Tracked:
     """All that is to be said of the run of `spec` after these training losses (None: no number).
 
-    `expert_shares`, by layer and expert, are known of a mixture that is under way here.
+    `ended_at` is the metric of a run that has ended. `expert_shares`, by layer and expert, are known of a mixture that is
+    under way here.
     """
     finite = [loss for loss in losses if loss is not None]
     tracking, why_not = None, "its loss is no number any more."
-    if len(finite) == len(losses):
+    if ended_at is not None:
+        why_not = ""
+    elif len(finite) == len(losses):
         tracking, why_not = _tracking(finite, spec, curves)
     decay_steps = round(spec.optimizer.decay_fraction * spec.train_steps)
     return Tracked(
@@ -160,6 +170,7 @@ def track_losses(
         train_steps=spec.train_steps,
         train_loss_nats_per_token=float(np.mean(finite[-max(1, len(finite) // 20) :])) if finite else None,
         metric=spec.evaluation.metric,
+        ended_at=ended_at,
         tracking=tracking,
         why_not=why_not,
         forecast=forecast,

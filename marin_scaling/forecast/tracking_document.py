@@ -1,4 +1,4 @@
-"""A run under way as people read of it and as programs do. Computes nothing."""
+"""A run as it stands, as people read of it and as programs do. Computes nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ def tracked_text(found: Tracked) -> str:
         "" if found.train_loss_nats_per_token is None else f", training loss {found.train_loss_nats_per_token:.4f} nats a token"
     )
     lines = [f"{found.run}: step {found.steps_done} of {found.train_steps} ({found.steps_done / found.train_steps:.0%}){now}"]
-    if found.tracking is None:
+    if found.ended_at is not None:
+        lines.append(f"it ended at {found.ended_at:.4f} {unit_of(found.metric)}")
+    elif found.tracking is None:
         lines.append(f"where it will end is not said: {found.why_not}")
     else:
         end = _quantiles(found.tracking.quantiles, found.metric)
@@ -39,6 +41,7 @@ def tracked_document(found: Tracked) -> dict[str, Any]:
         "train_steps": found.train_steps,
         "train_loss_nats_per_token": found.train_loss_nats_per_token,
         "metric": found.metric,
+        "ended_at": found.ended_at,
         "expected": None if found.tracking is None else _levels(found.tracking.quantiles),
         "curves": None if found.tracking is None else found.tracking.curves,
         "why_not": found.why_not or None,

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from marin_scaling.canonical_json import dump_canonical, sha256_hex
+from marin_scaling.canonical_json import dump_canonical, load_canonical, sha256_hex
 from marin_scaling.durable_files import publish_folder, read_bytes
 from marin_scaling.errors import SigningError, VerificationError
 from marin_scaling.preregistration.allowed_signers import require_listed
@@ -20,7 +20,7 @@ from marin_scaling.preregistration.amendment import (
     read_amendment,
 )
 from marin_scaling.preregistration.derivation import amended_fields
-from marin_scaling.preregistration.notice import ENDING_KINDS, notice_names
+from marin_scaling.preregistration.notice import require_not_ended
 from marin_scaling.preregistration.preregister import ladder_document, thinned, usual_ladder_rule
 from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, signers_path
 from marin_scaling.preregistration.signing_key import SigningKey
@@ -61,7 +61,9 @@ def amend(
         "knowledge": {"targetRunStepsSeen": steps_seen},
     }
     raw = _statement(said, {**documents, "target.json": target}, files=files)
-    place = folder / f"amend-{len(amendment_names(each.name for each in folder.iterdir())) + 1}"
+    earlier = amendment_names(each.name for each in folder.iterdir())
+    _require_another(files["forecast.json"], steps_seen, standing=folder / earlier[-1] if earlier else folder)
+    place = folder / f"amend-{len(earlier) + 1}"
     try:
         read_amendment({**files, AMENDMENT_NAME: raw}, place=place, original=original, target=target)
     except VerificationError as error:
@@ -73,13 +75,30 @@ def amend(
 
 def require_open(folder: Path) -> None:
     """`SigningError` when the forecast in `folder` has its outcome, was taken back, or was found void."""
-    present = [path.name for path in folder.iterdir()]
-    ended = [name for name in notice_names(present) if name.endswith(ENDING_KINDS)]
-    if OUTCOME_NAME in present or ended:
+    require_not_ended(folder)
+    if (folder / OUTCOME_NAME).exists():
         raise SigningError(
-            f"{folder} has its {'outcome' if OUTCOME_NAME in present else ended[0]}.",
-            why="What is known cannot be forecast, and what has ended is not forecast again.",
-            fix="Register a forecast of the next run.",
+            f"{folder} has its outcome.", why="What is known cannot be forecast.", fix="Register a forecast of the next run."
+        )
+
+
+def _require_another(forecast: bytes, steps_seen: int, *, standing: Path) -> None:
+    """`SigningError` where nothing has changed since the forecast that stands, or less is said to be seen than then."""
+    if read_bytes(standing / "forecast.json") == forecast:
+        raise SigningError(
+            f"It would say what {standing} says, number for number.",
+            why="A later forecast is worth a line of its own when something has changed: runs, or the tool.",
+            fix="Train more rungs first (budgets in the ladder's file), or leave the first one as it is.",
+        )
+    path = standing / AMENDMENT_NAME
+    then = (
+        load_canonical(read_bytes(path), name=str(path))["predicate"]["knowledge"]["targetRunStepsSeen"] if path.exists() else 0
+    )
+    if steps_seen < then:
+        raise SigningError(
+            f"--steps-seen {steps_seen}: {standing.name} says that {then} had been seen.",
+            why="What was seen stays seen.",
+            fix=f"Say how many steps you have seen by now, at least {then}.",
         )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from marin_scaling.canonical_json import load_strict, sha256_hex
+from marin_scaling.claim import alone_in
 from marin_scaling.durable_files import read_bytes, replace_file
 from marin_scaling.errors import DocumentError, StatementError, VerificationError
 from marin_scaling.preregistration.amendment import AMENDMENT_FILES, amendment_names
@@ -142,10 +143,11 @@ def write_down(registry_dir: Path, *, at: datetime) -> list[LogEntry]:
     Typed again after a crash, or after someone else's line came first, it adds what is missing and nothing else.
     `VerificationError` when a file differs from what was logged of it: nothing is written over.
     """
-    log = read_log(registry_dir)
-    added = missing_lines(registry_dir, log=log, at=at)
-    if added:
-        replace_file(log_path(registry_dir), b"".join(entry.line + b"\n" for entry in (*log.entries, *added)))
+    with alone_in(registry_dir):
+        log = read_log(registry_dir)
+        added = missing_lines(registry_dir, log=log, at=at)
+        if added:
+            replace_file(log_path(registry_dir), b"".join(entry.line + b"\n" for entry in (*log.entries, *added)))
     return added
 
 

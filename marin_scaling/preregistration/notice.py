@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from marin_scaling.canonical_json import dump_canonical, load_canonical
-from marin_scaling.durable_files import publish_folder
+from marin_scaling.durable_files import publish_folder, read_bytes
 from marin_scaling.errors import SigningError, VerificationError
 from marin_scaling.preregistration.allowed_signers import require_listed
 from marin_scaling.preregistration.document_shape import (
@@ -31,7 +31,7 @@ from marin_scaling.preregistration.document_shape import (
 )
 from marin_scaling.preregistration.registry import read_registration, signers_path
 from marin_scaling.preregistration.sshsig import NAMESPACE
-from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
+from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment, read_subject
 from marin_scaling.preregistration.statement_format import PRINCIPAL
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ def give_notice(folder: Path, kind: Kind, *, key: SigningKey, principal: str, at
     when `allowed_signers` does not let them sign, `DocumentError` when it says what no notice can.
     """
     statement, names = read_registration(folder), notice_names(path.name for path in folder.iterdir())
+    _require_step(said.get("from_step", 0), folder=folder)
     name = f"notice-{len(names) + 1}-{kind}"
     document = {
         "format_version": 1,
@@ -125,6 +126,28 @@ def give_notice(folder: Path, kind: Kind, *, key: SigningKey, principal: str, at
     require_listed(signers_path(folder), principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)
     publish_folder(folder / name, {NOTICE_NAME: raw, NOTICE_SIGNATURE_NAME: key.sign(raw)})
     return folder / name
+
+
+def require_not_ended(folder: Path) -> None:
+    """`SigningError` when the forecast in `folder` was taken back, or was found void."""
+    ended = [name for name in notice_names(path.name for path in folder.iterdir()) if name.endswith(ENDING_KINDS)]
+    if ended:
+        raise SigningError(
+            f"{folder} has its {ended[0]}.",
+            why="A forecast ends once: then it is not made again, and no run answers it.",
+            fix="Leave it as it is, and register a forecast of the next run.",
+        )
+
+
+def _require_step(from_step: int, *, folder: Path) -> None:
+    path = folder / "target.json"
+    steps = read_subject(read_bytes(path), name=path.name, path=str(path))["train_steps"]
+    if from_step >= steps:
+        raise SigningError(
+            f"--from-step {from_step}: the run of {folder.name} has {steps} steps, the last of them {steps - 1}.",
+            why="A run leaves its recipe at a step that it has.",
+            fix="Name the first step that differs, counted from 0.",
+        )
 
 
 def read_notice(raw: bytes, *, name: str, statement: Statement) -> Notice:

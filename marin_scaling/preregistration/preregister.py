@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.canonical_json import dump_canonical
+from marin_scaling.claim import alone_in
 from marin_scaling.preregistration.binding import bound_spec, unbound_spec
 from marin_scaling.preregistration.log import missing_lines, read_log, write_down
 from marin_scaling.preregistration.registry import (
@@ -84,7 +85,6 @@ def preregister_target(
     """
     missing_lines(registry_dir, log=read_log(registry_dir), at=created_at)  # a broken log is told before anything is written
     files, target = subject_files(evidence), evidence.target
-    require_none_sealed(registry_dir, target=files["target.json"], by=principal)
     rule = ladder_rule or usual_ladder_rule(target.ladder)
     statement = build_statement(
         files,
@@ -96,14 +96,15 @@ def preregister_target(
     )
     signature = key.sign(statement.raw)
     sealed = {} if reveal_by is None else seal_files(statement, key=key, at=created_at, reveal_by=reveal_by)
-    added = None
-    if not _will_be_refused(registry_dir, target=files["target.json"], statement=statement):  # then no signer is added for it
-        added = allow_signer(registry_dir, principal=principal, key=key.public_key, at=statement.created_at)
-    files = {**files, STATEMENT_NAME: statement.raw, SIGNATURE_NAME: signature}
-    if reveal_by is None:
-        folder = register(registry_dir, slug=slug, created_at=created_at, files=files)
-    else:
-        folder = register_sealed(registry_dir, files=files, sealed=sealed, name=statement.predicate["id"])
+    files, added = {**files, STATEMENT_NAME: statement.raw, SIGNATURE_NAME: signature}, None
+    with alone_in(registry_dir):  # of two begun at once, the second sees the first
+        require_none_sealed(registry_dir, target=files["target.json"], by=principal)
+        if not _will_be_refused(registry_dir, target=files["target.json"], statement=statement):  # no signer is added for it
+            added = allow_signer(registry_dir, principal=principal, key=key.public_key, at=statement.created_at)
+        if reveal_by is None:
+            folder = register(registry_dir, slug=slug, created_at=created_at, files=files)
+        else:
+            folder = register_sealed(registry_dir, files=files, sealed=sealed, name=statement.predicate["id"])
     write_down(registry_dir, at=created_at)
     notes = (key.note, *([added] if added else []))
     return Registration(

@@ -33,6 +33,11 @@ def losses_so_far(spec: RunSpec, workplace: Workplace) -> Losses:
     return recorded_losses(curve_path(_furthest(spec, workplace)))
 
 
+def loss_at_end(spec: RunSpec, workplace: Workplace) -> float | None:
+    """The metric of a run that is finished; None of one that is not, or that diverged."""
+    return read_run(run_folder(workplace.runs_dir, spec)).record.loss if is_finished(workplace.runs_dir, spec) else None
+
+
 def _furthest(spec: RunSpec, workplace: Workplace) -> Path:
     """The folder with the longer curve: of the work here, or of what was brought from another machine."""
     return max(

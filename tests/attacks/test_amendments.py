@@ -64,7 +64,7 @@ def test_a_later_forecast_is_sound(root: Path, place: Path) -> None:
     status, said = said_by("verify", root)
     assert status == 0, said
     assert "amend-1    ok  by ada@example.org at 2026-11-20T09:30:00Z, after 0 steps: two more budgets were trained" in said
-    assert "amend-1    ok  4 rows equal to the records" in said
+    assert "its ladder ok  4 rows equal to the records" in said
     assert "lines register 1, amend 2 of 2" in said
 
 

@@ -70,7 +70,7 @@ def test_a_forecast_from_its_key_to_its_outcome(tmp_path: Path) -> None:
     git(root, "checkout", "-qb", "forecast")
     said(root, "preregister", "ladders/tiny.yaml", "--key", ada, "--as", ADA)
     (folder,) = (path for path in (root / "preregistrations").iterdir() if path.is_dir())
-    assert "asks for 1 reviewers&#39; signatures" in said(root, "review", "--base", "main", status=1).replace("'", "&#39;")
+    assert "asks for 1 signature of reviewers" in said(root, "review", "--base", "main", status=1)
     said(root, "run", folder.name, status=1)
     said(root, "sign", folder.name, "--key", bob, "--as", BOB)
     review = said(root, "review", "--base", "main")
@@ -107,7 +107,7 @@ def test_a_sealed_forecast_from_its_seal_to_its_outcome(tmp_path: Path) -> None:
     policy.write_text("since: 2026-01-01\nreviewers: 1\n")
     refused = marin_scale("run", folder.name, cwd=root)
     assert refused.returncode == 1
-    assert "asks for 1 reviewers' signatures" in refused.stderr
+    assert "asks for 1 signature of reviewers" in refused.stderr
     policy.write_text("since: 2026-01-01\n")
     assert f"marin-scale reveal {folder.name}" in said(root, "run", folder.name)
     assert f"to be shown by {until}" in said(root, "check", "all")

@@ -149,6 +149,29 @@ def test_whoever_has_seen_all_steps_forecasts_nothing(folder: Path) -> None:
         make_amendment(folder, steps_seen=800)
 
 
+def test_what_was_seen_stays_seen(folder: Path) -> None:
+    """A later forecast after fewer steps is not made, and not believed where it was made by hand."""
+    make_amendment(folder, steps_seen=500)
+    rows, document, losses = fitted(seed=2)
+    with pytest.raises(SigningError, match="--steps-seen 400: amend-1 says that 500 had been seen"):
+        make_amendment(folder, at=LATER + timedelta(hours=1), rows=rows, forecast=document, losses=losses, steps_seen=400)
+    place = make_amendment(folder, at=LATER + timedelta(hours=1), rows=rows, forecast=document, losses=losses, steps_seen=600)
+    sign_again(place, lambda said: said["knowledge"].update(targetRunStepsSeen=400))
+    with pytest.raises(VerificationError, match="amend-2 says that 400 steps of the run had been seen"):
+        verify_steps(folder)
+
+
+def test_the_same_forecast_again_is_no_later_forecast(folder: Path) -> None:
+    """Nothing has changed: neither since the first one nor since the one before."""
+    rows, document, losses = fitted()
+    with pytest.raises(SigningError, match=r"It would say what .* says, number for number"):
+        make_amendment(folder, rows=rows, forecast=document, losses=losses)
+    make_amendment(folder)
+    with pytest.raises(SigningError, match=r"It would say what .*amend-1 says, number for number"):
+        make_amendment(folder, at=LATER + timedelta(hours=1))
+    assert [path.name for path in folder.glob("amend-*")] == ["amend-1"]
+
+
 def test_a_number_moved_by_hand_is_refused_here_too(folder: Path) -> None:
     """Fitted again, its ladder gives another one."""
     rows, document, losses = fitted(shift=0.02, seed=1)

@@ -1,5 +1,6 @@
 """What is said of a forecast afterwards: by who may say it, signed, beside it; the forecast stays, and stays counted."""
 
+import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -15,13 +16,17 @@ from marin_scaling.check.state import State, Verdict
 from marin_scaling.check.track_record import track_records
 from marin_scaling.check.verdict import check_preregistration
 from marin_scaling.cli.app import app
+from marin_scaling.cli.steps_seen import steps_said
+from marin_scaling.cli.training import workplace
 from marin_scaling.errors import DocumentError, SigningError, UsageError
 from marin_scaling.ladder.ladder_file import Promise
-from marin_scaling.preregistration.log import read_log
+from marin_scaling.preregistration.log import read_log, write_down
 from marin_scaling.preregistration.notice import give_notice
 from marin_scaling.preregistration.preregister import Registration
 from marin_scaling.preregistration.registry import allow_signer, signers_path
 from marin_scaling.preregistration.signing_key import SigningKey, make_signing_key
+from marin_scaling.run.loss_curve import LossCurve
+from marin_scaling.run.workplace import curve_path, work_dir
 
 CAROL = "carol@example.org"
 LATER = CREATED_AT + timedelta(days=1)
@@ -196,3 +201,38 @@ def test_what_has_its_outcome_is_not_withdrawn(tmp_path: Path) -> None:
     assert isinstance(refused.exception, UsageError)
     assert "has its outcome" in str(refused.exception)
     assert not list(registration.folder.glob("notice-*"))
+
+
+def test_a_forecast_ends_once(registration: Registration) -> None:
+    """It is not taken back again, nor found void after that; nobody's key is asked for."""
+    withdraw(registration.folder)
+    write_down(registration.folder.parent, at=LATER)
+    for said in (["withdraw"], ["void", "--because", CONDITION]):
+        refused = CliRunner().invoke(app, [said[0], str(registration.folder), *said[1:], "--reason", "x"])
+        assert isinstance(refused.exception, SigningError)
+        assert "has its notice-1-withdraw" in str(refused.exception)
+
+
+def test_a_run_leaves_its_recipe_at_a_step_that_it_has(registration: Registration) -> None:
+    """The target has 800, from 0 on."""
+    said = {"key": signing_key(), "principal": PRINCIPAL, "at": LATER, "reason": "other clipping"}
+    with pytest.raises(SigningError, match=r"--from-step 800: the run of .* has 800 steps, the last of them 799"):
+        give_notice(registration.folder, "deviate", **said, from_step=800)
+    assert give_notice(registration.folder, "deviate", **said, from_step=799).is_dir()
+
+
+def test_whoever_may_have_seen_the_run_is_asked_how_much(registration: Registration, tmp_path: Path, monkeypatch: Any) -> None:
+    """It has begun on this machine, and has a curve of three steps; before that nobody is asked."""
+    monkeypatch.chdir(tmp_path)
+    place = work_dir(registration.target, workplace())
+    place.mkdir(parents=True)
+    with LossCurve(curve_path(place)) as curve:
+        for loss in (5.5, 5.4, 5.3):
+            curve.add(loss)
+    asked = CliRunner().invoke(app, ["withdraw", registration.folder.name, "--reason", "x"])
+    assert isinstance(asked.exception, UsageError)
+    assert f"The run of {registration.folder.name} has begun here: step 3 of 800" in str(asked.exception)
+    assert "--steps-seen N" in str(asked.exception)
+    assert steps_said(0, folder=registration.folder) == 0
+    shutil.rmtree(place)
+    assert steps_said(None, folder=registration.folder) == 0

@@ -33,7 +33,7 @@ def ask(folder: Path, *rules: str, since: str = "2026-11-20") -> list[VerifiedSt
 @pytest.mark.parametrize(
     ("rule", "reason"),
     [
-        ("reviewers: 1", r"policy\.yaml of this registry asks for 1 reviewers' signatures, and .*tiny-target has 0"),
+        ("reviewers: 1", r"policy\.yaml of this registry asks for 1 signature of reviewers, and .*tiny-target has 0"),
         ("stamps: 2", "asks for 2 time stamps, and of .*tiny-target 0 were read"),
         ("own_resolver: false", "asks for another resolver than the registrant, and ada@example.org is both"),
     ],
@@ -56,7 +56,7 @@ def test_a_reviewers_signature_is_what_the_rule_asks_for(folder: Path) -> None:
     allow_signer(folder.parent, principal="bob@example.org", key=key.public_key, at=CREATED_AT)
     countersign(folder, key=key, principal="bob@example.org")
     (step,) = ask(folder, "reviewers: 1")
-    assert step.evidence == "policy.yaml of 2026-11-20: 1 reviewers, 0 stamps, resolved by ada@example.org"
+    assert step.evidence == "policy.yaml of 2026-11-20: 1 reviewer, 0 stamps, resolved by ada@example.org"
 
 
 def test_another_resolver_is_what_the_rule_asks_for(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_branch_cannot_loosen_the_rules_that_it_is_judged_by(folder: Path, mon
     monkeypatch.chdir(root)
     registry = Path("preregistrations")
     (registry / "policy.yaml").unlink()
-    with signers_at("main", registry_dir=registry) as signers, pytest.raises(VerificationError, match="reviewers' signatures"):
+    with signers_at("main", registry_dir=registry) as signers, pytest.raises(VerificationError, match="of reviewers"):
         policy_steps(folder, allowed_signers=signers)
     (folder / "outcome.json").write_text("{}")
     with pytest.raises(VerificationError, match=r"policy\.yaml and 1 other files of the registry changed since main"):

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from registration_factory import (
     make_registration,
     make_second_registration,
     run_spec,
+    store_ladder,
     store_run,
 )
 from typer.testing import CliRunner
@@ -30,6 +32,7 @@ from marin_scaling.check.review import review_branch
 from marin_scaling.check.state import State, Verdict
 from marin_scaling.check.track_record import record_text, track_records
 from marin_scaling.check.verdict import check_all, check_preregistration
+from marin_scaling.claim import alone_in
 from marin_scaling.cli.app import app
 from marin_scaling.errors import MarinScalingError, StatementError, UsageError, VerificationError
 from marin_scaling.ladder.ladder_file import Promise
@@ -305,3 +308,23 @@ def make_second_registration_sealed(root: Path, *, slug: str) -> Path:
     other = run_spec(hidden_dim=128, train_steps=900, role="target")
     rows, said = ladder_rows(root / "runs"), forecast_document(flops=other.flops)
     return make_registration(root, rows=rows, target=other, forecast=said, slug=slug, reveal_by=REVEAL_BY).folder
+
+
+@pytest.mark.parametrize("reveal_by", [REVEAL_BY, None])
+def test_of_two_forecasts_of_one_target_begun_at_once_one_stands(tmp_path: Path, reveal_by: datetime | None) -> None:
+    """Both are ready to be written when the registry becomes free; the second then sees the first."""
+    rows = ladder_rows(tmp_path / "runs") or store_ladder(tmp_path / "runs")
+
+    def begun(slug: str) -> str:
+        try:
+            return make_registration(tmp_path, rows=rows, slug=slug, reveal_by=reveal_by).folder.name
+        except StatementError as error:
+            return error.what
+
+    with ThreadPoolExecutor(2) as people:
+        with alone_in(tmp_path / "preregistrations"):
+            both = [people.submit(begun, slug) for slug in ("one", "other")]
+        said = sorted(each.result() for each in both)
+    standing = [path.name for path in (tmp_path / "preregistrations").iterdir() if path.is_dir()]
+    assert said[:1] == standing or said[1:] == standing
+    assert sum("is a preregistration for this target already" in each for each in said) == 1

@@ -107,14 +107,14 @@ def test_a_seal_is_stamped_and_the_stamp_speaks_for_what_is_revealed(tmp_path: P
     (folder.parent / "tsa_roots.pem").write_bytes(authority.root)
     (folder.parent / "policy.yaml").write_text(f"since: {made:%Y-%m-%d}\nstamps: 1\n")
     whole, rules = whole_folder(folder), {"allowed_signers": signers_path(folder)}
-    with pytest.raises(VerificationError, match="asks for 1 time stamps"):
+    with pytest.raises(VerificationError, match="asks for 1 time stamp,"):
         policy_steps(whole, **rules, stamped=folder)
     stamp(folder, authority)
     assert evidence(folder)[1].startswith("seal.json.sig was there at 20")
-    assert policy_steps(whole, **rules, stamped=folder)[0].evidence.count("1 stamps") == 1
+    assert policy_steps(whole, **rules, stamped=folder)[0].evidence.count("1 stamp,") == 1
     reveal(folder)
     assert evidence(folder)[1].startswith("seal.json.sig was there at 20")
-    assert policy_steps(folder, **rules)[0].evidence.count("1 stamps") == 1
+    assert policy_steps(folder, **rules)[0].evidence.count("1 stamp,") == 1
 
 
 @pytest.mark.parametrize("late", [True, False])

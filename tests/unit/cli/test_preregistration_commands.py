@@ -5,11 +5,12 @@ import subprocess
 import sys
 
 import pytest
-from registration_factory import make_registration, store_run
+from registration_factory import CREATED_AT, PRINCIPAL, make_registration, signing_key, store_run
 from typer.testing import CliRunner
 
 from marin_scaling.cli.app import app
-from marin_scaling.errors import MarinScalingError, VerificationError
+from marin_scaling.errors import MarinScalingError, SigningError, VerificationError
+from marin_scaling.preregistration.notice import give_notice
 
 
 @pytest.fixture
@@ -120,3 +121,20 @@ def test_verify_loads_nothing_heavy(registration):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "signature  ok" in done.stdout
+
+
+def test_run_trains_nothing_that_was_taken_back(registration):
+    """Its forecast has ended: no run answers it."""
+    give_notice(registration.folder, "withdraw", key=signing_key(), principal=PRINCIPAL, at=CREATED_AT, reason="cancelled")
+    result = marin_scale("run", registration.folder)
+    assert isinstance(result.exception, SigningError)
+    assert "has its notice-1-withdraw" in str(result.exception)
+
+
+def test_run_trains_nothing_that_the_log_does_not_know(registration):
+    """Then nobody could say later that the forecast was there first."""
+    give_notice(registration.folder, "deviate", key=signing_key(), principal=PRINCIPAL, at=CREATED_AT, reason="x", from_step=1)
+    result = marin_scale("run", registration.folder)
+    assert isinstance(result.exception, VerificationError)
+    assert "notice-1-deviate/notice.json is not in the log" in str(result.exception)
+    assert "marin-scale log" in str(result.exception)

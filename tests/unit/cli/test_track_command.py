@@ -35,6 +35,16 @@ def test_a_target_is_tracked_by_the_name_of_its_preregistration(folder: Path) ->
     assert f"{document['expected']['0.5']:.4f} bits/byte" in shown
 
 
+def test_of_a_run_that_has_ended_its_end_is_said_and_nothing_predicted(folder: Path) -> None:
+    """Beside its forecast; as text and as a document."""
+    shown = marin_scale("track", NAME, cwd=folder).stdout
+    document = json.loads(marin_scale("track", NAME, "--json", cwd=folder).stdout)
+    recorded = json.loads((target_of(folder) / "record.json").read_bytes())["loss"]
+    assert f"it ended at {recorded:.4f} bits/byte" in shown
+    assert "will end" not in shown
+    assert (document["ended_at"], document["expected"]) == (recorded, None)
+
+
 def test_a_curve_from_elsewhere_is_tracked_against_the_preregistration_that_is_named(folder: Path) -> None:
     """A table of the same losses says the same as the run itself."""
     rows = json.loads((target_of(folder) / "history.json").read_bytes())["rows"][:400]

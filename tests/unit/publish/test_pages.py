@@ -142,7 +142,7 @@ def test_a_forecast_that_does_not_follow_its_registrys_policy_is_listed_as_refus
     """As `verify` and `check` do."""
     (registration.folder.parent / "policy.yaml").write_text("since: 2026-01-01\nreviewers: 1\n")
     assert "1 preregistered: 1 refused" in text(tmp_path, "index.md")
-    assert "asks for 1 reviewers' signatures" in text(tmp_path, PAGE)
+    assert "asks for 1 signature of reviewers" in text(tmp_path, PAGE)
 
 
 def test_an_empty_folder_in_the_registry_is_listed_too(tmp_path, registration):
