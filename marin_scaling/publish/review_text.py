@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,13 @@ from marin_scaling.check.track_record import record_text, track_records
 from marin_scaling.check.verdict import verdicts_on
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError
-from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, registration_folders
+from marin_scaling.preregistration.registry import read_registration, registration_folders
 from marin_scaling.preregistration.seal import SEAL_NAME, read_seal
 from marin_scaling.preregistration.statement import Statement
 from marin_scaling.publish.amendment_review import amendment_parts
 from marin_scaling.publish.forecast_sections import doubts_section, promise_section
 from marin_scaling.publish.markdown import escape, preformatted, table
+from marin_scaling.publish.review_remarks import measured_table, remark_on_notices, remarks
 from marin_scaling.units import format_flops
 
 _QUESTIONS = (
@@ -39,9 +40,7 @@ _SEALED_WORDS = (
     "Its target, number and ladder are to be judged when it is revealed. Ask now whether that day is soon enough, and whether "
     "this person has others that were not revealed in time: each of those counts as missed."
 )
-_FAR = 100  # times beyond the ladder; the published practice went 333 times beyond it
 _LEAST_POINTS = 2
-_OLD = timedelta(days=14)
 _HALF = 0.5
 
 
@@ -76,6 +75,7 @@ def _parts(each: Reviewed, *, registry: Path, runs_dir: Path, at: datetime) -> I
         (verdict,) = verdicts_on([each.folder], runs_dir=runs_dir, at=at)
         added = dict.fromkeys(name.partition("/")[0] for name in each.added)
         yield f"**Verified.** Added to it: {escape(', '.join(added))}. It is now {escape(verdict.sentence)}"
+        yield remark_on_notices(each, each.statement, runs_dir=runs_dir)
     if each.statement is not None:
         yield from amendment_parts(each, each.statement)
     rows = [[step.what, "ok" if step.compared else "--", escape(step.evidence)] for step in each.steps]
@@ -84,7 +84,8 @@ def _parts(each: Reviewed, *, registry: Path, runs_dir: Path, at: datetime) -> I
 
 def _forecast_parts(each: Reviewed, statement: Statement, *, registry: Path, runs_dir: Path, at: datetime) -> Iterator[str]:
     yield _verdict_line(statement)
-    yield "\n".join(f"- {remark}" for remark in _remarks(each, statement, at=at))
+    yield "\n".join(f"- {remark}" for remark in remarks(each, statement, runs_dir=runs_dir, at=at))
+    yield measured_table(statement)
     yield _beside_table(each.folder, statement, registry=registry)
     yield _figure(each.folder, statement)
     yield doubts_section(statement).replace("## ", "### ")
@@ -102,36 +103,6 @@ def _verdict_line(statement: Statement) -> str:
         f"{quantiles[0.05]:.4f} to {quantiles[0.95]:.4f}, at {format_flops(predicate['targetRun']['flops'])} FLOPs, "
         f"{predicate['forecast']['extrapolation']:.4g} times beyond the largest run that was fitted."
     )
-
-
-def _remarks(each: Reviewed, statement: Statement, *, at: datetime) -> Iterator[str]:
-    """What a machine can say of how far this forecast is to be trusted; doubts in bold."""
-    predicate = statement.predicate
-    said = {step.what: step for step in each.steps}
-    if "stamp" in said and said["stamp"].compared:
-        yield f"its time: {escape(said['stamp'].evidence)}"
-    else:
-        yield "**its time is its registrant's word**, and that of whoever merges it"
-    yield from (
-        f"**{step.what}**: {escape(step.evidence)}" for step in each.steps if not step.compared and step.what != "stamp"
-    )
-    if "sealed" in said:
-        yield f"it was sealed before it was shown: {escape(said['sealed'].evidence)}"
-    elif OUTCOME_NAME in each.added:
-        yield "**its outcome comes with it**, so nobody else could see the forecast before the run"
-    if at - statement.created_at > _OLD and "sealed" not in said:
-        days = (at - statement.created_at).days
-        yield f"**it says that it was made {days} days ago**; a key that has expired since would still pass"
-    if predicate.get("resolution", {}).get("resolver") == predicate["registrant"]:
-        yield "**its resolver is its registrant**, so nobody can find it void"
-    if predicate["forecast"]["extrapolation"] > _FAR:
-        yield f"**it reaches more than {_FAR} times beyond its ladder**"
-    if predicate["fit"]["excluded"]:
-        left_out = "; ".join(f"{run['run']} ({run['why']})" for run in predicate["fit"]["excluded"])
-        yield f"left out of the fit: {escape(left_out)}"
-    yield from (f"the fit warns: {escape(warning)}" for warning in predicate["fit"].get("warnings", ()))
-    if any(row["inside90"] < _HALF for row in predicate["fit"].get("backtest", ())):
-        yield "**its back-test found fewer than half of the runs in their 90 % intervals** at some distance"
 
 
 def _beside_table(folder: Path, statement: Statement, *, registry: Path) -> str:

@@ -13,6 +13,7 @@ from git_repository import branch_off, commit, git
 from registration_factory import CREATED_AT, make_registration, signing_key, store_run, target_spec
 from typer.testing import CliRunner, Result
 
+from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.check.review import review_branch
 from marin_scaling.check.verdict import check_preregistration
 from marin_scaling.cli.app import app
@@ -23,7 +24,9 @@ from marin_scaling.preregistration.binding import bound_spec
 from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.notice import give_notice
 from marin_scaling.preregistration.registry import allow_signer, read_registration, signers_path
+from marin_scaling.publish.review_remarks import of_fit, of_other_choices
 from marin_scaling.publish.review_text import review_text
+from marin_scaling.run.run_spec import RunSpec
 
 FIRST = Path("preregistrations/2026-11-20-tiny-target")
 SECOND = Path("preregistrations/2026-11-20-second")
@@ -152,11 +155,83 @@ def test_an_outcome_beside_its_new_forecast_is_doubtful(tmp_path: Path, monkeypa
     assert "**its outcome comes with it**" in review().stdout
 
 
+def test_a_new_forecast_whose_run_is_there_is_no_open_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where its outcome is not in the branch: the record says what it would be."""
+    tmp_path.joinpath("README").write_text("empty\n")
+    allow_signer(tmp_path / "preregistrations", principal="ada@example.org", key=signing_key().public_key, at=CREATED_AT)
+    branch_off(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    folder = make_registration(tmp_path).folder
+    open_one = review().stdout
+    store_run(tmp_path / "runs", spec=bound_target(folder), loss=2.55, day="2026-11-21")
+    settled = review().stdout
+    assert "no open forecast" not in open_one
+    assert "**it is no open forecast any more**: held: observed 2.5500" in settled
+
+
+def test_what_is_promised_stands_before_how_it_was_got(root: Path) -> None:
+    """Run, size, metric, weights, text and which runs were taken, as signed."""
+    add_second(root)
+    promised = read_registration(SECOND).predicate["targetRun"]
+    said = review().stdout.partition("### What is promised")[2].partition("###")[0]
+    for row in (
+        f"| size | {promised['paramsTotal']:,} parameters, {promised['tokens']:,} tokens, {promised['flops']:.6g} FLOPs",
+        "| metric | bits&#95;per&#95;byte in bits/byte; ",
+        "| of which weights | ",
+        "| text | digest ",
+        "| runs that were fitted | all finished rungs of runs/tiny, except those listed as excluded |",
+    ):
+        assert row in said, said
+
+
+def test_choices_that_the_interval_leaves_out_are_named(root: Path) -> None:
+    """Each with the median that it gives; nothing is said where all are inside."""
+    add_second(root)
+    statement = read_registration(SECOND)
+    assert "**1 of 16 other choices lie outside its 90 % interval**: frontier with E pinned at 1.2: 2.2213" in review().stdout
+    for row in statement.predicate["forecast"]["sensitivity"]:
+        row["median"] = statement.quantiles[0.5]
+    assert not list(of_other_choices(statement))
+
+
+def test_the_fits_own_word_is_told(root: Path) -> None:
+    """In bold where it says that it may not be used."""
+    add_second(root)
+    assert "- the fit says of itself: " in review().stdout
+    path = SECOND / "forecast.json"
+    document = json.loads(path.read_bytes()) | {"may_be_used": False, "status": "Not usable: the runs are too few."}
+    path.write_bytes(dump_canonical(document))
+    said = list(of_fit(SECOND, read_registration(SECOND)))
+    assert "**the fit says of itself that it may not be used**: Not usable: the runs are too few." in said
+
+
+def test_a_void_after_the_value_was_known_is_doubted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its resolver saw the loss first; without a run nothing is said."""
+    carol = signing_key(ed25519.Ed25519PrivateKey.from_private_bytes(bytes([5] * 32)))
+    promise = Promise(resolver="carol@example.org", void_if=("the text is gone",))
+    for name, is_known in (("unknown", False), ("known", True)):
+        folder = make_registration(tmp_path / name, promise=promise).folder
+        allow_signer(folder.parent, principal="carol@example.org", key=carol.public_key, at=CREATED_AT)
+        if is_known:
+            store_run(tmp_path / name / "runs", spec=bound_target(folder), loss=2.55, day="2026-11-21")
+        branch_off(tmp_path / name)
+        monkeypatch.chdir(tmp_path / name)
+        at = CREATED_AT + timedelta(days=2)
+        said = {"principal": "carol@example.org", "at": at, "reason": "x", "condition": "the text is gone"}
+        give_notice(folder, "void", key=carol, **said)
+        write_down(folder.parent, at=at)
+        assert ("**It is found void after its value was known**" in review().stdout) is is_known
+
+
+def bound_target(folder: Path) -> RunSpec:
+    """The run that answers the forecast in a folder."""
+    return bound_spec(target_spec(), statement=read_bytes(folder / "statement.json"))
+
+
 def _finish(folder: Path) -> None:
     """Its target is trained, and it is checked."""
     root = folder.parent.parent
-    spec = bound_spec(target_spec(), statement=read_bytes(folder / "statement.json"))
-    store_run(root / "runs", spec=spec, loss=2.55, day="2026-11-21")
+    store_run(root / "runs", spec=bound_target(folder), loss=2.55, day="2026-11-21")
     at = CREATED_AT + timedelta(days=2)
     check_preregistration(folder, runs_dir=root / "runs", allowed_signers=signers_path(folder), checked_at=at)
 
