@@ -57,6 +57,11 @@ def added_files(base: str, *, registry_dir: Path) -> dict[Path, list[str]]:
     return {folder: names for folder, names in found.items() if names}
 
 
+def changes_trust(base: str, *, registry_dir: Path) -> bool:
+    """Whether a branch changes whose signatures and stamps count, or what is asked of all."""
+    return any(registry_dir / name in _changes(base, registry_dir) for name in _TRUST_NAMES)
+
+
 def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
     """What the working tree did to a registry since `base`: `VerificationError` unless it only added to it.
 

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from marin_scaling.check.amendments import verified_amendments
-from marin_scaling.check.base_branch import added_files, as_called_there, base_step, signers_at
+from marin_scaling.check.base_branch import added_files, as_called_there, base_step, changes_trust, signers_at
 from marin_scaling.check.history import log_step, require_whole
 from marin_scaling.check.policy import policy_steps
 from marin_scaling.check.reproduction import verify_and_fit
+from marin_scaling.check.state import State, Verdict
+from marin_scaling.check.verdict import verdicts_on
 from marin_scaling.check.verified_step import VerifiedStep
 from marin_scaling.errors import DocumentError, MarinScalingError, VerificationError
 from marin_scaling.preregistration.amendment import AMENDMENT_NAME, Amendment
 from marin_scaling.preregistration.log import read_log
-from marin_scaling.preregistration.registry import STATEMENT_NAME, read_registration
+from marin_scaling.preregistration.registry import STATEMENT_NAME, read_registration, registration_folders
 from marin_scaling.preregistration.seal import is_sealed
 from marin_scaling.preregistration.statement import Statement
 
@@ -54,6 +57,8 @@ class Review:
     step: VerifiedStep | None
     refusal: str | None
     reviewed: tuple[Reviewed, ...]
+    would_refuse: tuple[Verdict, ...] = ()
+    """The forecasts of the base that its new signers, roots or policy would refuse."""
 
     @property
     def sound(self) -> bool:
@@ -76,7 +81,19 @@ def review_branch(base: str, *, registry_dir: Path, runs_dir: Path) -> Review:
             _reviewed(folder, added=tuple(names), signers=signers, runs_dir=runs_dir, called=called)
             for folder, names in added.items()
         ]
-    return Review(step=step, refusal=refusal, reviewed=tuple(reviewed))
+        would_refuse = _would_refuse(base, registry_dir=registry_dir, runs_dir=runs_dir, signers=signers)
+    return Review(step=step, refusal=refusal, reviewed=tuple(reviewed), would_refuse=would_refuse)
+
+
+def _would_refuse(base: str, *, registry_dir: Path, runs_dir: Path, signers: Path) -> tuple[Verdict, ...]:
+    """What is sound by the trust of the base, and is not by that of the branch."""
+    if not changes_trust(base, registry_dir=registry_dir):
+        return ()
+    folders, at = registration_folders(registry_dir), datetime.now(UTC)
+    verdicts = verdicts_on(folders, runs_dir=runs_dir, at=at)
+    before = verdicts_on(folders, runs_dir=runs_dir, at=at, allowed_signers=signers)
+    pairs = zip(verdicts, before, strict=True)
+    return tuple(now for now, then in pairs if now.state is State.REFUSED and then.state is not State.REFUSED)
 
 
 def _reviewed(folder: Path, *, added: tuple[str, ...], signers: Path, runs_dir: Path, called: Callable[[str], str]) -> Reviewed:

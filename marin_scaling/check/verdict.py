@@ -89,11 +89,11 @@ def check_all(folders: Sequence[Path], *, runs_dir: Path, checked_at: datetime) 
     return [_or_refused(checked, folder) for folder in folders]
 
 
-def verdicts_on(folders: Sequence[Path], *, runs_dir: Path, at: datetime) -> list[Verdict]:
-    """What `check_all` would say, and nothing is written."""
+def verdicts_on(folders: Sequence[Path], *, runs_dir: Path, at: datetime, allowed_signers: Path | None = None) -> list[Verdict]:
+    """What `check_all` would say, or would with these signers; nothing is written."""
 
     def seen(folder: Path) -> Verdict:
-        return verdict_on(folder, runs_dir=runs_dir, allowed_signers=signers_path(folder), at=at)
+        return verdict_on(folder, runs_dir=runs_dir, allowed_signers=allowed_signers or signers_path(folder), at=at)
 
     return [_or_refused(seen, folder) for folder in folders]
 

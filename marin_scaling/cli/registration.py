@@ -67,6 +67,11 @@ def preregister(
             f"All of it lies in {SEALED_DIR / registration.folder.name}, and only there: keep a copy. What is not revealed by "
             f"{seal_until:%Y-%m-%d} counts as missed. To reveal it: marin-scale reveal {registration.folder.name}"
         )
+    if len(registration.notes) > 1:
+        typer.echo(
+            "That key is new here. Where others review, its line comes first, in a pull request of its own: "
+            "a review believes only keys that are merged"
+        )
     runs, file = planned.runs_dir, ladder_path
     others = f"{runs} and {file} give the number away" if seal_until else f"with {runs} and {file}, which it is checked against"
     typer.echo(

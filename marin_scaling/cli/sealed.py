@@ -40,6 +40,6 @@ def reveal(which: str = _FOLDER, registry: Path = _REGISTRY) -> None:
         )
     whole = seal.whole_folder(folder)
     print_steps(verify_and_fit(whole, allowed_signers=signers_path(folder), runs_dir=RUNS_DIR))
-    names = seal.reveal(folder)
+    seal.reveal(folder)
     write_down(folder.parent, at=datetime.now(UTC))
-    typer.echo(f"Revealed: {folder}, {len(names)} files. Next: commit and push {registry}")
+    typer.echo(f"Revealed: {folder}. Next: commit and push {registry}, with the ladder's file and its runs, if these waited")

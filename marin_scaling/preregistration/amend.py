@@ -67,7 +67,11 @@ def amend(
     try:
         read_amendment({**files, AMENDMENT_NAME: raw}, place=place, original=original, target=target)
     except VerificationError as error:
-        raise SigningError(error.what, why=error.why, fix=error.fix) from error
+        raise SigningError(
+            error.what,
+            why=error.why,
+            fix="Nothing was written. Only its registrant forecasts it again (--as NAME --key KEY), before the run has ended.",
+        ) from error
     require_listed(signers_path(folder), principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)
     publish_folder(place, {**files, AMENDMENT_NAME: raw, AMENDMENT_SIGNATURE_NAME: key.sign(raw)})
     return place

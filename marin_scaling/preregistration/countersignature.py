@@ -58,5 +58,11 @@ def countersign(folder: Path, *, key: SigningKey, principal: str) -> Path:
     path, at = signers_path(folder), statement.created_at
     require_listed(path, principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)
     signed = folder / countersignature_name(principal)
+    if signed.exists():
+        raise SigningError(
+            f"{principal} has signed {folder.name} already: {signed.name}.",
+            why="One signature says all that a second one would.",
+            fix=f"See what it says: marin-scale verify {folder.name}",
+        )
     write_once(signed, key.sign(statement.raw))
     return signed

@@ -122,7 +122,11 @@ def give_notice(folder: Path, kind: Kind, *, key: SigningKey, principal: str, at
     try:
         read_notice(raw, name=name, statement=statement)
     except VerificationError as error:
-        raise SigningError(error.what, why=error.why, fix=error.fix) from error
+        raise SigningError(
+            error.what,
+            why=error.why,
+            fix="Nothing was written. Let the right person say it (--as NAME --key KEY), and in the statement's own words.",
+        ) from error
     require_listed(signers_path(folder), principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)
     publish_folder(folder / name, {NOTICE_NAME: raw, NOTICE_SIGNATURE_NAME: key.sign(raw)})
     return folder / name

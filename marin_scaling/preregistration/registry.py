@@ -18,6 +18,7 @@ from marin_scaling.preregistration.allowed_signers import parse_allowed_signers,
 from marin_scaling.preregistration.ssh_keys import PublicKey
 from marin_scaling.preregistration.sshsig import NAMESPACE
 from marin_scaling.preregistration.statement import Statement, read_statement
+from marin_scaling.units import counted
 
 SIGNERS_NAME = "allowed_signers"
 STATEMENT_NAME = "statement.json"
@@ -144,4 +145,6 @@ def allow_signer(registry_dir: Path, *, principal: str, key: PublicKey, at: date
     added = signer_line(principal, key=key, namespace=NAMESPACE)
     before = raw if not raw or raw.endswith(b"\n") else raw + b"\n"
     replace_file(path, before + added.encode("ascii") + b"\n")
-    return f"added {principal} with the key {key.fingerprint} to {path}"
+    others = sum(line.names(principal) for line in parse_allowed_signers(raw, name=str(path)))
+    beside = f", beside {counted(others, 'other key')} of that name" if others else ""
+    return f"added {principal} with the key {key.fingerprint} to {path}{beside}"

@@ -57,7 +57,11 @@ def review_text(review: Review, *, registry: Path, runs_dir: Path, at: datetime)
 def _registry_line(review: Review) -> str:
     if review.step is None or review.refusal is not None:
         return f"**Refused**, the registry as a whole:\n\n{preformatted(review.refusal or '')}"
-    return f"The registry: {escape(review.step.evidence)}."
+    lost = [
+        f"- **{escape(each.id)}** would be refused from then on:\n\n{preformatted(each.sentence)}"
+        for each in review.would_refuse
+    ]
+    return "\n\n".join([f"The registry: {escape(review.step.evidence)}.", *lost])
 
 
 def _parts(each: Reviewed, *, registry: Path, runs_dir: Path, at: datetime) -> Iterator[str]:

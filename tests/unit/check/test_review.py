@@ -223,6 +223,18 @@ def test_a_void_after_the_value_was_known_is_doubted(tmp_path: Path, monkeypatch
         assert ("**It is found void after its value was known**" in review().stdout) is is_known
 
 
+def test_a_change_of_trust_says_which_standing_forecasts_it_would_refuse(root: Path) -> None:
+    """A key whose line is given an end before the forecast was signed; a line more refuses nothing."""
+    signers = FIRST.parent / "allowed_signers"
+    allow_signer(FIRST.parent, principal="bob@example.org", key=signing_key().public_key, at=CREATED_AT)
+    assert "would be refused" not in review().stdout
+    git(root, "checkout", "--", str(signers))
+    signers.write_text(signers.read_text().replace('namespaces="', 'valid-before="20261101Z",namespaces="'))
+    said = review().stdout
+    assert "- **2026-11-20-tiny-target** would be refused from then on" in said
+    assert "only before 2026-11-01T00:00:00Z" in said
+
+
 def bound_target(folder: Path) -> RunSpec:
     """The run that answers the forecast in a folder."""
     return bound_spec(target_spec(), statement=read_bytes(folder / "statement.json"))

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from marin_scaling.check.authenticity import verify_folder
 from marin_scaling.cli.app import app
-from marin_scaling.errors import SigningError, StorageError, VerificationError
+from marin_scaling.errors import SigningError, VerificationError
 from marin_scaling.ladder.ladder_file import Promise
 from marin_scaling.preregistration.countersignature import countersign
 from marin_scaling.preregistration.registry import allow_signer, signers_path
@@ -52,9 +52,11 @@ def test_a_reviewers_signature_is_a_step_of_its_own(folder: Path) -> None:
 
 def test_nobody_signs_twice(folder: Path) -> None:
     """A signature is never written over."""
-    countersign(folder, key=key_of(2), principal=BOB)
-    with pytest.raises(StorageError, match=r"bob@example\.org\.sig cannot be written: file exists"):
+    path = countersign(folder, key=key_of(2), principal=BOB)
+    first = path.read_bytes()
+    with pytest.raises(SigningError, match=r"bob@example\.org has signed .* already"):
         countersign(folder, key=key_of(2), principal=BOB)
+    assert path.read_bytes() == first
 
 
 def test_the_registrant_is_no_reviewer(folder: Path) -> None:

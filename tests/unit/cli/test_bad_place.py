@@ -139,7 +139,7 @@ def test_a_key_that_may_not_be_read_is_refused_by_name(repository):
     [
         (
             ["preregister", "ladders/tiny.yaml", "--key", "key", "--as", "a@b.org"],
-            "preregistrations/allowed_signers cannot be written",
+            "preregistrations cannot be written",
         ),
         (["ladder", "ladders/tiny.yaml"], "runs/tiny cannot be written: permission denied"),
         (["fit", "runs/tiny", "--plot", "law.svg"], "law.svg cannot be written: permission denied"),

@@ -5,6 +5,7 @@ import subprocess
 from datetime import timedelta
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519
 from registration_factory import CREATED_AT, PRINCIPAL, forecast_document, make_registration, run_spec, signing_key, target_spec
 
 from marin_scaling.errors import SigningError, StatementError, StorageError, UsageError
@@ -142,3 +143,11 @@ def test_folders_are_found_by_name_by_path_and_all(tmp_path):
         find_folders("other", registry_dir=registry)
     with pytest.raises(StorageError, match="elsewhere is not a folder"):
         find_folders("all", registry_dir=tmp_path / "elsewhere")
+
+
+def test_a_second_key_of_a_name_is_told(tmp_path):
+    """Someone else may have added it: a maintainer should see that the name had one already."""
+    assert "beside" not in str(allow_signer(tmp_path, principal=PRINCIPAL, key=signing_key().public_key, at=CREATED_AT))
+    other = signing_key(ed25519.Ed25519PrivateKey.generate()).public_key
+    said = str(allow_signer(tmp_path, principal=PRINCIPAL, key=other, at=CREATED_AT))
+    assert said.endswith("allowed_signers, beside 1 other key of that name")
