@@ -143,6 +143,8 @@ def write_down(registry_dir: Path, *, at: datetime) -> list[LogEntry]:
     Typed again after a crash, or after someone else's line came first, it adds what is missing and nothing else.
     `VerificationError` when a file differs from what was logged of it: nothing is written over.
     """
+    if not registry_dir.is_dir():
+        return []
     with alone_in(registry_dir):
         log = read_log(registry_dir)
         added = missing_lines(registry_dir, log=log, at=at)

@@ -175,3 +175,11 @@ def test_lines_stand_in_the_order_of_their_times(folder: Path) -> None:
     chain(folder.parent, [documents[0] | {"logged_at": times[1]}, documents[1] | {"logged_at": times[0]}])
     with pytest.raises(VerificationError, match="before the line above it"):
         verify(folder)
+
+
+def test_a_registry_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    """A mistyped name leaves no empty folder behind."""
+    done = CliRunner().invoke(app, ["log", "--registry", str(tmp_path / "nowhere")])
+    assert done.exit_code == 0
+    assert "has 0 lines" in done.stdout
+    assert not list(tmp_path.iterdir())
