@@ -5,9 +5,12 @@ import json
 import re
 import shutil
 import subprocess
+import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from forgery import BOB, key_of
@@ -32,8 +35,8 @@ from marin_scaling.check.review import review_branch
 from marin_scaling.check.state import State, Verdict
 from marin_scaling.check.track_record import record_text, track_records
 from marin_scaling.check.verdict import check_all, check_preregistration
-from marin_scaling.claim import alone_in
 from marin_scaling.cli.app import app
+from marin_scaling.durable_files import publish_folder
 from marin_scaling.errors import MarinScalingError, StatementError, UsageError, VerificationError
 from marin_scaling.ladder.ladder_file import Promise
 from marin_scaling.preregistration.allowed_signers import read_allowed_signers
@@ -41,6 +44,7 @@ from marin_scaling.preregistration.log import read_log, write_down
 from marin_scaling.preregistration.preregister import preregister_target
 from marin_scaling.preregistration.registry import signers_path
 from marin_scaling.preregistration.seal import LONGEST_SEAL, is_sealed, private_folder, reveal, whole_folder
+from marin_scaling.preregistration.signing_key import SigningKey
 from marin_scaling.publish.pages import generated_pages
 from marin_scaling.publish.review_text import review_text
 
@@ -311,9 +315,24 @@ def make_second_registration_sealed(root: Path, *, slug: str) -> Path:
 
 
 @pytest.mark.parametrize("reveal_by", [REVEAL_BY, None])
-def test_of_two_forecasts_of_one_target_begun_at_once_one_stands(tmp_path: Path, reveal_by: datetime | None) -> None:
-    """Both are ready to be written when the registry becomes free; the second then sees the first."""
-    rows = ladder_rows(tmp_path / "runs") or store_ladder(tmp_path / "runs")
+def test_of_two_forecasts_of_one_target_begun_at_once_one_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reveal_by: datetime | None
+) -> None:
+    """Both are signed before either is written, and writing takes so long that both would find nothing standing."""
+    rows, both_signed, sign = store_ladder(tmp_path / "runs"), Barrier(2), SigningKey.sign
+
+    def signed_together(key: SigningKey, content: bytes) -> bytes:
+        if b"predicateType" in content:
+            both_signed.wait(timeout=60)
+        return sign(key, content)
+
+    def published_slowly(folder: Path, files: Mapping[str, bytes]) -> None:
+        time.sleep(0.5)
+        publish_folder(folder, files)
+
+    monkeypatch.setattr(SigningKey, "sign", signed_together)
+    where = "seal" if reveal_by else "registry"
+    monkeypatch.setattr(f"marin_scaling.preregistration.{where}.publish_folder", published_slowly)
 
     def begun(slug: str) -> str:
         try:
@@ -322,9 +341,8 @@ def test_of_two_forecasts_of_one_target_begun_at_once_one_stands(tmp_path: Path,
             return error.what
 
     with ThreadPoolExecutor(2) as people:
-        with alone_in(tmp_path / "preregistrations"):
-            both = [people.submit(begun, slug) for slug in ("one", "other")]
-        said = sorted(each.result() for each in both)
+        said = list(people.map(begun, ["one", "other"]))
     standing = [path.name for path in (tmp_path / "preregistrations").iterdir() if path.is_dir()]
-    assert said[:1] == standing or said[1:] == standing
+    assert len(standing) == 1
+    assert standing[0] in said
     assert sum("is a preregistration for this target already" in each for each in said) == 1
