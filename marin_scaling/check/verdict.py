@@ -26,12 +26,12 @@ from marin_scaling.check.stamps import roots_path, stamped_at
 from marin_scaling.check.state import State, Verdict, verdict_of
 from marin_scaling.durable_files import read_bytes, write_once
 from marin_scaling.errors import MarinScalingError, VerificationError
-from marin_scaling.preregistration.binding import bound_spec
+from marin_scaling.preregistration.binding import answering_spec
 from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, signers_path
 from marin_scaling.preregistration.seal import is_sealed
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
-from marin_scaling.run.run_spec import RunSpec, read_spec
+from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.run_store import StoredRun, is_finished, read_run, run_folder
 
 _AWAY = "its run is not here to be compared"
@@ -56,9 +56,8 @@ def verdict_on(folder: Path, *, runs_dir: Path, allowed_signers: Path, at: datet
         return sealed_verdict(folder, allowed_signers=allowed_signers, at=at)
     policy_steps(folder, allowed_signers=allowed_signers)
     statement = read_registration(folder)
-    target = read_spec(read_bytes(folder / "target.json"), name=str(folder / "target.json"))
-    spec = bound_spec(target, statement=statement.raw)
-    claimed, notices = "", verified_notices(folder, statement=statement, allowed_signers=allowed_signers)
+    spec, claimed = answering_spec(folder), ""
+    notices = verified_notices(folder, statement=statement, allowed_signers=allowed_signers)
     if ended := ended_by(notices, folder=folder, statement=statement, spec=spec, runs_dir=runs_dir):
         return ended
     run = read_run(run_folder(runs_dir, spec)) if is_finished(runs_dir, spec) else None

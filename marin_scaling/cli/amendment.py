@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from marin_scaling.cli.app import app
-from marin_scaling.cli.steps_seen import STEPS_SEEN
-
-if TYPE_CHECKING:
-    from marin_scaling.run.run_spec import RunSpec
+from marin_scaling.cli.steps_seen import STEPS_SEEN, steps_said
 
 _REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where preregistrations lie.")
 _KEY = typer.Option(None, "--key", help="SSH private key to sign with.")
@@ -35,7 +31,6 @@ def amend(
     Example: marin-scale amend 2026-11-21-quickstart --reason 'two more budgets were trained'
     """
     from marin_scaling.check.authenticity import verify_folder
-    from marin_scaling.cli.steps_seen import steps_said
     from marin_scaling.cli.target_forecast import forecast_again, require_whole_ladder, target_in
     from marin_scaling.cli.training import plan
     from marin_scaling.cli.which_registration import one_folder
@@ -48,7 +43,7 @@ def amend(
     verify_folder(folder, allowed_signers=signers_path(folder))
     target = target_in(folder)
     amendments.require_open(folder)
-    _require_not_run(target, folder=folder)
+    _require_not_run(folder)
     seen = steps_said(steps_seen, folder=folder)
     planned = plan(Path("ladders") / f"{target.ladder}.yaml")
     require_whole_ladder(planned)
@@ -70,17 +65,16 @@ def amend(
     typer.echo("Next: commit and push it before the run ends; it counts from the moment that its line in the log says")
 
 
-def _require_not_run(target: RunSpec, *, folder: Path) -> None:
+def _require_not_run(folder: Path) -> None:
     from marin_scaling.cli.training import RUNS_DIR
     from marin_scaling.errors import SigningError
-    from marin_scaling.preregistration.binding import bound_spec
-    from marin_scaling.preregistration.registry import read_registration
+    from marin_scaling.preregistration.binding import answering_spec
     from marin_scaling.run.run_store import is_finished, run_folder
 
-    bound = bound_spec(target, statement=read_registration(folder).raw)
-    if is_finished(RUNS_DIR, bound):
+    answer = answering_spec(folder)
+    if is_finished(RUNS_DIR, answer):
         raise SigningError(
-            f"{run_folder(RUNS_DIR, bound)} has the run that {folder.name} is about.",
+            f"{run_folder(RUNS_DIR, answer)} has the run that {folder.name} is about.",
             why="What is known cannot be forecast.",
             fix=f"See how the forecast did: marin-scale check {folder.name}",
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from marin_scaling.cli.app import app
-from marin_scaling.cli.steps_seen import STEPS_SEEN
+from marin_scaling.cli.steps_seen import STEPS_SEEN, steps_said
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.notice import Kind
@@ -92,7 +92,6 @@ def _give(
     **said: Any,
 ) -> None:
     from marin_scaling.check.authenticity import verify_folder
-    from marin_scaling.cli.steps_seen import steps_said
     from marin_scaling.cli.which_registration import one_folder
     from marin_scaling.errors import UsageError
     from marin_scaling.preregistration.log import write_down

@@ -164,22 +164,21 @@ def run(
     from marin_scaling.check.policy import policy_steps
     from marin_scaling.cli.training import RUNS_DIR, hardware_of, target_pool, train_with_progress
     from marin_scaling.cli.which_registration import one_folder
-    from marin_scaling.preregistration.binding import bound_spec
+    from marin_scaling.preregistration.binding import answering_spec
     from marin_scaling.preregistration.log import read_log
     from marin_scaling.preregistration.notice import require_not_ended
-    from marin_scaling.preregistration.registry import read_registration, signers_path
+    from marin_scaling.preregistration.registry import signers_path
     from marin_scaling.preregistration.seal import whole_folder
 
     folder = one_folder(which, registry=registry, sealed=True)
     whole, signers = whole_folder(folder), signers_path(folder)
-    unbound = target_in(whole)
     verify_folder(whole, allowed_signers=signers, runs_dir=RUNS_DIR)
     if whole != folder:
         verify_folder(folder, allowed_signers=signers)
     require_not_ended(folder)
     log_step(folder, log=read_log(folder.parent))
     policy_steps(whole, allowed_signers=signers, stamped=folder)
-    target = bound_spec(unbound, statement=read_registration(whole).raw)
+    target = answering_spec(whole)
     pool, storage = target_pool(where, ladder=target.ladder), hardware_of(target.ladder).storage
     train_with_progress([target], corpus=_corpus_of(target), label="target", pool=pool, storage=storage)
     typer.echo(f"Next: marin-scale {'check' if whole == folder else 'reveal'} {which}")

@@ -17,13 +17,13 @@ STEPS_SEEN = typer.Option(
 def steps_said(said: int | None, *, folder: Path) -> int:
     """The steps that were said, else none; `UsageError` where nothing was said and the run of `folder` has begun here."""
     from marin_scaling.cli.training import hardware_of, looked_at
-    from marin_scaling.cli.which_run import target_of
     from marin_scaling.errors import UsageError
+    from marin_scaling.preregistration.binding import answering_spec
     from marin_scaling.run.curve_files import losses_so_far
 
     if said is not None:
         return said
-    spec = target_of(folder)
+    spec = answering_spec(folder)
     done = len(losses_so_far(spec, looked_at([spec], storage=hardware_of(spec.ladder).storage)))
     if done:
         raise UsageError(

@@ -66,8 +66,9 @@ def _tracked(run: str, against: str, *, steps: int | None, registry: Path) -> Tr
 
 def _spec_of(run: str, against: str, *, registry: Path) -> RunSpec:
     """The run that is meant; of a table, the target of the preregistration that it is tracked against."""
-    from marin_scaling.cli.which_run import named_spec, registration_folder, target_of
+    from marin_scaling.cli.which_run import named_spec, registration_folder
     from marin_scaling.errors import UsageError
+    from marin_scaling.preregistration.binding import answering_spec
 
     if not Path(run).is_file():
         return named_spec(run, registry=registry)
@@ -78,7 +79,7 @@ def _spec_of(run: str, against: str, *, registry: Path) -> RunSpec:
             why="Curves are compared at equal fractions of training done.",
             fix="Name the preregistration whose target it is: --against FOLDER.",
         )
-    return target_of(folder)
+    return answering_spec(folder)
 
 
 def _forecast_of(spec: RunSpec, against: str, *, registry: Path) -> EarlierForecast:

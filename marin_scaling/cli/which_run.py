@@ -18,23 +18,13 @@ def named_spec(run: str, *, registry: Path) -> RunSpec:
     `UsageError` where there is no such run, or more than one.
     """
     from marin_scaling.cli.training import workplace
+    from marin_scaling.preregistration.binding import answering_spec
     from marin_scaling.run.curve_files import find_spec
 
     folder = registration_folder(run, registry=registry)
     if folder is not None:
-        return target_of(folder)
+        return answering_spec(folder)
     return find_spec(Path(run).name if Path(run).is_dir() else run, workplace())
-
-
-def target_of(folder: Path) -> RunSpec:
-    """The spec of the run that answers the preregistration in `folder`."""
-    from marin_scaling.durable_files import read_bytes
-    from marin_scaling.preregistration.binding import bound_spec
-    from marin_scaling.preregistration.registry import read_registration
-    from marin_scaling.run.run_spec import read_spec
-
-    target = read_spec(read_bytes(folder / "target.json"), name=str(folder / "target.json"))
-    return bound_spec(target, statement=read_registration(folder).raw)
 
 
 def registration_folder(name: str, *, registry: Path) -> Path | None:

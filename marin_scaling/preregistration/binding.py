@@ -8,9 +8,11 @@ takes 2^64 attempts.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.canonical_json import digest_of, sha256_hex
+from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import StatementError
 
 if TYPE_CHECKING:
@@ -43,6 +45,14 @@ def bound_spec(target: RunSpec, *, statement: bytes) -> RunSpec:
             fix="Take the spec in target.json beside the statement.",
         )
     return target.model_copy(update=_binding(statement))
+
+
+def answering_spec(folder: Path) -> RunSpec:
+    """The spec of the run that answers the preregistration in `folder`, from its `target.json` and `statement.json`."""
+    from marin_scaling.run.run_spec import read_spec
+
+    path = folder / "target.json"
+    return bound_spec(read_spec(read_bytes(path), name=str(path)), statement=read_bytes(folder / "statement.json"))
 
 
 def bound_digest(target: Mapping[str, Any], *, statement: bytes) -> str:

@@ -21,9 +21,8 @@ from marin_scaling.check.policy import policy_steps
 from marin_scaling.check.reproduction import verify_and_fit
 from marin_scaling.check.state import State, Verdict
 from marin_scaling.check.verified_step import VerifiedStep
-from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError
-from marin_scaling.preregistration.binding import bound_spec
+from marin_scaling.preregistration.binding import answering_spec
 from marin_scaling.preregistration.log import read_log
 from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, signers_path
 from marin_scaling.preregistration.statement import parse_moment
@@ -135,12 +134,9 @@ def _amended(folder: Path, statement: Statement, outcome: Mapping[str, Any] | No
 
 
 def _ended(folder: Path, *, runs_dir: Path) -> Verdict | None:
-    from marin_scaling.run.run_spec import read_spec
-
-    statement, signers, path = read_registration(folder), signers_path(folder), folder / "target.json"
-    notices = verified_notices(folder, statement=statement, allowed_signers=signers)
-    spec = bound_spec(read_spec(read_bytes(path), name=str(path)), statement=statement.raw)
-    return ended_by(notices, folder=folder, statement=statement, spec=spec, runs_dir=runs_dir)
+    statement = read_registration(folder)
+    notices = verified_notices(folder, statement=statement, allowed_signers=signers_path(folder))
+    return ended_by(notices, folder=folder, statement=statement, spec=answering_spec(folder), runs_dir=runs_dir)
 
 
 def refused_page(name: str, error: MarinScalingError, *, root: Path) -> ForecastPage:

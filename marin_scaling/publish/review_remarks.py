@@ -12,12 +12,11 @@ from marin_scaling.check.review import Reviewed
 from marin_scaling.check.state import State
 from marin_scaling.check.verdict import verdicts_on
 from marin_scaling.durable_files import read_bytes
-from marin_scaling.preregistration.binding import bound_spec
+from marin_scaling.preregistration.binding import answering_spec
 from marin_scaling.preregistration.notice import NOTICE_NAME
 from marin_scaling.preregistration.registry import OUTCOME_NAME
 from marin_scaling.preregistration.statement import Statement
 from marin_scaling.publish.markdown import escape, table
-from marin_scaling.run.run_spec import read_spec
 from marin_scaling.run.run_store import is_finished
 
 _FAR = 100  # times beyond the ladder; the published practice went 333 times beyond it
@@ -93,11 +92,9 @@ def of_other_choices(statement: Statement) -> Iterator[str]:
         yield f"**{len(outside)} of {len(choices)} other choices lie outside its 90 % interval**: {escape(listed)}"
 
 
-def remark_on_notices(each: Reviewed, statement: Statement, *, runs_dir: Path) -> str:
+def remark_on_notices(each: Reviewed, *, runs_dir: Path) -> str:
     """What is doubtful of notices that come later; empty where nothing is."""
-    path = each.folder / "target.json"
-    spec = bound_spec(read_spec(read_bytes(path), name=str(path)), statement=statement.raw)
-    known = (each.folder / OUTCOME_NAME).exists() or is_finished(runs_dir, spec)
+    known = (each.folder / OUTCOME_NAME).exists() or is_finished(runs_dir, answering_spec(each.folder))
     if known and any(name.endswith(f"-void/{NOTICE_NAME}") for name in each.added):
         return "**It is found void after its value was known**: ask why the condition was not seen before."
     return ""

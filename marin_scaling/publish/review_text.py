@@ -79,7 +79,7 @@ def _parts(each: Reviewed, *, registry: Path, runs_dir: Path, at: datetime) -> I
         (verdict,) = verdicts_on([each.folder], runs_dir=runs_dir, at=at)
         added = dict.fromkeys(name.partition("/")[0] for name in each.added)
         yield f"**Verified.** Added to it: {escape(', '.join(added))}. It is now {escape(verdict.sentence)}"
-        yield remark_on_notices(each, each.statement, runs_dir=runs_dir)
+        yield remark_on_notices(each, runs_dir=runs_dir)
     if each.statement is not None:
         yield from amendment_parts(each, each.statement)
     rows = [[step.what, "ok" if step.compared else "--", escape(step.evidence)] for step in each.steps]
