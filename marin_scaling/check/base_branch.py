@@ -20,6 +20,7 @@ from marin_scaling.preregistration.allowed_signers import parse_allowed_signers,
 from marin_scaling.preregistration.log import LOG_NAME, extends, log_path
 from marin_scaling.preregistration.registry import SIGNERS_NAME, registration_folders
 from marin_scaling.preregistration.timestamp import ROOTS_NAME
+from marin_scaling.units import counted
 
 _ATTRIBUTES_NAME = ".gitattributes"
 _TRUST_NAMES = (SIGNERS_NAME, ROOTS_NAME, POLICY_NAME)
@@ -88,8 +89,7 @@ def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
         )
     also = ", its public record only grew" if record_grew else ""
     also += _trust_said(policies, changes, base=base)
-    files = f"{len(added)} new file{'s' * (len(added) != 1)}"
-    evidence = f"{base} is only added to: {files}, its log is the beginning of ours{also}"
+    evidence = f"{base} is only added to: {counted(len(added), 'new file')}, its log is the beginning of ours{also}"
     return VerifiedStep(what="base", evidence=evidence)
 
 

@@ -67,7 +67,7 @@ def preregister(
             f"All of it lies in {SEALED_DIR / registration.folder.name}, and only there: keep a copy. What is not revealed by "
             f"{seal_until:%Y-%m-%d} counts as missed. To reveal it: marin-scale reveal {registration.folder.name}"
         )
-    if len(registration.notes) > 1:
+    if registration.added_signer:
         typer.echo(
             "That key is new here. Where others review, its line comes first, in a pull request of its own: "
             "a review believes only keys that are merged"
@@ -245,7 +245,7 @@ def register_forecast(
         promise=planned.ladder.file.promise,
         reveal_by=reveal_by,
     )
-    for note in registration.notes:
+    for note in filter(None, (registration.key_note, registration.added_signer)):
         typer.echo(note)
     typer.echo(f"Signed and {'sealed' if reveal_by else 'registered'}: {registration.folder}")
     return registration

@@ -135,12 +135,12 @@ class Tracked:
     @property
     def verdict(self) -> str:
         """On forecast, or off it; empty where one of the two is missing."""
-        expected = dict.fromkeys((0.05, 0.5, 0.95), self.ended_at) if self.ended_at is not None else {}
-        if self.tracking is not None:
-            expected = self.tracking.quantiles
-        if not expected or self.forecast.quantiles is None:
-            return ""
-        return verdict(expected, self.forecast.quantiles)
+        expected = self.tracking.quantiles if self.tracking else self._end()
+        return verdict(expected, self.forecast.quantiles) if expected and self.forecast.quantiles else ""
+
+    def _end(self) -> Mapping[float, float]:
+        """The known end as quantiles, which are all the same; none where it has not ended."""
+        return {} if self.ended_at is None else dict.fromkeys((0.05, 0.5, 0.95), self.ended_at)
 
 
 def track_losses(

@@ -62,7 +62,9 @@ def amend(
     }
     raw = _statement(said, {**documents, "target.json": target}, files=files)
     earlier = amendment_names(each.name for each in folder.iterdir())
-    _require_another(files["forecast.json"], steps_seen, standing=folder / earlier[-1] if earlier else folder)
+    _require_another(files["forecast.json"], standing=folder / earlier[-1] if earlier else folder)
+    if earlier:
+        _require_no_fewer_seen(steps_seen, standing=folder / earlier[-1])
     place = folder / f"amend-{len(earlier) + 1}"
     try:
         read_amendment({**files, AMENDMENT_NAME: raw}, place=place, original=original, target=target)
@@ -86,18 +88,20 @@ def require_open(folder: Path) -> None:
         )
 
 
-def _require_another(forecast: bytes, steps_seen: int, *, standing: Path) -> None:
-    """`SigningError` where nothing has changed since the forecast that stands, or less is said to be seen than then."""
+def _require_another(forecast: bytes, *, standing: Path) -> None:
+    """`SigningError` where nothing has changed since the forecast that stands."""
     if read_bytes(standing / "forecast.json") == forecast:
         raise SigningError(
             f"It would say what {standing} says, number for number.",
             why="A later forecast is worth a line of its own when something has changed: runs, or the tool.",
             fix="Train more rungs first (budgets in the ladder's file), or leave the first one as it is.",
         )
+
+
+def _require_no_fewer_seen(steps_seen: int, *, standing: Path) -> None:
+    """`SigningError` where less is said to be seen of the run than the amendment said that stands."""
     path = standing / AMENDMENT_NAME
-    then = (
-        load_canonical(read_bytes(path), name=str(path))["predicate"]["knowledge"]["targetRunStepsSeen"] if path.exists() else 0
-    )
+    then = load_canonical(read_bytes(path), name=str(path))["predicate"]["knowledge"]["targetRunStepsSeen"]
     if steps_seen < then:
         raise SigningError(
             f"--steps-seen {steps_seen}: {standing.name} says that {then} had been seen.",

@@ -46,8 +46,11 @@ class Registration:
     folder: Path
     statement: Statement
     target: RunSpec
-    notes: tuple[str, ...]
-    """Lines for the reader: the key that signed, and a signer that was added."""
+    key_note: str | None = None
+    """Which key signed, for the reader; None of what stood already."""
+
+    added_signer: str | None = None
+    """What was added to allowed_signers, for the reader; None where the key stood there already."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,10 +109,8 @@ def preregister_target(
         else:
             folder = register_sealed(registry_dir, files=files, sealed=sealed, name=statement.predicate["id"])
     write_down(registry_dir, at=created_at)
-    notes = (key.note, *([added] if added else []))
-    return Registration(
-        folder=folder, statement=statement, target=bound_spec(unbound_spec(target), statement=statement.raw), notes=notes
-    )
+    bound = bound_spec(unbound_spec(target), statement=statement.raw)
+    return Registration(folder=folder, statement=statement, target=bound, key_note=key.note, added_signer=added)
 
 
 def usual_ladder_rule(ladder: str) -> str:
@@ -127,9 +128,8 @@ def standing_registration(target: RunSpec, *, registry_dir: Path) -> Registratio
     if folder is None:
         return None
     statement = read_registration(folder)
-    return Registration(
-        folder=folder, statement=statement, target=bound_spec(unbound_spec(target), statement=statement.raw), notes=()
-    )
+    bound = bound_spec(unbound_spec(target), statement=statement.raw)
+    return Registration(folder=folder, statement=statement, target=bound)
 
 
 def declared_fields(promise: Promise, *, registrant: str, created_at: datetime, ladder_rule: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from marin_scaling.preregistration.seal import SEAL_NAME, read_seal
 from marin_scaling.preregistration.statement import Statement
 from marin_scaling.publish.amendment_review import amendment_parts
 from marin_scaling.publish.forecast_sections import doubts_section, promise_section
-from marin_scaling.publish.markdown import escape, preformatted, table
+from marin_scaling.publish.markdown import escape, preformatted, table, without_root
 from marin_scaling.publish.review_remarks import measured_table, remark_on_notices, remarks
 from marin_scaling.units import format_flops
 
@@ -46,7 +46,7 @@ _HALF = 0.5
 
 def review_text(review: Review, *, registry: Path, runs_dir: Path, at: datetime) -> str:
     """The whole review."""
-    parts = ["# Review of preregistrations", _registry_line(review)]
+    parts = ["# Review of preregistrations", _registry_line(review, root=registry.absolute().parent)]
     for each in review.reviewed:
         parts += _parts(each, registry=registry, runs_dir=runs_dir, at=at)
     if not review.reviewed:
@@ -54,11 +54,11 @@ def review_text(review: Review, *, registry: Path, runs_dir: Path, at: datetime)
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _registry_line(review: Review) -> str:
+def _registry_line(review: Review, *, root: Path) -> str:
     if review.step is None or review.refusal is not None:
         return f"**Refused**, the registry as a whole:\n\n{preformatted(review.refusal or '')}"
     lost = [
-        f"- **{escape(each.id)}** would be refused from then on:\n\n{preformatted(each.sentence)}"
+        f"- **{escape(each.id)}** would be refused from then on:\n\n{preformatted(without_root(each.sentence, root))}"
         for each in review.would_refuse
     ]
     return "\n\n".join([f"The registry: {escape(review.step.evidence)}.", *lost])

@@ -17,6 +17,7 @@ from marin_scaling.run.audit import KINDS, Exclusion, audit_runs, audit_words
 from marin_scaling.run.table_cells import cells_of_column, is_empty, positive_number
 from marin_scaling.run.table_columns import METRIC_OF_COLUMN, REQUIRED, map_columns
 from marin_scaling.run.table_files import RawTable, printable, read_table_file
+from marin_scaling.units import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -195,7 +196,7 @@ def _with_budgets(frame: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
     budgets = np.empty(len(frame))
     budgets[order] = means[group]
     note = (
-        f"no column budget_flops: the runs were taken as {len(means)} budget{'s' * (len(means) != 1)}, a new one wherever "
+        f"no column budget_flops: the runs were taken as {counted(len(means), 'budget')}, a new one wherever "
         f"sorted FLOPs rise by more than {BUDGET_RATIO - 1:.0%}"
     )
     return frame.assign(budget_flops=budgets), (note,)

@@ -57,8 +57,8 @@ def test_the_reader_is_told_which_key_signed_and_that_a_signer_was_added_once(tm
     rows = [{"run": "r", "budget_flops": 1.0, "flops": 1.0, "params": 1, "tokens": 1, "loss": 3.0}]
     forecast = forecast_document(flops=other.flops)
     second = make_registration(tmp_path, rows=rows, target=other, forecast=forecast, slug="second")
-    assert first.notes[1].startswith(f"added {PRINCIPAL} with the key SHA256:")
-    assert second.notes == ("signing with a test key",)
+    assert first.added_signer.startswith(f"added {PRINCIPAL} with the key SHA256:")
+    assert (second.key_note, second.added_signer) == ("signing with a test key", None)
     assert len((tmp_path / "preregistrations" / "allowed_signers").read_text().splitlines()) == 1
 
 
