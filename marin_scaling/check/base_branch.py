@@ -17,7 +17,7 @@ from marin_scaling.check.verified_step import VerifiedStep, refuse
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import UsageError
 from marin_scaling.preregistration.allowed_signers import parse_allowed_signers, read_allowed_signers
-from marin_scaling.preregistration.log import LOG_NAME, extends, log_path
+from marin_scaling.preregistration.log import LOG_NAME, Log, extends, log_path, parse_log
 from marin_scaling.preregistration.registry import SIGNERS_NAME, registration_folders
 from marin_scaling.preregistration.timestamp import ROOTS_NAME
 from marin_scaling.units import counted
@@ -48,6 +48,11 @@ def as_called_there(text: str, *, signers: Path, base: str, registry_dir: Path) 
     for name in _TRUST_NAMES[1:]:
         text = text.replace(str(signers.with_name(name)), f"{registry_dir / name} of {base}")
     return text
+
+
+def logged_there(base: str, *, registry_dir: Path) -> Log:
+    """The log of a registry as `base` has it; empty where that has none, or git knows no such base."""
+    return parse_log(_file_at(base, log_path(registry_dir)) or b"", name=f"{log_path(registry_dir)} of {base}")
 
 
 def added_files(base: str, *, registry_dir: Path) -> dict[Path, list[str]]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from marin_scaling.cli.app import app
+
+if TYPE_CHECKING:
+    from marin_scaling.preregistration.log import LogEntry
 
 _REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where preregistrations lie.")
 _PROVE = typer.Option(None, "--prove", metavar="NAME", help="Print a proof that this one is in the log, as JSON.")
@@ -40,10 +45,29 @@ def _write_down(registry: Path) -> None:
 
     from marin_scaling.preregistration.log import log_path, read_log, write_down
 
-    for entry in write_down(registry, at=datetime.now(UTC)):
+    added = write_down(registry, at=datetime.now(UTC))
+    for entry in added:
         typer.echo(f"line {entry.number + 1}: {entry.kind} {entry.id}")
+    if added:
+        _say_what_was_logged_before(added, registry=registry)
     found = read_log(registry)
     typer.echo(f"{log_path(registry)} has {len(found.entries)} lines; root {found.root}")
+
+
+def _say_what_was_logged_before(added: Sequence[LogEntry], *, registry: Path) -> None:
+    """A log that was cut is written anew with the time of today, by which amendments and notices count."""
+    from marin_scaling.check.base_branch import logged_there
+    from marin_scaling.preregistration.log import log_path
+    from marin_scaling.units import counted
+
+    before = {(entry.id, *entry.files): entry for entry in logged_there("HEAD", registry_dir=registry).entries}
+    again = [then for entry in added if (then := before.get((entry.id, *entry.files))) and then.logged_at != entry.logged_at]
+    if again:
+        typer.echo(
+            f"note: {counted(len(again), 'line')} of these stood in the log of your last commit, {again[0].id} since "
+            f"{again[0].logged_at}. From now on they count as of today. If that log was lost: git checkout HEAD -- "
+            f"{log_path(registry)}"
+        )
 
 
 def _prove(registry: Path, *, name: str) -> None:

@@ -116,3 +116,4 @@ def _give(
     )
     write_down(folder.parent, at=now)
     typer.echo(f"{signing_key.note}\nSigned: {given}")
+    typer.echo(f"Next: commit and push what is new in {folder.parent}; it counts from its line in the log")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LADDER = typer.Argument(metavar="LADDER.yaml", help="The ladder file whose target is forecast.")
 _FOLDER = typer.Argument(metavar="FOLDER", help="A folder of the registry, by name or path.")
 _SEAL_UNTIL = typer.Option(
-    None, "--seal-until", metavar="DAY", formats=["%Y-%m-%d"], help="Show only a digest until you reveal it, by this day."
+    None, "--seal-until", metavar="DAY", help="Show only a digest until you reveal it, by this day (YYYY-MM-DD)."
 )
 _KEY = typer.Option(None, "--key", help="SSH private key to sign with; one is made when you have none.")
 _REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where preregistrations lie.")
@@ -37,7 +37,7 @@ def preregister(
         None, "--as", help="Who signs, as in allowed_signers; default: git's user.email, else user@host."
     ),
     slug: str | None = typer.Option(None, "--slug", help="Name of the folder after the date; default: the ladder's name."),
-    seal_until: datetime | None = _SEAL_UNTIL,
+    seal_until: str | None = _SEAL_UNTIL,
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the forecast and what is left unsaid; sign nothing."),
 ) -> None:
     """Forecast a ladder's target and sign the forecast.
@@ -51,21 +51,18 @@ def preregister(
     from marin_scaling.cli.training import plan
     from marin_scaling.preregistration.seal import SEALED_DIR
 
-    if seal_until:
-        _require_term(seal_until)
+    reveal_by = _end_of(seal_until) if seal_until else None
     planned = plan(ladder_path)
     if dry_run:
         require_whole_ladder(planned)
         forecast_target(planned)
         typer.echo(f"Nothing is signed. To sign it: marin-scale preregister {ladder_path}")
         return
-    registration = register_forecast(
-        planned, registry=registry, key=key, signer=signer, slug=slug, reveal_by=_end_of(seal_until) if seal_until else None
-    )
+    registration = register_forecast(planned, registry=registry, key=key, signer=signer, slug=slug, reveal_by=reveal_by)
     if seal_until:
         typer.echo(
             f"All of it lies in {SEALED_DIR / registration.folder.name}, and only there: keep a copy. What is not revealed by "
-            f"{seal_until:%Y-%m-%d} counts as missed. To reveal it: marin-scale reveal {registration.folder.name}"
+            f"{seal_until} counts as missed. To reveal it: marin-scale reveal {registration.folder.name}"
         )
     if registration.added_signer:
         typer.echo(
@@ -109,6 +106,7 @@ def sign(
     typer.echo(signing_key.note)
     typer.echo(f"Signed: {countersign(folder, key=signing_key, principal=principal)}")
     write_down(folder.parent, at=datetime.now(UTC))
+    typer.echo(f"Next: commit and push what is new in {folder.parent}")
 
 
 @app.command("stamp")
@@ -144,6 +142,7 @@ def stamp(
     write_once(path, reply)
     write_down(folder.parent, at=datetime.now(UTC))
     typer.echo(f"{path}: the signature was there at {moment_text(moment)}")
+    typer.echo(f"Next: commit and push what is new in {folder.parent}")
 
 
 @app.command("run")
@@ -251,19 +250,23 @@ def register_forecast(
     return registration
 
 
-def _require_term(day: datetime) -> None:
-    """`UsageError` before anything is fitted, where a seal cannot last until that day."""
+def _end_of(day: str) -> datetime:
+    """The last second of a day (UTC); `UsageError` before anything is fitted, where a seal cannot last until then."""
     from marin_scaling.errors import UsageError
     from marin_scaling.preregistration.seal import LONGEST_SEAL
 
-    now = datetime.now(UTC)
-    if not now < _end_of(day) <= now + LONGEST_SEAL:
+    now, end = datetime.now(UTC), _last_second(day)
+    if end is None or not now < end <= now + LONGEST_SEAL:
         raise UsageError(
-            f"--seal-until {day:%Y-%m-%d}: a forecast is sealed until a later day, within four years.",
+            f"--seal-until {day}: a forecast is sealed until a later day, within four years.",
             why="What is sealed has to be shown some day, or it is no forecast.",
-            fix="Choose a day after today, within four years.",
+            fix=f"Choose a day after today, within four years, and write it like {now:%Y-%m-%d}.",
         )
+    return end
 
 
-def _end_of(day: datetime) -> datetime:
-    return datetime.combine(day, time(23, 59, 59), tzinfo=UTC)
+def _last_second(day: str) -> datetime | None:
+    try:
+        return datetime.combine(datetime.strptime(day, "%Y-%m-%d"), time(23, 59, 59), tzinfo=UTC)
+    except ValueError:
+        return None

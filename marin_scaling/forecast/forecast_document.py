@@ -14,13 +14,14 @@ import numpy as np
 from marin_scaling import __version__
 from marin_scaling.fit.coupled_law import Prior
 from marin_scaling.fit.fit_result import FitResult, FrontierPoint
+from marin_scaling.fit.frontier_points import has_bowl
 from marin_scaling.fit.pinned_frontier import pinned_asymptote
 from marin_scaling.forecast.backtest import Backtest, backtest_doubts, backtest_scores
 from marin_scaling.forecast.forecast import Forecast
 from marin_scaling.forecast.plain_text import wrapped
 from marin_scaling.laws import FARTHEST_CHECKED, Array
 from marin_scaling.run.audit import Exclusion
-from marin_scaling.units import format_count, format_flops
+from marin_scaling.units import counted, format_count, format_flops
 
 if TYPE_CHECKING:
     from marin_scaling.forecast.sensitivity import SensitivityRow
@@ -172,11 +173,22 @@ def _points_text(result: FitResult) -> str:
         f"{format_count(point.params):>10} {point.tokens / point.params:>7.3g} {point.loss:>9.5f}{'  *' if point.note else ''}"
         for point in shown
     ]
-    notes = dict.fromkeys(point.note for point in result.points if point.note)
+    shapes = dict.fromkeys(point.note for point in result.points if point.note)
     title = "optimum of each budget" if result.bowls else "runs that no cheaper run beats"
     if len(shown) < len(result.points):
         title += f", the largest {len(shown)} of {len(result.points)}; all: see --json"
-    return "\n".join([f"{title} (FLOPs):", head, *rows, *(wrapped(f"* {note}", "  ") for note in notes)])
+    notes = [*(f"* {shape}" for shape in shapes), *_budgets_without_optimum(result)]
+    return "\n".join([f"{title} (FLOPs):", head, *rows, *(wrapped(note, "  ") for note in notes)])
+
+
+def _budgets_without_optimum(result: FitResult) -> list[str]:
+    """Why a budget is not among the optima, though the law takes its runs."""
+    budgets = [runs for _, runs in result.frame.groupby("budget_flops") if not has_bowl(runs)] if result.bowls else []
+    return [
+        f"none at {format_flops(runs['budget_flops'].iloc[0])} ({counted(len(runs), 'run')}): a bowl takes three sizes at one "
+        "cost; the law takes these runs all the same"
+        for runs in budgets
+    ]
 
 
 def _law_text(result: FitResult) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from forgery import BOB, allow, chain, key_of, log_entries, log_lines, write_lines
+from git_repository import commit, git
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from registration_factory import CREATED_AT, make_registration, make_second_registration, store_run
@@ -17,6 +18,7 @@ from marin_scaling.errors import DocumentError, UsageError, VerificationError
 from marin_scaling.preregistration.countersignature import countersign
 from marin_scaling.preregistration.log import LOG_NAME, Log, extends, parse_log, read_log, write_down
 from marin_scaling.preregistration.registry import registration_folders, signers_path
+from marin_scaling.preregistration.statement import moment_text
 
 LATER = CREATED_AT + timedelta(days=2)
 
@@ -43,7 +45,9 @@ def test_every_event_has_a_line(folder: Path) -> None:
     """Registered, resolved, and the second one registered."""
     said = [(entry.kind, entry.id) for entry in read_log(folder.parent).entries]
     assert said == [("register", folder.name), ("outcome", folder.name), ("register", "2026-11-20-second")]
-    assert verify(folder) == "lines register 1, outcome 2 of 3, each chained to the one before; logged at 2026-11-20T08:30:00Z"
+    assert verify(folder) == (
+        f"lines register 1 (2026-11-20T08:30:00Z), outcome 2 ({moment_text(LATER)}) of 3, each chained to the one before"
+    )
 
 
 def test_a_registry_without_a_log_says_what_is_not_shown(folder: Path) -> None:
@@ -111,6 +115,20 @@ def test_the_log_command_says_what_it_added(folder: Path, tmp_path: Path, monkey
     said = CliRunner().invoke(app, ["log"])
     root = read_log(folder.parent).root
     assert said.stdout == f"line 3: register 2026-11-20-second\npreregistrations/log.jsonl has 3 lines; root {root}\n"
+
+
+def test_lines_that_were_lost_and_are_written_anew_are_said_to_count_as_of_now(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With when the log of the last commit had them, and how to have that back."""
+    monkeypatch.chdir(folder.parents[1])
+    git(folder.parents[1], "init", "-q")
+    commit(folder.parents[1])
+    write_lines(folder.parent, log_lines(folder.parent)[:1])
+    said = CliRunner().invoke(app, ["log"]).stdout
+    assert f"2 lines of these stood in the log of your last commit, 2026-11-20-second since {moment_text(LATER)}" in said
+    git(folder.parents[1], *said.partition("If that log was lost: git ")[2].splitlines()[0].split())
+    assert "stood in" not in CliRunner().invoke(app, ["log"]).stdout
 
 
 def test_a_proof_shows_someone_with_the_root_alone_that_a_line_is_there(

@@ -183,7 +183,7 @@ def test_the_commands_say_what_they_signed(registration: Registration, tmp_path:
     arguments = ["deviate", registration.folder.name, "--from-step", "80", "--reason", "other clipping"]
     said = CliRunner().invoke(app, [*arguments, "--key", str(tmp_path / "dora"), "--as", "dora@example.org"])
     assert said.exit_code == 0, said.output
-    assert said.stdout.splitlines()[-1] == f"Signed: preregistrations/{registration.folder.name}/notice-1-deviate"
+    assert said.stdout.splitlines()[-2] == f"Signed: preregistrations/{registration.folder.name}/notice-1-deviate"
     assert [entry.kind for entry in read_log(registration.folder.parent).entries] == ["register", "notice"]
     refused = CliRunner().invoke(app, ["withdraw", *arguments[1:2], "--reason", "x", "--key", str(tmp_path / "dora")])
     assert isinstance(refused.exception, SigningError)

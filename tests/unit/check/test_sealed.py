@@ -26,6 +26,7 @@ from registration_factory import (
     run_spec,
     store_ladder,
     store_run,
+    target_spec,
 )
 from typer.testing import CliRunner
 
@@ -36,10 +37,12 @@ from marin_scaling.check.state import State, Verdict
 from marin_scaling.check.track_record import record_text, track_records
 from marin_scaling.check.verdict import check_all, check_preregistration
 from marin_scaling.cli.app import app
+from marin_scaling.cli.which_run import named_spec
 from marin_scaling.durable_files import publish_folder
 from marin_scaling.errors import MarinScalingError, StatementError, UsageError, VerificationError
 from marin_scaling.ladder.ladder_file import Promise
 from marin_scaling.preregistration.allowed_signers import read_allowed_signers
+from marin_scaling.preregistration.binding import bound_spec
 from marin_scaling.preregistration.log import read_log, write_down
 from marin_scaling.preregistration.preregister import preregister_target
 from marin_scaling.preregistration.registry import signers_path
@@ -95,7 +98,7 @@ def test_a_sealed_forecast_is_verified_by_its_signature_and_says_that_no_more_ca
     (step,) = verify_folder(folder, allowed_signers=signers_path(folder))
     assert not step.compared
     assert f"by {PRINCIPAL} at 2026-11-20T08:30:00Z, to be shown by 2027-02-28T08:30:00Z" in step.evidence
-    assert "seal 1 of 1" in log_step(folder, log=read_log(folder.parent)).evidence
+    assert "seal 1 (2026-11-20T08:30:00Z) of 1" in log_step(folder, log=read_log(folder.parent)).evidence
 
 
 def test_salt_and_statement_give_the_sealed_digest_by_sha256_alone(folder: Path) -> None:
@@ -112,8 +115,7 @@ def test_a_revealed_forecast_is_verified_like_any_other_and_as_old_as_its_seal(f
     steps = verify_folder(folder, allowed_signers=signers_path(folder))
     assert "this statement, by ada@example.org" in {step.what: step.evidence for step in steps}["sealed"]
     line = log_step(folder, log=read_log(folder.parent)).evidence
-    assert "seal 1, register 2, reveal 3 of 3" in line
-    assert "logged at 2026-11-20T08:30:00Z" in line
+    assert "seal 1 (2026-11-20T08:30:00Z), register 2 (2026-11-22T08:30:00Z), reveal 3 (2026-11-22T08:30:00Z) of 3" in line
 
 
 def test_a_sealed_forecast_waits_and_counts_as_missed_once_its_day_is_over(folder: Path) -> None:
@@ -192,6 +194,12 @@ def test_who_has_not_sealed_it_is_told_that_its_files_are_elsewhere(folder: Path
     private_folder(folder).rename(folder.parents[1] / "kept")
     with pytest.raises(UsageError, match="Only who sealed a forecast has its statement"):
         whole_folder(folder)
+
+
+def test_ones_own_sealed_forecast_is_known_by_its_name(folder: Path) -> None:
+    """Its run can be tracked and trained before anyone else has seen what was forecast."""
+    spec = named_spec(folder.name, registry=folder.parent)
+    assert spec == bound_spec(target_spec(), statement=(private_folder(folder) / "statement.json").read_bytes())
 
 
 @pytest.mark.parametrize("command", ["sign", "amend", "withdraw", "deviate"])
@@ -291,11 +299,12 @@ def test_a_sealing_that_was_interrupted_says_how_to_go_on(folder: Path) -> None:
     assert is_sealed(make_registration(root, rows=ladder_rows(root / "runs"), reveal_by=REVEAL_BY).folder)
 
 
-def test_a_seal_without_a_sensible_term_is_refused_before_anything_is_fitted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("day", ["2020-01-01", "2999-01-01", "tomorrow", "2027-02-30"])
+def test_a_seal_without_a_sensible_term_is_refused_before_anything_is_fitted(tmp_path: Path, day: str) -> None:
     """From the command line: even the ladder file is not asked for yet."""
-    done = CliRunner().invoke(app, ["preregister", str(tmp_path / "none.yaml"), "--seal-until", "2020-01-01"])
+    done = CliRunner().invoke(app, ["preregister", str(tmp_path / "none.yaml"), "--seal-until", day])
     assert isinstance(done.exception, UsageError)
-    assert "--seal-until 2020-01-01: a forecast is sealed until a later day" in str(done.exception)
+    assert f"--seal-until {day}: a forecast is sealed until a later day" in str(done.exception)
 
 
 def test_a_name_that_is_taken_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A fit and its forecasts as a JSON document and as text."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,16 @@ def test_the_text_says_what_a_reader_must_know(delphi):
     ):
         assert phrase in text
     assert max(len(line) for line in text.splitlines()) <= WIDTH
+
+
+def test_a_budget_without_an_optimum_is_named_with_the_reason():
+    """Two sizes have no bowl; the law takes their runs all the same."""
+    table = read_run_table(DELPHI)
+    smallest = table.frame["budget_flops"].min()
+    few = table.frame[table.frame["budget_flops"] == smallest].index[2:]
+    text = forecast_text(fit(replace(table, frame=table.frame.drop(index=few))), [])
+    assert "none at 3e18 (2 runs): a bowl takes three sizes at one cost" in text
+    assert "none at" not in forecast_text(fit(table), [])
 
 
 def test_what_was_left_out_is_listed_with_its_reason_and_renamed_columns_are_said(tmp_path):
