@@ -47,8 +47,9 @@ def log_step(folder: Path, *, log: Log) -> VerifiedStep:
             f"{folder} was made at {moment_text(made)} by its own word, and logged before, at {first.logged_at}",
             fix="Restore the log from version control.",
         )
-    lines = ", ".join(f"{entry.kind} {entry.number + 1} ({entry.logged_at})" for entry in own)
-    evidence = f"lines {lines} of {len(log.entries)}, each chained to the one before"
+    lines = ", ".join(f"{entry.kind} {entry.number + 1}" for entry in own)
+    times = ", ".join(entry.logged_at for entry in own)
+    evidence = f"lines {lines} of {len(log.entries)}, each chained to the one before; logged at {times}"
     return VerifiedStep(what="log", evidence=evidence)
 
 

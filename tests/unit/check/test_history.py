@@ -46,7 +46,8 @@ def test_every_event_has_a_line(folder: Path) -> None:
     said = [(entry.kind, entry.id) for entry in read_log(folder.parent).entries]
     assert said == [("register", folder.name), ("outcome", folder.name), ("register", "2026-11-20-second")]
     assert verify(folder) == (
-        f"lines register 1 (2026-11-20T08:30:00Z), outcome 2 ({moment_text(LATER)}) of 3, each chained to the one before"
+        "lines register 1, outcome 2 of 3, each chained to the one before; logged at 2026-11-20T08:30:00Z, "
+        f"{moment_text(LATER)}"
     )
 
 

@@ -80,5 +80,5 @@ def test_the_command_verifies_prints_and_signs(folder: Path, tmp_path: Path, mon
     said = CliRunner().invoke(app, ["sign", folder.name, "--key", str(tmp_path / "carol"), "--as", "carol@example.org"])
     assert said.exit_code == 0, said.output
     assert "  signature  ok  ada@example.org with SHA256:" in said.stdout
-    assert said.stdout.splitlines()[-1] == f"Signed: preregistrations/{folder.name}/statement.json.carol@example.org.sig"
+    assert said.stdout.splitlines()[-2] == f"Signed: preregistrations/{folder.name}/statement.json.carol@example.org.sig"
     assert any(compared and "carol@example.org" in evidence for compared, evidence in review_steps(folder))
