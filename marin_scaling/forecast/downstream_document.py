@@ -5,6 +5,7 @@ Every number in the document is finite; what was not given is null. Computes not
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from marin_scaling.forecast.forecast_document import forecast_document
 from marin_scaling.forecast.plain_text import wrapped
 from marin_scaling.units import format_flops
 
+_KNOWN_TO = 0.04  # of a 90 % interval's width, at least where the draws are worth 250
 _ROUGH = 100.0  # independent draws, below which the ends of an interval are known to a sixth of its width at best
 ASSUMES = "The interval assumes that both the law and the curve of these runs still hold for the target."
 
@@ -99,7 +101,9 @@ def _steps_text(result: FitResult, curve: Sigmoid, *, soft: str, metric: str) ->
 
 
 def _pair(ends: tuple[float, float]) -> str:
-    return f"[{ends[0]:.3g}, {ends[1]:.3g}]"
+    """With the digits that the draws bear: an end is known to about 4 % of the width, and differs by as much between seeds."""
+    digits = max(0, math.floor(-math.log10(max(_KNOWN_TO * (ends[1] - ends[0]), 1e-6))))
+    return f"[{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]"
 
 
 def _forecast_text(each: DownstreamForecast, *, soft: str, metric: str) -> str:
