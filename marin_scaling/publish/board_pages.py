@@ -77,7 +77,7 @@ def speedrun_pages(speedruns: Speedruns, *, root: Path) -> dict[str, bytes]:
         return {f"{_FOLDER}/index.md": page("Speedrun", preformatted(speedruns.fault)).encode()}
     names = speedruns.pages
     files: dict[str, bytes] = {}
-    body = _body(speedruns, names, files, root=root) if speedruns.found else [_NONE]
+    body = _body(speedruns, names, files, root=root) if speedruns.found else [_NONE, _waiting(speedruns)]
     files[f"{_FOLDER}/index.md"] = page("Speedrun", *body).encode()
     rows = [entry.to_document() for board in speedruns.boards for entry in board.entries]
     if rows:
@@ -93,7 +93,7 @@ def _body(speedruns: Speedruns, names: Mapping[str, str], files: dict[str, bytes
     malformed = [each for each in found if each.submission is None]
     entries = sum(len(board.entries) for board in speedruns.boards)
     closing = [_downloads(entries), LIVE] if entries else []
-    return [*sections, _refused(speedruns.validated, names), _malformed(malformed, root), *closing]
+    return [*sections, _waiting(speedruns), _refused(speedruns.validated, names), _malformed(malformed, root), *closing]
 
 
 def _submission_pages(speedruns: Speedruns, names: Mapping[str, str]) -> dict[str, bytes]:
@@ -130,6 +130,19 @@ def _board_section(board: Board, track: Track | None, names: Mapping[str, str], 
     if track is not None and track.projected_to_flops is not None:
         found = projections([entry.submission for entry in board.entries], flops=track.projected_to_flops)
         yield scaling_section(found, track=board.track, flops=track.projected_to_flops)
+
+
+def _waiting(speedruns: Speedruns) -> str:
+    """The tracks that nobody has entered yet, with their rules; empty where there is none."""
+    entered = {board.track for board in speedruns.boards}
+    waiting = [track for name, track in sorted(speedruns.tracks.items()) if name not in entered]
+    if not waiting:
+        return ""
+    rows = [
+        [escape(each.name), f"**{escape(each.title)}.** {escape(each.description)}".rstrip(), escape("; ".join(each.rules()))]
+        for each in waiting
+    ]
+    return f"## Tracks without an entry yet\n\n{table(['track', 'what it is for', 'rules'], rows)}"
 
 
 def _parent_name(entry: Entry) -> str:

@@ -93,7 +93,7 @@ class Track(Part):
             f"on {self.chips_at_most} chips at most": self.chips_at_most,
             f"trained on {self.data_name}": self.data_name,
             f"trained on the text with the digest {self.data_sha256}": self.data_sha256,
-            f"of {self.unique_tokens_at_most} tokens at most": self.unique_tokens_at_most,
+            f"of {self.unique_tokens_at_most or 0:,} tokens at most": self.unique_tokens_at_most,
             f"measured on {self.evaluation_name}": self.evaluation_name,
             f"measured on the text with the digest {self.evaluation_sha256}": self.evaluation_sha256,
             f"from {self.seeds_at_least} seeds or more": self.seeds_at_least > 1,

@@ -12,6 +12,7 @@ from submission_factory import changed, seed_document, submission
 from marin_scaling.publish.board_pages import read_speedruns, speedrun_pages
 from marin_scaling.speedrun.submission import Submission
 from marin_scaling.speedrun.submission_file import parse_submission, write_submission
+from marin_scaling.speedrun.track import read_tracks
 
 pytest.importorskip("altair", reason="comes with the site extra")
 
@@ -117,6 +118,26 @@ def test_a_track_says_its_rules_and_refuses_who_breaks_them(tmp_path: Path) -> N
     assert "**One &#124; chip.**" in shown
     assert "- at most 1e+06 parameters" in shown
     assert "1.54147e+08 parameters; the track allows 1e+06" in shown
+
+
+def test_a_track_that_nobody_has_entered_yet_is_listed_with_its_rules(tmp_path: Path) -> None:
+    """So that a reader sees what could be won; also where there is no submission at all."""
+    folder = tmp_path / "speedruns" / "tracks"
+    folder.mkdir(parents=True)
+    (folder / "little.yaml").write_text("name: little\ntitle: Little | text\nunique_tokens_at_most: 1000000\n")
+    for shown in (pages(tmp_path), pages(tmp_path, submission())):
+        assert "Tracks without an entry yet" in shown["speedrun/index.md"]
+        assert "| little | **Little &#124; text.** | of 1,000,000 tokens at most |" in shown["speedrun/index.md"]
+
+
+def test_every_track_of_this_repository_can_be_read_and_asks_for_something() -> None:
+    """A compute budget, a time on one GPU, little text, and the projected one among them."""
+    tracks = read_tracks(Path(__file__).parents[3] / "speedruns" / "tracks").values()
+    assert all(track.rules() for track in tracks)
+    asked = {key for track in tracks for key in track.limits}
+    assert asked == {"model_flops", "seconds"}
+    assert any(track.unique_tokens_at_most for track in tracks)
+    assert any(track.projected_to_flops for track in tracks)
 
 
 def test_a_track_that_is_malformed_is_said_in_place_of_the_boards(tmp_path: Path) -> None:

@@ -116,10 +116,10 @@ def test_a_track_that_is_malformed_is_refused_with_line_and_key(tmp_path: Path, 
 
 
 def test_every_submission_of_this_repository_keeps_to_its_track() -> None:
-    """And every track of it is written down."""
+    """And the track of each is written down."""
     tracks = read_tracks(ROOT / "speedruns" / "tracks")
     submissions = [each.submission for each in read_submissions(ROOT / "speedruns") if each.submission]
-    assert {each.track for each in submissions} == set(tracks)
+    assert {each.track for each in submissions} <= set(tracks)
     assert [found for each in submissions for found in track_findings(each, tracks)] == []
 
 
