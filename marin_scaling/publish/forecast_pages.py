@@ -1,26 +1,28 @@
 """A page for each preregistration: what was promised, by whom, and what came of it.
 
-Verifies each one again before it shows it. Writes no outcome (`marin-scale check` does); of one that is not authentic it shows
-the reason and nothing else. The index of all is in `forecast_index`.
+Verifies each one again before it shows it, but for the fit, which takes a second. Writes no outcome (`marin-scale check` does);
+of one that is not authentic it shows the reason and nothing else. The index of all is in `forecast_index`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from marin_scaling.check.amendments import scored_amendments, verified_amendments
+from marin_scaling.check.authenticity import verify_folder
 from marin_scaling.check.endings import ended_by
 from marin_scaling.check.history import log_step
 from marin_scaling.check.notices import verified_notices
 from marin_scaling.check.policy import policy_steps
-from marin_scaling.check.reproduction import verify_and_fit
 from marin_scaling.check.state import State, Verdict
 from marin_scaling.check.verified_step import VerifiedStep
+from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.preregistration.binding import answering_spec
 from marin_scaling.preregistration.log import read_log
@@ -30,6 +32,7 @@ from marin_scaling.publish.amendment_section import amendments_section
 from marin_scaling.publish.forecast_sections import doubts_section, promise_section
 from marin_scaling.publish.ladder_pages import PublishedPage
 from marin_scaling.publish.markdown import escape, link, page, page_name, preformatted, table, without_root
+from marin_scaling.publish.promised_run import PromisedRun, signed_forecast
 from marin_scaling.units import format_count, format_flops
 
 if TYPE_CHECKING:
@@ -51,6 +54,8 @@ class ForecastPage(PublishedPage):
     """The page of a preregistration, and what became of that."""
 
     verdict: Verdict
+    promised: PromisedRun | None = None
+    """For the page of its ladder; None of one that is sealed or refused."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +95,8 @@ def forecast_page(root: Path, folder: Path) -> ForecastPage:
     except MarinScalingError as error:
         return refused_page(folder.name, error, root=root)
     stem = f"preregistrations/{page_name(folder.name)}"
-    figure, files = _figure(root, folder, authentic, stem=stem)
+    metric, promised = authentic.statement.predicate["metric"], _promised(folder, authentic)
+    figure, files = _figure(folder, promised, axis=f"{metric['name'].replace('_', ' ')} ({metric['unit']})", stem=stem)
     text = page(
         folder.name,
         _headline(authentic),
@@ -108,11 +114,12 @@ def forecast_page(root: Path, folder: Path) -> ForecastPage:
         files={f"{stem}.md": text.encode(), **files},
         index_row=_index_row(authentic, folder.name),
         verdict=authentic.verdict,
+        promised=promised,
     )
 
 
 def _read(root: Path, folder: Path) -> _Authentic:
-    steps = verify_and_fit(folder, allowed_signers=signers_path(folder), runs_dir=root / "runs")
+    steps = verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=root / "runs")
     steps += policy_steps(folder, allowed_signers=signers_path(folder))
     steps.append(log_step(folder, log=read_log(folder.parent)))
     path = folder / OUTCOME_NAME
@@ -247,58 +254,33 @@ def _authenticity_section(authentic: _Authentic, name: str, *, root: Path) -> st
     rows = [[escape(step.what), escape(without_root(step.evidence, root))] for step in authentic.steps]
     words = (
         f"Signed by {escape(predicate['registrant'])}, who says that it was made at {escape(predicate['createdAt'])}. "
-        "Each line was checked when this page was made:"
+        "Each line was checked when this page was made. The ladder was not fitted again for it; `verify` does that, and "
+        "compares every quantile:"
     )
     commands = preformatted(f"marin-scale verify {name}\nmarin-scale check {name}")
     steps = table(["step", "evidence"], rows)
     return f"## Is it authentic?\n\n{words}\n\n{steps}\n\nCheck it yourself:\n\n{commands}"
 
 
-def _figure(root: Path, folder: Path, authentic: _Authentic, *, stem: str) -> tuple[str, dict[str, bytes]]:
-    """The figure's Markdown and its files; where the ladder's runs are not here, a sentence instead."""
-    from marin_scaling.publish.charts import MeasuredOutcome, law_chart, law_charts
-    from marin_scaling.publish.figures import figure_files, show_figure
+def _figure(folder: Path, promised: PromisedRun, *, axis: str, stem: str) -> tuple[str, dict[str, bytes]]:
+    """The figure's Markdown and its file: what was signed, and what was observed."""
+    from marin_scaling.publish.forecast_drawing import Promised, promise_drawing
 
-    try:
-        result = _refit(root, folder, ladder=authentic.statement.predicate["targetRun"]["ladder"])
-    except MarinScalingError as error:
-        return f"No figure: {escape(without_root(error.what, root))}", {}
-    forecast = _registered_forecast(folder, flops=authentic.statement.predicate["targetRun"]["flops"])
-    value = None if authentic.outcome is None else authentic.outcome["value"]
-    outcomes = [] if value is None else [MeasuredOutcome(flops=forecast.flops, loss=value)]
-    panels, whole = (draw(result, [forecast], outcomes=outcomes) for draw in (law_charts, law_chart))
-    captions = {
-        "runs": f"The runs behind {folder.name}",
-        "law": "The law, the forecast with its 90 % interval, and what was measured if it was",
-    }
-    return show_figure(page_name(folder.name), captions), figure_files(panels, whole, page_stem=stem)
+    runs = json.loads(read_bytes(folder / "ladder.json"))["rows"]
+    picture = promise_drawing(Promised(runs=runs, forecast=promised.forecast, observed=promised.observed, axis=axis))
+    caption = (
+        f"The runs behind {escape(folder.name)}, the forecast with its 50 and 90 % intervals, and what was observed if it was"
+    )
+    words = f"The law, and a figure to move about in: {link(promised.ladder, f'../ladders/{page_name(promised.ladder)}.md')}."
+    return f"![{caption}]({quote(page_name(folder.name))}.svg)\n\n{words}", {f"{stem}.svg": picture}
 
 
-def _refit(root: Path, folder: Path, *, ladder: str) -> Any:
-    """The law through exactly the runs that the forecast rests on."""
-    from marin_scaling.fit.fit_runs import LAWS, fit, is_law
-    from marin_scaling.run.run_table import read_run_table
-
-    runs = read_run_table(root / "runs" / ladder)
-    named = {row["run"] for row in json.loads((folder / "ladder.json").read_bytes())["rows"]}
-    law = json.loads((folder / "forecast.json").read_bytes())["law"].partition(":")[0]
-    chosen = replace(runs, frame=runs.frame[runs.frame["run"].isin(named)].reset_index(drop=True))
-    return fit(chosen, law=law if is_law(law) else LAWS[0], swept="all")
-
-
-def _registered_forecast(folder: Path, *, flops: float) -> Any:
-    """The forecast of the target as it was signed, not as it would be made today: of several, that at the target's FLOPs."""
-    from marin_scaling.forecast.forecast import Forecast
-
-    predictions = json.loads((folder / "forecast.json").read_bytes())["predictions"]
-    prediction = min(predictions, key=lambda each: abs(each["flops"] - flops))
-    names = ("flops", "params", "tokens", "median", "bands", "extrapolation")
-    return Forecast(
-        quantiles={float(level): value for level, value in prediction["quantiles"].items()},
-        active_params=prediction.get("active_params", prediction["params"]),
-        band_notes=prediction.get("band_notes", {}),
-        optimal=prediction.get("optimal", True),
-        params_interval=None,
-        mis_sizing=None,
-        **{name: prediction[name] for name in names},
+def _promised(folder: Path, authentic: _Authentic) -> PromisedRun:
+    target = authentic.statement.predicate["targetRun"]
+    return PromisedRun(
+        name=folder.name,
+        ladder=target["ladder"],
+        forecast=signed_forecast(folder, flops=target["flops"]),
+        observed=None if authentic.outcome is None else authentic.outcome["value"],
+        state=authentic.verdict.state,
     )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from marin_scaling.fit.fit_result import FitResult
     from marin_scaling.forecast.forecast import Forecast
     from marin_scaling.publish.charts import MeasuredOutcome
+    from marin_scaling.publish.promised_run import PromisedRun
     from marin_scaling.run.audit import Exclusion
     from marin_scaling.run.run_table import RunTable
 
@@ -43,12 +44,15 @@ def ladder_names(root: Path) -> list[str]:
     return sorted({name for name in [*trained, *planned] if not name.startswith(".")})
 
 
-def ladder_page(root: Path, name: str) -> PublishedPage:
-    """The page of one ladder; its index row says how many runs it has and whether its law may be used."""
+def ladder_page(root: Path, name: str, *, promised: Sequence[PromisedRun] = ()) -> PublishedPage:
+    """The page of one ladder; its index row says how many runs it has and whether its law may be used.
+
+    `promised` are the forecasts that were registered from it.
+    """
     if not (root / "runs" / name).is_dir():
         return _plain_page(name, "planned; no runs yet", _plan_text(root, name), run_count="0")
     try:
-        return _fitted_page(root, name)
+        return _fitted_page(root, name, promised)
     except MarinScalingError as error:
         state = f"no law: {without_root(error.what, root).rstrip('.')}"
         body = preformatted(without_root(str(error), root))
@@ -88,7 +92,7 @@ def _plan_text(root: Path, name: str) -> str:
         return preformatted(without_root(str(error), root))
 
 
-def _fitted_page(root: Path, name: str) -> PublishedPage:
+def _fitted_page(root: Path, name: str, promised: Sequence[PromisedRun]) -> PublishedPage:
     from marin_scaling.fit.fit_runs import fit
     from marin_scaling.publish.charts import law_chart, law_charts
     from marin_scaling.publish.figures import figure_files, show_figure
@@ -99,7 +103,9 @@ def _fitted_page(root: Path, name: str) -> PublishedPage:
     result = fit(runs)
     forecasts = _forecasts(result, held_out)
     stem = f"ladders/{page_name(name)}"
-    panels, whole = (draw(result, forecasts, outcomes=_outcomes(held_out)) for draw in (law_charts, law_chart))
+    latest = promised[-1:]  # of several for much the same run, labels would lie over each other
+    shown, outcomes = [*forecasts, *(each.forecast for each in latest)], [*_outcomes(held_out), *_observed(latest)]
+    panels, whole = (draw(result, shown, outcomes=outcomes) for draw in (law_charts, law_chart))
     figures = figure_files(panels, whole, page_stem=stem)
     text = page(
         f"Ladder {name}",
@@ -107,6 +113,7 @@ def _fitted_page(root: Path, name: str) -> PublishedPage:
         show_figure(
             page_name(name), {"runs": f"The runs of the ladder {name}", "law": "The law through the best of each budget"}
         ),
+        _promised_section(promised),
         _law_section(result, name, root=root),
         _held_out_section(held_out, forecasts),
         _runs_section(result),
@@ -161,6 +168,35 @@ def _outcomes(held_out: RunTable | None) -> list[MeasuredOutcome]:
         return []
     means = held_out.frame.groupby("flops")["loss"].mean()
     return [MeasuredOutcome(flops=float(flops), loss=float(loss)) for flops, loss in means.items()]  # type: ignore[arg-type]
+
+
+def _observed(promised: Sequence[PromisedRun]) -> list[MeasuredOutcome]:
+    from marin_scaling.publish.charts import MeasuredOutcome
+
+    return [
+        MeasuredOutcome(flops=each.forecast.flops, loss=each.observed, label=each.name)
+        for each in promised
+        if each.observed is not None
+    ]
+
+
+def _promised_section(promised: Sequence[PromisedRun]) -> str:
+    if not promised:
+        return ""
+    rows = [
+        [
+            link(each.name, f"../preregistrations/{page_name(each.name)}.md"),
+            format_flops(each.forecast.flops),
+            f"{each.forecast.median:.4f}",
+            "{:.4f} to {:.4f}".format(*each.forecast.interval),
+            "" if each.observed is None else f"{each.observed:.4f}",
+            each.state,
+        ]
+        for each in promised
+    ]
+    header = ["preregistration", "target FLOPs", "forecast", "90 % interval", "observed", "state"]
+    words = "The figure shows the last of these, as it was signed, beside the law through all runs that are here now."
+    return f"## What was forecast from it\n\n{table(header, rows, right=[1, 2, 3, 4])}\n\n{words}"
 
 
 def _held_out_section(held_out: RunTable | None, forecasts: Sequence[Forecast]) -> str:

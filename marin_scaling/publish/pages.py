@@ -24,10 +24,13 @@ GENERATED = Path("site/generated")
 def generated_pages(root: Path) -> dict[str, bytes]:
     """Every generated file by its path below `site/generated/`; none says where on this machine the repository lies."""
     root = root.resolve()
-    ladders = [ladder_page(root, name) for name in ladder_names(root)]
     forecasts = [
         sealed_page(root, folder) if is_sealed(folder) else forecast_page(root, folder)
         for folder in registration_folders(root / "preregistrations")
+    ]
+    promised = [each.promised for each in forecasts if each.promised]
+    ladders = [
+        ladder_page(root, name, promised=[each for each in promised if each.ladder == name]) for name in ladder_names(root)
     ]
     files = {"index.md": forecasts_index(forecasts, root=root), "ladders/index.md": ladders_index(ladders)}
     for each in [*ladders, *forecasts]:

@@ -118,7 +118,7 @@ def test_a_page_opened_from_its_folder_needs_no_server(built_site: Path, browser
 def test_the_figures_of_a_forecast_can_be_moved_about_in(built_site: Path, browser: Any) -> None:
     """The interactive figure draws itself from its own file, without network."""
     page = browser.new_page()
-    page.goto((built_site / "generated" / "preregistrations" / "2026-11-21-quickstart.figures" / "interactive.html").as_uri())
+    page.goto((built_site / "generated" / "ladders" / "quickstart.figures" / "interactive.html").as_uri())
     page.wait_for_selector("svg", timeout=20_000)
     assert page.locator("svg path").count() > 20
     page.close()

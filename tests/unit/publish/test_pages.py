@@ -24,6 +24,7 @@ from marin_scaling.publish.markdown import escape, page_name
 from marin_scaling.publish.pages import generated_pages, write_generated_pages
 from marin_scaling.run.run_table import read_run_table
 from marin_scaling.scoring import crps
+from marin_scaling.units import format_flops
 
 NAME = "2026-11-20-tiny-target"
 PAGE = f"preregistrations/{NAME}.md"
@@ -203,10 +204,24 @@ def drawn(tmp_path):
 def test_the_figure_of_a_forecast_shows_what_was_signed(tmp_path, drawn):
     """The picture carries the registered median at the target, not the refit's, nor that of another size in the document."""
     pages = generated_pages(tmp_path)
-    assert f"]({NAME}.figures/law.svg)" in pages[PAGE].decode()
-    for name in ("law.svg", "whole.svg"):
-        assert b"forecast 2.5000" in pages[f"preregistrations/{NAME}.figures/{name}"]
-        assert b"forecast 3.3" not in pages[f"preregistrations/{NAME}.figures/{name}"]
+    assert f"]({NAME}.svg)" in pages[PAGE].decode()
+    for name in (f"preregistrations/{NAME}.svg", "ladders/tiny.figures/law.svg", "ladders/tiny.figures/whole.svg"):
+        assert b"forecast 2.5000" in pages[name]
+        assert b"forecast 3.3" not in pages[name]
+
+
+def test_the_page_of_a_ladder_lists_what_was_forecast_from_it(tmp_path, drawn):
+    """With what was observed once it is checked; a refused forecast is not among them."""
+    store_run(tmp_path / "runs", spec=drawn.target, loss=2.61, day="2026-11-21")
+    row = f"| [{NAME}](../preregistrations/{NAME}.md) | {format_flops(drawn.target.flops)} | 2.5000 | 2.3355 to 2.6645 |"
+    assert f"{row}  | pending |" in text(tmp_path, "ladders/tiny.md")
+    check(tmp_path, drawn)
+    pages = generated_pages(tmp_path)
+    assert "| 2.6100 | held |" in pages["ladders/tiny.md"].decode()
+    assert b"measured 2.6100" in pages["ladders/tiny.figures/law.svg"]
+    assert b"observed 2.6100" in pages[f"preregistrations/{NAME}.svg"]
+    (drawn.folder / "statement.json").write_text("{}")
+    assert "What was forecast from it" not in text(tmp_path, "ladders/tiny.md")
 
 
 def test_a_ladder_that_cannot_be_fitted_has_a_page_with_the_reason(tmp_path, registration):
