@@ -26,14 +26,20 @@ _RECORD_WORDS = (
     "the registered baseline; statements of the first format had none."
 )
 
+_LISTED_SHARES = (0.5, 0.8, 0.9, 0.98)
+_CALIBRATION_WORDS = (
+    "All registrants together. Points on the dashed line would be calibrated: below it intervals are too narrow, above it too "
+    "wide. A forecast whose run diverged or never came lies in no interval."
+)
 _FEED = "New forecasts, outcomes and records as an [Atom feed](feed.xml)."
 
 
-def forecasts_index(pages: Sequence[ForecastPage], *, root: Path) -> bytes:
-    """All preregistrations, then the records of those who made them, then the public record that lies beside them."""
+def forecasts_index(pages: Sequence[ForecastPage], *, root: Path) -> dict[str, bytes]:
+    """All preregistrations, the records of those who made them, and the public record beside them: `index.md`, its figures."""
     none = "Nothing is preregistered yet: `marin-scale preregister ladders/NAME.yaml` makes the first."
-    own = [_counted(pages), _listed(pages), _records(pages)] if pages else [none]
-    return page("Forecasts against outcomes", *own, _FEED, public_section(root)).encode()
+    drawn, files = _calibration(pages)
+    own = [_counted(pages), _listed(pages), _records(pages), drawn] if pages else [none]
+    return {"index.md": page("Forecasts against outcomes", *own, _FEED, public_section(root)).encode(), **files}
 
 
 def _counted(pages: Sequence[ForecastPage]) -> str:
@@ -61,6 +67,28 @@ def _records(pages: Sequence[ForecastPage]) -> str:
     ]
     rows = [_record_row(record) for record in track_records([each.verdict for each in pages])]
     return f"## The record of each registrant\n\n{table(header, rows, right=[1, 3])}\n\n{_RECORD_WORDS}"
+
+
+def _calibration(pages: Sequence[ForecastPage]) -> tuple[str, dict[str, bytes]]:
+    """The figure of all settled forecasts and its files; nothing where none is settled."""
+    records = track_records([each.verdict for each in pages])
+    levels, settled = [level for record in records for level in record.pit], sum(record.settled for record in records)
+    if not settled:
+        return "", {}
+    from marin_scaling.publish.calibration_chart import calibration_charts, held_shares
+    from marin_scaling.publish.charts import chart_bytes
+
+    names = {
+        "held": "How often intervals held what came, by the share that they promise",
+        "levels": "Where observed values fell in their forecasts",
+    }
+    charts = calibration_charts(levels, settled=settled)
+    files = {f"index.figures/{name}.svg": chart_bytes(chart, suffix=".svg") for name, chart in charts.items()}
+    shown = [row for row in held_shares(levels, settled=settled) if row[0] in _LISTED_SHARES]
+    rows = [[f"{promised:.0%}", f"{held:.0%}", f"{low:.0%} to {high:.0%}"] for promised, held, low, high in shown]
+    pictures = "\n".join(f"![{caption}](index.figures/{name}.svg)" for name, caption in names.items())
+    listed = table(["central interval", "held", "exact 95 % interval of the share"], rows, right=[0, 1])
+    return f"## Calibration\n\n{pictures}\n\n{listed}\n\n{_CALIBRATION_WORDS}", files
 
 
 def _record_row(record: TrackRecord) -> list[str]:

@@ -32,7 +32,7 @@ def generated_pages(root: Path) -> dict[str, bytes]:
     ladders = [
         ladder_page(root, name, promised=[each for each in promised if each.ladder == name]) for name in ladder_names(root)
     ]
-    files = {"index.md": forecasts_index(forecasts, root=root), "ladders/index.md": ladders_index(ladders)}
+    files = {**forecasts_index(forecasts, root=root), "ladders/index.md": ladders_index(ladders)}
     for each in [*ladders, *forecasts]:
         files.update(each.files)
     speedruns = read_speedruns(root)

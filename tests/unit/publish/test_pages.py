@@ -201,6 +201,20 @@ def drawn(tmp_path):
     return make_registration(tmp_path, rows=rows, forecast={**document, "predictions": [other, prediction]})
 
 
+def test_calibration_is_drawn_once_a_forecast_is_settled(tmp_path, registration):
+    """Promised and held shares, with their exact intervals; before, there is nothing to draw."""
+    assert "index.figures/held.svg" not in generated_pages(tmp_path)
+    assert "## Calibration" not in text(tmp_path, "index.md")
+    store_run(tmp_path / "runs", spec=registration.target, loss=2.61, day="2026-11-21")
+    check(tmp_path, registration)
+    pages = generated_pages(tmp_path)
+    assert b"Promised and held, 1 settled" in pages["index.figures/held.svg"]
+    assert b"Observed values by tenths" in pages["index.figures/levels.svg"]
+    shown = pages["index.md"].decode()
+    assert "| 50% | 0% | 0% to 98% |" in shown  # 2.61 lies 1.1 s.d. above the median
+    assert "| 90% | 100% | 3% to 100% |" in shown
+
+
 def test_the_figure_of_a_forecast_shows_what_was_signed(tmp_path, drawn):
     """The picture carries the registered median at the target, not the refit's, nor that of another size in the document."""
     pages = generated_pages(tmp_path)
