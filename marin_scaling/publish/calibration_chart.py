@@ -67,7 +67,7 @@ def _levels(levels: Sequence[float]) -> Any:
     rows = pd.DataFrame({"low": [bin / _BINS for bin in range(_BINS)], "values": counts})
     rows["high"] = rows["low"] + 1 / _BINS
     x = alt.X("low:Q", title="where the value fell in its forecast", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"))
-    y = alt.Y("values:Q", title="values", axis=alt.Axis(tickMinStep=1, format="d"))
+    y = alt.Y("values:Q", title="values", axis=alt.Axis(values=_whole_ticks(max(counts)), format="d"))
     bars = (
         alt.Chart(rows)
         .mark_bar(color=LAW_COLOUR, stroke="white")
@@ -77,3 +77,12 @@ def _levels(levels: Sequence[float]) -> Any:
         color=POINT_COLOUR, strokeDash=[5, 4], strokeWidth=1
     )
     return alt.layer(bars, even.encode(y=y)).properties(title="Observed values by tenths of their forecasts", **_SIZE)
+
+
+def _whole_ticks(most: int) -> list[int]:
+    """Counts to be marked on an axis: at most eleven, all of them whole.
+
+    >>> _whole_ticks(2), _whole_ticks(35)
+    ([0, 1, 2], [0, 4, 8, 12, 16, 20, 24, 28, 32])
+    """
+    return list(range(0, most + 1, 1 + most // _BINS))
