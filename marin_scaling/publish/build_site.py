@@ -37,7 +37,7 @@ def build_site(root: Path) -> Path:
 
 
 def _run_mkdocs(root: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(root / SITE_DIR)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(root / SITE_DIR)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"}
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:

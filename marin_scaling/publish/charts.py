@@ -20,9 +20,10 @@ import pandas as pd
 
 from marin_scaling.durable_files import replace_file
 from marin_scaling.errors import UsageError
+from marin_scaling.fit.coupled_runs import size_column
 from marin_scaling.fit.fit_result import FitResult
 from marin_scaling.fit.frontier_points import has_bowl
-from marin_scaling.forecast.forecast import Forecast, interval_along
+from marin_scaling.forecast.forecast import Forecast, forecast_runs, interval_along, targets_of
 from marin_scaling.forecast.forecast_document import unit_of
 from marin_scaling.laws import Array
 from marin_scaling.units import format_flops
@@ -57,6 +58,31 @@ def law_charts(result: FitResult, forecasts: Sequence[Forecast], *, outcomes: It
     """The same two panels as charts of their own, "runs" and "law", for pages that set them beside or below each other."""
     runs = styled(_runs_panel(result)).configure_legend(orient="bottom", columns=4, titleFontWeight="normal")
     return {"runs": runs, "law": styled(_law_panel(result, forecasts, list(outcomes)))}
+
+
+def residual_chart(result: FitResult) -> Any | None:
+    """By how much each run lies off the law's median at its own size and length; None of laws that know no other sizes."""
+    if result.is_frontier or not result.status.may_be_used:
+        return None
+    sizes = result.frame.assign(active_params=size_column(result.frame))
+    medians = [each.median for each in forecast_runs(result, targets_of(sizes))]
+    rows = sizes.assign(
+        off=sizes["loss"] / medians - 1,
+        ratio=sizes["tokens"] / sizes["active_params"],
+        budget=[format_flops(flops) for flops in sizes["budget_flops"]],
+    )[["run", "budget", "budget_flops", "ratio", "off", "loss"]]
+    y = alt.Y("off:Q", title="observed over the law's median, less 1", axis=alt.Axis(format="+.2%"))
+    points = alt.Chart(rows).mark_circle(size=36, opacity=0.9)
+    tooltip = ["run", "budget", "loss", alt.Tooltip("off", format="+.2%")]
+    zero = alt.Chart(pd.DataFrame({"off": [0.0]})).mark_rule(color=POINT_COLOUR, strokeWidth=1).encode(y=y)
+    low, high = float(rows["ratio"].min()), float(rows["ratio"].max())
+    scale = alt.Scale(type="log", nice=False, domain=[low / 1.1, high * 1.1])
+    ratio = alt.X(
+        "ratio:Q", title="tokens per parameter", scale=scale, axis=alt.Axis(values=round_ticks(low, high), format="~g")
+    )
+    drawn = alt.layer(zero, points.encode(x=ratio, y=y, color=_budget_colour(rows), tooltip=tooltip))
+    chart = styled(drawn.properties(title="What the law leaves over", **_PANEL))
+    return chart.configure_legend(orient="bottom", columns=4, titleFontWeight="normal")
 
 
 def styled(chart: Any) -> Any:

@@ -30,7 +30,7 @@ from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registrati
 from marin_scaling.preregistration.statement import parse_moment
 from marin_scaling.publish.amendment_section import amendments_section
 from marin_scaling.publish.forecast_sections import doubts_section, promise_section
-from marin_scaling.publish.ladder_pages import PublishedPage
+from marin_scaling.publish.ladder_pages import PublishedPage, ladder_names
 from marin_scaling.publish.markdown import escape, link, page, page_name, preformatted, table, without_root
 from marin_scaling.publish.promised_run import PromisedRun, signed_forecast
 from marin_scaling.units import format_count, format_flops
@@ -96,13 +96,16 @@ def forecast_page(root: Path, folder: Path) -> ForecastPage:
         return refused_page(folder.name, error, root=root)
     stem = f"preregistrations/{page_name(folder.name)}"
     metric, promised = authentic.statement.predicate["metric"], _promised(folder, authentic)
-    figure, files = _figure(folder, promised, axis=f"{metric['name'].replace('_', ' ')} ({metric['unit']})", stem=stem)
+    ladder = _ladder_link(root, promised.ladder)
+    figure, files = _figure(
+        folder, promised, axis=f"{metric['name'].replace('_', ' ')} ({metric['unit']})", ladder=ladder, stem=stem
+    )
     text = page(
         folder.name,
         _headline(authentic),
         figure,
         _forecast_section(authentic),
-        _target_section(authentic),
+        _target_section(authentic, ladder=ladder),
         _basis_section(authentic),
         doubts_section(authentic.statement),
         promise_section(authentic.statement),
@@ -208,10 +211,10 @@ def _band(value: Any) -> str:
     return "not estimated" if value is None else f"{value:.4f}"
 
 
-def _target_section(authentic: _Authentic) -> str:
+def _target_section(authentic: _Authentic, *, ladder: str) -> str:
     target = authentic.statement.predicate["targetRun"]
     rows = [
-        ["ladder", link(target["ladder"], f"../ladders/{page_name(target['ladder'])}.md")],
+        ["ladder", ladder],
         ["recipe", escape(target["recipe"])],
         ["training FLOPs", f"{format_flops(target['flops'])} ({escape(target['flopsConvention'])})"],
         ["beyond the largest budget", f"{authentic.statement.predicate['forecast']['extrapolation']:.4g}x"],
@@ -262,7 +265,7 @@ def _authenticity_section(authentic: _Authentic, name: str, *, root: Path) -> st
     return f"## Is it authentic?\n\n{words}\n\n{steps}\n\nCheck it yourself:\n\n{commands}"
 
 
-def _figure(folder: Path, promised: PromisedRun, *, axis: str, stem: str) -> tuple[str, dict[str, bytes]]:
+def _figure(folder: Path, promised: PromisedRun, *, axis: str, ladder: str, stem: str) -> tuple[str, dict[str, bytes]]:
     """The figure's Markdown and its file: what was signed, and what was observed."""
     from marin_scaling.publish.forecast_drawing import Promised, promise_drawing
 
@@ -271,8 +274,14 @@ def _figure(folder: Path, promised: PromisedRun, *, axis: str, stem: str) -> tup
     caption = (
         f"The runs behind {escape(folder.name)}, the forecast with its 50 and 90 % intervals, and what was observed if it was"
     )
-    words = f"The law, and a figure to move about in: {link(promised.ladder, f'../ladders/{page_name(promised.ladder)}.md')}."
+    words = f"The law, and a figure to move about in: {ladder}."
     return f"![{caption}]({quote(page_name(folder.name))}.svg)\n\n{words}", {f"{stem}.svg": picture}
+
+
+def _ladder_link(root: Path, ladder: str) -> str:
+    """A link to the page of the ladder; its name where neither its runs nor its file are here, so that it has none."""
+    has_page = ladder in ladder_names(root)
+    return link(ladder, f"../ladders/{page_name(ladder)}.md") if has_page else f"{escape(ladder)} (not in this repository)"
 
 
 def _promised(folder: Path, authentic: _Authentic) -> PromisedRun:

@@ -94,8 +94,9 @@ def _plan_text(root: Path, name: str) -> str:
 
 def _fitted_page(root: Path, name: str, promised: Sequence[PromisedRun]) -> PublishedPage:
     from marin_scaling.fit.fit_runs import fit
-    from marin_scaling.publish.charts import law_chart, law_charts
+    from marin_scaling.publish.charts import law_chart, law_charts, residual_chart
     from marin_scaling.publish.figures import figure_files, show_figure
+    from marin_scaling.publish.law_section import law_section
     from marin_scaling.run.run_table import read_run_table
 
     folder = root / "runs" / name
@@ -106,15 +107,18 @@ def _fitted_page(root: Path, name: str, promised: Sequence[PromisedRun]) -> Publ
     latest = promised[-1:]  # of several for much the same run, labels would lie over each other
     shown, outcomes = [*forecasts, *(each.forecast for each in latest)], [*_outcomes(held_out), *_observed(latest)]
     panels, whole = (draw(result, shown, outcomes=outcomes) for draw in (law_charts, law_chart))
+    captions = {"runs": f"The runs of the ladder {name}", "law": "The law through the best of each budget"}
+    if (residuals := residual_chart(result)) is not None:
+        panels["residuals"], captions["residuals"] = residuals, "By how much each run lies off the law"
     figures = figure_files(panels, whole, page_stem=stem)
     text = page(
         f"Ladder {name}",
         f"{len(result.frame)} runs at {_budgets(result)} FLOPs; {escape(result.metric)}. {escape(result.status.value)}",
-        show_figure(
-            page_name(name), {"runs": f"The runs of the ladder {name}", "law": "The law through the best of each budget"}
-        ),
+        show_figure(page_name(name), captions),
+        law_section(result),
         _promised_section(promised),
         _law_section(result, name, root=root),
+        _backtest_section(result, root=root),
         _held_out_section(held_out, forecasts),
         _runs_section(result),
         _source_section(folder),
@@ -141,6 +145,17 @@ def _law_section(result: FitResult, name: str, *, root: Path) -> str:
 
     shown = replace(result, source=without_root(result.source, root))
     return f"## The law\n\n`marin-scale fit runs/{escape(name)}` prints:\n\n{preformatted(forecast_text(shown, []))}"
+
+
+def _backtest_section(result: FitResult, *, root: Path) -> str:
+    """How the smaller budgets would have forecast the larger ones; the reason where they are too few."""
+    from marin_scaling.forecast.backtest import backtest_of_fit, backtest_text
+
+    try:
+        said = backtest_text(backtest_of_fit(result))
+    except MarinScalingError as error:
+        said = error.what
+    return f"## What its smaller budgets would have forecast\n\n{preformatted(without_root(said, root))}"
 
 
 def _held_out(folder: Path) -> RunTable | None:

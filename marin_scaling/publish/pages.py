@@ -16,6 +16,7 @@ from marin_scaling.publish.feed import FEED_NAME, feed
 from marin_scaling.publish.forecast_index import forecasts_index
 from marin_scaling.publish.forecast_pages import forecast_page
 from marin_scaling.publish.ladder_pages import ladder_names, ladder_page, ladders_index
+from marin_scaling.publish.law_section import PROGRAM_NAME, law_program
 from marin_scaling.publish.sealed_page import sealed_page
 
 GENERATED = Path("site/generated")
@@ -33,6 +34,7 @@ def generated_pages(root: Path) -> dict[str, bytes]:
         ladder_page(root, name, promised=[each for each in promised if each.ladder == name]) for name in ladder_names(root)
     ]
     files = {**forecasts_index(forecasts, root=root), "ladders/index.md": ladders_index(ladders)}
+    files[f"ladders/{PROGRAM_NAME}"] = law_program()
     for each in [*ladders, *forecasts]:
         files.update(each.files)
     speedruns = read_speedruns(root)

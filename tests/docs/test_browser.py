@@ -124,6 +124,23 @@ def test_the_figures_of_a_forecast_can_be_moved_about_in(built_site: Path, brows
     page.close()
 
 
+def test_the_slider_of_a_law_says_what_a_budget_buys(built_site: Path, browser: Any) -> None:
+    """From the folder, by keyboard: at its end stands what the table's last row says."""
+    page = browser.new_page()
+    page.goto((built_site / "generated" / "ladders" / "bytes-dense.html").as_uri())
+    slider = page.get_by_label("Budget")
+    slider.focus()
+    page.keyboard.press("End")
+    row = page.locator("table", has_text="beyond the largest").locator("tr").last.inner_text().split("\t")
+    said = page.locator("[data-law] output").inner_text()
+    assert f"loss {row[2]}, 90 % interval {row[3]}" in said
+    assert f"{row[0]} FLOPs" in said
+    page.keyboard.press("Home")
+    assert "within the ladder" in page.locator("[data-law] output").inner_text()
+    assert "FLOPs (within the ladder)" in slider.get_attribute("aria-valuetext")
+    page.close()
+
+
 def test_the_main_content_needs_no_javascript(built_site: Path, browser: Any) -> None:
     """With scripts switched off, table and verdict are there."""
     context = browser.new_context(java_script_enabled=False)

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from marin_scaling.errors import SiteError
+from marin_scaling.publish.build_site import build_site
+
 pytest.importorskip("material", reason="the site extra is not installed")
 pytestmark = pytest.mark.site
 
@@ -73,3 +76,14 @@ def test_the_build_leaves_the_repository_as_it_is(built_site: Path) -> None:
     ignored = subprocess.run(["git", "check-ignore", *written], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ignored.stdout.split() == written
     assert built_site.name == ".site"
+
+
+def test_a_page_with_a_broken_link_is_not_published(tmp_path: Path) -> None:
+    """The page and the link are named."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "mkdocs.yml").write_text("site_name: x\ndocs_dir: site\nstrict: true\n")
+    (tmp_path / "site" / "index.md").write_text("# Home\n\n[Gone](gone.md)\n")
+    with pytest.raises(SiteError, match=r"'index\.md' contains a link 'gone\.md'"):
+        build_site(tmp_path)
+    (tmp_path / "site" / "index.md").write_text("# Home\n")
+    assert build_site(tmp_path).read_text(encoding="utf-8").count("Home")

@@ -1,6 +1,7 @@
 """The generated pages: everything is on them, the failures first, and the same files give the same bytes."""
 
 import html
+import json
 import re
 import shutil
 from datetime import UTC, date, datetime
@@ -14,6 +15,7 @@ from registration_factory import CREATED_AT, PRINCIPAL, forecast_document, make_
 from marin_scaling.check.public_record import RECORD_NAME, read_public_record
 from marin_scaling.check.verdict import check_preregistration
 from marin_scaling.fit.fit_runs import fit
+from marin_scaling.forecast.backtest import backtest, backtest_text
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.ladder.ladder_file import Assumption, Promise
 from marin_scaling.preregistration.log import write_down
@@ -24,7 +26,7 @@ from marin_scaling.publish.markdown import escape, page_name
 from marin_scaling.publish.pages import generated_pages, write_generated_pages
 from marin_scaling.run.run_table import read_run_table
 from marin_scaling.scoring import crps
-from marin_scaling.units import format_flops
+from marin_scaling.units import format_count, format_flops
 
 NAME = "2026-11-20-tiny-target"
 PAGE = f"preregistrations/{NAME}.md"
@@ -224,6 +226,14 @@ def test_the_figure_of_a_forecast_shows_what_was_signed(tmp_path, drawn):
         assert b"forecast 3.3" not in pages[name]
 
 
+def test_a_forecast_whose_ladder_is_not_here_links_to_no_page(tmp_path, registration):
+    """A registry may be published without its runs; a link to nowhere would end the build."""
+    assert "[tiny](../ladders/tiny.md)" in text(tmp_path, PAGE)
+    shutil.rmtree(tmp_path / "runs")
+    assert "../ladders/" not in text(tmp_path, PAGE)
+    assert "| ladder | tiny (not in this repository) |" in text(tmp_path, PAGE)
+
+
 def test_the_page_of_a_ladder_lists_what_was_forecast_from_it(tmp_path, drawn):
     """With what was observed once it is checked; a refused forecast is not among them."""
     store_run(tmp_path / "runs", spec=drawn.target, loss=2.61, day="2026-11-21")
@@ -236,6 +246,44 @@ def test_the_page_of_a_ladder_lists_what_was_forecast_from_it(tmp_path, drawn):
     assert b"observed 2.6100" in pages[f"preregistrations/{NAME}.svg"]
     (drawn.folder / "statement.json").write_text("{}")
     assert "What was forecast from it" not in text(tmp_path, "ladders/tiny.md")
+
+
+def test_the_page_of_a_law_says_what_more_compute_would_buy(tmp_path):
+    """At ten times the largest budget as `marin-scale fit --predict` says; a slider has the same numbers."""
+    shutil.copytree(DELPHI, tmp_path / "runs" / "delphi")
+    pages = generated_pages(tmp_path)
+    shown = pages["ladders/delphi.md"].decode()
+    result = fit(read_run_table(DELPHI))
+    ahead = forecast(result, flops=10 * result.largest_flops)
+    low, high = ahead.interval
+    assert f"| 10x | {ahead.median:.4f} | {low:.4f} to {high:.4f} | {format_count(ahead.params)} | " in shown
+    document = json.loads(html.unescape(re.search(r'data-law="([^"]*)"', shown).group(1)))
+    assert document["points"][document["start"]][1:4] == pytest.approx([low, ahead.median, high], rel=1e-5)
+    assert len(document["points"]) == 41
+    assert b"data-law" in pages["ladders/law.js"]
+
+
+def test_the_page_of_a_law_has_its_residuals_and_its_back_test(tmp_path):
+    """Every run is among the residuals, and the scores are those of `marin-scale backtest`."""
+    shutil.copytree(DELPHI, tmp_path / "runs" / "delphi")
+    pages = generated_pages(tmp_path)
+    drawn = pages["ladders/delphi.figures/residuals.svg"].decode()
+    assert drawn.count('aria-roledescription="circle"') == len(read_run_table(DELPHI).frame)
+    scores = backtest_text(backtest(read_run_table(DELPHI))).splitlines()[2:]
+    assert all(line in html.unescape(pages["ladders/delphi.md"].decode()) for line in scores)
+
+
+def test_a_law_that_may_not_be_used_forecasts_nothing_on_its_page(tmp_path):
+    """Neither table nor slider nor residuals."""
+    folder = tmp_path / "runs" / "rising"
+    folder.mkdir(parents=True)
+    rows = [
+        f"{flops},{size},{flops / (6 * size)},{2 + flops / 1e19}" for flops in (1e18, 3e18, 1e19) for size in (1e8, 2e8, 4e8)
+    ]
+    (folder / "runs.csv").write_text("\n".join(["flops,params,tokens,loss", *rows]) + "\n")
+    pages = generated_pages(tmp_path)
+    assert "What more compute would buy" not in pages["ladders/rising.md"].decode()
+    assert "ladders/rising.figures/residuals.svg" not in pages
 
 
 def test_a_ladder_that_cannot_be_fitted_has_a_page_with_the_reason(tmp_path, registration):
@@ -320,7 +368,7 @@ def test_ladders_of_any_name_share_no_file(tmp_path):
     for name in names:
         shutil.copytree(DELPHI, tmp_path / "runs" / name)
     pages = generated_pages(tmp_path)
-    assert len(pages) == 4 + 5 * len(names)
+    assert len(pages) == 5 + 6 * len(names)
     assert pages["ladders/index.md"].startswith(b"# Ladders\n")
     assert b"[index](index.page.md)" in pages["ladders/index.md"]
     assert len({page_name(name).lower() for name in names}) == len(names)
