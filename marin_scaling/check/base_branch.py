@@ -15,10 +15,10 @@ from marin_scaling.check.policy import POLICY_NAME
 from marin_scaling.check.public_record import RECORD_NAME, require_only_added
 from marin_scaling.check.verified_step import VerifiedStep, refuse
 from marin_scaling.durable_files import read_bytes
-from marin_scaling.errors import UsageError
+from marin_scaling.errors import MarinScalingError, UsageError
 from marin_scaling.preregistration.allowed_signers import parse_allowed_signers, read_allowed_signers
 from marin_scaling.preregistration.log import LOG_NAME, Log, extends, log_path, parse_log
-from marin_scaling.preregistration.registry import SIGNERS_NAME, registration_folders
+from marin_scaling.preregistration.registry import SIGNERS_NAME, read_registration, registration_folders
 from marin_scaling.preregistration.timestamp import ROOTS_NAME
 from marin_scaling.units import counted
 
@@ -96,6 +96,33 @@ def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
     also += _trust_said(policies, changes, base=base)
     evidence = f"{base} is only added to: {counted(len(added), 'new file')}, its log is the beginning of ours{also}"
     return VerifiedStep(what="base", evidence=evidence)
+
+
+def require_runs_kept(base: str, *, registry_dir: Path, runs_dir: Path) -> None:
+    """`VerificationError` where a run of a ladder that a forecast of `base` rests on was changed or removed since.
+
+    Without its runs a forecast's ladder is compared with nothing, and its outcome is only claimed.
+    """
+    held = {read_registration(folder).predicate["targetRun"]["ladder"] for folder in _readable(registry_dir)}
+    try:
+        changes = _changes(base, runs_dir if runs_dir.is_dir() else runs_dir.parent)
+    except UsageError:  # they lie outside of the repository
+        return
+    for path, status in changes.items():
+        below = path.relative_to(runs_dir).parts if path.is_relative_to(runs_dir) else ()
+        if status != "A" and len(below) > 1 and below[0] in held:
+            refuse(
+                f"{path} was {'removed' if status == 'D' else 'changed'} since {base}, and forecasts rest on that ladder",
+                fix=f"Runs stay as they were recorded: git checkout {base} -- {path}",
+            )
+
+
+def _readable(registry_dir: Path) -> Iterator[Path]:
+    """The folders with a statement; those without are sealed, or refused elsewhere."""
+    for folder in registration_folders(registry_dir):
+        with contextlib.suppress(MarinScalingError):
+            read_registration(folder)
+            yield folder
 
 
 def _trust_said(paths: Sequence[Path], changes: Mapping[Path, str], *, base: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from marin_scaling.check.stamps import stamped_at
 from marin_scaling.check.verified_step import VerifiedStep, refuse
+from marin_scaling.errors import SigningError
 from marin_scaling.preregistration.countersignature import countersigners
 from marin_scaling.preregistration.registry import read_registration
 from marin_scaling.preregistration.seal import is_sealed
@@ -46,6 +47,32 @@ def policy_steps(folder: Path, *, allowed_signers: Path, stamped: Path | None = 
     found = f"{counted(reviewers, 'reviewer')}, {counted(stamps, 'stamp')}"
     evidence = f"{POLICY_NAME} of {policy.since}: {found}, resolved by {resolver}"
     return [VerifiedStep(what="policy", evidence=evidence)]
+
+
+def require_followable(registry_dir: Path, *, registrant: str, resolver: str, sealed: bool, at: datetime) -> None:
+    """`SigningError` where a forecast that is about to be signed could never follow the registry's rules."""
+    path = registry_dir / POLICY_NAME
+    if not path.is_file():
+        return
+    from marin_scaling.preregistration.policy import read_policy
+
+    policy = read_policy(path)
+    if at < datetime.combine(policy.since, time(), tzinfo=UTC):
+        return
+    why = "What does not follow it is refused for ever, and nothing that is signed is signed again."
+    if not policy.own_resolver and resolver == registrant:
+        raise SigningError(
+            f"{path} asks for another resolver than the registrant, and {resolver} would be both.",
+            why=why,
+            fix="Name who says how it came out, in the ladder's file (promise: {resolver: NAME}).",
+        )
+    if sealed and policy.reviewers:
+        raise SigningError(
+            f"{path} asks for {counted(policy.reviewers, 'signature')} of reviewers before the run, and nobody else can sign "
+            "what is sealed.",
+            why=why,
+            fix="Register it openly (without --seal-until).",
+        )
 
 
 def _require(followed: bool, rule: str) -> None:

@@ -12,7 +12,14 @@ from functools import partial
 from pathlib import Path
 
 from marin_scaling.check.amendments import verified_amendments
-from marin_scaling.check.base_branch import added_files, as_called_there, base_step, changes_trust, signers_at
+from marin_scaling.check.base_branch import (
+    added_files,
+    as_called_there,
+    base_step,
+    changes_trust,
+    require_runs_kept,
+    signers_at,
+)
 from marin_scaling.check.history import log_step, require_whole
 from marin_scaling.check.policy import policy_steps
 from marin_scaling.check.reproduction import verify_and_fit
@@ -71,6 +78,7 @@ def review_branch(base: str, *, registry_dir: Path, runs_dir: Path) -> Review:
     step, refusal = None, None
     try:
         step = base_step(base, registry_dir=registry_dir)
+        require_runs_kept(base, registry_dir=registry_dir, runs_dir=runs_dir)
         require_whole(registry_dir, log=read_log(registry_dir))
     except (DocumentError, VerificationError) as error:
         refusal = str(error)

@@ -17,7 +17,7 @@ from marin_scaling.canonical_json import dump_canonical, sha256_hex
 from marin_scaling.check.amendments import amendments_text, scored_amendments, verified_amendments
 from marin_scaling.check.authenticity import verify_folder
 from marin_scaling.check.endings import deviations, ended_by
-from marin_scaling.check.history import logged_at, made_at
+from marin_scaling.check.history import line_times, logged_at, made_at
 from marin_scaling.check.notices import verified_notices
 from marin_scaling.check.outcome import outcome_document, read_outcome
 from marin_scaling.check.policy import policy_steps
@@ -44,9 +44,20 @@ def check_preregistration(folder: Path, *, runs_dir: Path, allowed_signers: Path
     """
     verdict = verdict_on(folder, runs_dir=runs_dir, allowed_signers=allowed_signers, at=checked_at)
     if verdict.outcome is not None and not (folder / OUTCOME_NAME).exists():
+        _require_not_logged(folder)
         write_once(folder / OUTCOME_NAME, dump_canonical(verdict.outcome))
         write_down(folder.parent, at=checked_at)
     return verdict
+
+
+def _require_not_logged(folder: Path) -> None:
+    """`VerificationError` where the log knows an outcome that is gone: another one, of another hour, would not be it."""
+    if times := line_times(OUTCOME_NAME, folder=folder):
+        raise VerificationError(
+            f"{folder / OUTCOME_NAME} is not there, and the log has it since {moment_text(times[0])}.",
+            why="An outcome is written once. Nothing was written now.",
+            fix=f"Restore it from version control: git checkout -- {folder / OUTCOME_NAME}",
+        )
 
 
 def verdict_on(folder: Path, *, runs_dir: Path, allowed_signers: Path, at: datetime) -> Verdict:

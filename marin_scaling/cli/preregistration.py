@@ -53,10 +53,11 @@ def verify(
     status, verified = 0, verify_and_fit if refit else verify_folder
     logs = {parent: read_log(parent) for parent in {folder.parent for folder in folders}}
     if base is not None:
-        from marin_scaling.check.base_branch import base_step
+        from marin_scaling.check.base_branch import base_step, require_runs_kept
 
         typer.echo(registry)
         print_steps([base_step(base, registry_dir=registry)])
+        require_runs_kept(base, registry_dir=registry, runs_dir=runs)
     with _signers(base, registry) as (signers_of, called):
         for folder in _found(folders, registry):
             typer.echo(folder.name)

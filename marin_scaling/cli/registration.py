@@ -50,11 +50,13 @@ def preregister(
     """
     from marin_scaling.cli.training import plan
     from marin_scaling.preregistration.seal import SEALED_DIR
+    from marin_scaling.preregistration.signing_key import find_principal
 
     reveal_by = _end_of(seal_until) if seal_until else None
     planned = plan(ladder_path)
     if dry_run:
         require_whole_ladder(planned)
+        _require_followable(planned, registry=registry, principal=find_principal(signer), sealed=reveal_by is not None)
         forecast_target(planned)
         typer.echo(f"Nothing is signed. To sign it: marin-scale preregister {ladder_path}")
         return
@@ -231,7 +233,9 @@ def register_forecast(
     from marin_scaling.preregistration.signing_key import find_principal, find_signing_key
 
     require_whole_ladder(planned)
-    signing_key, principal = find_signing_key(key), find_principal(signer)
+    principal = find_principal(signer)
+    _require_followable(planned, registry=registry, principal=principal, sealed=reveal_by is not None)
+    signing_key = find_signing_key(key)
     evidence = forecast_target(planned)
     require_declared(evidence, planned)
     registration = preregister_target(
@@ -248,6 +252,13 @@ def register_forecast(
         typer.echo(note)
     typer.echo(f"Signed and {'sealed' if reveal_by else 'registered'}: {registration.folder}")
     return registration
+
+
+def _require_followable(planned: PlannedLadder, *, registry: Path, principal: str, sealed: bool) -> None:
+    from marin_scaling.check.policy import require_followable
+
+    resolver = planned.ladder.file.promise.resolver or principal
+    require_followable(registry, registrant=principal, resolver=resolver, sealed=sealed, at=datetime.now(UTC))
 
 
 def _end_of(day: str) -> datetime:

@@ -11,15 +11,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from marin_scaling.durable_files import write_once
+from marin_scaling.durable_files import read_bytes, write_once
 from marin_scaling.errors import SigningError
 from marin_scaling.preregistration.allowed_signers import require_listed
-from marin_scaling.preregistration.registry import STATEMENT_NAME, read_registration, signers_path
-from marin_scaling.preregistration.sshsig import NAMESPACE
+from marin_scaling.preregistration.registry import SIGNATURE_NAME, STATEMENT_NAME, read_registration, signers_path
+from marin_scaling.preregistration.sshsig import NAMESPACE, verify_signature
 from marin_scaling.preregistration.statement_format import PRINCIPAL
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.signing_key import SigningKey
+    from marin_scaling.preregistration.statement import Statement
 
 _NAME = re.compile(rf"{re.escape(STATEMENT_NAME)}\.({PRINCIPAL.pattern})\.sig")
 
@@ -64,5 +65,18 @@ def countersign(folder: Path, *, key: SigningKey, principal: str) -> Path:
             why="One signature says all that a second one would.",
             fix=f"See what it says: marin-scale verify {folder.name}",
         )
+    _require_own_key(folder, statement, key=key)
     write_once(signed, key.sign(statement.raw))
     return signed
+
+
+def _require_own_key(folder: Path, statement: Statement, *, key: SigningKey) -> None:
+    """`SigningError` where the same key has signed under another name: it would be one signature, and the forecast refused."""
+    for name in (SIGNATURE_NAME, *countersigners(each.name for each in folder.iterdir()).values()):
+        known = verify_signature(read_bytes(folder / name), content=statement.raw, name=str(folder / name))
+        if known.wire == key.public_key.wire:
+            raise SigningError(
+                f"{folder / name} was made with this key, {known.fingerprint}.",
+                why="Two names with one key are one signer.",
+                fix="Nothing was written. Let someone else sign, with a key of their own.",
+            )

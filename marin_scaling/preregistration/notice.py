@@ -80,8 +80,9 @@ class Notice:
 
     @property
     def sentence(self) -> str:
-        """By whom, when and why."""
-        return f"by {self.document['by']} at {self.document['at']}: {self.document['reason']}"
+        """By whom, when and why; of a deviation from which step on."""
+        since = f"from step {self.document['from_step']}: " if self.kind == "deviate" else ""
+        return f"by {self.document['by']} at {self.document['at']}: {since}{self.document['reason']}"
 
     @property
     def at(self) -> datetime:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.claim import alone_in
+from marin_scaling.errors import StatementError
 from marin_scaling.preregistration.binding import bound_spec, unbound_spec
-from marin_scaling.preregistration.log import missing_lines, read_log, write_down
+from marin_scaling.preregistration.log import log_path, missing_lines, read_log, write_down
 from marin_scaling.preregistration.registry import (
     SIGNATURE_NAME,
     STATEMENT_NAME,
@@ -101,6 +102,7 @@ def preregister_target(
     sealed = {} if reveal_by is None else seal_files(statement, key=key, at=created_at, reveal_by=reveal_by)
     files, added = {**files, STATEMENT_NAME: statement.raw, SIGNATURE_NAME: signature}, None
     with alone_in(registry_dir):  # of two begun at once, the second sees the first
+        _require_new_to_the_log(registry_dir, name=statement.predicate["id"])
         require_none_sealed(registry_dir, target=files["target.json"], by=principal)
         if not _will_be_refused(registry_dir, target=files["target.json"], statement=statement):  # no signer is added for it
             added = allow_signer(registry_dir, principal=principal, key=key.public_key, at=statement.created_at)
@@ -116,6 +118,18 @@ def preregister_target(
 def usual_ladder_rule(ladder: str) -> str:
     """Which runs are taken where nothing else is said."""
     return f"all finished rungs of runs/{ladder}, except those listed as excluded"
+
+
+def _require_new_to_the_log(registry_dir: Path, *, name: str) -> None:
+    """`StatementError` where the log has a forecast of this name whose folder is gone: the new one could never be logged."""
+    lines, folder, log = read_log(registry_dir).by_id.get(name, ()), registry_dir / name, log_path(registry_dir)
+    if lines and not folder.exists():
+        raise StatementError(
+            f"{log}, line {lines[0].number + 1}, has {name} since {lines[0].logged_at}, and its folder is gone.",
+            why="What was registered stays. Nothing was written.",
+            fix=f"Restore it (git checkout -- {folder}). What was never committed may go whole, its lines, too "
+            f"(git checkout -- {log}). Or take another name: --slug NAME",
+        )
 
 
 def _will_be_refused(registry_dir: Path, *, target: bytes, statement: Statement) -> bool:

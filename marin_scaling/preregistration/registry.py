@@ -132,7 +132,14 @@ def allow_signer(registry_dir: Path, *, principal: str, key: PublicKey, at: date
     """
     path = registry_dir / SIGNERS_NAME
     raw = read_bytes(path) if path.exists() else b""
-    known = [line for line in parse_allowed_signers(raw, name=str(path)) if line.key.wire == key.wire and line.names(principal)]
+    same_key = [line for line in parse_allowed_signers(raw, name=str(path)) if line.key.wire == key.wire]
+    known = [line for line in same_key if line.names(principal)]
+    if same_key and not known:
+        raise SigningError(
+            f"The key {key.fingerprint} is listed as {same_key[0].principals} in {path}, not as {principal}.",
+            why="One key that speaks for two names would make two people of one.",
+            fix=f"Sign as {same_key[0].principals} (--as), or with another key (--key).",
+        )
     refusals = [line.refusal(namespace=NAMESPACE, at=at) for line in known]
     if None in refusals:
         return None

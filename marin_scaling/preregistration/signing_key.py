@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from marin_scaling.errors import SigningError
-from marin_scaling.preregistration.ssh_keygen import sign_with_agent, sign_with_file
+from marin_scaling.preregistration.ssh_keygen import agent_holds, sign_with_agent, sign_with_file
 from marin_scaling.preregistration.ssh_keys import MalformedKeyError, PublicKey, public_key_from_text, public_key_of
 from marin_scaling.preregistration.sshsig import make_signature
 
@@ -86,6 +86,8 @@ def load_signing_key(path: Path, *, note: str, environment: Mapping[str, str] | 
     if beside.is_file() and beside.read_bytes().startswith(b"sk-"):
         return _public_only(beside.read_bytes(), path=private_path, held_by="security key", note=note)
     variables = os.environ if environment is None else environment
+    if beside.is_file() and PASSPHRASE_VARIABLE not in variables and _is_locked(raw) and _agent_holds(beside):
+        return _public_only(beside.read_bytes(), path=private_path, held_by="agent", note=note)
     private_key = _private_key(raw, path=private_path, passphrase=lambda: _passphrase(private_path, variables))
     try:
         public = public_key_of(private_key)
@@ -97,6 +99,28 @@ def load_signing_key(path: Path, *, note: str, environment: Mapping[str, str] | 
         path=private_path,
         note=f"signing with {_shown(private_path)} ({note}), {public.fingerprint}",
     )
+
+
+def _is_locked(raw: bytes) -> bool:
+    """Whether a private key is encrypted."""
+    try:
+        _loader(raw)(raw, None)
+    except TypeError:  # how `cryptography` says so
+        return True
+    except (ValueError, UnsupportedAlgorithm, NotImplementedError):
+        return False
+    return False
+
+
+def _agent_holds(public: Path) -> bool:
+    try:
+        return agent_holds(public_key_from_text(public.read_text(encoding="ascii", errors="replace")))
+    except MalformedKeyError:
+        return False
+
+
+def _loader(raw: bytes) -> Callable[..., Any]:
+    return serialization.load_ssh_private_key if b"OPENSSH PRIVATE KEY" in raw else serialization.load_pem_private_key
 
 
 def _public_only(raw: bytes, *, path: Path, held_by: Holder, note: str) -> SigningKey:
@@ -210,10 +234,10 @@ def _git_setting(name: str, *options: str) -> str | None:
 def _private_key(raw: bytes, *, path: Path, passphrase: Callable[[], bytes]) -> Any:
     if b"BEGIN PUBLIC KEY" in raw or b"BEGIN SSH2 PUBLIC KEY" in raw:
         _refuse(path, "it holds a public key only, and signing needs the private one")
-    load = serialization.load_ssh_private_key if b"OPENSSH PRIVATE KEY" in raw else serialization.load_pem_private_key
+    load = _loader(raw)
     try:
         return load(raw, None)
-    except TypeError:  # how `cryptography` says that the key is encrypted
+    except TypeError:  # encrypted
         pass
     except (ValueError, UnsupportedAlgorithm, NotImplementedError) as error:
         _refuse(path, f"it is not a private key in the OpenSSH or PEM format ({error})")

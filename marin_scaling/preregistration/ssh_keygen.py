@@ -23,6 +23,15 @@ def sign_with_agent(content: bytes, *, key: PublicKey) -> bytes:
         return sign_with_file(content, path=public, key=key)
 
 
+def agent_holds(key: PublicKey) -> bool:
+    """Whether a running agent has the private half of `key`; False where there is no agent."""
+    try:
+        listed = subprocess.run(["ssh-add", "-L"], capture_output=True, text=True, check=False)
+    except OSError:
+        return False
+    return any(line.split()[:2] == key.text.split()[:2] for line in listed.stdout.splitlines())
+
+
 def sign_with_file(content: bytes, *, path: Path, key: PublicKey) -> bytes:
     """The same, with the key file that `ssh-keygen` is given: a public one (agent), or the handle of a security key."""
     command = ["ssh-keygen", "-q", "-Y", "sign", "-n", NAMESPACE, "-f", str(path)]

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from marin_scaling.check.amendments import scored_amendments, verified_amendments
 from marin_scaling.check.authenticity import verify_folder
-from marin_scaling.check.endings import ended_by
+from marin_scaling.check.endings import deviations, ended_by
 from marin_scaling.check.history import log_step
 from marin_scaling.check.notices import verified_notices
 from marin_scaling.check.policy import policy_steps
@@ -68,6 +68,9 @@ class _Authentic:
 
     ended: Verdict | None = None
     """Where it was taken back or found void."""
+
+    deviated: str = ""
+    """Where it is said that the run left its recipe, from which step on and why."""
 
     amended: Sequence[Mapping[str, Any]] = ()
     """Later forecasts of the same run, scored where it is checked."""
@@ -130,9 +133,12 @@ def _read(root: Path, folder: Path) -> _Authentic:
     document = json.loads((folder / "forecast.json").read_bytes())
     said = (document.get("status", ""), *document.get("warnings", ()))
     statement, ended = read_registration(folder), _ended(folder, runs_dir=root / "runs")
+    deviated = deviations(verified_notices(folder, statement=statement, allowed_signers=signers_path(folder)))
     amended = _amended(folder, statement, outcome, runs_dir=root / "runs")
     sentences = tuple(filter(None, said))
-    return _Authentic(statement=statement, steps=steps, outcome=outcome, said=sentences, ended=ended, amended=amended)
+    return _Authentic(
+        statement=statement, steps=steps, outcome=outcome, said=sentences, ended=ended, amended=amended, deviated=deviated
+    )
 
 
 def _amended(folder: Path, statement: Statement, outcome: Mapping[str, Any] | None, *, runs_dir: Path) -> list[dict[str, Any]]:
@@ -174,7 +180,9 @@ def _index_row(authentic: _Authentic, name: str) -> tuple[str, ...]:
         f"{quantiles[0.05]:.4f} to {quantiles[0.95]:.4f}",
         observed,
         f"{scores['per_cent_of_loss']:+.2f}&nbsp;%" if scores else "",
-        authentic.verdict.state + f" (later forecasts: {len(authentic.amended)})" * bool(authentic.amended),
+        authentic.verdict.state
+        + f" (later forecasts: {len(authentic.amended)})" * bool(authentic.amended)
+        + " (its run left the recipe)" * bool(authentic.deviated),
     )
 
 
@@ -184,14 +192,16 @@ def _headline(authentic: _Authentic) -> str:
     if authentic.ended is not None:
         return f"**{authentic.verdict.state.capitalize()}.** {promised}; {escape(authentic.ended.sentence)}."
     if authentic.outcome is None:
-        late = authentic.verdict.state is State.OVERDUE
-        return f"**{'Overdue' if late else 'Pending'}.** {promised}; the target is not trained yet{', and was due' * late}."
+        late, said = authentic.verdict.state is State.OVERDUE, escape(authentic.deviated)
+        return (
+            f"**{'Overdue' if late else 'Pending'}.** {promised}; the target is not trained yet{', and was due' * late}{said}."
+        )
     if authentic.outcome["value"] is None:
         return f"**Missed.** {promised}; the target diverged."
     scores = authentic.outcome["scores"]
     return (
         f"**{authentic.verdict.state.capitalize()}.** {promised}; {authentic.outcome['value']:.4f} was observed, "
-        f"an error of {scores['signed_error']:+.4f} ({scores['per_cent_of_loss']:+.2f} %)."
+        f"an error of {scores['signed_error']:+.4f} ({scores['per_cent_of_loss']:+.2f} %){escape(authentic.deviated)}."
     )
 
 

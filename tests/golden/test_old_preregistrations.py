@@ -35,7 +35,7 @@ def test_a_seal_and_notices_of_every_format_version_still_verify():
     [folder] = registration_folders(HERE / "seal-and-notices-v1")
     steps = {step.what: step.evidence for step in verify_folder(folder, allowed_signers=signers_path(folder))}
     assert steps["sealed"].startswith("this statement, by ada@example.org at 2026-11-20T08:30:00Z, to be shown by 2026-12-20")
-    assert steps["deviate"] == "by ada@example.org at 2026-11-22T08:30:00Z: the learning rate was halved"
+    assert steps["deviate"] == "by ada@example.org at 2026-11-22T08:30:00Z: from step 80: the learning rate was halved"
     assert {"withdraw", "void"} <= steps.keys()
     said = "lines seal 1, register 2, reveal 3, notice 4, notice 5, notice 6 of 6"
     assert log_step(folder, log=read_log(folder.parent)).evidence.startswith(said)

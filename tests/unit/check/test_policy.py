@@ -1,5 +1,6 @@
 """What a registry asks of every forecast beyond a good signature, from the day on that it says."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,10 @@ from registration_factory import CREATED_AT, make_registration, signing_key
 
 from marin_scaling.check.authenticity import verify_folder
 from marin_scaling.check.base_branch import base_step, signers_at
-from marin_scaling.check.policy import policy_steps
+from marin_scaling.check.policy import policy_steps, require_followable
 from marin_scaling.check.verdict import verdicts_on
 from marin_scaling.check.verified_step import VerifiedStep
-from marin_scaling.errors import VerificationError
+from marin_scaling.errors import SigningError, VerificationError
 from marin_scaling.ladder.ladder_file import Promise
 from marin_scaling.preregistration.countersignature import countersign
 from marin_scaling.preregistration.registry import allow_signer, signers_path
@@ -108,3 +109,22 @@ def test_a_branch_cannot_loosen_the_rules_that_it_is_judged_by(folder: Path, mon
     (folder / "outcome.json").write_text("{}")
     with pytest.raises(VerificationError, match=r"policy\.yaml and 1 other files of the registry changed since main"):
         base_step("main", registry_dir=registry)
+
+
+@pytest.mark.parametrize(
+    ("rule", "sealed", "reason"),
+    [
+        ("own_resolver: false", False, "asks for another resolver than the registrant, and ada@example.org would be both"),
+        ("reviewers: 2", True, "asks for 2 signatures of reviewers before the run, and nobody else can sign what is sealed"),
+    ],
+)
+def test_what_could_never_follow_a_rule_is_refused_before_it_is_signed(
+    tmp_path: Path, rule: str, sealed: bool, reason: str
+) -> None:
+    """Nothing that is signed is signed again; before the rule began it may."""
+    asked = {"registrant": "ada@example.org", "resolver": "ada@example.org", "sealed": sealed}
+    (tmp_path / "policy.yaml").write_text(f"since: 2026-11-20\n{rule}\n")
+    with pytest.raises(SigningError, match=reason):
+        require_followable(tmp_path, **asked, at=CREATED_AT)
+    require_followable(tmp_path, **asked, at=CREATED_AT - timedelta(days=1))
+    require_followable(tmp_path, **{**asked, "resolver": "carol@example.org", "sealed": False}, at=CREATED_AT)

@@ -1,6 +1,7 @@
 """What a reviewer of a pull request is shown: what held, against the base's signers; what did not; and what is doubtful."""
 
 import json
+import shutil
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from amendment_factory import lower, make_amendment
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from fitted_registration import fitted, make_fitted_registration
 from git_repository import branch_off, commit, git
-from registration_factory import CREATED_AT, make_registration, signing_key, store_run, target_spec
+from registration_factory import CREATED_AT, make_registration, run_spec, signing_key, store_run, target_spec
 from typer.testing import CliRunner, Result
 
 from marin_scaling.canonical_json import dump_canonical
@@ -223,10 +224,27 @@ def test_a_void_after_the_value_was_known_is_doubted(tmp_path: Path, monkeypatch
         assert ("**It is found void after its value was known**" in review().stdout) is is_known
 
 
+def test_a_branch_that_takes_runs_away_from_a_forecast_is_refused(root: Path) -> None:
+    """Its ladder would be compared with nothing, and its outcome be a claim; of ladders without a forecast they may go."""
+    store_run(root / "runs", spec=run_spec(ladder="other"), loss=3.0)
+    store_run(root / "runs", spec=run_spec(ladder="tiny", hidden_dim=48), loss=3.0, day="2026-11-22")
+    commit(root)
+    git(root, "branch", "-f", "main")
+    shutil.rmtree(root / "runs" / "other")
+    assert review().exit_code == 0, review().stdout
+    record = next((root / "runs" / "tiny").glob("*/record.json"))
+    record.unlink()
+    said = review()
+    assert said.exit_code == 1
+    assert f"{record.relative_to(root)} was removed since main, and forecasts rest on that ladder" in said.stdout
+    assert "was removed since main" in str(CliRunner().invoke(app, ["verify", "all", "--base", "main"]).exception)
+
+
 def test_a_change_of_trust_says_which_standing_forecasts_it_would_refuse(root: Path) -> None:
     """A key whose line is given an end before the forecast was signed; a line more refuses nothing."""
     signers = FIRST.parent / "allowed_signers"
-    allow_signer(FIRST.parent, principal="bob@example.org", key=signing_key().public_key, at=CREATED_AT)
+    bob = signing_key(ed25519.Ed25519PrivateKey.from_private_bytes(bytes([6] * 32)))
+    allow_signer(FIRST.parent, principal="bob@example.org", key=bob.public_key, at=CREATED_AT)
     assert "would be refused" not in review().stdout
     git(root, "checkout", "--", str(signers))
     signers.write_text(signers.read_text().replace('namespaces="', 'valid-before="20261101Z",namespaces="'))

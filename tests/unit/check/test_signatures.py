@@ -65,6 +65,19 @@ def test_the_registrant_is_no_reviewer(folder: Path) -> None:
         countersign(folder, key=signing_key(), principal=PRINCIPAL)
 
 
+def test_one_key_does_not_sign_for_two(folder: Path) -> None:
+    """The forecast would be refused from then on; nothing is written. Nor is a key listed under a second name."""
+    signers = signers_path(folder)
+    signers.write_text(signers.read_text() + signers.read_text().splitlines()[0].replace(PRINCIPAL, "carol@example.org") + "\n")
+    with pytest.raises(SigningError, match=r"statement\.json\.sig was made with this key"):
+        countersign(folder, key=signing_key(), principal="carol@example.org")
+    assert review_steps(folder) == [(False, f"not signed by {BOB} so far")]
+    before = signers.read_bytes()
+    with pytest.raises(SigningError, match=r"is listed as bob@example\.org in .*, not as bobby@example\.org"):
+        allow_signer(folder.parent, principal="bobby@example.org", key=key_of(2).public_key, at=CREATED_AT)
+    assert signers.read_bytes() == before
+
+
 def test_who_is_not_on_the_list_does_not_sign(folder: Path) -> None:
     """Nothing is written, and nobody is added."""
     with pytest.raises(VerificationError, match=r"may not sign for mallory@example\.org"):

@@ -9,6 +9,7 @@ from marin_scaling.canonical_json import load_canonical
 from marin_scaling.check.authenticity import verify_folder
 from marin_scaling.check.state import State
 from marin_scaling.check.verdict import check_all, check_preregistration
+from marin_scaling.errors import VerificationError
 from marin_scaling.preregistration.binding import bound_spec, unbound_spec
 from marin_scaling.preregistration.registry import signers_path
 from marin_scaling.scoring import crps
@@ -131,3 +132,13 @@ def test_one_refused_registration_does_not_hide_the_others(registration, tmp_pat
     verdicts = check_all([bad, registration.folder], runs_dir=tmp_path / "runs", checked_at=NOW)
     assert [verdict.state for verdict in verdicts] == [State.REFUSED, State.PENDING]
     assert "is missing" in verdicts[0].sentence
+
+
+def test_an_outcome_that_the_log_has_and_that_is_gone_is_not_written_again(registration, tmp_path):
+    """Another one, of another hour, would not be it."""
+    train(registration, 2.6, tmp_path=tmp_path)
+    check(registration)
+    (registration.folder / "outcome.json").unlink()
+    with pytest.raises(VerificationError, match=r"outcome\.json is not there, and the log has it since"):
+        check(registration)
+    assert not (registration.folder / "outcome.json").exists()

@@ -45,6 +45,21 @@ def test_an_agent_signs_for_the_public_half(agent: Path) -> None:
     assert signer.wire == key.public_key.wire
 
 
+@pytest.mark.parametrize("suffix", ["", ".pub"])
+def test_an_agent_opens_an_encrypted_key_that_lies_here(agent: Path, tmp_path: Path, suffix: str) -> None:
+    """Nobody is asked for a passphrase that the agent has heard already; another locked key is asked for."""
+    locked = tmp_path / "locked"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "ada", "-f", str(locked)], check=True)
+    subprocess.run(["ssh-add", "-q", str(locked)], check=True)
+    subprocess.run(["ssh-keygen", "-q", "-p", "-N", "secret", "-f", str(locked)], check=True)
+    key = load_signing_key(tmp_path / f"locked{suffix}", note="given with --key", environment={})
+    assert "whose private half the agent holds" in key.note
+    assert verify_signature(key.sign(MESSAGE), content=MESSAGE, name="m.sig").wire == key.public_key.wire
+    subprocess.run(["ssh-add", "-q", "-D"], check=True)
+    with pytest.raises(SigningError, match="is encrypted, and there is no terminal"):
+        load_signing_key(tmp_path / f"locked{suffix}", note="given with --key", environment={})
+
+
 @pytest.mark.parametrize("prefix", ["key::", ""])
 def test_a_key_that_stands_in_gits_settings_is_the_agents(
     agent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix: str

@@ -6,7 +6,16 @@ from datetime import timedelta
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
-from registration_factory import CREATED_AT, PRINCIPAL, forecast_document, make_registration, run_spec, signing_key, target_spec
+from registration_factory import (
+    CREATED_AT,
+    PRINCIPAL,
+    forecast_document,
+    ladder_rows,
+    make_registration,
+    run_spec,
+    signing_key,
+    target_spec,
+)
 
 from marin_scaling.errors import SigningError, StatementError, StorageError, UsageError
 from marin_scaling.preregistration.preregister import standing_registration
@@ -151,3 +160,16 @@ def test_a_second_key_of_a_name_is_told(tmp_path):
     other = signing_key(ed25519.Ed25519PrivateKey.generate()).public_key
     said = str(allow_signer(tmp_path, principal=PRINCIPAL, key=other, at=CREATED_AT))
     assert said.endswith("allowed_signers, beside 1 other key of that name")
+
+
+def test_a_name_that_the_log_has_and_whose_folder_is_gone_is_refused_before_anything_is_written(tmp_path):
+    """The new one could never be logged; with another name it is another forecast."""
+    folder = make_registration(tmp_path).folder
+    shutil.rmtree(folder)
+    rows = ladder_rows(tmp_path / "runs")
+    with pytest.raises(
+        StatementError, match=r"log\.jsonl, line 1, has 2026-11-20-tiny-target since .*, and its folder is gone"
+    ):
+        make_registration(tmp_path, rows=rows)
+    assert not folder.exists()
+    assert make_registration(tmp_path, rows=rows, slug="other").folder.exists()

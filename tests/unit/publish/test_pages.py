@@ -75,6 +75,21 @@ def test_a_forecast_that_was_taken_back_is_shown_as_that(tmp_path, registration)
     assert "0 pending, 1 withdrawn. None is left out" in text(tmp_path, "index.md")
 
 
+def test_a_run_that_left_its_recipe_is_shown_as_that(tmp_path, registration):
+    """At the head of the page, on the index, and with the step among what was verified."""
+    store_run(tmp_path / "runs", spec=registration.target, loss=2.61, day="2026-11-21")
+    at = datetime(2026, 11, 21, tzinfo=UTC)
+    said = {"principal": PRINCIPAL, "at": at, "reason": "other clipping", "from_step": 80}
+    give_notice(registration.folder, "deviate", key=signing_key(), **said)
+    write_down(registration.folder.parent, at=at)
+    assert "not trained yet; its run left the recipe from step 80: other clipping." in text(tmp_path, PAGE)
+    check(tmp_path, registration)
+    shown = text(tmp_path, PAGE)
+    assert "%); its run left the recipe from step 80: other clipping." in shown
+    assert "00Z: from step 80: other clipping" in html.unescape(shown)
+    assert "held (its run left the recipe)" in text(tmp_path, "index.md")
+
+
 def test_what_was_promised_in_words_and_what_the_number_hangs_on_are_shown(tmp_path):
     """And where nothing was said, that."""
     make_registration(tmp_path, promise=Promise(void_if=("the text is gone",), assumptions=(Assumption(text="it holds"),)))
