@@ -50,6 +50,13 @@ def as_called_there(text: str, *, signers: Path, base: str, registry_dir: Path) 
     return text
 
 
+def is_uncommitted(folder: Path) -> bool:
+    """Whether git has not what lies in a folder as it is now; False where there is no git to ask."""
+    command = ["git", "status", "--porcelain", "--untracked-files=all", "--", "."]
+    done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+    return done.returncode == 0 and bool(done.stdout)
+
+
 def logged_there(base: str, *, registry_dir: Path) -> Log:
     """The log of a registry as `base` has it; empty where that has none, or git knows no such base."""
     return parse_log(_file_at(base, log_path(registry_dir)) or b"", name=f"{log_path(registry_dir)} of {base}")

@@ -65,8 +65,8 @@ def _say_what_was_logged_before(added: Sequence[LogEntry], *, registry: Path) ->
     if again:
         typer.echo(
             f"note: {counted(len(again), 'line')} of these stood in the log of your last commit, {again[0].id} since "
-            f"{again[0].logged_at}. From now on they count as of today. If that log was lost: git checkout HEAD -- "
-            f"{log_path(registry)}"
+            f"{again[0].logged_at}. From now on they count as of today. If that log was lost, and not given up in a merge: "
+            f"git checkout HEAD -- {log_path(registry)}"
         )
 
 

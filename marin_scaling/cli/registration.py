@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime, time, timedelta
 from itertools import filterfalse
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,7 +72,11 @@ def preregister(
             "a review believes only keys that are merged"
         )
     runs, file = planned.runs_dir, ladder_path
-    others = f"{runs} and {file} give the number away" if seal_until else f"with {runs} and {file}, which it is checked against"
+    others = (
+        f"without {runs} and {file}, which give the number away"
+        if seal_until
+        else f"with {runs} and {file}, which it is checked against"
+    )
     typer.echo(
         f"Next: commit and push {registry} ({others}), so that others see it first; then: "
         f"marin-scale run {registration.folder.name}"
@@ -161,6 +165,7 @@ def run(
     Example: marin-scale run 2026-11-21-quickstart
     """
     from marin_scaling.check.authenticity import verify_folder
+    from marin_scaling.check.base_branch import is_uncommitted
     from marin_scaling.check.history import log_step
     from marin_scaling.check.policy import policy_steps
     from marin_scaling.cli.training import RUNS_DIR, hardware_of, target_pool, train_with_progress
@@ -179,6 +184,10 @@ def run(
     require_not_ended(folder)
     log_step(folder, log=read_log(folder.parent))
     policy_steps(whole, allowed_signers=signers, stamped=folder)
+    if is_uncommitted(folder):
+        typer.echo(
+            f"note: {folder} is not committed as it is: until it is pushed, nobody else can see that it came before its run"
+        )
     target = answering_spec(whole)
     pool, storage = target_pool(where, ladder=target.ladder), hardware_of(target.ladder).storage
     train_with_progress([target], corpus=_corpus_of(target), label="target", pool=pool, storage=storage)
@@ -271,7 +280,7 @@ def _end_of(day: str) -> datetime:
         raise UsageError(
             f"--seal-until {day}: a forecast is sealed until a later day, within four years.",
             why="What is sealed has to be shown some day, or it is no forecast.",
-            fix=f"Choose a day after today, within four years, and write it like {now:%Y-%m-%d}.",
+            fix=f"Choose a day after today, within four years, and write it like {now + timedelta(days=90):%Y-%m-%d}.",
         )
     return end
 

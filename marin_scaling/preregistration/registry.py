@@ -56,8 +56,19 @@ def register(registry_dir: Path, *, slug: str, created_at: datetime, files: Mapp
             "or forecast another target.",
         )
     folder = registry_dir / registration_id(slug, created_at=created_at)
+    require_free(folder)
     publish_registration(folder, files)
     return folder
+
+
+def require_free(folder: Path) -> None:
+    """`StatementError` where another forecast has this name."""
+    if folder.exists():
+        raise StatementError(
+            f"{folder} is there already, for another target.",
+            why="Every forecast has a folder of its own, and nothing is written over.",
+            fix="Give this one another name: --slug NAME.",
+        )
 
 
 def publish_registration(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -17,7 +17,13 @@ from marin_scaling.canonical_json import dump_canonical, load_canonical, sha256_
 from marin_scaling.durable_files import publish_folder, read_bytes, replace_file, write_once
 from marin_scaling.errors import StatementError, StorageError, UsageError, VerificationError
 from marin_scaling.preregistration.document_shape import MOMENT, SHA256, Choice, Means, Shape, check_shape
-from marin_scaling.preregistration.registry import STATEMENT_NAME, find_registration, publish_registration, read_registration
+from marin_scaling.preregistration.registry import (
+    STATEMENT_NAME,
+    find_registration,
+    publish_registration,
+    read_registration,
+    require_free,
+)
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
 from marin_scaling.preregistration.statement_format import PRINCIPAL, REGISTRATION_ID
 
@@ -150,12 +156,7 @@ def register_sealed(registry_dir: Path, *, files: Mapping[str, bytes], sealed: M
     private = private_folder(folder)
     if standing := find_registration(registry_dir, target=files["target.json"]):
         _refuse_second(standing, registry_dir=registry_dir)
-    if folder.exists():
-        raise StatementError(
-            f"{folder} is there already, for another target.",
-            why="Every forecast has a folder of its own, and nothing is written over.",
-            fix="Give this one another name: --slug NAME.",
-        )
+    require_free(folder)
     replace_file(private.parent / ".gitignore", _ALL_IGNORED)
     publish_folder(private, {**files, **sealed})
     publish_registration(folder, {each: sealed[each] for each in SEAL_FILES})

@@ -179,13 +179,19 @@ def require_sound_forecast(statement: Statement) -> None:
             f"its quantiles reach outside {lower:g} to {upper:g} {metric['unit']}", fix="Look at the fit: it cannot be right."
         )
     if forecast["point"] != quantiles[0.5]:
-        refuse(f"its point {forecast['point']} is not its median {quantiles[0.5]}", fix="The point is the median.")
+        refuse(
+            f"its point {forecast['point']} is not its median {quantiles[0.5]}",
+            fix="The point is the median. Restore the file from version control if it was edited.",
+        )
 
 
 def _check_resolution(statement: Statement) -> None:
     due = parse_moment(statement.predicate["resolution"]["due"])
     if due <= statement.created_at:
-        refuse(f"it is due at {due:%Y-%m-%dT%H:%M:%SZ}, before it was made", fix="Give the run the time that it takes.")
+        refuse(
+            f"it is due at {due:%Y-%m-%dT%H:%M:%SZ}, before it was made",
+            fix="Give the run the time that it takes: a later promise.due in the ladder's file.",
+        )
     ids = [assumption["id"] for assumption in statement.predicate["assumptions"]]
     if len(set(ids)) < len(ids):
         refuse(f"two of its assumptions have one id: {', '.join(ids)}", fix="Number them A1, A2 and so on.")

@@ -8,7 +8,7 @@ from git_repository import branch_off, commit, git
 from registration_factory import CREATED_AT, make_registration, make_second_registration
 from typer.testing import CliRunner
 
-from marin_scaling.check.base_branch import base_step, signers_at
+from marin_scaling.check.base_branch import base_step, is_uncommitted, signers_at
 from marin_scaling.check.public_record import COLUMNS, RECORD_NAME
 from marin_scaling.cli.app import app
 from marin_scaling.errors import MarinScalingError, RunTableError, UsageError, VerificationError
@@ -146,3 +146,13 @@ def test_nobody_allows_a_key_beside_a_change_of_the_public_record(public: Path) 
     allow_signer(REGISTRY, principal=BOB, key=key_of(BOB).public_key, at=CREATED_AT)
     with pytest.raises(VerificationError, match=r"allowed_signers and 1 other files of the registry changed since main"):
         base_step("main", registry_dir=REGISTRY)
+
+
+def test_what_git_has_not_as_it_is_now_is_uncommitted(tmp_path: Path) -> None:
+    """New files and changed ones; where there is no git, nothing is said."""
+    folder = make_registration(tmp_path).folder
+    assert not is_uncommitted(folder)
+    branch_off(tmp_path)
+    assert not is_uncommitted(folder)
+    (folder / "more").write_text("x")
+    assert is_uncommitted(folder)

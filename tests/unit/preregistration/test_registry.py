@@ -99,11 +99,11 @@ def test_an_interrupted_tool_finds_its_own_registration_again(tmp_path):
 
 
 def test_the_same_name_for_another_target_is_refused(tmp_path):
-    """A folder is never overwritten."""
+    """A folder is never overwritten; how to give another name is said."""
     make_registration(tmp_path)
     other = run_spec(hidden_dim=128, train_steps=900, role="target")
     rows = [{"run": "r", "budget_flops": 1.0, "flops": 1.0, "params": 1, "tokens": 1, "loss": 3.0}]
-    with pytest.raises(StorageError, match="already there"):
+    with pytest.raises(StatementError, match=r"is there already, for another target\.[^$]*--slug NAME"):
         make_registration(tmp_path, rows=rows, target=other, forecast=forecast_document(flops=other.flops))
 
 
