@@ -34,7 +34,9 @@ def fit_table(
     predict_runs: Path | None = _PREDICT_RUNS,
     column: list[str] = COLUMN,
     law: str = LAW,
-    swept: str | None = typer.Option(None, "--swept", help="Of several runs of one size and length fit the best, or all."),
+    swept: str | None = typer.Option(
+        None, "--swept", help="Of a swept table (three runs or more of many sizes) fit the best 30 % of each, or all."
+    ),
     hangs_on: bool = typer.Option(False, "--sensitivity", help="Show what forecasts hang on: other laws, budgets left out."),
     plot: Path | None = _PLOT,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
