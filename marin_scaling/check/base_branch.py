@@ -16,9 +16,10 @@ from marin_scaling.check.public_record import RECORD_NAME, require_only_added
 from marin_scaling.check.verified_step import VerifiedStep, refuse
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError, UsageError
-from marin_scaling.preregistration.allowed_signers import parse_allowed_signers, read_allowed_signers
+from marin_scaling.preregistration.allowed_signers import AllowedSigner, parse_allowed_signers, read_allowed_signers
 from marin_scaling.preregistration.log import LOG_NAME, Log, extends, log_path, parse_log
 from marin_scaling.preregistration.registry import SIGNERS_NAME, read_registration, registration_folders
+from marin_scaling.preregistration.sshsig import NAMESPACE
 from marin_scaling.preregistration.timestamp import ROOTS_NAME
 from marin_scaling.units import counted
 
@@ -44,7 +45,9 @@ def signers_at(base: str, *, registry_dir: Path) -> Iterator[Path]:
 
 def as_called_there(text: str, *, signers: Path, base: str, registry_dir: Path) -> str:
     """A message in which the files of `signers_at` have the names that they have in the base branch."""
-    text = text.replace(str(signers), f"{registry_dir / SIGNERS_NAME} of {base}")
+    text = text.replace(str(signers), f"{registry_dir / SIGNERS_NAME} of {base}").replace(
+        signers.name, f"{SIGNERS_NAME} of {base}"
+    )
     for name in _TRUST_NAMES[1:]:
         text = text.replace(str(signers.with_name(name)), f"{registry_dir / name} of {base}")
     return text
@@ -97,7 +100,8 @@ def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
     if policies and others:
         refuse(
             f"{policies[0]} and {others} other files of the registry changed since {base}",
-            fix="Let a maintainer change what the registry trusts in a pull request of its own, and merge that one first.",
+            fix="Let a maintainer change what the registry trusts in a pull request of its own, and merge that one first. If "
+            f"that is done already, {base} is old here: git fetch, and name the branch as it is there (--base origin/main).",
         )
     also = ", its public record only grew" if record_grew else ""
     also += _trust_said(policies, changes, base=base)
@@ -159,7 +163,22 @@ def _content_said(path: Path, *, base: str) -> str:
     listed = {(each.principals, each.key.fingerprint) for each in read_allowed_signers(path)}
     was = {(each.principals, each.key.fingerprint) for each in before}
     changes = [*(("with", each) for each in sorted(listed - was)), *(("without", each) for each in sorted(was - listed))]
-    return "".join(f", {how} {name} ({fingerprint})" for how, (name, fingerprint) in changes)
+    said = "".join(f", {how} {name} ({fingerprint})" for how, (name, fingerprint) in changes)
+    return said + "".join(f", which {doubt}" for doubt in _signer_doubts(read_allowed_signers(path), new=listed - was))
+
+
+def _signer_doubts(signers: Sequence[AllowedSigner], *, new: Set[tuple[str, str]]) -> Iterator[str]:
+    """What is odd about new lines: a person should see it before they are merged."""
+    for each in signers:
+        if (each.principals, each.key.fingerprint) not in new:
+            continue
+        if not each.names_space(NAMESPACE):
+            yield f"may not sign here: {each.principals} has other namespaces than {NAMESPACE}"
+        if "@" not in each.principals:
+            yield f"no statement can name: {each.principals} is not of the form name@place"
+        others = sorted({other.principals for other in signers if other.key.wire == each.key.wire} - {each.principals})
+        if others:
+            yield f"is one key for two names: {each.principals} and {', '.join(others)}"
 
 
 def _require_only_added(changes: Mapping[Path, str], *, allowed: Set[Path], base: str) -> None:

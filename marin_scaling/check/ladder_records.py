@@ -60,7 +60,8 @@ def ladder_step(statement: Statement, *, ladder: Mapping[str, Any], where: str, 
     """
     ladder_dir = runs_dir / ladder["ladder"]
     if not holds_runs(ladder_dir):
-        return VerifiedStep(what="ladder", evidence=f"not compared: {ladder_dir} holds no runs here", compared=False)
+        why = f"not compared: {ladder_dir} holds no runs here (go to the root of the repository, or name them: --runs)"
+        return VerifiedStep(what="ladder", evidence=why, compared=False)
     _require_each_once(ladder["rows"], where=where)
     for row in ladder["rows"]:
         _compare_row(row, ladder_dir=ladder_dir, statement=statement, where=where)

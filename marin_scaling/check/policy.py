@@ -44,7 +44,7 @@ def policy_steps(folder: Path, *, allowed_signers: Path, stamped: Path | None = 
     _require(reviewers >= policy.reviewers, f"{asked} of reviewers, and {folder} has {reviewers}")
     _require(stamps >= policy.stamps, f"{stamps_asked}, and of {folder} {stamps} were read")
     _require(policy.own_resolver or independent, f"another resolver than the registrant, and {resolver} is both in {folder}")
-    found = f"{counted(reviewers, 'reviewer')}, {counted(stamps, 'stamp')}"
+    found = f"{counted(reviewers, 'reviewer')} of {policy.reviewers} asked, {counted(stamps, 'stamp')} of {policy.stamps} asked"
     evidence = f"{POLICY_NAME} of {policy.since}: {found}, resolved by {resolver}"
     return [VerifiedStep(what="policy", evidence=evidence)]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from marin_scaling.cli.app import app
+from marin_scaling.cli.reason import REASON, require_reason
 from marin_scaling.cli.steps_seen import STEPS_SEEN, steps_said
 
 _REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where preregistrations lie.")
@@ -17,7 +18,7 @@ _KEY = typer.Option(None, "--key", help="SSH private key to sign with.")
 @app.command("amend")
 def amend(
     which: str = typer.Argument(metavar="FOLDER", help="A folder of the registry, by name or path."),
-    reason: str = typer.Option(..., "--reason", help="Why, in a sentence."),
+    reason: str = REASON,
     steps_seen: int | None = STEPS_SEEN,
     registry: Path = _REGISTRY,
     key: Path | None = _KEY,
@@ -39,6 +40,7 @@ def amend(
     from marin_scaling.preregistration.registry import signers_path
     from marin_scaling.preregistration.signing_key import find_principal, find_signing_key
 
+    require_reason(reason)
     folder = one_folder(which, registry=registry)
     verify_folder(folder, allowed_signers=signers_path(folder))
     target = target_in(folder)

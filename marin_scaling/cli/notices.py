@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from marin_scaling.cli.app import app
+from marin_scaling.cli.reason import REASON, require_reason
 from marin_scaling.cli.steps_seen import STEPS_SEEN, steps_said
 
 if TYPE_CHECKING:
@@ -18,14 +19,13 @@ _FOLDER = typer.Argument(metavar="FOLDER", help="A folder of the registry, by na
 _REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where preregistrations lie.")
 _KEY = typer.Option(None, "--key", help="SSH private key to sign with.")
 _SIGNER = typer.Option(None, "--as", help="Who signs, as in allowed_signers; default: git's user.email.")
-_REASON = typer.Option(..., "--reason", help="Why, in a sentence.")
 _EVIDENCE = typer.Option(None, "--evidence", help="Where it can be seen.")
 
 
 @app.command("withdraw")
 def withdraw(
     which: str = _FOLDER,
-    reason: str = _REASON,
+    reason: str = REASON,
     steps_seen: int | None = STEPS_SEEN,
     registry: Path = _REGISTRY,
     key: Path | None = _KEY,
@@ -44,7 +44,7 @@ def withdraw(
 def void(
     which: str = _FOLDER,
     because: str = typer.Option(..., "--because", metavar="CONDITION", help="A condition in the statement's own words."),
-    reason: str = _REASON,
+    reason: str = REASON,
     evidence: str | None = _EVIDENCE,
     registry: Path = _REGISTRY,
     key: Path | None = _KEY,
@@ -64,7 +64,7 @@ def void(
 def deviate(
     which: str = _FOLDER,
     from_step: int = typer.Option(..., "--from-step", min=0, help="From which step on the run differs."),
-    reason: str = _REASON,
+    reason: str = REASON,
     evidence: str | None = _EVIDENCE,
     registry: Path = _REGISTRY,
     key: Path | None = _KEY,
@@ -99,6 +99,7 @@ def _give(
     from marin_scaling.preregistration.registry import OUTCOME_NAME, signers_path
     from marin_scaling.preregistration.signing_key import find_principal, find_signing_key
 
+    require_reason(reason)
     folder = one_folder(which, registry=registry)
     verify_folder(folder, allowed_signers=signers_path(folder))
     if kind == "withdraw" and (folder / OUTCOME_NAME).exists():

@@ -22,6 +22,7 @@ _TOKEN = re.compile(r'(?:[^ \t"]|"[^"]*")+')
 _OPTION = re.compile(r'([a-z-]+)(?:="([^"]*)")?(?:,|$)')  # a value without quotes is none for OpenSSH
 MAX_LINE_CHARACTERS = 16 * 1024
 """More than the largest key with all its options needs."""
+_CONFLICT_MARKS = ("<<<<<<<", "|||||||", "=======", ">>>>>>>")
 _KEY_KINDS = ("ssh-", "ecdsa-", "sk-")
 _TIME_FORMATS = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 
@@ -42,9 +43,13 @@ class AllowedSigner:
         """Whether the pattern list of this line covers a principal."""
         return _matches(self.principals, principal)
 
+    def names_space(self, namespace: str) -> bool:
+        """Whether the line lets its key sign for a purpose: one that it names, or any where it names none."""
+        return self.namespaces is None or _matches(self.namespaces, namespace)
+
     def refusal(self, *, namespace: str, at: datetime) -> str | None:
         """Why this line does not allow its key for `namespace` at the time `at`, or None when it does."""
-        if self.namespaces is not None and not _matches(self.namespaces, namespace):
+        if not self.names_space(namespace):
             return f"{self.where} allows the key only for the namespaces {self.namespaces!r}"
         if self.valid_after and at < self.valid_after:
             return f"{self.where} allows the key only after {self.valid_after:%Y-%m-%dT%H:%M:%SZ}"
@@ -66,6 +71,12 @@ def parse_allowed_signers(raw: bytes, *, name: str) -> list[AllowedSigner]:
         _refuse(name, f"it is not UTF-8 text ({error})")
     numbered = [(number, line.removesuffix("\r").strip(" \t")) for number, line in enumerate(lines, start=1)]
     for number, line in numbered:
+        if line[:7] in _CONFLICT_MARKS:
+            raise DocumentError(
+                f"{name}, line {number}, is a mark of a merge that is not resolved.",
+                why="Nobody can say which of the two lists counts.",
+                fix="Keep the lines of both sides that maintainers have merged, and take the marks out.",
+            )
         if len(line) > MAX_LINE_CHARACTERS:
             _refuse(f"{name}, line {number}", f"it has {len(line)} characters, more than {MAX_LINE_CHARACTERS}")
         if not line.replace("\t", " ").isprintable():
@@ -95,6 +106,18 @@ def require_listed(path: Path, *, principal: str, key: PublicKey, namespace: str
     """The same of the `allowed_signers` at `path`; a file that is not there allows nobody."""
     signers = read_allowed_signers(path) if path.exists() else []
     return require_allowed(signers, principal=principal, key=key, namespace=namespace, at=at, source=str(path))
+
+
+def require_may_sign(path: Path, *, principal: str, key: PublicKey, namespace: str, at: datetime) -> None:
+    """As `require_listed`, for who is about to sign: with the key that is listed for that name, where there is one."""
+    try:
+        require_listed(path, principal=principal, key=key, namespace=namespace, at=at)
+    except VerificationError as error:
+        listed = [each.key.fingerprint for each in read_allowed_signers(path) if each.names(principal)] if path.exists() else []
+        line = signer_line(principal, key=key, namespace=namespace)
+        known = f"{principal} is listed with {', '.join(listed)}: sign with that key (--key KEY)."
+        other = known if listed else f"Nothing was written. Let a maintainer add your line first: {line}"
+        raise VerificationError(error.what, why=error.why, fix=other) from error
 
 
 def signer_line(principal: str, *, key: PublicKey, namespace: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from marin_scaling.canonical_json import dump_canonical, load_canonical, sha256_hex
 from marin_scaling.durable_files import publish_folder, read_bytes
 from marin_scaling.errors import SigningError, VerificationError
-from marin_scaling.preregistration.allowed_signers import require_listed
+from marin_scaling.preregistration.allowed_signers import require_may_sign
 from marin_scaling.preregistration.amendment import (
     AMENDMENT_NAME,
     AMENDMENT_SIGNATURE_NAME,
@@ -74,7 +74,7 @@ def amend(
             why=error.why,
             fix="Nothing was written. Only its registrant forecasts it again (--as NAME --key KEY), before the run has ended.",
         ) from error
-    require_listed(signers_path(folder), principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)
+    require_may_sign(signers_path(folder), principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)
     publish_folder(place, {**files, AMENDMENT_NAME: raw, AMENDMENT_SIGNATURE_NAME: key.sign(raw)})
     return place
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from marin_scaling.durable_files import read_bytes, write_once
 from marin_scaling.errors import SigningError
-from marin_scaling.preregistration.allowed_signers import require_listed
+from marin_scaling.preregistration.allowed_signers import require_may_sign
 from marin_scaling.preregistration.registry import SIGNATURE_NAME, STATEMENT_NAME, read_registration, signers_path
 from marin_scaling.preregistration.sshsig import NAMESPACE, verify_signature
 from marin_scaling.preregistration.statement_format import PRINCIPAL
@@ -57,7 +57,7 @@ def countersign(folder: Path, *, key: SigningKey, principal: str) -> Path:
             fix="Let a reviewer sign, with a key of their own: marin-scale sign --as NAME --key KEY",
         )
     path, at = signers_path(folder), statement.created_at
-    require_listed(path, principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)
+    require_may_sign(path, principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)
     signed = folder / countersignature_name(principal)
     if signed.exists():
         raise SigningError(

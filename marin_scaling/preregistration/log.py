@@ -40,6 +40,8 @@ from marin_scaling.preregistration.timestamp import stamp_names
 LOG_NAME = "log.jsonl"
 FIRST_PREVIOUS = "0" * 64
 """What stands for the digest of the line before the first."""
+CONFLICT_MARKS = (b"<<<<<<<", b"|||||||", b"=======", b">>>>>>>")
+"""How lines begin that git writes where two branches changed one place."""
 _COMPACT = json.JSONEncoder(sort_keys=True, ensure_ascii=True, separators=(",", ":"))
 MAX_LINE_BYTES = 64 * 1024
 _FILES_OF: Mapping[str, Callable[[Iterable[str]], list[tuple[str, ...]]]] = {
@@ -121,6 +123,12 @@ def parse_log(raw: bytes, *, name: str) -> Log:
         _refuse(name, "its last line has no end")
     entries: list[LogEntry] = []
     for number, line in enumerate(raw.split(b"\n")[:-1]):
+        if line[:7] in CONFLICT_MARKS:
+            raise VerificationError(
+                f"{name}, line {number + 1}, is a mark of a merge that is not resolved.",
+                why="Two branches added lines, and each line names the one before, so that only one of them keeps its own.",
+                fix=f"Take the log of the branch that you merge into (git checkout BRANCH -- {name}); then: marin-scale log",
+            )
         try:
             entries.append(_entry(line, after=entries[-1] if entries else None, name=f"{name}, line {number + 1}"))
         except DocumentError as error:  # it was sound when it was written, so this is a "no"

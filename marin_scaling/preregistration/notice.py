@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from marin_scaling.canonical_json import dump_canonical, load_canonical
 from marin_scaling.durable_files import publish_folder, read_bytes
 from marin_scaling.errors import SigningError, VerificationError
-from marin_scaling.preregistration.allowed_signers import require_listed
+from marin_scaling.preregistration.allowed_signers import require_may_sign
 from marin_scaling.preregistration.document_shape import (
     MOMENT,
     SHA256,
@@ -128,7 +128,7 @@ def give_notice(folder: Path, kind: Kind, *, key: SigningKey, principal: str, at
             why=error.why,
             fix="Nothing was written. Let the right person say it (--as NAME --key KEY), and in the statement's own words.",
         ) from error
-    require_listed(signers_path(folder), principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)
+    require_may_sign(signers_path(folder), principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)
     publish_folder(folder / name, {NOTICE_NAME: raw, NOTICE_SIGNATURE_NAME: key.sign(raw)})
     return folder / name
 

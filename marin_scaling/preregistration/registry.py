@@ -121,7 +121,9 @@ def find_folders(name: str, *, registry_dir: Path) -> list[Path]:
         return [Path(name).absolute()]
     known = ", ".join(by_name) or "none"
     raise UsageError(
-        f"There is no preregistration {name!r}.", why=f"{registry_dir} holds: {known}.", fix="Name one of these, or: all"
+        f"There is no preregistration {name!r}.",
+        why=f"{registry_dir} holds: {known}.",
+        fix="Name one of these." if by_name else "Make the first: marin-scale preregister ladders/NAME.yaml",
     )
 
 

@@ -18,6 +18,7 @@ from marin_scaling.check.track_record import record_text, track_records
 from marin_scaling.check.verdict import verdicts_on
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError
+from marin_scaling.preregistration.countersignature import countersigners
 from marin_scaling.preregistration.registry import read_registration, registration_folders
 from marin_scaling.preregistration.seal import SEAL_NAME, read_seal
 from marin_scaling.preregistration.statement import Statement
@@ -87,7 +88,7 @@ def _parts(each: Reviewed, *, registry: Path, runs_dir: Path, at: datetime) -> I
 
 
 def _forecast_parts(each: Reviewed, statement: Statement, *, registry: Path, runs_dir: Path, at: datetime) -> Iterator[str]:
-    yield _verdict_line(statement)
+    yield _verdict_line(statement, reviewers=list(countersigners(path.name for path in each.folder.iterdir())))
     yield "\n".join(f"- {remark}" for remark in remarks(each, statement, runs_dir=runs_dir, at=at))
     yield measured_table(statement)
     yield _beside_table(each.folder, statement, registry=registry)
@@ -99,11 +100,12 @@ def _forecast_parts(each: Reviewed, statement: Statement, *, registry: Path, run
     yield f"Digest of the statement, which the run carries from its first step: `{statement.sha256}`"
 
 
-def _verdict_line(statement: Statement) -> str:
+def _verdict_line(statement: Statement, *, reviewers: Sequence[str]) -> str:
     quantiles, predicate = statement.quantiles, statement.predicate
     unit = escape(predicate["metric"]["unit"])
+    signers = escape(predicate["registrant"] + "".join(f", reviewed by {each}" for each in reviewers))
     return (
-        f"**Verified**, signed by {escape(predicate['registrant'])}: **{quantiles[0.5]:.4f} {unit}**, 90 % interval "
+        f"**Verified**, signed by {signers}: **{quantiles[0.5]:.4f} {unit}**, 90 % interval "
         f"{quantiles[0.05]:.4f} to {quantiles[0.95]:.4f}, at {format_flops(predicate['targetRun']['flops'])} FLOPs, "
         f"{predicate['forecast']['extrapolation']:.4g} times beyond the largest run that was fitted."
     )

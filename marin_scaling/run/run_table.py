@@ -93,6 +93,17 @@ def table_of_frame(
     return _from_cells(RawTable(name=source, cells=cells.astype(object), places=places), columns or {}, keep=keep, drop=drop)
 
 
+def _instead_of(folder: Path) -> str:
+    """What to give in place of a folder without runs: the ladders in it, where it has some."""
+    ladders = sorted(
+        {path.parents[1].name for path in folder.glob("*/*/record.json")}
+        | {path.parent.name for path in folder.glob("*/runs.csv")}
+    )
+    if ladders:
+        return f"Name one of the ladders in it: {', '.join(str(folder / name) for name in ladders)}."
+    return "Train the ladder first (marin-scale ladder FILE), or give another folder or table."
+
+
 def _stored_cells(folder: Path) -> RawTable:
     import pandas as pd
 
@@ -103,7 +114,7 @@ def _stored_cells(folder: Path) -> RawTable:
         raise StorageError(
             f"{folder} holds no runs: neither runs.csv nor folders of finished rungs.",
             why="A fit needs runs.",
-            fix="Train the ladder first (marin-scale ladder FILE), or give another folder or table.",
+            fix=_instead_of(folder),
         )
     _require_one_kind(folder, runs)
     repeats = any(stored.spec.times_seen > 1 for stored in runs)

@@ -204,3 +204,13 @@ def test_a_registry_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert "has 0 lines" in done.stdout
     assert not list(tmp_path.iterdir())
+
+
+def test_marks_of_a_merge_in_a_log_are_told_with_the_way_out(folder: Path) -> None:
+    """Take the one log, and add the lines of the other anew."""
+    lines = log_lines(folder.parent)
+    log = folder.parent / LOG_NAME
+    log.write_bytes(lines[0] + b"\n<<<<<<< HEAD\n" + lines[1] + b"\n=======\n" + lines[2] + b"\n>>>>>>> main\n")
+    with pytest.raises(VerificationError, match=r"log\.jsonl, line 2, is a mark of a merge that is not resolved") as error:
+        read_log(folder.parent)
+    assert "git checkout BRANCH" in error.value.fix

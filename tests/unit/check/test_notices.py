@@ -236,3 +236,11 @@ def test_whoever_may_have_seen_the_run_is_asked_how_much(registration: Registrat
     assert steps_said(0, folder=registration.folder) == 0
     shutil.rmtree(place)
     assert steps_said(None, folder=registration.folder) == 0
+
+
+@pytest.mark.parametrize("reason", ["", "  ", "one\ntwo"])
+def test_a_reason_without_words_or_of_two_lines_is_refused(registration: Registration, reason: str) -> None:
+    """Before anything else is asked; it would stand there for ever."""
+    done = CliRunner().invoke(app, ["withdraw", registration.folder.name, "--reason", reason])
+    assert isinstance(done.exception, UsageError)
+    assert "is no sentence" in str(done.exception)

@@ -57,7 +57,7 @@ def test_a_reviewers_signature_is_what_the_rule_asks_for(folder: Path) -> None:
     allow_signer(folder.parent, principal="bob@example.org", key=key.public_key, at=CREATED_AT)
     countersign(folder, key=key, principal="bob@example.org")
     (step,) = ask(folder, "reviewers: 1")
-    assert step.evidence == "policy.yaml of 2026-11-20: 1 reviewer, 0 stamps, resolved by ada@example.org"
+    assert step.evidence == "policy.yaml of 2026-11-20: 1 reviewer of 1 asked, 0 stamps of 0 asked, resolved by ada@example.org"
 
 
 def test_another_resolver_is_what_the_rule_asks_for(tmp_path: Path) -> None:

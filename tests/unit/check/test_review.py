@@ -1,5 +1,6 @@
 """What a reviewer of a pull request is shown: what held, against the base's signers; what did not; and what is doubtful."""
 
+import html
 import json
 import shutil
 from datetime import timedelta
@@ -21,16 +22,20 @@ from marin_scaling.cli.app import app
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import UsageError
 from marin_scaling.ladder.ladder_file import Promise
+from marin_scaling.preregistration.allowed_signers import signer_line
 from marin_scaling.preregistration.binding import bound_spec
+from marin_scaling.preregistration.countersignature import countersign
 from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.notice import give_notice
 from marin_scaling.preregistration.registry import allow_signer, read_registration, signers_path
+from marin_scaling.preregistration.sshsig import NAMESPACE
 from marin_scaling.publish.review_remarks import of_fit, of_other_choices
 from marin_scaling.publish.review_text import review_text
 from marin_scaling.run.run_spec import RunSpec
 
 FIRST = Path("preregistrations/2026-11-20-tiny-target")
 SECOND = Path("preregistrations/2026-11-20-second")
+OTHER = signing_key(ed25519.Ed25519PrivateKey.from_private_bytes(bytes([6] * 32))).public_key
 
 
 @pytest.fixture
@@ -238,6 +243,34 @@ def test_a_branch_that_takes_runs_away_from_a_forecast_is_refused(root: Path) ->
     assert said.exit_code == 1
     assert f"{record.relative_to(root)} was removed since main, and forecasts rest on that ladder" in said.stdout
     assert "was removed since main" in str(CliRunner().invoke(app, ["verify", "all", "--base", "main"]).exception)
+
+
+def test_what_is_odd_about_a_new_key_is_said(root: Path) -> None:
+    """Another purpose, a name that no statement can have, one key under two names; a plain new line has nothing odd."""
+    ada, bob = FIRST.parent.joinpath("allowed_signers").read_text().splitlines()[0], "bob@example.org"
+    others = {
+        f"{bob} " + ada.partition(" ")[2]: "is one key for two names: bob@example.org and ada@example.org",
+        signer_line("carol", key=OTHER, namespace=NAMESPACE): "no statement can name: carol is not of the form name@place",
+        signer_line(bob, key=OTHER, namespace="git"): "may not sign here: bob@example.org has other namespaces",
+        signer_line(bob, key=OTHER, namespace=NAMESPACE): "",
+    }
+    for line, doubt in others.items():
+        (FIRST.parent / "allowed_signers").write_text(f"{ada}\n{line}\n")
+        said = html.unescape(review().stdout)
+        assert (", which " in said) is bool(doubt), said
+        assert doubt in said
+
+
+def test_who_has_reviewed_a_forecast_stands_at_its_head(root: Path) -> None:
+    """Not only among all that was verified."""
+    allow_signer(FIRST.parent, principal="bob@example.org", key=OTHER, at=CREATED_AT)
+    commit(root)
+    git(root, "branch", "-f", "main")
+    add_second(root)
+    bob = signing_key(ed25519.Ed25519PrivateKey.from_private_bytes(bytes([6] * 32)))
+    countersign(SECOND, key=bob, principal="bob@example.org")
+    write_down(FIRST.parent, at=CREATED_AT)
+    assert "**Verified**, signed by ada@example.org, reviewed by bob@example.org: **" in html.unescape(review().stdout)
 
 
 def test_a_change_of_trust_says_which_standing_forecasts_it_would_refuse(root: Path) -> None:

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519
 from registration_factory import signing_key
 
 from marin_scaling.errors import DocumentError, VerificationError
@@ -10,6 +11,7 @@ from marin_scaling.preregistration.allowed_signers import (
     MAX_LINE_CHARACTERS,
     parse_allowed_signers,
     require_allowed,
+    require_may_sign,
     signer_line,
 )
 from marin_scaling.preregistration.sshsig import NAMESPACE
@@ -96,3 +98,25 @@ def test_bytes_that_are_no_text_are_refused():
 def test_lines_of_windows_are_read():
     """A carriage return before the line feed belongs to the line's end."""
     assert allowed(f"# comment\r\n{signer_line('ada@example.org', key=KEY, namespace=NAMESPACE)}\r\n").key.wire == KEY.wire
+
+
+def test_marks_of_a_merge_that_is_not_resolved_are_told_as_such():
+    """A list with both sides in it counts for nobody."""
+    line = signer_line("ada@example.org", key=KEY, namespace=NAMESPACE)
+    with pytest.raises(DocumentError, match="line 1, is a mark of a merge that is not resolved"):
+        parse_allowed_signers(f"<<<<<<< HEAD\n{line}\n=======\n>>>>>>> main\n".encode(), name="allowed_signers")
+
+
+def test_who_signs_with_another_key_is_told_which_one_is_listed(tmp_path):
+    """And who is not listed at all, which line a maintainer would have to add."""
+    path = tmp_path / "allowed_signers"
+    path.write_text(signer_line("ada@example.org", key=KEY, namespace=NAMESPACE) + "\n")
+    other = signing_key(ed25519.Ed25519PrivateKey.from_private_bytes(bytes([9] * 32))).public_key
+    asked = {"key": other, "namespace": NAMESPACE, "at": NOON}
+    for principal, fix in (
+        ("ada@example.org", f"listed with {KEY.fingerprint}: sign with that key"),
+        ("bob@example.org", "Let a maintainer add your line first: bob@example.org"),
+    ):
+        with pytest.raises(VerificationError, match=f"may not sign for {principal}") as error:
+            require_may_sign(path, principal=principal, **asked)
+        assert fix in error.value.fix

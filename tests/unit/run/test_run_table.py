@@ -341,3 +341,14 @@ def test_runs_at_every_cost_are_many_budgets_and_not_one(tmp_path):
     assert (groups.max() / groups.min()).max() <= 1.25 * (1 + 1e-9)
     assert 20 <= groups.ngroups <= 22
     assert not [warning for warning in table.warnings if "off budget_flops" in warning]
+
+
+def test_a_folder_of_ladders_names_those_in_it(tmp_path):
+    """A person who gives the folder above is told which to give."""
+    store_ladder(tmp_path / "runs")
+    (tmp_path / "runs" / "public").mkdir()
+    write(tmp_path / "runs" / "public" / "runs.csv", HEAD, *ROWS)
+    with pytest.raises(StorageError, match="holds no runs") as error:
+        read_run_table(tmp_path / "runs")
+    named = ", ".join(str(tmp_path / "runs" / name) for name in ("public", "tiny"))
+    assert error.value.fix == f"Name one of the ladders in it: {named}."
