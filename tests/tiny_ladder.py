@@ -40,8 +40,8 @@ def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
 
 
 def histories(folder: Path) -> dict[str, bytes]:
-    """The loss curves recorded so far, by the run's folder."""
-    return {path.parent.name: path.read_bytes() for path in (folder / "runs").glob("tiny/*/history.json")}
+    """The loss curves recorded so far, by the run's folder; one that is being written has a name that begins with a point."""
+    return {path.parent.name: path.read_bytes() for path in (folder / "runs").glob("tiny/[0-9a-f]*/history.json")}
 
 
 def training_processes(folder: Path) -> list[int]:

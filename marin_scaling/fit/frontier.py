@@ -23,7 +23,8 @@ wider or more on each side, and a fit at its edge is reported by its status."""
 _GRID_POINTS = 121
 _ZOOM_POINTS = 17
 _BOOTSTRAP_ZOOMS = 3  # leaves gamma known to 1e-4 of itself, far below what resampling moves it
-_POINT_ZOOMS = 12  # leaves gamma known to 1e-12 of itself
+_POINT_ZOOMS = 6  # leaves gamma known to 1e-6 of itself; its last digits are where the slope of the squares is nought
+_LAST_DIGITS = 1e-5  # share of gamma on either side of it where they are sought
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,31 @@ def fit_frontier(flops: Array, *, loss: Array) -> FrontierLaw:
     '1.700000 0.100000'
     """
     laws = fit_frontiers(flops, losses=loss[None, :], weights=np.ones((1, len(loss))), zooms=_POINT_ZOOMS)
-    return FrontierLaw(E=float(laws.E[0]), A=float(laws.A[0]), gamma=float(laws.gamma[0]), reference_flops=laws.reference_flops)
+    log_ratio = np.log(flops) - np.log(laws.reference_flops)
+    gamma = _last_digits(float(laws.gamma[0]), log_ratio, loss)
+    asymptote, scale = _best_line(gamma, log_ratio, loss)
+    return FrontierLaw(E=asymptote, A=scale, gamma=gamma, reference_flops=laws.reference_flops)
+
+
+def _last_digits(gamma: float, log_ratio: Array, loss: Array) -> float:
+    """The exponent where the slope of the squares is nought: the squares themselves are flat there and show half the digits."""
+    from scipy.optimize import brentq
+
+    def slope(candidate: float) -> float:
+        asymptote, scale = _best_line(candidate, log_ratio, loss)
+        term = np.exp(-candidate * log_ratio)
+        return float(np.sum((loss - asymptote - scale * term) * term * log_ratio))
+
+    low, high = (gamma * (1 + side * _LAST_DIGITS) for side in (-1, 1))
+    if slope(low) * slope(high) >= 0:  # at the edge of the bracket, or of what E and A may be
+        return gamma
+    return float(brentq(slope, low, high, xtol=1e-300, rtol=4 * np.finfo(float).eps))
+
+
+def _best_line(gamma: float, log_ratio: Array, loss: Array) -> tuple[float, float]:
+    """E and A for an exponent."""
+    asymptote, scale, _ = _project(np.exp(-gamma * log_ratio)[None], loss[None], np.ones((1, len(loss))))
+    return float(asymptote[0, 0]), float(scale[0, 0])
 
 
 def fit_frontiers(flops: Array, *, losses: Array, weights: Array, zooms: int = _BOOTSTRAP_ZOOMS) -> FrontierLaws:

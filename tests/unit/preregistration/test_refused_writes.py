@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, x25519
 from registration_factory import forecast_document, make_registration, run_spec, store_ladder
 
-from marin_scaling.errors import SigningError, StorageError
+from marin_scaling.errors import SigningError, StatementError
 from marin_scaling.preregistration.signing_key import load_signing_key, make_signing_key
 
 
@@ -20,7 +20,7 @@ def test_a_folder_that_is_there_adds_no_signer(tmp_path):
     other = run_spec(hidden_dim=128, train_steps=801, role="target")
     rows = store_ladder(tmp_path / "other")
     document = forecast_document(flops=other.flops)
-    with pytest.raises(StorageError, match="already there"):
+    with pytest.raises(StatementError, match="is there already, for another target"):
         make_registration(tmp_path, target=other, rows=rows, forecast=document, principal="mallory@example.org")
     assert signers.read_bytes() == before
 
