@@ -111,10 +111,10 @@ def test_a_seal_is_stamped_and_the_stamp_speaks_for_what_is_revealed(tmp_path: P
         policy_steps(whole, **rules, stamped=folder)
     stamp(folder, authority)
     assert evidence(folder)[1].startswith("seal.json.sig was there at 20")
-    assert policy_steps(whole, **rules, stamped=folder)[0].evidence.count("1 stamp,") == 1
+    assert policy_steps(whole, **rules, stamped=folder)[0].evidence.count("1 stamp of 1 asked") == 1
     reveal(folder)
     assert evidence(folder)[1].startswith("seal.json.sig was there at 20")
-    assert policy_steps(folder, **rules)[0].evidence.count("1 stamp,") == 1
+    assert policy_steps(folder, **rules)[0].evidence.count("1 stamp of 1 asked") == 1
 
 
 @pytest.mark.parametrize("late", [True, False])
