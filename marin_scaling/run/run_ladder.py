@@ -33,6 +33,7 @@ from marin_scaling.run.workplace import Workplace, spec_path, work_dir
 
 _POLL_SECONDS = 1.0
 _SHARED_POLL_SECONDS = 5.0  # each costs requests
+_PATIENCE_SECONDS = 300.0  # in which a storage that was away may come back
 _QUOTED_LINES = 8  # of a worker's log
 
 
@@ -59,7 +60,8 @@ def train_runs(
     """Train all `specs` that are not finished, the most expensive first, and return when the store holds every one.
 
     Raises `TrainingFailed` naming the runs that failed, after all others are done, or quoting the log when the processes end
-    before they begin a run. Runs that another launcher is training are waited for, and taken over if it dies.
+    before they begin a run. Runs that another launcher is training are waited for, and taken over if it dies. Where machines
+    share runs, all are there in the end; `StorageError` where that cannot be done.
     """
     clock, stepping = time.monotonic(), _SteppingTime()
     pending = _unfinished(specs, workplace)
@@ -81,6 +83,7 @@ def train_runs(
         pending = _unfinished(specs, workplace)
         if any(others.train(spec) for spec in pending):
             time.sleep(_POLL_SECONDS if workplace.storage is None else _SHARED_POLL_SECONDS)
+    others.share_at_last(specs)
     return TrainingTime(wall_seconds=time.monotonic() - clock, stepping_seconds=stepping.seconds)
 
 
@@ -107,6 +110,22 @@ class _Others:
         if self._place.storage is not None:
             with contextlib.suppress(StorageError):  # `train` has said so
                 Exchange(self._place).share_finished(specs)
+
+    def share_at_last(self, specs: Sequence[RunSpec]) -> None:
+        """The same once all are recorded here: waited for if need be, because nobody would take them there afterwards.
+
+        `StorageError` where it cannot be done for `_PATIENCE_SECONDS`; the same command does it later.
+        """
+        given_up = time.monotonic() + _PATIENCE_SECONDS
+        while self._place.storage is not None and specs:
+            try:
+                Exchange(self._place).share_finished(specs)
+                return
+            except StorageError as error:
+                if time.monotonic() > given_up:
+                    raise
+                self._say(specs[-1], f"it is recorded here, and cannot be taken to the others; it is tried again. {error.what}")
+                time.sleep(_SHARED_POLL_SECONDS)
 
     def _say(self, spec: RunSpec, message: str) -> None:
         if message not in self._said:

@@ -1,17 +1,23 @@
 """Machines that share runs: what one finished the other has, a run is trained by one of them, and the later state goes on."""
 
+import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from run_factory import record_of, rung_spec
 
-from marin_scaling.errors import RecordError
+from marin_scaling.data.standard_library import standard_library_corpus
+from marin_scaling.errors import RecordError, StorageError
 from marin_scaling.run import exchange as module
+from marin_scaling.run import run_ladder
 from marin_scaling.run.curve_files import losses_so_far
 from marin_scaling.run.exchange import Exchange
+from marin_scaling.run.run_ladder import train_runs
 from marin_scaling.run.run_record import History, HistoryRow
 from marin_scaling.run.run_store import add_run, read_runs
+from marin_scaling.run.worker_events import WorkerEvent
 from marin_scaling.run.workplace import Workplace, checkpoints_root, curve_path, weights_dir, work_dir
 
 SPEC = rung_spec()
@@ -217,3 +223,32 @@ def test_kept_weights_are_those_of_the_record(places: list[Workplace], tmp_path:
     assert (weights_dir(SPEC.directory_name, there) / "arrays").read_text() == "trained"
     (shared,) = (tmp_path / "shared" / "weights").iterdir()
     assert shared.name == f"{SPEC.directory_name}-{run.record.history_sha256[:16]}"
+
+
+def test_what_could_not_be_taken_there_at_the_end_is_taken_once_it_can(
+    places: list[Workplace], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when nothing is left to train: a file lies in the way, and is said and removed. If it stays, that is an error."""
+    here, said = places[0], []
+    finish(here)
+    monkeypatch.setattr(run_ladder, "_SHARED_POLL_SECONDS", 0.0)
+    (tmp_path / "shared").write_text("in the way")
+
+    def heard(event: WorkerEvent) -> None:
+        said.append(event.message)
+        (tmp_path / "shared").unlink()
+
+    def no_pool(*_: object) -> Iterator[WorkerEvent]:
+        raise AssertionError("nothing is to be trained")
+
+    asked = {"corpus": standard_library_corpus(), "workplace": here, "pool": no_pool}
+    train_runs([SPEC], **asked, on_event=heard)
+    assert len(said) == 1
+    assert "is recorded here, and cannot be taken to the others; it is tried again" in said[0]
+    assert list((tmp_path / "shared" / "runs").glob("*/*/record.json"))
+
+    shutil.rmtree(tmp_path / "shared")
+    (tmp_path / "shared").write_text("in the way")
+    monkeypatch.setattr(run_ladder, "_PATIENCE_SECONDS", 0.0)
+    with pytest.raises(StorageError, match="type the same command again"):
+        train_runs([SPEC], **asked, on_event=lambda _: None)
