@@ -56,13 +56,20 @@ def as_called_there(text: str, *, signers: Path, base: str, registry_dir: Path) 
 def is_uncommitted(folder: Path) -> bool:
     """Whether git has not what lies in a folder as it is now; False where there is no git to ask."""
     command = ["git", "status", "--porcelain", "--untracked-files=all", "--", "."]
-    done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+    except OSError:
+        return False
     return done.returncode == 0 and bool(done.stdout)
 
 
 def logged_there(base: str, *, registry_dir: Path) -> Log:
-    """The log of a registry as `base` has it; empty where that has none, or git knows no such base."""
-    return parse_log(_file_at(base, log_path(registry_dir)) or b"", name=f"{log_path(registry_dir)} of {base}")
+    """The log of a registry as `base` has it; empty where that has none, git knows no such base, or there is no git."""
+    try:
+        raw = _file_at(base, log_path(registry_dir)) or b""
+    except OSError:
+        raw = b""
+    return parse_log(raw, name=f"{log_path(registry_dir)} of {base}")
 
 
 def added_files(base: str, *, registry_dir: Path) -> dict[Path, list[str]]:

@@ -8,7 +8,7 @@ from git_repository import branch_off, commit, git
 from registration_factory import CREATED_AT, make_registration, make_second_registration
 from typer.testing import CliRunner
 
-from marin_scaling.check.base_branch import base_step, is_uncommitted, signers_at
+from marin_scaling.check.base_branch import base_step, is_uncommitted, logged_there, signers_at
 from marin_scaling.check.public_record import COLUMNS, RECORD_NAME
 from marin_scaling.cli.app import app
 from marin_scaling.errors import MarinScalingError, RunTableError, UsageError, VerificationError
@@ -156,3 +156,13 @@ def test_what_git_has_not_as_it_is_now_is_uncommitted(tmp_path: Path) -> None:
     assert not is_uncommitted(folder)
     (folder / "more").write_text("x")
     assert is_uncommitted(folder)
+
+
+def test_without_git_nothing_is_said_of_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that only trains, or adds a line to the log, needs none."""
+    folder = make_registration(tmp_path).folder
+    branch_off(tmp_path)
+    (folder / "more").write_text("x")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not is_uncommitted(folder)
+    assert logged_there("HEAD", registry_dir=folder.parent).entries == ()
