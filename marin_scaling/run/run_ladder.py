@@ -65,7 +65,7 @@ def train_runs(
     """
     clock, stepping = time.monotonic(), _SteppingTime()
     pending = _unfinished(specs, workplace)
-    if was_begun := bool(pending):
+    if pending:
         _lay_out(pending, corpus, workplace)
     failures: dict[str, str] = {}
     others = _Others(workplace, on_event)
@@ -83,10 +83,7 @@ def train_runs(
         pending = _unfinished(specs, workplace)
         if any(others.train(spec) for spec in pending):
             time.sleep(_POLL_SECONDS if workplace.storage is None else _SHARED_POLL_SECONDS)
-    if was_begun:
-        others.share_at_last(specs)
-    else:  # of an earlier call, whose storage may have been away at its end
-        others.share(specs)
+    others.share_at_last(specs)
     return TrainingTime(wall_seconds=time.monotonic() - clock, stepping_seconds=stepping.seconds)
 
 
