@@ -167,11 +167,12 @@ def _content_said(path: Path, *, base: str) -> str:
     if path.name != SIGNERS_NAME:
         return ""
     before = parse_allowed_signers(_file_at(base, path) or b"", name=f"{path} of {base}")
-    listed = {(each.principals, each.key.fingerprint) for each in read_allowed_signers(path)}
+    signers = read_allowed_signers(path)
+    listed = {(each.principals, each.key.fingerprint) for each in signers}
     was = {(each.principals, each.key.fingerprint) for each in before}
     changes = [*(("with", each) for each in sorted(listed - was)), *(("without", each) for each in sorted(was - listed))]
     said = "".join(f", {how} {name} ({fingerprint})" for how, (name, fingerprint) in changes)
-    return said + "".join(f", which {doubt}" for doubt in _signer_doubts(read_allowed_signers(path), new=listed - was))
+    return said + "".join(f", which {doubt}" for doubt in _signer_doubts(signers, new=listed - was))
 
 
 def _signer_doubts(signers: Sequence[AllowedSigner], *, new: Set[tuple[str, str]]) -> Iterator[str]:

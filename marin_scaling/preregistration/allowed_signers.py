@@ -22,7 +22,8 @@ _TOKEN = re.compile(r'(?:[^ \t"]|"[^"]*")+')
 _OPTION = re.compile(r'([a-z-]+)(?:="([^"]*)")?(?:,|$)')  # a value without quotes is none for OpenSSH
 MAX_LINE_CHARACTERS = 16 * 1024
 """More than the largest key with all its options needs."""
-_CONFLICT_MARKS = ("<<<<<<<", "|||||||", "=======", ">>>>>>>")
+MERGE_MARKS = ("<<<<<<<", "|||||||", "=======", ">>>>>>>")
+"""How lines begin that git writes where two branches changed one place."""
 _KEY_KINDS = ("ssh-", "ecdsa-", "sk-")
 _TIME_FORMATS = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 
@@ -71,7 +72,7 @@ def parse_allowed_signers(raw: bytes, *, name: str) -> list[AllowedSigner]:
         _refuse(name, f"it is not UTF-8 text ({error})")
     numbered = [(number, line.removesuffix("\r").strip(" \t")) for number, line in enumerate(lines, start=1)]
     for number, line in numbered:
-        if line[:7] in _CONFLICT_MARKS:
+        if line[:7] in MERGE_MARKS:
             raise DocumentError(
                 f"{name}, line {number}, is a mark of a merge that is not resolved.",
                 why="Nobody can say which of the two lists counts.",

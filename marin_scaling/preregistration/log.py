@@ -18,6 +18,7 @@ from marin_scaling.canonical_json import load_strict, sha256_hex
 from marin_scaling.claim import alone_in
 from marin_scaling.durable_files import read_bytes, replace_file
 from marin_scaling.errors import DocumentError, StatementError, VerificationError
+from marin_scaling.preregistration.allowed_signers import MERGE_MARKS
 from marin_scaling.preregistration.amendment import AMENDMENT_FILES, amendment_names
 from marin_scaling.preregistration.countersignature import countersigners
 from marin_scaling.preregistration.document_shape import (
@@ -40,8 +41,6 @@ from marin_scaling.preregistration.timestamp import stamp_names
 LOG_NAME = "log.jsonl"
 FIRST_PREVIOUS = "0" * 64
 """What stands for the digest of the line before the first."""
-CONFLICT_MARKS = (b"<<<<<<<", b"|||||||", b"=======", b">>>>>>>")
-"""How lines begin that git writes where two branches changed one place."""
 _COMPACT = json.JSONEncoder(sort_keys=True, ensure_ascii=True, separators=(",", ":"))
 MAX_LINE_BYTES = 64 * 1024
 _FILES_OF: Mapping[str, Callable[[Iterable[str]], list[tuple[str, ...]]]] = {
@@ -123,7 +122,7 @@ def parse_log(raw: bytes, *, name: str) -> Log:
         _refuse(name, "its last line has no end")
     entries: list[LogEntry] = []
     for number, line in enumerate(raw.split(b"\n")[:-1]):
-        if line[:7] in CONFLICT_MARKS:
+        if line[:7].decode("latin-1") in MERGE_MARKS:
             raise VerificationError(
                 f"{name}, line {number + 1}, is a mark of a merge that is not resolved.",
                 why="Two branches added lines, and each line names the one before, so that only one of them keeps its own.",

@@ -132,12 +132,19 @@ def _read(root: Path, folder: Path) -> _Authentic:
     outcome = json.loads(path.read_bytes()) if path.exists() else None
     document = json.loads((folder / "forecast.json").read_bytes())
     said = (document.get("status", ""), *document.get("warnings", ()))
-    statement, ended = read_registration(folder), _ended(folder, runs_dir=root / "runs")
-    deviated = deviations(verified_notices(folder, statement=statement, allowed_signers=signers_path(folder)))
+    statement, spec = read_registration(folder), answering_spec(folder)
+    notices = verified_notices(folder, statement=statement, allowed_signers=signers_path(folder))
+    ended = ended_by(notices, folder=folder, statement=statement, spec=spec, runs_dir=root / "runs")
     amended = _amended(folder, statement, outcome, runs_dir=root / "runs")
     sentences = tuple(filter(None, said))
     return _Authentic(
-        statement=statement, steps=steps, outcome=outcome, said=sentences, ended=ended, amended=amended, deviated=deviated
+        statement=statement,
+        steps=steps,
+        outcome=outcome,
+        said=sentences,
+        ended=ended,
+        amended=amended,
+        deviated=deviations(notices),
     )
 
 
@@ -147,12 +154,6 @@ def _amended(folder: Path, statement: Statement, outcome: Mapping[str, Any] | No
     finished = parse_moment(json.loads(run.read_bytes())["finished_at"]) if outcome and run.is_file() else None
     value = outcome["value"] if outcome else None
     return scored_amendments(amendments, folder=folder, value=value, finished_at=finished)
-
-
-def _ended(folder: Path, *, runs_dir: Path) -> Verdict | None:
-    statement = read_registration(folder)
-    notices = verified_notices(folder, statement=statement, allowed_signers=signers_path(folder))
-    return ended_by(notices, folder=folder, statement=statement, spec=answering_spec(folder), runs_dir=runs_dir)
 
 
 def refused_page(name: str, error: MarinScalingError, *, root: Path) -> ForecastPage:
