@@ -21,11 +21,11 @@ from registration_factory import (
     CREATED_AT,
     DUE,
     PRINCIPAL,
-    RUNGS,
     evidence,
     forecast_document,
     run_spec,
     signing_key,
+    store_ladder,
     store_run,
 )
 
@@ -35,12 +35,9 @@ from marin_scaling.durable_files import write_once
 from marin_scaling.ladder.ladder_file import Promise
 from marin_scaling.preregistration.binding import answering_spec
 from marin_scaling.preregistration.log import write_down
-from marin_scaling.preregistration.preregister import declared_fields, subject_files, usual_ladder_rule
-from marin_scaling.preregistration.registry import OUTCOME_NAME, allow_signer, register, registration_id, signers_path
-from marin_scaling.preregistration.statement import build_statement
-from marin_scaling.preregistration.tool_source import tool_document
+from marin_scaling.preregistration.preregister import statement_about, subject_files
+from marin_scaling.preregistration.registry import OUTCOME_NAME, allow_signer, register, signers_path
 from marin_scaling.publish.pages import generated_pages
-from marin_scaling.run.run_store import read_runs
 
 COUNTS = (10, 100, 1_000)
 FOR_ONE_LADDER = 40
@@ -55,18 +52,12 @@ def make_registry(root: Path, *, count: int) -> None:
     for number in range(count):
         ladder = f"ladder-{number // FOR_ONE_LADDER}"
         if number % FOR_ONE_LADDER == 0:
-            _store_ladder(runs, ladder)
+            rows = store_ladder(runs, ladder=ladder)
         target = run_spec(hidden_dim=128, train_steps=800 + number % FOR_ONE_LADDER, role="target", ladder=ladder)
-        shown = evidence(_rows(runs / ladder), target=target, forecast=forecast_document(flops=target.flops))
+        shown = evidence(rows, target=target, forecast=forecast_document(flops=target.flops))
         files, slug = subject_files(shown), f"{ladder}-{number}"
-        rule = usual_ladder_rule(ladder)
-        statement = build_statement(
-            files,
-            registration_id=registration_id(slug, created_at=CREATED_AT),
-            registrant=PRINCIPAL,
-            created_at=CREATED_AT,
-            tool=tool_document(),
-            declared=declared_fields(Promise(due=DUE), registrant=PRINCIPAL, created_at=CREATED_AT, ladder_rule=rule),
+        statement = statement_about(
+            files, target=target, slug=slug, principal=PRINCIPAL, created_at=CREATED_AT, promise=Promise(due=DUE)
         )
         signed = {**files, "statement.json": statement.raw, "statement.json.sig": key.sign(statement.raw)}
         register(registry, slug=slug, created_at=CREATED_AT, files=signed)
@@ -74,27 +65,6 @@ def make_registry(root: Path, *, count: int) -> None:
     for folder in sorted(registry.glob("20*"))[::2]:
         _settle(folder, runs)
     write_down(registry, at=LATER)
-
-
-def _store_ladder(runs: Path, ladder: str) -> None:
-    for hidden_dim, steps in RUNGS:
-        spec = run_spec(hidden_dim=hidden_dim, train_steps=100 * steps, ladder=ladder)
-        store_run(runs, spec=spec, loss=1.0 + 100 * spec.flops**-0.2)
-
-
-def _rows(folder: Path) -> list[dict[str, object]]:
-    return [
-        {
-            "run": run.spec.digest,
-            "budget_flops": run.spec.budget_flops,
-            "flops": run.record.flops,
-            "params": run.record.params_total,
-            "tokens": run.record.trained_tokens,
-            "loss": run.record.loss,
-        }
-        for run in read_runs(folder)
-        if run.spec.role == "rung"
-    ]
 
 
 def _settle(folder: Path, runs: Path) -> None:

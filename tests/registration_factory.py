@@ -99,15 +99,15 @@ def store_run(runs_dir: Path, *, spec: RunSpec, loss: float | None, day: str = "
     return add_run(runs_dir, spec=spec, record=RunRecord(**{**fields, **changes}), history=history)
 
 
-def store_ladder(runs_dir: Path) -> list[dict[str, Any]]:
+def store_ladder(runs_dir: Path, *, ladder: str = "tiny") -> list[dict[str, Any]]:
     """A ladder of four rungs in the store, and the rows of a table of them."""
     for hidden_dim, steps in RUNGS:
-        spec = run_spec(hidden_dim=hidden_dim, train_steps=100 * steps)
+        spec = run_spec(hidden_dim=hidden_dim, train_steps=100 * steps, ladder=ladder)
         store_run(runs_dir, spec=spec, loss=1.0 + 100 * spec.flops**-0.2)
-    return ladder_rows(runs_dir)
+    return ladder_rows(runs_dir, ladder=ladder)
 
 
-def ladder_rows(runs_dir: Path) -> list[dict[str, Any]]:
+def ladder_rows(runs_dir: Path, *, ladder: str = "tiny") -> list[dict[str, Any]]:
     """The rows of a table of the ladder in the store."""
     return [
         {
@@ -118,7 +118,7 @@ def ladder_rows(runs_dir: Path) -> list[dict[str, Any]]:
             "tokens": run.record.trained_tokens,
             "loss": run.record.loss,
         }
-        for run in read_runs(runs_dir / "tiny")
+        for run in read_runs(runs_dir / ladder)
         if run.spec.role == "rung"
     ]
 

@@ -89,14 +89,14 @@ def preregister_target(
     """
     missing_lines(registry_dir, log=read_log(registry_dir), at=created_at)  # a broken log is told before anything is written
     files, target = subject_files(evidence), evidence.target
-    rule = ladder_rule or usual_ladder_rule(target.ladder)
-    statement = build_statement(
+    statement = statement_about(
         files,
-        registration_id=registration_id(slug, created_at=created_at),
-        registrant=principal,
+        target=target,
+        slug=slug,
+        principal=principal,
         created_at=created_at,
-        tool=tool_document(),
-        declared=declared_fields(promise, registrant=principal, created_at=created_at, ladder_rule=rule),
+        promise=promise,
+        ladder_rule=ladder_rule,
     )
     signature = key.sign(statement.raw)
     sealed = {} if reveal_by is None else seal_files(statement, key=key, at=created_at, reveal_by=reveal_by)
@@ -113,6 +113,28 @@ def preregister_target(
     write_down(registry_dir, at=created_at)
     bound = bound_spec(unbound_spec(target), statement=statement.raw)
     return Registration(folder=folder, statement=statement, target=bound, key_note=key.note, added_signer=added)
+
+
+def statement_about(
+    files: Mapping[str, bytes],
+    *,
+    target: RunSpec,
+    slug: str,
+    principal: str,
+    created_at: datetime,
+    promise: Promise,
+    ladder_rule: str | None = None,
+) -> Statement:
+    """What is signed of these subject files, by the tool that runs now; nothing is written."""
+    rule = ladder_rule or usual_ladder_rule(target.ladder)
+    return build_statement(
+        files,
+        registration_id=registration_id(slug, created_at=created_at),
+        registrant=principal,
+        created_at=created_at,
+        tool=tool_document(),
+        declared=declared_fields(promise, registrant=principal, created_at=created_at, ladder_rule=rule),
+    )
 
 
 def usual_ladder_rule(ladder: str) -> str:
