@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 from marin_scaling.errors import DocumentError
@@ -49,6 +51,7 @@ def load_strict(raw: bytes, *, name: str) -> Any:
             raw.decode("utf-8"),
             object_pairs_hook=lambda pairs: _unique(pairs, name),
             parse_constant=lambda constant: _refuse(name, f"it holds {constant}"),
+            parse_float=lambda number: _finite(number, name),
         )
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         _refuse(name, str(error))
@@ -93,6 +96,26 @@ def digest_of(document: Any) -> str:
     True
     """
     return sha256_hex(dump_canonical(document))
+
+
+def leaves(value: Any, *, below: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of a nested document by dotted key.
+
+    >>> dict(leaves({"a": {"b": 1}, "c": [1, 2]}))
+    {'a.b': 1, 'c': [1, 2]}
+    """
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from leaves(inner, below=f"{below}.{key}" if below else str(key))
+    else:
+        yield below, value
+
+
+def _finite(number: str, name: str) -> float:
+    value = float(number)
+    if math.isinf(value):
+        _refuse(name, f"it holds {number}, which is larger than numbers can be")
+    return value
 
 
 def _unique(pairs: list[tuple[str, Any]], name: str) -> dict[str, Any]:

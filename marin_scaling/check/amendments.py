@@ -18,7 +18,7 @@ from marin_scaling.check.ladder_records import ladder_step
 from marin_scaling.check.notices import verified_notices
 from marin_scaling.check.outcome import scores_of
 from marin_scaling.check.plain_file import read_plain
-from marin_scaling.check.signed_by import read_whole, require_signed
+from marin_scaling.check.signed_by import fingerprint_at, read_whole, require_signed
 from marin_scaling.check.verified_step import VerifiedStep, refuse
 from marin_scaling.preregistration.amendment import (
     AMENDMENT_FILES,
@@ -117,7 +117,8 @@ def _checked_at(folder: Path) -> list[datetime]:
 
 def _steps(amendment: Amendment, *, folder: Path, runs_dir: Path | None) -> Iterator[VerifiedStep]:
     predicate = amendment.predicate
-    said = f"by {predicate['registrant']} at {predicate['createdAt']}, after {amendment.steps_seen} steps"
+    key = fingerprint_at(folder / AMENDMENT_SIGNATURE_NAME)
+    said = f"by {predicate['registrant']} with {key} at {predicate['createdAt']}, after {amendment.steps_seen} steps"
     yield VerifiedStep(what=amendment.name, evidence=f"{said}: {predicate['reason']}")
     if runs_dir is not None:
         path = folder / "ladder.json"

@@ -86,7 +86,8 @@ def verify_folder(folder: Path, *, allowed_signers: Path, runs_dir: Path | None 
         steps += stamp_step(folder, moments=moments, roots=roots)
         amendments = verified_amendments(folder, statement=statement, allowed_signers=allowed_signers)
         steps += amendment_steps(amendments, folder=folder, runs_dir=runs_dir)
-        steps += notice_steps(verified_notices(folder, statement=statement, allowed_signers=allowed_signers))
+        notices = verified_notices(folder, statement=statement, allowed_signers=allowed_signers)
+        steps += notice_steps(notices, folder=folder)
     return steps
 
 

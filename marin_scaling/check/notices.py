@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from marin_scaling.check.signed_by import read_whole, require_signed
+from marin_scaling.check.signed_by import fingerprint_at, read_whole, require_signed
 from marin_scaling.check.verified_step import VerifiedStep, refuse
 from marin_scaling.preregistration.notice import (
     NOTICE_NAME,
@@ -26,9 +26,13 @@ def verified_notices(folder: Path, *, statement: Statement, allowed_signers: Pat
     return [_verified(folder / name, statement=statement, allowed_signers=allowed_signers) for name in names]
 
 
-def notice_steps(notices: Sequence[Notice]) -> list[VerifiedStep]:
-    """A step for each."""
-    return [VerifiedStep(what=notice.kind, evidence=notice.sentence) for notice in notices]
+def notice_steps(notices: Sequence[Notice], *, folder: Path) -> list[VerifiedStep]:
+    """A step for each of `folder`."""
+    keys = [fingerprint_at(folder / notice.name / NOTICE_SIGNATURE_NAME) for notice in notices]
+    return [
+        VerifiedStep(what=notice.kind, evidence=f"with {key}, {notice.sentence}")
+        for notice, key in zip(notices, keys, strict=True)
+    ]
 
 
 def _verified(place: Path, *, statement: Statement, allowed_signers: Path) -> Notice:

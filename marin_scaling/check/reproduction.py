@@ -36,12 +36,13 @@ def verify_and_fit(folder: Path, *, allowed_signers: Path, runs_dir: Path | None
     statement = read_registration(folder)
     fitted = fit_step(statement, _subjects(folder, statement), name=str(folder / STATEMENT_NAME))
     after = [step.what for step in steps].index("forecast") + 1
-    again = [
-        replace(fit_step(each.amended, _subjects(place, each.amended), name=str(place)), what=each.name)
+    again = {
+        each.name: replace(fit_step(each.amended, _subjects(place, each.amended), name=str(place)), what=f"{each.name} fit")
         for each in verified_amendments(folder, statement=statement, allowed_signers=allowed_signers)
         for place in [folder / each.name]
-    ]
-    return [*steps[:after], fitted, *again, *steps[after:]]
+    }
+    rest = [each for step in steps[after:] for each in (step, again.get(step.what)) if each is not None]
+    return [*steps[:after], fitted, *rest]
 
 
 def _subjects(place: Path, statement: Statement) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from marin_scaling.check.plain_file import read_plain
-from marin_scaling.check.signed_by import require_signed
+from marin_scaling.check.signed_by import fingerprint_at, require_signed
 from marin_scaling.check.state import State, Verdict
 from marin_scaling.check.verified_step import VerifiedStep, refuse
 from marin_scaling.preregistration.seal import (
@@ -55,7 +55,10 @@ def sealed_step(folder: Path, *, allowed_signers: Path) -> VerifiedStep:
             f"{folder / name} lies beside a seal, without the statement that was sealed",
             fix=f"If it is being revealed, go on: marin-scale reveal {folder.name}. Else remove it.",
         )
-    evidence = f"by {seal.by} at {seal.document['at']}, to be shown by {seal.document['reveal_by']}; not to be seen before"
+    evidence = (
+        f"by {seal.by} with {fingerprint_at(folder / SEAL_SIGNATURE_NAME)} at {seal.document['at']}, "
+        f"to be shown by {seal.document['reveal_by']}; not to be seen before"
+    )
     return VerifiedStep(what="sealed", evidence=evidence, compared=False)
 
 

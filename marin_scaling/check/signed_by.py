@@ -13,7 +13,7 @@ from marin_scaling.check.plain_file import read_plain
 from marin_scaling.check.verified_step import refuse
 from marin_scaling.preregistration.allowed_signers import AllowedSigner, require_listed
 from marin_scaling.preregistration.ssh_keys import PublicKey
-from marin_scaling.preregistration.sshsig import NAMESPACE, verify_signature
+from marin_scaling.preregistration.sshsig import NAMESPACE, parse_signature, verify_signature
 
 
 def read_whole(place: Path, *, names: Sequence[str]) -> dict[str, bytes]:
@@ -37,3 +37,8 @@ def require_signed(
     """
     key = verify_signature(signature, content=content, name=str(path))
     return key, require_listed(allowed_signers, principal=principal, key=key, namespace=NAMESPACE, at=at)
+
+
+def fingerprint_at(path: Path) -> str:
+    """The fingerprint of the key in a signature file that was verified before."""
+    return parse_signature(read_plain(path), name=str(path)).public_key.fingerprint

@@ -92,6 +92,8 @@ def _give(
     **said: Any,
 ) -> None:
     from marin_scaling.check.authenticity import verify_folder
+    from marin_scaling.check.verdict import verdicts_on
+    from marin_scaling.cli.training import RUNS_DIR
     from marin_scaling.cli.which_registration import one_folder
     from marin_scaling.errors import UsageError
     from marin_scaling.preregistration.log import write_down
@@ -117,4 +119,6 @@ def _give(
     )
     write_down(folder.parent, at=now)
     typer.echo(f"{signing_key.note}\nSigned: {given}")
+    if kind in ENDING_KINDS:
+        typer.echo(verdicts_on([folder], runs_dir=RUNS_DIR, at=now)[0].sentence)
     typer.echo(f"Next: commit and push what is new in {folder.parent}; it counts from its line in the log")

@@ -47,7 +47,7 @@ def verify(
     from marin_scaling.check.reproduction import verify_and_fit
     from marin_scaling.errors import VerificationError
     from marin_scaling.preregistration.log import read_log
-    from marin_scaling.preregistration.registry import find_folders
+    from marin_scaling.preregistration.registry import find_folders, require_readable_signers
 
     folders = find_folders(which, registry_dir=registry)
     status, verified = 0, verify_and_fit if refit else verify_folder
@@ -71,6 +71,8 @@ def verify(
                 typer.echo(f"error: {called(str(error))}", err=True)
     if which == "all":
         require_whole(registry, log=read_log(registry))
+    if not folders:
+        require_readable_signers(registry)
     raise typer.Exit(status)
 
 

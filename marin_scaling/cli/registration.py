@@ -54,6 +54,9 @@ def preregister(
 
     reveal_by = _end_of(seal_until) if seal_until else None
     planned = plan(ladder_path)
+    due = planned.ladder.file.promise.due
+    if reveal_by and due and due < reveal_by.date():
+        typer.echo(f"note: the run is due on {due}, and the forecast has to be shown only on {reveal_by.date()}")
     if dry_run:
         require_whole_ladder(planned)
         _require_followable(planned, registry=registry, principal=find_principal(signer), sealed=reveal_by is not None)

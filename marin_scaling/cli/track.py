@@ -89,12 +89,14 @@ def _forecast_of(spec: RunSpec, against: str, *, registry: Path) -> EarlierForec
     from marin_scaling.fit.fit_runs import fit
     from marin_scaling.forecast.forecast import Target, forecast_runs
     from marin_scaling.forecast.tracking import EarlierForecast
+    from marin_scaling.preregistration.notice import ending_names
     from marin_scaling.preregistration.registry import read_registration
     from marin_scaling.run.run_table import read_run_table
 
     folder = registration_folder(against, registry=registry)
     if folder is not None:
-        return EarlierForecast(quantiles=read_registration(folder).quantiles, by=f"signed: {folder.name}")
+        ended = "".join(f"; it has its {name}" for name in ending_names(folder))
+        return EarlierForecast(quantiles=read_registration(folder).quantiles, by=f"signed: {folder.name}{ended}")
     shape, ladder = spec.model.shape(), _ladder_of(spec, against)
     target = Target(flops=spec.flops, params=shape.params_total, tokens=spec.trained_tokens, active_params=shape.params_active)
     try:

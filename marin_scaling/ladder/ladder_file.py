@@ -249,7 +249,7 @@ class Promise(Part):
     known_differences: tuple[str, ...] = ()
     """What differs between the ladder's runs and the target beside size and tokens."""
     related_runs_seen: tuple[str, ...] = ()
-    """Runs near the target in size or kind whose losses you have seen."""
+    """Losses that you have seen of runs near the target; `[none]` where there are none: an empty list says nothing."""
 
     @property
     def left_out(self) -> list[str]:

@@ -133,10 +133,14 @@ def give_notice(folder: Path, kind: Kind, *, key: SigningKey, principal: str, at
     return folder / name
 
 
+def ending_names(folder: Path) -> list[str]:
+    """The notices in `folder` that took its forecast back, or found it void."""
+    return [name for name in notice_names(path.name for path in folder.iterdir()) if name.endswith(ENDING_KINDS)]
+
+
 def require_not_ended(folder: Path) -> None:
     """`SigningError` when the forecast in `folder` was taken back, or was found void."""
-    ended = [name for name in notice_names(path.name for path in folder.iterdir()) if name.endswith(ENDING_KINDS)]
-    if ended:
+    if ended := ending_names(folder):
         raise SigningError(
             f"{folder} has its {ended[0]}.",
             why="A forecast ends once: then it is not made again, and no run answers it.",

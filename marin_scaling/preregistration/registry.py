@@ -14,7 +14,7 @@ from pathlib import Path
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.durable_files import publish_folder, read_bytes, replace_file
 from marin_scaling.errors import SigningError, StatementError, StorageError, UsageError
-from marin_scaling.preregistration.allowed_signers import parse_allowed_signers, signer_line
+from marin_scaling.preregistration.allowed_signers import parse_allowed_signers, read_allowed_signers, signer_line
 from marin_scaling.preregistration.ssh_keys import PublicKey
 from marin_scaling.preregistration.sshsig import NAMESPACE
 from marin_scaling.preregistration.statement import Statement, read_statement
@@ -130,6 +130,13 @@ def find_folders(name: str, *, registry_dir: Path) -> list[Path]:
 def signers_path(folder: Path) -> Path:
     """The `allowed_signers` that speaks for a preregistration: the one beside its folder."""
     return folder.absolute().parent / SIGNERS_NAME
+
+
+def require_readable_signers(registry_dir: Path) -> None:
+    """`DocumentError` where the registry has a list of signers that nobody can read, also before the first forecast."""
+    path = registry_dir / SIGNERS_NAME
+    if path.exists():
+        read_allowed_signers(path)
 
 
 def read_registration(folder: Path) -> Statement:

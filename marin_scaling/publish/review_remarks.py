@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -77,9 +77,20 @@ def of_fit(folder: Path, statement: Statement) -> Iterator[str]:
         left_out = "; ".join(f"{run['run']} ({run['why']})" for run in fitted["excluded"])
         yield f"left out of the fit: {escape(left_out)}"
     yield from (f"the fit warns: {escape(warning)}" for warning in fitted.get("warnings", ()))
-    if any(row["inside90"] < _HALF for row in fitted.get("backtest", ())):
-        yield "**its back-test found fewer than half of the runs in their 90 % intervals** at some distance"
+    yield from of_backtest(fitted.get("backtest", ()))
     yield from of_other_choices(statement)
+
+
+def of_backtest(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The distances at which forecasts from the ladder's own smaller budgets missed half of the larger runs, or more."""
+    for row in rows:
+        if row["inside90"] <= _HALF:
+            direction = "high" if row["bias"] > 0 else "low"
+            yield (
+                f"**its own back-test missed**: of {row['count']} runs, {row['nearest']:g} times and more beyond those that "
+                f"were fitted, {row['inside90']:.0%} lay in their 90 % intervals; "
+                f"forecast {abs(row['bias']):.1%} too {direction}"
+            )
 
 
 def of_other_choices(statement: Statement) -> Iterator[str]:

@@ -24,6 +24,7 @@ _FEWEST = 6  # with fewer runs nobody can say which of them is odd
 _FORWARD_SHARE = (0.28, 0.40)  # a third of training: forward passes without the backward ones
 _FORWARD_ONLY = "its FLOPs are a third of what its size and tokens cost elsewhere in the table: forward passes only?"
 _THREE_TIMES = "its FLOPs are three times what its size and tokens cost elsewhere in the table: counted otherwise?"
+_ANOTHER_UNIT = 10.0  # FLOPs over 6 N D in the median run of known tables: 0.98 to 1.3
 _FEW = 0.1  # more than a tenth of the runs are no slip but a part of the design
 _FEWEST_TOKENS = -0.5  # log10 of tokens per parameter: a ladder with its median below 0.3 is not known
 
@@ -44,7 +45,7 @@ def audit_sizes(names: Sequence[str], *, flops: Array, params: Array, tokens: Ar
     reasons = _thirds(off)
     sound = np.array([position not in reasons for position in range(len(share))], dtype=bool)
     doubts = (
-        _all_forward(share[sound]),
+        _all_forward(share[sound]) or _another_unit(share[sound]),
         _odd_counts(names, off, sound) or _two_counts(names, share, params, sound),
         _far_ratios(names, tokens / params, sound),
         _repeated_data(names, epochs),
@@ -84,6 +85,17 @@ def _all_forward(share: Array) -> str:
             "parameters that a token does not use are counted (then give active_params)"
         )
     return ""
+
+
+def _another_unit(share: Array) -> str:
+    typical = float(np.median(share)) if len(share) else 1.0
+    if 1 / _ANOTHER_UNIT < typical < _ANOTHER_UNIT:
+        return ""
+    return (
+        f"FLOPs are {typical:.2g} of 6 x parameters x tokens in the median run: a column in another unit (FLOPs, parameters "
+        "and tokens are counted one by one), two columns swapped, or, of mixtures of experts, no active_params? A forecast's "
+        "budget is in FLOPs as this table counts them"
+    )
 
 
 def _two_counts(names: Sequence[str], share: Array, params: Array, sound: NDArray[np.bool_]) -> str:

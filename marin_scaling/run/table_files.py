@@ -41,6 +41,8 @@ class RawTable:
 def read_table_file(path: Path) -> RawTable:
     """The cells of one file, by its suffix: .csv, .tsv, .parquet, .jsonl (also .ndjson); an empty file is an error."""
     reader = _READERS.get(path.suffix.lower())
+    if reader is None and not path.exists():
+        _refuse(f"{path} is not there.", fix="Name a table, or a folder of runs, as seen from the folder that you are in.")
     if reader is None:
         _refuse(
             f"{path}: files that end in {path.suffix or 'nothing'!r} are not read as tables of runs.",
@@ -99,6 +101,11 @@ def _read_csv(raw: bytes, name: str, *, separator: str = ",") -> RawTable:
         names = [name.strip() for name in header.split(separator)]
         if len(set(names)) < len(names):
             _refuse(f"{name}: a column name stands twice in its first line.", fix="Give every column its own name.")
+        if len(names) == 1 and header.count(";") > 1:
+            _refuse(
+                f"{name}: its cells are separated by ';'.",
+                fix="Save it with commas between cells and points in numbers (or with tabs, as .tsv).",
+            )
         cells = pd.read_csv(io.StringIO(text), sep=separator, dtype=str, keep_default_na=False, skip_blank_lines=False)
     except UnicodeDecodeError as error:
         _refuse(f"{name} is not text in UTF-8 (byte {error.start}).", fix="Save the table as CSV in UTF-8.")

@@ -8,6 +8,8 @@ from pathlib import Path
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.run.run_spec import RunSpec, read_spec
 
+WORK_FOLDER = ".marin-scaling"
+"""In a repository: where the work on runs lies, unless it is said otherwise."""
 STARTED_NAME = "started_at"
 """In a run's working folder: when it was first begun."""
 WEIGHTS_MARKER = "weights.json"

@@ -71,9 +71,14 @@ def test_an_amendment_is_verified_and_fitted_again_like_the_first(folder: Path) 
     """From its own ladder; the first forecast is what it was."""
     before = (folder / "statement.json").read_bytes()
     make_amendment(folder)
-    steps = [step for step in verify_and_fit(folder, allowed_signers=signers_path(folder)) if step.what == "amend-1"]
-    assert steps[0].evidence.startswith("16 runs fitted again: all 23 quantiles")
-    assert steps[1].evidence == "by ada@example.org at 2026-11-20T09:30:00Z, after 0 steps: two more budgets were trained"
+    steps = verify_and_fit(folder, allowed_signers=signers_path(folder))
+    own = [step.what for step in steps].index("amend-1")
+    (signature,) = [step.evidence for step in steps if step.what == "signature"]
+    key = signature.split(" with ")[1].split(",")[0]
+    said = f"by ada@example.org with {key} at 2026-11-20T09:30:00Z, after 0 steps: two more budgets were trained"
+    assert steps[own].evidence == said
+    assert steps[own + 1].what == "amend-1 fit"
+    assert steps[own + 1].evidence.startswith("16 runs fitted again: all 23 quantiles")
     assert (folder / "statement.json").read_bytes() == before
     assert "amend 2 of 2" in log_step(folder, log=read_log(folder.parent)).evidence
 
@@ -235,7 +240,7 @@ def test_a_later_forecast_stands_beside_an_old_statement(old: Path) -> None:
     """It is of the newest format, whatever the first one was."""
     rows, document, losses = fitted()
     make_amendment(old, rows=rows, forecast=document, losses=losses)
-    assert "16 runs fitted again" in next(step for step in verify_steps(old) if step.what == "amend-1").evidence
+    assert "16 runs fitted again" in next(step for step in verify_steps(old) if step.what == "amend-1 fit").evidence
 
 
 def test_a_later_forecast_beside_an_old_statement_is_compared_as_a_new_one(old: Path) -> None:

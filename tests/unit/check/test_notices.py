@@ -169,9 +169,10 @@ def test_every_notice_is_a_step_of_verify(registration: Registration) -> None:
     """A reader of the evidence sees it."""
     withdraw(registration.folder)
     steps = verify_folder(registration.folder, allowed_signers=signers_path(registration.folder))
+    key = signing_key().public_key.fingerprint
     assert (steps[-1].what, steps[-1].evidence) == (
         "withdraw",
-        "by ada@example.org at 2026-11-21T08:30:00Z: the run is cancelled",
+        f"with {key}, by ada@example.org at 2026-11-21T08:30:00Z: the run is cancelled",
     )
 
 
@@ -236,6 +237,24 @@ def test_whoever_may_have_seen_the_run_is_asked_how_much(registration: Registrat
     assert steps_said(0, folder=registration.folder) == 0
     shutil.rmtree(place)
     assert steps_said(None, folder=registration.folder) == 0
+
+
+@pytest.mark.parametrize(
+    ("seen", "counted"), [("0", "withdrawn before its run"), ("3", "withdrawn after its run began, which counts as missed")]
+)
+def test_whoever_takes_a_forecast_back_is_told_at_once_what_it_counts_as(
+    registration: Registration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: str, counted: str
+) -> None:
+    """Not only when it is checked; and `track` says that it was taken back."""
+    monkeypatch.chdir(tmp_path)
+    key = make_signing_key(tmp_path / "adas")
+    allow_signer(registration.folder.parent, principal=PRINCIPAL, key=key.public_key, at=CREATED_AT)
+    signer = ["--key", str(tmp_path / "adas"), "--as", PRINCIPAL]
+    done = CliRunner().invoke(app, ["withdraw", registration.folder.name, "--reason", "x", "--steps-seen", seen, *signer])
+    assert done.exit_code == 0, done.output
+    assert counted in done.output
+    tracked = CliRunner().invoke(app, ["track", registration.folder.name])
+    assert f"signed: {registration.folder.name}; it has its notice-1-withdraw" in tracked.output
 
 
 @pytest.mark.parametrize("reason", ["", "  ", "one\ntwo"])

@@ -29,7 +29,7 @@ from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.notice import give_notice
 from marin_scaling.preregistration.registry import allow_signer, read_registration, signers_path
 from marin_scaling.preregistration.sshsig import NAMESPACE
-from marin_scaling.publish.review_remarks import of_fit, of_other_choices
+from marin_scaling.publish.review_remarks import of_backtest, of_fit, of_other_choices
 from marin_scaling.publish.review_text import review_text
 from marin_scaling.run.run_spec import RunSpec
 
@@ -198,6 +198,20 @@ def test_choices_that_the_interval_leaves_out_are_named(root: Path) -> None:
     for row in statement.predicate["forecast"]["sensitivity"]:
         row["median"] = statement.quantiles[0.5]
     assert not list(of_other_choices(statement))
+
+
+@pytest.mark.parametrize(
+    ("inside", "said"),
+    [
+        (0.51, []),
+        (0.5, ["**its own back-test missed**: of 8 runs, 3 times and more beyond those that were fitted, 50% lay in their 90 % "
+               "intervals; forecast 2.3% too high"]),
+    ],
+)  # fmt: skip
+def test_a_backtest_that_missed_half_of_its_runs_is_a_doubt(inside: float, said: list[str]) -> None:
+    """With how many runs, how far, and to which side: the forecast comes from the same law."""
+    row = {"nearest": 3.0, "farthest": 10.0, "count": 8, "bias": 0.023, "inside50": 0.1, "inside90": inside}
+    assert list(of_backtest([row])) == said
 
 
 def test_the_fits_own_word_is_told(root: Path) -> None:
@@ -375,7 +389,7 @@ def test_a_later_forecast_that_comes_with_its_outcome_is_doubted(root: Path) -> 
     said = review().stdout
     assert "**the outcome comes with it**" in said
     assert "**it comes together with the first forecast**" in said
-    assert "**amend-1**: the law" in said
+    assert "**amend-1 fit**: the law" in said
 
 
 def test_a_moved_later_forecast_is_refused_and_not_shown(root: Path) -> None:

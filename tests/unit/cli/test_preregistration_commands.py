@@ -61,6 +61,16 @@ def test_an_empty_registry_is_said_to_be_empty(tmp_path, monkeypatch):
         assert (result.exit_code, result.stdout) == (0, "preregistrations holds no preregistrations yet.\n")
 
 
+def test_signers_that_nobody_can_read_are_found_before_the_first_forecast(tmp_path, monkeypatch):
+    """Else they are found when it is too late for it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "preregistrations").mkdir()
+    (tmp_path / "preregistrations" / "allowed_signers").write_text("ada@example.org no-key\n")
+    result = marin_scale("verify", "all")
+    assert isinstance(result.exception, MarinScalingError)
+    assert "allowed_signers, line 1" in str(result.exception)
+
+
 def test_a_missing_registry_is_bad_input(tmp_path, monkeypatch):
     """The error names the folder and the option."""
     monkeypatch.chdir(tmp_path)

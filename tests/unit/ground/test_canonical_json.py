@@ -42,6 +42,8 @@ def test_what_has_no_json_form_is_not_written(value: object) -> None:
         (b"{" + b"".join(b'"%d":0,' % key for key in range(200_000)) + b'"199999":0}', "'199999' stands twice"),
         (b'{"a": NaN}', "NaN"),
         (b'{"a": -Infinity}', "Infinity"),
+        (b'{"a": 1e999}', "holds 1e999, which is larger than numbers can be"),
+        (b'{"a": [-1.5e400]}', "holds -1.5e400"),
         (b"\xff\xfe", "utf-8"),
         (b"[" * 100_000, "nested"),
         (b'{"a": ' + b"9" * 5000 + b"}", "digits"),

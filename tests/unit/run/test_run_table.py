@@ -172,6 +172,7 @@ def test_blank_lines_do_not_shift_the_line_numbers(tmp_path):
         ("runs.jsonl", "[1]\n", "line 1: this is not a JSON object"),
         ("runs.parquet", b"PAR1nothing", "is not a Parquet table"),
         ("runs.xlsx", b"", r"files that end in '.xlsx' are not read"),
+        ("runs.csv", "flops;params;tokens;loss\n1e18;1e8;1e9;3,2\n", "its cells are separated by ';'"),
     ],
 )
 def test_a_file_that_is_no_table_is_refused(tmp_path, name, content, message):
@@ -186,6 +187,8 @@ def test_a_missing_file_or_empty_folder_is_said_to_be_so(tmp_path):
     """Before anything is fitted."""
     with pytest.raises(StorageError, match=r"gone\.csv cannot be read"):
         read_run_table(tmp_path / "gone.csv")
+    with pytest.raises(RunTableError, match=r"runs/gone is not there"):
+        read_run_table(tmp_path / "runs" / "gone")
     with pytest.raises(StorageError, match="holds no runs"):
         read_run_table(tmp_path)
 

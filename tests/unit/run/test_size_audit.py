@@ -56,6 +56,13 @@ def test_forward_flops_throughout_are_doubted():
     assert "forward passes only (then multiply by three)" in doubt
 
 
+@pytest.mark.parametrize(("factor", "share"), [(1e-6, "1e-06"), (1e15, "1e+15")])
+def test_flops_in_another_unit_are_doubted(factor, share):
+    """Millions of FLOPs, or FLOPs where petaFLOPs were meant: every law fits them as well, and a budget means another one."""
+    (doubt,) = sizes(flops=dict.fromkeys(range(81), factor)).doubts
+    assert f"FLOPs are {share} of 6 x parameters x tokens in the median run" in doubt
+
+
 def test_swapped_columns_are_doubted():
     """6 N D does not tell; tokens per parameter does."""
     frame = read_run_table(DELPHI).frame
