@@ -34,4 +34,4 @@ from marin_scaling.cli import quickstart, init  # noqa: E402,F401
 from marin_scaling.cli import recipe, ladder, track, export, imported, table  # noqa: E402,F401
 from marin_scaling.cli import fit, speedup, backtest, downstream  # noqa: E402,F401
 from marin_scaling.cli import registration, preregistration, amendment, notices, sealed, review, log  # noqa: E402,F401
-from marin_scaling.cli import speedrun, speedrun_training, site  # noqa: E402,F401
+from marin_scaling.cli import speedrun, speedrun_training, experiment, site  # noqa: E402,F401

@@ -1,0 +1,108 @@
+"""`marin-scale experiment`: what was tried and what came of it, and what is wrong with how it is written down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from marin_scaling.cli.app import app
+
+experiment_app = typer.Typer(
+    help="Experiments and what came of them: import, validate. The site shows them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(experiment_app, name="experiment")
+
+_FILE = typer.Argument(metavar="FILE", help="Marin's digest (.csv, .jsonl), list of reports (.md) or executor record (.json).")
+_TO = typer.Option(..., "--to", metavar="FILE.jsonl", help="Where to write them, such as experiments/marin.jsonl.")
+_PLACE = typer.Argument(Path("experiments"), metavar="PLACE", help="The folder of experiments, or one file of them.")
+
+
+@experiment_app.command("import")
+def import_file(file: Path = _FILE, to: Path = _TO) -> None:
+    """Make experiments from one of Marin's files, in place of what was in the file before.
+
+    What its source does not say stays absent. Keys in addresses, such as accessToken, are taken out, and each is told.
+
+    Example: marin-scale experiment import agent-moe-experiments.jsonl --to experiments/agent-moe.jsonl
+    """
+    from marin_scaling.errors import UsageError
+    from marin_scaling.experiment.experiment_file import read_experiments, write_experiments
+    from marin_scaling.experiment.imported import import_experiments
+    from marin_scaling.units import counted
+
+    if to.suffix != ".jsonl":
+        raise UsageError(f"--to {to} does not end in .jsonl.", why="Many lie in one file, a line each.", fix="Name it so.")
+    _require_replaceable(to, file=file)
+    imported = import_experiments(file)
+    there = read_experiments(to) if to.is_file() else []
+    before = {each.experiment.name: each.experiment for each in there if each.experiment}
+    write_experiments(to, imported.experiments)
+    for note in imported.notes:
+        typer.echo(f"note: {note}")
+    changed = sum(before.get(each.name, each) != each for each in imported.experiments)
+    new = sum(each.name not in before for each in imported.experiments)
+    gone = len(before.keys() - {each.name for each in imported.experiments})
+    told = f"{new} new, {changed} changed, {gone} not there any more"
+    typer.echo(f"{counted(len(imported.experiments), 'experiment')} in {to}: {told}. Next: marin-scale experiment validate")
+
+
+def _require_replaceable(to: Path, *, file: Path) -> None:
+    """`UsageError` where a file to be written anew is the one that is read, or holds what no import made."""
+    from marin_scaling.errors import UsageError
+    from marin_scaling.experiment.experiment_file import read_experiments
+
+    if not to.exists():
+        return
+    is_source = file.exists() and to.samefile(file)
+    found = [] if is_source else read_experiments(to)
+    own = [each.place for each in found if each.experiment is None or each.experiment.source is None]
+    if own or is_source:
+        raise UsageError(
+            f"{to} holds {'what is to be imported' if is_source else f'{own[0]}, which no import made'}.",
+            why="An import writes its whole file anew, so that what its source gave up is gone here, too.",
+            fix="Give a file of its own to each import: --to experiments/OTHER.jsonl",
+        )
+
+
+@experiment_app.command("validate")
+def validate(
+    place: Path = _PLACE,
+    as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
+) -> None:
+    """Check experiments: their form, that what they name is there, and their links, without asking for any of them.
+
+    What cannot be so is refused, what may be a slip is a doubt. An address that carries a key is malformed. Exit status 1 when
+    one is refused or malformed.
+
+    Example: marin-scale experiment validate
+    """
+    import json
+
+    from marin_scaling.errors import UsageError
+    from marin_scaling.experiment.audit import audit, known_in
+    from marin_scaling.experiment.experiment_file import EXPERIMENTS_DIR, read_experiments, root_of
+    from marin_scaling.speedrun.finding import Weight
+
+    if not place.exists():
+        raise UsageError(f"{place} is not there.", why="Experiments are read from it.", fix="Go to the root of the repository.")
+    found, root = read_experiments(place), root_of(place)
+    beside = read_experiments(root / EXPERIMENTS_DIR) if (root / EXPERIMENTS_DIR).is_dir() else []
+    names = {each.experiment.name for each in beside if each.experiment}
+    findings = audit([each.experiment for each in found if each.experiment], known=known_in(root, experiments=names))
+    malformed = {each.place: each.refusal for each in found if each.experiment is None}
+    weights = [finding.weight for each in findings.values() for finding in each]
+    if as_json:
+        said = {name: [vars(finding) for finding in each] for name, each in findings.items()}
+        typer.echo(json.dumps({"experiments": said, "malformed": malformed}, indent=1, default=str))
+    else:
+        for where, reason in malformed.items():
+            typer.echo(f"{where}  malformed\n  {reason}")
+        for name, each in findings.items():
+            if each:
+                typer.echo("\n".join([name, *(f"  {one.weight:<8} {one.key}: {one.said}" for one in each)]))
+        refused, doubts = weights.count(Weight.REFUSED), weights.count(Weight.DOUBT)
+        typer.echo(f"{len(found)} in all: {refused} refusals, {doubts} doubts, {len(malformed)} malformed")
+    raise typer.Exit(1 if malformed or Weight.REFUSED in weights else 0)

@@ -1,0 +1,110 @@
+"""Whether what experiments name is there, and their links are sound: from the files alone, nothing is fetched.
+
+A preregistration, ladder or experiment that is not there is refused; what may be a slip is a doubt. Whether a page on the web
+still answers is not known here. The form of a record is checked where it is read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from marin_scaling.experiment.experiment import Experiment, Outcome
+from marin_scaling.preregistration.registry import registration_folders
+from marin_scaling.speedrun.finding import Finding, doubt, refused
+
+MOVED = {
+    "crfm.stanford.edu": "Marin's pages left it; its data browser is not there any more",
+    "img.shields.io": "it is a picture of a state, asked for anew by every reader",
+}
+"""Hosts from which Marin's links moved, and why an address there is doubted."""
+
+_MOVED_OWNERS = {"stanford-crfm": "marin-community"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What an experiment can name in a repository."""
+
+    preregistrations: Collection[str]
+    ladders: Collection[str]
+    experiments: Collection[str] = ()
+    """Beside those that are audited."""
+
+
+def known_in(root: Path, *, experiments: Collection[str] = ()) -> Known:
+    """The folders of the registry and of the run store below `root`, and the experiments there."""
+    runs = root / "runs"
+    ladders = [path.name for path in runs.iterdir() if path.is_dir()] if runs.is_dir() else []
+    registered = [each.name for each in registration_folders(root / "preregistrations")]
+    return Known(preregistrations=registered, ladders=ladders, experiments=experiments)
+
+
+def audit(experiments: Sequence[Experiment], *, known: Known) -> dict[str, list[Finding]]:
+    """What was found, by the name of the experiment; an empty list where nothing was."""
+    names = {*known.experiments, *(each.name for each in experiments)}
+    issues = _by_issue(experiments)
+    return {
+        each.name: [*_named(each, names, known), *_links(each), *_alike(each, issues), *_said(each)] for each in experiments
+    }
+
+
+def _named(each: Experiment, names: Collection[str], known: Known) -> Iterator[Finding]:
+    """What is named and is not there."""
+    if each.preregistration is not None and each.preregistration not in known.preregistrations:
+        yield refused("not-there", "preregistration", f"{each.preregistration} is no folder of preregistrations/")
+    for ladder in each.ladders:
+        if ladder not in known.ladders:
+            yield refused("not-there", "ladders", f"{ladder} is no folder of runs/")
+    if each.baseline is not None and (each.baseline not in names or each.baseline == each.name):
+        yield refused("not-there", "baseline", f"{each.baseline} is no other experiment here")
+    for name in each.supersedes:
+        if name not in names or name == each.name:
+            yield refused("not-there", "supersedes", f"{name} is no other experiment here")
+
+
+def addresses(each: Experiment) -> Iterator[tuple[str, str]]:
+    """Every address in its links, with the key under which it stands."""
+    for key, value in each.links.model_dump(exclude_none=True).items():
+        yield from ((f"links.{key}", address) for address in ([value] if isinstance(value, str) else value))
+
+
+def _links(each: Experiment) -> Iterator[Finding]:
+    for key, address in addresses(each):
+        parts = urlsplit(address)
+        owner = parts.path.split("/")[1] if parts.path.count("/") > 1 else ""
+        if parts.hostname in MOVED:
+            yield doubt("moved", key, f"{parts.hostname}: {MOVED[parts.hostname]}")
+        if parts.hostname == "github.com" and owner in _MOVED_OWNERS:
+            yield doubt("moved", key, f"github.com/{owner} is {_MOVED_OWNERS[owner]} now")
+        if parts.scheme == "http":
+            yield doubt("unencrypted", key, f"{address} is read without encryption")
+
+
+def _by_issue(experiments: Sequence[Experiment]) -> Mapping[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for each in experiments:
+        if each.links.issue:
+            found[each.links.issue].append(each.name)
+    return found
+
+
+def _alike(each: Experiment, issues: Mapping[str, list[str]]) -> Iterator[Finding]:
+    others = [name for name in issues.get(each.links.issue or "", ()) if name != each.name]
+    if others:
+        yield doubt("same-issue", "links.issue", f"{', '.join(others)} has the same issue: one experiment twice?")
+
+
+def _said(each: Experiment) -> Iterator[Finding]:
+    """What a reader will ask of an experiment of one's own."""
+    if each.source is not None:
+        return
+    if not (each.hypothesis or "").strip() and each.preregistration is None:
+        yield doubt("no-hypothesis", "hypothesis", "nothing says what was expected before")
+    if each.outcome not in (Outcome.IN_PROGRESS, Outcome.NOT_EVALUATED) and not (each.conclusion or "").strip():
+        yield doubt("no-conclusion", "conclusion", "it came out, and nothing says what was learnt")
+    if each.preregistration is None and not (each.ladders or each.metrics):
+        yield doubt("no-figures", "metrics", "no figure and no run of it is named")

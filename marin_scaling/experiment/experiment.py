@@ -1,0 +1,225 @@
+"""The format of an experiment, version 1: what was asked, how it came out, from which steps, and where it can be seen.
+
+What is not known is absent. An outcome is one of six words that include failures, so that they can be counted. No address in it
+may carry a key. Whether what it names is there, `audit` says.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from enum import StrEnum
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, Literal
+
+from pydantic import AwareDatetime, Field, JsonValue, model_validator
+
+from marin_scaling.speedrun.submission import Author, Code
+from marin_scaling.speedrun.value_types import SHA256, Line, Link, Name, Words
+from marin_scaling.web_links import keys_in_text
+from marin_scaling.yaml_documents import Part
+
+
+class Outcome(StrEnum):
+    """How an experiment came out; the words of Marin's digests, so that theirs and ours can be counted together."""
+
+    WORKED = "worked"
+    PROMISING = "promising"
+    MIXED = "mixed"
+    DID_NOT_WORK = "did-not-work"
+    NOT_EVALUATED = "not-evaluated"
+    IN_PROGRESS = "in-progress"
+
+    @property
+    def meaning(self) -> str:
+        """In a sentence."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Outcome.WORKED: "what was expected came true wherever it was tried",
+    Outcome.PROMISING: "it came true where it was tried, and that is too little to rely on",
+    Outcome.MIXED: "it came true in some places and not in others",
+    Outcome.DID_NOT_WORK: "it did not come true, or cost more than it gave",
+    Outcome.NOT_EVALUATED: "nothing was measured that would say",
+    Outcome.IN_PROGRESS: "it is not finished",
+}
+
+
+class Metric(Part):
+    """One figure that came of it."""
+
+    name: Line
+    """What it is."""
+    value: float | None = None
+    """Its value, where it is one number."""
+    low: float | None = None
+    """The lowest, where it is a range or an interval."""
+    high: float | None = None
+    """The highest."""
+    unit: Line | None = None
+    """In what it is counted."""
+    said: Line | None = None
+    """In the words of its source, where that gave no plain number."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Metric:
+        if (self.low is None) != (self.high is None):
+            raise ValueError("a range has both low and high")
+        if self.value is None and self.low is None and self.said is None:
+            raise ValueError("it has no value, no range and no words")
+        if self.low is not None and self.high is not None and self.low > self.high:
+            raise ValueError(f"low {self.low:g} is above high {self.high:g}")
+        return self
+
+    @model_validator(mode="after")
+    def _lies_in_its_range(self) -> Metric:
+        if self.value is None or self.low is None or self.high is None:
+            return self
+        if not self.low <= self.value <= self.high:
+            raise ValueError(f"its value {self.value:g} is not between low {self.low:g} and high {self.high:g}")
+        return self
+
+
+class Step(Part):
+    """One step of how it was made, with what it was made from."""
+
+    name: Name
+    """By which other steps name it."""
+    what: Line | None = None
+    """What was done."""
+    inputs: tuple[Name, ...] = ()
+    """The steps whose output it took."""
+    data: tuple[Line, ...] = ()
+    """What else it took, that no step here made."""
+    status: Literal["succeeded", "failed", "running", "waiting", "reused"] | None = None
+    """How it ended; `reused` where its output was there already."""
+    started_at: AwareDatetime | None = None
+    """When it began."""
+    finished_at: AwareDatetime | None = None
+    """When it ended."""
+    output: Line | None = None
+    """Where its output lies."""
+    output_sha256: SHA256 | None = None
+    """Digest of its output."""
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it took, where both ends are known."""
+        if self.started_at is None or self.finished_at is None:
+            return None
+        return (self.finished_at - self.started_at).total_seconds()
+
+    @model_validator(mode="after")
+    def _ends_after_it_began(self) -> Step:
+        if (self.seconds or 0.0) < 0:
+            raise ValueError("it ended before it began")
+        return self
+
+
+class Links(Part):
+    """Where it can be seen."""
+
+    issue: Link | None = None
+    """Where it was proposed and discussed."""
+    pull_request: Link | None = None
+    """That brought its code."""
+    execution: Link | None = None
+    """Its record where it was executed."""
+    tracker: tuple[Link, ...] = ()
+    """Runs or reports at Weights & Biases or elsewhere."""
+    models: tuple[Link, ...] = ()
+    """Weights that came of it."""
+    data: tuple[Link, ...] = ()
+    """Data sets that it used or made."""
+
+
+class Experiment(Part):
+    """An experiment as written down."""
+
+    format_version: Literal[1] = 1
+    """Of this format."""
+    name: Name
+    """Of its folder, or unique in its file."""
+    title: Line
+    """What it is about."""
+    outcome: Outcome | None = None
+    """How it came out: worked, promising, mixed, did-not-work, not-evaluated, in-progress; an import may leave it out."""
+    date: datetime.date | None = None
+    """When it came out."""
+    authors: tuple[Author, ...] = ()
+    """Who did it."""
+    topics: tuple[Line, ...] = ()
+    """By which it is found."""
+    hypothesis: Words | None = None
+    """What was expected before."""
+    preregistration: Name | None = None
+    """The folder in `preregistrations/` where that was signed before."""
+    conclusion: Words | None = None
+    """What was learnt."""
+    metrics: tuple[Metric, ...] = ()
+    """Figures that were measured elsewhere; those of `ladders` are read from their runs."""
+    ladders: tuple[Name, ...] = ()
+    """Folders in `runs/` that it rests on: their steps, durations and settings are shown from the records."""
+    configuration: dict[str, JsonValue] = Field(default_factory=dict)
+    """Settings, nested as they are; those of `ladders` are read from their runs."""
+    baseline: Name | None = None
+    """The experiment from which its page shows how its settings differ."""
+    supersedes: tuple[Name, ...] = ()
+    """Experiments whose conclusion it replaces."""
+    steps: tuple[Step, ...] = Field(default=(), max_length=1000)
+    """How it was made, where that was elsewhere."""
+    code: Code | None = None
+    """What was run."""
+    links: Links = Links()
+    """Where it can be seen."""
+    source: Line | None = None
+    """Where it was imported from; absent of one's own."""
+
+    @model_validator(mode="after")
+    def _says_its_outcome(self) -> Experiment:
+        if self.outcome is None and self.source is None:
+            raise ValueError(f"outcome: it is one of {', '.join(Outcome)}")
+        return self
+
+    @model_validator(mode="after")
+    def _names_nothing_twice(self) -> Experiment:
+        for key, names in (("ladders", self.ladders), ("supersedes", self.supersedes)):
+            if len(set(names)) < len(names):
+                raise ValueError(f"{key}: a name stands twice in {', '.join(names)}")
+        return self
+
+    @model_validator(mode="after")
+    def _carries_no_key(self) -> Experiment:
+        found = [key for text in _texts(self.model_dump(mode="json")) for key in keys_in_text(text)]
+        if found:
+            raise ValueError(f"an address in it carries {found[0]}: who reads the page could act for its owner")
+        return self
+
+    @model_validator(mode="after")
+    def _steps_follow(self) -> Experiment:
+        names: set[str] = set()
+        for step in self.steps:
+            if step.name in names:
+                raise ValueError(f"steps: two are called {step.name}")
+            names.add(step.name)
+        for step in self.steps:
+            for name in step.inputs:
+                if name not in names:
+                    raise ValueError(f"steps: {step.name} takes {name}, which is no step")
+        try:
+            TopologicalSorter({step.name: step.inputs for step in self.steps}).prepare()
+        except CycleError as error:
+            raise ValueError(f"steps: {min(error.args[1])} takes what is made from it") from error
+        return self
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from (str(key), *_texts(inner))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)

@@ -1,0 +1,175 @@
+"""What an experiment's own runs say of it: its steps with digests and durations, the settings they share, and their figures.
+
+Read from `runs/` and `preregistrations/` as they lie there; nothing is trained, fitted or verified here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from marin_scaling.canonical_json import leaves, sha256_hex
+from marin_scaling.durable_files import read_bytes
+from marin_scaling.experiment.experiment import Experiment, Step
+from marin_scaling.preregistration.registry import OUTCOME_NAME, STATEMENT_NAME, read_registration
+from marin_scaling.preregistration.statement import Statement, parse_moment
+from marin_scaling.run.run_store import StoredRun, read_runs
+from marin_scaling.units import counted, format_count, format_flops
+
+_NOT_SETTINGS = frozenset({"seed", "data_order_seed", "statement_sha256", "ladder", "role", "format_version"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """Runs that differ in nothing but their seeds: what they cost, and the mean of their losses."""
+
+    ladder: str
+    role: str
+    budget_flops: float
+    params: int
+    trained_tokens: int
+    metric: str
+    seeds: int
+    diverged: int
+    """How many of them have no loss."""
+    mean_loss: float | None
+    standard_error: float | None
+    """Of the mean; None with fewer than two losses."""
+
+
+def runs_of(experiment: Experiment, *, root: Path) -> list[StoredRun]:
+    """All runs of its ladders, in their order."""
+    return [run for ladder in experiment.ladders for run in read_runs(root / "runs" / ladder)]
+
+
+def own_steps(experiment: Experiment, runs: Sequence[StoredRun], *, root: Path) -> list[Step]:
+    """Text, rungs by budget, the signed forecast, its run and its outcome, each with what it was made from."""
+    texts = {run.spec.data.digest: _text_step(run) for run in runs}
+    by_budget = _by_budget([run for run in runs if run.spec.role == "rung"])
+    rungs = [_budget_step(ladder, flops, each) for (ladder, flops), each in by_budget.items()]
+    return [*texts.values(), *rungs, *_steps_after(experiment, runs, rungs=rungs, root=root)]
+
+
+def _steps_after(experiment: Experiment, runs: Sequence[StoredRun], *, rungs: Sequence[Step], root: Path) -> list[Step]:
+    """The signed forecast, the run that answers it and the outcome; none where nothing was registered."""
+    folder = root / "preregistrations" / (experiment.preregistration or "")
+    if experiment.preregistration is None or not (folder / STATEMENT_NAME).is_file():
+        return []
+    statement = read_registration(folder)
+    forecast = _forecast_step(statement, folder, after=[step.name for step in rungs])
+    answers = [_target_step(run, forecast=folder.name) for run in runs if run.spec.statement_sha256 == statement.sha256]
+    return [forecast, *answers, *_outcome_steps(folder, after=[step.name for step in answers])]
+
+
+def shared_settings(runs: Sequence[StoredRun]) -> dict[str, Any]:
+    """The settings that all runs have alike, by dotted key."""
+    each = [dict(leaves({key: value for key, value in _spec(run).items() if key not in _NOT_SETTINGS})) for run in runs]
+    if not each:
+        return {}
+    return {key: value for key, value in each[0].items() if all(key in other and other[key] == value for other in each)}
+
+
+def figures(runs: Sequence[StoredRun]) -> list[Figure]:
+    """A figure for each configuration, the cheapest first."""
+    alike: dict[str, list[StoredRun]] = defaultdict(list)
+    for run in runs:
+        kept = {key: value for key, value in _spec(run).items() if key not in _NOT_SETTINGS - {"ladder", "role"}}
+        alike[json.dumps(kept, sort_keys=True)].append(run)
+    found = [_figure(each) for each in alike.values()]
+    return sorted(found, key=lambda figure: (figure.ladder, figure.role != "rung", figure.budget_flops, figure.params))
+
+
+def _figure(runs: Sequence[StoredRun]) -> Figure:
+    first, losses = runs[0], [run.record.loss for run in runs if run.record.loss is not None]
+    return Figure(
+        ladder=first.spec.ladder,
+        role=first.spec.role,
+        budget_flops=first.spec.budget_flops,
+        params=first.record.params_total,
+        trained_tokens=first.record.trained_tokens,
+        metric=first.record.metric,
+        seeds=len(runs),
+        diverged=len(runs) - len(losses),
+        mean_loss=fmean(losses) if losses else None,
+        standard_error=stdev(losses) / math.sqrt(len(losses)) if len(losses) > 1 else None,
+    )
+
+
+def _spec(run: StoredRun) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(run.spec.to_bytes())
+    return document
+
+
+def _by_budget(runs: Sequence[StoredRun]) -> dict[tuple[str, float], list[StoredRun]]:
+    found: dict[tuple[str, float], list[StoredRun]] = defaultdict(list)
+    for run in sorted(runs, key=lambda run: (run.spec.ladder, run.spec.budget_flops)):
+        found[run.spec.ladder, run.spec.budget_flops].append(run)
+    return found
+
+
+def _text_step(run: StoredRun) -> Step:
+    data = run.spec.data
+    return Step(name=f"text-{data.digest[:12]}", what=data.source, status="succeeded", output_sha256=data.digest)
+
+
+def _budget_step(ladder: str, budget_flops: float, runs: Sequence[StoredRun]) -> Step:
+    sizes = ", ".join(format_count(size) for size in sorted({run.record.params_total for run in runs}))
+    return Step(
+        name=f"{ladder}/{budget_flops:g}",
+        what=f"{counted(len(runs), 'run')} of {format_flops(budget_flops)} FLOPs: {sizes} parameters",
+        inputs=tuple(dict.fromkeys(f"text-{run.spec.data.digest[:12]}" for run in runs)),
+        status="succeeded",
+        started_at=min(parse_moment(run.record.started_at) for run in runs),
+        finished_at=max(parse_moment(run.record.finished_at) for run in runs),
+        output=f"runs/{ladder}",
+    )
+
+
+def _forecast_step(statement: Statement, folder: Path, *, after: Sequence[str]) -> Step:
+    return Step(
+        name=folder.name,
+        what=f"fit and forecast, signed by {statement.predicate['registrant']}",
+        inputs=tuple(after),
+        status="succeeded",
+        finished_at=statement.created_at,
+        output=f"preregistrations/{folder.name}",
+        output_sha256=statement.sha256,
+    )
+
+
+def _target_step(run: StoredRun, *, forecast: str) -> Step:
+    return Step(
+        name=f"target-{run.spec.digest[:12]}",
+        what=f"the run that was forecast: {format_flops(run.record.flops)} FLOPs",
+        inputs=(f"text-{run.spec.data.digest[:12]}", forecast),
+        status="succeeded",
+        started_at=parse_moment(run.record.started_at),
+        finished_at=parse_moment(run.record.finished_at),
+        output=f"runs/{run.spec.ladder}/{run.folder.name}",
+        output_sha256=sha256_hex(read_bytes(run.folder / "record.json")),
+    )
+
+
+def _outcome_steps(folder: Path, *, after: Sequence[str]) -> list[Step]:
+    path = folder / OUTCOME_NAME
+    if not path.is_file():
+        return []
+    raw = read_bytes(path)
+    said = json.loads(raw)
+    return [
+        Step(
+            name="outcome",
+            what=f"compared with the forecast: {said['verdict']}",
+            inputs=(folder.name, *after),
+            status="succeeded",
+            finished_at=parse_moment(said["checked_at"]),
+            output=f"preregistrations/{folder.name}/{OUTCOME_NAME}",
+            output_sha256=sha256_hex(raw),
+        )
+    ]

@@ -1,0 +1,101 @@
+"""The experiments in Marin's list of reports (`docs/reports/index.md`): titles, links and conclusions, by section.
+
+Reads bullets as they stand there. The list says no outcome, so none is imported; an issue that stands there twice is one
+experiment. Links within the list's own site are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+_HEADING = re.compile(r"(#{2,6})\s+(.*?)\s*")
+_BULLET = re.compile(r"(\s*)[-*]\s+(.*)")
+_LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]*(?:\([^()\s]*\)[^()\s]*)*)\)")
+_BADGE = re.compile(r"\[?!\[[^\]]*\]\([^)]*\)(?:\]\([^)]*\))?")
+_ISSUE = re.compile(r"https://github\.com/[\w.-]+/[\w.-]+/issues/(\d+)")
+_CONCLUSION = re.compile(r"conclusion:\s*(.+)", re.IGNORECASE)
+_KINDS = (("execution", "data_browser"), ("tracker", "wandb"), ("pull_request", "/pull/"))
+_MANY = ("tracker", "data")
+
+
+def report_list(text: str, name: str) -> Iterator[dict[str, Any]]:
+    """A document for each experiment in the list, in its order."""
+    found: dict[str, dict[str, Any]] = {}
+    for topics, title, below in _items(text):
+        document = _document(topics, title, below, source=f"list of reports {name.rpartition('/')[2]}")
+        found[document["name"]] = _merged(found.get(document["name"]), document)
+    yield from found.values()
+
+
+def _items(text: str) -> Iterator[tuple[list[str], str, list[str]]]:
+    """Section headings, the line of a bullet at the margin, and the bullets below it."""
+    headings: dict[int, str] = {}
+    item: tuple[list[str], str, list[str]] | None = None
+    for line in text.splitlines():
+        if match := _HEADING.fullmatch(line):
+            level = len(match[1])
+            headings = {depth: words for depth, words in headings.items() if depth < level} | {level: _plain(match[2])}
+        elif match := _BULLET.fullmatch(line):
+            if match[1] and item:
+                item[2].append(match[2])
+                continue
+            if item:
+                yield item
+            item = ([headings[level] for level in sorted(headings)], match[2], [])
+    if item:
+        yield item
+
+
+def _document(topics: list[str], title: str, below: list[str], *, source: str) -> dict[str, Any]:
+    links = _links([address for line in (title, *below) for _, address in _LINK.findall(line)] + _issue_addresses(title))
+    words = _plain(_BADGE.sub("", title)) or "without a title"
+    issue = _ISSUE.match(links.get("issue", ""))
+    said = [match[1] for line in below if (match := _CONCLUSION.fullmatch(_plain(line)))]
+    document = {
+        "name": f"marin-report-{issue[1]}" if issue else f"marin-report-{_slug(words)}",
+        "title": words[:500],
+        "topics": topics,
+        "conclusion": " ".join(said) or None,
+        "links": links,
+        "source": source,
+    }
+    return {key: value for key, value in document.items() if value is not None}
+
+
+def _issue_addresses(title: str) -> list[str]:
+    return [match[0] for match in _ISSUE.finditer(title)]
+
+
+def _links(addresses: list[str]) -> dict[str, Any]:
+    links: dict[str, Any] = {}
+    for address in dict.fromkeys(each for each in addresses if re.match(r"https?://", each)):
+        kind = "issue" if _ISSUE.match(address) else next((kind for kind, part in _KINDS if part in address), "data")
+        if kind in _MANY:
+            links.setdefault(kind, []).append(address)
+        elif kind in links and links[kind] != address:
+            links.setdefault("data", []).append(address)
+        else:
+            links[kind] = address
+    return links
+
+
+def _merged(first: dict[str, Any] | None, second: dict[str, Any]) -> dict[str, Any]:
+    if first is None:
+        return second
+    links = {**second["links"], **first["links"]}
+    for kind in _MANY:
+        both = dict.fromkeys([*first["links"].get(kind, []), *second["links"].get(kind, [])])
+        links |= {kind: list(both)} if both else {}
+    said = {key: first.get(key) or second.get(key) for key in ("conclusion",)}
+    topics = list(dict.fromkeys([*first["topics"], *second["topics"]]))
+    return {**first, "links": links, "topics": topics, **{key: value for key, value in said.items() if value}}
+
+
+def _plain(words: str) -> str:
+    return " ".join(re.sub(r"\\(?=[\[\]*_`])", "", _LINK.sub(lambda match: match[1], words)).split())
+
+
+def _slug(words: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")[:80] or "none"

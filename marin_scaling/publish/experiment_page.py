@@ -1,0 +1,196 @@
+"""The page of one experiment: what was expected and learnt, its figures, how it was made, what differs from its baseline.
+
+Nothing is read here: what its own runs say of it comes with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC
+from typing import Any
+
+from marin_scaling.experiment.audit import addresses
+from marin_scaling.experiment.experiment import Experiment, Metric, Step
+from marin_scaling.experiment.own_runs import Figure, figures
+from marin_scaling.publish.markdown import escape, link, page, page_name, preformatted, table
+from marin_scaling.publish.steps_drawing import duration, steps_drawing
+from marin_scaling.publish.submission_page import again_section
+from marin_scaling.run.run_store import StoredRun
+from marin_scaling.speedrun.finding import Finding
+from marin_scaling.units import format_count, format_flops
+
+FOLDER = "experiments"
+"""Of these pages, below the generated ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reported:
+    """An experiment with what was found of it, and what its own runs say."""
+
+    experiment: Experiment
+    findings: Sequence[Finding]
+    runs: Sequence[StoredRun] = ()
+    steps: Sequence[Step] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    fault: str = ""
+    """Why its runs could not be read."""
+
+
+def page_stem(each: Experiment) -> str:
+    """The name of its page, without an ending."""
+    return page_name(each.name.replace("/", "~"))
+
+
+def experiment_page(each: Reported, reported: Mapping[str, Reported], *, linked: Collection[str]) -> dict[str, bytes]:
+    """Its page, drawing and document by path; `reported` are all of them by name, `linked` other generated pages by path."""
+    one, stem = each.experiment, page_stem(each.experiment)
+    drawing = steps_drawing(each.steps)
+    text = page(
+        one.title,
+        _headline(one, reported),
+        _quoted("Expected", one.hypothesis),
+        _quoted("Learnt", one.conclusion),
+        preformatted(each.fault) if each.fault else "",
+        _figures(each, linked),
+        _metrics(one),
+        _steps(each, f"{stem}.steps.svg" if drawing else ""),
+        _settings(each, reported.get(one.baseline or "")),
+        again_section(one.code),
+        _links(one, linked),
+        _findings(each.findings),
+        f"{link('The experiment itself', f'{stem}.experiment.json')}, as it was read.",
+    )
+    files = {f"{FOLDER}/{stem}.md": text.encode(), f"{FOLDER}/{stem}.experiment.json": _document(one)}
+    return files | ({f"{FOLDER}/{stem}.steps.svg": drawing} if drawing else {})
+
+
+def _document(one: Experiment) -> bytes:
+    return json.dumps(one.model_dump(mode="json", exclude_defaults=True), indent=1, sort_keys=True).encode() + b"\n"
+
+
+def _headline(one: Experiment, reported: Mapping[str, Reported]) -> str:
+    outcome = (
+        f"**{escape(one.outcome)}**: {escape(one.outcome.meaning)}"
+        if one.outcome
+        else "**Its outcome is not said** by its source"
+    )
+    by = f" By {escape(', '.join(author.name for author in one.authors))}." if one.authors else ""
+    when = f" {one.date}." if one.date else ""
+    source = f" Imported from {escape(one.source)}; nothing of it was measured here." if one.source else ""
+    later = [other.experiment for other in reported.values() if one.name in other.experiment.supersedes]
+    replaced = f" **Replaced** by {', '.join(link(each.title, f'{page_stem(each)}.md') for each in later)}." if later else ""
+    named = [reported[name].experiment for name in one.supersedes if name in reported]
+    replaces = f" It replaces {', '.join(link(each.title, f'{page_stem(each)}.md') for each in named)}." if named else ""
+    return f"{outcome}.{by}{when}{source}{replaces}{replaced}"
+
+
+def _quoted(heading: str, words: str | None) -> str:
+    paragraphs = [" ".join(each.split()) for each in (words or "").split("\n\n")]
+    shown = [escape(each).replace("!", "&#33;") for each in paragraphs if each]  # three would begin a note of the site's
+    return f"## {heading}\n\n" + "\n\n".join(shown) if shown else ""
+
+
+def _figures(each: Reported, linked: Collection[str]) -> str:
+    found = figures(each.runs)
+    if not found:
+        return ""
+    rows = [_figure_row(figure) for figure in found]
+    header = ["runs of", "FLOPs", "parameters", "tokens", "seeds", "loss", "standard error"]
+    ladders = ", ".join(_if_there(name, f"ladders/{page_name(name)}.md", linked) for name in each.experiment.ladders)
+    return f"## Its runs\n\nOf {ladders}; losses are means over seeds.\n\n{table(header, rows, right=[1, 2, 3, 4, 5, 6])}"
+
+
+def _figure_row(figure: Figure) -> list[str]:
+    diverged = f", {figure.diverged} diverged" if figure.diverged else ""
+    return [
+        escape(figure.ladder if figure.role == "rung" else f"{figure.ladder}, {figure.role}"),
+        format_flops(figure.budget_flops),
+        format_count(figure.params),
+        format_count(figure.trained_tokens),
+        f"{figure.seeds}{diverged}",
+        "" if figure.mean_loss is None else f"{figure.mean_loss:.4f} {escape(figure.metric.replace('_', ' '))}",
+        "" if figure.standard_error is None else f"{figure.standard_error:.4f}",
+    ]
+
+
+def metric_value(metric: Metric) -> str:
+    """Its value for a reader, in the words of its source where there are any."""
+    if metric.said:
+        return metric.said
+    unit = f" {metric.unit}" if metric.unit else ""
+    if metric.low is not None and metric.high is not None:
+        span = f"{metric.low:.6g} to {metric.high:.6g}{unit}"
+        return span if metric.value is None else f"{metric.value:.6g} ({span})"
+    return f"{metric.value:.6g}{unit}"
+
+
+def _metrics(one: Experiment) -> str:
+    rows = [[escape(metric.name), escape(metric_value(metric))] for metric in one.metrics]
+    return f"## Figures\n\n{table(['what', 'value'], rows)}" if rows else ""
+
+
+def _steps(each: Reported, drawing: str) -> str:
+    if not each.steps:
+        return ""
+    shown = f"![Steps from left to right, each after what it took]({drawing})\n\n" if drawing else ""
+    header = ["step", "what", "from", "status", "ended (UTC)", "took", "output", "digest"]
+    return f"## How it was made\n\n{shown}{table(header, list(map(_step_row, each.steps)))}"
+
+
+def _step_row(step: Step) -> list[str]:
+    return [
+        escape(step.name),
+        escape(step.what or ""),
+        escape(", ".join([*step.inputs, *step.data])),
+        escape(step.status or ""),
+        f"{step.finished_at.astimezone(UTC):%Y-%m-%d %H:%M}" if step.finished_at else "",
+        duration(step.seconds),
+        escape(step.output or ""),
+        f"`{step.output_sha256[:16]}`" if step.output_sha256 else "",
+    ]
+
+
+def _settings(each: Reported, baseline: Reported | None) -> str:
+    if baseline is None:
+        return f"## Settings\n\n{preformatted(_as_lines(each.settings))}" if each.settings else ""
+    before, after = baseline.settings, each.settings
+    differing = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
+    name = link(baseline.experiment.title, f"{page_stem(baseline.experiment)}.md")
+    rows = [[escape(key), escape(_said(before, key)), escape(_said(after, key))] for key in differing]
+    header = ["setting", escape(baseline.experiment.name), escape(each.experiment.name)]
+    shown = table(header, rows) if rows else "No setting that all its runs share differs."
+    everything = f"<details><summary>All settings</summary>\n{preformatted(_as_lines(after))}\n</details>"
+    return f"## What differs from {name}\n\n{shown}\n\n{everything}"
+
+
+def _said(settings: Mapping[str, Any], key: str) -> str:
+    return json.dumps(settings[key]) if key in settings else ""
+
+
+def _as_lines(settings: Mapping[str, Any]) -> str:
+    return "\n".join(f"{key}: {json.dumps(settings[key])}" for key in sorted(settings))
+
+
+def _if_there(name: str, path: str, linked: Collection[str]) -> str:
+    return link(name, f"../{path}") if path in linked else escape(name)
+
+
+def _links(one: Experiment, linked: Collection[str]) -> str:
+    lines = [
+        f"- {escape(key.removeprefix('links.').replace('_', ' '))}: [{escape(address)}](<{address}>)"
+        for key, address in addresses(one)
+    ]
+    if one.preregistration:
+        path = f"preregistrations/{page_name(one.preregistration)}.md"
+        lines.insert(0, f"- preregistration: {_if_there(one.preregistration, path, linked)}")
+    if one.code and one.code.repository:
+        where = "/".join(filter(None, [one.code.commit and f"at {one.code.commit[:12]}", one.code.path]))
+        lines.append(f"- code: [{escape(one.code.repository)}](<{one.code.repository}>) {escape(where)}")
+    return "## Where it can be seen\n\n" + "\n".join(lines) if lines else ""
+
+
+def _findings(findings: Sequence[Finding]) -> str:
+    rows = [[finding.weight, escape(finding.key), escape(finding.said)] for finding in findings]
+    return f"## What was found in it\n\n{table(['weight', 'key', 'what was found'], rows)}" if rows else ""

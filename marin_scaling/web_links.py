@@ -1,0 +1,106 @@
+"""Addresses on the web that may be published: none that carries a key by which whoever reads the page could act for its owner.
+
+Knows the names under which keys stand in an address, and nothing of what is behind one: nothing is fetched. Rather takes out
+one name too many than one too few.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from urllib.parse import unquote, urlsplit
+
+_ENDINGS = (
+    "token",
+    "apikey",
+    "accesskey",
+    "accesskeyid",
+    "secretkey",
+    "privatekey",
+    "secret",
+    "password",
+    "passwd",
+    "signature",
+)
+_WHOLE = frozenset({"auth", "authorization", "credential", "credentials", "jwt", "key", "pwd", "session", "sessionid", "sig"})
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[^\s<>\"`\\]+", re.IGNORECASE)
+_FIELD = re.compile(r"([?&;#/])([^?&;#/=]+)=([^?&;#/]*)")
+_PASSWORD = re.compile(r"(://)[^/?#@\s]*@")
+_MOST_LAYERS = 5  # of percent signs over percent signs
+
+
+def key_in(address: str) -> str:
+    """What in an address lets its reader act for its owner: the name of a key, or "a password"; empty where nothing does.
+
+    >>> key_in("https://wandb.ai/lab/reports/x?accessToken=abc"), key_in("https://ada:pw@example.org/"), key_in("https://a.org/?q=1")
+    ('accessToken', 'a password', '')
+    """
+    plain = _plain(address)
+    if _PASSWORD.search(plain):
+        return "a password"
+    return next((name for _, name, value in _FIELD.findall(plain) if value and names_key(name)), "")
+
+
+def without_key(address: str) -> str:
+    """The address without its keys and passwords; one that hides a key under percent signs is told without them.
+
+    >>> without_key("https://wandb.ai/lab/reports/x?accessToken=abc&nw=ada")
+    'https://wandb.ai/lab/reports/x?nw=ada'
+    """
+    if not key_in(address):
+        return address
+    shown = address if _PASSWORD.search(address) or _has_field(address) else _plain(address)
+    kept = _FIELD.sub(lambda field: field[1] if field[3] and names_key(field[2]) else field[0], _PASSWORD.sub(r"\1", shown))
+    tidy = re.sub(r"([?&;#])[&;]+", r"\1", kept)
+    tidy = re.sub(r"[?&;#]+$", "", tidy)
+    return tidy if not key_in(tidy) else without_key(_plain(tidy)) if tidy != address else ""
+
+
+def keys_in_text(text: str) -> list[str]:
+    """The names of keys in the addresses that stand in a text.
+
+    >>> keys_in_text("see https://a.org/x?token=1, and https://b.org")
+    ['token']
+    """
+    return [key for found in _ADDRESS.findall(text) if (key := key_in(found))]
+
+
+def text_without_keys(text: str) -> str:
+    """The text with every address in it without its keys."""
+    return _ADDRESS.sub(lambda match: without_key(match[0]), text)
+
+
+def names_key(name: str) -> bool:
+    """Whether a field of this name holds a key, however it is written.
+
+    >>> [names_key(name) for name in ("X-Amz-Security-Token", "wandb_api_key", "tokenizer", "page")]
+    [True, True, False, False]
+    """
+    letters = re.sub(r"[^a-z]", "", name.lower())
+    return letters in _WHOLE or letters.endswith(_ENDINGS)
+
+
+def _has_field(address: str) -> bool:
+    return any(value and names_key(name) for _, name, value in _FIELD.findall(address))
+
+
+def _plain(address: str) -> str:
+    """Without signs that stand for others, however often they were replaced."""
+    for _ in range(_MOST_LAYERS):
+        plainer = html.unescape(unquote(address))
+        if plainer == address:
+            break
+        address = plainer
+    return address
+
+
+def can_be_read(address: str) -> bool:
+    """Whether an address has the parts of one, for every program that takes it apart.
+
+    >>> can_be_read("https://example.org/x"), can_be_read("https://[x")
+    (True, False)
+    """
+    try:
+        return urlsplit(address).hostname is not None
+    except ValueError:
+        return False

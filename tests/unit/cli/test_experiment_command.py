@@ -1,0 +1,64 @@
+"""`marin-scale experiment`: what is written anew is only what an import made, and a part is checked beside the whole."""
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import assert_refused, marin_scale
+
+ROOT = Path(__file__).parents[3]
+DIGEST = "issue,experiment,outcome\n7,Wider layers,Worked\n8,Deeper,Did not work\n"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with a digest to import."""
+    (tmp_path / "digest.csv").write_text(DIGEST)
+    return tmp_path
+
+
+def test_an_import_says_what_is_new_changed_and_gone(place: Path) -> None:
+    """When its source was changed."""
+    said = marin_scale("experiment", "import", "digest.csv", "--to", "experiments/marin.jsonl", cwd=place).stdout
+    assert "2 experiments in experiments/marin.jsonl: 2 new, 0 changed, 0 not there any more" in said
+    (place / "digest.csv").write_text(
+        DIGEST.replace("8,Deeper,Did not work", "9,Slim,Mixed").replace("7,Wider layers,Worked", "7,Wider layers,Mixed")
+    )
+    said = marin_scale("experiment", "import", "digest.csv", "--to", "experiments/marin.jsonl", cwd=place).stdout
+    assert "1 new, 1 changed, 1 not there any more" in said
+
+
+def test_what_no_import_made_is_not_written_over(place: Path) -> None:
+    """One's own experiment in that file, a line that nobody can read, or the source itself."""
+    own = json.dumps({"name": "mine", "title": "x", "outcome": "worked"})
+    for content in (own, "{"):
+        (place / "mine.jsonl").write_text(content)
+        done = marin_scale("experiment", "import", "digest.csv", "--to", "mine.jsonl", cwd=place)
+        assert_refused(done, "mine.jsonl holds", "which no import made")
+        assert (place / "mine.jsonl").read_text() == content
+    (place / "digest.jsonl").write_text("{}")
+    done = marin_scale("experiment", "import", "digest.jsonl", "--to", "digest.jsonl", cwd=place)
+    assert_refused(done, "holds what is to be imported")
+    done = marin_scale("experiment", "import", "digest.csv", "--to", "mine.csv", cwd=place)
+    assert_refused(done, "does not end in .jsonl")
+
+
+@pytest.mark.parametrize("part", ["experiments", "experiments/bytes-moe", "experiments/bytes-moe/experiment.yaml"])
+def test_a_part_is_checked_beside_the_whole(part: str, tmp_path: Path) -> None:
+    """From any folder: what it names is looked for in the repository in which it lies."""
+    said = marin_scale("experiment", "validate", str(ROOT / part), cwd=tmp_path).stdout
+    assert said.endswith("in all: 0 refusals, 0 doubts, 0 malformed\n")
+    assert not said.startswith("0 in all")
+
+
+def test_what_is_refused_or_malformed_ends_with_status_1(place: Path) -> None:
+    """With the reason; as JSON too."""
+    folder = place / "experiments" / "wide"
+    folder.mkdir(parents=True)
+    (folder / "experiment.yaml").write_text("name: wide\ntitle: x\noutcome: worked\nladders: [gone]\n")
+    done = marin_scale("experiment", "validate", cwd=place)
+    assert done.returncode == 1
+    assert "refused  ladders: gone is no folder of runs/" in done.stdout
+    found = json.loads(marin_scale("experiment", "validate", "--json", cwd=place).stdout)
+    assert found["experiments"]["wide"][0]["key"] == "ladders"
+    assert_refused(marin_scale("experiment", "validate", "elsewhere", cwd=place), "elsewhere is not there")

@@ -1,0 +1,74 @@
+"""What an audit finds in experiments: names of what is not there, links that moved, one experiment twice."""
+
+from typing import Any
+
+import pytest
+
+from marin_scaling.experiment.audit import Known, audit
+from marin_scaling.experiment.experiment import Experiment
+
+KNOWN = Known(preregistrations=["2026-11-21-a"], ladders=["tiny"])
+SOUND = {"hypothesis": "it is better", "conclusion": "it is", "ladders": ["tiny"], "outcome": "worked"}
+
+
+def experiment(name: str = "one", **changes: Any) -> Experiment:
+    return Experiment.model_validate({"name": name, "title": name, **SOUND, **changes})
+
+
+def found(*experiments: Experiment) -> list[tuple[str, str, str]]:
+    """Weight, key and sentence of all findings about the first."""
+    return [(one.weight, one.key, one.said) for one in audit(experiments, known=KNOWN)[experiments[0].name]]
+
+
+def test_a_sound_one_has_no_finding() -> None:
+    """Also one that names a preregistration, another experiment and links."""
+    links = {"issue": "https://github.com/marin-community/marin/issues/1", "tracker": ["https://wandb.ai/x"]}
+    changes = {"preregistration": "2026-11-21-a", "baseline": "two", "supersedes": ["two"], "links": links}
+    assert found(experiment(**changes), experiment("two")) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "weight", "key", "said"),
+    [
+        ({"preregistration": "2026-11-21-b"}, "refused", "preregistration", "is no folder of preregistrations/"),
+        ({"ladders": ["huge"]}, "refused", "ladders", "huge is no folder of runs/"),
+        ({"baseline": "none"}, "refused", "baseline", "none is no other experiment here"),
+        ({"supersedes": ["one"]}, "refused", "supersedes", "one is no other experiment here"),
+        (
+            {"links": {"execution": "https://crfm.stanford.edu/marin/data_browser/x"}},
+            "doubt",
+            "links.execution",
+            "crfm.stanford.edu",
+        ),
+        (
+            {"links": {"issue": "https://github.com/stanford-crfm/marin/issues/1"}},
+            "doubt",
+            "links.issue",
+            "is marin-community now",
+        ),
+        ({"links": {"data": ["http://example.org/x"]}}, "doubt", "links.data", "without encryption"),
+        ({"hypothesis": None}, "doubt", "hypothesis", "nothing says what was expected before"),
+        ({"conclusion": None}, "doubt", "conclusion", "nothing says what was learnt"),
+        ({"ladders": []}, "doubt", "metrics", "no figure and no run"),
+    ],
+)
+def test_each_fault_is_found_by_its_key(changes: dict[str, Any], weight: str, key: str, said: str) -> None:
+    """And nothing else."""
+    ((found_weight, found_key, found_said),) = found(experiment(**changes))
+    assert (found_weight, found_key) == (weight, key)
+    assert said in found_said
+
+
+def test_two_with_one_issue_are_doubted() -> None:
+    """Each names the other."""
+    links = {"issue": "https://example.org/7"}
+    ((weight, key, said),) = found(experiment(links=links), experiment("two", links=links))
+    assert (weight, key) == ("doubt", "links.issue")
+    assert said.startswith("two has the same issue")
+
+
+def test_an_import_is_not_asked_for_what_its_source_lacks() -> None:
+    """Nor one that is not finished for its conclusion."""
+    bare: dict[str, Any] = {"hypothesis": None, "conclusion": None, "ladders": []}
+    assert found(experiment(**bare, source="a list")) == []
+    assert found(experiment(conclusion=None, outcome="in-progress")) == []

@@ -1,0 +1,121 @@
+"""Reading experiments: what stands in a file is kept, what cannot be so is refused by name, and one fault hinders no other."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from marin_scaling.errors import DocumentError
+from marin_scaling.experiment.experiment import Experiment, Outcome
+from marin_scaling.experiment.experiment_file import read_experiment, read_experiments, to_line, write_experiments
+
+ROOT = Path(__file__).parents[3]
+
+
+def experiment(name: str = "one", **changes: Any) -> Experiment:
+    """One that says what it has to."""
+    return Experiment.model_validate({"name": name, "title": "Wider layers", "outcome": "worked", **changes})
+
+
+def write(root: Path, name: str, text: str) -> Path:
+    path = root / name / "experiment.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    return path
+
+
+def test_what_is_written_as_lines_is_read_back(tmp_path: Path) -> None:
+    """Figures, links, steps and all."""
+    first = experiment(metrics=[{"name": "loss", "value": 2.5, "unit": "nats"}], links={"issue": "https://example.org/1"})
+    second = experiment("two", outcome="did-not-work", steps=[{"name": "a"}, {"name": "b", "inputs": ["a"]}])
+    write_experiments(tmp_path / "many.jsonl", [first, second])
+    assert [each.experiment for each in read_experiments(tmp_path)] == [first, second]
+
+
+def test_a_folder_has_one_in_yaml_under_its_own_name(tmp_path: Path) -> None:
+    """Another name is refused, with both."""
+    path = write(tmp_path, "wide", "name: wide\ntitle: Wider layers\noutcome: mixed\ndate: 2026-11-20\n")
+    assert read_experiment(path).outcome is Outcome.MIXED
+    other = write(tmp_path, "other", "name: wide\ntitle: Wider layers\noutcome: mixed\n")
+    with pytest.raises(DocumentError, match="name: 'wide' is not the name of its folder, 'other'"):
+        read_experiment(other)
+
+
+def test_a_malformed_one_is_kept_with_its_reason_and_hinders_no_other(tmp_path: Path) -> None:
+    """In a file of many by its line; a name that is taken is malformed, too."""
+    good = to_line(experiment()).decode()
+    lines = [good, "{", json.dumps({"name": "x", "title": "y", "outcome": "great"}), good]
+    (tmp_path / "many.jsonl").write_text("".join(f"{line.strip()}\n" for line in lines))
+    write(tmp_path, "wide", "name: wide\ntitel: x\n")
+    found = read_experiments(tmp_path)
+    assert [each.experiment is None for each in found] == [False, True, True, True, True]
+    reasons = [each.refusal for each in found if each.experiment is None]
+    for part, reason in zip(
+        ["line 2", "line 3: outcome", "is called one, too", "titel: there is no such key"], reasons, strict=True
+    ):
+        assert part in reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"outcome": None}, "outcome: it is one of worked, promising, mixed, did-not-work, not-evaluated, in-progress"),
+        ({"links": {"tracker": ["https://wandb.ai/x?accessToken=abc"]}}, "carries accessToken"),
+        ({"conclusion": "see https://ada:pw@example.org/x"}, "carries a password"),
+        ({"configuration": {"data": {"from": "https://example.org/x?sig=abc"}}}, "carries sig"),
+        ({"links": {"issue": "javascript:alert(1)"}}, "links.issue"),
+        ({"steps": [{"name": "a"}, {"name": "a"}]}, "two are called a"),
+        ({"steps": [{"name": "a", "inputs": ["b"]}]}, "a takes b, which is no step"),
+        ({"steps": [{"name": "a", "inputs": ["b"]}, {"name": "b", "inputs": ["a"]}]}, "a takes what is made from it"),
+        ({"metrics": [{"name": "loss"}]}, "no value, no range and no words"),
+        ({"metrics": [{"name": "loss", "low": 2.0, "high": 1.0}]}, "low 2 is above high 1"),
+        ({"metrics": [{"name": "loss", "low": 2.0}]}, "a range has both low and high"),
+        ({"metrics": [{"name": "loss", "value": float("nan")}]}, "finite number"),
+        (
+            {"steps": [{"name": "a", "started_at": "2026-11-21T00:00:00Z", "finished_at": "2026-11-20T00:00:00Z"}]},
+            "ended before it began",
+        ),
+        ({"title": "a\u202eb"}, "title"),
+        ({"ladders": ["a", "a"]}, "ladders: a name stands twice in a, a"),
+        ({"links": {"issue": "https://[x"}}, "no address that can be taken apart"),
+        ({"metrics": [{"name": "loss", "value": 9.0, "low": 1.0, "high": 2.0}]}, "its value 9 is not between low 1 and high 2"),
+    ],
+)
+def test_what_cannot_be_so_is_refused(changes: dict[str, Any], said: str) -> None:
+    """And no address with a key is ever read, wherever it stands."""
+    with pytest.raises(ValidationError) as refused:
+        experiment(**changes)
+    where = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in refused.value.errors())
+    assert said in where
+
+
+def test_a_refusal_tells_no_value_of_the_file(tmp_path: Path) -> None:
+    """It stands on a page that everybody reads, and what was refused may hold a key."""
+    line = {"name": "x", "title": "y", "outcome": "worked", "links": {"tracker": "https://ada:hidden@b.org/"}}
+    (tmp_path / "many.jsonl").write_text(json.dumps(line))
+    (found,) = read_experiments(tmp_path)
+    assert "links.tracker" in found.refusal
+    assert "hidden" not in found.refusal
+
+
+def test_a_link_or_a_number_of_thousands_of_digits_is_no_experiment(tmp_path: Path) -> None:
+    """The one could lead anywhere, the other cannot be written."""
+    path = write(tmp_path, "wide", f"name: wide\ntitle: x\noutcome: worked\nconfiguration: {{a: 0x{'f' * 5000}}}\n")
+    (tmp_path / "linked.jsonl").symlink_to("/dev/zero")
+    reasons = [each.refusal for each in read_experiments(tmp_path)]
+    assert "linked.jsonl is not a plain file" in reasons[0]
+    assert f"{path} cannot be written as JSON" in reasons[1]
+
+
+def test_only_an_import_may_leave_its_outcome_unsaid() -> None:
+    """Its source may not say it; who did it knows it."""
+    assert experiment(outcome=None, source="a list").outcome is None
+
+
+def test_this_projects_own_experiments_are_sound() -> None:
+    """All that lie in this repository, the imported ones too."""
+    found = read_experiments(ROOT / "experiments")
+    assert len(found) > 77
+    assert [each.refusal for each in found if each.experiment is None] == []

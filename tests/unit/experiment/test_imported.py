@@ -1,0 +1,192 @@
+"""Experiments from Marin's files: every row, nothing guessed, no key kept."""
+
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marin_scaling.errors import DocumentError
+from marin_scaling.experiment.experiment import Outcome
+from marin_scaling.experiment.experiment_file import read_experiments
+from marin_scaling.experiment.imported import Imported, import_experiments
+
+ROOT = Path(__file__).parents[3]
+SHARED = ROOT.parent / "shared" / "data" / "agent_moe_speedups.csv"
+
+REPORTS = """# Some reports
+
+- [Contents](#top)
+
+## Models
+
+- Try deeper \\[again\\] [![#7](https://img.shields.io/github/issues/detail/state/o/r/7)](https://github.com/o/r/issues/7)
+    - [GitHub Issue #7](https://github.com/o/r/issues/7)
+    - [WandB Report](https://wandb.ai/o/r/reports/Deeper--Vm1?accessToken=abcdef)
+    - [Data Browser](https://crfm.stanford.edu/marin/data_browser/experiment/?path=gs%3A//b/experiments/e-1.json)
+    - Conclusion: deeper was no better.
+
+### Wide
+
+- Wider [![#8](https://img.shields.io/x)](https://github.com/o/r/issues/8)
+  - [WandB Run: wide (2)](https://wandb.ai/o/r/runs/wide)
+
+## Data
+
+- Try deeper [![#7](https://img.shields.io/x)](https://github.com/o/r/issues/7)
+    - [WandB Report](https://wandb.ai/o/r/reports/Other--Vm2)
+- [Only a page of the list's own](./page.md)
+"""
+
+
+def written(tmp_path: Path, name: str, content: Any) -> Imported:
+    """Imported from a file of this name."""
+    path = tmp_path / name
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return import_experiments(path)
+
+
+@pytest.mark.skipif(not SHARED.is_file(), reason="the shared table is not here")
+def test_all_77_rows_of_the_digest_are_imported() -> None:
+    """With the digest's own counts of outcomes: 14, 9, 12, 31, 5 and 6; and this repository has them as imported."""
+    experiments = import_experiments(SHARED).experiments
+    counts = Counter(each.outcome for each in experiments)
+    assert [counts[outcome] for outcome in Outcome] == [14, 9, 12, 31, 5, 6]
+    here = [each.experiment for each in read_experiments(ROOT / "experiments" / "marin-agent-moe.jsonl")]
+    assert here == list(experiments)
+
+
+@pytest.mark.skipif(not SHARED.is_file(), reason="the shared table is not here")
+def test_ranges_are_read_as_the_digests_table_gives_them() -> None:
+    """Where its words are a plain range or number; other words stay words."""
+    rows = {f"agent-moe-{row['issue']}": row for row in csv.DictReader(SHARED.read_text().splitlines())}
+    read = 0
+    for each in import_experiments(SHARED).experiments:
+        for metric in each.metrics:
+            column = "wallclock_speedup" if metric.name == "speedup in time" else "model_flops_speedup"
+            low, high = metric.low or metric.value, metric.high or metric.value
+            if low is not None:
+                read += 1
+                assert (low, high) == tuple(float(rows[each.name][f"{column}_{end}_x"]) for end in ("low", "high"))
+    assert read > 60
+
+
+def test_the_digests_lines_are_imported_with_what_they_say(tmp_path: Path) -> None:
+    """Rationale, summary, section; its own head gives repository and day."""
+    head = {"record_type": "metadata", "repository": "o/r", "snapshot_date": "2026-08-09"}
+    row = {
+        "record_type": "experiment",
+        "issue": 12,
+        "title": "Slim layers",
+        "category": "Topology",
+        "rationale": "fewer parameters",
+        "outcome": "Did not work",
+        "summary": "no gain",
+        "wall_clock_speedup": "0.95–1.02x",
+        "model_flops_speedup": "—",
+    }
+    lines = "\n".join(map(json.dumps, [head, row, {"record_type": "foundation", "issue": 1, "title": "x", "summary": "y"}]))
+    (one,) = written(tmp_path, "digest.jsonl", lines).experiments
+    assert (one.name, one.outcome, one.hypothesis, one.conclusion) == (
+        "agent-moe-12",
+        "did-not-work",
+        "fewer parameters",
+        "no gain",
+    )
+    assert one.topics == ("mixture of experts", "Topology")
+    assert [(metric.name, metric.low, metric.high) for metric in one.metrics] == [("speedup in time", 0.95, 1.02)]
+    assert one.links.issue == "https://github.com/o/r/issues/12"
+    assert one.source == "Agent-MoE digest of 2026-08-09"
+
+
+def test_the_list_of_reports_is_imported_without_keys(tmp_path: Path) -> None:
+    """An issue that stands there twice is one experiment; no outcome is guessed; every key is told."""
+    imported = written(tmp_path, "index.md", REPORTS)
+    by_name = {each.name: each for each in imported.experiments}
+    assert list(by_name) == [
+        "marin-report-contents",
+        "marin-report-7",
+        "marin-report-8",
+        "marin-report-only-a-page-of-the-list-s-own",
+    ]
+    seven = by_name["marin-report-7"]
+    assert seven.title == "Try deeper [again]"
+    assert seven.links.tracker == ("https://wandb.ai/o/r/reports/Deeper--Vm1", "https://wandb.ai/o/r/reports/Other--Vm2")
+    assert (
+        seven.links.execution == "https://crfm.stanford.edu/marin/data_browser/experiment/?path=gs%3A//b/experiments/e-1.json"
+    )
+    assert (seven.topics, seven.conclusion, seven.outcome) == (("Models", "Data"), "deeper was no better.", None)
+    assert by_name["marin-report-8"].topics == ("Models", "Wide")
+    assert by_name["marin-report-8"].links.tracker == ("https://wandb.ai/o/r/runs/wide",)
+    assert imported.notes == ("marin-report-7: accessToken was taken out of an address",)
+    assert "abcdef" not in "".join(each.model_dump_json() for each in imported.experiments)
+
+
+def test_a_record_of_the_executor_becomes_steps_with_what_they_took(tmp_path: Path) -> None:
+    """Without memory addresses, secrets and paths of someone's machine; inputs from elsewhere stay named."""
+    record = {
+        "git_commit": "a" * 40,
+        "caller_path": "/home/ada/marin/experiments/exp7.py",
+        "created_date": "2026-01-02T03:04:05",
+        "user": "ada",
+        "description": "Deeper",
+        "steps": [
+            {"name": "raw/text", "fn_name": "<function fetch at 0x1354c27a0>", "config": {}, "output_path": "gs://b/raw"},
+            {
+                "name": "train",
+                "fn_name": "run",
+                "config": {
+                    "model": {"layers": 2, "eos_token": "</s>", "tokenizer": "llama"},
+                    "wandb_api_key": "xyz",
+                    "HF_TOKEN": "xyz",
+                    "aws_secret_access_key": "xyz",
+                    "env": ["HF_TOKEN=xyz", "N=1"],
+                },
+                "dependencies": ["gs://b/raw", "gs://b/tokenizer"],
+                "output_path": "gs://b/train",
+            },
+        ],
+    }
+    (one,) = written(tmp_path, "exp7-4c95ae.json", record).experiments
+    assert (one.name, one.title, str(one.date), one.outcome) == ("exp7-4c95ae", "Deeper", "2026-01-02", None)
+    raw, train = one.steps
+    assert (raw.name, raw.what, train.inputs, train.data) == ("raw/text", "fetch", ("raw/text",), ("gs://b/tokenizer",))
+    model = {"layers": 2, "eos_token": "</s>", "tokenizer": "llama"}
+    assert one.configuration["train"] == {"model": model, "env": ["HF_TOKEN=(left out)", "N=1"]}
+    assert "xyz" not in one.model_dump_json()
+    assert one.code is not None
+    assert one.code.path == "experiments/exp7.py"
+
+
+def test_steps_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    """Where a record has two, the second is numbered."""
+    steps = [{"name": "eval", "output_path": f"gs://b/{end}"} for end in ("x", "y")]
+    steps.append({"name": "all", "output_path": "gs://b/z", "dependencies": ["gs://b/x", "gs://b/y"]})
+    (one,) = written(tmp_path, "e.json", {"caller_path": "e.py", "steps": steps}).experiments
+    assert [step.name for step in one.steps] == ["eval", "eval-no.2", "all"]
+    assert one.steps[2].inputs == ("eval", "eval-no.2")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("x.csv", "a,b\n1,2\n", "has no columns issue, experiment and outcome"),
+        ("x.csv", "issue,experiment,outcome\n7,wide,Great\n", "the outcome 'Great'"),
+        ("x.csv", "issue,experiment,outcome\n7,wide,Worked\n7,wide,Mixed\n", "has agent-moe-7 twice"),
+        ("x.csv", f"issue,experiment,outcome\n7,{'w' * 200_000},Worked\n", "is not a CSV table"),
+        ("x.jsonl", "{}\n", "lines without a record_type"),
+        ("x.jsonl", "{\n", "line 1"),
+        ("x.json", {"steps": 3}, "no record of Marin's executor: .*steps: Input should be a valid array"),
+        ("x.json", {"caller_path": "x", "steps": [{"name": "a"}]}, "steps.0.output_path: Field required"),
+        ("x.json", {"caller_path": "x", "steps": [3]}, "no record of Marin's executor: steps.0"),
+        ("x.json", '{"steps": [], "steps": []}', "stands twice"),
+        ("x.md", "# Nothing\n", "holds no experiments"),
+        ("x.txt", "", "files that end in '.txt' are not read"),
+    ],
+)
+def test_a_file_that_is_none_of_them_is_refused(tmp_path: Path, name: str, content: Any, said: str) -> None:
+    """With the reason."""
+    with pytest.raises(DocumentError, match=said):
+        written(tmp_path, name, content)

@@ -1,0 +1,179 @@
+"""The pages of experiments: all are on them, own figures come from the records, and no text leaves its cell."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marin_scaling.experiment.experiment import Experiment, Step
+from marin_scaling.experiment.experiment_file import write_experiments
+from marin_scaling.publish.experiment_pages import experiment_pages
+from marin_scaling.publish.steps_drawing import steps_drawing
+
+ROOT = Path(__file__).parents[3]
+
+
+def pages(root: Path, *experiments: dict[str, Any], linked: list[str] | None = None) -> dict[str, str]:
+    """The generated files of a repository with these experiments."""
+    given = [Experiment.model_validate({"title": each["name"], "outcome": "worked", **each}) for each in experiments]
+    if given:
+        write_experiments(root / "experiments" / "many.jsonl", given)
+    made = experiment_pages(root, linked=linked or [])
+    return {name.removeprefix("experiments/"): content.decode() for name, content in made.items()}
+
+
+@pytest.fixture(scope="module")
+def own() -> dict[str, str]:
+    """The pages of this repository's own."""
+    made = experiment_pages(ROOT, linked=["ladders/bytes-moe.md", "preregistrations/2026-11-22-bytes-moe.md"])
+    return {name.removeprefix("experiments/"): content.decode() for name, content in made.items()}
+
+
+def test_a_repository_without_experiments_says_how_to_make_the_first(tmp_path: Path) -> None:
+    """No empty table."""
+    made = pages(tmp_path)
+    assert list(made) == ["index.md"]
+    assert "experiments/NAME/experiment.yaml" in made["index.md"]
+
+
+def test_failures_are_counted_and_listed_beside_successes(tmp_path: Path) -> None:
+    """Own ones apart from those that were imported, with what each outcome means."""
+    made = pages(
+        tmp_path, {"name": "a"}, {"name": "b", "outcome": "did-not-work"}, {"name": "c", "outcome": None, "source": "a list"}
+    )
+    index = made["index.md"]
+    assert "| worked | what was expected came true wherever it was tried | 1 | 0 |" in index
+    assert "| did-not-work | it did not come true, or cost more than it gave | 1 | 0 |" in index
+    assert "| not said | its source does not say | 0 | 1 |" in index
+    assert index.index("[a](a.md)") < index.index("[c](c.md)")
+
+
+def test_a_page_shows_the_figures_of_its_own_runs_from_their_records(own: dict[str, str]) -> None:
+    """Every run of the ladder, and the run that was forecast."""
+    page = own["bytes-moe.md"]
+    records = [json.loads(path.read_bytes()) for path in (ROOT / "runs" / "bytes-moe").glob("*/record.json")]
+    assert len(records) == 17
+    for record in records:
+        assert f"| {record['loss']:.4f} bits per byte |" in page
+
+
+def test_a_page_shows_how_it_was_made_up_to_the_outcome(own: dict[str, str]) -> None:
+    """With digests of what is there; the drawing has a box for each step."""
+    page, folder = own["bytes-moe.md"], ROOT / "preregistrations" / "2026-11-22-bytes-moe"
+    assert "compared with the forecast: missed" in page
+    assert "fit and forecast, signed by" in page
+    outcome = json.loads((folder / "outcome.json").read_bytes())
+    assert outcome["run_sha256" if "run_sha256" in outcome else "run"][:12] in page
+    assert own["bytes-moe.steps.svg"].count("<title>") == 8
+    assert "(../preregistrations/2026-11-22-bytes-moe.md)" in page
+
+
+def test_settings_that_differ_from_the_baseline_are_shown(own: dict[str, str]) -> None:
+    """Of those that all its runs share; what is the same stands below."""
+    page = own["bytes-moe.md"]
+    differing = page[page.index("## What differs from") : page.index("All settings")]
+    assert "| recipe | &#34;quickstart&#34; | &#34;quickstart-moe&#34; |" in differing
+    assert "model.seq&#95;len" not in differing
+
+
+def test_what_has_no_page_is_named_without_a_link(own: dict[str, str]) -> None:
+    """A broken link would stop the whole site."""
+    assert "Of speedrun-cpu-dense-24, speedrun" in own["cpu-batch-8.md"]
+    assert "](../ladders/" not in own["cpu-batch-8.md"]
+
+
+def test_one_that_names_what_is_not_there_has_a_page_that_says_so(tmp_path: Path) -> None:
+    """And breaks no other."""
+    made = pages(tmp_path, {"name": "a", "ladders": ["gone"], "preregistration": "2026-01-01-gone"}, {"name": "b"})
+    assert "gone is no folder of runs/" in made["a.md"]
+    assert "| refused | ladders |" in made["index.md"]
+    assert "b.md" in made
+
+
+def test_a_malformed_one_is_listed_with_its_reason(tmp_path: Path) -> None:
+    """By file and line, from the repository's root."""
+    place = tmp_path / "experiments" / "many.jsonl"
+    place.parent.mkdir()
+    place.write_text('{"name": "a"}\n')
+    index = pages(tmp_path)["index.md"]
+    assert "experiments/many.jsonl, line 1" in index
+    assert "title: Field required" in index
+    assert str(tmp_path) not in index
+
+
+def test_odd_files_are_malformed_and_hinder_no_other(tmp_path: Path) -> None:
+    """A folder named like a file, numbers that are none, depth, lines that are no objects; two names that mkdocs keeps."""
+    place = tmp_path / "experiments"
+    (place / "x.jsonl").mkdir(parents=True)
+    (place / "e").mkdir()
+    (place / "e" / "experiment.yaml").write_text("name: e\nconfiguration: " + "{a: " * 3000 + "1" + "}" * 3000)
+    sound = [f'{{"name": "{name}", "title": "x", "outcome": "worked"}}' for name in ("index", "README")]
+    odd = ["3", '"x"', "[" * 100_000, '{"name": "q", "title": "x", "outcome": "worked", "configuration": {"a": 1e999}}']
+    (place / "z.jsonl").write_text("\n".join([*odd, *sound]))
+    made = pages(tmp_path)
+    malformed = made["index.md"].split("## Malformed")[1]
+    for part in ("x.jsonl", "e/experiment.yaml", *(f"z.jsonl, line {number}" for number in range(1, 5))):
+        assert part in malformed
+    assert {"index.page.md", "README.page.md"} <= made.keys()
+
+
+def test_a_run_that_was_changed_is_told_and_nothing_of_it_shown(tmp_path: Path) -> None:
+    """The other experiments stay."""
+    shutil.copytree(ROOT / "runs" / "bytes-dense", tmp_path / "runs" / "bytes-dense")
+    spec = next((tmp_path / "runs" / "bytes-dense").glob("*/spec.json"))
+    spec.write_bytes(spec.read_bytes().replace(b'"seed": 0', b'"seed": 9'))
+    page = pages(tmp_path, {"name": "a", "ladders": ["bytes-dense"]})["a.md"]
+    assert "its digest is not the name of its folder" in page
+    assert "## Its runs" not in page
+    assert str(tmp_path) not in page
+
+
+@pytest.mark.parametrize("content", [b"{}", b"nope", b"[]", b'{"verdict": "held", "checked_at": "x"}'])
+def test_an_outcome_that_is_none_is_a_fault_on_the_page_and_no_more(tmp_path: Path, content: bytes) -> None:
+    """The page of its forecast says that it is refused."""
+    name = "2026-11-22-bytes-dense"
+    shutil.copytree(ROOT / "preregistrations" / name, tmp_path / "preregistrations" / name)
+    (tmp_path / "preregistrations" / name / "outcome.json").write_bytes(content)
+    made = pages(tmp_path, {"name": "a", "preregistration": name}, {"name": "b"})
+    assert '<pre class="output">' in made["a.md"]
+    assert "## How it was made" not in made["a.md"]
+    assert "b.md" in made
+
+
+def test_times_are_shown_in_utc_and_no_paragraph_becomes_a_note_of_the_sites(tmp_path: Path) -> None:
+    """Whatever zone and whatever signs they were written with."""
+    steps = [{"name": "a", "finished_at": "2026-01-01T00:30:00+10:00"}]
+    page = pages(tmp_path, {"name": "a", "steps": steps, "hypothesis": "!!! danger\n\n    all is lost"})["a.md"]
+    assert "| 2025-12-31 14:30 |" in page
+    assert "&#33;&#33;&#33; danger\n\nall is lost" in page
+
+
+def test_words_of_strangers_leave_no_cell(tmp_path: Path) -> None:
+    """Tags, cell ends, links."""
+    bad = "<script>alert(1)</script> | [x](javascript:alert(1))"
+    changes: dict[str, Any] = {"title": bad, "hypothesis": bad, "conclusion": bad, "topics": [bad], "configuration": {bad: bad}}
+    steps = [{"name": "a", "what": bad}, {"name": "b", "inputs": ["a"]}]
+    made = pages(tmp_path, {"name": "a", **changes, "steps": steps, "metrics": [{"name": bad, "said": bad}]})
+    assert "<script>alert" not in made["a.steps.svg"]
+    for name in ("index.md", "a.md"):
+        assert "<script>alert" not in made[name]
+        assert "](javascript:" not in re.sub(r"<pre.*?</pre>", "", made[name], flags=re.DOTALL)  # Markdown is not read in there
+
+
+def test_what_replaces_another_is_linked_both_ways(tmp_path: Path) -> None:
+    """A reader of the old one is sent on."""
+    made = pages(tmp_path, {"name": "old"}, {"name": "new", "supersedes": ["old"]})
+    assert "**Replaced** by [new](new.md)" in made["old.md"]
+    assert "It replaces [old](old.md)" in made["new.md"]
+
+
+def test_a_step_stands_to_the_right_of_what_it_took() -> None:
+    """In whichever order they are given; too many are not drawn."""
+    steps = [Step(name="last", inputs=("middle", "first")), Step(name="middle", inputs=("first",)), Step(name="first")]
+    drawn = steps_drawing(steps).decode()
+    places = {name: int(x) for x, name in re.findall(r'<text x="(\d+)" [^>]*font-weight="600">(\w+)<', drawn)}
+    assert places["first"] < places["middle"] < places["last"]
+    assert steps_drawing([Step(name=f"s{number}") for number in range(61)]) == b""
