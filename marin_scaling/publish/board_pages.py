@@ -20,8 +20,9 @@ from marin_scaling.errors import MarinScalingError
 from marin_scaling.publish.board_chart import board_chart
 from marin_scaling.publish.board_data import LIVE, live_board
 from marin_scaling.publish.figures import figure_files, show_figure
-from marin_scaling.publish.markdown import escape, link, page, preformatted, table, without_root
+from marin_scaling.publish.markdown import escape, link, malformed_section, page, preformatted, table, without_root
 from marin_scaling.publish.scaling_section import scaling_section
+from marin_scaling.publish.submission_curves import curves_of, recorded_curves
 from marin_scaling.publish.submission_page import pages_of, submission_page
 from marin_scaling.speedrun.board import FIRST_AXIS, Board, Entry, boards
 from marin_scaling.speedrun.scaling import projections
@@ -32,7 +33,7 @@ from marin_scaling.units import format_count, format_flops
 
 SUBMISSIONS_DIR = "speedruns"
 _FOLDER = "speedrun"
-_SHOWN = 500  # rows that the page itself holds
+_SHOWN = 100  # rows that the page itself holds
 _NONE = (
     "There is no submission yet: `marin-scale speedrun submit RUN` makes one from a run, `marin-scale speedrun import` from "
     "Marin's files."
@@ -83,26 +84,34 @@ def speedrun_pages(speedruns: Speedruns, *, root: Path) -> dict[str, bytes]:
     if rows:
         files |= {f"{_FOLDER}/board.json": _json(rows), f"{_FOLDER}/board.csv": _csv(rows)}
         files |= {f"{_FOLDER}/{name}": content for name, content in live_board(speedruns.boards, pages=names).items()}
-    return files | _submission_pages(speedruns, names)
+    return files | _submission_pages(speedruns, names, root=root)
 
 
 def _body(speedruns: Speedruns, names: Mapping[str, str], files: dict[str, bytes], *, root: Path) -> list[str]:
     """The parts of the page of all boards; their figures go into `files`."""
     tracks, found = speedruns.tracks, speedruns.found
     sections = [part for board in speedruns.boards for part in _board_section(board, tracks.get(board.track), names, files)]
-    malformed = [each for each in found if each.submission is None]
+    malformed = [(str(each.place), each.refusal or "") for each in found if each.submission is None]
     entries = sum(len(board.entries) for board in speedruns.boards)
     closing = [_downloads(entries), LIVE] if entries else []
-    return [*sections, _waiting(speedruns), _refused(speedruns.validated, names), _malformed(malformed, root), *closing]
+    return [
+        *sections,
+        _waiting(speedruns),
+        _refused(speedruns.validated, names),
+        malformed_section("submissions", malformed, root),
+        *closing,
+    ]
 
 
-def _submission_pages(speedruns: Speedruns, names: Mapping[str, str]) -> dict[str, bytes]:
+def _submission_pages(speedruns: Speedruns, names: Mapping[str, str], *, root: Path) -> dict[str, bytes]:
+    recorded = recorded_curves(root / "runs")
     parents = {each.submission.name: each.submission for each in speedruns.validated}
     files: dict[str, bytes] = {}
     for board in speedruns.boards:
         for entry in board.entries:
             parent = parents.get(_parent_name(entry))
-            files |= submission_page(entry.validated, entry=entry, parent=parent, names=names, folder=_FOLDER)
+            curves = curves_of(entry.submission, recorded)
+            files |= submission_page(entry.validated, entry=entry, parent=parent, names=names, folder=_FOLDER, curves=curves)
         for each in board.refused:
             files |= submission_page(each, entry=None, parent=None, names=names, folder=_FOLDER)
     return files
@@ -229,13 +238,6 @@ def _refused(validated: Sequence[Validated], names: Mapping[str, str]) -> str:
         return ""
     words = "Not on the board, because something in them cannot be so. Nothing of them is taken away."
     return f"## Refused\n\n{words}\n\n{table(['submission', 'rule', 'what was found'], rows)}"
-
-
-def _malformed(found: Sequence[Submitted], root: Path) -> str:
-    if not found:
-        return ""
-    rows = [[escape(without_root(str(each.place), root)), escape(without_root(each.refusal or "", root))] for each in found]
-    return f"## Malformed\n\nThese files are no submissions.\n\n{table(['file', 'why'], rows)}"
 
 
 def _downloads(entries: int) -> str:

@@ -12,6 +12,20 @@ from urllib.parse import quote
 from marin_scaling.publish.charts import chart_bytes
 from marin_scaling.publish.markdown import escape, link
 
+PLOTTER_NAME = "vega.js"
+"""What draws the figures to move about in: once for all of them, at the root of the generated pages."""
+
+_LIVE = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Figure</title><script src="{plotter}"></script>
+</head>
+<body><div id="figure"></div>
+<script type="application/json" id="drawn">{spec}</script>
+<script>vegaEmbed("#figure", JSON.parse(document.getElementById("drawn").textContent), {{renderer: "svg"}});</script>
+</body>
+</html>
+"""
+
 
 def figure_files(panels: Mapping[str, Any], whole: Any, *, page_stem: str) -> dict[str, bytes]:
     """`PANEL.svg` for each panel, `whole.svg` and `interactive.html`, by path in a folder of the page's own.
@@ -21,7 +35,20 @@ def figure_files(panels: Mapping[str, Any], whole: Any, *, page_stem: str) -> di
     folder = f"{page_stem}.figures"
     files = {f"{folder}/{name}.svg": chart_bytes(panel, suffix=".svg") for name, panel in panels.items()}
     files[f"{folder}/whole.svg"] = chart_bytes(whole, suffix=".svg")
-    return {**files, f"{folder}/interactive.html": chart_bytes(whole, suffix=".html")}
+    return {**files, f"{folder}/interactive.html": _live(whole, plotter=f"{'../' * (folder.count('/') + 1)}{PLOTTER_NAME}")}
+
+
+def plotter() -> bytes:
+    """The program that `interactive.html` asks for: Vega and what it needs, from the installed vl-convert."""
+    import vl_convert
+
+    text: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return text.encode()
+
+
+def _live(chart: Any, *, plotter: str) -> bytes:
+    spec = chart_bytes(chart, suffix=".json").decode().replace("<", "\\u003c")  # no name may end the page's script
+    return _LIVE.format(plotter=plotter, spec=spec).encode()
 
 
 def show_figure(page_name: str, captions: Mapping[str, str]) -> str:

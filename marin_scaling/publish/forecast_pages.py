@@ -33,6 +33,7 @@ from marin_scaling.publish.forecast_sections import doubts_section, promise_sect
 from marin_scaling.publish.ladder_pages import PublishedPage, ladder_names
 from marin_scaling.publish.markdown import escape, link, page, page_name, preformatted, table, without_root
 from marin_scaling.publish.promised_run import PromisedRun, signed_forecast
+from marin_scaling.publish.standing_section import standing_section
 from marin_scaling.units import format_count, format_flops
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ def forecast_page(root: Path, folder: Path) -> ForecastPage:
         folder.name,
         _headline(authentic),
         figure,
+        "" if authentic.outcome or authentic.ended else standing_section(root, folder, signed=authentic.statement.quantiles),
         _forecast_section(authentic),
         _target_section(authentic, ladder=ladder),
         _basis_section(authentic),

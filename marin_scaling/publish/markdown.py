@@ -65,6 +65,12 @@ def without_root(text: str, root: PurePath) -> str:
     return re.sub(rf"{re.escape(str(root))}(?![\w.-])", ".", below)
 
 
+def malformed_section(noun: str, found: Sequence[tuple[str, str]], root: PurePath) -> str:
+    """Files that are none of what they should be: where each lies and why; empty where there is none."""
+    rows = [[escape(without_root(each, root)) for each in line] for line in found]
+    return f"## Malformed\n\nThese are no {noun}.\n\n{table(['place', 'why'], rows)}" if rows else ""
+
+
 def page_name(name: str) -> str:
     """The name, without `.md`, of the page about what has this name; names that mkdocs keeps for the page of a folder get a
     suffix, and so does what has the suffix already, so that no two share a page.

@@ -12,7 +12,9 @@ from marin_scaling.durable_files import replace_file
 from marin_scaling.preregistration.registry import registration_folders
 from marin_scaling.preregistration.seal import is_sealed
 from marin_scaling.publish.board_pages import read_speedruns, speedrun_pages
+from marin_scaling.publish.experiment_pages import experiment_pages
 from marin_scaling.publish.feed import FEED_NAME, feed
+from marin_scaling.publish.figures import PLOTTER_NAME, plotter
 from marin_scaling.publish.forecast_index import forecasts_index
 from marin_scaling.publish.forecast_pages import forecast_page
 from marin_scaling.publish.ladder_pages import ladder_names, ladder_page, ladders_index
@@ -40,7 +42,10 @@ def generated_pages(root: Path) -> dict[str, bytes]:
     speedruns = read_speedruns(root)
     verdicts = [each.verdict for each in forecasts]
     files[FEED_NAME] = feed(root, verdicts=verdicts, boards=speedruns.boards, pages=speedruns.pages)
-    return files | speedrun_pages(speedruns, root=root)
+    files |= speedrun_pages(speedruns, root=root)
+    if any(name.endswith("/interactive.html") for name in files):
+        files[PLOTTER_NAME] = plotter()
+    return files | experiment_pages(root, linked=files.keys())
 
 
 def write_generated_pages(root: Path) -> list[Path]:

@@ -6,10 +6,14 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
+from marin_scaling.canonical_json import leaves
+from marin_scaling.publish.curve_drawing import curve_drawing
 from marin_scaling.publish.markdown import escape, link, page, page_name, preformatted, table
+from marin_scaling.publish.submission_curves import Curve
 from marin_scaling.speedrun.board import Entry, finished_at
-from marin_scaling.speedrun.submission import Submission
+from marin_scaling.speedrun.submission import Code, Submission
 from marin_scaling.speedrun.submission_file import to_bytes
 from marin_scaling.speedrun.validate import Validated
 from marin_scaling.units import format_count, format_flops
@@ -23,10 +27,18 @@ def pages_of(validated: Sequence[Validated]) -> dict[str, str]:
 
 
 def submission_page(
-    validated: Validated, *, entry: Entry | None, parent: Submission | None, names: Mapping[str, str], folder: str
+    validated: Validated,
+    *,
+    entry: Entry | None,
+    parent: Submission | None,
+    names: Mapping[str, str],
+    folder: str,
+    curves: Sequence[Curve] = (),
 ) -> dict[str, bytes]:
-    """The page and the submission's own file, by path; `entry` is None of one that was refused, `parent` where it has none."""
-    each = validated.submission
+    """The page, its drawing and the submission's own file, by path; `entry` is None of one that was refused, `parent` where it
+    has none.
+    """
+    each, drawing = validated.submission, curve_drawing(curves)
     path = f"{folder}/{names[each.name]}"
     text = page(
         each.name,
@@ -34,15 +46,17 @@ def submission_page(
         escape(each.description),
         _figures(each),
         _seeds(each),
+        f"![Loss by step, a line for each seed]({quote(_stem(each, names))}.curves.svg)" if drawing else "",
         _findings(validated),
         _changes(each, parent, names),
         _configuration(each),
         _absent(each),
-        _again(each),
+        again_section(each.code),
         _cite(each),
         link("The submission itself", f"{_stem(each, names)}.submission.json"),
     )
-    return {path: text.encode(), f"{folder}/{_stem(each, names)}.submission.json": to_bytes(each)}
+    files = {path: text.encode(), f"{folder}/{_stem(each, names)}.submission.json": to_bytes(each)}
+    return files | ({f"{folder}/{_stem(each, names)}.curves.svg": drawing} if drawing else {})
 
 
 def _stem(each: Submission, names: Mapping[str, str]) -> str:
@@ -140,15 +154,7 @@ def _gained(each: Submission, parent: Submission) -> str:
 def _settings(each: Submission) -> Iterator[tuple[str, str]]:
     """Settings by dotted key; what was measured and who made it are none."""
     parts = each.model_dump(mode="json", include={"data", "model", "training", "evaluation"}, exclude_none=True)
-    return _leaves({**parts, "model_flops": each.compute.model_flops}, below="")
-
-
-def _leaves(value: Any, *, below: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _leaves(inner, below=f"{below}.{key}" if below else str(key))
-    else:
-        yield below, json.dumps(value)
+    return ((key, json.dumps(value)) for key, value in leaves({**parts, "model_flops": each.compute.model_flops}))
 
 
 def _configuration(each: Submission) -> str:
@@ -162,12 +168,11 @@ def _absent(each: Submission) -> str:
     return f"## What is not known\n\n{table(['key', 'why'], rows)}" if rows else ""
 
 
-def _again(each: Submission) -> str:
-    code = each.code
-    if code is None or (code.command is None and code.commit is None):
-        return ""
-    lines = [f"git checkout {code.commit}"] if code.commit else []
-    return f"## Run it again\n\n{preformatted(chr(10).join([*lines, *([code.command] if code.command else [])]))}"
+def again_section(code: Code | None) -> str:
+    """How to run it again: which commit, and what to type; empty where neither is known."""
+    lines = [f"git checkout {code.commit}" if code and code.commit else "", (code and code.command) or ""]
+    shown = "\n".join(filter(None, lines))
+    return f"## Run it again\n\n{preformatted(shown)}" if shown else ""
 
 
 def _cite(each: Submission) -> str:

@@ -20,6 +20,7 @@ _TEMPLATES: Mapping[str, str] = {
     "site/index.md": "site/index.md",
     "site/assets/forecasts.css": "site/forecasts.css",
     "site/assets/names.js": "site/names.js",
+    "site/assets/iframe-worker.js": "site/iframe-worker.js",
     ".gitignore": "gitignore",
     ".gitattributes": "gitattributes",
     ".github/CODEOWNERS": "github/CODEOWNERS",

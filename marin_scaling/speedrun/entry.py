@@ -22,7 +22,8 @@ from marin_scaling.run.plan_specs import run_spec
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.run_store import StoredRun
 from marin_scaling.speedrun.from_runs import submission_from_runs
-from marin_scaling.speedrun.submission import Author, Line, Lineage, Name, Submission, Words
+from marin_scaling.speedrun.submission import Author, Lineage, Submission
+from marin_scaling.speedrun.value_types import Line, Name, Words
 from marin_scaling.yaml_documents import Part, read_part
 
 RUNS_PREFIX = "speedrun-"

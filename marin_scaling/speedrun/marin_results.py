@@ -16,7 +16,6 @@ from pydantic import ValidationError
 from marin_scaling.errors import DocumentError
 from marin_scaling.speedrun.hardware import Accelerator, Machine, machine
 from marin_scaling.speedrun.submission import (
-    LINK_PATTERN,
     Author,
     Compute,
     Data,
@@ -28,6 +27,7 @@ from marin_scaling.speedrun.submission import (
     Submission,
     Training,
 )
+from marin_scaling.speedrun.value_types import LINK_PATTERN
 
 _VOCABULARY = 128_256
 """Llama 3's, which Marin's speedrun counted by whatever the data set was."""

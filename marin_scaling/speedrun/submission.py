@@ -10,31 +10,13 @@ import math
 from collections.abc import Iterator
 from datetime import datetime
 from statistics import fmean, stdev
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, JsonValue, StringConstraints, model_validator
+from pydantic import Field, JsonValue, model_validator
 
+from marin_scaling.speedrun.value_types import SHA256, Amount, Commit, Count, Line, Link, Name, Words
 from marin_scaling.yaml_documents import Part
 
-PATTERNS = {
-    r"^[0-9a-f]{64}$": "a SHA-256 digest, 64 hexadecimal digits",
-    r"^[0-9a-f]{40}$": "a commit, 40 hexadecimal digits",
-    r"^[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]*$": "one line of text that can be seen",
-    r"^[^\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]*$": "text that can be seen",
-    r"^https?://[A-Za-z0-9._~:/?#\[\]@!$&()*+,;=%-]+$": "an address that begins with http:// or https://, of RFC 3986's signs",
-    r"^[A-Za-z0-9][A-Za-z0-9._+-]*(/[A-Za-z0-9][A-Za-z0-9._+-]*)*$": "a name of letters, digits and ._+-, its parts apart by /",
-}
-"""What may stand in a text, and what that is called."""
-
-_SHA256, _COMMIT, _LINE, _WORDS, LINK_PATTERN, _NAME = PATTERNS
-SHA256 = Annotated[str, StringConstraints(pattern=_SHA256)]
-Commit = Annotated[str, StringConstraints(pattern=_COMMIT)]
-Line = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=_LINE)]
-Words = Annotated[str, StringConstraints(max_length=10_000, pattern=_WORDS)]
-Link = Annotated[str, StringConstraints(max_length=2000, pattern=LINK_PATTERN)]
-Name = Annotated[str, StringConstraints(max_length=200, pattern=_NAME)]
-Count = Annotated[int, Field(gt=0)]
-Amount = Annotated[float, Field(gt=0)]
 LEVANTER_FLOPS = "levanter-full-attention-with-lm-head"
 """The formula by which all submissions can be compared: three forwards a token, full attention, with the output head."""
 

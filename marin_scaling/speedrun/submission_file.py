@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from marin_scaling.canonical_json import dump_canonical, load_strict
 from marin_scaling.durable_files import publish_folder, read_bytes
 from marin_scaling.errors import DocumentError, MarinScalingError
-from marin_scaling.speedrun.submission import PATTERNS, Submission
+from marin_scaling.speedrun.submission import Submission
+from marin_scaling.speedrun.value_types import PATTERNS
 
 SUBMISSION_NAME = "submission.json"
 MAX_SUBMISSION_BYTES = 8 * 1024 * 1024
@@ -88,8 +89,11 @@ def _parsed(path: Path, raw: bytes) -> Submitted:
         return Submitted(place=path, submission=None, refusal=error.what)
 
 
-def explained(error: ValidationError) -> str:
-    """The first keys that are wrong; not those that are only wrong because a part of theirs is."""
+def explained(error: ValidationError, *, quoted: bool = True) -> str:
+    """The first keys that are wrong; not those that are only wrong because a part of theirs is.
+
+    Where the file may hold what must not be published, its values are not `quoted`.
+    """
     wrong = error.errors(include_url=False)
     places = [each["loc"] for each in wrong]
     inner = [
@@ -97,17 +101,17 @@ def explained(error: ValidationError) -> str:
         for each in wrong
         if not any(len(place) > len(each["loc"]) and place[: len(each["loc"])] == each["loc"] for place in places)
     ]
-    return "; ".join(_sentence(each) for each in inner[:_NAMED])
+    return "; ".join(_sentence(each, quoted=quoted) for each in inner[:_NAMED])
 
 
-def _sentence(error: Any) -> str:
+def _sentence(error: Any, *, quoted: bool) -> str:
     where = ".".join(map(str, error["loc"])) or "the whole"
     if error["type"] in ("missing", "value_error"):
         return f"{where}: {error['msg'].removeprefix('Value error, ')}"
     said = error["msg"]
     if error["type"] == "string_pattern_mismatch":
         said = f"it should be {PATTERNS[error['ctx']['pattern']]}"
-    return f"{where}: {said} (it is {json.dumps(error['input'], default=str)[:60]})"
+    return f"{where}: {said} (it is {json.dumps(error['input'], default=str)[:60]})" if quoted else f"{where}: {said}"
 
 
 def _refusal(name: str, reason: str) -> DocumentError:

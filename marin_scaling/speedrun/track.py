@@ -13,7 +13,8 @@ from pydantic import Field, model_validator
 
 from marin_scaling.errors import DocumentError
 from marin_scaling.speedrun.finding import Finding, doubt, refused
-from marin_scaling.speedrun.submission import SHA256, Line, Name, Submission, Words
+from marin_scaling.speedrun.submission import Submission
+from marin_scaling.speedrun.value_types import SHA256, Line, Name, Words
 from marin_scaling.yaml_documents import Part, read_yaml
 
 TRACKS_DIR = "tracks"

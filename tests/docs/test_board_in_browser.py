@@ -1,34 +1,18 @@
 """The speedrun board in a real browser: it sorts, filters, switches its axis, compares, and keeps all of it in the address."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-playwright = pytest.importorskip("playwright.sync_api", reason="the dev extra is not installed")
-pytest.importorskip("material", reason="the site extra is not installed")
-CHROMIUM = next((path for name in ("chromium", "chromium-browser") if (path := shutil.which(name))), None)
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: apt-get install chromium"),
-]
+pytestmark = pytest.mark.browser
 TRACK = "cpu-bytes"
 BOARD = f".board-live[data-track={TRACK}]"
 FILTER, COUNT, ROWS = (
     f"{BOARD} {each}" for each in (".board-controls input[type=search]", ".board-controls output", ".board-table tbody tr")
 )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """One headless Chromium."""
-    with playwright.sync_playwright() as tools:
-        chromium = tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture

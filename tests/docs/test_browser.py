@@ -1,7 +1,6 @@
 """The built site in a real browser, at desktop and phone width, light and dark."""
 
 import os
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,37 +10,24 @@ import pytest
 
 from marin_scaling.publish.serve_site import serve_site
 
-playwright = pytest.importorskip("playwright.sync_api", reason="the dev extra is not installed")
-pytest.importorskip("material", reason="the site extra is not installed")
-CHROMIUM = next((path for name in ("chromium", "chromium-browser") if (path := shutil.which(name))), None)
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: apt-get install chromium"),
-]
+pytestmark = pytest.mark.browser
 
 PAGES = [
     "index.html",
     "tutorial/quickstart.html",
     "reference/cli.html",
+    "reference/python.html",
     "generated/index.html",
     "generated/ladders/index.html",
     "generated/speedrun/index.html",
     "generated/speedrun/bytes-moe~target-2.4e12-width-40.html",
     "generated/speedrun/cpu~dense-24-batch-8.html",
+    "generated/experiments/index.html",
+    "generated/experiments/bytes-moe.html",
     "generated/ladders/delphi.html",
     "generated/preregistrations/2026-11-21-quickstart.html",
 ]
 WIDTHS = {"desktop": 1440, "phone": 390}
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """One headless Chromium for all pages."""
-    with playwright.sync_playwright() as tools:
-        chromium = tools.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")
@@ -93,26 +79,43 @@ def test_axe_finds_no_serious_fault(address: str, browser: Any, name: str, schem
     assert [(each["id"], [node["target"] for node in each["nodes"]]) for each in serious] == []
 
 
-def test_search_finds_a_page(address: str, browser: Any) -> None:
-    """A word of the lab book leads to it."""
+@pytest.mark.parametrize("served", [True, False], ids=["served", "from its folder"])
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("bootstrap", "Lab book"),
+        ("2026-11-22-bytes-moe", "2026-11-22-bytes-moe"),
+        ("dense-24-batch-8", "cpu/dense-24-batch-8"),
+        ("orthogonality", "Router orthogonality loss"),
+    ],
+)
+def test_search_finds_pages_runs_forecasts_and_experiments(
+    address: str, built_site: Path, browser: Any, words: str, found: str, served: bool
+) -> None:
+    """With a server and without one."""
     page = browser.new_page(viewport={"width": 1440, "height": 900})
-    page.goto(f"{address}/index.html")
+    page.goto(f"{address}/index.html" if served else (built_site / "index.html").as_uri())
     page.keyboard.press("/")
-    page.keyboard.type("bootstrap")
+    page.keyboard.type(words)
     page.wait_for_selector(".md-search-result__item", timeout=20_000)
-    assert "Lab book" in page.inner_text(".md-search-result")
+    assert found in page.inner_text(".md-search-result")
     page.close()
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_opened_from_its_folder_needs_no_server(built_site: Path, browser: Any, name: str) -> None:
-    """Its style, its text and its pictures are there; only the search needs a server."""
+    """Its style, its text and its pictures are there, and it says nothing to the console."""
     page = browser.new_page()
+    errors: list[str] = []
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto((built_site / name).as_uri())
     assert page.evaluate("Array.from(document.images).every(image => image.complete && image.naturalWidth > 0)")
     assert page.evaluate("getComputedStyle(document.querySelector('.md-grid')).maxWidth") != "none"
     assert page.inner_text("h1")
+    page.wait_for_load_state("networkidle")
     page.close()
+    assert not errors
 
 
 def test_the_figures_of_a_forecast_can_be_moved_about_in(built_site: Path, browser: Any) -> None:

@@ -24,7 +24,9 @@ from marin_scaling.preregistration.registry import signers_path
 from marin_scaling.preregistration.statement_format import LEVELS
 from marin_scaling.publish.markdown import escape, page_name
 from marin_scaling.publish.pages import generated_pages, write_generated_pages
+from marin_scaling.run.loss_curve import LossCurve
 from marin_scaling.run.run_table import read_run_table
+from marin_scaling.run.workplace import Workplace, curve_path, work_dir
 from marin_scaling.scoring import crps
 from marin_scaling.units import format_count, format_flops
 
@@ -207,6 +209,23 @@ def store_fittable_ladder(runs_dir):
     return rows
 
 
+def test_a_run_under_way_here_stands_on_the_page_of_its_forecast_as_it_is(tmp_path, registration):
+    """Beside what was signed; before it begins, and once its outcome is known, nothing is said of it."""
+    assert "## The run so far" not in text(tmp_path, PAGE)
+    place = work_dir(registration.target, Workplace(runs_dir=tmp_path / "runs", work_root=tmp_path / ".marin-scaling"))
+    place.mkdir(parents=True)
+    with LossCurve(curve_path(place)) as curve:
+        for number in range(200):
+            curve.add(5.5 - number / 100)
+    shown = text(tmp_path, PAGE).split("## The run so far")[1].split("\n## ")[0]
+    assert "step 200 of 800 (25%), training loss" in shown
+    assert f"(signed: {registration.folder.name})" in shown
+    assert str(tmp_path) not in shown
+    store_run(tmp_path / "runs", spec=registration.target, loss=2.5, started_at="2026-11-21T08:00:00Z")
+    check(tmp_path, registration)
+    assert "## The run so far" not in text(tmp_path, PAGE)
+
+
 @pytest.fixture
 def drawn(tmp_path):
     """A preregistration of a ladder that carries a law; the document it was made from has a second prediction, 3.3 at 1e20."""
@@ -383,7 +402,7 @@ def test_ladders_of_any_name_share_no_file(tmp_path):
     for name in names:
         shutil.copytree(DELPHI, tmp_path / "runs" / name)
     pages = generated_pages(tmp_path)
-    assert len(pages) == 5 + 6 * len(names)
+    assert len(pages) == 7 + 6 * len(names)  # what draws their figures is there once, and the index of experiments
     assert pages["ladders/index.md"].startswith(b"# Ladders\n")
     assert b"[index](index.page.md)" in pages["ladders/index.md"]
     assert len({page_name(name).lower() for name in names}) == len(names)

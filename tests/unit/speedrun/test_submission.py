@@ -107,6 +107,14 @@ def test_bytes_that_are_no_submission_are_refused_with_the_files_name(raw: bytes
         parse_submission(raw, name="mine.json")
 
 
+def test_a_number_that_is_too_large_in_a_configuration_is_refused() -> None:
+    """Where any value may stand; else the page of all submissions could not be written."""
+    document = submission_document()
+    document["model"]["config"] = {"rate": "large"}
+    with pytest.raises(DocumentError, match="1e999, which is larger than numbers can be"):
+        parse_submission(json.dumps(document).replace('"large"', "1e999").encode(), name="x")
+
+
 @given(
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)

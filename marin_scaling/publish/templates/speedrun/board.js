@@ -3,7 +3,8 @@
 // it works from file:// as well. No text of a submission is ever read as HTML: all goes through textContent.
 "use strict";
 (() => {
-  const ROWS_AT_ONCE = 200;
+  const ROWS_AT_ONCE = 100;
+  const CIRCLES = 500; // beside the front; of more, those with the lowest loss are drawn, as more are a cloud
   const SVG = "http://www.w3.org/2000/svg";
   const COMPARED = 4;
 
@@ -22,6 +23,15 @@
     made.textContent = text;
     return made;
   };
+
+  // --- the data: columns with one value for all, with few by their number, or with a value for each -------------------------
+  const reader = column => ("same" in column ? () => column.same : column.words ? at => column.words[column.at[at]] : at => column.values[at]);
+  function withRows(board) {
+    const readers = board.columns.map(reader);
+    board.rows ??= Array.from({ length: board.count }, (_, at) => readers.map(read => read(at)));
+    return board;
+  }
+  const pageOf = (board, name) => (Object.hasOwn(board.pages, name) ? board.pages[name] : `${name.replaceAll("/", "~")}.html`);
 
   // --- what a value looks like -------------------------------------------------------------------------------------------
   const shown = {
@@ -65,7 +75,8 @@
     const unknown = rows.filter(row => row[place] === null || row[place] === "");
     const sign = descending ? -1 : 1;
     const numbers = isNumber(board.columns[place]);
-    known.sort((a, b) => sign * (numbers ? a[place] - b[place] : a[place] < b[place] ? -1 : a[place] > b[place] ? 1 : 0));
+    const byWords = (a, b) => (a[place] < b[place] ? -sign : a[place] > b[place] ? sign : 0);
+    known.sort(numbers ? (a, b) => sign * (a[place] - b[place]) : byWords);
     return known.concat(unknown);
   }
 
@@ -147,7 +158,12 @@
     const standing = new Set(front);
     const path = front.map((point, place) => (place ? `H${x(point.cost)}V${y(point.loss)}` : `M${x(point.cost)},${y(point.loss)}`)).join("");
     picture.append(draw("path", { d: path, class: "board-front" }));
-    for (const point of points) {
+    const beaten = points.filter(point => !standing.has(point));
+    const best = beaten.sort((a, b) => wanted.has(b.row) - wanted.has(a.row) || a.loss - b.loss).slice(0, CIRCLES);
+    if (best.length < beaten.length) {
+      picture.append(draw("text", { x: width - right - 4, y: top + 14, class: "board-label", "text-anchor": "end" }, `the front, and the ${best.length} best of ${beaten.length} others`));
+    }
+    for (const point of [...best, ...front]) {
       const kind = standing.has(point) ? "board-standing" : "board-beaten";
       const circle = draw("circle", { cx: x(point.cost), cy: y(point.loss), r: 4, class: wanted.has(point.row) ? kind : `${kind} board-other` });
       circle.append(draw("title", {}, `${point.name}: ${shown.loss(point.loss)} for ${shown.power(point.cost)}`));
@@ -204,11 +220,12 @@
   // --- the whole -----------------------------------------------------------------------------------------------------------------
   function start(mark) {
     const name = mark.dataset.board;
-    const board = (window.marinScalingBoards || {})[name];
+    const known = (window.marinScalingBoards || {})[name];
     const table = [...document.querySelectorAll("table")].find(each => mark.compareDocumentPosition(each) & Node.DOCUMENT_POSITION_FOLLOWING);
     const still = [...document.querySelectorAll("img")].find(each => mark.compareDocumentPosition(each) & Node.DOCUMENT_POSITION_FOLLOWING);
-    if (!board || !table || mark.dataset.started) return;
+    if (!known || !table || mark.dataset.started) return;
     mark.dataset.started = "yes";
+    const board = withRows(known);
     const axes = board.columns.filter(column => column.axis);
     const usual = { query: "", sort: "bits_per_byte", axis: axes[0].key, hidden: "", compared: "" };
     let state = readAddress(name, { query: "", sort: usual.sort, axis: usual.axis, hidden: new Set(board.columns.filter(column => column.hidden).map(column => column.key)), compared: new Set() });
@@ -225,7 +242,7 @@
     const more = make("button", { type: "button", textContent: "Show more" });
     const compared = make("div", { class: "board-compared", "aria-live": "polite" });
     const button = (label, act) => make("button", { type: "button", textContent: label, onclick: act });
-    let current = [];
+    let [current, drawn] = [[], ""];
     const controls = make("div", { class: "board-controls" }, [
       make("label", { for: filter.id, textContent: "Filter" }), filter,
       make("label", { for: axis.id, textContent: "Cost" }), axis,
@@ -270,7 +287,7 @@
         return make("tr", {}, [make("td", { class: "board-pick" }, [pick]), ...cells.map(([column, at]) => {
           const value = text(column, row[at]);
           if (column.key !== "name") return make("td", { class: isNumber(column) ? "board-number" : value.length > 24 ? "board-long" : "", textContent: value });
-          return make("td", {}, [make("a", { href: board.pages[row[nameAt]], textContent: value })]);
+          return make("td", {}, [make("a", { href: pageOf(board, value), textContent: value })]);
         })]);
       }));
       more.hidden = current.length <= limit;
@@ -293,7 +310,10 @@
       axis.value = state.axis;
       fillHeads();
       fillRows();
-      place.replaceChildren(figure(board, current, axes.find(column => column.key === state.axis) || axes[0]));
+      if (drawn !== `${state.axis} ${state.query}`) { // an order changes no figure
+        drawn = `${state.axis} ${state.query}`;
+        place.replaceChildren(figure(board, current, axes.find(column => column.key === state.axis) || axes[0]));
+      }
       writeAddress(name, state, usual);
     }
     for (const column of board.columns.filter(each => each.key !== "name")) {

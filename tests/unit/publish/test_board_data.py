@@ -1,0 +1,83 @@
+"""The board's data for the browser say what the entries say, and stay short; its figure shows all of the front."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from submission_factory import seed_document, submission
+
+from marin_scaling.publish.board_data import COLUMNS, live_board
+from marin_scaling.speedrun.board import FIRST_AXIS, Board, boards
+from marin_scaling.speedrun.validate import validate
+
+COUNT = 400
+
+
+@pytest.fixture(scope="module")
+def board() -> Board:
+    """Four hundred entries, each with a loss of its own to many digits; names with a slash."""
+    made = []
+    for number in range(COUNT):
+        loss = 1.0 + ((number * 7919) % COUNT + 1) / 771.3
+        seed = seed_document(seed=number, bits_per_byte=loss, log=f"https://example.org/{number}", log_sha256=f"{number:064x}")
+        made.append(submission(name=f"group/run-{number}", seeds=[seed]))
+    (found,) = boards(validate(made, at=datetime(2026, 11, 23, tzinfo=UTC)))
+    return found
+
+
+def decoded(board: Board, pages: dict[str, str]) -> dict[str, Any]:
+    """The board in the script, as a program would read it."""
+    script = live_board([board], pages=pages)["board-data.js"].decode()
+    found: dict[str, Any] = json.loads(script.partition("=")[2].strip().removesuffix(";"))[board.track]
+    return found
+
+
+def values(column: dict[str, Any], count: int) -> list[Any]:
+    if "same" in column:
+        return [column["same"]] * count
+    return [column["words"][at] for at in column["at"]] if "words" in column else column["values"]
+
+
+def test_every_value_is_that_of_its_entry(board: Board) -> None:
+    """Losses to nine digits, other numbers to six, times to the minute."""
+    data = decoded(board, {entry.submission.name: "x.md" for entry in board.entries})
+    assert data["count"] == len(board.entries) == COUNT
+    for column, told in zip(COLUMNS, data["columns"], strict=True):
+        assert (told["key"], told["kind"]) == (column.key, column.kind)
+        for entry, value in zip(board.entries, values(told, COUNT), strict=True):
+            wanted = entry.to_document()[column.key]
+            if isinstance(wanted, float):
+                assert value == pytest.approx(wanted, rel=1e-8 if column.kind == "loss" else 1e-5)
+            elif column.key == "finished_at" and wanted:
+                assert value == wanted[:16].replace("T", " ")
+            else:
+                assert value == (", ".join(wanted) if isinstance(wanted, list) else wanted)
+
+
+def test_only_pages_with_other_names_are_listed(board: Board) -> None:
+    """The others follow from the name: a ~ for each /."""
+    pages = {entry.submission.name: f"{entry.submission.name.replace('/', '~')}.md" for entry in board.entries}
+    other = board.entries[3].submission.name
+    assert decoded(board, pages | {other: "index.page.md"})["pages"] == {other: "index.page.html"}
+
+
+def test_what_is_the_same_everywhere_is_said_once(board: Board) -> None:
+    """A board of many entries has to come fast."""
+    pages = {entry.submission.name: f"{entry.submission.name.replace('/', '~')}.md" for entry in board.entries}
+    authors = next(column for column in decoded(board, pages)["columns"] if column["key"] == "authors")
+    assert isinstance(authors["same"], str)
+    assert len(live_board([board], pages=pages)["board-data.js"]) < 150 * COUNT
+
+
+def test_of_many_entries_the_figure_shows_the_front_and_the_best_of_the_others(board: Board) -> None:
+    """And says how many it leaves out."""
+    pytest.importorskip("altair", reason="comes with the site extra")
+    from marin_scaling.publish.board_chart import board_chart
+
+    spec = board_chart(board).to_dict()
+    drawn = max(spec["datasets"].values(), key=len)
+    standing = {entry.submission.name for entry in board.entries if FIRST_AXIS in entry.on_front}
+    assert standing <= {row["name"] for row in drawn}
+    assert len(drawn) == 300 + len(standing)
+    assert f"the {len(drawn)} best of {COUNT}" in str(spec["title"])
