@@ -53,7 +53,9 @@ def without_key(address: str) -> str:
     kept = _FIELD.sub(lambda field: field[1] if field[3] and names_key(field[2]) else field[0], _PASSWORD.sub(r"\1", shown))
     tidy = re.sub(r"([?&;#])[&;]+", r"\1", kept)
     tidy = re.sub(r"[?&;#]+$", "", tidy)
-    return tidy if not key_in(tidy) else without_key(_plain(tidy)) if tidy != address else ""
+    if not key_in(tidy):
+        return tidy
+    return without_key(_plain(tidy)) if tidy != address else ""
 
 
 def keys_in_text(text: str) -> list[str]:

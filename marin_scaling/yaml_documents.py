@@ -16,6 +16,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError
 
+MOST_VALUES = 100_000
+"""In one file, with its aliases written out; some kilobytes of aliases can stand for more values than a machine holds."""
+
 Refused = Callable[[str], MarinScalingError]
 """From what is wrong to the error that is raised."""
 
@@ -59,7 +62,9 @@ def _load(path: Path, *, noun: str, refused: Refused) -> tuple[dict[Any, Any], y
     raw = read_bytes(path)
     try:
         text = raw.decode("utf-8")
-        document, node = yaml.safe_load(text), yaml.compose(text, Loader=yaml.SafeLoader)
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        _refuse_too_many(path, node, refused)
+        document = yaml.safe_load(text)
     except (ValueError, RecursionError, yaml.YAMLError) as error:  # ValueError: not UTF-8, or a date that is none
         raise refused(f"{path} is not YAML: {_yaml_reason(error)}.") from error
     if not isinstance(document, dict):
@@ -117,11 +122,30 @@ def _line_of(node: yaml.Node | None, location: Sequence[int | str]) -> int:
     return line
 
 
+def _refuse_too_many(path: Path, node: yaml.Node | None, refused: Refused) -> None:
+    if _values(node, {}) > MOST_VALUES:
+        raise refused(f"{path} stands for more than {MOST_VALUES} values, with its aliases (`*name`) written out.")
+
+
+def _values(node: yaml.Node | None, counts: dict[int, int]) -> int:
+    """How many values a node stands for; one that contains itself has too many."""
+    if id(node) not in counts:
+        counts[id(node)] = MOST_VALUES  # met again while it is counted
+        counts[id(node)] = 1 + sum(_values(inner, counts) for inner in _inner(node))
+    return counts[id(node)]
+
+
+def _inner(node: yaml.Node | None) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [each for pair in node.value for each in pair]
+    return node.value if isinstance(node, yaml.SequenceNode) else []
+
+
 def _refuse_key_twice(path: Path, node: yaml.Node | None, refused: Refused) -> None:
     waiting, seen = [node], set()
     while waiting:
         node = waiting.pop()
-        if id(node) in seen:  # an alias can make a file contain itself
+        if id(node) in seen:  # under another alias
             continue
         seen.add(id(node))
         if isinstance(node, yaml.SequenceNode):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from marin_scaling.cli.app import app
+
+if TYPE_CHECKING:
+    from marin_scaling.experiment.experiment import Experiment
 
 experiment_app = typer.Typer(
     help="Experiments and what came of them: import, validate. The site shows them.",
@@ -29,16 +33,14 @@ def import_file(file: Path = _FILE, to: Path = _TO) -> None:
     Example: marin-scale experiment import agent-moe-experiments.jsonl --to experiments/agent-moe.jsonl
     """
     from marin_scaling.errors import UsageError
-    from marin_scaling.experiment.experiment_file import read_experiments, write_experiments
+    from marin_scaling.experiment.experiment_file import write_experiments
     from marin_scaling.experiment.imported import import_experiments
     from marin_scaling.units import counted
 
     if to.suffix != ".jsonl":
         raise UsageError(f"--to {to} does not end in .jsonl.", why="Many lie in one file, a line each.", fix="Name it so.")
-    _require_replaceable(to, file=file)
+    before = _imported_before(to, file=file)
     imported = import_experiments(file)
-    there = read_experiments(to) if to.is_file() else []
-    before = {each.experiment.name: each.experiment for each in there if each.experiment}
     write_experiments(to, imported.experiments)
     for note in imported.notes:
         typer.echo(f"note: {note}")
@@ -49,13 +51,13 @@ def import_file(file: Path = _FILE, to: Path = _TO) -> None:
     typer.echo(f"{counted(len(imported.experiments), 'experiment')} in {to}: {told}. Next: marin-scale experiment validate")
 
 
-def _require_replaceable(to: Path, *, file: Path) -> None:
-    """`UsageError` where a file to be written anew is the one that is read, or holds what no import made."""
+def _imported_before(to: Path, *, file: Path) -> dict[str, Experiment]:
+    """By name, from a file that is to be written anew; `UsageError` where it is the source, or holds what no import made."""
     from marin_scaling.errors import UsageError
     from marin_scaling.experiment.experiment_file import read_experiments
 
     if not to.exists():
-        return
+        return {}
     is_source = file.exists() and to.samefile(file)
     found = [] if is_source else read_experiments(to)
     own = [each.place for each in found if each.experiment is None or each.experiment.source is None]
@@ -65,6 +67,7 @@ def _require_replaceable(to: Path, *, file: Path) -> None:
             why="An import writes its whole file anew, so that what its source gave up is gone here, too.",
             fix="Give a file of its own to each import: --to experiments/OTHER.jsonl",
         )
+    return {each.experiment.name: each.experiment for each in found if each.experiment}
 
 
 @experiment_app.command("validate")

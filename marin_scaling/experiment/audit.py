@@ -73,7 +73,8 @@ def addresses(each: Experiment) -> Iterator[tuple[str, str]]:
 
 
 def _links(each: Experiment) -> Iterator[Finding]:
-    for key, address in addresses(each):
+    of_code = [("code.repository", each.code.repository)] if each.code and each.code.repository else []
+    for key, address in [*addresses(each), *of_code]:
         parts = urlsplit(address)
         owner = parts.path.split("/")[1] if parts.path.count("/") > 1 else ""
         if parts.hostname in MOVED:

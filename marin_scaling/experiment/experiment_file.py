@@ -14,7 +14,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from marin_scaling.canonical_json import load_strict
-from marin_scaling.durable_files import read_bytes, replace_file
+from marin_scaling.check.plain_file import read_plain
+from marin_scaling.durable_files import replace_file
 from marin_scaling.errors import DocumentError, MarinScalingError
 from marin_scaling.experiment.experiment import Experiment
 from marin_scaling.speedrun.submission_file import explained
@@ -22,7 +23,6 @@ from marin_scaling.yaml_documents import read_part
 
 EXPERIMENTS_DIR = "experiments"
 EXPERIMENT_NAME = "experiment.yaml"
-MAX_FILE_BYTES = 64 * 1024 * 1024
 MAX_YAML_BYTES = 1024 * 1024
 
 
@@ -37,7 +37,7 @@ class Found:
 
 def read_experiments(folder: Path) -> list[Found]:
     """All experiments below a folder, or in one file, by path; of two with one name the second is malformed."""
-    found = [each for path in _files(folder) for each in _read(path)]
+    found = [*(each for path in _files(folder) for each in _read(path)), *_overlooked(folder)]
     names: dict[str, str] = {}
     return [_unless_named_before(each, names) for each in found]
 
@@ -84,27 +84,30 @@ def _files(folder: Path) -> list[Path]:
     return sorted([*folder.glob(f"*/{EXPERIMENT_NAME}"), *folder.glob("*.jsonl")])
 
 
+def _overlooked(folder: Path) -> Iterator[Found]:
+    """What somebody may have meant as an experiment, under a name by which none is found."""
+    if folder.is_file() or (folder / EXPERIMENT_NAME).exists():
+        return
+    for path in sorted(each for each in folder.glob("*") if not each.name.startswith(".")):
+        if path.is_dir() and path.suffix != ".jsonl" and not (path / EXPERIMENT_NAME).exists():
+            yield Found(place=str(path), experiment=None, refusal=f"{path} holds no {EXPERIMENT_NAME}.")
+        elif path.suffix in (".json", ".yaml", ".yml"):
+            yield Found(place=str(path), experiment=None, refusal=f"{path} is no folder with {EXPERIMENT_NAME}, and no .jsonl.")
+
+
 def _read(path: Path) -> Iterator[Found]:
     try:
-        _require_plain(path)
         if path.suffix != ".jsonl":
+            read_plain(path, most_bytes=MAX_YAML_BYTES)
             yield Found(place=str(path), experiment=read_experiment(path))
             return
-        raw = read_bytes(path)
+        raw = read_plain(path)
     except MarinScalingError as error:
         yield Found(place=str(path), experiment=None, refusal=error.what)
         return
     for number, line in enumerate(raw.split(b"\n"), start=1):
         if line.strip():
             yield _of_line(line, place=f"{path}, line {number}")
-
-
-def _require_plain(path: Path) -> None:
-    if path.is_symlink() or not path.is_file():
-        raise _refused(f"{path} is not a plain file.")
-    most = MAX_FILE_BYTES if path.suffix == ".jsonl" else MAX_YAML_BYTES
-    if path.stat().st_size > most:
-        raise _refused(f"{path} has {path.stat().st_size} bytes, more than {most}.")
 
 
 def _of_line(line: bytes, *, place: str) -> Found:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, Literal
 
 from marin_scaling.canonical_json import leaves, sha256_hex
 from marin_scaling.durable_files import read_bytes
@@ -122,13 +122,23 @@ def _budget_step(ladder: str, budget_flops: float, runs: Sequence[StoredRun]) ->
     sizes = ", ".join(format_count(size) for size in sorted({run.record.params_total for run in runs}))
     return Step(
         name=f"{ladder}/{budget_flops:g}",
-        what=f"{counted(len(runs), 'run')} of {format_flops(budget_flops)} FLOPs: {sizes} parameters",
+        what=f"{counted(len(runs), 'run')} of {format_flops(budget_flops)} FLOPs: {sizes} parameters{_of_them_diverged(runs)}",
         inputs=tuple(dict.fromkeys(f"text-{run.spec.data.digest[:12]}" for run in runs)),
-        status="succeeded",
+        status=_ended(runs),
         started_at=min(parse_moment(run.record.started_at) for run in runs),
         finished_at=max(parse_moment(run.record.finished_at) for run in runs),
         output=f"runs/{ladder}",
     )
+
+
+def _ended(runs: Sequence[StoredRun]) -> Literal["succeeded", "failed"]:
+    """Runs that all diverged gave no loss to rely on."""
+    return "failed" if all(run.record.loss is None for run in runs) else "succeeded"
+
+
+def _of_them_diverged(runs: Sequence[StoredRun]) -> str:
+    diverged = sum(run.record.loss is None for run in runs)
+    return f", {diverged} diverged" if diverged else ""
 
 
 def _forecast_step(statement: Statement, folder: Path, *, after: Sequence[str]) -> Step:
@@ -148,7 +158,7 @@ def _target_step(run: StoredRun, *, forecast: str) -> Step:
         name=f"target-{run.spec.digest[:12]}",
         what=f"the run that was forecast: {format_flops(run.record.flops)} FLOPs",
         inputs=(f"text-{run.spec.data.digest[:12]}", forecast),
-        status="succeeded",
+        status=_ended([run]),
         started_at=parse_moment(run.record.started_at),
         finished_at=parse_moment(run.record.finished_at),
         output=f"runs/{run.spec.ladder}/{run.folder.name}",

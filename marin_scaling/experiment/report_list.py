@@ -1,13 +1,14 @@
 """The experiments in Marin's list of reports (`docs/reports/index.md`): titles, links and conclusions, by section.
 
 Reads bullets as they stand there. The list says no outcome, so none is imported; an issue that stands there twice is one
-experiment. Links within the list's own site are left out.
+experiment, a title without an issue that stands there twice is two. Links within the list's own site are left out.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 _HEADING = re.compile(r"(#{2,6})\s+(.*?)\s*")
@@ -25,6 +26,8 @@ def report_list(text: str, name: str) -> Iterator[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for topics, title, below in _items(text):
         document = _document(topics, title, below, source=f"list of reports {name.rpartition('/')[2]}")
+        if "issue" not in document["links"]:
+            document["name"] = _free(document["name"], found)
         found[document["name"]] = _merged(found.get(document["name"]), document)
     yield from found.values()
 
@@ -44,8 +47,23 @@ def _items(text: str) -> Iterator[tuple[list[str], str, list[str]]]:
             if item:
                 yield item
             item = ([headings[level] for level in sorted(headings)], match[2], [])
+        elif item and line.strip() and line[0].isspace():
+            item = _continued(item, line.strip())
     if item:
         yield item
+
+
+def _continued(item: tuple[list[str], str, list[str]], words: str) -> tuple[list[str], str, list[str]]:
+    """With a line more of its last bullet."""
+    headings, title, below = item
+    if not below:
+        return headings, f"{title} {words}", []
+    return headings, title, [*below[:-1], f"{below[-1]} {words}"]
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    return name if name not in taken else next(each for each in numbered if each not in taken)
 
 
 def _document(topics: list[str], title: str, below: list[str], *, source: str) -> dict[str, Any]:
@@ -88,9 +106,8 @@ def _merged(first: dict[str, Any] | None, second: dict[str, Any]) -> dict[str, A
     for kind in _MANY:
         both = dict.fromkeys([*first["links"].get(kind, []), *second["links"].get(kind, [])])
         links |= {kind: list(both)} if both else {}
-    said = {key: first.get(key) or second.get(key) for key in ("conclusion",)}
     topics = list(dict.fromkeys([*first["topics"], *second["topics"]]))
-    return {**first, "links": links, "topics": topics, **{key: value for key, value in said.items() if value}}
+    return {**second, **first, "links": links, "topics": topics}
 
 
 def _plain(words: str) -> str:

@@ -124,7 +124,7 @@ def _row(each: Reported) -> list[str]:
         _linked(one) + (f" ({counted(doubts, 'doubt')})" if doubts else ""),
         escape(one.outcome or "not said"),
         escape("; ".join([_metric_said(metric) for metric in one.metrics] or _runs_said(each))),
-        escape(", ".join(one.topics)),
+        escape(" · ".join(one.topics)),
         str(one.date or ""),
         escape(", ".join(author.name for author in one.authors)),
         escape(one.source or ""),

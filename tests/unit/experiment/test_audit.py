@@ -47,6 +47,7 @@ def test_a_sound_one_has_no_finding() -> None:
             "is marin-community now",
         ),
         ({"links": {"data": ["http://example.org/x"]}}, "doubt", "links.data", "without encryption"),
+        ({"code": {"repository": "http://example.org/x"}}, "doubt", "code.repository", "without encryption"),
         ({"hypothesis": None}, "doubt", "hypothesis", "nothing says what was expected before"),
         ({"conclusion": None}, "doubt", "conclusion", "nothing says what was learnt"),
         ({"ladders": []}, "doubt", "metrics", "no figure and no run"),

@@ -109,6 +109,37 @@ def test_a_link_or_a_number_of_thousands_of_digits_is_no_experiment(tmp_path: Pa
     assert f"{path} cannot be written as JSON" in reasons[1]
 
 
+def test_aliases_that_stand_for_millions_of_values_are_refused(tmp_path: Path) -> None:
+    """Ten lines may stand for more than a machine holds, and one that holds itself for more than any."""
+    lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    write(tmp_path, "bomb", "\n".join(lines))
+    write(tmp_path, "ring", "name: ring\nconfiguration: &c {a: *c}\n")
+    write(tmp_path, "sound", "name: sound\ntitle: x\noutcome: worked\nconfiguration: {a: &a [1, 2], b: *a}\n")
+    bomb, ring, sound = read_experiments(tmp_path)
+    assert "bomb/experiment.yaml stands for more than 100000 values" in bomb.refusal
+    assert "ring/experiment.yaml stands for more than 100000 values" in ring.refusal
+    assert sound.experiment is not None
+    assert sound.experiment.configuration == {"a": [1, 2], "b": [1, 2]}
+
+
+def test_what_has_another_name_than_an_experiment_is_told(tmp_path: Path) -> None:
+    """Nothing that somebody may have meant as one is passed over in silence."""
+    write(tmp_path, "sound", "name: sound\ntitle: x\noutcome: worked\n")
+    (tmp_path / "short").mkdir()
+    (tmp_path / "short" / "experiment.yml").write_text("name: short\n")
+    write(tmp_path / "deep", "deeper", "name: deeper\ntitle: x\noutcome: worked\n")
+    (tmp_path / "wide.yaml").write_text("name: wide\n")
+    (tmp_path / "README.md").write_text("About these.\n")
+    sound, *others = read_experiments(tmp_path)
+    assert sound.experiment is not None
+    assert [each.refusal.removeprefix(f"{tmp_path}/") for each in others] == [
+        "deep holds no experiment.yaml.",
+        "short holds no experiment.yaml.",
+        "wide.yaml is no folder with experiment.yaml, and no .jsonl.",
+    ]
+
+
 def test_only_an_import_may_leave_its_outcome_unsaid() -> None:
     """Its source may not say it; who did it knows it."""
     assert experiment(outcome=None, source="a list").outcome is None

@@ -101,6 +101,14 @@ def test_the_digests_lines_are_imported_with_what_they_say(tmp_path: Path) -> No
     assert one.source == "Agent-MoE digest of 2026-08-09"
 
 
+def test_bullets_over_several_lines_are_whole_and_equal_titles_without_an_issue_stay_apart(tmp_path: Path) -> None:
+    """As people write lists."""
+    text = "## Data\n\n- A very\n  long title\n    - Conclusion: better,\n      and cheaper.\n\n- Notes\n- Notes\n- Notes\n"
+    first, *notes = written(tmp_path, "index.md", text).experiments
+    assert (first.title, first.conclusion) == ("A very long title", "better, and cheaper.")
+    assert [each.name for each in notes] == ["marin-report-notes", "marin-report-notes-2", "marin-report-notes-3"]
+
+
 def test_the_list_of_reports_is_imported_without_keys(tmp_path: Path) -> None:
     """An issue that stands there twice is one experiment; no outcome is guessed; every key is told."""
     imported = written(tmp_path, "index.md", REPORTS)
@@ -158,6 +166,14 @@ def test_a_record_of_the_executor_becomes_steps_with_what_they_took(tmp_path: Pa
     assert "xyz" not in one.model_dump_json()
     assert one.code is not None
     assert one.code.path == "experiments/exp7.py"
+
+
+def test_a_record_without_a_description_is_called_by_its_script_and_no_machine(tmp_path: Path) -> None:
+    """Where it lay on someone's disk is nobody's business."""
+    for path, title in (("/home/ada/marin/experiments/exp7.py", "experiments/exp7.py"), ("/home/ada/mine.py", "mine.py")):
+        (one,) = written(tmp_path, "e.json", {"caller_path": path, "steps": []}).experiments
+        assert one.title == title
+        assert "ada" not in one.model_dump_json()
 
 
 def test_steps_of_one_name_are_told_apart(tmp_path: Path) -> None:

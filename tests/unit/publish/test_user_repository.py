@@ -19,6 +19,13 @@ def test_the_example_ladder_is_the_one_of_this_repository(tmp_path):
     assert read_ladder_file(made).name == "quickstart"
 
 
+@pytest.mark.parametrize("name", ["forecasts.css", "names.js", "iframe-worker.js"])
+def test_the_assets_are_those_of_this_repositorys_site(tmp_path, name):
+    """Byte for byte: what is mended here is mended there."""
+    make_user_repository(tmp_path)
+    assert (tmp_path / "site" / "assets" / name).read_bytes() == (ROOT / "site" / "assets" / name).read_bytes()
+
+
 def test_a_second_time_nothing_is_made_and_nothing_is_kept_that_differs(tmp_path):
     """Making it twice is making it once."""
     first, second = make_user_repository(tmp_path), make_user_repository(tmp_path)

@@ -127,6 +127,14 @@ def test_no_value_at_all_ends_in_a_traceback(value: Any) -> None:
             parse_submission(json.dumps(submission_document() | {key: value}).encode(), name="x")
 
 
+def test_a_time_that_no_run_can_have_is_refused() -> None:
+    """Products of it with anything would be no numbers, on every page."""
+    document = submission_document()
+    document["seeds"][0]["training_seconds"] = 1e308
+    with pytest.raises(DocumentError, match=r"seeds\.0\.training_seconds: Input should be less than or equal to 10"):
+        parse_submission(json.dumps(document).encode(), name="x")
+
+
 def test_a_submission_that_is_there_is_not_written_over(tmp_path: Path) -> None:
     """Each has a folder of its own, by its name."""
     path = write_submission(tmp_path, submission())

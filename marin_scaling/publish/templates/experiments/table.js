@@ -29,7 +29,7 @@
     const choices = {};
     for (const name of (mark.dataset.facets || "").split(" ").filter(each => names.includes(each))) {
       const at = names.indexOf(name);
-      const parts = row => (name === "topics" ? row.cells[at].split(", ") : [row.cells[at]]);
+      const parts = row => (name === "topics" ? row.cells[at].split(" · ") : [row.cells[at]]);
       const values = [...new Set(rows.flatMap(parts))].filter(Boolean).sort();
       const choice = make("select", { id: `table-${name}` }, [make("option", { value: "", textContent: "any" }), ...values.map(value => make("option", { value, textContent: value }))]);
       state.facets[name] = values.includes(said.get(name)) ? said.get(name) : "";
@@ -56,8 +56,8 @@
       body.replaceChildren(...kept.map(each => each.row));
       heads.forEach((head, place) => head.setAttribute("aria-sort", place !== at ? "none" : sign > 0 ? "ascending" : "descending"));
       told.textContent = `${kept.length} of ${rows.length}`;
-      const kept_in_address = new URLSearchParams(Object.entries({ q: state.q, sort: state.sort, ...state.facets }).filter(([, value]) => value));
-      if (`${kept_in_address}` || location.hash.includes("=")) history.replaceState(null, "", `#${kept_in_address}`);
+      const inAddress = new URLSearchParams(Object.entries({ q: state.q, sort: state.sort, ...state.facets }).filter(([, value]) => value));
+      if (`${inAddress}` || location.hash.includes("=")) history.replaceState(null, "", `#${inAddress}`);
     }
     filter.oninput = () => { state.q = filter.value; update(); };
     update();
