@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -95,7 +94,7 @@ def _write_temporary(path: Path, content: bytes) -> Path:
 
 
 def _temporary_name(path: Path) -> Path:
-    return path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
+    return path.parent / f".{path.name}.{os.urandom(4).hex()}.tmp"
 
 
 def _write_synced(path: Path, content: bytes) -> None:

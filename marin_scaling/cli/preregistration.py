@@ -44,13 +44,14 @@ def verify(
     from marin_scaling.check.authenticity import verify_folder
     from marin_scaling.check.history import log_step, require_whole
     from marin_scaling.check.policy import policy_steps
-    from marin_scaling.check.reproduction import verify_and_fit
     from marin_scaling.errors import VerificationError
     from marin_scaling.preregistration.log import read_log
     from marin_scaling.preregistration.registry import find_folders, require_readable_signers
 
     folders = find_folders(which, registry_dir=registry)
-    status, verified = 0, verify_and_fit if refit else verify_folder
+    status, verified = 0, verify_folder
+    if refit:
+        from marin_scaling.check.reproduction import verify_and_fit as verified
     logs = {parent: read_log(parent) for parent in {folder.parent for folder in folders}}
     if base is not None:
         from marin_scaling.check.base_branch import base_step, require_runs_kept

@@ -1,7 +1,8 @@
 """What keys and kinds of value a document must have, said once as a value and checked by one function.
 
 Written by hand, not with pydantic: `marin-scale verify` must start within 0.3 s, and building models would
-take a fifth of that. Meaning (does the median equal the point?) is checked by the document's owner.
+take a fifth of that; for the same reason shapes cannot be compared (3 ms). Meaning (does the median equal the point?) is
+checked by the document's owner.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, NoReturn
 from marin_scaling.errors import DocumentError
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Text:
     """A string; `pattern` must match all of it, and its digits are ASCII's. By default any text of one line: no sign in it can
     steer a terminal."""
@@ -24,7 +25,7 @@ class Text:
     pattern: str = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,10000}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Number:
     """A finite number; `above` is an exclusive bound, `least` an inclusive one."""
 
@@ -33,35 +34,35 @@ class Number:
     least: float = -math.inf
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Choice:
     """One of some values."""
 
     of: tuple[Any, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ListOf:
     """A list, each item of one shape."""
 
     item: Shape
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class MapOf:
     """An object with any keys, each value of one shape."""
 
     value: Shape
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class AtLeast:
     """An object with at least these keys, each with its own shape; other keys may stand beside them."""
 
     keys: Mapping[str, Shape]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ByKind:
     """An object of one of some shapes; the value of `key` says which."""
 
@@ -69,21 +70,21 @@ class ByKind:
     shapes: Mapping[str, Shape]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Nullable:
     """Null, or a value of one shape."""
 
     value: Shape
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class MayLack:
     """As the value of a key: the key may be missing; where it stands, a value of one shape."""
 
     value: Shape
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Means:
     """A value of one shape, and what it means, for the documentation and the JSON Schema."""
 
@@ -91,7 +92,7 @@ class Means:
     what: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Anything:
     """Any JSON value."""
 
