@@ -26,6 +26,8 @@ _WHOLE = frozenset({"auth", "authorization", "credential", "credentials", "jwt",
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[^\s<>\"`\\]+", re.IGNORECASE)
 _FIELD = re.compile(r"([?&;#/])([^?&;#/=]+)=([^?&;#/]*)")
 _PASSWORD = re.compile(r"(://)[^/?#@\s]*@")
+_SPECIAL_TOKEN = re.compile(r"(eos|bos|pad|unk|mask|sep|cls|start|end)_?token", re.IGNORECASE)  # of a vocabulary: no key
+_SHORTEST_SECRET = 12
 _MOST_LAYERS = 5  # of percent signs over percent signs
 
 
@@ -80,6 +82,21 @@ def names_key(name: str) -> bool:
     """
     letters = re.sub(r"[^a-z]", "", name.lower())
     return letters in _WHOLE or letters.endswith(_ENDINGS)
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a setting holds a key itself: it is named as one, and its value is none of a person's words.
+
+    >>> is_secret("hf_token", "hf_abcdefghijkl"), is_secret("eos_token", "<|endoftext|>"), is_secret("key", "text")
+    (True, False, False)
+    """
+    is_word = len(value) < _SHORTEST_SECRET or re.search(r"\s", value) is not None or value == name
+    return names_secret(name) and not is_word
+
+
+def names_secret(name: str) -> bool:
+    """Whether a setting of this name is a key, and not a token of a vocabulary."""
+    return names_key(name) and not _SPECIAL_TOKEN.fullmatch(name)
 
 
 def _has_field(address: str) -> bool:

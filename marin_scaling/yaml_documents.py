@@ -1,12 +1,14 @@
 """Read a YAML file into a strict pydantic model; what is wrong is said with file, line and key.
 
-Ladder files and recipe files are read by this; what they mean is in their models. YAML readers take the last of two equal keys
-without a word; here that is a fault as well.
+Ladder files, recipe files, experiments are read by this; what they mean is in their models. YAML readers take the last of two
+equal keys without a word; here that is a fault as well. `3e-4` is a number here, as in JSON and in YAML 1.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import difflib
+import re
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,12 +17,30 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError
+from marin_scaling.text_patterns import PATTERNS
 
 MOST_VALUES = 100_000
 """In one file, with its aliases written out; some kilobytes of aliases can stand for more values than a machine holds."""
 
 Refused = Callable[[str], MarinScalingError]
 """From what is wrong to the error that is raised."""
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's, which by itself takes 3e-4 for text."""
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789"))
+_REASONS = {
+    "extra_forbidden": "there is no such key",
+    "too_short": "it is empty",
+    "tuple_type": "it is a list, as in [a, b]",
+    "list_type": "it is a list, as in [a, b]",
+    "dict_type": "it is a table of keys",
+    "model_type": "it is a table of keys",
+    "string_type": "it is text; put it in quotes",
+    **dict.fromkeys(("date_type", "date_parsing", "date_from_datetime_parsing"), "it is a day, written as 2026-11-23"),
+}
 
 
 class Part(BaseModel):
@@ -55,16 +75,16 @@ def _validated(
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        raise refused("\n       ".join(_sentences(path, error, node, noun=noun))) from error
+        raise refused("\n       ".join(_sentences(path, error, node, noun=noun, keys=_keys(model)))) from error
 
 
 def _load(path: Path, *, noun: str, refused: Refused) -> tuple[dict[Any, Any], yaml.Node | None]:
     raw = read_bytes(path)
     try:
         text = raw.decode("utf-8")
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = yaml.compose(text, Loader=_Loader)
         _refuse_too_many(path, node, refused)
-        document = yaml.safe_load(text)
+        document = yaml.load(text, Loader=_Loader)
     except (ValueError, RecursionError, yaml.YAMLError) as error:  # ValueError: not UTF-8, or a date that is none
         raise refused(f"{path} is not YAML: {_yaml_reason(error)}.") from error
     if not isinstance(document, dict):
@@ -74,14 +94,20 @@ def _load(path: Path, *, noun: str, refused: Refused) -> tuple[dict[Any, Any], y
     return document, node
 
 
-def _sentences(path: Path, error: ValidationError, node: yaml.Node | None, *, noun: str) -> list[str]:
+def _keys(model: type[BaseModel]) -> set[str]:
+    """All that may stand somewhere in the document."""
+    schema = model.model_json_schema()
+    return {key for table in (schema, *schema.get("$defs", {}).values()) for key in table.get("properties", {})}
+
+
+def _sentences(path: Path, error: ValidationError, node: yaml.Node | None, *, noun: str, keys: Collection[str]) -> list[str]:
     """One sentence a key: a value that fits none of several alternatives is one fault, an empty list with a wrong item too."""
     faults: dict[str, list[Any]] = {}
     for fault in error.errors():
         faults.setdefault(_key(fault), []).append(fault)
     inner = {above for key in faults for above in _above(key)}
     return [
-        f"{path}, line {_line_of(node, alike[0]['loc'])}: {key or noun.split()[-1]}: {' or '.join(map(_reason, alike))}."
+        f"{path}, line {_line_of(node, alike[0]['loc'])}: {key or noun.split()[-1]}: {_reasons(alike, keys)}."
         for key, alike in faults.items()
         if not (key in inner and alike[0]["type"] == "too_short")
     ]
@@ -99,12 +125,23 @@ def _key(fault: Any) -> str:
     return ".".join(step for step in steps if fault["type"] == "extra_forbidden" or step.isdigit() or step.isidentifier())
 
 
-def _reason(fault: Any) -> str:
+def _reasons(faults: Sequence[Any], keys: Collection[str]) -> str:
+    return " or ".join(dict.fromkeys(_reason(fault, keys) for fault in faults))
+
+
+def _reason(fault: Any, keys: Collection[str]) -> str:
     if fault["type"] == "extra_forbidden":
-        return "there is no such key"
-    if fault["type"] == "too_short":
-        return "it is empty"
+        return _REASONS["extra_forbidden"] + _meant(str(fault["loc"][-1]), keys)
+    if fault["type"] in _REASONS:
+        return _REASONS[fault["type"]]
+    if fault["type"] == "string_pattern_mismatch" and fault["ctx"]["pattern"] in PATTERNS:
+        return f"it is {PATTERNS[fault['ctx']['pattern']]}"
     return str(fault["msg"]).removeprefix("Value error, ")[:1].lower() + str(fault["msg"]).removeprefix("Value error, ")[1:]
+
+
+def _meant(key: str, keys: Collection[str]) -> str:
+    near = difflib.get_close_matches(key, keys, n=1)
+    return f"; is {near[0]} meant?" if near else ""
 
 
 def _line_of(node: yaml.Node | None, location: Sequence[int | str]) -> int:
@@ -124,7 +161,8 @@ def _line_of(node: yaml.Node | None, location: Sequence[int | str]) -> int:
 
 def _refuse_too_many(path: Path, node: yaml.Node | None, refused: Refused) -> None:
     if _values(node, {}) > MOST_VALUES:
-        raise refused(f"{path} stands for more than {MOST_VALUES} values, with its aliases (`*name`) written out.")
+        found = f"more than {MOST_VALUES} values, with its aliases (`*name`) written out"
+        raise refused(f"{path} stands for {found}; does one hold itself?")
 
 
 def _values(node: yaml.Node | None, counts: dict[int, int]) -> int:
@@ -151,10 +189,12 @@ def _refuse_key_twice(path: Path, node: yaml.Node | None, refused: Refused) -> N
         if isinstance(node, yaml.SequenceNode):
             waiting += node.value
         elif isinstance(node, yaml.MappingNode):
-            keys = [key.value for key, _ in node.value]
+            lines: dict[str, int] = {}
             for key, value in node.value:
-                if keys.count(key.value) > 1:
-                    raise refused(f"{path}, line {key.start_mark.line + 1}: {key.value}: this key stands twice.")
+                line, name = key.start_mark.line + 1, str(key.value)
+                if name in lines:
+                    raise refused(f"{path}, line {line}: {name}: this key stands in line {lines[name]} already.")
+                lines[name] = line
                 waiting.append(value)
 
 

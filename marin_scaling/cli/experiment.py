@@ -21,6 +21,7 @@ app.add_typer(experiment_app, name="experiment")
 
 _FILE = typer.Argument(metavar="FILE", help="Marin's digest (.csv, .jsonl), list of reports (.md) or executor record (.json).")
 _TO = typer.Option(..., "--to", metavar="FILE.jsonl", help="Where to write them, such as experiments/marin.jsonl.")
+_NAMED = 10
 _PLACE = typer.Argument(Path("experiments"), metavar="PLACE", help="The folder of experiments, or one file of them.")
 
 
@@ -28,7 +29,8 @@ _PLACE = typer.Argument(Path("experiments"), metavar="PLACE", help="The folder o
 def import_file(file: Path = _FILE, to: Path = _TO) -> None:
     """Make experiments from one of Marin's files, in place of what was in the file before.
 
-    What its source does not say stays absent. Keys in addresses, such as accessToken, are taken out, and each is told.
+    What its source does not say stays absent. Keys in addresses, such as accessToken, are taken out, and each is told. A file
+    of its own for each source: one that holds your own experiments is refused, and changes by hand to imported ones are lost.
 
     Example: marin-scale experiment import agent-moe-experiments.jsonl --to experiments/agent-moe.jsonl
     """
@@ -44,11 +46,15 @@ def import_file(file: Path = _FILE, to: Path = _TO) -> None:
     write_experiments(to, imported.experiments)
     for note in imported.notes:
         typer.echo(f"note: {note}")
-    changed = sum(before.get(each.name, each) != each for each in imported.experiments)
-    new = sum(each.name not in before for each in imported.experiments)
-    gone = len(before.keys() - {each.name for each in imported.experiments})
-    told = f"{new} new, {changed} changed, {gone} not there any more"
-    typer.echo(f"{counted(len(imported.experiments), 'experiment')} in {to}: {told}. Next: marin-scale experiment validate")
+    now = {each.name: each for each in imported.experiments}
+    changed = sorted(name for name in before.keys() & now.keys() if before[name] != now[name])
+    gone = sorted(before.keys() - now.keys())
+    for told, names in (("changed", changed), ("not there any more", gone)):
+        if names:
+            typer.echo(f"{told}: {', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''}")
+    counts = f"{len(now.keys() - before.keys())} new, {len(changed)} changed, {len(gone)} not there any more"
+    place = "" if to.absolute().is_relative_to(Path("experiments").absolute()) else f" {to}"
+    typer.echo(f"{counted(len(now), 'experiment')} in {to}: {counts}. Next: marin-scale experiment validate{place}")
 
 
 def _imported_before(to: Path, *, file: Path) -> dict[str, Experiment]:
@@ -90,7 +96,11 @@ def validate(
     from marin_scaling.speedrun.finding import Weight
 
     if not place.exists():
-        raise UsageError(f"{place} is not there.", why="Experiments are read from it.", fix="Go to the root of the repository.")
+        raise UsageError(
+            f"{place} is not there.",
+            why="Experiments are read from it.",
+            fix="Write the first into experiments/NAME/experiment.yaml, or go to the root of the repository that has them.",
+        )
     found, root = read_experiments(place), root_of(place)
     beside = read_experiments(root / EXPERIMENTS_DIR) if (root / EXPERIMENTS_DIR).is_dir() else []
     names = {each.experiment.name for each in beside if each.experiment}

@@ -1,11 +1,12 @@
 """An experiment from the record that Marin's executor writes of one execution: its steps, what each took, and their settings.
 
-The record says no outcome and no hypothesis. Memory addresses in its names of functions, and settings that
-are named as secrets, are left out.
+The record says no outcome and no hypothesis. Memory addresses in its names of functions, and the values of settings that
+are named as keys are, are left out.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -15,12 +16,14 @@ from pydantic import BaseModel, Field, ValidationError
 from marin_scaling.canonical_json import load_strict
 from marin_scaling.errors import DocumentError
 from marin_scaling.speedrun.submission_file import explained
-from marin_scaling.web_links import names_key
+from marin_scaling.units import counted
+from marin_scaling.web_links import names_secret
 
 _MEMORY = re.compile(r"<function (\S+) at 0x[0-9a-f]+>")
-_SPECIAL_TOKEN = re.compile(r"(eos|bos|pad|unk|mask|sep|cls|start|end)_?token", re.IGNORECASE)  # of a vocabulary: no key
 _ASSIGNED = re.compile(r"(\w*(?:token|key|secret|password))=\S+", re.IGNORECASE)
 _REPOSITORY = "https://github.com/marin-community/marin"
+LEFT_OUT = "(left out)"
+"""What stands for the value of a setting that is named as keys are."""
 _NAME_SIGNS = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
@@ -68,7 +71,9 @@ def executor_record(text: str, name: str) -> Iterator[dict[str, Any]]:
         "code": _code(record),
         "source": f"record of Marin's executor {stem}",
     }
-    yield {key: value for key, value in document.items() if value is not None}
+    hidden = json.dumps(document["configuration"]).count(LEFT_OUT)
+    notes = [f"{_name(stem)}: {counted(hidden, 'setting')} named as keys are, left out"] if hidden else []
+    yield {key: value for key, value in document.items() if value is not None} | {"notes": notes}
 
 
 def _names(steps: Sequence[_Step]) -> dict[str, str]:
@@ -101,14 +106,10 @@ def _step(step: _Step, names: Mapping[str, str]) -> dict[str, Any]:
 
 def _settings(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _settings(inner) for key, inner in value.items() if not _is_secret(str(key))}
+        return {key: LEFT_OUT if names_secret(str(key)) else _settings(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [_settings(inner) for inner in value]
-    return _ASSIGNED.sub(r"\1=(left out)", _MEMORY.sub(r"\1", value)) if isinstance(value, str) else value
-
-
-def _is_secret(name: str) -> bool:
-    return names_key(name) and not _SPECIAL_TOKEN.fullmatch(name)
+    return _ASSIGNED.sub(rf"\1={LEFT_OUT}", _MEMORY.sub(r"\1", value)) if isinstance(value, str) else value
 
 
 def _name(words: str) -> str:

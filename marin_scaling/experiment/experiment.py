@@ -12,11 +12,12 @@ from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal
 
-from pydantic import AwareDatetime, Field, JsonValue, model_validator
+from pydantic import AwareDatetime, Field, JsonValue, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from marin_scaling.speedrun.submission import Author, Code
 from marin_scaling.speedrun.value_types import SHA256, Line, Link, Name, Words
-from marin_scaling.web_links import keys_in_text
+from marin_scaling.web_links import is_secret, keys_in_text
 from marin_scaling.yaml_documents import Part
 
 
@@ -132,6 +133,8 @@ class Links(Part):
     """Weights that came of it."""
     data: tuple[Link, ...] = ()
     """Data sets that it used or made."""
+    other: tuple[Link, ...] = ()
+    """Whatever else tells of it."""
 
 
 class Experiment(Part):
@@ -140,7 +143,7 @@ class Experiment(Part):
     format_version: Literal[1] = 1
     """Of this format."""
     name: Name
-    """Of its folder, or unique in its file."""
+    """Of its folder (and then without /), or unique in its file."""
     title: Line
     """What it is about."""
     outcome: Outcome | None = None
@@ -179,47 +182,64 @@ class Experiment(Part):
     @model_validator(mode="after")
     def _says_its_outcome(self) -> Experiment:
         if self.outcome is None and self.source is None:
-            raise ValueError(f"outcome: it is one of {', '.join(Outcome)}")
+            raise _wrong(("outcome",), f"it is one of {', '.join(Outcome)}")
         return self
 
     @model_validator(mode="after")
     def _names_nothing_twice(self) -> Experiment:
         for key, names in (("ladders", self.ladders), ("supersedes", self.supersedes)):
             if len(set(names)) < len(names):
-                raise ValueError(f"{key}: a name stands twice in {', '.join(names)}")
+                raise _wrong((key,), f"a name stands twice in {', '.join(names)}")
         return self
 
     @model_validator(mode="after")
     def _carries_no_key(self) -> Experiment:
-        found = [key for text in _texts(self.model_dump(mode="json")) for key in keys_in_text(text)]
-        if found:
-            raise ValueError(f"an address in it carries {found[0]}: who reads the page could act for its owner")
+        document = self.model_dump(mode="json", exclude_defaults=True)
+        for where, text in _texts(document):
+            if found := keys_in_text(text):
+                raise _wrong(where, f"an address in it carries {found[0]}. {_ACT}")
+        for where, text in _texts(document.get("configuration", {}), ("configuration",)):
+            if is_secret(str(where[-1]), text):
+                raise _wrong(where, f"it is named as keys are, and holds {len(text)} signs. {_ACT}")
         return self
 
     @model_validator(mode="after")
     def _steps_follow(self) -> Experiment:
         names: set[str] = set()
-        for step in self.steps:
+        for number, step in enumerate(self.steps):
             if step.name in names:
-                raise ValueError(f"steps: two are called {step.name}")
+                raise _wrong(("steps", number, "name"), f"two are called {step.name}")
             names.add(step.name)
-        for step in self.steps:
+        for number, step in enumerate(self.steps):
             for name in step.inputs:
                 if name not in names:
-                    raise ValueError(f"steps: {step.name} takes {name}, which is no step")
+                    raise _wrong(("steps", number, "inputs"), f"{step.name} takes {name}, which is no step")
         try:
             TopologicalSorter({step.name: step.inputs for step in self.steps}).prepare()
         except CycleError as error:
-            raise ValueError(f"steps: {min(error.args[1])} takes what is made from it") from error
+            raise _wrong(("steps",), f"{min(error.args[1])} takes what is made from it") from error
         return self
 
 
-def _texts(value: Any) -> Iterator[str]:
+_ACT = "Who reads the page could act for its owner: take it out, and have it revoked if it was ever published"
+Where = tuple[str | int, ...]
+"""Keys and numbers from the document down to a value."""
+
+
+def _wrong(where: Where, what: str) -> ValidationError:
+    """What is wrong with the values of several keys, said at the one that is to be changed."""
+    said = PydanticCustomError("value_error", "{what}", {"what": what})
+    return ValidationError.from_exception_data("Experiment", [InitErrorDetails(type=said, loc=where, input=None)])
+
+
+def _texts(value: Any, where: Where = ()) -> Iterator[tuple[Where, str]]:
+    """Every text in it, keys of settings too, with its place."""
     if isinstance(value, str):
-        yield value
+        yield where, value
     elif isinstance(value, dict):
         for key, inner in value.items():
-            yield from (str(key), *_texts(inner))
+            yield (*where, key), str(key)
+            yield from _texts(inner, (*where, key))
     elif isinstance(value, list):
-        for inner in value:
-            yield from _texts(inner)
+        for number, inner in enumerate(value):
+            yield from _texts(inner, (*where, number))

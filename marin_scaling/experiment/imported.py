@@ -31,6 +31,15 @@ _OUTCOMES = {outcome.replace("-", " "): outcome for outcome in Outcome}
 _SPEEDUPS = {"model_flops_speedup": "speedup in model FLOPs", "wall_clock_speedup": "speedup in time"}
 _RANGE = re.compile(r"≈?(\d+(?:\.\d+)?)(?:[–-](\d+(?:\.\d+)?))?x")
 _NOTHING = ("", "—")
+_OF_REPORTS = {"issue", "pull_request", "tracker", "execution"}
+_SPEEDUP_COLUMNS = {"model_flops_speedup": "model_flops_speedup", "wall_clock_speedup": "wallclock_speedup"}
+_COLUMNS = {
+    *("issue", "experiment", "outcome", "source", "model_flops_value_is_reconstructed"),
+    *(f"{column}_{end}" for column in _SPEEDUP_COLUMNS.values() for end in ("text", "low_x", "high_x")),
+}
+
+Reader = Callable[[str, str], Iterator[dict[str, Any]]]
+"""From a file's text and name to the documents in it; `notes` of one are what a person is to be told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +60,26 @@ def import_experiments(path: Path) -> Imported:
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise _refused(f"{name}: files that end in {path.suffix or 'nothing'!r} are not read")
-    found = [_without_keys(document) for document in reader(text, name)]
+    documents = _read(reader, text, name)
+    told = [note for document in documents for note in document.pop("notes", ())]
+    found = [_without_keys(document) for document in documents]
     names = [document["name"] for document, _ in found]
-    if not found:
-        raise _refused(f"{name} holds no experiments")
     if twice := next((each for each in names if names.count(each) > 1), None):
         raise _refused(f"{name} has {twice} twice")
-    notes = tuple(f"{document['name']}: {key} was taken out of an address" for document, keys in found for key in keys)
-    return Imported(experiments=tuple(_experiment(document, name) for document, _ in found), notes=notes)
+    taken = [f"{document['name']}: {key} was taken out of an address" for document, keys in found for key in keys]
+    return Imported(experiments=tuple(_experiment(document, name) for document, _ in found), notes=(*told, *taken))
+
+
+def _read(reader: Reader, text: str, name: str) -> list[dict[str, Any]]:
+    try:
+        found = list(reader(text, name))
+    except DocumentError as error:
+        raise _refused(error.what.removesuffix(".")) from error
+    if not found:
+        raise _refused(f"{name} holds no experiments")
+    if reader is report_list and not any(each["links"].keys() & _OF_REPORTS for each in found):
+        raise _refused(f"{name} is no list of reports: no bullet links an issue, a pull request, a run or an execution")
+    return found
 
 
 def _experiment(document: Mapping[str, Any], name: str) -> Experiment:
@@ -88,23 +109,41 @@ def _without_keys(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
 
 
 def _digest_table(text: str, name: str) -> Iterator[dict[str, Any]]:
-    for row in _rows(text, name):
-        speedups = {
-            "model_flops_speedup": row.get("model_flops_speedup_text"),
-            "wall_clock_speedup": row.get("wallclock_speedup_text"),
-        }
-        yield _of_digest(
+    for number, (line, row) in enumerate(_rows(text, name)):
+        speedups = {key: row.get(f"{column}_text") for key, column in _SPEEDUP_COLUMNS.items()}
+        document = _of_digest(
             {"issue": row["issue"], "title": row["experiment"], "outcome": row["outcome"], **speedups},
+            where=f"{name}, line {line}",
             repository=_MARIN,
             source=row.get("source") or name.rpartition("/")[2],
             reconstructed=row.get("model_flops_value_is_reconstructed") == "yes",
         )
+        unread = [] if number else [f"the column {each} is not read" for each in sorted(map(str, row.keys() - _COLUMNS))]
+        yield document | {"notes": [*unread, *_contradictions(document, row)]}
 
 
-def _rows(text: str, name: str) -> list[dict[str, str]]:
+def _contradictions(document: Mapping[str, Any], row: Mapping[str, str]) -> Iterator[str]:
+    """Where a row's words give another range than its columns of numbers."""
+    for column in _SPEEDUP_COLUMNS.values():
+        match = _RANGE.fullmatch(row.get(f"{column}_text") or "")
+        said = (match[1], match[2] or match[1]) if match else ()
+        for end, bound in zip(("low_x", "high_x"), said, strict=False):
+            if (cell := row.get(f"{column}_{end}")) and not _is_number(cell, float(bound)):
+                yield f"{document['name']}: {column}_{end} is {cell}, its words say {bound}, and they are taken"
+
+
+def _is_number(cell: str, number: float) -> bool:
+    try:
+        return float(cell) == number
+    except ValueError:
+        return False
+
+
+def _rows(text: str, name: str) -> list[tuple[int, dict[str, str]]]:
     try:
         reader = csv.DictReader(io.StringIO(text))
-        rows, columns = list(reader), set(reader.fieldnames or ())
+        rows = [(reader.line_num, row) for row in reader]
+        columns = set(reader.fieldnames or ())
     except csv.Error as error:
         raise _refused(f"{name} is not a CSV table: {error}") from error
     if not {"issue", "experiment", "outcome"} <= columns:
@@ -115,23 +154,28 @@ def _rows(text: str, name: str) -> list[dict[str, str]]:
 def _digest_lines(text: str, name: str) -> Iterator[dict[str, Any]]:
     lines = [load_strict(line.encode(), name=f"{name}, line {number}") for number, line in _numbered(text)]
     if not lines or not all(isinstance(line, dict) and "record_type" in line for line in lines):
-        raise _refused(f"{name} has lines without a record_type")
+        raise _refused(f"{name} has lines without a record_type (one of metadata, experiment, foundation)")
     head: dict[str, Any] = next((line for line in lines if line["record_type"] == "metadata"), {})
     repository, source = str(head.get("repository", _MARIN)), f"Agent-MoE digest of {head.get('snapshot_date', 'no date')}"
-    for line in lines:
+    for (number, _), line in zip(_numbered(text), lines, strict=True):
         if line["record_type"] == "experiment":
-            yield _of_digest(line, repository=repository, source=source)
+            yield _of_digest(line, where=f"{name}, line {number}", repository=repository, source=source)
 
 
 def _numbered(text: str) -> Iterator[tuple[int, str]]:
     return ((number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip())
 
 
-def _of_digest(row: Mapping[str, Any], *, repository: str, source: str, reconstructed: bool = False) -> dict[str, Any]:
-    title, issue = row.get("title"), row.get("issue")
-    outcome = _OUTCOMES.get(str(row.get("outcome")).lower())
-    if outcome is None or not title or not str(issue).isdigit():
-        raise _refused(f"{source}: a row has the issue {issue!r}, the title {title!r} and the outcome {row.get('outcome')!r}")
+def _of_digest(
+    row: Mapping[str, Any], *, where: str, repository: str, source: str, reconstructed: bool = False
+) -> dict[str, Any]:
+    title, issue, outcome = row.get("title"), row.get("issue"), _OUTCOMES.get(str(row.get("outcome")).lower())
+    if outcome is None:
+        raise _refused(f"{where}: the outcome {row.get('outcome')!r} is none of {', '.join(_OUTCOMES)}")
+    if not title:
+        raise _refused(f"{where}: it has no title")
+    if not str(issue).isdigit():
+        raise _refused(f"{where}: the issue {issue!r} is no number")
     metrics = [_speedup(name, row.get(key), reconstructed and key == "model_flops_speedup") for key, name in _SPEEDUPS.items()]
     document = {
         "name": f"agent-moe-{issue}",
@@ -157,7 +201,7 @@ def _speedup(name: str, said: Any, reconstructed: bool) -> dict[str, Any] | None
     return metric
 
 
-_READERS: dict[str, Callable[[str, str], Iterator[dict[str, Any]]]] = {
+_READERS: dict[str, Reader] = {
     ".csv": _digest_table,
     ".jsonl": _digest_lines,
     ".md": report_list,

@@ -1,7 +1,8 @@
 """The experiments in Marin's list of reports (`docs/reports/index.md`): titles, links and conclusions, by section.
 
 Reads bullets as they stand there. The list says no outcome, so none is imported; an issue that stands there twice is one
-experiment, a title without an issue that stands there twice is two. Links within the list's own site are left out.
+experiment, a title without an issue that stands there twice is two. Links within the list's own site are left out
+with a note.
 """
 
 from __future__ import annotations
@@ -17,8 +18,14 @@ _LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]*(?:\([^()\s
 _BADGE = re.compile(r"\[?!\[[^\]]*\]\([^)]*\)(?:\]\([^)]*\))?")
 _ISSUE = re.compile(r"https://github\.com/[\w.-]+/[\w.-]+/issues/(\d+)")
 _CONCLUSION = re.compile(r"conclusion:\s*(.+)", re.IGNORECASE)
-_KINDS = (("execution", "data_browser"), ("tracker", "wandb"), ("pull_request", "/pull/"))
-_MANY = ("tracker", "data")
+_KINDS = (
+    ("execution", "data_browser"),
+    ("tracker", "wandb"),
+    ("pull_request", "/pull/"),
+    ("data", "huggingface.co/datasets/"),
+    ("models", "huggingface.co/"),
+)
+_MANY = ("tracker", "data", "models", "other")
 
 
 def report_list(text: str, name: str) -> Iterator[dict[str, Any]]:
@@ -67,17 +74,20 @@ def _free(name: str, taken: Collection[str]) -> str:
 
 
 def _document(topics: list[str], title: str, below: list[str], *, source: str) -> dict[str, Any]:
-    links = _links([address for line in (title, *below) for _, address in _LINK.findall(line)] + _issue_addresses(title))
+    addresses = [address for line in (title, *below) for _, address in _LINK.findall(line)]
+    links = _links(addresses + _issue_addresses(title))
     words = _plain(_BADGE.sub("", title)) or "without a title"
     issue = _ISSUE.match(links.get("issue", ""))
     said = [match[1] for line in below if (match := _CONCLUSION.fullmatch(_plain(line)))]
+    name = f"marin-report-{issue[1]}" if issue else f"marin-report-{_slug(words)}"
     document = {
-        "name": f"marin-report-{issue[1]}" if issue else f"marin-report-{_slug(words)}",
+        "name": name,
         "title": words[:500],
         "topics": topics,
         "conclusion": " ".join(said) or None,
         "links": links,
         "source": source,
+        "notes": [f"{name}: left out {each}, no address on the web" for each in addresses if not _is_address(each)],
     }
     return {key: value for key, value in document.items() if value is not None}
 
@@ -86,14 +96,18 @@ def _issue_addresses(title: str) -> list[str]:
     return [match[0] for match in _ISSUE.finditer(title)]
 
 
+def _is_address(words: str) -> bool:
+    return re.match(r"https?://", words) is not None
+
+
 def _links(addresses: list[str]) -> dict[str, Any]:
     links: dict[str, Any] = {}
-    for address in dict.fromkeys(each for each in addresses if re.match(r"https?://", each)):
-        kind = "issue" if _ISSUE.match(address) else next((kind for kind, part in _KINDS if part in address), "data")
+    for address in dict.fromkeys(filter(_is_address, addresses)):
+        kind = "issue" if _ISSUE.match(address) else next((kind for kind, part in _KINDS if part in address), "other")
         if kind in _MANY:
             links.setdefault(kind, []).append(address)
         elif kind in links and links[kind] != address:
-            links.setdefault("data", []).append(address)
+            links.setdefault("other", []).append(address)
         else:
             links[kind] = address
     return links
@@ -107,7 +121,7 @@ def _merged(first: dict[str, Any] | None, second: dict[str, Any]) -> dict[str, A
         both = dict.fromkeys([*first["links"].get(kind, []), *second["links"].get(kind, [])])
         links |= {kind: list(both)} if both else {}
     topics = list(dict.fromkeys([*first["topics"], *second["topics"]]))
-    return {**second, **first, "links": links, "topics": topics}
+    return {**second, **first, "links": links, "topics": topics, "notes": [*first["notes"], *second["notes"]]}
 
 
 def _plain(words: str) -> str:

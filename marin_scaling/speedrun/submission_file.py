@@ -13,7 +13,7 @@ from marin_scaling.canonical_json import dump_canonical, load_strict
 from marin_scaling.durable_files import publish_folder, read_bytes
 from marin_scaling.errors import DocumentError, MarinScalingError
 from marin_scaling.speedrun.submission import Submission
-from marin_scaling.speedrun.value_types import PATTERNS
+from marin_scaling.text_patterns import PATTERNS
 
 SUBMISSION_NAME = "submission.json"
 MAX_SUBMISSION_BYTES = 8 * 1024 * 1024

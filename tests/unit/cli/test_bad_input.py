@@ -65,7 +65,7 @@ LADDER_FAULTS = {
         "name: tiny\nseeds: [-1]",
         "line 2: seeds.0: input should be greater than or equal to 0",
     ),
-    "a key twice": ("name: tiny", "name: tiny\nname: other", "line 1: name: this key stands twice"),
+    "a key twice": ("name: tiny", "name: tiny\nname: other", "line 2: name: this key stands in line 1 already"),
     "no run at a time": (
         "name: tiny",
         "name: tiny\nhardware: {runs_at_a_time: 0}",
@@ -74,7 +74,7 @@ LADDER_FAULTS = {
     "no seeds": ("name: tiny", "name: tiny\nseeds: []", "line 2: seeds: it is empty"),
     "no YAML": ("rungs:", "rungs: [", "is not YAML: line "),
     "a date that is none": ("name: tiny", "name: 2026-13-45", "is not YAML: month must be in 1..12"),
-    "a file in itself": ("name: tiny", "name: &itself [*itself]", "line 1: name: input should be a valid string"),
+    "a file in itself": ("name: tiny", "name: &itself [*itself]", "`*name`) written out; does one hold itself?"),
 }
 """Name of the fault: what stands in the good file, what is put in its place, and what the message must say."""
 

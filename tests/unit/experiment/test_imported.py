@@ -104,9 +104,32 @@ def test_the_digests_lines_are_imported_with_what_they_say(tmp_path: Path) -> No
 def test_bullets_over_several_lines_are_whole_and_equal_titles_without_an_issue_stay_apart(tmp_path: Path) -> None:
     """As people write lists."""
     text = "## Data\n\n- A very\n  long title\n    - Conclusion: better,\n      and cheaper.\n\n- Notes\n- Notes\n- Notes\n"
+    text += (
+        "    - [Run](https://wandb.ai/o/r/runs/x) of [this model](https://huggingface.co/o/m), [more](https://example.org)\n"
+    )
     first, *notes = written(tmp_path, "index.md", text).experiments
     assert (first.title, first.conclusion) == ("A very long title", "better, and cheaper.")
     assert [each.name for each in notes] == ["marin-report-notes", "marin-report-notes-2", "marin-report-notes-3"]
+    links = notes[-1].links
+    assert (links.models, links.other) == (("https://huggingface.co/o/m",), ("https://example.org",))
+
+
+def test_any_markdown_with_bullets_is_no_list_of_reports(tmp_path: Path) -> None:
+    """A README would else become experiments."""
+    with pytest.raises(DocumentError, match="no bullet links an issue, a pull request, a run or an execution"):
+        written(tmp_path, "README.md", "- Fast\n- [Docs](https://example.org)\n")
+
+
+def test_a_table_tells_what_of_it_is_not_read_and_what_it_contradicts(tmp_path: Path) -> None:
+    """Nothing is lost without a word; a row that cannot be read is named by its line."""
+    head = "issue,experiment,outcome,wallclock_speedup_text,wallclock_speedup_low_x,wallclock_speedup_high_x,notes\n"
+    imported = written(tmp_path, "digest.csv", f"{head}7,Wider,Worked,1.2x,1.2,1.1,fine\n")
+    assert imported.notes == (
+        "the column notes is not read",
+        "agent-moe-7: wallclock_speedup_high_x is 1.1, its words say 1.2, and they are taken",
+    )
+    with pytest.raises(DocumentError, match=r"digest\.csv, line 3: the outcome 'Failed' is none of worked, promising"):
+        written(tmp_path, "digest.csv", f"{head}7,Wider,Worked,,,,\n8,Deeper,Failed,,,,\n")
 
 
 def test_the_list_of_reports_is_imported_without_keys(tmp_path: Path) -> None:
@@ -128,7 +151,11 @@ def test_the_list_of_reports_is_imported_without_keys(tmp_path: Path) -> None:
     assert (seven.topics, seven.conclusion, seven.outcome) == (("Models", "Data"), "deeper was no better.", None)
     assert by_name["marin-report-8"].topics == ("Models", "Wide")
     assert by_name["marin-report-8"].links.tracker == ("https://wandb.ai/o/r/runs/wide",)
-    assert imported.notes == ("marin-report-7: accessToken was taken out of an address",)
+    assert imported.notes == (
+        "marin-report-contents: left out #top, no address on the web",
+        "marin-report-only-a-page-of-the-list-s-own: left out ./page.md, no address on the web",
+        "marin-report-7: accessToken was taken out of an address",
+    )
     assert "abcdef" not in "".join(each.model_dump_json() for each in imported.experiments)
 
 
@@ -157,12 +184,15 @@ def test_a_record_of_the_executor_becomes_steps_with_what_they_took(tmp_path: Pa
             },
         ],
     }
-    (one,) = written(tmp_path, "exp7-4c95ae.json", record).experiments
+    imported = written(tmp_path, "exp7-4c95ae.json", record)
+    (one,) = imported.experiments
+    assert imported.notes == ("exp7-4c95ae: 4 settings named as keys are, left out",)
     assert (one.name, one.title, str(one.date), one.outcome) == ("exp7-4c95ae", "Deeper", "2026-01-02", None)
     raw, train = one.steps
     assert (raw.name, raw.what, train.inputs, train.data) == ("raw/text", "fetch", ("raw/text",), ("gs://b/tokenizer",))
     model = {"layers": 2, "eos_token": "</s>", "tokenizer": "llama"}
-    assert one.configuration["train"] == {"model": model, "env": ["HF_TOKEN=(left out)", "N=1"]}
+    hidden = dict.fromkeys(("wandb_api_key", "HF_TOKEN", "aws_secret_access_key"), "(left out)")
+    assert one.configuration["train"] == {"model": model, "env": ["HF_TOKEN=(left out)", "N=1"], **hidden}
     assert "xyz" not in one.model_dump_json()
     assert one.code is not None
     assert one.code.path == "experiments/exp7.py"
