@@ -1,6 +1,7 @@
 """Whether what experiments name is there, and their links are sound: from the files alone, nothing is fetched.
 
-A preregistration, ladder or experiment that is not there is refused; what may be a slip is a doubt. Whether a page on the web
+A preregistration, ladder or experiment that is not there is refused, and so is a setting that its own records contradict; what
+may be a slip is a doubt. Whether a page on the web
 still answers is not known here. The form of a record is checked where it is read.
 """
 
@@ -9,9 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+from marin_scaling.canonical_json import leaves
 from marin_scaling.experiment.experiment import Experiment, Outcome
 from marin_scaling.preregistration.registry import registration_folders
 from marin_scaling.speedrun.finding import Finding, doubt, refused
@@ -43,22 +48,41 @@ def known_in(root: Path, *, experiments: Collection[str] = ()) -> Known:
     return Known(preregistrations=registered, ladders=ladders, experiments=experiments)
 
 
-def audit(experiments: Sequence[Experiment], *, known: Known) -> dict[str, list[Finding]]:
+def audit(experiments: Sequence[Experiment], *, known: Known, today: date | None = None) -> dict[str, list[Finding]]:
     """What was found, by the name of the experiment; an empty list where nothing was."""
     names = {*known.experiments, *(each.name for each in experiments)}
-    issues = _by_issue(experiments)
+    issues, replaced, latest = _by_issue(experiments), _in_a_ring(experiments), (today or date.today()) + timedelta(days=1)
     return {
-        each.name: [*_named(each, names, known), *_links(each), *_alike(each, issues), *_said(each)] for each in experiments
+        each.name: [
+            *_named(each, names, known),
+            *_links(each),
+            *_alike(each, issues),
+            *_said(each),
+            *_in_order(each, replaced, latest),
+        ]
+        for each in experiments
     }
+
+
+def contradictions(each: Experiment, recorded: Mapping[str, Any]) -> Iterator[Finding]:
+    """Settings of its own that its ladders' records have otherwise; `recorded` are those, by dotted key."""
+    for key, value in leaves(each.configuration) if each.configuration else ():
+        if key in recorded and recorded[key] != value:
+            said = f"it says {value!r}, the records of its ladders {recorded[key]!r}; leave it out"
+            yield refused("contradicted", f"configuration.{key}", said)
 
 
 def _named(each: Experiment, names: Collection[str], known: Known) -> Iterator[Finding]:
     """What is named and is not there."""
     if each.preregistration is not None and each.preregistration not in known.preregistrations:
-        yield refused("not-there", "preregistration", f"{each.preregistration} is no folder of preregistrations/")
+        meant = each.preregistration.removeprefix("preregistrations/")
+        said = f"; write {meant}" if meant in known.preregistrations else ""
+        yield refused("not-there", "preregistration", f"{each.preregistration} is no folder of preregistrations/{said}")
     for ladder in each.ladders:
         if ladder not in known.ladders:
-            yield refused("not-there", "ladders", f"{ladder} is no folder of runs/")
+            meant = ladder.removeprefix("runs/")
+            said = f"; write {meant}" if meant in known.ladders else ""
+            yield refused("not-there", "ladders", f"{ladder} is no folder of runs/{said}")
     if each.baseline is not None and (each.baseline not in names or each.baseline == each.name):
         yield refused("not-there", "baseline", f"{each.baseline} is no other experiment here")
     for name in each.supersedes:
@@ -83,6 +107,22 @@ def _links(each: Experiment) -> Iterator[Finding]:
             yield doubt("moved", key, f"github.com/{owner} is {_MOVED_OWNERS[owner]} now")
         if parts.scheme == "http":
             yield doubt("unencrypted", key, f"{address} is read without encryption")
+
+
+def _in_order(each: Experiment, in_a_ring: Collection[str], latest: date) -> Iterator[Finding]:
+    if each.name in in_a_ring:
+        yield refused("ring", "supersedes", f"what {each.name} replaces replaces it")
+    if each.date is not None and each.date > latest:
+        yield doubt("date", "date", f"{each.date} is to come")
+
+
+def _in_a_ring(experiments: Sequence[Experiment]) -> Collection[str]:
+    """Experiments that replace, through others, themselves; one ring is named at a time."""
+    try:
+        TopologicalSorter({each.name: each.supersedes for each in experiments}).prepare()
+    except CycleError as error:
+        return set(error.args[1])
+    return ()
 
 
 def _by_issue(experiments: Sequence[Experiment]) -> Mapping[str, list[str]]:

@@ -22,6 +22,7 @@ from marin_scaling.preregistration.statement import Statement, parse_moment
 from marin_scaling.run.run_store import StoredRun, read_runs
 from marin_scaling.units import counted, format_count, format_flops
 
+_ABSENT = object()
 _NOT_SETTINGS = frozenset({"seed", "data_order_seed", "statement_sha256", "ladder", "role", "format_version"})
 
 
@@ -57,10 +58,10 @@ def own_steps(experiment: Experiment, runs: Sequence[StoredRun], *, root: Path) 
 
 
 def _steps_after(experiment: Experiment, runs: Sequence[StoredRun], *, rungs: Sequence[Step], root: Path) -> list[Step]:
-    """The signed forecast, the run that answers it and the outcome; none where nothing was registered."""
+    """The signed forecast, the run that answers it and the outcome; where nothing was registered, runs that are no rungs."""
     folder = root / "preregistrations" / (experiment.preregistration or "")
     if experiment.preregistration is None or not (folder / STATEMENT_NAME).is_file():
-        return []
+        return [_target_step(run) for run in runs if run.spec.role != "rung"]
     statement = read_registration(folder)
     forecast = _forecast_step(statement, folder, after=[step.name for step in rungs])
     answers = [_target_step(run, forecast=folder.name) for run in runs if run.spec.statement_sha256 == statement.sha256]
@@ -69,10 +70,20 @@ def _steps_after(experiment: Experiment, runs: Sequence[StoredRun], *, rungs: Se
 
 def shared_settings(runs: Sequence[StoredRun]) -> dict[str, Any]:
     """The settings that all runs have alike, by dotted key."""
+    return {key: value for key, (value, is_shared) in _settings(runs).items() if is_shared}
+
+
+def varying_settings(runs: Sequence[StoredRun]) -> set[str]:
+    """The settings, by dotted key, in which the runs differ."""
+    return {key for key, (_, is_shared) in _settings(runs).items() if not is_shared}
+
+
+def _settings(runs: Sequence[StoredRun]) -> dict[str, tuple[Any, bool]]:
+    """A value of every setting, and whether all runs have it."""
     each = [dict(leaves({key: value for key, value in _spec(run).items() if key not in _NOT_SETTINGS})) for run in runs]
-    if not each:
-        return {}
-    return {key: value for key, value in each[0].items() if all(key in other and other[key] == value for other in each)}
+    keys = dict.fromkeys(key for settings in each for key in settings)
+    values = {key: [settings.get(key, _ABSENT) for settings in each] for key in keys}
+    return {key: (found[0], all(value == found[0] for value in found)) for key, found in values.items()}
 
 
 def figures(runs: Sequence[StoredRun]) -> list[Figure]:
@@ -153,11 +164,11 @@ def _forecast_step(statement: Statement, folder: Path, *, after: Sequence[str]) 
     )
 
 
-def _target_step(run: StoredRun, *, forecast: str) -> Step:
+def _target_step(run: StoredRun, *, forecast: str | None = None) -> Step:
     return Step(
         name=f"target-{run.spec.digest[:12]}",
-        what=f"the run that was forecast: {format_flops(run.record.flops)} FLOPs",
-        inputs=(f"text-{run.spec.data.digest[:12]}", forecast),
+        what=f"{'the run that was forecast' if forecast else run.spec.role}: {format_flops(run.record.flops)} FLOPs",
+        inputs=(f"text-{run.spec.data.digest[:12]}", *filter(None, [forecast])),
         status=_ended([run]),
         started_at=parse_moment(run.record.started_at),
         finished_at=parse_moment(run.record.finished_at),

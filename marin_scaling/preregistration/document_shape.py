@@ -1,8 +1,7 @@
 """What keys and kinds of value a document must have, said once as a value and checked by one function.
 
 Written by hand, not with pydantic: `marin-scale verify` must start within 0.3 s, and building models would
-take a fifth of that; for the same reason shapes cannot be compared (3 ms). Meaning (does the median equal the point?) is
-checked by the document's owner.
+take a fifth of that. Meaning (does the median equal the point?) is checked by the document's owner.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, NoReturn
 from marin_scaling.errors import DocumentError
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class Text:
     """A string; `pattern` must match all of it, and its digits are ASCII's. By default any text of one line: no sign in it can
     steer a terminal."""
@@ -25,7 +24,7 @@ class Text:
     pattern: str = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,10000}"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class Number:
     """A finite number; `above` is an exclusive bound, `least` an inclusive one."""
 
@@ -34,35 +33,35 @@ class Number:
     least: float = -math.inf
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class Choice:
     """One of some values."""
 
     of: tuple[Any, ...]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class ListOf:
     """A list, each item of one shape."""
 
     item: Shape
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class MapOf:
     """An object with any keys, each value of one shape."""
 
     value: Shape
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class AtLeast:
     """An object with at least these keys, each with its own shape; other keys may stand beside them."""
 
     keys: Mapping[str, Shape]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class ByKind:
     """An object of one of some shapes; the value of `key` says which."""
 
@@ -70,21 +69,21 @@ class ByKind:
     shapes: Mapping[str, Shape]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class Nullable:
     """Null, or a value of one shape."""
 
     value: Shape
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class MayLack:
     """As the value of a key: the key may be missing; where it stands, a value of one shape."""
 
     value: Shape
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class Means:
     """A value of one shape, and what it means, for the documentation and the JSON Schema."""
 
@@ -92,7 +91,7 @@ class Means:
     what: str
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class Anything:
     """Any JSON value."""
 
