@@ -93,6 +93,7 @@ def validate(
     from marin_scaling.errors import UsageError
     from marin_scaling.experiment.audit import audit, known_in
     from marin_scaling.experiment.experiment_file import EXPERIMENTS_DIR, read_experiments, root_of
+    from marin_scaling.experiment.own_runs import findings_of_runs
     from marin_scaling.speedrun.finding import Weight
 
     if not place.exists():
@@ -104,7 +105,10 @@ def validate(
     found, root = read_experiments(place), root_of(place)
     beside = read_experiments(root / EXPERIMENTS_DIR) if (root / EXPERIMENTS_DIR).is_dir() else []
     names = {each.experiment.name for each in beside if each.experiment}
-    findings = audit([each.experiment for each in found if each.experiment], known=known_in(root, experiments=names))
+    experiments = [each.experiment for each in found if each.experiment]
+    findings = audit(experiments, known=known_in(root, experiments=names))
+    for one in experiments:
+        findings[one.name] += findings_of_runs(one, root=root)
     malformed = {each.place: each.refusal for each in found if each.experiment is None}
     weights = [finding.weight for each in findings.values() for finding in each]
     if as_json:
@@ -112,7 +116,7 @@ def validate(
         typer.echo(json.dumps({"experiments": said, "malformed": malformed}, indent=1, default=str))
     else:
         for where, reason in malformed.items():
-            typer.echo(f"{where}  malformed\n  {reason}")
+            typer.echo(f"{where}  malformed\n  {reason.replace(f'{chr(10)}       ', f'{chr(10)}  ')}")
         for name, each in findings.items():
             if each:
                 typer.echo("\n".join([name, *(f"  {one.weight:<8} {one.key}: {one.said}" for one in each)]))

@@ -23,8 +23,22 @@ def build() -> None:
     from marin_scaling.publish.build_site import build_site
 
     page = build_site(Path())
+    if unsound := _unsound_experiments():
+        typer.echo(f"unsound experiments: {', '.join(unsound)}. What is wrong: marin-scale experiment validate")
     pages = len(list(page.parent.rglob("*.html")))
     typer.echo(f"{pages} pages. Open {page.relative_to(Path.cwd())} in a browser, or: marin-scale site serve")
+
+
+def _unsound_experiments() -> list[str]:
+    """Names of those that are refused, and where malformed ones lie: whoever builds pages that say so should know it."""
+    from marin_scaling.experiment.audit import audit, known_in
+    from marin_scaling.experiment.experiment_file import EXPERIMENTS_DIR, read_experiments
+    from marin_scaling.speedrun.finding import Weight
+
+    found = read_experiments(Path(EXPERIMENTS_DIR)) if Path(EXPERIMENTS_DIR).is_dir() else []
+    findings = audit([each.experiment for each in found if each.experiment], known=known_in(Path()))
+    refused = [name for name, each in findings.items() if any(one.weight is Weight.REFUSED for one in each)]
+    return [*refused, *(each.place for each in found if each.experiment is None)]
 
 
 @_site.command("serve")

@@ -119,7 +119,7 @@ def _in_order(each: Experiment, in_a_ring: Collection[str], latest: date) -> Ite
 def _in_a_ring(experiments: Sequence[Experiment]) -> Collection[str]:
     """Experiments that replace, through others, themselves; one ring is named at a time."""
     try:
-        TopologicalSorter({each.name: each.supersedes for each in experiments}).prepare()
+        TopologicalSorter({each.name: {*each.supersedes} - {each.name} for each in experiments}).prepare()
     except CycleError as error:
         return set(error.args[1])
     return ()

@@ -16,10 +16,13 @@ from typing import Any, Literal
 
 from marin_scaling.canonical_json import leaves, sha256_hex
 from marin_scaling.durable_files import read_bytes
+from marin_scaling.errors import MarinScalingError
+from marin_scaling.experiment.audit import contradictions
 from marin_scaling.experiment.experiment import Experiment, Step
 from marin_scaling.preregistration.registry import OUTCOME_NAME, STATEMENT_NAME, read_registration
 from marin_scaling.preregistration.statement import Statement, parse_moment
 from marin_scaling.run.run_store import StoredRun, read_runs
+from marin_scaling.speedrun.finding import Finding, refused
 from marin_scaling.units import counted, format_count, format_flops
 
 _ABSENT = object()
@@ -66,6 +69,15 @@ def _steps_after(experiment: Experiment, runs: Sequence[StoredRun], *, rungs: Se
     forecast = _forecast_step(statement, folder, after=[step.name for step in rungs])
     answers = [_target_step(run, forecast=folder.name) for run in runs if run.spec.statement_sha256 == statement.sha256]
     return [forecast, *answers, *_outcome_steps(folder, after=[step.name for step in answers])]
+
+
+def findings_of_runs(experiment: Experiment, *, root: Path) -> list[Finding]:
+    """What the records of its ladders contradict, and that they cannot be read; a ladder that is not there has no runs."""
+    try:
+        runs = runs_of(experiment, root=root)
+    except MarinScalingError as error:
+        return [refused("runs", "ladders", error.what)]
+    return list(contradictions(experiment, shared_settings(runs)))
 
 
 def shared_settings(runs: Sequence[StoredRun]) -> dict[str, Any]:

@@ -8,17 +8,18 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Any
 
 from marin_scaling.experiment.audit import addresses
 from marin_scaling.experiment.experiment import Experiment, Metric, Step
 from marin_scaling.experiment.own_runs import Figure, figures
-from marin_scaling.publish.markdown import escape, link, page, page_name, preformatted, table
+from marin_scaling.publish.markdown import escape, link, page, page_name, preformatted, prose, table, whole
 from marin_scaling.publish.steps_drawing import duration, steps_drawing
 from marin_scaling.publish.submission_page import again_section
 from marin_scaling.run.run_store import StoredRun
 from marin_scaling.speedrun.finding import Finding
+from marin_scaling.speedrun.submission import Author
 from marin_scaling.units import format_count, format_flops
 
 FOLDER = "experiments"
@@ -34,6 +35,8 @@ class Reported:
     runs: Sequence[StoredRun] = ()
     steps: Sequence[Step] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    varying: Collection[str] = ()
+    """Settings in which its runs differ."""
     fault: str = ""
     """Why its runs could not be read."""
 
@@ -76,20 +79,27 @@ def _headline(one: Experiment, reported: Mapping[str, Reported]) -> str:
         if one.outcome
         else "**Its outcome is not said** by its source"
     )
-    by = f" By {escape(', '.join(author.name for author in one.authors))}." if one.authors else ""
+    by = f" By {'; '.join(map(_author, one.authors))}." if one.authors else ""
     when = f" {one.date}." if one.date else ""
     source = f" Imported from {escape(one.source)}; nothing of it was measured here." if one.source else ""
     later = [other.experiment for other in reported.values() if one.name in other.experiment.supersedes]
     replaced = f" **Replaced** by {', '.join(link(each.title, f'{page_stem(each)}.md') for each in later)}." if later else ""
     named = [reported[name].experiment for name in one.supersedes if name in reported]
     replaces = f" It replaces {', '.join(link(each.title, f'{page_stem(each)}.md') for each in named)}." if named else ""
-    return f"{outcome}.{by}{when}{source}{replaces}{replaced}"
+    compared = reported.get(one.baseline or "")
+    beside = f" Beside {link(compared.experiment.title, f'{page_stem(compared.experiment)}.md')}." if compared else ""
+    topics = f" About: {escape(' · '.join(one.topics))}." if one.topics else ""
+    return f"{outcome}.{by}{when}{source}{replaces}{replaced}{beside}{topics}"
+
+
+def _author(author: Author) -> str:
+    named = f"[{escape(author.name)}](<{author.url}>)" if author.url else escape(author.name)
+    return f"{named}, {escape(author.affiliation)}" if author.affiliation else named
 
 
 def _quoted(heading: str, words: str | None) -> str:
-    paragraphs = [" ".join(each.split()) for each in (words or "").split("\n\n")]
-    shown = [escape(each).replace("!", "&#33;") for each in paragraphs if each]  # three would begin a note of the site's
-    return f"## {heading}\n\n" + "\n\n".join(shown) if shown else ""
+    shown = prose(words or "")
+    return f"## {heading}\n\n{shown}" if shown else ""
 
 
 def _figures(each: Reported, linked: Collection[str]) -> str:
@@ -97,9 +107,12 @@ def _figures(each: Reported, linked: Collection[str]) -> str:
     if not found:
         return ""
     rows = [_figure_row(figure) for figure in found]
-    header = ["runs of", "FLOPs", "parameters", "tokens", "seeds", "loss", "standard error"]
+    metrics = sorted({figure.metric.replace("_", " ") for figure in found})
+    header = ["runs of", "FLOPs", "parameters", "tokens", "seeds", escape(f"loss ({' or '.join(metrics)})"), "standard error"]
+    if all(figure.standard_error is None for figure in found):
+        header, rows = header[:-1], [row[:-1] for row in rows]
     ladders = ", ".join(_if_there(name, f"ladders/{page_name(name)}.md", linked) for name in each.experiment.ladders)
-    return f"## Its runs\n\nOf {ladders}; losses are means over seeds.\n\n{table(header, rows, right=[1, 2, 3, 4, 5, 6])}"
+    return f"## Its runs\n\nOf {ladders}; losses are means over seeds.\n\n{table(header, rows, right=range(1, len(header)))}"
 
 
 def _figure_row(figure: Figure) -> list[str]:
@@ -110,7 +123,7 @@ def _figure_row(figure: Figure) -> list[str]:
         format_count(figure.params),
         format_count(figure.trained_tokens),
         f"{figure.seeds}{diverged}",
-        "" if figure.mean_loss is None else f"{figure.mean_loss:.4f} {escape(figure.metric.replace('_', ' '))}",
+        "" if figure.mean_loss is None else f"{figure.mean_loss:.4f}",
         "" if figure.standard_error is None else f"{figure.standard_error:.4f}",
     ]
 
@@ -121,9 +134,9 @@ def metric_value(metric: Metric) -> str:
         return metric.said
     unit = f" {metric.unit}" if metric.unit else ""
     if metric.low is not None and metric.high is not None:
-        span = f"{metric.low:.6g} to {metric.high:.6g}{unit}"
-        return span if metric.value is None else f"{metric.value:.6g} ({span})"
-    return f"{metric.value:.6g}{unit}"
+        span = f"{metric.low:.12g} to {metric.high:.12g}"
+        return f"{span}{unit}" if metric.value is None else f"{metric.value:.12g}{unit} ({span})"
+    return f"{metric.value:.12g}{unit}"
 
 
 def _metrics(one: Experiment) -> str:
@@ -134,8 +147,8 @@ def _metrics(one: Experiment) -> str:
 def _steps(each: Reported, drawing: str) -> str:
     if not each.steps:
         return ""
-    shown = f"![Steps from left to right, each after what it took]({drawing})\n\n" if drawing else ""
-    header = ["step", "what", "from", "status", "ended (UTC)", "took", "output", "digest"]
+    shown = f"[![Steps from left to right, each after what it took]({drawing})]({drawing})\n\n" if drawing else ""
+    header = ["step", "what", "from", "status", "began (UTC)", "ended (UTC)", "took", "output", "digest"]
     return f"## How it was made\n\n{shown}{table(header, list(map(_step_row, each.steps)))}"
 
 
@@ -145,28 +158,37 @@ def _step_row(step: Step) -> list[str]:
         escape(step.what or ""),
         escape(", ".join([*step.inputs, *step.data])),
         escape(step.status or ""),
-        f"{step.finished_at.astimezone(UTC):%Y-%m-%d %H:%M}" if step.finished_at else "",
+        _moment(step.started_at),
+        _moment(step.finished_at),
         duration(step.seconds),
         escape(step.output or ""),
-        f"`{step.output_sha256[:16]}`" if step.output_sha256 else "",
+        f"`{step.output_sha256[:16]}…`" if step.output_sha256 else "",
     ]
+
+
+def _moment(moment: datetime | None) -> str:
+    return whole(f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}") if moment else ""
 
 
 def _settings(each: Reported, baseline: Reported | None) -> str:
     if baseline is None:
         return f"## Settings\n\n{preformatted(_as_lines(each.settings))}" if each.settings else ""
-    before, after = baseline.settings, each.settings
-    differing = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
+    after = each.settings
     name = link(baseline.experiment.title, f"{page_stem(baseline.experiment)}.md")
-    rows = [[escape(key), escape(_said(before, key)), escape(_said(after, key))] for key in differing]
+    keys = sorted({*baseline.settings, *baseline.varying, *after, *each.varying})
+    cells = [[escape(key), escape(_said(baseline, key)), escape(_said(each, key))] for key in keys]
+    rows = [row for row in cells if row[1] != row[2]] if baseline.settings else []
     header = ["setting", escape(baseline.experiment.name), escape(each.experiment.name)]
-    shown = table(header, rows) if rows else "No setting that all its runs share differs."
+    nothing = "No setting differs." if baseline.settings else "Of that one no settings are known."
+    shown = table(header, rows) if rows else nothing
     everything = f"<details><summary>All settings</summary>\n{preformatted(_as_lines(after))}\n</details>"
     return f"## What differs from {name}\n\n{shown}\n\n{everything}"
 
 
-def _said(settings: Mapping[str, Any], key: str) -> str:
-    return json.dumps(settings[key]) if key in settings else ""
+def _said(each: Reported, key: str) -> str:
+    if key in each.varying:
+        return "differs among its runs"
+    return json.dumps(each.settings[key]) if key in each.settings else "not stated"
 
 
 def _as_lines(settings: Mapping[str, Any]) -> str:

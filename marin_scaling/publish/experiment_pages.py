@@ -13,13 +13,13 @@ from pathlib import Path
 
 from marin_scaling.canonical_json import leaves
 from marin_scaling.errors import MarinScalingError
-from marin_scaling.experiment.audit import audit, known_in
+from marin_scaling.experiment.audit import audit, contradictions, known_in
 from marin_scaling.experiment.experiment import Experiment, Metric, Outcome
 from marin_scaling.experiment.experiment_file import EXPERIMENTS_DIR, Found, read_experiments, to_line
-from marin_scaling.experiment.own_runs import own_steps, runs_of, shared_settings
+from marin_scaling.experiment.own_runs import figures, own_steps, runs_of, shared_settings, varying_settings
 from marin_scaling.publish.experiment_page import FOLDER, Reported, experiment_page, metric_value, page_stem
-from marin_scaling.publish.markdown import escape, link, malformed_section, page, table, without_root
-from marin_scaling.speedrun.finding import Finding
+from marin_scaling.publish.markdown import escape, link, malformed_section, page, table, whole, without_root
+from marin_scaling.speedrun.finding import Finding, Weight
 from marin_scaling.units import counted
 
 _PROGRAM = ("table.js", "table.css")
@@ -65,8 +65,15 @@ def _reported(each: Experiment, findings: Sequence[Finding], *, root: Path) -> R
     except (MarinScalingError, LookupError, TypeError, ValueError) as error:  # records and outcomes hold what they should not
         fault = without_root(str(error), root)
         return Reported(experiment=each, findings=findings, steps=each.steps, settings=stated, fault=fault)
-    settings = {**shared_settings(runs), **stated}
-    return Reported(experiment=each, findings=findings, runs=runs, steps=[*own, *each.steps], settings=settings)
+    recorded = shared_settings(runs)
+    return Reported(
+        experiment=each,
+        findings=[*findings, *contradictions(each, recorded)],
+        runs=runs,
+        steps=[*own, *each.steps],
+        settings={**stated, **recorded},
+        varying=varying_settings(runs),
+    )
 
 
 def _index(reported: Sequence[Reported], found: Sequence[Found], *, root: Path) -> bytes:
@@ -104,7 +111,8 @@ def _counts(reported: Sequence[Reported]) -> str:
 def _listed(reported: Sequence[Reported]) -> str:
     ordered = sorted(reported, key=lambda each: (each.experiment.source is not None, -_age(each), each.experiment.name))
     header = ["experiment", "outcome", "figures", "topics", "date", "by", "source"]
-    rows = [_row(each) for each in ordered]
+    replaced = {name for each in reported for name in each.experiment.supersedes}
+    rows = [_row(each, replaced) for each in ordered]
     marker = '<div data-table="experiments" data-facets="outcome topics source"></div>'
     return f"## All of them\n\n{marker}\n\n{table(header, rows)}"
 
@@ -117,22 +125,27 @@ def _age(each: Reported) -> int:
     return each.experiment.date.toordinal() if each.experiment.date else 0
 
 
-def _row(each: Reported) -> list[str]:
+def _row(each: Reported, replaced: Collection[str]) -> list[str]:
     one = each.experiment
-    doubts = sum(finding.weight != "note" for finding in each.findings)
+    weights = Counter(finding.weight for finding in each.findings)
+    refused, doubts = weights[Weight.REFUSED], weights[Weight.DOUBT]
+    said = [f"**{refused} refused**" if refused else "", counted(doubts, "doubt") if doubts else ""]
+    said = [*filter(None, said), *(["replaced"] if one.name in replaced else [])]
     return [
-        _linked(one) + (f" ({counted(doubts, 'doubt')})" if doubts else ""),
-        escape(one.outcome or "not said"),
+        _linked(one) + (f" ({', '.join(said)})" if said else ""),
+        whole(one.outcome or "not said"),
         escape("; ".join([_metric_said(metric) for metric in one.metrics] or _runs_said(each))),
         escape(" · ".join(one.topics)),
-        str(one.date or ""),
+        whole(str(one.date or "")),
         escape(", ".join(author.name for author in one.authors)),
         escape(one.source or ""),
     ]
 
 
 def _runs_said(each: Reported) -> list[str]:
-    return [f"{counted(len(each.runs), 'run')} of {', '.join(each.experiment.ladders)}"] if each.runs else []
+    losses = [(figure.mean_loss, figure.metric) for figure in figures(each.runs) if figure.mean_loss is not None]
+    lowest = f": lowest {min(losses)[0]:.4f} {min(losses)[1].replace('_', ' ')}" if losses else ""
+    return [f"{counted(len(each.runs), 'run')} of {', '.join(each.experiment.ladders)}{lowest}"] if each.runs else []
 
 
 def _metric_said(metric: Metric) -> str:
@@ -147,5 +160,6 @@ def _found_of(reported: Sequence[Reported]) -> str:
     ]
     if not rows:
         return ""
-    words = "What is named and not there is refused; what may be a slip is a doubt. No page was asked for."
+    refused = "What is named and not there, or contradicted by records, is refused"
+    words = f"{refused}; what may be a slip is a doubt. No link was followed."
     return f"## What was found in them\n\n{words}\n\n{table(['experiment', 'weight', 'key', 'what was found'], rows)}"

@@ -174,7 +174,7 @@ def _type_name(annotation: Any, limits: Iterable[object] = ()) -> str:
         case _:
             name = "any value"
     said = [_limit(each) for limit in limits for each in (limit.metadata if isinstance(limit, FieldInfo) else [limit])]
-    return ", ".join([name, *said])
+    return ", ".join([name, *filter(None, said)])
 
 
 def _limit(metadata: object) -> str:

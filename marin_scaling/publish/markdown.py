@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from urllib.parse import quote
 
+_ITEM = re.compile(r"[-*+•] |\d+[.)] ")
+_LINKED = re.compile(r"(https?://[A-Za-z0-9._~:/?#\[\]@!$&()*+,;=%-]*[A-Za-z0-9/=_~-])")
 _PLAIN = frozenset(" .,:;()/%=?!+-'")
 
 
@@ -53,6 +55,46 @@ def preformatted(text: str) -> str:
     </code></pre>
     """
     return f'<pre class="output"><code>{html.escape(text.rstrip(), quote=False)}\n</code></pre>'
+
+
+def whole(text: object) -> str:
+    """Text for a cell that is not to be broken over two lines: a day, one word with a hyphen.
+
+    >>> print(whole("2026-11-23"))
+    <span class="whole">2026-11-23</span>
+    """
+    return f'<span class="whole">{escape(text)}</span>' if str(text) else ""
+
+
+def prose(text: str) -> str:
+    """A person's plain text: its paragraphs, its lists line by line, its addresses as links; no other sign of it is Markdown.
+
+    >>> print(prose("It held:\\n- so\\n- and so\\n\\nSee https://a.org."))
+    It held:<br>
+    &#45; so<br>
+    &#45; and so
+    <BLANKLINE>
+    See [https://a.org](<https://a.org>).
+    """
+    paragraphs = [_lines(each) for each in re.split(r"\n\s*\n", text)]
+    return "\n\n".join("<br>\n".join(map(_linked, lines)) for lines in paragraphs if lines)
+
+
+def _lines(paragraph: str) -> list[str]:
+    """Its items on lines of their own; other lines go on where the one before ended."""
+    found: list[str] = []
+    for line in filter(None, (" ".join(each.split()) for each in paragraph.split("\n"))):
+        if found and not _ITEM.match(line):
+            found[-1] += f" {line}"
+        else:
+            found.append(line)
+    return found
+
+
+def _linked(line: str) -> str:
+    parts = _LINKED.split(line)  # text, address, text, ...
+    shown = "".join(f"[{escape(part)}](<{part}>)" if number % 2 else escape(part) for number, part in enumerate(parts))
+    return re.sub(r"^([-+!]|\d+(?=\.))", lambda match: "".join(f"&#{ord(sign)};" for sign in match[1]), shown)
 
 
 def without_root(text: str, root: PurePath) -> str:

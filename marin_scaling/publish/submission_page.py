@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -169,9 +170,12 @@ def _absent(each: Submission) -> str:
 
 
 def again_section(code: Code | None) -> str:
-    """How to run it again: which commit, and what to type; empty where neither is known."""
-    lines = [f"git checkout {code.commit}" if code and code.commit else "", (code and code.command) or ""]
-    shown = "\n".join(filter(None, lines))
+    """How to run it again: where to get which commit, and what to type; empty where neither is known."""
+    if code is None:
+        return ""
+    folder = (code.repository or "").rstrip("/").rpartition("/")[2].removesuffix(".git")
+    clone = f"git clone {shlex.quote(code.repository)} && cd {shlex.quote(folder)}" if code.commit and code.repository else ""
+    shown = "\n".join(filter(None, [clone, f"git checkout {code.commit}" if code.commit else "", code.command or ""]))
     return f"## Run it again\n\n{preformatted(shown)}" if shown else ""
 
 

@@ -1,6 +1,7 @@
 """`marin-scale experiment`: what is written anew is only what an import made, and a part is checked beside the whole."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ def test_an_import_says_what_is_new_changed_and_gone(place: Path) -> None:
         DIGEST.replace("8,Deeper,Did not work", "9,Slim,Mixed").replace("7,Wider layers,Worked", "7,Wider layers,Mixed")
     )
     said = marin_scale("experiment", "import", "digest.csv", "--to", "experiments/marin.jsonl", cwd=place).stdout
+    assert "changed: agent-moe-7\nnot there any more: agent-moe-8\n" in said
     assert "1 new, 1 changed, 1 not there any more" in said
 
 
@@ -49,6 +51,29 @@ def test_a_part_is_checked_beside_the_whole(part: str, tmp_path: Path) -> None:
     said = marin_scale("experiment", "validate", str(ROOT / part), cwd=tmp_path).stdout
     assert said.endswith("in all: 0 refusals, 0 doubts, 0 malformed\n")
     assert not said.startswith("0 in all")
+
+
+def test_building_the_site_tells_what_is_unsound(place: Path) -> None:
+    """Its pages say so, and whoever publishes them has to know."""
+    marin_scale("init", cwd=place)
+    for name, more in (("wide", "ladders: [gone]"), ("deep", "titel: x")):
+        folder = place / "experiments" / name
+        folder.mkdir(parents=True)
+        (folder / "experiment.yaml").write_text(f"name: {name}\ntitle: x\noutcome: worked\n{more}\n")
+    said = marin_scale("site", "build", cwd=place).stdout
+    assert "unsound experiments: wide, experiments/deep/experiment.yaml. What is wrong: marin-scale experiment validate" in said
+
+
+def test_records_that_contradict_what_is_typed_are_refused(place: Path) -> None:
+    """The page shows what the records say."""
+    shutil.copytree(ROOT / "runs" / "bytes-dense", place / "runs" / "bytes-dense")
+    folder = place / "experiments" / "wide"
+    folder.mkdir(parents=True)
+    text = "name: wide\ntitle: x\noutcome: worked\nladders: [bytes-dense]\nconfiguration: {batch_size: 17}\n"
+    (folder / "experiment.yaml").write_text(text)
+    done = marin_scale("experiment", "validate", cwd=place)
+    assert done.returncode == 1
+    assert "refused  configuration.batch_size: it says 17, the records of its ladders 16" in done.stdout
 
 
 def test_what_is_refused_or_malformed_ends_with_status_1(place: Path) -> None:

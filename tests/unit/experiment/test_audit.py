@@ -1,5 +1,6 @@
 """What an audit finds in experiments: names of what is not there, links that moved, one experiment twice."""
 
+from datetime import date
 from typing import Any
 
 import pytest
@@ -32,6 +33,8 @@ def test_a_sound_one_has_no_finding() -> None:
     [
         ({"preregistration": "2026-11-21-b"}, "refused", "preregistration", "is no folder of preregistrations/"),
         ({"ladders": ["huge"]}, "refused", "ladders", "huge is no folder of runs/"),
+        ({"ladders": ["runs/tiny"]}, "refused", "ladders", "runs/tiny is no folder of runs/; write tiny"),
+        ({"preregistration": "preregistrations/2026-11-21-a"}, "refused", "preregistration", "; write 2026-11-21-a"),
         ({"baseline": "none"}, "refused", "baseline", "none is no other experiment here"),
         ({"supersedes": ["one"]}, "refused", "supersedes", "one is no other experiment here"),
         (
@@ -58,6 +61,19 @@ def test_each_fault_is_found_by_its_key(changes: dict[str, Any], weight: str, ke
     ((found_weight, found_key, found_said),) = found(experiment(**changes))
     assert (found_weight, found_key) == (weight, key)
     assert said in found_said
+
+
+def test_two_that_replace_each_other_are_refused() -> None:
+    """Neither can be the last word."""
+    first, second = experiment(supersedes=["two"]), experiment("two", supersedes=["one"])
+    for one, other in ((first, second), (second, first)):
+        assert found(one, other) == [("refused", "supersedes", f"what {one.name} replaces replaces it")]
+
+
+def test_a_day_to_come_is_doubted() -> None:
+    """With a day's grace for those in the east."""
+    for day, count in (("2026-11-24", 0), ("2026-11-25", 1)):
+        assert len(audit([experiment(date=day)], known=KNOWN, today=date(2026, 11, 23))["one"]) == count
 
 
 def test_two_with_one_issue_are_doubted() -> None:

@@ -64,7 +64,14 @@ def test_a_malformed_one_is_kept_with_its_reason_and_hinders_no_other(tmp_path: 
         ({"outcome": None}, "outcome: it is one of worked, promising, mixed, did-not-work, not-evaluated, in-progress"),
         ({"links": {"tracker": ["https://wandb.ai/x?accessToken=abc"]}}, "carries accessToken"),
         ({"conclusion": "see https://ada:pw@example.org/x"}, "carries a password"),
-        ({"configuration": {"data": {"from": "https://example.org/x?sig=abc"}}}, "carries sig"),
+        (
+            {"configuration": {"data": {"from": "https://example.org/x?sig=abc"}}},
+            "configuration.data.from: an address in it carries sig",
+        ),
+        (
+            {"configuration": {"a": [{"hf_token": "hf_abcdefghijkl"}]}},
+            "configuration.a.0.hf_token: it is named as keys are, and holds 15 signs",
+        ),
         ({"links": {"issue": "javascript:alert(1)"}}, "links.issue"),
         ({"steps": [{"name": "a"}, {"name": "a"}]}, "two are called a"),
         ({"steps": [{"name": "a", "inputs": ["b"]}]}, "a takes b, which is no step"),
@@ -89,6 +96,52 @@ def test_what_cannot_be_so_is_refused(changes: dict[str, Any], said: str) -> Non
         experiment(**changes)
     where = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in refused.value.errors())
     assert said in where
+
+
+def test_each_fault_stands_at_its_line_with_what_was_meant(tmp_path: Path) -> None:
+    """As people get them wrong."""
+    lines = [
+        *(
+            "name: wide",
+            "titel: Wider",
+            "outcome: worked",
+            "hypotesis: x",
+            "topics: dense",
+            "authors: [Ada]",
+            "date: 22.11.2026",
+        ),
+        *("links: {issue: '#123'}", "configuration: {batch size: 3}", "code: none"),
+    ]
+    path = write(tmp_path, "wide", "\n".join(lines))
+    with pytest.raises(DocumentError) as refused:
+        read_experiment(path)
+    for part in (
+        "line 2: titel: there is no such key; is title meant?",
+        "line 4: hypotesis: there is no such key; is hypothesis meant?",
+        "line 5: topics: it is a list, as in [a, b].",
+        "line 6: authors.0: it is a table of keys.",
+        "line 7: date: it is a day, written as 2026-11-23.",
+        "line 8: links.issue: it is an address that begins with http:// or https://",
+        "line 10: code: it is a table of keys.",
+    ):
+        assert part in refused.value.what
+
+
+def test_what_several_keys_say_together_is_wrong_at_its_line(tmp_path: Path) -> None:
+    """Not at the first line of the file."""
+    lines = ["name: wide", "title: x", "outcome: worked", "links:", "  tracker:", "    - https://wandb.ai/x?accessToken=abc"]
+    with pytest.raises(DocumentError, match=r"line 6: links\.tracker\.0: an address in it carries accessToken"):
+        read_experiment(write(tmp_path, "wide", "\n".join(lines)))
+    lines[3:] = ["steps:", "  - {name: a}", "  - {name: b, inputs: [c]}"]
+    with pytest.raises(DocumentError, match=r"line 6: steps\.1\.inputs: b takes c, which is no step"):
+        read_experiment(write(tmp_path / "again", "wide", "\n".join(lines)))
+
+
+def test_numbers_are_numbers_however_they_are_written(tmp_path: Path) -> None:
+    """As in JSON; PyYAML by itself reads 3e-4 as text."""
+    text = "name: wide\ntitle: x\noutcome: worked\nconfiguration: {a: 3e-4, b: 1E5, c: -2.e3, d: '3e-4', e: 1.5e+3, f: e5}\n"
+    found = read_experiment(write(tmp_path, "wide", text))
+    assert found.configuration == {"a": 3e-4, "b": 1e5, "c": -2e3, "d": "3e-4", "e": 1.5e3, "f": "e5"}
 
 
 def test_a_refusal_tells_no_value_of_the_file(tmp_path: Path) -> None:

@@ -57,7 +57,8 @@ def test_a_page_shows_the_figures_of_its_own_runs_from_their_records(own: dict[s
     records = [json.loads(path.read_bytes()) for path in (ROOT / "runs" / "bytes-moe").glob("*/record.json")]
     assert len(records) == 17
     for record in records:
-        assert f"| {record['loss']:.4f} bits per byte |" in page
+        assert f"| {record['loss']:.4f} |" in page
+    assert "| loss (bits per byte) |" in page
 
 
 def test_a_page_shows_how_it_was_made_up_to_the_outcome(own: dict[str, str]) -> None:
@@ -147,8 +148,8 @@ def test_times_are_shown_in_utc_and_no_paragraph_becomes_a_note_of_the_sites(tmp
     """Whatever zone and whatever signs they were written with."""
     steps = [{"name": "a", "finished_at": "2026-01-01T00:30:00+10:00"}]
     page = pages(tmp_path, {"name": "a", "steps": steps, "hypothesis": "!!! danger\n\n    all is lost"})["a.md"]
-    assert "| 2025-12-31 14:30 |" in page
-    assert "&#33;&#33;&#33; danger\n\nall is lost" in page
+    assert '| <span class="whole">2025-12-31 14:30</span> |' in page
+    assert "\n&#33;!! danger\n\nall is lost" in page
 
 
 def test_words_of_strangers_leave_no_cell(tmp_path: Path) -> None:
@@ -161,6 +162,57 @@ def test_words_of_strangers_leave_no_cell(tmp_path: Path) -> None:
     for name in ("index.md", "a.md"):
         assert "<script>alert" not in made[name]
         assert "](javascript:" not in re.sub(r"<pre.*?</pre>", "", made[name], flags=re.DOTALL)  # Markdown is not read in there
+
+
+def test_everything_that_was_written_down_is_on_the_page(tmp_path: Path) -> None:
+    """Topics, authors and where they are, when a step began, figures with all digits, lists line by line, addresses."""
+    changes: dict[str, Any] = {
+        "topics": ["depth, at last", "dense"],
+        "authors": [{"name": "Ada", "affiliation": "Lab", "url": "https://ada.example.org"}, {"name": "Bo"}],
+        "conclusion": "It held.\nReasons:\n- narrow *bowls*\n- a rate that\n  fits\n\nSee https://example.org/x_y, all.",
+        "steps": [{"name": "a", "status": "running", "started_at": "2026-01-01T00:30:00Z", "output_sha256": "ab" * 32}],
+        "metrics": [
+            {"name": "tokens", "value": 123456789012},
+            {"name": "gain", "value": 0.91, "low": 0.9, "high": 1, "unit": "x"},
+        ],
+        "code": {"repository": "https://example.org/o/lab.git", "commit": "c" * 40, "command": "make"},
+    }
+    page = pages(tmp_path, {"name": "a", **changes})["a.md"]
+    for part in (
+        "About: depth, at last &#183; dense.",
+        "By [Ada](<https://ada.example.org>), Lab; Bo.",
+        "It held. Reasons:<br>\n&#45; narrow &#42;bowls&#42;<br>\n&#45; a rate that fits",
+        "See [https://example.org/x&#95;y](<https://example.org/x_y>), all.",
+        '| running | <span class="whole">2026-01-01 00:30</span> |  |',
+        "`abababababababab…`",
+        "| tokens | 123456789012 |",
+        "| gain | 0.91 x (0.9 to 1) |",
+        f"git clone https://example.org/o/lab.git &amp;&amp; cd lab\ngit checkout {'c' * 40}\nmake\n",
+    ):
+        assert part in page
+
+
+def test_records_are_believed_rather_than_what_is_typed_of_them(tmp_path: Path) -> None:
+    """And a setting in which an experiment's own runs differ is not told as one that it lacks."""
+    for name in ("bytes-dense", "bytes-moe"):
+        shutil.copytree(ROOT / "runs" / name, tmp_path / "runs" / name)
+    dense = {"name": "dense", "ladders": ["bytes-dense"], "configuration": {"batch_size": 17, "note": "x"}}
+    both = {"name": "both", "ladders": ["bytes-dense", "bytes-moe"], "baseline": "dense"}
+    made = pages(tmp_path, dense, both, {"name": "bare", "baseline": "both"}, {"name": "last", "baseline": "bare"})
+    assert "it says 17, the records of its ladders 16; leave it out" in made["dense.md"]
+    assert "(**1 refused**" in made["index.md"]
+    assert "batch_size: 16\n" in made["dense.md"]
+    assert "| model.family | &#34;qwen3&#34; | differs among its runs |" in made["both.md"]
+    assert "| note | &#34;x&#34; | not stated |" in made["both.md"]
+    assert "Of that one no settings are known." in made["last.md"]
+
+
+def test_a_target_without_a_preregistration_is_a_step_too(tmp_path: Path) -> None:
+    """What stands among the runs stands among the steps."""
+    shutil.copytree(ROOT / "runs" / "bytes-dense", tmp_path / "runs" / "bytes-dense")
+    page = pages(tmp_path, {"name": "a", "ladders": ["bytes-dense"]})["a.md"]
+    assert page.count("| target-") == 1
+    assert "| target: 2.4" in page
 
 
 def test_what_replaces_another_is_linked_both_ways(tmp_path: Path) -> None:
