@@ -1,2 +1,15 @@
-/* The theme gives its search no name that a screen reader could say. */
+/* The theme gives its search no name that a screen reader could say, and no key reaches what of a wide table is out of sight. */
 document.querySelector("[data-md-component=search]")?.setAttribute("aria-label", "Search");
+
+const reach = () => {
+  for (const box of document.querySelectorAll(".md-typeset__scrollwrap, .md-typeset table, .md-typeset pre")) {
+    if (box.scrollWidth <= box.clientWidth) continue;
+    box.tabIndex = 0;
+    if (box.tagName === "DIV") {
+      box.setAttribute("role", "region");
+      box.setAttribute("aria-label", "A table wider than the page");
+    }
+  }
+};
+addEventListener("load", reach);
+addEventListener("resize", reach);
