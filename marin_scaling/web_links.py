@@ -23,10 +23,11 @@ _ENDINGS = (
     "signature",
 )
 _WHOLE = frozenset({"auth", "authorization", "credential", "credentials", "jwt", "key", "pwd", "session", "sessionid", "sig"})
-_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[^\s<>\"`\\]+", re.IGNORECASE)
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[^\s<>\"`\\]+", re.IGNORECASE)
 _FIELD = re.compile(r"([?&;#/])([^?&;#/=]+)=([^?&;#/]*)")
 _PASSWORD = re.compile(r"(://)[^/?#@\s]*@")
-_SPECIAL_TOKEN = re.compile(r"(eos|bos|pad|unk|mask|sep|cls|start|end)_?token", re.IGNORECASE)  # of a vocabulary: no key
+_NO_KEYS = re.compile(r"(eos|bos|pad|unk|mask|sep|cls|start|end|image)_?tokens?|.*per_?token|key|session|sig", re.IGNORECASE)
+_OF_A_VOCABULARY = re.compile(r"<.*>", re.DOTALL)
 _SHORTEST_SECRET = 12
 _MOST_LAYERS = 5  # of percent signs over percent signs
 
@@ -91,12 +92,16 @@ def is_secret(name: str, value: str) -> bool:
     (True, False, False)
     """
     is_word = len(value) < _SHORTEST_SECRET or re.search(r"\s", value) is not None or value == name
-    return names_secret(name) and not is_word
+    return names_secret(name) and not is_word and not _OF_A_VOCABULARY.fullmatch(value)
 
 
 def names_secret(name: str) -> bool:
-    """Whether a setting of this name is a key, and not a token of a vocabulary."""
-    return names_key(name) and not _SPECIAL_TOKEN.fullmatch(name)
+    """Whether a setting of this name, or several of them in a list, is a key, and nothing of a vocabulary or a table.
+
+    >>> [names_secret(name) for name in ("hf_token", "api_keys", "eos_token", "flops_per_token", "key", "special_tokens_map")]
+    [True, True, False, False, False, False]
+    """
+    return not _NO_KEYS.fullmatch(name) and (names_key(name) or names_key(name.removesuffix("s")))
 
 
 def _has_field(address: str) -> bool:

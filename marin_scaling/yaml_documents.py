@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Collection, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +21,8 @@ from marin_scaling.errors import MarinScalingError
 from marin_scaling.text_patterns import PATTERNS
 
 MOST_VALUES = 100_000
-"""In one file, with its aliases written out; some kilobytes of aliases can stand for more values than a machine holds."""
+"""In one file, with its aliases written out, 64 signs of text counted as one: some kilobytes of aliases can stand for more than
+a machine holds."""
 
 Refused = Callable[[str], MarinScalingError]
 """From what is wrong to the error that is raised."""
@@ -38,7 +40,6 @@ _REASONS = {
     "list_type": "it is a list, as in [a, b]",
     "dict_type": "it is a table of keys",
     "model_type": "it is a table of keys",
-    "string_type": "it is text; put it in quotes",
     **dict.fromkeys(("date_type", "date_parsing", "date_from_datetime_parsing"), "it is a day, written as 2026-11-23"),
 }
 
@@ -134,13 +135,15 @@ def _reason(fault: Any, keys: Collection[str]) -> str:
         return _REASONS["extra_forbidden"] + _meant(str(fault["loc"][-1]), keys)
     if fault["type"] in _REASONS:
         return _REASONS[fault["type"]]
+    if fault["type"] == "string_type":
+        return "it is text; put it in quotes" if isinstance(fault["input"], int | float | date) else "it is text"
     if fault["type"] == "string_pattern_mismatch" and fault["ctx"]["pattern"] in PATTERNS:
         return f"it is {PATTERNS[fault['ctx']['pattern']]}"
     return str(fault["msg"]).removeprefix("Value error, ")[:1].lower() + str(fault["msg"]).removeprefix("Value error, ")[1:]
 
 
 def _meant(key: str, keys: Collection[str]) -> str:
-    near = difflib.get_close_matches(key, keys, n=1)
+    near = difflib.get_close_matches(key, {*keys} - {key}, n=1)  # a key of another table is not meant
     return f"; is {near[0]} meant?" if near else ""
 
 
@@ -150,8 +153,8 @@ def _line_of(node: yaml.Node | None, location: Sequence[int | str]) -> int:
     for step in location:
         if isinstance(node, yaml.MappingNode):
             found = next(((key, value) for key, value in node.value if key.value == step), None)
-            if found is None:
-                break
+            if found is None:  # one that is missing, or pydantic's name of a kind
+                continue
             line, node = found[0].start_mark.line + 1, found[1]
         elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
             node = node.value[step]
@@ -169,7 +172,8 @@ def _values(node: yaml.Node | None, counts: dict[int, int]) -> int:
     """How many values a node stands for; one that contains itself has too many."""
     if id(node) not in counts:
         counts[id(node)] = MOST_VALUES  # met again while it is counted
-        counts[id(node)] = 1 + sum(_values(inner, counts) for inner in _inner(node))
+        own = 1 + len(node.value) // 64 if isinstance(node, yaml.ScalarNode) else 1
+        counts[id(node)] = own + sum(_values(inner, counts) for inner in _inner(node))
     return counts[id(node)]
 
 

@@ -91,9 +91,8 @@ def validate(
     import json
 
     from marin_scaling.errors import UsageError
-    from marin_scaling.experiment.audit import audit, known_in
     from marin_scaling.experiment.experiment_file import EXPERIMENTS_DIR, read_experiments, root_of
-    from marin_scaling.experiment.own_runs import findings_of_runs
+    from marin_scaling.experiment.own_runs import all_findings
     from marin_scaling.speedrun.finding import Weight
 
     if not place.exists():
@@ -104,11 +103,9 @@ def validate(
         )
     found, root = read_experiments(place), root_of(place)
     beside = read_experiments(root / EXPERIMENTS_DIR) if (root / EXPERIMENTS_DIR).is_dir() else []
-    names = {each.experiment.name for each in beside if each.experiment}
-    experiments = [each.experiment for each in found if each.experiment]
-    findings = audit(experiments, known=known_in(root, experiments=names))
-    for one in experiments:
-        findings[one.name] += findings_of_runs(one, root=root)
+    experiments = {each.experiment.name: each.experiment for each in found if each.experiment}
+    others = [each.experiment for each in beside if each.experiment and each.experiment.name not in experiments]
+    findings = all_findings(list(experiments.values()), root=root, beside=others)
     malformed = {each.place: each.refusal for each in found if each.experiment is None}
     weights = [finding.weight for each in findings.values() for finding in each]
     if as_json:

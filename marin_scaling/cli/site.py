@@ -31,12 +31,12 @@ def build() -> None:
 
 def _unsound_experiments() -> list[str]:
     """Names of those that are refused, and where malformed ones lie: whoever builds pages that say so should know it."""
-    from marin_scaling.experiment.audit import audit, known_in
     from marin_scaling.experiment.experiment_file import EXPERIMENTS_DIR, read_experiments
+    from marin_scaling.experiment.own_runs import all_findings
     from marin_scaling.speedrun.finding import Weight
 
     found = read_experiments(Path(EXPERIMENTS_DIR)) if Path(EXPERIMENTS_DIR).is_dir() else []
-    findings = audit([each.experiment for each in found if each.experiment], known=known_in(Path()))
+    findings = all_findings([each.experiment for each in found if each.experiment], root=Path())
     refused = [name for name, each in findings.items() if any(one.weight is Weight.REFUSED for one in each)]
     return [*refused, *(each.place for each in found if each.experiment is None)]
 

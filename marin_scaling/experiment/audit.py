@@ -1,8 +1,8 @@
 """Whether what experiments name is there, and their links are sound: from the files alone, nothing is fetched.
 
-A preregistration, ladder or experiment that is not there is refused, and so is a setting that its own records contradict; what
-may be a slip is a doubt. Whether a page on the web
-still answers is not known here. The form of a record is checked where it is read.
+A preregistration, ladder or experiment that is not there is refused, and so is a setting that its own records contradict. What
+may be a slip is a doubt. Whether a page on the web still answers is not known here. The form of a record is checked where it
+is read.
 """
 
 from __future__ import annotations
@@ -36,39 +36,39 @@ class Known:
 
     preregistrations: Collection[str]
     ladders: Collection[str]
-    experiments: Collection[str] = ()
-    """Beside those that are audited."""
 
 
-def known_in(root: Path, *, experiments: Collection[str] = ()) -> Known:
-    """The folders of the registry and of the run store below `root`, and the experiments there."""
+def known_in(root: Path) -> Known:
+    """The folders of the registry and of the run store below `root`."""
     runs = root / "runs"
     ladders = [path.name for path in runs.iterdir() if path.is_dir()] if runs.is_dir() else []
     registered = [each.name for each in registration_folders(root / "preregistrations")]
-    return Known(preregistrations=registered, ladders=ladders, experiments=experiments)
+    return Known(preregistrations=registered, ladders=ladders)
 
 
 def audit(experiments: Sequence[Experiment], *, known: Known, today: date | None = None) -> dict[str, list[Finding]]:
     """What was found, by the name of the experiment; an empty list where nothing was."""
-    names = {*known.experiments, *(each.name for each in experiments)}
-    issues, replaced, latest = _by_issue(experiments), _in_a_ring(experiments), (today or date.today()) + timedelta(days=1)
+    names = {each.name for each in experiments}
+    issues, ring, latest = _by_issue(experiments), _in_a_ring(experiments), (today or date.today()) + timedelta(days=1)
     return {
         each.name: [
             *_named(each, names, known),
             *_links(each),
             *_alike(each, issues),
             *_said(each),
-            *_in_order(each, replaced, latest),
+            *_in_order(each, ring, latest),
         ]
         for each in experiments
     }
 
 
-def contradictions(each: Experiment, recorded: Mapping[str, Any]) -> Iterator[Finding]:
-    """Settings of its own that its ladders' records have otherwise; `recorded` are those, by dotted key."""
+def contradictions(each: Experiment, recorded: Mapping[str, Any], *, varying: Collection[str] = ()) -> Iterator[Finding]:
+    """Settings of its own that its ladders' records have otherwise: `recorded` are those that all runs share, by dotted key."""
     for key, value in leaves(each.configuration) if each.configuration else ():
-        if key in recorded and recorded[key] != value:
-            said = f"it says {value!r}, the records of its ladders {recorded[key]!r}; leave it out"
+        found = [other for other in {*recorded, *varying} if f"{other}.".startswith(f"{key}.") or key.startswith(f"{other}.")]
+        if found and not (key in recorded and recorded[key] == value):
+            known = repr(recorded[key]) if key in recorded else f"more than one value of {min(found)}"
+            said = f"it says {value!r}, the records of its ladders {known}; leave it out"
             yield refused("contradicted", f"configuration.{key}", said)
 
 

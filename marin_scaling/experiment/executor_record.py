@@ -6,6 +6,7 @@ are named as keys are, are left out.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from marin_scaling.units import counted
 from marin_scaling.web_links import names_secret
 
 _MEMORY = re.compile(r"<function (\S+) at 0x[0-9a-f]+>")
-_ASSIGNED = re.compile(r"(\w*(?:token|key|secret|password))=\S+", re.IGNORECASE)
+_ASSIGNED = re.compile(r"(\w{0,64}(?:token|key|secret|password))=\S+", re.IGNORECASE)
 _REPOSITORY = "https://github.com/marin-community/marin"
 LEFT_OUT = "(left out)"
 """What stands for the value of a setting that is named as keys are."""
@@ -80,9 +81,10 @@ def _names(steps: Sequence[_Step]) -> dict[str, str]:
     """A name for each step by where its output lies; of steps with one name the later ones get a number."""
     found: dict[str, str] = {}
     for step in steps:
-        plain = _name(step.name)
-        taken = sum(name == plain or name.startswith(f"{plain}-no.") for name in found.values())
-        found.setdefault(step.output_path, f"{plain}-no.{taken + 1}" if taken else plain)
+        plain, taken = _name(step.name), set(found.values())
+        numbered = (f"{plain}-no.{number}" for number in itertools.count(2))
+        free = next(each for each in itertools.chain([plain], numbered) if each not in taken)
+        found.setdefault(step.output_path, free)
     return found
 
 
@@ -104,17 +106,20 @@ def _step(step: _Step, names: Mapping[str, str]) -> dict[str, Any]:
     return {key: value for key, value in document.items() if value is not None}
 
 
-def _settings(value: Any) -> Any:
+def _settings(value: Any, *, hidden: bool = False) -> Any:
+    """As they are, but for texts under a name that keys have."""
     if isinstance(value, Mapping):
-        return {key: LEFT_OUT if names_secret(str(key)) else _settings(inner) for key, inner in value.items()}
+        return {key: _settings(inner, hidden=hidden or names_secret(str(key))) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_settings(inner) for inner in value]
+        return [_settings(inner, hidden=hidden) for inner in value]
+    if hidden and isinstance(value, str):
+        return LEFT_OUT
     return _ASSIGNED.sub(rf"\1={LEFT_OUT}", _MEMORY.sub(r"\1", value)) if isinstance(value, str) else value
 
 
 def _name(words: str) -> str:
     parts = [_NAME_SIGNS.sub("-", part).strip("-._+") for part in str(words).split("/")]
-    return "/".join(part for part in parts if part)[:200] or "step"
+    return "/".join(part for part in parts if part)[:180].strip("-._+/") or "step"  # room for a number
 
 
 def _below_repository(path: str) -> str:

@@ -198,9 +198,9 @@ class Experiment(Part):
         for where, text in _texts(document):
             if found := keys_in_text(text):
                 raise _wrong(where, f"an address in it carries {found[0]}. {_ACT}")
-        for where, text in _texts(document.get("configuration", {}), ("configuration",)):
-            if is_secret(str(where[-1]), text):
-                raise _wrong(where, f"it is named as keys are, and holds {len(text)} signs. {_ACT}")
+        for where, text in _texts(document.get("configuration", {})):
+            if any(is_secret(str(name), text) for name in where):
+                raise _wrong(("configuration", *where), f"it is named as keys are, and holds {len(text)} signs. {_ACT}")
         return self
 
     @model_validator(mode="after")
@@ -233,12 +233,12 @@ def _wrong(where: Where, what: str) -> ValidationError:
 
 
 def _texts(value: Any, where: Where = ()) -> Iterator[tuple[Where, str]]:
-    """Every text in it, keys of settings too, with its place."""
+    """Every text in it, with its place; names of settings too, with that of their table, so that a place tells none."""
     if isinstance(value, str):
         yield where, value
     elif isinstance(value, dict):
         for key, inner in value.items():
-            yield (*where, key), str(key)
+            yield where, str(key)
             yield from _texts(inner, (*where, key))
     elif isinstance(value, list):
         for number, inner in enumerate(value):

@@ -91,7 +91,7 @@ def _overlooked(folder: Path) -> Iterator[Found]:
     for path in sorted(each for each in folder.glob("*") if not each.name.startswith(".")):
         if path.is_dir() and path.suffix != ".jsonl" and not (path / EXPERIMENT_NAME).exists():
             yield Found(place=str(path), experiment=None, refusal=f"{path} holds no {EXPERIMENT_NAME}.")
-        elif path.suffix in (".json", ".yaml", ".yml"):
+        elif path.is_file() and path.suffix in (".json", ".yaml", ".yml"):
             yield Found(place=str(path), experiment=None, refusal=f"{path} is no folder with {EXPERIMENT_NAME}, and no .jsonl.")
 
 

@@ -118,7 +118,9 @@ def _digest_table(text: str, name: str) -> Iterator[dict[str, Any]]:
             source=row.get("source") or name.rpartition("/")[2],
             reconstructed=row.get("model_flops_value_is_reconstructed") == "yes",
         )
-        unread = [] if number else [f"the column {each} is not read" for each in sorted(map(str, row.keys() - _COLUMNS))]
+        if None in row:
+            raise _refused(f"{name}, line {line}: it has more cells than there are columns")
+        unread = [] if number else [f"the column {each} is not read" for each in sorted(row.keys() - _COLUMNS)]
         yield document | {"notes": [*unread, *_contradictions(document, row)]}
 
 
@@ -126,9 +128,12 @@ def _contradictions(document: Mapping[str, Any], row: Mapping[str, str]) -> Iter
     """Where a row's words give another range than its columns of numbers."""
     for column in _SPEEDUP_COLUMNS.values():
         match = _RANGE.fullmatch(row.get(f"{column}_text") or "")
-        said = (match[1], match[2] or match[1]) if match else ()
-        for end, bound in zip(("low_x", "high_x"), said, strict=False):
-            if (cell := row.get(f"{column}_{end}")) and not _is_number(cell, float(bound)):
+        said = (match[1], match[2] or match[1]) if match else (None, None)
+        for end, bound in zip(("low_x", "high_x"), said, strict=True):
+            cell = row.get(f"{column}_{end}")
+            if cell and bound is None and row.get(f"{column}_text", "") in _NOTHING:
+                yield f"{document['name']}: {column}_{end}, {cell}, is left out: {column}_text is empty"
+            elif cell and bound is not None and not _is_number(cell, float(bound)):
                 yield f"{document['name']}: {column}_{end} is {cell}, its words say {bound}, and they are taken"
 
 

@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from marin_scaling.canonical_json import leaves, sha256_hex
 from marin_scaling.durable_files import read_bytes
-from marin_scaling.errors import MarinScalingError
-from marin_scaling.experiment.audit import contradictions
+from marin_scaling.errors import MarinScalingError, first_line
+from marin_scaling.experiment.audit import audit, contradictions, known_in
 from marin_scaling.experiment.experiment import Experiment, Step
 from marin_scaling.preregistration.registry import OUTCOME_NAME, STATEMENT_NAME, read_registration
 from marin_scaling.preregistration.statement import Statement, parse_moment
@@ -26,6 +26,8 @@ from marin_scaling.speedrun.finding import Finding, refused
 from marin_scaling.units import counted, format_count, format_flops
 
 _ABSENT = object()
+NO_RECORDS = (MarinScalingError, LookupError, TypeError, ValueError)
+"""What comes of records and outcomes that hold what they should not."""
 _NOT_SETTINGS = frozenset({"seed", "data_order_seed", "statement_sha256", "ladder", "role", "format_version"})
 
 
@@ -75,9 +77,19 @@ def findings_of_runs(experiment: Experiment, *, root: Path) -> list[Finding]:
     """What the records of its ladders contradict, and that they cannot be read; a ladder that is not there has no runs."""
     try:
         runs = runs_of(experiment, root=root)
-    except MarinScalingError as error:
-        return [refused("runs", "ladders", error.what)]
-    return list(contradictions(experiment, shared_settings(runs)))
+        own_steps(experiment, runs, root=root)
+    except NO_RECORDS as error:
+        reason = first_line(error).replace(f"{root}/", "")
+        return [refused("records", "ladders", f"what runs/ or preregistrations/ hold of it cannot be read: {reason}")]
+    return list(contradictions(experiment, shared_settings(runs), varying=varying_settings(runs)))
+
+
+def all_findings(
+    experiments: Sequence[Experiment], *, root: Path, beside: Sequence[Experiment] = ()
+) -> dict[str, list[Finding]]:
+    """What is found of each in a repository, by name; experiments `beside` them are known, and nothing is said of them."""
+    found = audit([*experiments, *beside], known=known_in(root))
+    return {each.name: [*found[each.name], *findings_of_runs(each, root=root)] for each in experiments}
 
 
 def shared_settings(runs: Sequence[StoredRun]) -> dict[str, Any]:

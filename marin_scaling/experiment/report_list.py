@@ -45,6 +45,9 @@ def _items(text: str) -> Iterator[tuple[list[str], str, list[str]]]:
     item: tuple[list[str], str, list[str]] | None = None
     for line in text.splitlines():
         if match := _HEADING.fullmatch(line):
+            if item:
+                yield item
+            item = None
             level = len(match[1])
             headings = {depth: words for depth, words in headings.items() if depth < level} | {level: _plain(match[2])}
         elif match := _BULLET.fullmatch(line):
@@ -116,12 +119,17 @@ def _links(addresses: list[str]) -> dict[str, Any]:
 def _merged(first: dict[str, Any] | None, second: dict[str, Any]) -> dict[str, Any]:
     if first is None:
         return second
-    links = {**second["links"], **first["links"]}
-    for kind in _MANY:
-        both = dict.fromkeys([*first["links"].get(kind, []), *second["links"].get(kind, [])])
-        links |= {kind: list(both)} if both else {}
+    addresses = [each for document in (first, second) for kind in document["links"].values() for each in _listed(kind)]
+    links = _links(addresses)
     topics = list(dict.fromkeys([*first["topics"], *second["topics"]]))
-    return {**second, **first, "links": links, "topics": topics, "notes": [*first["notes"], *second["notes"]]}
+    notes = [*first["notes"], *second["notes"]]
+    said = "\n\n".join(dict.fromkeys(each["conclusion"] for each in (first, second) if "conclusion" in each))
+    merged = {**second, **first, "links": links, "topics": topics, "notes": notes}
+    return merged | ({"conclusion": said} if said else {})
+
+
+def _listed(links: str | list[str]) -> list[str]:
+    return [links] if isinstance(links, str) else links
 
 
 def _plain(words: str) -> str:

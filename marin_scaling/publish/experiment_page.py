@@ -14,7 +14,7 @@ from typing import Any
 from marin_scaling.experiment.audit import addresses
 from marin_scaling.experiment.experiment import Experiment, Metric, Step
 from marin_scaling.experiment.own_runs import Figure, figures
-from marin_scaling.publish.markdown import escape, link, page, page_name, preformatted, prose, table, whole
+from marin_scaling.publish.markdown import escape, link, page, page_name, preformatted, prose, table, web_link, whole
 from marin_scaling.publish.steps_drawing import duration, steps_drawing
 from marin_scaling.publish.submission_page import again_section
 from marin_scaling.run.run_store import StoredRun
@@ -93,7 +93,7 @@ def _headline(one: Experiment, reported: Mapping[str, Reported]) -> str:
 
 
 def _author(author: Author) -> str:
-    named = f"[{escape(author.name)}](<{author.url}>)" if author.url else escape(author.name)
+    named = web_link(author.name, author.url) if author.url else escape(author.name)
     return f"{named}, {escape(author.affiliation)}" if author.affiliation else named
 
 
@@ -172,16 +172,15 @@ def _moment(moment: datetime | None) -> str:
 
 def _settings(each: Reported, baseline: Reported | None) -> str:
     if baseline is None:
-        return f"## Settings\n\n{preformatted(_as_lines(each.settings))}" if each.settings else ""
-    after = each.settings
+        return f"## Settings\n\n{preformatted(_as_lines(each))}" if each.settings else ""
     name = link(baseline.experiment.title, f"{page_stem(baseline.experiment)}.md")
-    keys = sorted({*baseline.settings, *baseline.varying, *after, *each.varying})
+    keys = sorted({*baseline.settings, *baseline.varying, *each.settings, *each.varying})
     cells = [[escape(key), escape(_said(baseline, key)), escape(_said(each, key))] for key in keys]
     rows = [row for row in cells if row[1] != row[2]] if baseline.settings else []
     header = ["setting", escape(baseline.experiment.name), escape(each.experiment.name)]
     nothing = "No setting differs." if baseline.settings else "Of that one no settings are known."
     shown = table(header, rows) if rows else nothing
-    everything = f"<details><summary>All settings</summary>\n{preformatted(_as_lines(after))}\n</details>"
+    everything = f"<details><summary>All settings</summary>\n{preformatted(_as_lines(each))}\n</details>"
     return f"## What differs from {name}\n\n{shown}\n\n{everything}"
 
 
@@ -191,8 +190,9 @@ def _said(each: Reported, key: str) -> str:
     return json.dumps(each.settings[key]) if key in each.settings else "not stated"
 
 
-def _as_lines(settings: Mapping[str, Any]) -> str:
-    return "\n".join(f"{key}: {json.dumps(settings[key])}" for key in sorted(settings))
+def _as_lines(each: Reported) -> str:
+    keys = sorted({*each.settings, *each.varying})
+    return "\n".join(f"{json.dumps(key)[1:-1]}: {_said(each, key)}" for key in keys)
 
 
 def _if_there(name: str, path: str, linked: Collection[str]) -> str:
@@ -201,7 +201,7 @@ def _if_there(name: str, path: str, linked: Collection[str]) -> str:
 
 def _links(one: Experiment, linked: Collection[str]) -> str:
     lines = [
-        f"- {escape(key.removeprefix('links.').replace('_', ' '))}: [{escape(address)}](<{address}>)"
+        f"- {escape(key.removeprefix('links.').replace('_', ' '))}: {web_link(address, address)}"
         for key, address in addresses(one)
     ]
     if one.preregistration:
@@ -209,7 +209,7 @@ def _links(one: Experiment, linked: Collection[str]) -> str:
         lines.insert(0, f"- preregistration: {_if_there(one.preregistration, path, linked)}")
     if one.code and one.code.repository:
         where = "/".join(filter(None, [one.code.commit and f"at {one.code.commit[:12]}", one.code.path]))
-        lines.append(f"- code: [{escape(one.code.repository)}](<{one.code.repository}>) {escape(where)}")
+        lines.append(f"- code: {web_link(one.code.repository, one.code.repository)} {escape(where)}")
     return "## Where it can be seen\n\n" + "\n".join(lines) if lines else ""
 
 

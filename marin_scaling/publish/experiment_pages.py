@@ -12,11 +12,17 @@ from importlib import resources
 from pathlib import Path
 
 from marin_scaling.canonical_json import leaves
-from marin_scaling.errors import MarinScalingError
-from marin_scaling.experiment.audit import audit, contradictions, known_in
 from marin_scaling.experiment.experiment import Experiment, Metric, Outcome
 from marin_scaling.experiment.experiment_file import EXPERIMENTS_DIR, Found, read_experiments, to_line
-from marin_scaling.experiment.own_runs import figures, own_steps, runs_of, shared_settings, varying_settings
+from marin_scaling.experiment.own_runs import (
+    NO_RECORDS,
+    all_findings,
+    figures,
+    own_steps,
+    runs_of,
+    shared_settings,
+    varying_settings,
+)
 from marin_scaling.publish.experiment_page import FOLDER, Reported, experiment_page, metric_value, page_stem
 from marin_scaling.publish.markdown import escape, link, malformed_section, page, table, whole, without_root
 from marin_scaling.speedrun.finding import Finding, Weight
@@ -41,7 +47,7 @@ def experiment_pages(root: Path, *, linked: Collection[str]) -> dict[str, bytes]
     place = root / EXPERIMENTS_DIR
     found = read_experiments(place) if place.is_dir() else []
     experiments = [each.experiment for each in found if each.experiment]
-    findings = audit(experiments, known=known_in(root))
+    findings = all_findings(experiments, root=root)
     reported = {each.name: _reported(each, findings[each.name], root=root) for each in experiments}
     files = {f"{FOLDER}/index.md": _index(list(reported.values()), found, root=root)}
     if experiments:
@@ -62,13 +68,13 @@ def _reported(each: Experiment, findings: Sequence[Finding], *, root: Path) -> R
     try:
         runs = runs_of(each, root=root)
         own = own_steps(each, runs, root=root)
-    except (MarinScalingError, LookupError, TypeError, ValueError) as error:  # records and outcomes hold what they should not
+    except NO_RECORDS as error:
         fault = without_root(str(error), root)
         return Reported(experiment=each, findings=findings, steps=each.steps, settings=stated, fault=fault)
     recorded = shared_settings(runs)
     return Reported(
         experiment=each,
-        findings=[*findings, *contradictions(each, recorded)],
+        findings=findings,
         runs=runs,
         steps=[*own, *each.steps],
         settings={**stated, **recorded},
@@ -117,7 +123,7 @@ def _listed(reported: Sequence[Reported]) -> str:
     return f"## All of them\n\n{marker}\n\n{table(header, rows)}"
 
 
-def _linked(one: Experiment) -> str:
+def _title(one: Experiment) -> str:
     return link(one.title, f"{page_stem(one)}.md")
 
 
@@ -132,7 +138,7 @@ def _row(each: Reported, replaced: Collection[str]) -> list[str]:
     said = [f"**{refused} refused**" if refused else "", counted(doubts, "doubt") if doubts else ""]
     said = [*filter(None, said), *(["replaced"] if one.name in replaced else [])]
     return [
-        _linked(one) + (f" ({', '.join(said)})" if said else ""),
+        _title(one) + (f" ({', '.join(said)})" if said else ""),
         whole(one.outcome or "not said"),
         escape("; ".join([_metric_said(metric) for metric in one.metrics] or _runs_said(each))),
         escape(" · ".join(one.topics)),
@@ -154,7 +160,7 @@ def _metric_said(metric: Metric) -> str:
 
 def _found_of(reported: Sequence[Reported]) -> str:
     rows = [
-        [_linked(each.experiment), finding.weight, escape(finding.key), escape(finding.said)]
+        [_title(each.experiment), finding.weight, escape(finding.key), escape(finding.said)]
         for each in reported
         for finding in each.findings
     ]

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from urllib.parse import quote
 
+from marin_scaling.web_links import can_be_read
+
 _ITEM = re.compile(r"[-*+•] |\d+[.)] ")
 _LINKED = re.compile(r"(https?://[A-Za-z0-9._~:/?#\[\]@!$&()*+,;=%-]*[A-Za-z0-9/=_~-])")
 _PLAIN = frozenset(" .,:;()/%=?!+-'")
@@ -54,7 +56,8 @@ def preformatted(text: str) -> str:
     <pre class="output"><code>a &lt;b&gt;
     </code></pre>
     """
-    return f'<pre class="output"><code>{html.escape(text.rstrip(), quote=False)}\n</code></pre>'
+    shown = html.escape(text.rstrip(), quote=False).replace("`", "&#96;").replace("~", "&#126;")  # fences are read first
+    return f'<pre class="output"><code>{shown}\n</code></pre>'
 
 
 def whole(text: object) -> str:
@@ -77,7 +80,16 @@ def prose(text: str) -> str:
     See [https://a.org](<https://a.org>).
     """
     paragraphs = [_lines(each) for each in re.split(r"\n\s*\n", text)]
-    return "\n\n".join("<br>\n".join(map(_linked, lines)) for lines in paragraphs if lines)
+    return "\n\n".join("<br>\n".join(map(_prose_line, lines)) for lines in paragraphs if lines)
+
+
+def web_link(words: str, address: str) -> str:
+    """A link with escaped words to an address on the web; only the words where no program could take that apart.
+
+    >>> print(web_link("a*", "https://example.org"), web_link("b", "https://[x"))
+    [a&#42;](<https://example.org>) b
+    """
+    return f"[{escape(words)}](<{address}>)" if can_be_read(address) else escape(words)
 
 
 def _lines(paragraph: str) -> list[str]:
@@ -91,10 +103,15 @@ def _lines(paragraph: str) -> list[str]:
     return found
 
 
-def _linked(line: str) -> str:
+def _prose_line(line: str) -> str:
     parts = _LINKED.split(line)  # text, address, text, ...
-    shown = "".join(f"[{escape(part)}](<{part}>)" if number % 2 else escape(part) for number, part in enumerate(parts))
-    return re.sub(r"^([-+!]|\d+(?=\.))", lambda match: "".join(f"&#{ord(sign)};" for sign in match[1]), shown)
+    shown = "".join(web_link(each, each) if number % 2 else _without_pictures(each) for number, each in enumerate(parts))
+    return re.sub(r"^([-+]|\d+(?=\.))", lambda match: "".join(f"&#{ord(sign)};" for sign in match[1]), shown)
+
+
+def _without_pictures(text: str) -> str:
+    """Escaped, and without the sign that makes a picture of the link after it, or three of which begin a note of the site's."""
+    return escape(text).replace("!", "&#33;")
 
 
 def without_root(text: str, root: PurePath) -> str:

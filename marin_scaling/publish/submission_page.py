@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from marin_scaling.canonical_json import leaves
 from marin_scaling.publish.curve_drawing import curve_drawing
-from marin_scaling.publish.markdown import escape, link, page, page_name, preformatted, table
+from marin_scaling.publish.markdown import escape, link, page, page_name, preformatted, prose, table, web_link
 from marin_scaling.publish.submission_curves import Curve
 from marin_scaling.speedrun.board import Entry, finished_at
 from marin_scaling.speedrun.submission import Code, Submission
@@ -20,6 +20,7 @@ from marin_scaling.speedrun.validate import Validated
 from marin_scaling.units import format_count, format_flops
 
 _NORMAL_95 = 1.959964
+_REPOSITORY = re.compile(r"https?://[\w.-]+/[\w.-]+/([A-Za-z0-9][\w.-]*?)(?:\.git)?/?")  # where a forge has it
 
 
 def pages_of(validated: Sequence[Validated]) -> dict[str, str]:
@@ -44,7 +45,7 @@ def submission_page(
     text = page(
         each.name,
         _headline(each, entry, names),
-        escape(each.description),
+        prose(each.description),
         _figures(each),
         _seeds(each),
         f"![Loss by step, a line for each seed]({quote(_stem(each, names))}.curves.svg)" if drawing else "",
@@ -107,7 +108,7 @@ def _seeds(each: Submission) -> str:
             f"{seed.bits_per_byte:.6g}",
             _known(seed.training_seconds, lambda value: f"{value:.6g}"),
             _known(seed.finished_at, lambda moment: f"{moment:%Y-%m-%d %H:%M}"),
-            f"[log](<{seed.log}>)" if seed.log else "",
+            web_link("log", seed.log) if seed.log else "",
         ]
         for seed in each.seeds
     ]
@@ -173,8 +174,8 @@ def again_section(code: Code | None) -> str:
     """How to run it again: where to get which commit, and what to type; empty where neither is known."""
     if code is None:
         return ""
-    folder = (code.repository or "").rstrip("/").rpartition("/")[2].removesuffix(".git")
-    clone = f"git clone {shlex.quote(code.repository)} && cd {shlex.quote(folder)}" if code.commit and code.repository else ""
+    repository = _REPOSITORY.fullmatch(code.repository or "") if code.commit else None
+    clone = f"git clone {repository[0]} && cd {repository[1]}" if repository else ""
     shown = "\n".join(filter(None, [clone, f"git checkout {code.commit}" if code.commit else "", code.command or ""]))
     return f"## Run it again\n\n{preformatted(shown)}" if shown else ""
 

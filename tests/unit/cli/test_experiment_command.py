@@ -74,6 +74,10 @@ def test_records_that_contradict_what_is_typed_are_refused(place: Path) -> None:
     done = marin_scale("experiment", "validate", cwd=place)
     assert done.returncode == 1
     assert "refused  configuration.batch_size: it says 17, the records of its ladders 16" in done.stdout
+    (folder / "experiment.yaml").write_text(text.replace("batch_size: 17", "model: huge, optimizer: {learning_rate: 99.0}"))
+    said = marin_scale("experiment", "validate", cwd=place).stdout
+    assert "configuration.model: it says 'huge', the records of its ladders more than one value of model.family" in said
+    assert "configuration.optimizer.learning_rate: it says 99.0, the records of its ladders more than one value" in said
 
 
 def test_what_is_refused_or_malformed_ends_with_status_1(place: Path) -> None:

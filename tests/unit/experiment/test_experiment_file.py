@@ -1,6 +1,7 @@
 """Reading experiments: what stands in a file is kept, what cannot be so is refused by name, and one fault hinders no other."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,43 @@ def test_a_refusal_tells_no_value_of_the_file(tmp_path: Path) -> None:
     (found,) = read_experiments(tmp_path)
     assert "links.tracker" in found.refusal
     assert "hidden" not in found.refusal
+
+
+def test_a_refusal_tells_no_name_of_a_setting_that_carries_a_key(tmp_path: Path) -> None:
+    """Its place would else be the key itself."""
+    settings = {"https://wandb.ai/l/r?accessToken=hidden": 1}
+    line = {"name": "x", "title": "y", "outcome": "worked", "configuration": {"deep": settings}}
+    (tmp_path / "many.jsonl").write_text(json.dumps(line))
+    (found,) = read_experiments(tmp_path)
+    assert "configuration.deep: an address in it carries accessToken" in found.refusal
+    assert "hidden" not in found.refusal
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_refused"),
+    [
+        ({"hf_token": ["hf_abcdefghijklmnop"]}, True),
+        ({"hf_token": {"value": "hf_abcdefghijklmnop"}}, True),
+        ({"api_keys": ["sk-abcdefghijklmnop"]}, True),
+        ({"key": "fineweb-edu-10bt"}, False),
+        ({"image_token": "<|image_placeholder|>", "special_tokens": ["<|endoftext|>"]}, False),
+        ({"flops_per_token": 6.0, "max_tokens": 4096, "hf_token": None}, False),
+    ],
+)
+def test_keys_in_settings_are_refused_and_words_of_models_are_not(settings: dict[str, Any], is_refused: bool) -> None:
+    """However deep they lie."""
+    with pytest.raises(ValidationError) if is_refused else nullcontext():
+        experiment(configuration=settings)
+
+
+def test_a_text_of_a_megabyte_is_read_in_no_time_and_a_thousand_aliases_of_it_are_not(tmp_path: Path) -> None:
+    """What is sought in it is sought once from each place, not to its end."""
+    text = "name: long\ntitle: x\noutcome: worked\nconfiguration: {a: %s}\n"
+    path = write(tmp_path, "long", text % ("a" * 900_000))
+    assert len(read_experiment(path).configuration["a"]) == 900_000
+    write(tmp_path / "again", "long", text % f"&a {'a' * 20_000}, b: [{', '.join(['*a'] * 4000)}]")
+    with pytest.raises(DocumentError, match="stands for more than 100000 values"):
+        read_experiment(tmp_path / "again" / "long" / "experiment.yaml")
 
 
 def test_a_link_or_a_number_of_thousands_of_digits_is_no_experiment(tmp_path: Path) -> None:

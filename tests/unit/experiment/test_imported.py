@@ -114,6 +114,16 @@ def test_bullets_over_several_lines_are_whole_and_equal_titles_without_an_issue_
     assert (links.models, links.other) == (("https://huggingface.co/o/m",), ("https://example.org",))
 
 
+def test_one_issue_in_two_bullets_keeps_what_both_say(tmp_path: Path) -> None:
+    """And a heading ends a bullet, whatever is indented after it."""
+    issue = "[#1](https://github.com/o/r/issues/1)"
+    text = f"- A {issue}\n    - Conclusion: good\n    - [PR](https://github.com/o/r/pull/2)\n## Next\n    an introduction\n"
+    text += f"- B {issue}\n    - Conclusion: bad\n    - [PR](https://github.com/o/r/pull/3)\n"
+    (one,) = written(tmp_path, "index.md", text).experiments
+    assert (one.title, one.conclusion) == ("A #1", "good\n\nbad")
+    assert (one.links.pull_request, one.links.other) == ("https://github.com/o/r/pull/2", ("https://github.com/o/r/pull/3",))
+
+
 def test_any_markdown_with_bullets_is_no_list_of_reports(tmp_path: Path) -> None:
     """A README would else become experiments."""
     with pytest.raises(DocumentError, match="no bullet links an issue, a pull request, a run or an execution"):
@@ -128,6 +138,10 @@ def test_a_table_tells_what_of_it_is_not_read_and_what_it_contradicts(tmp_path: 
         "the column notes is not read",
         "agent-moe-7: wallclock_speedup_high_x is 1.1, its words say 1.2, and they are taken",
     )
+    with pytest.raises(DocumentError, match=r"digest\.csv, line 2: it has more cells than there are columns"):
+        written(tmp_path, "digest.csv", f"{head}7,Wider,Worked,1.2x,1.2,1.2,fine,more\n")
+    imported = written(tmp_path, "digest.csv", f"{head}7,Wider,Worked,—,1.2,,fine\n")
+    assert "agent-moe-7: wallclock_speedup_low_x, 1.2, is left out: wallclock_speedup_text is empty" in imported.notes
     with pytest.raises(DocumentError, match=r"digest\.csv, line 3: the outcome 'Failed' is none of worked, promising"):
         written(tmp_path, "digest.csv", f"{head}7,Wider,Worked,,,,\n8,Deeper,Failed,,,,\n")
 

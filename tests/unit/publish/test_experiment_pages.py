@@ -149,7 +149,7 @@ def test_times_are_shown_in_utc_and_no_paragraph_becomes_a_note_of_the_sites(tmp
     steps = [{"name": "a", "finished_at": "2026-01-01T00:30:00+10:00"}]
     page = pages(tmp_path, {"name": "a", "steps": steps, "hypothesis": "!!! danger\n\n    all is lost"})["a.md"]
     assert '| <span class="whole">2025-12-31 14:30</span> |' in page
-    assert "\n&#33;!! danger\n\nall is lost" in page
+    assert "\n&#33;&#33;&#33; danger\n\nall is lost" in page
 
 
 def test_words_of_strangers_leave_no_cell(tmp_path: Path) -> None:
@@ -204,6 +204,8 @@ def test_records_are_believed_rather_than_what_is_typed_of_them(tmp_path: Path) 
     assert "batch_size: 16\n" in made["dense.md"]
     assert "| model.family | &#34;qwen3&#34; | differs among its runs |" in made["both.md"]
     assert "| note | &#34;x&#34; | not stated |" in made["both.md"]
+    assert "batch_size: 16\n" in made["both.md"]
+    assert "model.family: differs among its runs\n" in pages(tmp_path, {**both, "baseline": None})["both.md"]
     assert "Of that one no settings are known." in made["last.md"]
 
 
@@ -213,6 +215,17 @@ def test_a_target_without_a_preregistration_is_a_step_too(tmp_path: Path) -> Non
     page = pages(tmp_path, {"name": "a", "ladders": ["bytes-dense"]})["a.md"]
     assert page.count("| target-") == 1
     assert "| target: 2.4" in page
+
+
+def test_no_text_of_a_stranger_is_more_than_text(tmp_path: Path) -> None:
+    """No fence in a block of settings, no picture that every reader fetches, no address that ends the build."""
+    key = "a\n``` {.text data-x='y\\\" onmouseover=\\\"alert(1)'}\nx\n```\nb"
+    words = "Wow!https://evil.example/pixel.gif and https://[x and !!! so"
+    page = pages(tmp_path, {"name": "a", "configuration": {key: "~~~"}, "conclusion": words})["a.md"]
+    assert "```" not in page
+    assert "~~~" not in page
+    assert "Wow&#33;[https://evil.example/pixel.gif](<https://evil.example/pixel.gif>)" in page
+    assert "<https://[x" not in page
 
 
 def test_what_replaces_another_is_linked_both_ways(tmp_path: Path) -> None:
