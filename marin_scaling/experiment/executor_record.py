@@ -6,7 +6,6 @@ are named as keys are, are left out.
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from marin_scaling.canonical_json import load_strict
 from marin_scaling.errors import DocumentError
+from marin_scaling.experiment.experiment import free_name
 from marin_scaling.speedrun.submission_file import explained
 from marin_scaling.units import counted
 from marin_scaling.web_links import names_secret
@@ -81,10 +81,7 @@ def _names(steps: Sequence[_Step]) -> dict[str, str]:
     """A name for each step by where its output lies; of steps with one name the later ones get a number."""
     found: dict[str, str] = {}
     for step in steps:
-        plain, taken = _name(step.name), set(found.values())
-        numbered = (f"{plain}-no.{number}" for number in itertools.count(2))
-        free = next(each for each in itertools.chain([plain], numbered) if each not in taken)
-        found.setdefault(step.output_path, free)
+        found.setdefault(step.output_path, free_name(_name(step.name), found.values()))
     return found
 
 

@@ -7,7 +7,8 @@ may carry a key. Whether what it names is there, `audit` says.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+import itertools
+from collections.abc import Collection, Iterator
 from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal
@@ -219,6 +220,16 @@ class Experiment(Part):
         except CycleError as error:
             raise _wrong(("steps",), f"{min(error.args[1])} takes what is made from it") from error
         return self
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """The name, with a number where it is taken.
+
+    >>> free_name("eval", []), free_name("eval", ["eval", "eval-2"])
+    ('eval', 'eval-3')
+    """
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    return next(each for each in itertools.chain([name], numbered) if each not in taken)
 
 
 _ACT = "Who reads the page could act for its owner: take it out, and have it revoked if it was ever published"

@@ -7,10 +7,11 @@ with a note.
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any
+
+from marin_scaling.experiment.experiment import free_name
 
 _HEADING = re.compile(r"(#{2,6})\s+(.*?)\s*")
 _BULLET = re.compile(r"(\s*)[-*]\s+(.*)")
@@ -34,7 +35,7 @@ def report_list(text: str, name: str) -> Iterator[dict[str, Any]]:
     for topics, title, below in _items(text):
         document = _document(topics, title, below, source=f"list of reports {name.rpartition('/')[2]}")
         if "issue" not in document["links"]:
-            document["name"] = _free(document["name"], found)
+            document["name"] = free_name(document["name"], found)
         found[document["name"]] = _merged(found.get(document["name"]), document)
     yield from found.values()
 
@@ -69,11 +70,6 @@ def _continued(item: tuple[list[str], str, list[str]], words: str) -> tuple[list
     if not below:
         return headings, f"{title} {words}", []
     return headings, title, [*below[:-1], f"{below[-1]} {words}"]
-
-
-def _free(name: str, taken: Collection[str]) -> str:
-    numbered = (f"{name}-{number}" for number in itertools.count(2))
-    return name if name not in taken else next(each for each in numbered if each not in taken)
 
 
 def _document(topics: list[str], title: str, below: list[str], *, source: str) -> dict[str, Any]:

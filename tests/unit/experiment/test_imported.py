@@ -225,8 +225,8 @@ def test_steps_of_one_name_are_told_apart(tmp_path: Path) -> None:
     steps = [{"name": "eval", "output_path": f"gs://b/{end}"} for end in ("x", "y")]
     steps.append({"name": "all", "output_path": "gs://b/z", "dependencies": ["gs://b/x", "gs://b/y"]})
     (one,) = written(tmp_path, "e.json", {"caller_path": "e.py", "steps": steps}).experiments
-    assert [step.name for step in one.steps] == ["eval", "eval-no.2", "all"]
-    assert one.steps[2].inputs == ("eval", "eval-no.2")
+    assert [step.name for step in one.steps] == ["eval", "eval-2", "all"]
+    assert one.steps[2].inputs == ("eval", "eval-2")
 
 
 @pytest.mark.parametrize(
