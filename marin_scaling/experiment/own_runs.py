@@ -8,15 +8,15 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
 from marin_scaling.canonical_json import leaves, sha256_hex
 from marin_scaling.durable_files import read_bytes
-from marin_scaling.errors import MarinScalingError, first_line
+from marin_scaling.errors import MarinScalingError
 from marin_scaling.experiment.audit import audit, contradictions, known_in
 from marin_scaling.experiment.experiment import Experiment, Step
 from marin_scaling.preregistration.registry import OUTCOME_NAME, STATEMENT_NAME, read_registration
@@ -26,8 +26,6 @@ from marin_scaling.speedrun.finding import Finding, refused
 from marin_scaling.units import counted, format_count, format_flops
 
 _ABSENT = object()
-NO_RECORDS = (MarinScalingError, LookupError, TypeError, ValueError)
-"""What comes of records and outcomes that hold what they should not."""
 _NOT_SETTINGS = frozenset({"seed", "data_order_seed", "statement_sha256", "ladder", "role", "format_version"})
 
 
@@ -47,6 +45,20 @@ class Figure:
     mean_loss: float | None
     standard_error: float | None
     """Of the mean; None with fewer than two losses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnRecords:
+    """What an experiment's own runs say of it."""
+
+    runs: Sequence[StoredRun] = ()
+    steps: Sequence[Step] = ()
+    shared: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that all its runs have alike, by dotted key."""
+    varying: Collection[str] = ()
+    """Settings in which they differ."""
+    fault: str = ""
+    """Why they could not be read."""
 
 
 def runs_of(experiment: Experiment, *, root: Path) -> list[StoredRun]:
@@ -73,15 +85,24 @@ def _steps_after(experiment: Experiment, runs: Sequence[StoredRun], *, rungs: Se
     return [forecast, *answers, *_outcome_steps(folder, after=[step.name for step in answers])]
 
 
-def findings_of_runs(experiment: Experiment, *, root: Path) -> list[Finding]:
-    """What the records of its ladders contradict, and that they cannot be read; a ladder that is not there has no runs."""
+def own_records(experiment: Experiment, *, root: Path) -> OwnRecords:
+    """What lies in the repository at `root` of it; a ladder that is not there has no runs."""
     try:
         runs = runs_of(experiment, root=root)
-        own_steps(experiment, runs, root=root)
-    except NO_RECORDS as error:
-        reason = first_line(error).replace(f"{root}/", "")
+        steps = own_steps(experiment, runs, root=root)
+    except (MarinScalingError, LookupError, TypeError, ValueError) as error:  # records and outcomes hold what they should not
+        return OwnRecords(fault=str(error).replace(f"{root}/", ""))
+    settings = _settings(runs)
+    shared = {key: value for key, (value, is_shared) in settings.items() if is_shared}
+    return OwnRecords(runs=runs, steps=steps, shared=shared, varying=settings.keys() - shared.keys())
+
+
+def record_findings(experiment: Experiment, records: OwnRecords) -> list[Finding]:
+    """What its records contradict, or that they cannot be read."""
+    if records.fault:
+        reason = records.fault.partition("\n")[0].rstrip(".")
         return [refused("records", "ladders", f"what runs/ or preregistrations/ hold of it cannot be read: {reason}")]
-    return list(contradictions(experiment, shared_settings(runs), varying=varying_settings(runs)))
+    return list(contradictions(experiment, records.shared, varying=records.varying))
 
 
 def all_findings(
@@ -89,21 +110,11 @@ def all_findings(
 ) -> dict[str, list[Finding]]:
     """What is found of each in a repository, by name; experiments `beside` them are known, and nothing is said of them."""
     found = audit([*experiments, *beside], known=known_in(root))
-    return {each.name: [*found[each.name], *findings_of_runs(each, root=root)] for each in experiments}
-
-
-def shared_settings(runs: Sequence[StoredRun]) -> dict[str, Any]:
-    """The settings that all runs have alike, by dotted key."""
-    return {key: value for key, (value, is_shared) in _settings(runs).items() if is_shared}
-
-
-def varying_settings(runs: Sequence[StoredRun]) -> set[str]:
-    """The settings, by dotted key, in which the runs differ."""
-    return {key for key, (_, is_shared) in _settings(runs).items() if not is_shared}
+    return {each.name: [*found[each.name], *record_findings(each, own_records(each, root=root))] for each in experiments}
 
 
 def _settings(runs: Sequence[StoredRun]) -> dict[str, tuple[Any, bool]]:
-    """A value of every setting, and whether all runs have it."""
+    """A value of every setting, by dotted key, and whether all runs have it."""
     each = [dict(leaves({key: value for key, value in _spec(run).items() if key not in _NOT_SETTINGS})) for run in runs]
     keys = dict.fromkeys(key for settings in each for key in settings)
     values = {key: [settings.get(key, _ABSENT) for settings in each] for key in keys}

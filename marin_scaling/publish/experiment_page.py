@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from marin_scaling.canonical_json import leaves
 from marin_scaling.experiment.audit import addresses
 from marin_scaling.experiment.experiment import Experiment, Metric, Step
-from marin_scaling.experiment.own_runs import Figure, figures
+from marin_scaling.experiment.own_runs import Figure, OwnRecords, figures
 from marin_scaling.publish.markdown import escape, link, page, page_name, preformatted, prose, table, web_link, whole
 from marin_scaling.publish.steps_drawing import duration, steps_drawing
 from marin_scaling.publish.submission_page import again_section
-from marin_scaling.run.run_store import StoredRun
 from marin_scaling.speedrun.finding import Finding
 from marin_scaling.speedrun.submission import Author
 from marin_scaling.units import format_count, format_flops
@@ -32,13 +32,18 @@ class Reported:
 
     experiment: Experiment
     findings: Sequence[Finding]
-    runs: Sequence[StoredRun] = ()
-    steps: Sequence[Step] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    varying: Collection[str] = ()
-    """Settings in which its runs differ."""
-    fault: str = ""
-    """Why its runs could not be read."""
+    records: OwnRecords
+
+    @property
+    def steps(self) -> list[Step]:
+        """Those of its records, then those that were written down."""
+        return [*self.records.steps, *self.experiment.steps]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """By dotted key; what its records say is believed."""
+        stated = leaves(self.experiment.configuration) if self.experiment.configuration else ()
+        return dict(stated) | dict(self.records.shared)
 
 
 def page_stem(each: Experiment) -> str:
@@ -55,7 +60,7 @@ def experiment_page(each: Reported, reported: Mapping[str, Reported], *, linked:
         _headline(one, reported),
         _quoted("Expected", one.hypothesis),
         _quoted("Learnt", one.conclusion),
-        preformatted(each.fault) if each.fault else "",
+        preformatted(each.records.fault) if each.records.fault else "",
         _figures(each, linked),
         _metrics(one),
         _steps(each, f"{stem}.steps.svg" if drawing else ""),
@@ -103,7 +108,7 @@ def _quoted(heading: str, words: str | None) -> str:
 
 
 def _figures(each: Reported, linked: Collection[str]) -> str:
-    found = figures(each.runs)
+    found = figures(each.records.runs)
     if not found:
         return ""
     rows = [_figure_row(figure) for figure in found]
@@ -174,7 +179,7 @@ def _settings(each: Reported, baseline: Reported | None) -> str:
     if baseline is None:
         return f"## Settings\n\n{preformatted(_as_lines(each))}" if each.settings else ""
     name = link(baseline.experiment.title, f"{page_stem(baseline.experiment)}.md")
-    keys = sorted({*baseline.settings, *baseline.varying, *each.settings, *each.varying})
+    keys = sorted({*baseline.settings, *baseline.records.varying, *each.settings, *each.records.varying})
     cells = [[escape(key), escape(_said(baseline, key)), escape(_said(each, key))] for key in keys]
     rows = [row for row in cells if row[1] != row[2]] if baseline.settings else []
     header = ["setting", escape(baseline.experiment.name), escape(each.experiment.name)]
@@ -185,13 +190,13 @@ def _settings(each: Reported, baseline: Reported | None) -> str:
 
 
 def _said(each: Reported, key: str) -> str:
-    if key in each.varying:
+    if key in each.records.varying:
         return "differs among its runs"
     return json.dumps(each.settings[key]) if key in each.settings else "not stated"
 
 
 def _as_lines(each: Reported) -> str:
-    keys = sorted({*each.settings, *each.varying})
+    keys = sorted({*each.settings, *each.records.varying})
     return "\n".join(f"{json.dumps(key)[1:-1]}: {_said(each, key)}" for key in keys)
 
 

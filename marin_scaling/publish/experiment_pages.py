@@ -11,21 +11,13 @@ from collections.abc import Collection, Sequence
 from importlib import resources
 from pathlib import Path
 
-from marin_scaling.canonical_json import leaves
+from marin_scaling.experiment.audit import audit, known_in
 from marin_scaling.experiment.experiment import Experiment, Metric, Outcome
 from marin_scaling.experiment.experiment_file import EXPERIMENTS_DIR, Found, read_experiments, to_line
-from marin_scaling.experiment.own_runs import (
-    NO_RECORDS,
-    all_findings,
-    figures,
-    own_steps,
-    runs_of,
-    shared_settings,
-    varying_settings,
-)
+from marin_scaling.experiment.own_runs import figures, own_records, record_findings
 from marin_scaling.publish.experiment_page import FOLDER, Reported, experiment_page, metric_value, page_stem
-from marin_scaling.publish.markdown import escape, link, malformed_section, page, table, whole, without_root
-from marin_scaling.speedrun.finding import Finding, Weight
+from marin_scaling.publish.markdown import escape, link, malformed_section, page, table, whole
+from marin_scaling.speedrun.finding import Weight
 from marin_scaling.units import counted
 
 _PROGRAM = ("table.js", "table.css")
@@ -47,8 +39,11 @@ def experiment_pages(root: Path, *, linked: Collection[str]) -> dict[str, bytes]
     place = root / EXPERIMENTS_DIR
     found = read_experiments(place) if place.is_dir() else []
     experiments = [each.experiment for each in found if each.experiment]
-    findings = all_findings(experiments, root=root)
-    reported = {each.name: _reported(each, findings[each.name], root=root) for each in experiments}
+    findings, records = audit(experiments, known=known_in(root)), [own_records(each, root=root) for each in experiments]
+    reported = {
+        each.name: Reported(experiment=each, findings=[*findings[each.name], *record_findings(each, own)], records=own)
+        for each, own in zip(experiments, records, strict=True)
+    }
     files = {f"{FOLDER}/index.md": _index(list(reported.values()), found, root=root)}
     if experiments:
         files |= _program()
@@ -61,25 +56,6 @@ def experiment_pages(root: Path, *, linked: Collection[str]) -> dict[str, bytes]
 def _program() -> dict[str, bytes]:
     templates = resources.files("marin_scaling.publish").joinpath("templates", "experiments")
     return {f"{FOLDER}/{name}": templates.joinpath(name).read_bytes() for name in _PROGRAM}
-
-
-def _reported(each: Experiment, findings: Sequence[Finding], *, root: Path) -> Reported:
-    stated = dict(leaves(each.configuration)) if each.configuration else {}
-    try:
-        runs = runs_of(each, root=root)
-        own = own_steps(each, runs, root=root)
-    except NO_RECORDS as error:
-        fault = without_root(str(error), root)
-        return Reported(experiment=each, findings=findings, steps=each.steps, settings=stated, fault=fault)
-    recorded = shared_settings(runs)
-    return Reported(
-        experiment=each,
-        findings=findings,
-        runs=runs,
-        steps=[*own, *each.steps],
-        settings={**stated, **recorded},
-        varying=varying_settings(runs),
-    )
 
 
 def _index(reported: Sequence[Reported], found: Sequence[Found], *, root: Path) -> bytes:
@@ -149,9 +125,10 @@ def _row(each: Reported, replaced: Collection[str]) -> list[str]:
 
 
 def _runs_said(each: Reported) -> list[str]:
-    losses = [(figure.mean_loss, figure.metric) for figure in figures(each.runs) if figure.mean_loss is not None]
+    runs = each.records.runs
+    losses = [(figure.mean_loss, figure.metric) for figure in figures(runs) if figure.mean_loss is not None]
     lowest = f": lowest {min(losses)[0]:.4f} {min(losses)[1].replace('_', ' ')}" if losses else ""
-    return [f"{counted(len(each.runs), 'run')} of {', '.join(each.experiment.ladders)}{lowest}"] if each.runs else []
+    return [f"{counted(len(runs), 'run')} of {', '.join(each.experiment.ladders)}{lowest}"] if runs else []
 
 
 def _metric_said(metric: Metric) -> str:
