@@ -41,7 +41,7 @@ def key_in(address: str) -> str:
     plain = _plain(address)
     if _PASSWORD.search(plain):
         return "a password"
-    return next((name for _, name, value in _FIELD.findall(plain) if value and names_key(name)), "")
+    return _field_with_key(plain)
 
 
 def without_key(address: str) -> str:
@@ -52,7 +52,7 @@ def without_key(address: str) -> str:
     """
     if not key_in(address):
         return address
-    shown = address if _PASSWORD.search(address) or _has_field(address) else _plain(address)
+    shown = address if _PASSWORD.search(address) or _field_with_key(address) else _plain(address)
     kept = _FIELD.sub(lambda field: field[1] if field[3] and names_key(field[2]) else field[0], _PASSWORD.sub(r"\1", shown))
     tidy = re.sub(r"([?&;#])[&;]+", r"\1", kept)
     tidy = re.sub(r"[?&;#]+$", "", tidy)
@@ -104,8 +104,8 @@ def names_secret(name: str) -> bool:
     return not _NO_KEYS.fullmatch(name) and (names_key(name) or names_key(name.removesuffix("s")))
 
 
-def _has_field(address: str) -> bool:
-    return any(value and names_key(name) for _, name, value in _FIELD.findall(address))
+def _field_with_key(address: str) -> str:
+    return next((name for _, name, value in _FIELD.findall(address) if value and names_key(name)), "")
 
 
 def _plain(address: str) -> str:
