@@ -18,15 +18,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-import haliax as hax
-import jax.numpy as jnp
 import numpy as np
-from levanter.models.lm_model import LmExample
-from levanter.trainer import Trainer, initialize
 from plain_trainer import parameter_count, plain_step
 from report import parser, publish
+from training_loops import levanters_steps, our_steps
 
 from marin_scaling.data.standard_library import standard_library_corpus
 from marin_scaling.data.token_corpus import TokenCorpus
@@ -35,9 +31,7 @@ from marin_scaling.ladder.ladder_file import LadderFile, RungsAtBudget, Target
 from marin_scaling.recipe.catalogue import find_recipe
 from marin_scaling.recipe.flop_counting import training_flops
 from marin_scaling.run.emit_levanter import emit_levanter
-from marin_scaling.run.levanter_config import trainer_config
-from marin_scaling.run.levanter_step import compile_step, initial_state, language_model_loss
-from marin_scaling.run.optimizer import levanters_schedule, scheduled_rates
+from marin_scaling.run.optimizer import scheduled_rates
 from marin_scaling.run.plan_specs import rung_specs
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.train import _training_batches
@@ -61,34 +55,6 @@ def spec_of(width: int, corpus: TokenCorpus) -> RunSpec:
     )
     [spec] = rung_specs(plan_ladder(file), corpus=corpus)
     return spec
-
-
-def our_milliseconds(spec: RunSpec, corpus: TokenCorpus, work_dir: Path) -> float:
-    """Median over the counted steps of our compiled step."""
-    config = trainer_config(spec, work_dir=work_dir)
-    initialize(config)
-    optimizer = levanters_schedule(spec.optimizer).build(spec.train_steps)
-    with Trainer(config, optimizer, language_model_loss(spec.optimizer.z_loss_weight), add_default_hooks=False) as trainer:
-        step = compile_step(trainer, initial_state(trainer, spec, optimizer), spec)
-        return _median_milliseconds(step.advance(tokens) for tokens in _training_batches(spec, corpus.train, first_step=0))
-
-
-def trainer_milliseconds(spec: RunSpec, corpus: TokenCorpus, work_dir: Path) -> float:
-    """Median over the counted steps of Levanter's own loop."""
-    config = trainer_config(spec, work_dir=work_dir)
-    initialize(config)
-    optimizer = levanters_schedule(spec.optimizer).build(spec.train_steps)
-    with Trainer(config, optimizer, language_model_loss(spec.optimizer.z_loss_weight), add_default_hooks=False) as trainer:
-        state = initial_state(trainer, spec, optimizer)
-        return _median_milliseconds(float(info.loss) for info in trainer.training_steps(state, _examples(spec, corpus)))
-
-
-def _examples(spec: RunSpec, corpus: TokenCorpus) -> Iterator[Any]:
-    axes = (hax.Axis("batch", spec.batch_size), hax.Axis("position", spec.model.seq_len))
-    weights = np.ones([axis.size for axis in axes], np.float32)
-    weights[:, -1] = 0.0
-    for tokens in _training_batches(spec, corpus.train, first_step=0):
-        yield LmExample(tokens=hax.named(jnp.asarray(tokens), axes), loss_weight=hax.named(jnp.asarray(weights), axes))
 
 
 def train_lm_milliseconds(spec: RunSpec, corpus: TokenCorpus, folder: Path) -> float:
@@ -128,11 +94,11 @@ def main() -> None:
     for width in WIDTHS:
         spec = spec_of(width, corpus)
         with tempfile.TemporaryDirectory() as folder:
-            ours = our_milliseconds(spec, corpus, Path(folder) / "ours")
+            ours = _median_milliseconds(our_steps(spec, corpus, Path(folder) / "ours"))
             others = [""] * 4
             if width in WIDTHS_OF_OTHERS:
                 found = [
-                    trainer_milliseconds(spec, corpus, Path(folder) / "theirs"),
+                    _median_milliseconds(levanters_steps(spec, corpus, Path(folder) / "theirs")),
                     train_lm_milliseconds(spec, corpus, Path(folder) / "emitted"),
                     plain_milliseconds(spec, corpus),
                 ]

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from marin_scaling.errors import DocumentError
 
 MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
+_MOST_DIGITS = 308  # of an integer, with its sign: any such is smaller than the largest float
 
 
 def dump_canonical(document: Any) -> bytes:
@@ -52,13 +53,12 @@ def load_strict(raw: bytes, *, name: str) -> Any:
             object_pairs_hook=lambda pairs: _unique(pairs, name),
             parse_constant=lambda constant: _refuse(name, f"it holds {constant}"),
             parse_float=lambda number: _finite(number, name),
+            parse_int=lambda digits: _countable(digits, name),
         )
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         _refuse(name, str(error))
     except RecursionError:
         _refuse(name, "it is nested too deeply")
-    except ValueError as error:  # an integer of more digits than Python converts
-        _refuse(name, str(error))
 
 
 def load_canonical(raw: bytes, *, name: str) -> Any:
@@ -116,6 +116,13 @@ def _finite(number: str, name: str) -> float:
     if math.isinf(value):
         _refuse(name, f"it holds {number}, which is larger than numbers can be")
     return value
+
+
+def _countable(digits: str, name: str) -> int:
+    """An integer that is also a number to whoever computes with it as with any other."""
+    if len(digits) > _MOST_DIGITS:
+        _refuse(name, f"it holds an integer of {len(digits)} digits, which is larger than numbers can be")
+    return int(digits)
 
 
 def _unique(pairs: list[tuple[str, Any]], name: str) -> dict[str, Any]:

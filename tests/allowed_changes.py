@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -105,7 +106,7 @@ def moment(text: str) -> datetime | None:
 
 def _equal(before: Any, after: Any) -> bool:
     numbers = [value for value in (before, after) if isinstance(value, int | float) and not isinstance(value, bool)]
-    if len(numbers) == 2:
+    if len(numbers) == 2 and all(abs(number) < sys.float_info.max for number in numbers):
         return math.isclose(*numbers, rel_tol=1e-9, abs_tol=0.0)
     return type(before) is type(after) and bool(before == after)
 

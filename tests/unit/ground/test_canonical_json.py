@@ -43,6 +43,7 @@ def test_what_has_no_json_form_is_not_written(value: object) -> None:
         (b'{"a": NaN}', "NaN"),
         (b'{"a": -Infinity}', "Infinity"),
         (b'{"a": 1e999}', "holds 1e999, which is larger than numbers can be"),
+        (b'{"a": -1' + b"0" * 308 + b"}", "holds an integer of 310 digits, which is larger than numbers can be"),
         (b'{"a": [-1.5e400]}', "holds -1.5e400"),
         (b"\xff\xfe", "utf-8"),
         (b"[" * 100_000, "nested"),
