@@ -181,7 +181,7 @@ def options_of() -> argparse.Namespace:
     """The options of the command line."""
     found = parser(__doc__ or "")
     found.add_argument("--cases", nargs="+", default=CASES, metavar="RECIPE:WIDTH")
-    found.add_argument("--packed", type=int, default=4, help="processes that share the GPU")
+    found.add_argument("--packed", type=int, default=3, help="processes that share the GPU")
     found.add_argument("--seconds", type=float, default=5.0, help="how long each measurement does steps")
     found.add_argument("--minutes", type=float, default=9.5, help="begin nothing after this")
     return found.parse_args()

@@ -48,6 +48,10 @@ class RecipeError(MarinScalingError):
     """A recipe is unknown, or cannot be expanded at the asked budget and width."""
 
 
+class RecipeFailed(MarinScalingError):
+    """A recipe of somebody else's raised what a recipe does not raise: it says nothing about a budget or a width."""
+
+
 class DataError(MarinScalingError):
     """Training or validation data is missing, too small, or overlapping."""
 

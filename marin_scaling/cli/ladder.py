@@ -54,7 +54,7 @@ def _print_plan(ladder_path: Path) -> None:
     """The table, and where the data do not allow it to be trained, why."""
     from marin_scaling.cli.training import bind_prepared, expand
     from marin_scaling.errors import DataError
-    from marin_scaling.ladder.ladder import ladder_table
+    from marin_scaling.ladder.ladder_table import ladder_table
     from marin_scaling.run.plan_specs import data_doubts
 
     expanded = expand(ladder_path)
@@ -71,7 +71,7 @@ def _train(
     ladder_path: Path, *, where: str, only: list[str], max_parallel: int | None, stop_after: str, keep_weights: bool
 ) -> None:
     from marin_scaling.cli.training import TimeIsUp, at_most, bind, chosen, expand, pool_of, train_with_progress
-    from marin_scaling.ladder.ladder import ladder_table
+    from marin_scaling.ladder.ladder_table import ladder_table
     from marin_scaling.run.plan_specs import data_doubts
 
     expanded = expand(ladder_path)

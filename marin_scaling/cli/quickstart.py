@@ -34,7 +34,7 @@ def quickstart(folder: Path = _FOLDER) -> None:
     Example: marin-scale quickstart
     """
     from marin_scaling.cli.training import plan, pool_of, target_pool, train_with_progress
-    from marin_scaling.ladder.ladder import ladder_table
+    from marin_scaling.ladder.ladder_table import ladder_table
 
     began = time.monotonic()
     _enter(folder)

@@ -12,7 +12,10 @@ app.add_typer(_recipe, name="recipe")
 _RECIPE = typer.Argument(metavar="RECIPE", help="A name, a recipe file (recipes/mine.yaml), or MODULE:CLASS.")
 _OTHER = typer.Argument(metavar="OTHER", help="Another one.")
 _BUDGET = typer.Option(..., "--budget", metavar="FLOPS", help="Training FLOPs of the run.")
-_WIDTH = typer.Option(None, "--width", help="Of the run; without it the one nearest to 20 tokens per parameter.")
+_BUDGET_OR_NONE = typer.Option("", "--budget", metavar="FLOPS", help="Training FLOPs of a run to compare as well.")
+_WIDTH = typer.Option(
+    None, "--width", help="Of the run; without it the recipe's usual one, or the nearest to 20 tokens per parameter."
+)
 
 
 @_recipe.command("list")
@@ -47,14 +50,14 @@ def show_recipe(
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
 
-        typer.echo(dump_canonical(recipe_document(found, plan)), nl=False)
+        typer.echo(dump_canonical(recipe_document(found, plan, batch_is_given=batch is not None)), nl=False)
     else:
-        typer.echo(recipe_text(found, plan))
+        typer.echo(recipe_text(found, plan, batch_is_given=batch is not None))
 
 
 @_recipe.command("diff")
-def diff_recipes(recipe: str = _RECIPE, other: str = _OTHER, budget: str = _BUDGET, width: int | None = _WIDTH) -> None:
-    """Print the constants, formulas and numbers of one run in which two recipes differ.
+def diff_recipes(recipe: str = _RECIPE, other: str = _OTHER, budget: str = _BUDGET_OR_NONE, width: int | None = _WIDTH) -> None:
+    """Print the constants and formulas in which two recipes differ, and with a budget the numbers of one run of each.
 
     Example: marin-scale recipe diff delphi recipes/mine.yaml --budget 1e20
     """
@@ -62,7 +65,11 @@ def diff_recipes(recipe: str = _RECIPE, other: str = _OTHER, budget: str = _BUDG
     from marin_scaling.recipe.recipe_text import difference_text, usual_plan
     from marin_scaling.units import parse_flops
 
-    budget_flops, first, second = parse_flops(budget), find_recipe(recipe), find_recipe(other)
+    first, second = find_recipe(recipe), find_recipe(other)
+    if not budget:
+        typer.echo(difference_text(first, second))
+        return
+    budget_flops = parse_flops(budget)
     one = usual_plan(first, budget_flops=budget_flops, hidden_dim=width)
     two = usual_plan(second, budget_flops=budget_flops, hidden_dim=width)
     typer.echo(difference_text(first, second, (one, two)))

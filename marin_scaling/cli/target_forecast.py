@@ -90,7 +90,7 @@ def forecast_target(planned: PlannedLadder) -> Evidence:
     document, losses = _told(result, tested, flops=target.flops)
     doubts = (*plan.doubts, *backtest_doubts(tested), *_unsaid(file.promise))
     typer.echo("\n".join([_target_line(target), *(wrapped(f"note: {doubt}") for doubt in doubts)]))
-    recipe = recipe_document(find_recipe(file.recipe), plan)
+    recipe = recipe_document(find_recipe(file.recipe), plan, batch_is_given=file.target.batch_size is not None)
     return Evidence(rows=result.rows, forecast=document, losses=losses, recipe=recipe, target=target)
 
 

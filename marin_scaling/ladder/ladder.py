@@ -1,6 +1,6 @@
 """A ladder, planned: every rung that the recipe makes of the file's budgets and widths, and what the whole costs.
 
-Plans only: nothing is trained here, and no file is read.
+Plans only: nothing is trained here, and no file is read; `ladder_table` shows a plan, `ladder_doubts` says what to mend in it.
 """
 
 from __future__ import annotations
@@ -8,13 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from marin_scaling.errors import RecipeError
-from marin_scaling.ladder.compute import Compute, training_memory_bytes
 from marin_scaling.ladder.ladder_file import LadderFile, RungsAtBudget
-from marin_scaling.laws import FARTHEST_CHECKED
 from marin_scaling.recipe.catalogue import find_recipe
 from marin_scaling.recipe.recipe import Recipe
 from marin_scaling.recipe.run_plan import RungPlan
-from marin_scaling.units import format_bytes, format_count, format_duration, format_flops
+from marin_scaling.units import format_flops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,105 +112,6 @@ def plan_target(file: LadderFile, *, compute_optimal_params: float) -> RungPlan:
     recipe, target = find_recipe(file.recipe), file.target
     width = min(recipe.widths(), key=lambda width: _ratio(recipe.shape(width).params_active, compute_optimal_params))
     return recipe.plan(budget_flops=target.budget_flops, hidden_dim=width, batch_size=target.batch_size)
-
-
-def ladder_table(ladder: Ladder) -> str:
-    """The rungs as a table, one line each, and the totals.
-
-    Columns: budget in FLOPs, width, layers, parameters, active ones, tokens, tokens per active parameter, batch (sequences),
-    steps, matrix learning rate, how far the run's FLOPs are from the budget, and the memory of a step on one device.
-    """
-    doubts = [f"note: {doubt}" for doubt in ladder_doubts(ladder)]
-    return "\n".join([_HEAD, *(_row(rung.plan, ladder.file.compute) for rung in ladder.rungs), "", *_totals(ladder), *doubts])
-
-
-def ladder_doubts(ladder: Ladder) -> list[str]:
-    """What to mend before training, because a fit could not: too few budgets for the law, too few widths for a bowl; and what
-    the recipe could not do as it would."""
-    widths: dict[float, set[int]] = {}
-    for rung in ladder.rungs:
-        widths.setdefault(rung.plan.budget_flops, set()).add(rung.plan.shape.hidden_dim)
-    file = ladder.file
-    doubts = [
-        f"{format_flops(rung.plan.budget_flops)} FLOPs at width {rung.plan.shape.hidden_dim}: {doubt}"
-        for rung in ladder.rungs
-        if rung.seed == file.seeds[0]
-        for doubt in rung.plan.doubts
-    ]
-    doubts += [
-        f"{format_flops(budget)} FLOPs has {len(found)} of the {_BOWL_WIDTHS} widths or more that show its best size"
-        for budget, found in widths.items()
-        if len(found) < _BOWL_WIDTHS
-    ]
-    if len(widths) < _LAW_BUDGETS:
-        doubts.append(
-            f"{len(widths)} budgets; the law has three unknowns, and an interval needs {_LAW_BUDGETS} budgets or more"
-        )
-    largest = max(widths)
-    if file.target.budget_flops > FARTHEST_CHECKED * largest:
-        doubts.append(
-            f"the target is {file.target.budget_flops / largest:.3g}x the largest rung; "
-            f"no forecast beyond {FARTHEST_CHECKED:.0f}x is known to be checked"
-        )
-    return doubts
-
-
-_LAW_BUDGETS = 4  # one more than the law has unknowns, so that something is left to tell noise by
-_BOWL_WIDTHS = 3  # a parabola has three unknowns
-_COLUMNS = {
-    "budget": 8,
-    "width": 6,
-    "layers": 6,
-    "params": 7,
-    "active": 7,
-    "tokens": 7,
-    "tok/par": 7,
-    "batch": 5,
-    "steps": 6,
-    "lr": 8,
-}
-_HEAD = " ".join(f"{name:>{width}}" for name, width in {**_COLUMNS, "off by": 7, "memory": 7}.items())
-
-
-def _row(plan: RungPlan, compute: Compute) -> str:
-    return (
-        f"{format_flops(plan.budget_flops):>8} {plan.shape.hidden_dim:>6} {plan.shape.num_layers:>6} "
-        f"{format_count(plan.shape.params_total):>7} {format_count(plan.shape.params_active):>7} "
-        f"{format_count(plan.trained_tokens):>7} "
-        f"{plan.tokens_per_param:>7.1f} {plan.batch_size:>5} {plan.train_steps:>6} "
-        f"{plan.hyperparameters.learning_rate:>8.4f} {plan.flops / plan.budget_flops - 1:>+7.2%} "
-        f"{format_bytes(training_memory_bytes(plan, compute)):>7}"
-    )
-
-
-def _totals(ladder: Ladder) -> list[str]:
-    file, hardware = ladder.file, ladder.file.hardware
-    lines = [
-        f"{len(ladder.rungs)} rungs, {format_flops(ladder.total_flops)} FLOPs together; "
-        f"target {format_flops(file.target.budget_flops)} FLOPs, {ladder.extrapolation:.3g}x the largest rung.",
-        f"Memory: of a step on one device {_said(file.compute)}; beside the program itself.",
-    ]
-    rate = hardware.sustained_flops_per_second
-    if rate is not None:
-        rungs, target = ladder.total_flops / rate, file.target.budget_flops / rate
-        lines.append(
-            f"At {format_flops(rate)} FLOP/s: {format_duration(rungs)} of training steps for the rungs, "
-            f"{format_duration(target)} for the target."
-        )
-        if hardware.cost_per_hour is not None:
-            price = hardware.cost_per_hour / 3600
-            costs = f"{rungs * price:,.2f} for the rungs, {target * price:,.2f} for the target"
-            lines.append(f"At {hardware.cost_per_hour:g} an hour: {costs}.")
-    return lines
-
-
-def _said(compute: Compute) -> str:
-    parts = [f"in {compute.precision}", "layers recomputed" if compute.recompute else "nothing recomputed"]
-    if compute.attention == "flash":
-        parts.append("flash attention")
-    if compute.sequences_at_a_time:
-        parts.append(f"at most {compute.sequences_at_a_time} sequences at a time")
-    return ", ".join(parts)
 
 
 def _ratio(a: float, b: float) -> float:

@@ -83,8 +83,9 @@ def _run_count(folder: Path) -> str:
 
 
 def _plan_text(root: Path, name: str) -> str:
-    from marin_scaling.ladder.ladder import ladder_table, plan_ladder
+    from marin_scaling.ladder.ladder import plan_ladder
     from marin_scaling.ladder.ladder_file import read_ladder_file
+    from marin_scaling.ladder.ladder_table import ladder_table
 
     try:
         return preformatted(ladder_table(plan_ladder(read_ladder_file(root / "ladders" / f"{name}.yaml"))))

@@ -14,6 +14,7 @@ from typing import Any
 
 from marin_scaling.errors import RecipeError
 from marin_scaling.recipe.delphi import DelphiRecipe
+from marin_scaling.recipe.foreign_recipe import guarded
 from marin_scaling.recipe.grug_moe import GrugMoeRecipe, GrugMoeV16Recipe
 from marin_scaling.recipe.quickstart import QuickstartRecipe
 from marin_scaling.recipe.quickstart_moe import QuickstartMoeRecipe
@@ -103,7 +104,7 @@ def _checked(name: str, load: Callable[[], Any]) -> Recipe:
     missing = [each for each in _INTERFACE if not hasattr(found, each)]
     if missing:
         raise _no_recipe(name, f"it has no {', '.join(missing)}")
-    return found
+    return guarded(found, name)
 
 
 def _no_recipe(name: str, reason: str) -> RecipeError:

@@ -94,6 +94,7 @@ class DelphiRecipe(AdamHRecipe, MarinWidths):
             hyperparameters=rates,
             schedule=self._schedule(),
             doubts=self._doubts(batch, rates, wanted=wanted if batch_size is None else batch),
+            wanted_tokens=None if batch_size is None else tokens,
         )
 
     def _batch(self, shape: ModelShape, budget_flops: float) -> int:
@@ -111,14 +112,12 @@ class DelphiRecipe(AdamHRecipe, MarinWidths):
 
     def _doubts(self, batch: int, rates: Hyperparameters, *, wanted: int) -> tuple[str, ...]:
         """What a reader of the plan has to know of its batch and rates."""
-        capped = max(rates.learning_rate, rates.adam_learning_rate) >= self.max_learning_rate
         tuned = self.min_batch_size <= batch <= self.max_batch_size
         said = {
             f"batch {wanted} is halved to {batch}, so that no learning rate or beta2 reaches its bound": batch < wanted,
-            f"a learning rate is capped at {self.max_learning_rate:g}": capped,
             f"the rates were tuned for batches of {self.min_batch_size} to {self.max_batch_size}, not {batch}": not tuned,
         }
-        return tuple(sentence for sentence, holds in said.items() if holds)
+        return (*(sentence for sentence, holds in said.items() if holds), *self.rate_doubts(rates))
 
     def _halved(self, batch: int, tokens: float) -> int:
         """The batch, halved until no rate is at a bound, but never below the smallest."""

@@ -152,7 +152,7 @@ class GrugMoeRecipe(MarinWidths):
             hyperparameters=rates,
             schedule=self._schedule(),
             optimizer=self.optimizer,
-            doubts=self._doubts(rates),
+            doubts=self._doubts(rates, batch=batch, wanted=batch_size or self._wanted_batch(tokens)),
         )
 
     def rates(self, *, batch_tokens: int, tokens: float, hidden_dim: int) -> Hyperparameters:
@@ -174,7 +174,10 @@ class GrugMoeRecipe(MarinWidths):
 
     def _batch(self, tokens: float) -> int:
         """The power of two at or above what makes the wanted number of steps, but not below the smallest."""
-        return max(self.min_batch_size, batch_for_steps(tokens, steps=self.steps_wanted, seq_len=self.seq_len))
+        return max(self.min_batch_size, self._wanted_batch(tokens))
+
+    def _wanted_batch(self, tokens: float) -> int:
+        return batch_for_steps(tokens, steps=self.steps_wanted, seq_len=self.seq_len)
 
     def _schedule(self) -> Schedule:
         """Warm-up, and then a straight line down to the last step."""
@@ -187,9 +190,15 @@ class GrugMoeRecipe(MarinWidths):
             router_z_loss_weight=self.router_z_loss_weight,
         )
 
-    def _doubts(self, rates: Hyperparameters) -> tuple[str, ...]:
-        is_capped = rates.learning_rate >= self.max_learning_rate
-        return (f"a learning rate is capped at {self.max_learning_rate:g}",) if is_capped else ()
+    def _doubts(self, rates: Hyperparameters, *, batch: int, wanted: int) -> tuple[str, ...]:
+        """What a reader of the plan has to know of its batch and rates."""
+        names = ("learning_rate", "adam_learning_rate")
+        capped = [name for name in names if getattr(rates, name) >= self.max_learning_rate]
+        said = {
+            f"batch {wanted} is raised to {batch}, the smallest; steps are fewer than {self.steps_wanted}": batch > wanted,
+            f"{' and '.join(capped)} at the cap of {self.max_learning_rate:g}": bool(capped),
+        }
+        return tuple(sentence for sentence, holds in said.items() if holds)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,6 +61,12 @@ class TransferRules:
             epsilon=self.tuned_epsilon / scale,
         )
 
+    def rate_doubts(self, rates: Hyperparameters) -> tuple[str, ...]:
+        """What a reader has to know of rates that the rule alone would have made higher."""
+        names = ("learning_rate", "adam_learning_rate")
+        capped = [name for name in names if getattr(rates, name) >= self.max_learning_rate]
+        return (f"{' and '.join(capped)} at the cap of {self.max_learning_rate:g}",) if capped else ()
+
     def uncapped_learning_rate(self, *, batch_size: int, tokens: float) -> float:
         """The matrix learning rate that the rule alone gives."""
         horizon = (tokens / self.tuned_tokens) ** -self.token_horizon_exponent

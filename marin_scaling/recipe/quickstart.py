@@ -68,6 +68,7 @@ class QuickstartRecipe(AdamHRecipe):
         """The run of this width that costs the budget, in batches of 16 sequences of 128 bytes."""
         shape, batch_size = self.shape(hidden_dim), batch_size or self.batch_size
         train_steps = steps_for_budget(shape, batch_size=batch_size, budget_flops=budget_flops)
+        rates = self.transfer(batch_size=batch_size, tokens=batch_size * shape.seq_len * train_steps)
         return RungPlan(
             recipe=self.name,
             constant_norm=self.constant_norm,
@@ -75,8 +76,9 @@ class QuickstartRecipe(AdamHRecipe):
             shape=shape,
             batch_size=batch_size,
             train_steps=train_steps,
-            hyperparameters=self.transfer(batch_size=batch_size, tokens=batch_size * shape.seq_len * train_steps),
+            hyperparameters=rates,
             schedule=self._schedule(),
+            doubts=self.rate_doubts(rates),
         )
 
     def shape(self, hidden_dim: int) -> ModelShape:

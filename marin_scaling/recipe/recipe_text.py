@@ -11,7 +11,7 @@ from marin_scaling.errors import RecipeError
 from marin_scaling.recipe.formula import constants_of
 from marin_scaling.recipe.recipe import Recipe
 from marin_scaling.recipe.run_plan import RungPlan
-from marin_scaling.units import format_flops
+from marin_scaling.units import counted, format_flops
 
 USUAL_TOKENS_PER_PARAM = 20.0
 """Where a width is chosen for show, the one nearest to this: a rule of thumb (Hoffmann et al. 2022). A fit chooses better."""
@@ -19,6 +19,8 @@ _WIDTH = 100
 _NAME = 24
 _NARROWEST = 30
 _GIVEN = {"budget_flops": "given", "hidden_dim": "given; the width of a target follows from the fit"}
+_BATCH_GIVEN = "given, in place of the recipe's own"
+_OWN_STEPS = "as with the recipe's own batch: what the budget pays for in whole steps of that"
 
 
 def usual_plan(
@@ -43,7 +45,7 @@ def usual_plan(
     return min(plans, key=lambda plan: abs(math.log(plan.tokens_per_param / USUAL_TOKENS_PER_PARAM)))
 
 
-def recipe_document(recipe: Recipe, plan: RungPlan) -> dict[str, Any]:
+def recipe_document(recipe: Recipe, plan: RungPlan, *, batch_is_given: bool = False) -> dict[str, Any]:
     """Every number of one run by name, with formula and source, and the recipe's constants."""
     return {
         "recipe": recipe.name,
@@ -52,17 +54,19 @@ def recipe_document(recipe: Recipe, plan: RungPlan) -> dict[str, Any]:
         "widths": list(recipe.widths_at(plan.budget_flops)),
         "numbers": [
             {"name": name, "value": value, "formula": formula, "source": source}
-            for name, value, formula, source in _numbers(recipe, plan)
+            for name, value, formula, source in _numbers(recipe, plan, batch_is_given)
         ],
         "constants": [{"name": each.name, "value": each.value, "source": each.source} for each in constants_of(recipe)],
         "doubts": list(plan.doubts),
     }
 
 
-def recipe_text(recipe: Recipe, plan: RungPlan) -> str:
+def recipe_text(recipe: Recipe, plan: RungPlan, *, batch_is_given: bool = False) -> str:
     """The same for a reader; sources are numbered and stand below."""
-    widths, numbers = recipe.widths_at(plan.budget_flops), _numbers(recipe, plan)
-    among = f"{len(widths)} widths make a sensible run there, {widths[0]} to {widths[-1]}" if widths else "no width is sensible"
+    widths, numbers = recipe.widths_at(plan.budget_flops), _numbers(recipe, plan, batch_is_given)
+    among = (
+        f"sensible there: {counted(len(widths), 'width')}, {widths[0]} to {widths[-1]}" if widths else "no width is sensible"
+    )
     head = (
         f"recipe {recipe.name}: {format_flops(plan.budget_flops)} FLOPs at width {plan.shape.hidden_dim}, "
         f"{plan.tokens_per_param:.3g} tokens per parameter, optimizer {plan.optimizer}, which keeps the norm of each "
@@ -80,34 +84,31 @@ def recipe_text(recipe: Recipe, plan: RungPlan) -> str:
     return "\n\n".join([textwrap.fill(head, _WIDTH), *doubts, *blocks])
 
 
-def difference_text(first: Recipe, second: Recipe, plans: tuple[RungPlan, RungPlan]) -> str:
-    """Constants, formulas and numbers of one run in which two recipes differ."""
+def difference_text(first: Recipe, second: Recipe, plans: tuple[RungPlan, RungPlan] | None = None) -> str:
+    """Constants and formulas in which two recipes differ, and numbers of one run of each, where they are given."""
     constants = [{each.name: each.value for each in constants_of(recipe)} for recipe in (first, second)]
     formulas = [{name: formula.text for name, formula in recipe.formulas.items()} for recipe in (first, second)]
-    numbers = [{"optimizer": plan.optimizer, "constant_norm": plan.constant_norm, **plan.values()} for plan in plans]
-    runs = " against ".join(f"width {plan.shape.hidden_dim}" for plan in plans)
-    parts = {
-        "constants": _differences(*constants),
-        "formulas": _differences(*formulas),
-        f"numbers at {format_flops(plans[0].budget_flops)} FLOPs, {runs}": _differences(*numbers),
-    }
+    parts = {"constants": _differences(*constants), "formulas": _differences(*formulas)}
+    if plans is not None:
+        numbers = [{"optimizer": plan.optimizer, "constant_norm": plan.constant_norm, **plan.values()} for plan in plans]
+        runs = " against ".join(f"width {plan.shape.hidden_dim}" for plan in plans)
+        parts[f"numbers at {format_flops(plans[0].budget_flops)} FLOPs, {runs}"] = _differences(*numbers)
     if not any(parts.values()):
         return f"{first.name} and {second.name} do not differ."
     said = [f"{name}:\n" + "\n".join(rows) for name, rows in parts.items() if rows]
     return "\n\n".join([f"{first.name} against {second.name}", *said])
 
 
-def _numbers(recipe: Recipe, plan: RungPlan) -> list[tuple[str, float, str, str]]:
-    constants = {each.name: each for each in constants_of(recipe)}
-    rows = []
-    for name, value in plan.values().items():
-        if name in recipe.formulas:
-            rows.append((name, value, *recipe.formulas[name]))
-        else:
-            rows.append(
-                (name, value, "", constants[name].source if name in constants else _GIVEN.get(name, "the recipe's own"))
-            )
-    return rows
+def _numbers(recipe: Recipe, plan: RungPlan, batch_is_given: bool) -> list[tuple[str, float, str, str]]:
+    """Name, value, formula and source of each; of what was given instead of found, no formula."""
+    constants = {each.name: each.source for each in constants_of(recipe)}
+    given = _GIVEN | ({"batch_size": _BATCH_GIVEN} if batch_is_given else {})
+    given |= {"planned_tokens": _OWN_STEPS} if plan.wanted_tokens is not None else {}
+    found = {name: formula for name, formula in recipe.formulas.items() if name not in given}
+    return [
+        (name, value, *found.get(name, ("", given.get(name) or constants.get(name, "the recipe's own"))))
+        for name, value in plan.values().items()
+    ]
 
 
 def _entry(number: tuple[str, float, str, str], cited: list[str]) -> str:

@@ -43,7 +43,8 @@ class Schedule:
 @dataclass(frozen=True, kw_only=True)
 class RungPlan:
     """One run, planned. `constant_norm` is what the optimizer keeps the norm of (`run_spec.OptimizerSpec`); `doubts` are
-    sentences on what the recipe could not do as it would: a batch that was halved."""
+    sentences on what the recipe could not do as it would: a batch that was halved. `wanted_tokens`: what is cut into steps
+    where it is not what the budget pays for."""
 
     recipe: str
     budget_flops: float
@@ -55,6 +56,7 @@ class RungPlan:
     optimizer: Literal["adamH", "muonH"] = "adamH"
     constant_norm: Literal["matrix", "slice"] = "matrix"
     doubts: tuple[str, ...] = ()
+    wanted_tokens: float | None = None
 
     @property
     def trained_tokens(self) -> int:
@@ -68,8 +70,8 @@ class RungPlan:
 
     @property
     def planned_tokens(self) -> float:
-        """Tokens that the budget pays for, before they are cut into whole steps."""
-        return paid_tokens(self.shape, budget_flops=self.budget_flops)
+        """Tokens before they are cut into whole steps: those that the budget pays for, or that the recipe wants instead."""
+        return self.wanted_tokens or paid_tokens(self.shape, budget_flops=self.budget_flops)
 
     @property
     def tokens_per_param(self) -> float:

@@ -188,7 +188,7 @@ def _frame(raw: RawTable, mapping: Mapping[str, str], texts: Mapping[str, list[s
     import pandas as pd
 
     numbers = [name for name in (*REQUIRED, *_OPTIONAL_NUMBERS) if name in mapping]
-    named = [name for name in ("run", "seed", "suite", "flops_convention") if name in texts]
+    named = [name for name in ("run", "seed", "suite", "flops_convention", "evaluation") if name in texts]
     columns: dict[str, Any] = {name: [texts[name][row] for row in rows] for name in named}
     columns |= {name: _positive_numbers(raw, mapping[name], rows=rows) for name in numbers}
     sparse = [name for name in _NUMBERS_OR_NOTHING if name in mapping]
@@ -255,6 +255,8 @@ def _numbers_or_nan(raw: RawTable, column: str, *, rows: Sequence[int]) -> list[
 
 
 def _one_meaning(raw: RawTable, texts: Mapping[str, list[str]], mapping: Mapping[str, str], *, rows: Sequence[int]) -> str:
+    """The metric of these rows, which are of one kind in all that makes losses or FLOPs comparable."""
+    metric = METRIC_OF_COLUMN.get(mapping["loss"].lower(), "loss")
     for name in KINDS:
         values = sorted({texts[name][row] for row in rows if texts[name][row]}) if name in texts else []
         if len(values) > 1:
@@ -264,5 +266,5 @@ def _one_meaning(raw: RawTable, texts: Mapping[str, list[str]], mapping: Mapping
                 fix="Fit them one at a time: a table for each, or --drop RUN for every run of one of them.",
             )
         if name == "metric" and values:
-            return values[0]
-    return METRIC_OF_COLUMN.get(mapping["loss"].lower(), "loss")
+            metric = values[0]
+    return metric

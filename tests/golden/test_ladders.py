@@ -12,6 +12,7 @@ import pytest
 from marin_scaling.ladder.ladder import plan_ladder, plan_target
 from marin_scaling.ladder.ladder_file import SCHEMA_FILE, ladder_schema, read_ladder_file
 from marin_scaling.recipe.catalogue import find_recipe
+from marin_scaling.recipe.run_plan import RungPlan
 from marin_scaling.run.plan_specs import optimizer_of
 
 ROOT = Path(__file__).parents[2]
@@ -20,15 +21,19 @@ LADDERS = sorted((ROOT / "ladders").glob("*.yaml"))
 
 
 def expansion(path: Path) -> dict[str, Any]:
-    """Every number of every rung, of the target at each width that it can have, and what the file leaves to defaults."""
+    """Every number and word of every rung, of the target at each width that it can have, and all keys of the file."""
     file = read_ladder_file(path)
     recipe = find_recipe(file.recipe)
-    sizes = {recipe.shape(width).params_total for width in recipe.widths_at(file.target.budget_flops)}
+    sizes = {recipe.shape(width).params_active for width in recipe.widths_at(file.target.budget_flops)}
     return {
         "file": file.model_dump(mode="json"),
-        "rungs": [{"seed": rung.seed, **rung.plan.values()} for rung in plan_ladder(file).rungs],
-        "targets": [plan_target(file, compute_optimal_params=size).values() for size in sorted(sizes)],
+        "rungs": [{"seed": rung.seed, **_whole(rung.plan)} for rung in plan_ladder(file).rungs],
+        "targets": [_whole(plan_target(file, compute_optimal_params=size)) for size in sorted(sizes)],
     }
+
+
+def _whole(plan: RungPlan) -> dict[str, Any]:
+    return {"optimizer": plan.optimizer, "constant_norm": plan.constant_norm, **plan.values(), "doubts": list(plan.doubts)}
 
 
 def as_text(path: Path) -> str:

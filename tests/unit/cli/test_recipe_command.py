@@ -30,6 +30,16 @@ class Nothing:
     name = "nothing"
 
 
+class Failing(QuickstartRecipe):
+    def plan(self, **wanted):
+        raise KeyError("oops")
+
+
+class Odd(QuickstartRecipe):
+    def widths_at(self, budget_flops):
+        return None
+
+
 class Broken:
     def __init__(self):
         raise ValueError("no constants today")
@@ -103,6 +113,22 @@ def test_recipes_with_two_optimizers_differ_in_them(tmp_path: Path) -> None:
     assert "  optimizer                         muonH  adamH\n" in shown
 
 
+def test_without_a_budget_two_recipes_are_compared_by_what_they_are(tmp_path: Path) -> None:
+    """Constants and formulas; no run of either has to exist at one budget."""
+    shown = marin_scale("recipe", "diff", "quickstart", "delphi", cwd=tmp_path).stdout
+    assert "constants:\n" in shown
+    assert "formulas:\n" in shown
+    assert "numbers at" not in shown
+
+
+def test_a_recipe_file_overrides_a_recipe_of_ones_own(folder: Path) -> None:
+    """A class of one's own is guarded, and stays one whose constants can be set."""
+    (folder / "recipes" / "own.yaml").write_text("name: own\nbase: own_recipes:Deeper\nconstants: {mlp_ratio: 3}\n")
+    shown = marin_scale("recipe", "show", "recipes/own.yaml", "--budget", "1e11", cwd=folder).stdout
+    assert "num_layers                            4" in shown
+    assert "mlp_ratio                             3" in shown
+
+
 def test_a_recipe_does_not_differ_from_itself(tmp_path: Path) -> None:
     """Said in a sentence."""
     assert marin_scale("recipe", "diff", "delphi", "delphi", "--budget", "1e20", cwd=tmp_path).stdout == (
@@ -120,6 +146,8 @@ def test_a_recipe_does_not_differ_from_itself(tmp_path: Path) -> None:
         ("no_module:Recipe", "1e20", ("No module named 'no_module'",)),
         ("own_recipes:Nothing", "1e20", ("it has no formulas, widths, widths_at, shape, plan",)),
         ("own_recipes:Broken", "1e20", ("ValueError: no constants today",)),
+        ("own_recipes:Failing", "1e11", ("'own_recipes:Failing': its method plan failed: KeyError: 'oops'",)),
+        ("own_recipes:Odd", "1e11", ("its method widths_at failed: TypeError: 'NoneType' object is not iterable",)),
     ],
 )
 def test_what_is_no_recipe_is_refused_with_what_why_and_fix(

@@ -54,6 +54,15 @@ def test_the_same_runs_at_half_the_cost_are_twice_as_fast_at_every_budget(cheape
         assert each["wall_clock"] is None
 
 
+@pytest.mark.parametrize("column", ["evaluation", "flops_convention"])
+def test_two_files_that_were_not_measured_alike_are_refused(tmp_path, column):
+    """Their losses, or their FLOPs, are of two kinds, and the ratio would say which kind is smaller."""
+    first, second = (write(tmp_path / f"{kind}.csv", [row | {column: kind} for row in delphi_rows()]) for kind in ("a", "b"))
+    done = marin_scale(first, second)
+    assert isinstance(done.exception, RunTableError)
+    assert f"{first} and {second} differ in their" in str(done.exception)
+
+
 def test_half_of_the_runs_of_a_recipe_tie_with_all_of_them(tmp_path):
     """Every second run of Delphi against Delphi: seven ties, and the text counts them."""
     done = marin_scale(DELPHI, write(tmp_path / "half.csv", delphi_rows()[::2]))

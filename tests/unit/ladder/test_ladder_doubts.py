@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
-from marin_scaling.ladder.ladder import Ladder, ladder_doubts, ladder_table, plan_ladder
+from marin_scaling.ladder.ladder import Ladder, plan_ladder
+from marin_scaling.ladder.ladder_doubts import ladder_doubts
 from marin_scaling.ladder.ladder_file import LadderFile, read_ladder_file
+from marin_scaling.ladder.ladder_table import ladder_table
 
 QUICKSTART = Path(__file__).parents[3] / "ladders" / "quickstart.yaml"
 
@@ -19,14 +21,44 @@ def planned(*widths: list[int], target: float = 1e13) -> Ladder:
     return plan_ladder(ladder(*widths, target=target))
 
 
-def test_the_quickstart_leaves_no_doubt() -> None:
-    """Five budgets of four widths."""
-    assert ladder_doubts(plan_ladder(read_ladder_file(QUICKSTART))) == []
+def test_four_budgets_of_three_widths_that_the_recipe_would_choose_leave_no_doubt() -> None:
+    """Nothing is said that is not asked for."""
+    assert ladder_doubts(planned(*[[16, 20, 24]] * 4)) == []
+
+
+def test_rungs_where_the_recipe_ends_are_doubted() -> None:
+    """The quickstart's own: one more over-trained than the recipe would have it, and bowls that cannot be widened."""
+    assert ladder_doubts(plan_ladder(read_ladder_file(QUICKSTART))) == [
+        "2.4e11 FLOPs at width 12 (253 tokens per parameter): not among the runs that the recipe itself would choose",
+        "3e10, 6e10 FLOPs: the narrowest rung has the recipe's narrowest width, 8; where the best size is smaller, "
+        "no rung can show it",
+    ]
+    widest = ladder([16, 20, 24], [16, 20, 24], [16, 20, 24], [16, 20, 24], [24, 64, 128])
+    doubt = ladder_doubts(plan_ladder(widest))[-1]
+    assert doubt.startswith("4.8e11 FLOPs: the widest rung has the recipe's widest width, 128; where the best size is larger")
+
+
+def test_a_rate_at_its_cap_is_doubted_with_its_rung() -> None:
+    """The rule alone would have made it higher: runs beside it are tuned by another one."""
+    rungs = [{"budget_flops": budget, "sizes": 4} for budget in (2e10, 4e10)]
+    whole = {"name": "tiny", "recipe": "quickstart-moe", "rungs": rungs, "target": {"budget_flops": 1e12}}
+    assert "2e10 FLOPs at width 28: adam_learning_rate at the cap of 0.1" in ladder_doubts(
+        plan_ladder(LadderFile.model_validate(whole))
+    )
+
+
+def test_a_batch_that_is_raised_to_the_smallest_is_doubted_and_of_many_rungs_three_are_named() -> None:
+    """Marin's mixture of experts at budgets below those it was made for."""
+    rungs = [{"budget_flops": 3e16, "hidden_dims": [512, 640, 768, 896, 1024]}]
+    whole = {"name": "small", "recipe": "grug-moe", "rungs": rungs, "target": {"budget_flops": 1e18}}
+    found = [doubt for doubt in ladder_doubts(plan_ladder(LadderFile.model_validate(whole))) if "is raised to 32" in doubt]
+    assert found
+    assert all("the smallest; steps are fewer than 16384" in doubt for doubt in found)
 
 
 def test_three_budgets_are_too_few() -> None:
     """The dry run says so below its totals."""
-    file = ladder([8, 12, 16], [8, 12, 16], [8, 12, 16])
+    file = ladder([16, 20, 24], [16, 20, 24], [16, 20, 24])
     assert ladder_doubts(plan_ladder(file)) == [
         "3 budgets; the law has three unknowns, and an interval needs 4 budgets or more"
     ]
@@ -35,21 +67,21 @@ def test_three_budgets_are_too_few() -> None:
 
 def test_two_widths_show_no_bowl() -> None:
     """The budget is named."""
-    (doubt,) = ladder_doubts(planned([8, 12, 16], [8, 12], [8, 12, 16], [8, 12, 16]))
+    (doubt,) = ladder_doubts(planned([16, 20, 24], [16, 20], [16, 20, 24], [16, 20, 24]))
     assert doubt == "6e10 FLOPs has 2 of the 3 widths or more that show its best size"
 
 
 def test_one_budget_on_two_lines_counts_once() -> None:
     """Widths of equal budgets are taken together."""
-    file = ladder([8, 12], [8, 12, 16], [8, 12, 16], [8, 12, 16])
-    split = file.model_copy(update={"rungs": (*file.rungs, file.rungs[0].model_copy(update={"hidden_dims": (16,)}))})
+    file = ladder([16, 20], [16, 20, 24], [16, 20, 24], [16, 20, 24])
+    split = file.model_copy(update={"rungs": (*file.rungs, file.rungs[0].model_copy(update={"hidden_dims": (24,)}))})
     assert ladder_doubts(plan_ladder(split)) == []
 
 
 def test_a_target_beyond_all_that_was_ever_checked_is_doubted() -> None:
     """Delphi's forecast at 333 times its ladder is the farthest; 1e14 is 417 times the largest of four budgets."""
-    assert ladder_doubts(planned(*[[8, 12, 16]] * 4, target=7e13)) == []
-    (doubt,) = ladder_doubts(planned(*[[8, 12, 16]] * 4, target=1e14))
+    assert ladder_doubts(planned(*[[16, 20, 24]] * 4, target=7e13)) == []
+    (doubt,) = ladder_doubts(planned(*[[16, 20, 24]] * 4, target=1e14))
     assert doubt == "the target is 417x the largest rung; no forecast beyond 333x is known to be checked"
 
 
@@ -64,5 +96,6 @@ def test_a_batch_that_the_recipe_had_to_halve_is_doubted_with_its_rung() -> None
         "seeds": [0, 1],
         "target": {"budget_flops": 1e23},
     }
-    (doubt,) = ladder_doubts(plan_ladder(LadderFile.model_validate(whole)))
-    assert doubt.startswith("3e22 FLOPs at width 2048: batch 16384 is halved to 8192, so that no learning rate")
+    halved, outside, _narrowest = ladder_doubts(plan_ladder(LadderFile.model_validate(whole)))
+    assert outside.startswith("3e22 FLOPs at width 2048 (1280 tokens per parameter): not among the runs")
+    assert halved.startswith("3e22 FLOPs at width 2048: batch 16384 is halved to 8192, so that no learning rate")

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from marin_scaling.errors import LadderFileError, RecipeError, StorageError
-from marin_scaling.ladder.ladder import ladder_table, plan_ladder, plan_target
+from marin_scaling.ladder.ladder import plan_ladder, plan_target
 from marin_scaling.ladder.ladder_file import read_ladder_file
+from marin_scaling.ladder.ladder_table import ladder_table
 
 GOOD = """\
 name: tiny

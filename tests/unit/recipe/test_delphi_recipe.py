@@ -108,7 +108,10 @@ def test_a_batch_from_outside_is_doubted_where_the_rates_were_not_tuned_for_it()
     """Too large, so that a rate is capped; and too small."""
     large = RECIPE.plan(budget_flops=1e23, hidden_dim=5376, batch_size=65_536).doubts
     small = RECIPE.plan(budget_flops=3e18, hidden_dim=1024, batch_size=4).doubts
-    assert large == ("a learning rate is capped at 0.01", "the rates were tuned for batches of 8 to 8192, not 65536")
+    assert large == (
+        "the rates were tuned for batches of 8 to 8192, not 65536",
+        "learning_rate at the cap of 0.01",
+    )
     assert small == ("the rates were tuned for batches of 8 to 8192, not 4",)
 
 
@@ -117,7 +120,7 @@ def test_halving_stops_above_the_least_batch_and_the_cap_is_said() -> None:
     hot = replace(RECIPE, min_batch_size=3, tuned_learning_rate=0.09)
     plan = hot.plan(budget_flops=3e18, hidden_dim=1024)
     assert plan.batch_size == 4
-    assert plan.doubts[-1] == "a learning rate is capped at 0.01"
+    assert plan.doubts[-1] == "learning_rate at the cap of 0.01"
 
 
 def test_what_the_recipe_cannot_make_is_refused_with_the_numbers() -> None:

@@ -10,6 +10,7 @@ from marin_scaling.errors import RecipeError
 from marin_scaling.recipe.catalogue import RECIPES
 from marin_scaling.recipe.formula import constants_of
 from marin_scaling.recipe.recipe import Recipe
+from marin_scaling.recipe.recipe_text import recipe_document
 
 MATHEMATICS = {"__builtins__": {}, "min": min, "max": max, "round": round, "log2": math.log2, "ceil": math.ceil, "range": range}
 BUDGETS = {
@@ -49,9 +50,28 @@ def test_every_formula_gives_the_number_that_the_recipe_planned(recipe: Recipe) 
     for plan in plans(recipe):
         known = {**constants, **plan.values()}
         for name, formula in recipe.formulas.items():
-            if name == "batch_size" and plan.doubts:
+            if name == "batch_size" and any("is halved" in doubt for doubt in plan.doubts):
                 continue
             assert eval(formula.text, {**MATHEMATICS, **known}) == pytest.approx(known[name], rel=1e-12), name
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)
+def test_where_a_batch_is_given_every_formula_that_is_shown_gives_the_number_beside_it(recipe: Recipe) -> None:
+    """A number that follows from what was given, and not from its formula, is shown without one."""
+    constants = {each.name: each.value for each in constants_of(recipe)}
+    for plan in plans(recipe):
+        for batch_size in (plan.batch_size // 2, 2 * plan.batch_size):
+            try:
+                given = recipe.plan(budget_flops=plan.budget_flops, hidden_dim=plan.shape.hidden_dim, batch_size=batch_size)
+            except RecipeError:
+                continue
+            shown = recipe_document(recipe, given, batch_is_given=True)["numbers"]
+            known = {**constants, **{each["name"]: each["value"] for each in shown}}
+            for each in shown:
+                if each["formula"]:
+                    found = eval(each["formula"], {**MATHEMATICS, **known})
+                    assert found == pytest.approx(each["value"], rel=1e-12), each["name"]
+            assert next(each["source"] for each in shown if each["name"] == "batch_size").startswith("given")
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)

@@ -223,6 +223,14 @@ def test_runs_of_two_kinds_do_not_share_a_fit(tmp_path, column):
         read_run_table(write(tmp_path / "runs.csv", f"{HEAD},{column}", *rows))
 
 
+@pytest.mark.parametrize("column", ["flops_convention", "evaluation", "eval_length", "cooldown"])
+def test_a_metric_that_is_named_hides_no_other_difference(tmp_path, column):
+    """The tables that this tool writes always name it."""
+    rows = [f"{row},loss,{'a' if number % 2 else 'b'}" for number, row in enumerate(ROWS)]
+    with pytest.raises(RunTableError, match=f"the column '{column}' holds 'a' and 'b'"):
+        read_run_table(write(tmp_path / "runs.csv", f"{HEAD},metric,{column}", *rows))
+
+
 @pytest.mark.parametrize("column", ["metric", "flops_convention", "evaluation", "eval_length", "cooldown"])
 def test_the_few_of_another_kind_are_left_out_by_name(tmp_path, column):
     """At least three quarters of the runs say what kind the table is of; the others are no part of its law."""
