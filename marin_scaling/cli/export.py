@@ -12,7 +12,7 @@ import typer
 from marin_scaling.cli.app import app
 
 if TYPE_CHECKING:
-    from marin_scaling.publish.model_card import CarriedTokenizer, SignedForecast
+    from marin_scaling.publish.model_card import CardSource, CarriedTokenizer, SignedForecast
     from marin_scaling.run.run_spec import RunSpec
     from marin_scaling.run.run_store import StoredRun
     from marin_scaling.run.workplace import Workplace
@@ -43,7 +43,7 @@ def export_run(run: str = _RUN, to: Path = _TO, registry: Path = _REGISTRY) -> N
     weights = kept_weights(stored, _with_weights(stored))
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_NO_ADVISORY_WARNINGS="1")  # all that is needed is here
     tokenizer, forecast = _tokenizer_of(stored.spec), _forecast_of(stored.spec, registry=registry)
-    card = model_card(stored, tokenizer=tokenizer, forecast=forecast)
+    card = model_card(stored, tokenizer=tokenizer, forecast=forecast, source=_source_of(stored.spec))
     with new_folder(to.absolute()) as folder:
         from marin_scaling.run.hugging_face import write_hugging_face
 
@@ -91,6 +91,16 @@ def _exportable(spec: RunSpec) -> StoredRun:
             fix="Export another run.",
         )
     return stored
+
+
+def _source_of(spec: RunSpec) -> CardSource:
+    from marin_scaling.canonical_json import sha256_hex
+    from marin_scaling.publish.model_card import CardSource
+    from marin_scaling.publish.repository_address import address_on_the_web
+
+    ladder = Path("ladders") / f"{spec.ladder}.yaml"
+    digest = sha256_hex(ladder.read_bytes()) if ladder.is_file() else None
+    return CardSource(address=address_on_the_web(Path()), ladder_sha256=digest)
 
 
 def _tokenizer_of(spec: RunSpec) -> CarriedTokenizer:

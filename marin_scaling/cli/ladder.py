@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from marin_scaling.cli.app import app
+
+if TYPE_CHECKING:
+    from marin_scaling.cli.training import PlannedLadder
 
 _LADDER = typer.Argument(metavar="LADDER.yaml|status", help="The ladder file (with --advise also a table of runs), or status.")
 _SECOND = typer.Argument(None, metavar="LADDER.yaml", help="With status: the ladder file.")
@@ -52,34 +56,41 @@ def ladder(
 
 def _print_plan(ladder_path: Path) -> None:
     """The table, and where the data do not allow it to be trained, why."""
-    from marin_scaling.cli.training import bind_prepared, expand
+    from marin_scaling.cli.training import NotTokenized, bind_prepared, expand
     from marin_scaling.errors import DataError
     from marin_scaling.ladder.ladder_table import ladder_table
-    from marin_scaling.run.plan_specs import data_doubts
 
     expanded = expand(ladder_path)
     typer.echo(ladder_table(expanded))
     try:
-        doubts = data_doubts(bind_prepared(expanded, ladder_path).specs)
+        doubts = _data_doubts(bind_prepared(expanded, ladder_path))
+    except NotTokenized as error:
+        doubts = [f"{error.what} Whether it is enough, and how often runs see it, is said once it is, before training begins."]
     except DataError as error:
         doubts = [f"as things are, it cannot be trained. {error.what}"]
     for doubt in doubts:
         typer.echo(f"note: {doubt}")
 
 
+def _data_doubts(planned: PlannedLadder) -> list[str]:
+    from marin_scaling.run.plan_specs import data_doubts, target_doubts
+
+    return [*data_doubts(planned.specs), *target_doubts(planned.ladder.file, corpus=planned.corpus)]
+
+
 def _train(
     ladder_path: Path, *, where: str, only: list[str], max_parallel: int | None, stop_after: str, keep_weights: bool
 ) -> None:
-    from marin_scaling.cli.training import TimeIsUp, at_most, bind, chosen, expand, pool_of, train_with_progress
+    from marin_scaling.cli.training import TimeIsUp, at_most, bind, chosen, expand, pool_of, train_with_progress, use_tracker
     from marin_scaling.ladder.ladder_table import ladder_table
-    from marin_scaling.run.plan_specs import data_doubts
 
     expanded = expand(ladder_path)
     file, limit = expanded.file, at_most(stop_after)
+    use_tracker(file)
     pool = pool_of(where, file.hardware, runs=len(expanded.rungs), max_parallel=max_parallel)
     planned = bind(expanded, ladder_path)
     specs = chosen(planned.specs, only)
-    typer.echo("\n".join([ladder_table(planned.ladder), *(f"note: {doubt}" for doubt in data_doubts(planned.specs))]))
+    typer.echo("\n".join([ladder_table(planned.ladder), *(f"note: {doubt}" for doubt in _data_doubts(planned))]))
     try:
         with limit:
             train_with_progress(

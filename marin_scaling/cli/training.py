@@ -20,7 +20,7 @@ from marin_scaling.units import parse_duration
 if TYPE_CHECKING:
     from marin_scaling.data.token_corpus import TokenCorpus
     from marin_scaling.ladder.ladder import Ladder
-    from marin_scaling.ladder.ladder_file import Hardware
+    from marin_scaling.ladder.ladder_file import Hardware, LadderFile
     from marin_scaling.run.run_ladder import Pool, TrainingTime
     from marin_scaling.run.run_spec import RunSpec
     from marin_scaling.run.workplace import Workplace
@@ -41,6 +41,10 @@ class PlannedLadder:
     def runs_dir(self) -> Path:
         """Where the ladder's runs lie."""
         return RUNS_DIR / self.ladder.file.name
+
+
+class NotTokenized(DataError):
+    """The text of a ladder was not read yet."""
 
 
 def expand(ladder_path: Path) -> Ladder:
@@ -79,7 +83,7 @@ def bind_prepared(ladder: Ladder, ladder_path: Path) -> PlannedLadder:
     with _naming(ladder_path):
         corpus = prepared(ladder.file.data, work_root=WORK_ROOT)
         if corpus is None:
-            raise DataError(
+            raise NotTokenized(
                 f"the text of {ladder.file.data.source} is not tokenized yet.",
                 why="How much there is, and which runs it makes, is known once it is.",
                 fix=f"Begin to train: marin-scale ladder {ladder_path}",
@@ -119,6 +123,23 @@ def hardware_of(ladder: str) -> Hardware:
 
     path = Path("ladders") / f"{ladder}.yaml"
     return read_ladder_file(path).hardware if path.exists() else Hardware()
+
+
+def use_tracker(ladder: str | LadderFile) -> None:
+    """Let the training processes mirror their curves where the ladder's file says, unless the environment says otherwise."""
+    from marin_scaling.ladder.ladder_file import LadderFile, read_ladder_file
+
+    if not isinstance(ladder, LadderFile):
+        path = Path("ladders") / f"{ladder}.yaml"
+        if not path.exists():
+            return
+        ladder = read_ladder_file(path)
+    if (tracker := ladder.tracker) is None:
+        return
+    os.environ.setdefault("WANDB_PROJECT", tracker.project)
+    os.environ.setdefault("WANDB_MODE", tracker.mode)
+    if tracker.entity is not None:
+        os.environ.setdefault("WANDB_ENTITY", tracker.entity)
 
 
 def looked_at(specs: Sequence[RunSpec], *, storage: str | None) -> Workplace:

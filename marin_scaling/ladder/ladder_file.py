@@ -224,6 +224,20 @@ class Hardware(Part):
         return self
 
 
+class WeightsAndBiases(Part):
+    """Where loss curves are mirrored on Weights & Biases (the extra `wandb`), beside `history.json`, which is never left out.
+
+    `WANDB_PROJECT`, `WANDB_ENTITY` and `WANDB_MODE` in the environment go before what stands here.
+    """
+
+    project: str = Field(min_length=1, max_length=128, pattern=r"^[^/\\#?%:\s]+$")
+    """Name of the project."""
+    entity: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_-]+$")
+    """The team or account that it belongs to; default: that of whoever is logged in."""
+    mode: Literal["online", "offline"] = "online"
+    """`offline` needs no account; `wandb sync` uploads it later."""
+
+
 class Assumption(Part):
     """What a forecast rests on."""
 
@@ -293,6 +307,8 @@ class LadderFile(Part):
     """How the steps are computed."""
     hardware: Hardware = Hardware()
     """What trains."""
+    tracker: WeightsAndBiases | None = Field(default=None, exclude_if=lambda tracker: tracker is None)
+    """Where loss curves are mirrored; without it where the environment says, or nowhere."""
     promise: Promise = Promise()
     """What the signed forecast of the target says in words."""
 

@@ -14,10 +14,11 @@ from typing import Any
 import yaml
 
 from marin_scaling.check.outcome import read_outcome
+from marin_scaling.data.token_corpus import HELD_OUT
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration
 from marin_scaling.preregistration.statement import Statement
-from marin_scaling.publish.markdown import escape, page, table
+from marin_scaling.publish.markdown import escape, page, table, web_link
 from marin_scaling.run.run_spec import RunSpec, TokenizerSpec
 from marin_scaling.run.run_store import StoredRun
 from marin_scaling.units import format_count, format_flops
@@ -51,8 +52,24 @@ def read_forecast(folder: Path, spec: RunSpec) -> SignedForecast:
     return SignedForecast(place=f"{folder.parent.name}/{folder.name}", statement=statement, outcome=outcome)
 
 
-def model_card(run: StoredRun, *, tokenizer: CarriedTokenizer, forecast: SignedForecast | None) -> str:
+@dataclass(frozen=True, kw_only=True)
+class CardSource:
+    """The repository that a model is exported from: its address on the web, None where it has none, and the SHA-256 of the
+    ladder's file as it is there now, None where there is no such file."""
+
+    address: str | None = None
+    ladder_sha256: str | None = None
+
+    def place(self, path: str) -> str:
+        """A path in it, linked where that is possible."""
+        return web_link(path, f"{self.address}/tree/HEAD/{path}") if self.address else f"`{path}`"
+
+
+def model_card(
+    run: StoredRun, *, tokenizer: CarriedTokenizer, forecast: SignedForecast | None, source: CardSource | None = None
+) -> str:
     """The card of a finished run: front matter and Markdown."""
+    source = source or CardSource()
     text = page(
         _name(run.spec),
         _headline(run),
@@ -60,8 +77,8 @@ def model_card(run: StoredRun, *, tokenizer: CarriedTokenizer, forecast: SignedF
         _section("Its data", _data_rows(run.spec)),
         _tokens_section(tokenizer),
         _section("Measured", _measured_rows(run)),
-        _forecast_section(run, forecast),
-        _section("Where it comes from", _origin_rows(run)),
+        _forecast_section(run, forecast, source),
+        _section("Where it comes from", _origin_rows(run, source)),
     )
     return f"---\n{_front_matter(run)}---\n\n{text}"
 
@@ -163,11 +180,19 @@ def _measured_rows(run: StoredRun) -> dict[str, str]:
     return {
         escape(record.metric): f"**{record.loss:.4f}**",
         **each,
-        "protocol": f"{escape(evaluation.protocol)}, {evaluation.windows} windows of {evaluation.seq_len} tokens",
+        "protocol": f"{escape(evaluation.protocol)}, {_windows_words(run.spec)} of {evaluation.seq_len} tokens",
+        "evaluation": f"`{run.spec.measured_on}` (runs with the same were measured on the same text in the same way)",
     }
 
 
-def _forecast_section(run: StoredRun, forecast: SignedForecast | None) -> str:
+def _windows_words(spec: RunSpec) -> str:
+    counts = spec.evaluated_windows
+    if list(counts) == [HELD_OUT]:
+        return f"{counts[HELD_OUT]} windows"
+    return " and ".join(f"{count} windows of {escape(name)}" for name, count in counts.items()) + ", each"
+
+
+def _forecast_section(run: StoredRun, forecast: SignedForecast | None, source: CardSource) -> str:
     if run.spec.statement_sha256 is None:
         return ""
     digest = f"`{run.spec.statement_sha256}`"
@@ -178,7 +203,7 @@ def _forecast_section(run: StoredRun, forecast: SignedForecast | None) -> str:
     return _section(
         "Its forecast, signed before it was trained",
         {
-            "preregistration": f"{escape(predicate['id'])}, in `{forecast.place}`",
+            "preregistration": f"{escape(predicate['id'])}, in {source.place(forecast.place)}",
             "statement": digest,
             "signed": f"{escape(predicate['createdAt'])} by {escape(predicate['registrant'])}, by their word",
             "forecast": f"{quantiles[0.5]:.4f} {escape(predicate['metric']['unit'])}",
@@ -195,10 +220,12 @@ def _outcome_words(forecast: SignedForecast) -> str:
     return f"**{outcome['verdict']}**: {outcome['value']:.4f} was observed, error {outcome['scores']['signed_error']:+.4f}"
 
 
-def _origin_rows(run: StoredRun) -> dict[str, str]:
+def _origin_rows(run: StoredRun, source: CardSource) -> dict[str, str]:
     spec, record = run.spec, run.record
+    ladder_file = f"{source.place(f'ladders/{spec.ladder}.yaml')}, SHA-256 `{source.ladder_sha256}`"
     return {
-        "record": f"`runs/{spec.ladder}/{spec.directory_name}`",
+        "record": source.place(f"runs/{spec.ladder}/{spec.directory_name}"),
+        **({"ladder file": ladder_file} if source.ladder_sha256 else {}),
         "digest of the spec": f"`{spec.digest}`",
         "digest of the loss curve": f"`{record.history_sha256}`",
         "git commit": f"`{record.git_commit}`" if record.git_commit else "none: it was not trained in a git repository",

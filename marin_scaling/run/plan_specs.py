@@ -10,11 +10,13 @@ from typing import Literal, Protocol
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.data.token_corpus import BYTES, HELD_OUT, TokenCorpus, TokenizerIdentity
 from marin_scaling.data.windows import require_windows
-from marin_scaling.errors import DataError
+from marin_scaling.errors import DataError, RecipeError
 from marin_scaling.ladder.compute import Compute
 from marin_scaling.ladder.ladder import Ladder
 from marin_scaling.ladder.ladder_file import Data, Evaluation, LadderFile
+from marin_scaling.recipe.catalogue import find_recipe
 from marin_scaling.recipe.moe_shape import MoeShape
+from marin_scaling.recipe.recipe_text import usual_plan
 from marin_scaling.recipe.run_plan import RungPlan
 from marin_scaling.run.run_spec import (
     DataSpec,
@@ -27,7 +29,7 @@ from marin_scaling.run.run_spec import (
     RunSpec,
     TokenizerSpec,
 )
-from marin_scaling.units import format_flops
+from marin_scaling.units import format_count, format_flops
 
 _MOST_PADDING = 128  # kinds that a model may have beyond the tokenizer's, for the sake of hardware
 
@@ -154,6 +156,24 @@ def data_doubts(specs: Sequence[RunSpec]) -> list[str]:
     return (
         [f"{len(repeated)} of {len(specs)} runs see text more than once, up to {max(repeated):.3g} times"] if repeated else []
     )
+
+
+def target_doubts(file: LadderFile, *, corpus: TokenCorpus) -> list[str]:
+    """What would keep the target from being trained after all rungs were; at the recipe's usual width, as the fit's is not
+    known yet."""
+    target, recipe = file.target, find_recipe(file.recipe)
+    try:
+        plan = usual_plan(recipe, budget_flops=target.budget_flops, batch_size=target.batch_size)
+    except RecipeError:  # no width that is usual there; the fit's may do
+        return []
+    allowed = file.data.epochs * len(corpus.train)
+    if plan.trained_tokens <= allowed:
+        return []
+    return [
+        f"the target wants {format_count(plan.trained_tokens)} tokens at width {plan.shape.hidden_dim}; the text has "
+        f"{format_count(len(corpus.train))}, seen {_times(file.data.epochs)}. More text, or more data.epochs, is for now: "
+        "rungs that are trained on other text do not count"
+    ]
 
 
 def require_vocabulary(recipe: str, vocab_size: int, tokenizer: TokenizerIdentity) -> None:

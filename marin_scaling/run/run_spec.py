@@ -215,6 +215,15 @@ class RunSpec(Document):
         return digest_of({"held_out": held_out, "evaluation": self.evaluation.model_dump(mode="json")})[:16]
 
     @property
+    def evaluated_windows(self) -> dict[str, int]:
+        """Windows that are evaluated, by held-out set: as many as are wanted, or all of a named set that has fewer."""
+        from marin_scaling.data.token_corpus import HELD_OUT  # and with it NumPy, which whoever only verifies does without
+
+        wanted, length = self.evaluation.windows, self.evaluation.seq_len
+        named = {name: min(wanted, each.tokens // length) for name, each in self.data.held_out.items()}
+        return named or {HELD_OUT: wanted}
+
+    @property
     def times_seen(self) -> float:
         """How many times each training token is seen, on average."""
         return self.trained_tokens / self.data.tokens

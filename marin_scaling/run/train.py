@@ -21,7 +21,7 @@ from levanter.tracker.tracker import Tracker
 from levanter.trainer import Trainer, initialize
 from numpy.typing import NDArray
 
-from marin_scaling.data.token_corpus import HELD_OUT, TokenCorpus, Tokens
+from marin_scaling.data.token_corpus import TokenCorpus, Tokens
 from marin_scaling.data.windows import evaluation_window_starts, training_window_starts
 from marin_scaling.durable_files import read_bytes, replace_file
 from marin_scaling.run.expert_shares import write_shares
@@ -264,10 +264,9 @@ def _total_nats(mean_loss_nats: Callable[..., float], windows: NDArray[np.int32]
 
 def evaluation_windows(spec: RunSpec, corpus: TokenCorpus) -> dict[str, NDArray[np.int32]]:
     """By set, of shape (window, position); of a named set that has fewer windows than are wanted, all."""
-    seq_len, wanted = spec.evaluation.seq_len, spec.evaluation.windows
-    found = {}
-    for name, tokens in corpus.validation.items():
-        windows = wanted if name == HELD_OUT else min(wanted, len(tokens) // seq_len)
+    seq_len, found = spec.evaluation.seq_len, {}
+    for name, windows in spec.evaluated_windows.items():
+        tokens = corpus.validation[name]
         starts = evaluation_window_starts(len(tokens), seq_len=seq_len, windows=windows)
         found[name] = np.stack([tokens[start : start + seq_len] for start in starts]).astype(np.int32)
     return found

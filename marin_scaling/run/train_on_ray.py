@@ -44,6 +44,13 @@ def ray_pool(address: str | None, *, per_run: PerRun, max_parallel: int | None =
     return pool
 
 
+def _tracker() -> dict[str, Any]:
+    """What nodes are told of where curves are mirrored, where this process was told."""
+    names = ("WANDB_PROJECT", "WANDB_ENTITY", "WANDB_MODE")
+    told = {name: value for name in names if (value := os.environ.get(name))}
+    return {"runtime_env": {"env_vars": told}} if told else {}
+
+
 @contextlib.contextmanager
 def _cluster(address: str | None) -> Iterator[None]:
     """Connected to a cluster; `ClusterError` where there is none at that address."""
@@ -54,7 +61,7 @@ def _cluster(address: str | None) -> Iterator[None]:
     started = {"num_cpus": len(os.sched_getaffinity(0)), "include_dashboard": False} if address is None else {}
     try:
         _require_answer(address)
-        ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **started)
+        ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **started, **_tracker())
     except (OSError, RuntimeError, ValueError) as error:
         raise ClusterError(
             f"No Ray cluster answers at {address or 'this machine'}: {first_line(error)}.",

@@ -1,10 +1,12 @@
 """Weights & Biases mirrors a run where it is asked for: offline, without an account."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from marin_scaling.cli.training import use_tracker
 from marin_scaling.data.standard_library import standard_library_corpus
 from marin_scaling.ladder.ladder import plan_ladder
 from marin_scaling.ladder.ladder_file import LadderFile
@@ -26,15 +28,19 @@ LADDER = {
     "rungs": [{"budget_flops": 1e10, "hidden_dims": [8]}],
     "target": {"budget_flops": 1e11},
     "evaluation": {"windows": 64},
+    "tracker": {"project": "small-ladders", "mode": "offline"},
 }
 
 
 def test_the_loss_curve_is_mirrored_offline_and_the_record_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An offline run named for ladder and digest holds the steps; `history.json` holds them too, and is what counts."""
-    monkeypatch.setenv("WANDB_MODE", "offline")
+    for name in ("WANDB_MODE", "WANDB_PROJECT"):
+        monkeypatch.setenv(name, "")  # so that it is taken back afterwards
+        monkeypatch.delenv(name)
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    corpus = standard_library_corpus()
-    (spec,) = rung_specs(plan_ladder(LadderFile.model_validate(LADDER)), corpus=corpus)
+    corpus, file = standard_library_corpus(), LadderFile.model_validate(LADDER)
+    use_tracker(file)
+    (spec,) = rung_specs(plan_ladder(file), corpus=corpus)
     workplace = Workplace(runs_dir=tmp_path / "runs", work_root=tmp_path / "work")
     train_runs([spec], corpus=corpus, workplace=workplace, pool=local_pool(1), on_event=lambda event: None)
     run = read_run(run_folder(tmp_path / "runs", spec))
@@ -46,3 +52,11 @@ def test_the_loss_curve_is_mirrored_offline_and_the_record_stands(tmp_path: Path
     content = mirrored.read_bytes()
     assert spec.directory_name.encode() in content
     assert json.dumps(spec.train_steps - 1).encode() in content
+
+
+def test_the_environment_goes_before_the_ladder_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster's own project, or none at all, without another file."""
+    monkeypatch.setenv("WANDB_PROJECT", "ours")
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    use_tracker(LadderFile.model_validate(LADDER))
+    assert (os.environ["WANDB_PROJECT"], os.environ["WANDB_MODE"]) == ("ours", "disabled")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from marin_scaling.publish.model_card import CarriedTokenizer, model_card, read_forecast
-from marin_scaling.run.run_spec import TokenizerSpec
+from marin_scaling.publish.model_card import CardSource, CarriedTokenizer, model_card, read_forecast
+from marin_scaling.run.run_spec import HeldOutSpec, TokenizerSpec
 from marin_scaling.run.run_store import StoredRun, read_runs
 
 ROOT = Path(__file__).parents[3]
@@ -41,6 +41,32 @@ def test_the_card_of_a_target_has_its_loss_its_forecast_and_the_digests(target: 
         "each byte of a text in UTF-8 is a token",
     ):
         assert words in card
+
+
+def test_what_is_in_the_repository_is_linked_where_that_has_a_page(target: StoredRun) -> None:
+    """Record, preregistration and ladder file; without an address they are paths."""
+    source = CardSource(address="https://example.org/lab/forecasts", ladder_sha256="c" * 64)
+    card = model_card(target, tokenizer=BYTES, forecast=read_forecast(FOLDER, target.spec), source=source)
+    for path in (
+        f"runs/bytes-dense/{target.folder.name}",
+        "preregistrations/2026-11-22-bytes-dense",
+        "ladders/bytes-dense.yaml",
+    ):
+        assert f"(<https://example.org/lab/forecasts/tree/HEAD/{path}>)" in card
+    assert f"SHA-256 `{'c' * 64}`" in card
+
+
+def test_of_named_sets_it_says_how_many_windows_each_had(target: StoredRun) -> None:
+    """A set with fewer than were wanted is evaluated whole, and the card does not claim more."""
+    sets = {
+        name: HeldOutSpec(tokens=tokens, bytes=4 * tokens, digest="d" * 64)
+        for name, tokens in (("one", 58_706), ("two", 10**6))
+    }
+    data = target.spec.data.model_copy(update={"held_out": sets})
+    spec = target.spec.model_copy(update={"data": data})
+    assert spec.evaluated_windows == {"one": 458, "two": 1024}
+    card = model_card(replace(target, spec=spec), tokenizer=BYTES, forecast=None)
+    assert "458 windows of one and 1024 windows of two, each of 128 tokens" in card
 
 
 def test_the_hub_reads_the_front_matter(target: StoredRun) -> None:
