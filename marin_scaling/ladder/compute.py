@@ -35,8 +35,10 @@ _PER_HIDDEN, _PER_INTERMEDIATE, _PER_HEAD_AND_POSITION, _PER_VOCABULARY = 17, 6,
 _FLASH_BLOCK = 1024  # positions; for shorter sequences Levanter's attention in JAX is the plain one
 
 
-def training_memory_bytes(plan: RungPlan, compute: Compute | None = None) -> float:
-    """What a step holds at once on one device, beside the program itself; `Compute()` where nothing else is said.
+def training_memory_bytes(plan: RungPlan, compute: Compute | None = None, *, devices: int = 1) -> float:
+    """What a step holds at once on each device, beside the program itself; `Compute()` where nothing else is said.
+
+    Several devices have an even part of the batch, of the parameters and of the optimizer's state each; that is arithmetic.
 
     Numbers kept for the backward pass, for each token: in each layer 17 for each of hidden_dim, 6 for each of the MLP's width
     that a token passes and, with plain attention, 2 for each head and position; and 2 for each of vocab_size. Of layers that
@@ -52,12 +54,13 @@ def training_memory_bytes(plan: RungPlan, compute: Compute | None = None) -> flo
     [60, 38]
     """
     compute = compute or Compute()
-    at_once = min(plan.batch_size, compute.sequences_at_a_time or plan.batch_size)
+    part = -(-plan.batch_size // devices)
+    at_once = min(part, compute.sequences_at_a_time or part)
     number = _FLOAT if compute.precision == "float32" else _HALF
     of_loss = _FLOAT * _PER_VOCABULARY * plan.shape.vocab_size  # always float32
     kept = number * _kept_of_layers(plan.shape, compute) + of_loss
-    params = _bytes_per_param(compute, in_parts=at_once < plan.batch_size) * plan.shape.params_total
-    return float(params + at_once * plan.shape.seq_len * kept)
+    params = _bytes_per_param(compute, in_parts=at_once < part) * plan.shape.params_total
+    return float(params / devices + at_once * plan.shape.seq_len * kept)
 
 
 def _kept_of_layers(shape: ModelShape, compute: Compute) -> int:

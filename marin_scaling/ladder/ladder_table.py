@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from marin_scaling.ladder.compute import Compute, training_memory_bytes
 from marin_scaling.ladder.ladder import Ladder
 from marin_scaling.ladder.ladder_doubts import ladder_doubts
-from marin_scaling.ladder.ladder_file import LadderFile
+from marin_scaling.ladder.ladder_file import LadderFile, PerRun
 from marin_scaling.recipe.run_plan import RungPlan
 from marin_scaling.units import format_bytes, format_count, format_duration, format_flops
 
@@ -33,8 +35,8 @@ def ladder_table(ladder: Ladder) -> str:
     """The rungs as a table, one line each, and the totals.
 
     Columns: budget in FLOPs, width, layers, parameters, active ones, tokens, tokens per active parameter, batch (sequences),
-    steps, matrix learning rate, the run's FLOPs and how far they are from the budget, the memory of a step on one device; and
-    where the file says how fast and how dear the hardware is, the time and the cost of the run where it has all of it.
+    steps, matrix learning rate, the run's FLOPs and how far they are from the budget, the memory of a step on each of its
+    devices; and where the file says how fast and dear the hardware is, the time and cost of the run if it has all of it.
     """
     rows = [_cells(rung.plan, ladder.file) for rung in ladder.rungs]
     head = {name: name for name in rows[0]}
@@ -57,7 +59,7 @@ def _cells(plan: RungPlan, file: LadderFile) -> dict[str, str]:
         "lr": f"{plan.hyperparameters.learning_rate:.4f}",
         "FLOPs": format_flops(plan.flops),
         "off by": f"{plan.flops / plan.budget_flops - 1:+.2%}",
-        "memory": format_bytes(training_memory_bytes(plan, file.compute)),
+        "memory": format_bytes(training_memory_bytes(plan, file.compute, devices=_devices(file.hardware.per_run))),
         **_time_and_cost(plan.flops, file),
     }
 
@@ -75,7 +77,7 @@ def _totals(ladder: Ladder) -> list[str]:
     lines = [
         f"{len(ladder.rungs)} rungs, {format_flops(ladder.total_flops)} FLOPs together; "
         f"target {format_flops(target)} FLOPs, {ladder.extrapolation:.3g}x the largest rung.",
-        f"Memory: of a step on one device {_said(file.compute)}; beside the program itself.",
+        f"Memory: of a step on {_devices_words(file.hardware.per_run)} {_said(file.compute)}; beside the program itself.",
     ]
     rungs_cost, target_cost = _time_and_cost(ladder.total_flops, file), _time_and_cost(target, file)
     if "time" in rungs_cost:
@@ -87,6 +89,17 @@ def _totals(ladder: Ladder) -> list[str]:
         price = file.hardware.cost_per_hour
         lines.append(f"At {price:g} an hour: {rungs_cost['cost']} for the rungs, {target_cost['cost']} for the target.")
     return lines
+
+
+def _devices(per_run: PerRun) -> int:
+    """That a run is spread over: its GPUs, or the chips of its slice."""
+    if per_run.tpu_slice is not None:
+        return math.prod(int(chips) for chips in per_run.tpu_slice.topology.split("x"))
+    return max(1, int(per_run.gpus)) * per_run.processes
+
+
+def _devices_words(per_run: PerRun) -> str:
+    return "one device" if _devices(per_run) == 1 else f"each of {_devices(per_run)} devices"
 
 
 def _said(compute: Compute) -> str:

@@ -21,7 +21,7 @@ _EXACT = 2.0**53
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
-    """The rows of a table or run store, None where a cell is empty.
+    """The rows of a table or run store, None where a cell is empty; `source` says of each where it stood, if nothing does yet.
 
     A column whose cells are all numbers, or nothing, has numbers, unless it is one of names and words (`run`, `seed`).
     """
@@ -29,6 +29,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     mapping = map_columns(raw.column_names(), chosen={}, name=raw.name, required=())
     words = {mapping[name] for name in TEXTS if name in mapping}
     columns = {name: _cells(raw.cells[name].tolist(), is_words=name in words) for name in raw.column_names()}
+    columns.setdefault("source", [f"{raw.name}, {place}" for place in raw.places])
     return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from marin_scaling.errors import LadderFileError, RecipeError, StorageError
+from marin_scaling.ladder.compute import training_memory_bytes
 from marin_scaling.ladder.ladder import plan_ladder, plan_target
 from marin_scaling.ladder.ladder_file import read_ladder_file
 from marin_scaling.ladder.ladder_table import ladder_table
@@ -167,3 +168,23 @@ def test_the_cost_of_rungs_and_target_is_said(tmp_path: Path) -> None:
     table = ladder_table(plan_ladder(read_ladder_file(write(tmp_path, text))))
     assert "At 36 an hour: 6.0" in table
     assert "10.00 for the target." in table
+
+
+def test_several_devices_share_the_memory_of_a_run(tmp_path: Path) -> None:
+    """Each holds its part, and the table says of how many."""
+    text = GOOD + "hardware: {per_run: {gpus: 2}}\n"
+    alone, shared = (ladder_table(plan_ladder(read_ladder_file(write(tmp_path, each)))) for each in (GOOD, text))
+    assert "of a step on each of 2 devices in float32" in shared
+    plan = plan_ladder(read_ladder_file(write(tmp_path, GOOD))).rungs[0].plan
+    assert training_memory_bytes(plan, devices=2) == training_memory_bytes(plan) / 2
+    assert "of a step on one device in float32" in alone
+
+
+def test_each_rung_has_its_flops_its_time_and_its_cost(tmp_path: Path) -> None:
+    """Where the file says how fast and how dear the hardware is; they add up to the totals."""
+    text = GOOD + "hardware: {sustained_flops_per_second: 1e8, cost_per_hour: 36}\n"
+    head, *rungs = ladder_table(plan_ladder(read_ladder_file(write(tmp_path, text)))).split("\n\n")[0].splitlines()
+    assert head.split()[-7:] == ["lr", "FLOPs", "off", "by", "memory", "time", "cost"]
+    plans = [rung.plan for rung in plan_ladder(read_ladder_file(write(tmp_path, text))).rungs]
+    assert [row.split()[-1] for row in rungs] == [f"{plan.flops / 1e8 / 100:,.2f}" for plan in plans]
+    assert all(f"{plan.flops:.2e}".split("e")[0].rstrip("0").rstrip(".") in row for plan, row in zip(plans, rungs, strict=True))

@@ -45,7 +45,8 @@ def test_a_run_store_as_a_file_forecasts_what_the_store_does(repository: Path) -
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
 def test_a_table_of_somebodys_keeps_all_its_columns(tmp_path: Path, ending: str) -> None:
-    """Numbers are numbers; names are not, even when they look so; numbers too long for integers are floats."""
+    """Numbers are numbers; names are not, even when they look so; numbers too long for integers are floats. Each row gets the
+    place where it stood, and keeps that on its way through another file."""
     rows = [
         {"run": "007", "C": "60000000000000000000000", "N": "1e8", "D": "1000", "loss": "3.1", "rate": "0.5", "note": "x"},
         {"run": "1e3", "C": "7e22", "N": "2e8", "D": "2000", "loss": "", "rate": "", "note": "3"},
@@ -53,6 +54,7 @@ def test_a_table_of_somebodys_keeps_all_its_columns(tmp_path: Path, ending: str)
     write_table_file(tmp_path / "theirs.csv", rows)
     write_table_file(tmp_path / f"ours.{ending}", rows_of(tmp_path / "theirs.csv"))
     first, second = rows_of(tmp_path / f"ours.{ending}")
+    assert [row.pop("source") for row in (first, second)] == [f"{tmp_path / 'theirs.csv'}, line {number}" for number in (2, 3)]
     assert first == {"run": "007", "C": 6e22, "N": 1e8, "D": 1000, "loss": 3.1, "rate": 0.5, "note": "x"}
     assert second == {"run": "1e3", "C": 7e22, "N": 2e8, "D": 2000, "loss": None, "rate": None, "note": "3"}
 
