@@ -11,7 +11,8 @@ pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
 
 from run_factory import rung_spec  # noqa: E402
 
-from marin_scaling.data.token_corpus import TokenCorpus, TokenizerIdentity  # noqa: E402
+from marin_scaling.data.token_corpus import RowFacts, TokenCorpus, TokenizerIdentity  # noqa: E402
+from marin_scaling.run.plan_specs import data_of  # noqa: E402
 
 
 def corpus_of_words(sets: dict[str, int]) -> TokenCorpus:
@@ -25,7 +26,7 @@ def corpus_of_words(sets: dict[str, int]) -> TokenCorpus:
         token_bytes=token_bytes,
         train=rows["train"],
         validation={name: rows[name] for name in sets},
-        facts={},
+        facts={name: RowFacts(tokens=len(row), text_bytes=4 * len(row), sha256="f" * 64) for name, row in rows.items()},
         digest="e" * 64,
     )
 
@@ -41,10 +42,10 @@ def test_bits_per_byte_are_all_losses_over_all_bytes_of_each_set(tmp_path: Path)
     from marin_scaling.run.optimizer import initial_optimizer
     from marin_scaling.run.train import _evaluate
 
-    spec = rung_spec()
+    corpus = corpus_of_words({"long": 3_200, "short": 7 * 32 + 5})
+    spec = rung_spec(data=data_of(corpus))
     config = trainer_config(spec, work_dir=tmp_path)
     initialize(config)
-    corpus = corpus_of_words({"long": 3_200, "short": 7 * 32 + 5})
     optimizer = initial_optimizer(spec)
     with Trainer(config, optimizer, language_model_loss(0.0)) as trainer:
         model = initial_state(trainer, spec, optimizer).model
