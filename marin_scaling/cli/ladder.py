@@ -10,7 +10,10 @@ import typer
 from marin_scaling.cli.app import app
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from marin_scaling.cli.training import PlannedLadder
+    from marin_scaling.run.run_spec import RunSpec
 
 _LADDER = typer.Argument(metavar="LADDER.yaml|status", help="The ladder file (with --advise also a table of runs), or status.")
 _SECOND = typer.Argument(None, metavar="LADDER.yaml", help="With status: the ladder file.")
@@ -104,10 +107,21 @@ def _train(
     except TimeIsUp:
         typer.echo(f"Stopped after {stop_after}. Type the same command again: it goes on where it was.")
         return
+    if diverged := _diverged(specs, planned.runs_dir.parent):
+        typer.echo(f"note: {len(diverged)} of them diverged, and a fit leaves them out: {', '.join(diverged)}")
     if len(specs) < len(planned.specs):
         typer.echo(f"{len(specs)} of the ladder's {len(planned.specs)} runs were asked for, and are recorded.")
     else:
         typer.echo(f"All {len(specs)} runs are recorded in {planned.runs_dir}. Next: marin-scale fit {planned.runs_dir}")
+
+
+def _diverged(specs: Sequence[RunSpec], runs_dir: Path) -> list[str]:
+    """BUDGET/WIDTH of each recorded run whose loss was no number at the end."""
+    from marin_scaling.run.run_store import read_run, run_folder
+    from marin_scaling.units import format_flops
+
+    ended = [(spec, read_run(run_folder(runs_dir, spec)).record) for spec in specs]
+    return [f"{format_flops(spec.budget_flops)}/{spec.model.hidden_dim}" for spec, record in ended if record.loss is None]
 
 
 def _print_status(word: Path, ladder_path: Path) -> None:

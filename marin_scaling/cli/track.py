@@ -74,8 +74,9 @@ def _spec_of(run: str, against: str, *, registry: Path) -> RunSpec:
         return named_spec(run, registry=registry)
     folder = registration_folder(against, registry=registry)
     if folder is None:
+        unsaid = f"{against} does not say" if against else "nothing says"
         raise UsageError(
-            f"{run} is a table, and {against or 'no --against'} says how many steps its run has.",
+            f"{run} is a table of losses, and {unsaid} how many steps its run has.",
             why="Curves are compared at equal fractions of training done.",
             fix="Name the preregistration whose target it is: --against FOLDER.",
         )
@@ -100,7 +101,9 @@ def _forecast_of(spec: RunSpec, against: str, *, registry: Path) -> EarlierForec
     shape, ladder = spec.model.shape(), _ladder_of(spec, against)
     target = Target(flops=spec.flops, params=shape.params_total, tokens=spec.trained_tokens, active_params=shape.params_active)
     try:
-        table = read_run_table(ladder, drop=[spec.digest] if (ladder / spec.directory_name).exists() else [])
+        table = read_run_table(
+            ladder, drop=[spec.digest] if spec.role == "rung" and (ladder / spec.directory_name).exists() else []
+        )
         return EarlierForecast(
             quantiles=forecast_runs(fit(table), [target])[0].quantiles, by=f"law of the other runs in {ladder}"
         )

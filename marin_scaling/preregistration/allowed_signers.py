@@ -127,7 +127,7 @@ def signer_line(principal: str, *, key: PublicKey, namespace: str) -> str:
 
 
 def _parse_line(line: str, *, where: str) -> AllowedSigner:
-    principals, *rest = _TOKEN.findall(line) or [""]
+    principals, *rest = _words(line) or [""]
     options_text = "" if not rest or rest[0].startswith(_KEY_KINDS) else rest.pop(0)
     if len(rest) < 2:
         _refuse(where, "it is not of the form: principals [options] key-type base64")
@@ -144,6 +144,17 @@ def _parse_line(line: str, *, where: str) -> AllowedSigner:
         key=key,
         where=where,
     )
+
+
+def _words(line: str) -> list[str]:
+    """Up to a quote that nothing closes, as OpenSSH reads them; in a comment there may be one."""
+    words, end = [], 0
+    for found in _TOKEN.finditer(line):
+        if line[end : found.start()].strip(" \t"):
+            break
+        words.append(found[0])
+        end = found.end()
+    return words
 
 
 def _options(text: str, *, where: str) -> dict[str, str]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import os
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -36,13 +38,16 @@ from marin_scaling.run.workplace import STARTED_NAME, Workplace, weights_dir, wo
 if TYPE_CHECKING:
     from marin_scaling.run.train import TrainingResult
 
+_TO_END = threading.Event()
 _POLL_SECONDS = 5.0
 _ENDING_SECONDS = 60.0
+_FULL = os.strerror(errno.ENOSPC)
 
 
 def main() -> int:
-    """Train the runs named on the command line; 1 when one of them failed."""
+    """Train the runs named on the command line; 1 when one of them failed, 143 when SIGTERM ended it, its run saved."""
     arguments = _parser().parse_args()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: _TO_END.set())
     events = EventWriter(_take_standard_output())
     if arguments.launcher:
         threading.Thread(target=_die_with, args=(arguments.launcher,), daemon=True).start()
@@ -58,7 +63,14 @@ def main() -> int:
         for spec in specs:
             _train_together(spec, place, events=events, group=group)
         return 0
-    return 0 if all([_train_if_free(spec, place, events=events, waits=len(specs) == 1) for spec in specs]) else 1
+    try:
+        return 0 if all([_train_if_free(spec, place, events=events, waits=len(specs) == 1) for spec in specs]) else 1
+    except _Ended:
+        return 128 + signal.SIGTERM
+
+
+class _Ended(Exception):
+    """SIGTERM came; what was under way is saved."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -97,6 +109,8 @@ def _train_if_free(spec: RunSpec, place: Workplace, *, events: EventWriter, wait
     if place.storage is None and is_finished(place.runs_dir, spec):
         return True
     try:
+        if _TO_END.is_set():
+            raise _Ended
         with claim(work_dir(spec, place)) as is_ours:
             if is_ours and place.storage is not None:
                 _train_what_is_shared(spec, place, events=events, waits=waits)
@@ -104,6 +118,13 @@ def _train_if_free(spec: RunSpec, place: Workplace, *, events: EventWriter, wait
                 _train_and_record(spec, place, events=events)
     except MarinScalingError as error:
         events.tell(WorkerEvent(kind="failed", run=spec.directory_name, message=str(error)))
+        return False
+    except Exception as error:  # of whatever library it was that wrote
+        if _FULL not in str(error):
+            raise
+        traceback.print_exc()
+        message = f"the disk is full: nothing could be written below {place.work_root}. What was saved before is kept."
+        events.tell(WorkerEvent(kind="failed", run=spec.directory_name, message=message))
         return False
     return True
 
@@ -176,22 +197,26 @@ def _trained(
 ) -> TrainingResult:
     """Trained to the end, with progress told to the launcher, to trackers, and to machines that share runs."""
     from marin_scaling.data.token_corpus import data_folder, map_corpus
-    from marin_scaling.run.train import train
+    from marin_scaling.run.train import Interrupted, train
     from marin_scaling.run.wandb_mirror import wandb_trackers
 
     if exchange is not None:
         _copied(events, spec, exchange.agree_when_begun, spec)
     trackers = wandb_trackers(spec, on_note=partial(_tell_note, events, spec)) if group.is_leader else []
-    result = train(
-        spec,
-        corpus=map_corpus(data_folder(spec.data.digest, work_root=place.work_root)),
-        work_dir=work_dir(spec, place),
-        on_step=lambda step, loss: _tell_step(events, spec, step, loss),
-        on_note=partial(_tell_note, events, spec),
-        on_saved=None if exchange is None else partial(_copied, events, spec, exchange.take_state, spec),
-        trackers=trackers,
-        group=group,
-    )
+    try:
+        result = train(
+            spec,
+            corpus=map_corpus(data_folder(spec.data.digest, work_root=place.work_root)),
+            work_dir=work_dir(spec, place),
+            on_step=lambda step, loss: _tell_step(events, spec, step, loss),
+            on_note=partial(_tell_note, events, spec),
+            on_saved=None if exchange is None else partial(_copied, events, spec, exchange.take_state, spec),
+            trackers=trackers,
+            group=group,
+            is_to_end=_TO_END.is_set if group.count == 1 else lambda: False,
+        )
+    except Interrupted as interruption:
+        raise _Ended from interruption
     for tracker in trackers:
         tracker.log_summary({spec.evaluation.metric: result.bits_per_byte})
         tracker.finish()

@@ -12,8 +12,8 @@ from typing import Literal
 from marin_scaling.run.curve_files import losses_so_far
 from marin_scaling.run.run_ladder import is_claimed
 from marin_scaling.run.run_spec import RunSpec
-from marin_scaling.run.run_store import is_finished, read_run, run_folder
-from marin_scaling.run.workplace import Workplace, known_specs, work_dir
+from marin_scaling.run.run_store import StoredRun, is_finished, read_run, run_folder
+from marin_scaling.run.workplace import STARTED_NAME, Workplace, known_specs, work_dir
 from marin_scaling.units import format_duration, format_flops
 
 _HEAD = f"{'budget':>8} {'width':>6} {'state':<9} {'steps':>15}  loss"
@@ -33,12 +33,10 @@ class RunState:
 def run_state(spec: RunSpec, workplace: Workplace) -> RunState:
     """What store and working folder say of one run."""
     if is_finished(workplace.runs_dir, spec):
-        record = read_run(run_folder(workplace.runs_dir, spec)).record
-        return RunState(
-            spec=spec, state=record.status, steps=spec.train_steps, loss=record.loss, wall_seconds=record.wall_seconds
-        )
-    is_begun, losses = work_dir(spec, workplace).exists(), losses_so_far(spec, workplace)
-    is_training = (is_begun or workplace.storage is not None) and is_claimed(spec, workplace)
+        return _ended(spec, read_run(run_folder(workplace.runs_dir, spec)))
+    folder, losses = work_dir(spec, workplace), losses_so_far(spec, workplace)
+    is_begun = (folder / STARTED_NAME).exists()  # whoever only asks whether it is claimed makes the folder
+    is_training = (folder.exists() or workplace.storage is not None) and is_claimed(spec, workplace)
     if not (is_begun or is_training or losses):
         return RunState(spec=spec, state="waiting")
     return RunState(
@@ -49,6 +47,13 @@ def run_state(spec: RunSpec, workplace: Workplace) -> RunState:
     )
 
 
+def _ended(spec: RunSpec, run: StoredRun) -> RunState:
+    """One that diverged ended at the step at which it did."""
+    record = run.record
+    steps = len(run.history().rows) if record.status == "diverged" else spec.train_steps
+    return RunState(spec=spec, state=record.status, steps=steps, loss=record.loss, wall_seconds=record.wall_seconds)
+
+
 def begun_specs(ladder: str, workplace: Workplace) -> list[RunSpec]:
     """The runs of a ladder that are recorded or were begun here, rungs before targets, cheap to expensive."""
     begun = [spec for spec in known_specs(workplace) if spec.ladder == ladder]
@@ -57,6 +62,8 @@ def begun_specs(ladder: str, workplace: Workplace) -> list[RunSpec]:
 
 def status_text(specs: Sequence[RunSpec], workplace: Workplace) -> str:
     """A line a run, and what is left."""
+    if not specs:
+        return "No run of it was begun."
     states = [run_state(spec, workplace) for spec in specs]
     return "\n".join([_HEAD, *map(_row, states), "", *_summary(states)])
 
@@ -73,7 +80,7 @@ def _summary(states: Sequence[RunState]) -> list[str]:
     ended = [run for run in states if run.state in ("finished", "diverged")]
     training = sum(run.state == "training" for run in states)
     total = sum(run.spec.flops for run in states)
-    done = sum(run.spec.flops * run.steps / run.spec.train_steps for run in states)
+    done = sum(run.spec.flops * (1.0 if run in ended else run.steps / run.spec.train_steps) for run in states)
     at_a_time = max(training, 1)
     lines = [f"{len(ended)} of {len(states)} runs are recorded, {training} in training; {done / total:.0%} of the FLOPs done."]
     seconds = sum(run.wall_seconds for run in ended)

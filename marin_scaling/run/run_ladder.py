@@ -30,10 +30,12 @@ from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.run_store import is_finished
 from marin_scaling.run.worker_events import WorkerEvent, parse_event
 from marin_scaling.run.workplace import Workplace, spec_path, work_dir
+from marin_scaling.units import format_flops
 
 _POLL_SECONDS = 1.0
 _SHARED_POLL_SECONDS = 5.0  # each costs requests
 _PATIENCE_SECONDS = 300.0  # in which a storage that was away may come back
+_SAVING_SECONDS = 10.0  # one that compiles hears of nothing meanwhile
 _QUOTED_LINES = 8  # of a worker's log
 
 
@@ -72,7 +74,7 @@ def train_runs(
     while pending:
         attempts = [spec for spec in pending if spec.directory_name not in failures]
         if not attempts:
-            raise _failed(failures, workplace)
+            raise _failed(failures, specs, workplace)
         free = [spec for spec in attempts if not others.train(spec)]
         for event in pool(free, workplace) if free else ():
             stepping.see(event)
@@ -197,6 +199,7 @@ def _run_pool(
             stack.enter_context(_worker(number, cores, specs, workplace, environments[number]))
             for number, cores in enumerate(_share_cores(len(environments))[:workers])
         ]
+        stack.callback(_let_them_save, processes)
         for process in processes:
             threading.Thread(target=_forward, args=(process, events), daemon=True).start()
         ended, is_silent = 0, True
@@ -211,6 +214,16 @@ def _run_pool(
         if is_silent and broken:
             log_path = _log_path(workplace, broken[0])
             raise _never_began(log_path, status=processes[broken[0]].returncode, log_size=log_sizes[broken[0]])
+
+
+def _let_them_save(processes: Sequence[subprocess.Popen[str]]) -> None:
+    """Where the launcher stops before they do: time to save the states that their runs are in, before they are killed."""
+    until = time.monotonic() + _SAVING_SECONDS
+    for process in processes:
+        process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        for process in processes:
+            process.wait(timeout=max(until - time.monotonic(), 0))
 
 
 def _forward(process: subprocess.Popen[str], events: queue.Queue[WorkerEvent | None]) -> None:
@@ -314,8 +327,9 @@ def _never_began(log_path: Path, *, status: int, log_size: int) -> TrainingFaile
     )
 
 
-def _failed(failures: dict[str, str], workplace: Workplace) -> TrainingFailed:
-    listed = "\n       ".join(f"{run}: {message}" for run, message in sorted(failures.items()))
+def _failed(failures: Mapping[str, str], specs: Sequence[RunSpec], workplace: Workplace) -> TrainingFailed:
+    named = {spec.directory_name: f"{format_flops(spec.budget_flops)}/{spec.model.hidden_dim}" for spec in specs}
+    listed = "\n       ".join(f"{named[run]} ({run}): {message}" for run, message in sorted(failures.items()))
     return TrainingFailed(
         f"{len(failures)} of the runs failed:\n       {listed}",
         why="All other runs are trained and recorded.",

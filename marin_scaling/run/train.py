@@ -45,6 +45,11 @@ from marin_scaling.run.workplace import curve_path
 
 _EVALUATION_BATCH_WINDOWS = 64
 
+
+class Interrupted(BaseException):
+    """The process was asked to end (SIGTERM), and has saved the state that its run was in."""
+
+
 StepListener = Callable[[int, float], None]
 """Called after each step with the number of finished steps and the loss in nats per token."""
 BatchListener = Callable[[NDArray[np.int32]], None]
@@ -77,6 +82,7 @@ def train(
     on_saved: Callable[[], None] | None = None,
     trackers: Sequence[Tracker] = (),
     group: ProcessGroup = ALONE,
+    is_to_end: Callable[[], bool] = lambda: False,
 ) -> TrainingResult:
     """Train `spec` to its last step, resuming from a checkpoint under `work_dir` if there is one, and evaluate it.
 
@@ -84,7 +90,8 @@ def train(
     state is saved whole under `work_dir`: every 20 seconds, or more rarely where that or the call takes long. `trackers` are
     further Levanter trackers (such as W&B) that mirror the loss curve. All processes of a `group` have to call this, with one
     `work_dir` that all of them see. A run whose loss is no longer finite ends there, as a
-    result and not as an error. Raises `DataError` when the data would have to be repeated.
+    result and not as an error. Raises `DataError` when the data would have to be repeated, and `Interrupted` after the step
+    and the saving that follow on `is_to_end`.
     """
     require_data(spec, corpus=corpus)
     config = trainer_config(spec, work_dir=work_dir)
@@ -101,7 +108,7 @@ def train(
         step = compile_step(trainer, state, spec)
         on_save = _shares_writer(trainer, step, work_dir, group) if isinstance(spec.model, MoeModelSpec) else None
         saver = _Saver(trainer, step=step, on_save=on_save, on_saved=on_saved, group=group)
-        observer = _Observer(curve=curve, saver=saver, on_step=on_step, trackers=trackers)
+        observer = _Observer(curve=curve, saver=saver, on_step=on_step, trackers=trackers, is_to_end=is_to_end)
         is_finite = _train_to_the_end(step, spec=spec, train=corpus.train, observer=observer)
         model = step.state().model
         bits_per_byte = _evaluate(trainer, model, spec=spec, corpus=corpus) if is_finite else {}
@@ -159,8 +166,17 @@ def _shares_writer(trainer: Trainer, step: CompiledStep, work_dir: Path, group: 
 class _Observer:
     """What happens after each step: time it, record it, tell of it, and save the state now and then."""
 
-    def __init__(self, *, curve: LossCurve, saver: _Saver, on_step: StepListener, trackers: Sequence[Tracker]) -> None:
+    def __init__(
+        self,
+        *,
+        curve: LossCurve,
+        saver: _Saver,
+        on_step: StepListener,
+        trackers: Sequence[Tracker],
+        is_to_end: Callable[[], bool],
+    ) -> None:
         self.step_seconds = 0.0
+        self._is_to_end = is_to_end
         self._curve, self._saver, self._on_step, self._trackers = curve, saver, on_step, trackers
         self._last: float | None = None
 
@@ -175,6 +191,10 @@ class _Observer:
             self._curve.sync()
             self._saver.save(number, tokens)
             self._last = time.perf_counter()  # its seconds are not those of a step
+        if self._is_to_end() and math.isfinite(loss):
+            self._curve.sync()
+            self._saver.save_at_last(number, tokens)
+            raise Interrupted
 
     def _time(self) -> None:
         """Count the seconds since the step before; the first step of a process compiles and is not counted."""
@@ -217,6 +237,12 @@ class _Saver:
             self._checkpointer.wait_until_finished()
             self._on_saved()
             self._next_told = _next_time(began)
+
+    def save_at_last(self, number: int, tokens: NDArray[np.int32]) -> None:
+        """The same for a process that ends then: the state is whole, here and with the others, when this returns."""
+        self._next_told = 0.0
+        self.save(number, tokens)
+        self._checkpointer.wait_until_finished()
 
     def wait_for_all(self) -> None:
         """Until no process of the group writes any more: then its leader may take the files away."""

@@ -3,7 +3,6 @@
 Through the real command in a process of its own, over a small repository whose rungs are trained as far as its records say.
 """
 
-import contextlib
 import json
 import os
 import resource
@@ -16,6 +15,7 @@ import pytest
 from command_line import assert_message, assert_refused, listing, make_repository, marin_scale, obey_file_modes
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
+from mounted import mounted
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 
@@ -29,19 +29,6 @@ def trained(tmp_path_factory):
 @pytest.fixture
 def repository(trained, tmp_path):
     return shutil.copytree(trained, tmp_path / "repository")
-
-
-@contextlib.contextmanager
-def mounted(folder, options):
-    """A file system in memory at `folder`; the test is skipped where this user may not mount one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-    if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode != 0:
-        pytest.skip("mounting a file system is not permitted here")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def assert_modes_can_bind():

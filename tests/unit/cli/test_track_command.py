@@ -54,7 +54,17 @@ def test_a_curve_from_elsewhere_is_tracked_against_the_preregistration_that_is_n
     elsewhere = marin_scale("track", "curve.csv", "--against", NAME, cwd=folder).stdout
     assert elsewhere == marin_scale("track", NAME, "--steps", "400", cwd=folder).stdout
     refused = marin_scale("track", "curve.csv", cwd=folder)
-    assert_refused(refused, "curve.csv is a table, and no --against says how many steps its run has", "--against FOLDER")
+    assert_refused(refused, "curve.csv is a table of losses, and nothing says how many steps its run has", "--against FOLDER")
+
+
+def test_a_target_is_tracked_against_the_law_of_its_ladder(folder: Path) -> None:
+    """It is no row of that table; a curve from elsewhere needs a run that says how long it is."""
+    shown = marin_scale(
+        "track", target_of(folder).name[:6], "--steps", "400", "--against", "ladders/bytes-dense.yaml", cwd=folder
+    )
+    assert "(law of the other runs in runs/bytes-dense)" in shown.stdout, shown.stderr
+    refused = marin_scale("track", "curve.csv", "--against", "ladders/bytes-dense.yaml", cwd=folder)
+    assert_refused(refused, "ladders/bytes-dense.yaml does not say how many steps its run has", "--against FOLDER")
 
 
 def test_a_rung_is_tracked_by_its_digits_against_the_law_of_the_others(folder: Path) -> None:

@@ -70,6 +70,7 @@ def test_lines_that_do_not_allow(line, reason):
     [
         ("ada@example.org", "not of the form"),
         ("ada@example.org ssh-ed25519", "not of the form"),
+        (f"ada@example.org {KEY.text.replace(' ', chr(34), 1)}", "not of the form"),
         ("ada@example.org ssh-ed25519 AAAA", "cut short"),
         ("ada@example.org ssh-ed25519 !!!!", "not base64"),
         ("ada@example.org ssh-dss AAAAB3NzaC1kc3MAAAAA", "kind"),

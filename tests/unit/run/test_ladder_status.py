@@ -11,7 +11,7 @@ from marin_scaling.run.loss_curve import LossCurve
 from marin_scaling.run.run_record import History, HistoryRow
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.run_store import add_run
-from marin_scaling.run.workplace import Workplace, work_dir
+from marin_scaling.run.workplace import STARTED_NAME, Workplace, work_dir
 
 
 @pytest.fixture
@@ -22,6 +22,8 @@ def workplace(tmp_path: Path) -> Workplace:
 def begin(spec: RunSpec, workplace: Workplace, *losses: float | None) -> Path:
     """A run in training, as far as its loss curve."""
     folder = work_dir(spec, workplace)
+    folder.mkdir(parents=True)
+    (folder / STARTED_NAME).write_text("2026-11-24T00:00:00+00:00")
     with LossCurve(folder / "loss_curve.jsonl") as curve:
         for loss in losses:
             curve.add(loss)
@@ -47,6 +49,26 @@ def test_a_claimed_run_is_in_training_and_an_unclaimed_one_is_stopped(workplace:
         training = run_state(rung_spec(), workplace)
     assert (training.state, training.steps, training.loss) == ("training", 3, 4.0)
     assert run_state(rung_spec(), workplace).state == "stopped"
+
+
+def test_a_run_that_was_only_asked_for_still_waits(workplace: Workplace) -> None:
+    """Whoever asks whether it is claimed makes its folder, and nobody has begun it by that."""
+    with claim(work_dir(rung_spec(), workplace)) as is_ours:
+        assert is_ours
+    assert run_state(rung_spec(), workplace).state == "waiting"
+
+
+def test_of_a_ladder_that_nobody_began_that_is_said(workplace: Workplace) -> None:
+    """Where its text is not tokenized, no run is known yet."""
+    assert status_text([], workplace) == "No run of it was begun."
+
+
+def test_a_run_that_diverged_ended_at_its_last_step(workplace: Workplace) -> None:
+    """Its row says how far it came, and nothing is left to do of it."""
+    store(rung_spec(), workplace, loss=None)
+    lines = status_text([rung_spec()], workplace).splitlines()
+    assert "1 of 10" in lines[1]
+    assert lines[-1] == "1 of 1 runs are recorded, 0 in training; 100% of the FLOPs done."
 
 
 def test_a_recorded_run_is_finished_or_diverged(workplace: Workplace) -> None:
