@@ -7,6 +7,7 @@ checkpoint and ends with the same curve. This module writes nothing into the run
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import time
@@ -109,7 +110,11 @@ def train(
         on_save = _shares_writer(trainer, step, work_dir, group) if isinstance(spec.model, MoeModelSpec) else None
         saver = _Saver(trainer, step=step, on_save=on_save, on_saved=on_saved, group=group)
         observer = _Observer(curve=curve, saver=saver, on_step=on_step, trackers=trackers, is_to_end=is_to_end)
-        is_finite = _train_to_the_end(step, spec=spec, train=corpus.train, observer=observer)
+        try:
+            is_finite = _train_to_the_end(step, spec=spec, train=corpus.train, observer=observer)
+        except BaseException:
+            saver.leave()
+            raise
         model = step.state().model
         bits_per_byte = _evaluate(trainer, model, spec=spec, corpus=corpus) if is_finite else {}
         saver.wait_for_all()
@@ -243,6 +248,11 @@ class _Saver:
         self._next_told = 0.0
         self.save(number, tokens)
         self._checkpointer.wait_until_finished()
+
+    def leave(self) -> None:
+        """After an error: until what is being written is, so that whoever goes on here meets no half of it."""
+        with contextlib.suppress(Exception):  # the error that is on its way says more
+            self._checkpointer.wait_until_finished()
 
     def wait_for_all(self) -> None:
         """Until no process of the group writes any more: then its leader may take the files away."""

@@ -76,7 +76,7 @@ def test_a_run_that_fails_says_why_and_the_others_go_on(tmp_path: Path) -> None:
     in_the_way.mkdir(parents=True)
     (in_the_way / "note.txt").write_text("not a run")
     output, _ = start(folder, "--on", "ray").communicate(timeout=600)
-    assert f"error: 1 of the runs failed:\n       {planned[0]}: {in_the_way}" in output, output
+    assert f"error: 1 of the runs failed:\n       1e10/8 ({planned[0]}): {in_the_way}" in output, output
     assert len(histories(folder)) == 3
 
 
