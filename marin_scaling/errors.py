@@ -64,6 +64,10 @@ class RecordError(MarinScalingError):
     """A spec or record in a run store is malformed, or is not the one its name says."""
 
 
+class Interrupted(BaseException):
+    """A training process was asked to end (SIGTERM), and has saved the state that its run was in."""
+
+
 class TrainingFailed(MarinScalingError):
     """A run ended without a record; the rest of the ladder went on."""
 

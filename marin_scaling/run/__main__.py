@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.claim import claim
 from marin_scaling.durable_files import read_bytes, replace_file
-from marin_scaling.errors import MarinScalingError, StorageError
+from marin_scaling.errors import Interrupted, MarinScalingError, StorageError
 from marin_scaling.run.exchange import Exchange
 from marin_scaling.run.process_group import ALONE, ProcessGroup
 from marin_scaling.run.run_record import History, RunRecord
@@ -47,7 +47,8 @@ _FULL = os.strerror(errno.ENOSPC)
 def main() -> int:
     """Train the runs named on the command line; 1 when one of them failed, 143 when SIGTERM ended it, its run saved."""
     arguments = _parser().parse_args()
-    signal.signal(signal.SIGTERM, lambda _number, _frame: _TO_END.set())
+    if arguments.processes == 1:  # a group saves together, or ends at once
+        signal.signal(signal.SIGTERM, lambda _number, _frame: _TO_END.set())
     events = EventWriter(_take_standard_output())
     if arguments.launcher:
         threading.Thread(target=_die_with, args=(arguments.launcher,), daemon=True).start()
@@ -65,12 +66,8 @@ def main() -> int:
         return 0
     try:
         return 0 if all([_train_if_free(spec, place, events=events, waits=len(specs) == 1) for spec in specs]) else 1
-    except _Ended:
+    except Interrupted:
         return 128 + signal.SIGTERM
-
-
-class _Ended(Exception):
-    """SIGTERM came; what was under way is saved."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -110,7 +107,7 @@ def _train_if_free(spec: RunSpec, place: Workplace, *, events: EventWriter, wait
         return True
     try:
         if _TO_END.is_set():
-            raise _Ended
+            raise Interrupted
         with claim(work_dir(spec, place)) as is_ours:
             if is_ours and place.storage is not None:
                 _train_what_is_shared(spec, place, events=events, waits=waits)
@@ -161,7 +158,8 @@ def _train_what_is_shared(spec: RunSpec, place: Workplace, *, events: EventWrite
     with contextlib.ExitStack() as stack:
         try:
             while waits and exchange.is_leased(spec):
-                time.sleep(_POLL_SECONDS)
+                if _TO_END.wait(_POLL_SECONDS):
+                    raise Interrupted
             is_ours = stack.enter_context(exchange.lease(spec))
             exchange.share_finished([spec])
             if not is_ours or is_finished(place.runs_dir, spec):
@@ -197,26 +195,23 @@ def _trained(
 ) -> TrainingResult:
     """Trained to the end, with progress told to the launcher, to trackers, and to machines that share runs."""
     from marin_scaling.data.token_corpus import data_folder, map_corpus
-    from marin_scaling.run.train import Interrupted, train
+    from marin_scaling.run.train import train
     from marin_scaling.run.wandb_mirror import wandb_trackers
 
     if exchange is not None:
         _copied(events, spec, exchange.agree_when_begun, spec)
     trackers = wandb_trackers(spec, on_note=partial(_tell_note, events, spec)) if group.is_leader else []
-    try:
-        result = train(
-            spec,
-            corpus=map_corpus(data_folder(spec.data.digest, work_root=place.work_root)),
-            work_dir=work_dir(spec, place),
-            on_step=lambda step, loss: _tell_step(events, spec, step, loss),
-            on_note=partial(_tell_note, events, spec),
-            on_saved=None if exchange is None else partial(_copied, events, spec, exchange.take_state, spec),
-            trackers=trackers,
-            group=group,
-            is_to_end=_TO_END.is_set if group.count == 1 else lambda: False,
-        )
-    except Interrupted as interruption:
-        raise _Ended from interruption
+    result = train(
+        spec,
+        corpus=map_corpus(data_folder(spec.data.digest, work_root=place.work_root)),
+        work_dir=work_dir(spec, place),
+        on_step=lambda step, loss: _tell_step(events, spec, step, loss),
+        on_note=partial(_tell_note, events, spec),
+        on_saved=None if exchange is None else partial(_copied, events, spec, exchange.take_state, spec),
+        trackers=trackers,
+        group=group,
+        is_to_end=_TO_END.is_set,
+    )
     for tracker in trackers:
         tracker.log_summary({spec.evaluation.metric: result.bits_per_byte})
         tracker.finish()

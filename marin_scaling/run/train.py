@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from marin_scaling.data.token_corpus import TokenCorpus, Tokens
 from marin_scaling.data.windows import evaluation_window_starts, training_window_starts
 from marin_scaling.durable_files import read_bytes, replace_file
+from marin_scaling.errors import Interrupted
 from marin_scaling.run.expert_shares import write_shares
 from marin_scaling.run.levanter_config import CHECKPOINT_SECONDS, SAVING_SHARE, trainer_config
 from marin_scaling.run.levanter_step import (
@@ -45,10 +46,6 @@ from marin_scaling.run.run_spec import MoeModelSpec, RunSpec
 from marin_scaling.run.workplace import curve_path
 
 _EVALUATION_BATCH_WINDOWS = 64
-
-
-class Interrupted(BaseException):
-    """The process was asked to end (SIGTERM), and has saved the state that its run was in."""
 
 
 StepListener = Callable[[int, float], None]
