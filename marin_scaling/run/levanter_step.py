@@ -56,16 +56,11 @@ def initial_state(trainer: Trainer, spec: RunSpec, optimizer: Any) -> TrainerSta
     key_training, key_model = jax.random.split(jax.random.PRNGKey(spec.seed))
     build = partial(built_model, spec)
     if trainer.device_mesh.size == 1:
-        model = eqx.filter_jit(build, **_quickly_compiled())(key=key_model)
+        model = eqx.filter_jit(build)(key=key_model)
         return TrainerState.init(optimizer, model, key=key_training, is_trainable=True, mp=trainer.mp)
     model = hax.named_jit(build, axis_resources=trainer.parameter_axis_mapping)(key=key_model)
     state = TrainerState.init(optimizer, model, key=key_training, is_trainable=True, mp=trainer.mp)
     return hax.shard(state, trainer.parameter_axis_mapping)
-
-
-def _quickly_compiled() -> dict[str, Any]:
-    """How a program that runs once is compiled: on a CPU in less than half the time, with the same numbers."""
-    return {"compiler_options": {"xla_backend_optimization_level": "1"}} if jax.default_backend() == "cpu" else {}
 
 
 def built_model(spec: RunSpec, *, key: Any) -> Any:
