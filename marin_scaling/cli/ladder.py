@@ -118,10 +118,8 @@ def _train(
 def _diverged(specs: Sequence[RunSpec], runs_dir: Path) -> list[str]:
     """BUDGET/WIDTH of each recorded run whose loss was no number at the end."""
     from marin_scaling.run.run_store import read_run, run_folder
-    from marin_scaling.units import format_flops
 
-    ended = [(spec, read_run(run_folder(runs_dir, spec)).record) for spec in specs]
-    return [f"{format_flops(spec.budget_flops)}/{spec.model.hidden_dim}" for spec, record in ended if record.loss is None]
+    return [spec.rung_name for spec in specs if read_run(run_folder(runs_dir, spec)).record.loss is None]
 
 
 def _print_status(word: Path, ladder_path: Path) -> None:

@@ -171,7 +171,7 @@ def run(
     from marin_scaling.check.base_branch import is_uncommitted
     from marin_scaling.check.history import log_step
     from marin_scaling.check.policy import policy_steps
-    from marin_scaling.cli.training import RUNS_DIR, hardware_of, target_pool, train_with_progress, use_tracker
+    from marin_scaling.cli.training import RUNS_DIR, file_of, hardware_of, target_pool, train_with_progress, use_tracker
     from marin_scaling.cli.which_registration import one_folder
     from marin_scaling.preregistration.binding import answering_spec
     from marin_scaling.preregistration.log import read_log
@@ -192,7 +192,7 @@ def run(
             f"note: {folder} is not committed as it is: until it is pushed, nobody else can see that it came before its run"
         )
     target = answering_spec(whole)
-    use_tracker(target.ladder)
+    use_tracker(file_of(target.ladder))
     pool, storage = target_pool(where, ladder=target.ladder), hardware_of(target.ladder).storage
     train_with_progress([target], corpus=_corpus_of(target), label="target", pool=pool, storage=storage)
     typer.echo(f"Next: marin-scale {'check' if whole == folder else 'reveal'} {which}")

@@ -119,22 +119,23 @@ def workplace(*, storage: str | None = None) -> Workplace:
 
 def hardware_of(ladder: str) -> Hardware:
     """What the file of a ladder says of what trains; the defaults where there is no such file."""
-    from marin_scaling.ladder.ladder_file import Hardware, read_ladder_file
+    from marin_scaling.ladder.ladder_file import Hardware
+
+    file = file_of(ladder)
+    return file.hardware if file is not None else Hardware()
+
+
+def file_of(ladder: str) -> LadderFile | None:
+    """The file of the ladder of this name; None where it is not here."""
+    from marin_scaling.ladder.ladder_file import read_ladder_file
 
     path = Path("ladders") / f"{ladder}.yaml"
-    return read_ladder_file(path).hardware if path.exists() else Hardware()
+    return read_ladder_file(path) if path.exists() else None
 
 
-def use_tracker(ladder: str | LadderFile) -> None:
-    """Let the training processes mirror their curves where the ladder's file says, unless the environment says otherwise."""
-    from marin_scaling.ladder.ladder_file import LadderFile, read_ladder_file
-
-    if not isinstance(ladder, LadderFile):
-        path = Path("ladders") / f"{ladder}.yaml"
-        if not path.exists():
-            return
-        ladder = read_ladder_file(path)
-    if (tracker := ladder.tracker) is None:
+def use_tracker(file: LadderFile | None) -> None:
+    """Let the training processes mirror their curves where a ladder's file says, unless the environment says otherwise."""
+    if file is None or (tracker := file.tracker) is None:
         return
     os.environ.setdefault("WANDB_PROJECT", tracker.project)
     os.environ.setdefault("WANDB_MODE", tracker.mode)

@@ -15,7 +15,7 @@ from marin_scaling.errors import RecipeError
 from marin_scaling.recipe.adamh_recipe import AdamHRecipe
 from marin_scaling.recipe.counting_formulas import DENSE_COUNTING
 from marin_scaling.recipe.formula import Formula, constant
-from marin_scaling.recipe.hyperparameters import MARIN, Hyperparameters, transfer_formulas
+from marin_scaling.recipe.hyperparameters import MARIN, Hyperparameters, rate_doubts, transfer_formulas
 from marin_scaling.recipe.model_shape import ModelShape
 from marin_scaling.recipe.run_plan import RungPlan, paid_tokens, steps_for_budget
 from marin_scaling.recipe.width_range import DEPTH, MarinWidths, batch_for_steps
@@ -117,7 +117,7 @@ class DelphiRecipe(AdamHRecipe, MarinWidths):
             f"batch {wanted} is halved to {batch}, so that no learning rate or beta2 reaches its bound": batch < wanted,
             f"the rates were tuned for batches of {self.min_batch_size} to {self.max_batch_size}, not {batch}": not tuned,
         }
-        return (*(sentence for sentence, holds in said.items() if holds), *self.rate_doubts(rates))
+        return (*(sentence for sentence, holds in said.items() if holds), *rate_doubts(rates, cap=self.max_learning_rate))
 
     def _halved(self, batch: int, tokens: float) -> int:
         """The batch, halved until no rate is at a bound, but never below the smallest."""

@@ -17,7 +17,7 @@ from typing import Literal
 
 from marin_scaling.recipe.counting_formulas import MOE_COUNTING
 from marin_scaling.recipe.formula import Formula, constant
-from marin_scaling.recipe.hyperparameters import Hyperparameters
+from marin_scaling.recipe.hyperparameters import Hyperparameters, rate_doubts
 from marin_scaling.recipe.moe_shape import MoeShape
 from marin_scaling.recipe.run_plan import RungPlan, Schedule, paid_tokens, steps_for_budget
 from marin_scaling.recipe.width_range import DEPTH, MarinWidths, batch_for_steps, sensible_widths
@@ -192,13 +192,8 @@ class GrugMoeRecipe(MarinWidths):
 
     def _doubts(self, rates: Hyperparameters, *, batch: int, wanted: int) -> tuple[str, ...]:
         """What a reader of the plan has to know of its batch and rates."""
-        names = ("learning_rate", "adam_learning_rate")
-        capped = [name for name in names if getattr(rates, name) >= self.max_learning_rate]
-        said = {
-            f"batch {wanted} is raised to {batch}, the smallest; steps are fewer than {self.steps_wanted}": batch > wanted,
-            f"{' and '.join(capped)} at the cap of {self.max_learning_rate:g}": bool(capped),
-        }
-        return tuple(sentence for sentence, holds in said.items() if holds)
+        raised = f"batch {wanted} is raised to {batch}, the smallest; steps are fewer than {self.steps_wanted}"
+        return (*([raised] if batch > wanted else []), *rate_doubts(rates, cap=self.max_learning_rate))
 
 
 @dataclass(frozen=True, kw_only=True)

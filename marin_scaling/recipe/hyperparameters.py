@@ -30,6 +30,17 @@ class Hyperparameters:
     epsilon: float
 
 
+def rate_doubts(rates: Hyperparameters, *, cap: float) -> tuple[str, ...]:
+    """What a reader has to know of rates that a rule alone would have made higher.
+
+    >>> rates = Hyperparameters(learning_rate=0.01, adam_learning_rate=0.002, beta1=0.9, beta2=0.99, epsilon=1e-8)
+    >>> rate_doubts(rates, cap=0.01), rate_doubts(rates, cap=0.1)
+    (('learning_rate at the cap of 0.01',), ())
+    """
+    capped = [name for name in ("learning_rate", "adam_learning_rate") if getattr(rates, name) >= cap]
+    return (f"{' and '.join(capped)} at the cap of {cap:g}",) if capped else ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class TransferRules:
     """The constants of the rules: the point at which they were tuned, the values there, and the caps."""
@@ -60,12 +71,6 @@ class TransferRules:
             beta2=min(max(self.tuned_beta2 ** (batch_size / self.tuned_batch_size), self.min_beta2), self.max_beta2),
             epsilon=self.tuned_epsilon / scale,
         )
-
-    def rate_doubts(self, rates: Hyperparameters) -> tuple[str, ...]:
-        """What a reader has to know of rates that the rule alone would have made higher."""
-        names = ("learning_rate", "adam_learning_rate")
-        capped = [name for name in names if getattr(rates, name) >= self.max_learning_rate]
-        return (f"{' and '.join(capped)} at the cap of {self.max_learning_rate:g}",) if capped else ()
 
     def uncapped_learning_rate(self, *, batch_size: int, tokens: float) -> float:
         """The matrix learning rate that the rule alone gives."""

@@ -14,7 +14,7 @@ from typing import Literal
 from marin_scaling.recipe.adamh_recipe import AdamHRecipe
 from marin_scaling.recipe.counting_formulas import DENSE_COUNTING
 from marin_scaling.recipe.formula import Formula, constant
-from marin_scaling.recipe.hyperparameters import transfer_formulas
+from marin_scaling.recipe.hyperparameters import rate_doubts, transfer_formulas
 from marin_scaling.recipe.model_shape import ModelShape
 from marin_scaling.recipe.run_plan import RungPlan, steps_for_budget
 from marin_scaling.recipe.width_range import sensible_widths
@@ -78,7 +78,7 @@ class QuickstartRecipe(AdamHRecipe):
             train_steps=train_steps,
             hyperparameters=rates,
             schedule=self._schedule(),
-            doubts=self.rate_doubts(rates),
+            doubts=rate_doubts(rates, cap=self.max_learning_rate),
         )
 
     def shape(self, hidden_dim: int) -> ModelShape:

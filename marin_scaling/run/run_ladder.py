@@ -30,7 +30,6 @@ from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.run_store import is_finished
 from marin_scaling.run.worker_events import WorkerEvent, parse_event
 from marin_scaling.run.workplace import Workplace, spec_path, work_dir
-from marin_scaling.units import format_flops
 
 _POLL_SECONDS = 1.0
 _SHARED_POLL_SECONDS = 5.0  # each costs requests
@@ -328,7 +327,7 @@ def _never_began(log_path: Path, *, status: int, log_size: int) -> TrainingFaile
 
 
 def _failed(failures: Mapping[str, str], specs: Sequence[RunSpec], workplace: Workplace) -> TrainingFailed:
-    named = {spec.directory_name: f"{format_flops(spec.budget_flops)}/{spec.model.hidden_dim}" for spec in specs}
+    named = {spec.directory_name: spec.rung_name for spec in specs}
     listed = "\n       ".join(f"{named[run]} ({run}): {message}" for run, message in sorted(failures.items()))
     return TrainingFailed(
         f"{len(failures)} of the runs failed:\n       {listed}",

@@ -15,6 +15,7 @@ from marin_scaling.ladder.compute import Compute
 from marin_scaling.recipe.flop_counting import flops_convention, training_flops
 from marin_scaling.recipe.model_family import shape_of
 from marin_scaling.recipe.model_shape import ModelShape
+from marin_scaling.units import format_flops
 
 DIRECTORY_DIGITS = 16
 """How many hexadecimal digits of the spec's digest name the run's folder (64 bits; the whole digest stands in the record)."""
@@ -207,6 +208,11 @@ class RunSpec(Document):
     def trained_tokens(self) -> int:
         """Batch size times sequence length times steps."""
         return self.batch_size * self.model.seq_len * self.train_steps
+
+    @property
+    def rung_name(self) -> str:
+        """BUDGET/WIDTH, as `marin-scale ladder --only` takes it."""
+        return f"{format_flops(self.budget_flops)}/{self.model.hidden_dim}"
 
     @property
     def measured_on(self) -> str:
