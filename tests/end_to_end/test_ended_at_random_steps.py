@@ -8,19 +8,23 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from mounted import mounted
+from tiny_ladder import repository
+
+from marin_scaling.data.standard_library import standard_library_corpus
+from marin_scaling.data.token_corpus import data_folder, write_corpus
+from marin_scaling.durable_files import replace_file
+from marin_scaling.ladder.ladder import plan_ladder
+from marin_scaling.ladder.ladder_file import read_ladder_file
+from marin_scaling.run.plan_specs import rung_specs
+from marin_scaling.run.run_ladder import worker_command
+from marin_scaling.run.run_spec import RunSpec
+from marin_scaling.run.run_store import is_finished, run_folder
+from marin_scaling.run.worker_events import parse_event
+from marin_scaling.run.workplace import Workplace, checkpoints_root, spec_path, work_dir
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = pytest.mark.train
-
-from mounted import mounted  # noqa: E402
-from tiny_ladder import repository  # noqa: E402
-
-from marin_scaling.durable_files import replace_file  # noqa: E402
-from marin_scaling.run.run_ladder import worker_command  # noqa: E402
-from marin_scaling.run.run_spec import RunSpec  # noqa: E402
-from marin_scaling.run.run_store import is_finished, run_folder  # noqa: E402
-from marin_scaling.run.worker_events import parse_event  # noqa: E402
-from marin_scaling.run.workplace import Workplace, checkpoints_root, spec_path, work_dir  # noqa: E402
 
 LADDER = """\
 name: tiny
@@ -34,12 +38,6 @@ evaluation: {windows: 64}
 
 def laid_out(folder: Path) -> tuple[RunSpec, Workplace]:
     """The one run of 545 steps, with its data where a training process finds them."""
-    from marin_scaling.data.standard_library import standard_library_corpus
-    from marin_scaling.data.token_corpus import data_folder, write_corpus
-    from marin_scaling.ladder.ladder import plan_ladder
-    from marin_scaling.ladder.ladder_file import read_ladder_file
-    from marin_scaling.run.plan_specs import rung_specs
-
     root, corpus = repository(folder, ladder=LADDER), standard_library_corpus()
     (spec,) = rung_specs(plan_ladder(read_ladder_file(root / "ladders" / "tiny.yaml")), corpus=corpus)
     place = Workplace(runs_dir=root / "runs", work_root=root / ".marin-scaling")

@@ -47,13 +47,27 @@ def test_a_rate_at_its_cap_is_doubted_with_its_rung() -> None:
     )
 
 
-def test_a_batch_that_is_raised_to_the_smallest_is_doubted_and_of_many_rungs_three_are_named() -> None:
-    """Marin's mixture of experts at budgets below those it was made for."""
-    rungs = [{"budget_flops": 3e16, "hidden_dims": [512, 640, 768, 896, 1024]}]
-    whole = {"name": "small", "recipe": "grug-moe", "rungs": rungs, "target": {"budget_flops": 1e18}}
-    found = [doubt for doubt in ladder_doubts(plan_ladder(LadderFile.model_validate(whole))) if "is raised to 32" in doubt]
-    assert found
-    assert all("the smallest; steps are fewer than 16384" in doubt for doubt in found)
+def test_a_batch_that_is_raised_to_the_smallest_is_doubted() -> None:
+    """Marin's mixture of experts at a budget below those it was made for."""
+    whole = {
+        "name": "small",
+        "recipe": "grug-moe",
+        "rungs": [{"budget_flops": 3e16, "hidden_dims": [512]}],
+        "target": {"budget_flops": 1e18},
+    }
+    (doubt,) = [each for each in ladder_doubts(plan_ladder(LadderFile.model_validate(whole))) if "raised" in each]
+    assert doubt.startswith("3e16 FLOPs at width 512: batch ")
+    assert doubt.endswith(" is raised to 32, the smallest; steps are fewer than 16384")
+
+
+def test_of_many_places_three_are_named_and_the_others_counted() -> None:
+    """A note stays a line, whatever the ladder."""
+    (doubt,) = ladder_doubts(planned(*[[8, 16, 20]] * 3, [16, 20, 24]))[-1:]
+    assert doubt.startswith("3e10, 6e10, 1.2e11 FLOPs: the narrowest rung")
+    file = ladder(*[[8, 12, 16]] * 5)
+    assert any(
+        doubt.startswith("3e10, 6e10, 1.2e11 and 2 more FLOPs: the narrowest") for doubt in ladder_doubts(plan_ladder(file))
+    )
 
 
 def test_three_budgets_are_too_few() -> None:

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from run_factory import rung_spec
+
+from marin_scaling.data.token_corpus import RowFacts, TokenCorpus, TokenizerIdentity
+from marin_scaling.run.plan_specs import data_of
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
-
-from run_factory import rung_spec  # noqa: E402
-
-from marin_scaling.data.token_corpus import RowFacts, TokenCorpus, TokenizerIdentity  # noqa: E402
-from marin_scaling.run.plan_specs import data_of  # noqa: E402
 
 
 def corpus_of_words(sets: dict[str, int]) -> TokenCorpus:
