@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,6 +74,15 @@ def row_of(name: str, points: Scored, ours: Scored, refused: int, seconds: float
     ]
 
 
+def far_error_by_suite(points: Scored) -> float:
+    """The median error at 10x and more in which each suite weighs the same, however many forecasts it has."""
+    far = [(suite.partition(" #")[0], abs(point.error)) for (suite, *_), point in points.items() if point.extrapolation >= 9.99]
+    counts = Counter(suite for suite, _ in far)
+    ordered = sorted(far, key=lambda pair: pair[1])
+    weights = np.cumsum([1 / counts[suite] for suite, _ in ordered])
+    return ordered[int(np.searchsorted(weights, weights[-1] / 2))][1]
+
+
 COLUMNS = (
     "suite, forecaster",
     "forecasts",
@@ -101,6 +111,7 @@ def main() -> None:
     if options.simulated:
         groups["simulated"] = simulated_tables(options.simulated)
     rows: list[list[str]] = []
+    by_suite: list[str] = []
     for group, suites in groups.items():
         ours: Scored = {}
         for name, forecaster in forecasters.items():
@@ -114,6 +125,9 @@ def main() -> None:
             rows.append(row_of(f"**all {group}, {name}**", points, ours, refused, time.perf_counter() - began))
             print(rows[-1], file=sys.stderr)
             if forecaster is None:
+                by_suite.append(
+                    f"Error at 10x of {name}, all {group}, each suite counting the same: {far_error_by_suite(points):.2%}."
+                )
                 for family in dict.fromkeys(suite.partition(" #")[0] for suite in suites):
                     some_points = {key: point for key, point in points.items() if key[0].partition(" #")[0] == family}
                     if some_points:
@@ -129,6 +143,7 @@ def main() -> None:
             "Runs of one budget are forecast wrong together: the effective number of forecasts is that of cuts and budgets.",
             "The suites were also those that the prior's widths and the drift were set on (`calibrate.py`).",
             "ours there: our CRPS on the forecasts that both give (and the other's, where that is fewer than it gives).",
+            *by_suite,
         ],
         write=options.write,
     )
