@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import functools
+import gc
 import os
 import shutil
 import signal
@@ -63,7 +65,7 @@ def main() -> int:
     if group.count > 1:
         for spec in specs:
             _train_together(spec, place, events=events, group=group)
-        return 0
+        sys.exit(0)  # it waits for the others
     try:
         return 0 if all([_train_if_free(spec, place, events=events, waits=len(specs) == 1) for spec in specs]) else 1
     except Interrupted:
@@ -176,6 +178,7 @@ def _train_and_record(
     spec: RunSpec, place: Workplace, *, events: EventWriter, exchange: Exchange | None = None, group: ProcessGroup = ALONE
 ) -> None:
     events.tell(WorkerEvent(kind="started", run=spec.directory_name))
+    _load_levanter()
     from marin_scaling.run.kept_weights import keep_weights
     from marin_scaling.run.levanter_config import use_compilation_cache
 
@@ -188,6 +191,16 @@ def _train_and_record(
     if group.is_leader:
         _publish(spec, record, result.loss_curve.history(spec_digest=spec.digest), place, events=events, exchange=exchange)
     group.is_everywhere(True)  # who is at its exit waits for others five minutes only
+
+
+@functools.cache
+def _load_levanter() -> None:
+    """Import what trains, once. It stays for good: a collector that looks through it again and again takes a second."""
+    gc.disable()
+    import marin_scaling.run.train  # noqa: F401
+
+    gc.freeze()
+    gc.enable()
 
 
 def _trained(
@@ -295,4 +308,6 @@ def _tell_step(events: EventWriter, spec: RunSpec, step: int, loss: float) -> No
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stderr.flush()
+    os._exit(status)  # all is written; to take JAX apart takes a second

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from marin_scaling.durable_files import read_bytes, replace_file
 from marin_scaling.errors import first_line
 from marin_scaling.run.levanter_config import model_config
-from marin_scaling.run.optimizer import optimizer_for_one_step, scheduled_rates
+from marin_scaling.run.optimizer import optimizer_for_one_step, scheduled_rates, without_rates
 from marin_scaling.run.process_group import ALONE, ProcessGroup
 from marin_scaling.run.recomputation import recomputing
 from marin_scaling.run.run_spec import RunSpec
@@ -40,6 +40,8 @@ try:  # 0.2.227 has one process read for others; if it cannot, these wait for ev
     _EACH_READS: dict[str, Any] = {"read_config": TensorStoreReadConfig(replica_mode=ReplicaRestoreMode.EVERY_REPLICA)}
 except ImportError:
     _EACH_READS = {}
+
+_PROGRAMS: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
 
 def language_model_loss(z_loss_weight: float) -> Callable[..., Any]:
@@ -54,13 +56,16 @@ def language_model_loss(z_loss_weight: float) -> Callable[..., Any]:
 def initial_state(trainer: Trainer, spec: RunSpec, optimizer: Any) -> TrainerState:
     """A fresh training state, spread over the devices where there are several; randomness comes from the spec's seed."""
     key_training, key_model = jax.random.split(jax.random.PRNGKey(spec.seed))
-    build = partial(built_model, spec)
+    begin = partial(TrainerState.init, optimizer, is_trainable=True, mp=trainer.mp)
+
+    @partial(eqx.filter_jit, **_for_one_call())
+    def program(key_model: Any, key_training: Any) -> TrainerState:
+        return begin(built_model(spec, key=key_model), key=key_training)
+
     if trainer.device_mesh.size == 1:
-        model = eqx.filter_jit(build)(key=key_model)
-        return TrainerState.init(optimizer, model, key=key_training, is_trainable=True, mp=trainer.mp)
-    model = hax.named_jit(build, axis_resources=trainer.parameter_axis_mapping)(key=key_model)
-    state = TrainerState.init(optimizer, model, key=key_training, is_trainable=True, mp=trainer.mp)
-    return hax.shard(state, trainer.parameter_axis_mapping)
+        return _shared("beginning", program, spec, trainer, optimizer)(key_model, key_training)
+    build = hax.named_jit(partial(built_model, spec), axis_resources=trainer.parameter_axis_mapping)
+    return hax.shard(begin(build(key=key_model), key=key_training), trainer.parameter_axis_mapping)
 
 
 def built_model(spec: RunSpec, *, key: Any) -> Any:
@@ -139,6 +144,22 @@ def _set_aside(folder: Path) -> Path:
     return kept
 
 
+def _for_one_call() -> dict[str, Any]:
+    """On a processor less optimization, which compiles in half the time: for what runs once."""
+    if jax.default_backend() != "cpu":
+        return {}
+    return {"compiler_options": {"xla_backend_optimization_level": "1"}}
+
+
+def _shared(kind: str, program: Callable[..., Any], spec: RunSpec, trainer: Trainer, *more: Any) -> Callable[..., Any]:
+    """`program`, or the one of its kind that this process has compiled for a run of the same shape.
+
+    JAX's cache on disk spares a run compiling; this, tracing and loading too, which take about a second.
+    """
+    shape = (spec.model, without_rates(spec.optimizer), spec.batch_size, spec.compute, trainer.device_mesh)
+    return _PROGRAMS.setdefault((kind, *shape, *more), program)
+
+
 def parameter_count(model: Any) -> int:
     """Number of trainable numbers in the model."""
     return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
@@ -184,17 +205,18 @@ def compile_step(trainer: Trainer, state: TrainerState, spec: RunSpec) -> Compil
 
     rates = scheduled_rates(spec.optimizer, train_steps=spec.train_steps)
     epsilons = np.full((1, spec.train_steps), spec.optimizer.epsilon, np.float32)
-    return CompiledStep(program, leaves, rebuild, np.concatenate([rates, epsilons]))
+    return CompiledStep(_shared("step", program, spec, trainer), leaves, rebuild, np.concatenate([rates, epsilons]))
 
 
 def compile_evaluation(
-    trainer: Trainer, model: Any, *, windows: int, seq_len: int
+    trainer: Trainer, model: Any, spec: RunSpec, *, windows: int
 ) -> Callable[[NDArray[np.int32], NDArray[np.bool_]], float]:
-    """The mean loss of `model` in nats per token, on tokens of shape (windows, seq_len), over the windows that are to count.
+    """The mean loss of `model` in nats per token, on tokens of shape (windows, position), over the windows that are to count.
 
     Computed as training is, in the trainer's precision and over its devices. The last token of a window has no next one.
     """
     leaves, rebuild = _flatten(model)
+    seq_len = spec.evaluation.seq_len
     axes = (hax.Axis("batch", windows), hax.Axis("position", seq_len))
 
     @jax.jit  # type: ignore[untyped-decorator]
@@ -205,7 +227,8 @@ def compile_evaluation(
             model = trainer.mp.cast_to_compute(rebuild(leaves))
             return model.compute_next_token_loss(hax.shard(example), key=None, logsumexp_weight=0.0).scalar()
 
-    return lambda tokens, counts: float(program(leaves, tokens, counts))
+    shared = _shared("evaluation", program, spec, trainer, windows, seq_len)
+    return lambda tokens, counts: float(shared(leaves, tokens, counts))
 
 
 def compile_expert_shares(trainer: Trainer, model: Any) -> Callable[[Any, NDArray[np.int32]], NDArray[np.float32]]:

@@ -10,6 +10,7 @@ scanned. In ours, which are not, it is that of heads: so they are shown matrices
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,7 @@ from numpy.typing import NDArray
 from marin_scaling.run.moe_model import head_gates, router_biases, routers
 from marin_scaling.run.run_spec import MoeModelSpec, OptimizerSpec, RunSpec
 
+_STEPS_AT_ONCE = 4096
 _LEVANTERS: dict[str, type[OptimizerConfig]] = {"adamH": AdamHConfig, "muonH": MuonHConfig}
 
 
@@ -75,27 +77,47 @@ def scheduled_rates(optimizer: OptimizerSpec, *, train_steps: int) -> NDArray[np
     """Levanter's own schedule, evaluated: matrix and Adam learning rate of every step, shape (2, steps)."""
     config = levanters_schedule(optimizer)
     schedules = (config.lr_scheduler(train_steps), config.lr_scheduler(train_steps, override_lr=config.adam_lr))
-    steps = jnp.arange(train_steps)
-    return np.stack([np.asarray(jax.vmap(schedule)(steps), np.float32) for schedule in schedules])
+    return np.stack([_at_every_step(jax.vmap(schedule), train_steps) for schedule in schedules])
+
+
+def _at_every_step(schedule: Callable[[Any], Any], train_steps: int) -> NDArray[np.float32]:
+    """In pieces of one length, because JAX compiles it for each length: .3 s for every run."""
+    pieces = [schedule(first + jnp.arange(_STEPS_AT_ONCE)) for first in range(0, train_steps, _STEPS_AT_ONCE)]
+    return np.concatenate(pieces)[:train_steps].astype(np.float32)
 
 
 def optimizer_for_one_step(spec: RunSpec, *, learning_rate: Any, adam_learning_rate: Any, epsilon: Any) -> Any:
     """The optimizer of a step at which the schedule stands at these rates (numbers or traced scalars)."""
-    is_sparse = isinstance(spec.model, MoeModelSpec)
-    bases = (_GivenRates, *((_SparseLabels,) if is_sparse else ()), _LEVANTERS[spec.optimizer.name])
-    config = type("OneStep", bases, {})(
-        **_constants(spec.optimizer), learning_rate=learning_rate, adam_lr=adam_learning_rate, epsilon=epsilon
-    )
-    optimizer = config.build(1) if spec.optimizer.constant_norm == "slice" else _shown_matrices(config.build(1))
-    return _setting_router_biases(optimizer) if is_sparse else optimizer
+    return _at_rates((learning_rate, adam_learning_rate, epsilon), spec.optimizer, is_sparse=_is_sparse(spec))
 
 
 def initial_optimizer(spec: RunSpec) -> Any:
-    """The same at the peak rates: for the state that a run begins with, which does not depend on them."""
-    rates = spec.optimizer
-    return optimizer_for_one_step(
-        spec, learning_rate=rates.learning_rate, adam_learning_rate=rates.adam_learning_rate, epsilon=rates.epsilon
+    """The same at rates of 1: for the state that a run begins with, which does not depend on them."""
+    return _at_rates_of_1(without_rates(spec.optimizer), is_sparse=_is_sparse(spec))
+
+
+@functools.cache  # one object, by which programs that runs of a shape share are known
+def _at_rates_of_1(constants: OptimizerSpec, *, is_sparse: bool) -> Any:
+    return _at_rates((1.0, 1.0, 1.0), constants, is_sparse=is_sparse)
+
+
+def _at_rates(rates: tuple[Any, Any, Any], constants: OptimizerSpec, *, is_sparse: bool) -> Any:
+    learning_rate, adam_learning_rate, epsilon = rates
+    bases = (_GivenRates, *((_SparseLabels,) if is_sparse else ()), _LEVANTERS[constants.name])
+    config = type("OneStep", bases, {})(
+        **_constants(constants), learning_rate=learning_rate, adam_lr=adam_learning_rate, epsilon=epsilon
     )
+    optimizer = config.build(1) if constants.constant_norm == "slice" else _shown_matrices(config.build(1))
+    return _setting_router_biases(optimizer) if is_sparse else optimizer
+
+
+def _is_sparse(spec: RunSpec) -> bool:
+    return isinstance(spec.model, MoeModelSpec)
+
+
+def without_rates(optimizer: OptimizerSpec) -> OptimizerSpec:
+    """What an optimizer's program depends on: rates and epsilon are inputs of it, here 1."""
+    return optimizer.model_copy(update={"learning_rate": 1.0, "adam_learning_rate": 1.0, "epsilon": 1.0})
 
 
 def _constants(optimizer: OptimizerSpec) -> dict[str, float]:

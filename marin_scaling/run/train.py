@@ -267,7 +267,7 @@ def _next_time(began: float) -> float:
 def _evaluate(trainer: Trainer, model: Any, *, spec: RunSpec, corpus: TokenCorpus) -> dict[str, float]:
     """Bits per byte of each held-out set: loss over every token but the first of each window, over the bytes they stand for."""
     at_once = _windows_at_once(spec, devices=trainer.device_mesh.size)
-    program = compile_evaluation(trainer, model, windows=at_once, seq_len=spec.evaluation.seq_len)
+    program = compile_evaluation(trainer, model, spec, windows=at_once)
     return {
         name: _total_nats(program, windows, at_once=at_once) / math.log(2) / _scored_bytes(corpus, windows)
         for name, windows in evaluation_windows(spec, corpus).items()

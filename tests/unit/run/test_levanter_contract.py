@@ -72,6 +72,23 @@ def test_our_step_is_levanters_step(
     assert levanters[-1] < levanters[0]
 
 
+def test_runs_of_a_shape_that_share_programs_in_a_process_do_not_see_each_other(tmp_path: Path) -> None:
+    """With rates, epsilon, seed and length of their own, each has the losses that it has in a process that compiled nothing."""
+    from marin_scaling.run import levanter_step
+
+    first = rung_spec(train_steps=6)
+    rates = {"learning_rate": 0.02, "adam_learning_rate": 0.001, "epsilon": 1e-4}
+    second = rung_spec(train_steps=9, seed=7, optimizer=first.optimizer.model_copy(update=rates))
+    alone = []
+    for number, spec in enumerate((first, second)):
+        levanter_step._PROGRAMS.clear()
+        alone.append(losses_of(spec, tmp_path / f"alone-{number}"))
+    after = losses_of(first, tmp_path / "after")
+    assert [after, losses_of(second, tmp_path / "last")] == alone
+    assert len({losses[0] for losses in alone}) == 2
+    assert [kind for kind, *_ in levanter_step._PROGRAMS] == ["beginning", "step", "evaluation"]
+
+
 def test_levanters_model_has_the_parameters_we_count(tmp_path: Path) -> None:
     """The built model holds exactly `params_total` numbers."""
     from marin_scaling.run.train import train
