@@ -1,5 +1,6 @@
 """A ladder of four runs of a second each, in a folder of its own, and its launcher as a process; tests train it for real."""
 
+import json
 import os
 import subprocess
 import sys
@@ -42,6 +43,13 @@ def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
 def histories(folder: Path) -> dict[str, bytes]:
     """The loss curves recorded so far, by the run's folder; one that is being written has a name that begins with a point."""
     return {path.parent.name: path.read_bytes() for path in (folder / "runs").glob("tiny/[0-9a-f]*/history.json")}
+
+
+def records_without_times(folder: Path) -> dict[str, dict[str, object]]:
+    """The records so far, by the run's folder, of which two of one run in two places are equal."""
+    times = {"started_at", "finished_at", "wall_seconds", "step_seconds"}
+    records = {path.parent.name: json.loads(path.read_bytes()) for path in (folder / "runs").glob("tiny/[0-9a-f]*/record.json")}
+    return {run: {name: value for name, value in record.items() if name not in times} for run, record in records.items()}
 
 
 def training_processes(folder: Path) -> list[int]:

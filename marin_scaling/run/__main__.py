@@ -60,7 +60,11 @@ def main() -> int:
     group.join()
     specs = [read_spec(read_bytes(path), name=str(path)) for path in arguments.specs]
     place = Workplace(
-        runs_dir=arguments.runs, work_root=arguments.work, keep_weights=arguments.keep_weights, storage=arguments.storage
+        runs_dir=arguments.runs,
+        work_root=arguments.work,
+        keep_weights=arguments.keep_weights,
+        storage=arguments.storage,
+        git_commit=arguments.git_commit,
     )
     if group.count > 1:
         for spec in specs:
@@ -79,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--work", type=Path, default=Path(".marin-scaling"), help="checkpoints, caches and logs")
     parser.add_argument("--keep-weights", action="store_true", help="keep the weights of rungs, too, and not of targets only")
     parser.add_argument("--storage", help="an address where other machines find runs and their state")
+    parser.add_argument("--git-commit", help="what is recorded as the commit; otherwise that of the current folder")
     parser.add_argument("--cores", type=lambda text: {int(core) for core in text.split(",")}, help="CPU cores to stay on")
     parser.add_argument("--processes", type=int, default=1, help="how many such processes train each run together")
     parser.add_argument("--process", type=int, default=0, help="which of them this is, from 0")
@@ -185,7 +190,8 @@ def _train_and_record(
     use_compilation_cache(place.work_root / "compiled")
     started_at, clock = _first_start(work_dir(spec, place)), time.perf_counter()
     result = _trained(spec, place, events=events, exchange=exchange, group=group)
-    record = _record(spec, result, started_at=started_at, wall_seconds=time.perf_counter() - clock)
+    seconds = time.perf_counter() - clock
+    record = _record(spec, result, started_at=started_at, wall_seconds=seconds, commit=place.git_commit)
     if record.status == "finished" and (place.keep_weights or spec.role == "target"):
         keep_weights(result.model, record, train_steps=spec.train_steps, place=place, group=group)  # before there is a record
     if group.is_leader:
@@ -231,7 +237,7 @@ def _trained(
     return result
 
 
-def _record(spec: RunSpec, result: TrainingResult, *, started_at: str, wall_seconds: float) -> RunRecord:
+def _record(spec: RunSpec, result: TrainingResult, *, started_at: str, wall_seconds: float, commit: str | None) -> RunRecord:
     from marin_scaling.run.environment import git_commit, hardware, package_versions
 
     shape, history = spec.model.shape(), result.loss_curve.history(spec_digest=spec.digest)
@@ -255,7 +261,7 @@ def _record(spec: RunSpec, result: TrainingResult, *, started_at: str, wall_seco
         finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
         hardware=hardware(),
         versions=package_versions(),
-        git_commit=git_commit(Path.cwd()),
+        git_commit=commit or git_commit(Path.cwd()),
         data_digest=spec.data.digest,
         history_sha256=sha256_hex(history.to_bytes()),
         statement_sha256=spec.statement_sha256,

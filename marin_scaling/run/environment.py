@@ -8,8 +8,6 @@ import platform
 import subprocess
 from pathlib import Path
 
-import jax
-
 from marin_scaling.run.run_record import Hardware
 
 _PACKAGES = ("marin-scaling", "marin-levanter", "marin-haliax", "jax", "jaxlib", "optax", "numpy")
@@ -17,6 +15,8 @@ _PACKAGES = ("marin-scaling", "marin-levanter", "marin-haliax", "jax", "jaxlib",
 
 def hardware() -> Hardware:
     """The devices that JAX sees, and the cores that this process may use."""
+    import jax  # the launcher asks for the commit only
+
     device = jax.devices()[0]
     return Hardware(
         platform=f"{platform.system()} {platform.machine()}, {device.platform}",

@@ -288,6 +288,7 @@ def worker_command(
     command += ["--launcher", str(os.getpid()), "--cores", ",".join(map(str, cores))]
     command += ["--keep-weights"] if workplace.keep_weights else []
     command += ["--storage", workplace.storage] if workplace.storage is not None else []
+    command += ["--git-commit", workplace.git_commit] if workplace.git_commit is not None else []
     if group.count > 1:
         command += ["--processes", str(group.count), "--process", str(group.rank), "--coordinator", group.coordinator]
     return command + [str(spec_path(spec, workplace)) for spec in specs]

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tiny_ladder import CORES, histories, repository, start, training_processes
+from tiny_ladder import CORES, histories, records_without_times, repository, start, training_processes
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytest.importorskip("ray", reason="the ray extra is not installed")
@@ -24,6 +24,15 @@ print(*(spec.directory_name for spec in plan(Path("ladders/tiny.yaml")).specs))
 
 def parent_of(process: int) -> int:
     return int((Path("/proc") / str(process) / "stat").read_text().rpartition(")")[2].split()[1])
+
+
+def committed(folder: Path) -> str:
+    """The commit of a repository with one, made of its ladders."""
+    identity = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+    for words in (("init", "-q"), ("add", "ladders"), (*identity, "commit", "-qm", "A ladder")):
+        subprocess.run(["git", *words], cwd=folder, check=True)
+    found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, check=True, capture_output=True, text=True)
+    return found.stdout.strip()
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="two runs at a time need two cores")
@@ -48,14 +57,19 @@ def test_a_worker_killed_in_the_middle_changes_nothing_but_time(tmp_path: Path) 
     assert alone.returncode == 0, output
     assert len(histories(local)) == 4
     assert histories(on_ray) == histories(local)
+    assert records_without_times(on_ray) == records_without_times(local)
 
 
 def test_nodes_without_a_common_file_system_share_runs_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tasks work in folders of their nodes, and the launcher has the records; the loss curves are those without Ray."""
+    """Tasks work in folders of their nodes, and the launcher has the records; but for times they are those without Ray, with
+    the commit of the launcher's repository."""
     monkeypatch.setenv("RAY_TMPDIR", tempfile.gettempdir())  # the paths of its sockets have to be short
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # where nodes have their folders
     on_ray = repository(tmp_path / "ray", more=f"hardware: {{storage: 'file://{tmp_path}/shared'}}\n")
     local = repository(tmp_path / "local")
+    commit = committed(on_ray)
+    subprocess.run(["git", "clone", "-q", on_ray / ".git", tmp_path / "clone"], check=True)
+    (tmp_path / "clone" / ".git").rename(local / ".git")
     for folder, *arguments in ((on_ray, "--on", "ray"), (local,)):
         launcher = start(folder, *arguments)
         output, _ = launcher.communicate(timeout=600)
@@ -64,6 +78,8 @@ def test_nodes_without_a_common_file_system_share_runs_at_an_address(tmp_path: P
     assert not list(on_ray.glob(".marin-scaling/work/*/*"))
     assert len(list(tmp_path.glob("marin-scaling-*/*/runs/tiny/*/record.json"))) == 4
     assert histories(on_ray) == histories(local)
+    assert records_without_times(on_ray) == records_without_times(local)
+    assert {record["git_commit"] for record in records_without_times(on_ray).values()} == {commit}
 
 
 def test_a_run_that_fails_says_why_and_the_others_go_on(tmp_path: Path) -> None:
