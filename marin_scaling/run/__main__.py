@@ -314,6 +314,7 @@ def _tell_step(events: EventWriter, spec: RunSpec, step: int, loss: float) -> No
 
 
 if __name__ == "__main__":
-    status = main()
+    if status := main():
+        sys.exit(status)  # libraries close what a run left open
     sys.stderr.flush()
-    os._exit(status)  # all is written; to take JAX apart takes a second
+    os._exit(0)  # all is closed; to take JAX apart takes a second
