@@ -31,7 +31,9 @@ def write_rows(data: Data, tokenizer: Tokenizer, folder: Path, *, on_row: Callab
     for name, texts in data.validation.items():
         on_row(name)
         documents = token_documents(texts, tokenizer, text_key=data.text_key)
-        facts[name] = _write_row(_remembered(documents, held_out, tokenizer, name), texts, tokenizer, row_path(folder, name))
+        row = _write_row(_remembered(documents, held_out, tokenizer, name), texts, tokenizer, row_path(folder, name))
+        _require_other_text(name, row, than=facts)
+        facts[name] = row
     on_row("train")
     documents = token_documents(data.train, tokenizer, text_key=data.text_key)
     left = _without(documents, held_out, tokenizer, leave_out=data.overlap == "leave-out")
@@ -46,6 +48,16 @@ def write_rows(data: Data, tokenizer: Tokenizer, folder: Path, *, on_row: Callab
         digest=digest,
     )
     return digest
+
+
+def _require_other_text(name: str, row: RowFacts, *, than: dict[str, RowFacts]) -> None:
+    for other, known in than.items():
+        if known.sha256 == row.sha256:
+            raise DataError(
+                f"data.validation: {other} and {name} hold the same text.",
+                why="The mean over sets would count it twice.",
+                fix=f"Correct the files of one of them, or take {name} out.",
+            )
 
 
 @dataclass

@@ -209,6 +209,8 @@ class Hardware(Part):
     def _is_one_place(cls, storage: str | None) -> str | None:
         if storage is not None and storage.startswith("file://") and not storage.startswith("file:///"):
             raise ValueError(f"{storage} would be another folder on each machine; an address of a folder begins with file:///")
+        if storage is not None and storage.startswith("memory://"):
+            raise ValueError(f"{storage} is the memory of one process, where no other finds what is there")
         return storage
 
     @model_validator(mode="after")

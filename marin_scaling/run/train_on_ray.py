@@ -30,6 +30,8 @@ from marin_scaling.run.workplace import Workplace
 _POLL_SECONDS = 0.5
 _RETRIES = 5  # of a run whose worker died, and that got no further; an error in the training itself is not tried again
 _CONNECT_SECONDS = 5.0
+_HTTP2_SETTINGS = b"\x04"  # a frame's type, after three bytes of its length
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + _HTTP2_SETTINGS + bytes(5)  # RFC 9113, section 3.4
 _ROOM_SECONDS = 15.0  # until a slice is asked for again
 _WAITS = "it waits for a slice of the cluster that is whole and idle."
 
@@ -79,10 +81,16 @@ def _cluster(address: str | None) -> Iterator[None]:
 
 
 def _require_answer(address: str | None) -> None:
-    """`OSError` where nothing listens at HOST:PORT; Ray itself would try for minutes."""
+    """`OSError` where nothing at HOST:PORT speaks gRPC, as Ray does; Ray itself would try for minutes."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
+    if not host or not port.isdigit():
+        return
+    with socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS) as connection:
+        if os.environ.get("RAY_USE_TLS") == "1":  # then it answers in TLS only
+            return
+        connection.sendall(_HTTP2_PREFACE)
+        if connection.makefile("rb").read(4)[3:] != _HTTP2_SETTINGS:
+            raise OSError("what listens there is not Ray")
 
 
 def _run_tasks(specs: Sequence[RunSpec], workplace: Workplace, *, per_run: PerRun, at_a_time: int) -> Iterator[WorkerEvent]:

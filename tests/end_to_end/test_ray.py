@@ -2,9 +2,11 @@
 
 import os
 import signal
+import socketserver
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -119,3 +121,26 @@ def test_a_cluster_that_is_not_there_is_said_with_what_why_and_fix(tmp_path: Pat
     assert "  fix: " in output
     assert "Traceback" not in output
     assert not histories(folder)
+
+
+@pytest.mark.parametrize("says", [b"HTTP/1.0 404 Not Found\r\n\r\n", b""], ids=["a-web-server", "nothing"])
+def test_an_address_where_something_else_listens_is_told_at_once(tmp_path: Path, says: bytes) -> None:
+    """Ray itself would try for minutes."""
+    folder = repository(tmp_path / "here")
+    with socketserver.TCPServer(("127.0.0.1", 0), type("Other", (Other,), {"says": says})) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        launcher = start(folder, "--on", f"ray:127.0.0.1:{server.server_address[1]}")
+        output, _ = launcher.communicate(timeout=60)
+        server.shutdown()
+    assert launcher.returncode == 2, output
+    assert f"error: No Ray cluster answers at 127.0.0.1:{server.server_address[1]}: what listens there is not Ray." in output
+
+
+class Other(socketserver.BaseRequestHandler):
+    """Another server than Ray's: says its word, and ends."""
+
+    says: bytes
+
+    def handle(self) -> None:
+        self.request.recv(100)
+        self.request.sendall(self.says)

@@ -276,6 +276,13 @@ def test_a_file_that_is_named_twice_is_refused(tmp_path: Path, files: dict[str, 
         made(of_files(files, train={"files": both}), tmp_path)
 
 
+def test_two_held_out_sets_of_one_text_are_refused(tmp_path: Path, files: dict[str, Path]) -> None:
+    """Whatever their files are called: the mean over sets would count that text twice."""
+    again = write_jsonl(tmp_path / "again.jsonl", texts(20, start=1_000))
+    with pytest.raises(DataError, match=r"data\.validation: wiki and news hold the same text\."):
+        made(of_files(files | {"news": again}), tmp_path)
+
+
 def test_text_that_changes_while_it_is_read_is_refused(tmp_path: Path, files: dict[str, Path]) -> None:
     """What was read is kept under no name; the next try has the new text."""
     asked = of_files(files)

@@ -43,6 +43,8 @@ def write(folder: Path, text: str) -> Path:
         ("target: {budget_flops: 1e12}", "", "target: field required"),
         ("name: tiny", "name: ../tiny", "line 1: name"),
         ("rungs:", "rungs: [", "is not YAML"),
+        ("rungs:", "hardware: {storage: 'memory://here'}\nrungs:", "line 3: hardware.storage: .* memory of one process"),
+        ("rungs:", "hardware: {storage: 'file://here'}\nrungs:", "another folder on each machine"),
     ],
 )
 def test_a_mistake_is_named_with_its_line_and_key(tmp_path: Path, old: str, new: str, sentence: str) -> None:
