@@ -13,6 +13,8 @@ from levanter.tracker.tracker import Tracker
 from marin_scaling.errors import first_line, missing_extra
 from marin_scaling.run.run_spec import RunSpec
 
+_AWAY: list[str] = []
+
 
 def wandb_is_asked_for() -> bool:
     """Whether the environment asks for W&B."""
@@ -20,8 +22,14 @@ def wandb_is_asked_for() -> bool:
 
 
 def wandb_trackers(spec: RunSpec, *, on_note: Callable[[str], None]) -> list[Tracker]:
-    """Levanter's W&B tracker for this run; none when it was not asked for, or with a note when W&B cannot be reached."""
+    """Levanter's W&B tracker for this run; none when it was not asked for, or with a note when W&B cannot be reached.
+
+    To wait for a server that is away takes minutes: a process that has done so once does not for its other runs.
+    """
     if not wandb_is_asked_for():
+        return []
+    if _AWAY:
+        on_note(f"W&B could not be reached for the run {_AWAY[0]} and is not asked again: this one is not mirrored there.")
         return []
     try:
         from levanter.tracker.wandb import WandbConfig
@@ -36,6 +44,7 @@ def wandb_trackers(spec: RunSpec, *, on_note: Callable[[str], None]) -> list[Tra
         tracker: Tracker = config.init(spec.directory_name)
         tracker.log_hyperparameters(spec.model_dump(mode="json"))
     except Exception as error:  # no key, no network, no such project: whatever the client raises
+        _AWAY.append(spec.directory_name)
         on_note(f"W&B cannot be reached, and the run is not mirrored there; nothing else is lost. {first_line(error)}.")
         return []
     return [tracker]

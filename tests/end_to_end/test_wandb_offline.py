@@ -15,6 +15,7 @@ from marin_scaling.run.plan_specs import rung_specs
 from marin_scaling.run.run_ladder import local_pool, train_runs
 from marin_scaling.run.run_store import read_run, run_folder
 from marin_scaling.run.tracker_logs import read_tracked_runs
+from marin_scaling.run.worker_events import WorkerEvent
 from marin_scaling.run.workplace import Workplace
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
@@ -52,6 +53,24 @@ def test_the_loss_curve_is_mirrored_offline_and_the_record_stands(tmp_path: Path
     content = mirrored.read_bytes()
     assert spec.directory_name.encode() in content
     assert json.dumps(spec.train_steps - 1).encode() in content
+
+
+def test_a_server_that_is_away_costs_the_mirror_and_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs of one process are recorded; one note says what the client said, the other that it was not asked again."""
+    monkeypatch.setenv("WANDB_MODE", "online")
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.setenv("WANDB_INIT_TIMEOUT", "3")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    corpus, file = standard_library_corpus(), LadderFile.model_validate(LADDER | {"seeds": [0, 1]})
+    specs = rung_specs(plan_ladder(file), corpus=corpus)
+    workplace = Workplace(runs_dir=tmp_path / "runs", work_root=tmp_path / "work")
+    events: list[WorkerEvent] = []
+    train_runs(specs, corpus=corpus, workplace=workplace, pool=local_pool(1), on_event=events.append)
+    assert all(read_run(run_folder(tmp_path / "runs", spec)).record.status == "finished" for spec in specs)
+    first, second = [event for event in events if event.kind == "noted"]
+    assert first.message.startswith("W&B cannot be reached, and the run is not mirrored there; nothing else is lost. ")
+    assert second.message.startswith(f"W&B could not be reached for the run {first.run} and is not asked again")
 
 
 def test_the_environment_goes_before_the_ladder_file(monkeypatch: pytest.MonkeyPatch) -> None:
