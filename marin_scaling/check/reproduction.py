@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from marin_scaling import __version__
 from marin_scaling.check.amendments import verified_amendments
@@ -24,6 +24,9 @@ from marin_scaling.preregistration.registry import STATEMENT_NAME, read_registra
 from marin_scaling.preregistration.seal import is_sealed
 from marin_scaling.preregistration.statement import Statement, read_subject
 from marin_scaling.preregistration.versions import VERSION_0_1
+
+if TYPE_CHECKING:
+    from marin_scaling.fit.coupled_law import Prior
 
 _FITTED_FILES = ("forecast.json", "ladder.json", "samples.json")
 
@@ -62,7 +65,7 @@ def fit_step(statement: Statement, subjects: Mapping[str, Any], *, name: str) ->
     if not _is_ours(law):
         return _not_compared(f"the law {law!r} is not one of marin-scaling {__version__}: the number is claimed")
     try:
-        again = _fitted_again(statement, ladder=subjects["ladder.json"], law=law)
+        again = _fitted_again(statement, subjects, law=law)
     except MarinScalingError as error:
         differing = instead(statement, f"no forecast ({error.what})")
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # of numbers that no ladder has
@@ -76,7 +79,7 @@ def fit_step(statement: Statement, subjects: Mapping[str, Any], *, name: str) ->
     return _not_compared(f"made by version {made_by}, and here is version {__version__}: {differing}")
 
 
-def _fitted_again(statement: Statement, *, ladder: Mapping[str, Any], law: str) -> FittedAgain:
+def _fitted_again(statement: Statement, subjects: Mapping[str, Any], *, law: str) -> FittedAgain:
     import pandas as pd
 
     from marin_scaling.fit.fit_runs import fit
@@ -86,10 +89,11 @@ def _fitted_again(statement: Statement, *, ladder: Mapping[str, Any], law: str) 
     from marin_scaling.forecast.sensitivity import sensitivity
     from marin_scaling.run.run_table import table_of_frame
 
-    rows = pd.DataFrame(ladder["rows"])
+    rows = pd.DataFrame(subjects["ladder.json"]["rows"])
     table = table_of_frame(rows, keep=rows["run"], source="ladder.json")  # they were fitted: none is left out now
     flops = statement.predicate["targetRun"]["flops"]
-    result = fit(table, law=law, seed=statement.predicate["fit"]["seed"] or 0, swept="all")
+    prior = _default_named_by(subjects["forecast.json"])
+    result = fit(table, law=law, seed=statement.predicate["fit"]["seed"] or 0, swept="all", prior=prior)
     again = forecast(result, flops=flops)
     if statement.version is VERSION_0_1:  # it had no doubts
         document = forecast_document(result, [again])
@@ -99,6 +103,14 @@ def _fitted_again(statement: Statement, *, ladder: Mapping[str, Any], law: str) 
         )
     losses = thinned(samples(result, flops=flops).tolist())
     return FittedAgain(forecast=again, document=document, said_of_table=table.warnings, losses=losses)
+
+
+def _default_named_by(document: Mapping[str, Any]) -> Prior | None:
+    """The prior that a forecast names, where it was ever the default; else None, today's: one's own is not taken on trust."""
+    from marin_scaling.fit.coupled_law import DEFAULT_PRIORS
+    from marin_scaling.forecast.forecast_document import prior_document
+
+    return next((prior for prior in DEFAULT_PRIORS if prior_document(prior) == document.get("prior")), None)
 
 
 def _reproduced(statement: Statement, again: FittedAgain, *, runs: int) -> VerifiedStep:

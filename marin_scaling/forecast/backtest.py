@@ -26,6 +26,8 @@ from marin_scaling.units import format_flops
 if TYPE_CHECKING:
     import pandas as pd
 
+    from marin_scaling.fit.coupled_law import Prior
+
 Quantiles = Mapping[float, float]
 Forecaster = Callable[["RunTable", "pd.DataFrame"], Sequence[Quantiles]]
 """From the runs up to a cut and the runs beyond to quantiles of the latters' losses; `FitRefused` when they carry none."""
@@ -103,11 +105,13 @@ def backtest(
     law: str = "coupled-surface",
     seed: int = 0,
     swept: str = "best",
+    prior: Prior | None = None,
     forecaster: Forecaster | None = None,
 ) -> Backtest:
     """Back-test a table with one of our laws, or with any other `forecaster`; at most `MOST_CUTS` cuts, evenly over budgets.
 
-    `swept` as in `fit`: which of the runs up to a cut stand for a size that has several.
+    `swept` and `prior` as in `fit`: which of the runs up to a cut stand for a size that has several, and what is held likely
+    of laws before.
 
     >>> from marin_scaling.laws import SurfaceLaw
     >>> from marin_scaling.run.simulate import simulate_ladder
@@ -116,7 +120,7 @@ def backtest(
     >>> [(round(row.nearest), row.count) for row in backtest(table).by_distance()]
     [(10, 5)]
     """
-    predict = forecaster or with_law(law, seed=seed, swept=swept)
+    predict = forecaster or with_law(law, seed=seed, swept=swept, prior=prior)
     points: list[BacktestPoint] = []
     refused: list[tuple[float, str]] = []
     for cut in _cuts(table.frame):
@@ -131,14 +135,15 @@ def backtest(
 
 
 def backtest_of_fit(result: FitResult) -> Backtest:
-    """The back-test of exactly the runs that were fitted, by the same law and seed.
+    """The back-test of exactly the runs that were fitted, by the same law, prior and seed.
 
     It follows from them alone, as a forecast does, so that whoever has these rows finds it again.
     """
     table = RunTable(
         frame=result.frame, excluded=(), warnings=(), column_mapping={}, source=result.source, metric=result.metric
     )
-    return backtest(table, law=result.law_name, seed=result.seed, swept="all")
+    prior = result.posterior.prior if result.posterior else None
+    return backtest(table, law=result.law_name, seed=result.seed, swept="all", prior=prior)
 
 
 def summarise(points: Sequence[BacktestPoint], *, nearest: float, farthest: float) -> BacktestRow:
@@ -214,11 +219,11 @@ def backtest_scores(result: Backtest) -> list[dict[str, Any]]:
     return [{**asdict(row), "farthest": row.farthest if np.isfinite(row.farthest) else None} for row in result.by_distance()]
 
 
-def with_law(law: str, *, seed: int = 0, swept: str = "best") -> Forecaster:
+def with_law(law: str, *, seed: int = 0, swept: str = "best", prior: Prior | None = None) -> Forecaster:
     """Forecast by a law of `fit`; one that knows compute-optimal runs only forecasts those of the same FLOPs."""
 
     def predict(known: RunTable, beyond: pd.DataFrame) -> list[Quantiles]:
-        result = fit(known, law=law, seed=seed, swept=swept)
+        result = fit(known, law=law, seed=seed, swept=swept, prior=prior)
         rows = beyond.assign(active_params=size_column(beyond))[["flops", "params", "tokens", "active_params"]]
         if result.is_frontier:
             optimal = [result.allocation.params_at(flops) for flops in rows["flops"]]

@@ -56,7 +56,7 @@ def forecast_document(
         "why_this_law": result.why_this_law,
         "parameters": dict(result.parameters),
         "parameter_intervals": {name: list(ends) for name, ends in parameter_intervals(result).items()},
-        "prior": _prior_document(result),
+        "prior": prior_document(result.posterior.prior) if result.posterior else None,
         "allocation": {
             "params_exponent": result.allocation.params_exponent,
             "tokens_exponent": result.allocation.tokens_exponent,
@@ -103,10 +103,9 @@ def _ends(named: Mapping[str, Array]) -> list[tuple[str, Array]]:
     return [(name, np.quantile(values, (0.05, 0.95))) for name, values in named.items()]
 
 
-def _prior_document(result: FitResult) -> dict[str, Any] | None:
+def prior_document(prior: Prior) -> dict[str, Any]:
     """What was held likely before the runs were seen, as normal distributions of dimensionless numbers."""
-    prior = result.posterior.prior if result.posterior else None
-    return {field.name: asdict(getattr(prior, field.name)) for field in fields(Prior)} if prior else None
+    return {field.name: asdict(getattr(prior, field.name)) for field in fields(Prior)}
 
 
 def unit_of(metric: str) -> str:
