@@ -66,9 +66,9 @@ def test_a_new_forecast_is_shown_beside_its_baseline_and_the_one_before(root: Pa
     assert said.exit_code == 0, said.output
     statement = read_registration(SECOND)
     assert f"**Verified**, signed by ada&#64;example.org: **{statement.quantiles[0.5]:.4f} bits/byte**" in said.stdout
-    assert "| its baseline | 2.1361 | -2.31% |" in said.stdout
+    assert "| its baseline | 2.1361 | -2.65% |" in said.stdout
     assert (
-        "| 2026-11-20-tiny-target | 2.1866 | +0.00% | 0.0551 | 0.8512 | coupled-surface | 16 (0 more here, 0 not here)"
+        "| 2026-11-20-tiny-target | 2.1943 | +0.00% | 0.0566 | 0.9240 | coupled-surface | 16 (0 more here, 0 not here)"
         in said.stdout
     )
     assert f"`{statement.sha256}`" in said.stdout
@@ -194,7 +194,7 @@ def test_choices_that_the_interval_leaves_out_are_named(root: Path) -> None:
     """Each with the median that it gives; nothing is said where all are inside."""
     add_second(root)
     statement = read_registration(SECOND)
-    assert "**1 of 16 other choices lie outside its 90 % interval**: frontier with E pinned at 1.2: 2.2213" in review().stdout
+    assert "**1 of 16 other choices lie outside its 90 % interval**: frontier with E pinned at 1.3: 2.2334" in review().stdout
     for row in statement.predicate["forecast"]["sensitivity"]:
         row["median"] = statement.quantiles[0.5]
     assert not list(of_other_choices(statement))

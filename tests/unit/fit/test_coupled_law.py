@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from marin_scaling.fit.coupled_law import KAPPA, Prior, laws_of, log_prior, prior_start
+from marin_scaling.fit.coupled_law import DEFAULT_PRIORS, KAPPA, Prior, laws_of, log_prior, prior_start
 from marin_scaling.laws import SurfaceLaw, surface_loss
 
 PRIOR = Prior()
@@ -110,18 +110,31 @@ def test_the_prior_is_the_sum_of_the_normal_densities_that_it_states():
 
 
 def test_the_prior_medians_are_those_of_published_laws():
-    """What its documentation says of them: exponents, shares and scatter of a usual ladder, half of a small model's loss."""
-    known = {"slope": 0.05, "coupling": 0.67, "frontier_exponent": 0.14, "size_exponent": 0.4}
+    """What its documentation says of them: exponents, shares and scatter of a usual ladder, 45 % of a small model's loss."""
+    known = {"slope": 0.05, "coupling": 0.67, "frontier_exponent": 0.14, "size_exponent": 0.5}
     assert {name: np.exp(getattr(PRIOR, name).mean) for name in known} == pytest.approx(known, rel=0.01)
     assert (np.exp(PRIOR.noise.mean), np.exp(PRIOR.misfit.mean)) == pytest.approx((0.004, 0.007))
     share = [1 / (1 + np.exp(-PRIOR.reducible_share.mean - k * PRIOR.reducible_share.deviation)) for k in (-1.96, 0, 1.96)]
-    assert share == pytest.approx([0.24, 0.5, 0.76], abs=0.01)
+    assert share == pytest.approx([0.24, 0.45, 0.69], abs=0.01)
+
+
+def test_published_asymptotes_lie_in_the_middle_of_the_prior():
+    """Of a loss of 3 nats, Marin's MoE, Hoffmann, Delphi's optima and Besiroglu: each inside one deviation."""
+    shares = 1 - np.array([1.6, 1.69, 1.784, 1.817]) / 3
+    away = (np.log(shares / (1 - shares)) - PRIOR.reducible_share.mean) / PRIOR.reducible_share.deviation
+    assert np.abs(away).max() < 1
+
+
+def test_every_default_prior_is_kept_and_no_two_are_the_same():
+    """What was signed under one is fitted again under it."""
+    assert DEFAULT_PRIORS[0] == PRIOR == Prior()
+    assert len(set(DEFAULT_PRIORS)) == len(DEFAULT_PRIORS) == 2
 
 
 def test_the_start_is_the_prior_s_middle_except_for_the_noise():
     """A little more noise than likely makes the search smoother; a ninth unknown only where models are sparse."""
     start = prior_start(PRIOR, middle_log_loss=1.2, sparse=True)
-    expected = [1.2, PRIOR.slope.mean, PRIOR.slope.mean, 0.0, 0.0, -0.4, PRIOR.noise.mean + 0.4, PRIOR.misfit.mean, 0.4]
+    expected = [1.2, PRIOR.slope.mean, PRIOR.slope.mean, -0.2, 0.0, -0.4, PRIOR.noise.mean + 0.4, PRIOR.misfit.mean, 0.4]
     assert start.tolist() == pytest.approx(expected)
     assert prior_start(PRIOR, middle_log_loss=1.2, sparse=False).tolist() == start.tolist()[:8]
 
