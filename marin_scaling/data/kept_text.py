@@ -26,7 +26,7 @@ from marin_scaling.errors import DataError
 if TYPE_CHECKING:
     from marin_scaling.ladder.ladder_file import Data, Texts
 
-_FORMAT = 1  # of what is kept: another one is made anew
+_FORMAT = 2  # of what is kept, and of what it was checked for: another one is made anew
 _POLL_SECONDS = 1.0  # of a process that waits for another one to make what it wants
 
 

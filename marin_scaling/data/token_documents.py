@@ -1,4 +1,4 @@
-"""Documents as tokens, with where each stands: text that is tokenized here, or the rows of a cache that Levanter built.
+"""Documents as tokens and text, with where each stands: text that is tokenized here, or rows of a cache that Levanter built.
 
 That the tokens stand for all of the text is checked on the way. Writes nothing.
 """
@@ -9,6 +9,7 @@ import importlib.util
 import itertools
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,24 +22,31 @@ from marin_scaling.errors import DataError, first_line, missing_extra
 if TYPE_CHECKING:
     from marin_scaling.ladder.ladder_file import Texts
 
-TokenDocument = tuple[str, Tokens]
-"""Where a document stands, and its tokens."""
 _BATCH = 256  # documents that are tokenized at once
 _MOST_BYTES_OFF = 0.005  # of a text's bytes: what the tokens' own lengths may be off
+
+
+@dataclass(frozen=True)
+class TokenDocument:
+    """Where a document stands, its tokens, and its text: as it was read, or of a row in a cache what its tokens decode to."""
+
+    where: str
+    tokens: Tokens
+    text: str
 
 
 def token_documents(texts: Texts, tokenizer: Tokenizer, *, text_key: str) -> Iterator[TokenDocument]:
     """Every document of `texts`; `DataError` where one cannot be read, or tokens do not stand for the bytes of the text."""
     if texts.cache is not None:
-        yield from _cached(texts.cache, size=tokenizer.identity.size, name=tokenizer.identity.name)
+        yield from _cached(texts.cache, tokenizer)
         return
     said = counted = 0
     documents = iter(_documents(texts, text_key))
     while batch := list(itertools.islice(documents, _BATCH)):
         said += sum(_bytes_of(where, text) for where, text in batch)
-        for (where, _text), tokens in zip(batch, tokenizer.encode([text for _where, text in batch]), strict=True):
+        for (where, text), tokens in zip(batch, tokenizer.encode([text for _where, text in batch]), strict=True):
             counted += int(tokenizer.token_bytes[tokens].sum(dtype=np.int64))
-            yield where, tokens
+            yield TokenDocument(where, tokens, text)
     if abs(counted - said) > _MOST_BYTES_OFF * said:
         raise DataError(
             f"{texts.said}: its text has {said} bytes, and the tokens that {tokenizer.identity.name} makes of it stand for "
@@ -75,8 +83,9 @@ def _documents(texts: Texts, text_key: str) -> Iterator[Document]:
     return itertools.chain.from_iterable(documents_in(address, text_key=text_key) for address in addresses(texts))
 
 
-def _cached(cache: str, *, size: int, name: str) -> Iterator[TokenDocument]:
+def _cached(cache: str, tokenizer: Tokenizer) -> Iterator[TokenDocument]:
     """The rows of a cache that Levanter built."""
+    name, size = tokenizer.identity.name, tokenizer.identity.size
     if importlib.util.find_spec("levanter") is None:
         raise missing_extra("train", needed_for=f"the Levanter cache {cache}")
     from levanter.store.cache import TreeCache
@@ -91,6 +100,7 @@ def _cached(cache: str, *, size: int, name: str) -> Iterator[TokenDocument]:
             fix="Name the folder that holds shard_ledger.json, or build the cache again with Levanter.",
         ) from error
     for start in range(0, count, _BATCH):
+        rows = list[Tokens]()
         for number, row in enumerate(store.get_batch_sync(range(start, min(start + _BATCH, count))), start=start):
             tokens = np.asarray(row["input_ids"])
             if tokens.size and not 0 <= tokens.min() <= tokens.max() < size:
@@ -99,4 +109,6 @@ def _cached(cache: str, *, size: int, name: str) -> Iterator[TokenDocument]:
                     why="The cache was built with another tokenizer; its bytes could not be counted.",
                     fix="Name the tokenizer that it was built with: data.tokenizer.",
                 )
-            yield f"{cache}, row {number}", tokens.astype(token_type(size))
+            rows.append(tokens.astype(token_type(size)))
+        for number, (tokens, text) in enumerate(zip(rows, tokenizer.decode(rows), strict=True), start=start):
+            yield TokenDocument(f"{cache}, row {number}", tokens, text)

@@ -23,6 +23,10 @@ from marin_scaling.errors import DataError
 if TYPE_CHECKING:
     from marin_scaling.ladder.ladder_file import Data, Texts
 
+_LAST_SPACE = 0x3000  # of Unicode's
+_AROUND_TEXT = "".join(filter(str.isspace, map(chr, range(_LAST_SPACE + 1)))) + "\ufeff"
+"""White space, and the mark of byte order, which some editors put before a text."""
+
 
 def write_rows(data: Data, tokenizer: Tokenizer, folder: Path, *, on_row: Callable[[str], None]) -> str:
     """Write rows and manifest of a corpus into `folder`; its digest. `on_row` is told each row before it is made."""
@@ -85,8 +89,8 @@ def _write_row(documents: Iterable[TokenDocument], texts: Texts, tokenizer: Toke
     separator = tokenizer.separator if texts.cache is None else None  # a cache has its own
     with open(path, "wb") as stream:
         row = _Row(stream, separator, tokenizer)
-        for _where, tokens in documents:
-            row.add(tokens)
+        for document in documents:
+            row.add(document.tokens)
         stream.flush()
         os.fsync(stream.fileno())
     if not row.text_bytes:
@@ -99,31 +103,44 @@ def _write_row(documents: Iterable[TokenDocument], texts: Texts, tokenizer: Toke
 def _remembered(
     documents: Iterator[TokenDocument], held_out: dict[bytes, str], tokenizer: Tokenizer, name: str
 ) -> Iterator[TokenDocument]:
-    for where, tokens in documents:
-        key = _key(tokens, tokenizer)
-        if key:
-            held_out.setdefault(key, f"{name}: {where}")
-        yield where, tokens
+    for document in documents:
+        for key in _keys(document, tokenizer):
+            held_out.setdefault(key, f"{name}: {document.where}")
+        yield document
 
 
 def _without(
     documents: Iterator[TokenDocument], held_out: dict[bytes, str], tokenizer: Tokenizer, *, leave_out: bool
 ) -> Iterator[TokenDocument]:
     """`documents` without those that are held out too; where they are not to be left out, a `DataError` at the first."""
-    for where, tokens in documents:
-        twin = held_out.get(_key(tokens, tokenizer))
+    for document in documents:
+        twin = next((held_out[key] for key in _keys(document, tokenizer) if key in held_out), None)
         if twin is None:
-            yield where, tokens
+            yield document
         elif not leave_out:
             raise DataError(
-                f"{where}: this document is held out, too ({twin}).",
+                f"{document.where}: this document is held out, too ({twin}).",
                 why="A loss on text that was trained on says nothing of the loss on new text.",
                 fix="Take it out of one of them, or let such documents be left out of training: data.overlap: leave-out.",
             )
 
 
-def _key(tokens: Tokens, tokenizer: Tokenizer) -> bytes:
-    """A digest of a document's tokens, without those around it that stand for no text; empty for one without text."""
+def _keys(document: TokenDocument, tokenizer: Tokenizer) -> list[bytes]:
+    """Digests of what makes two documents one: their text without white space around it, or their tokens.
+
+    The text finds those that differ in a blank at the end, which changes the tokens; the tokens find those whose text the
+    tokenizer changes, of which a cache gives back the changed one. What is empty has no digest.
+    """
+    text = document.text.strip(_AROUND_TEXT).encode(errors="surrogatepass")
+    return [
+        hashlib.blake2b(each, digest_size=16, person=kind).digest()
+        for kind, each in ((b"text", text), (b"tokens", _own(document.tokens, tokenizer)))
+        if each
+    ]
+
+
+def _own(tokens: Tokens, tokenizer: Tokenizer) -> bytes:
+    """A document's tokens without those around it that stand for no text."""
     text = np.flatnonzero(tokenizer.token_bytes[tokens])
     own = tokens[text[0] : text[-1] + 1] if text.size else tokens[:0]
-    return hashlib.blake2b(np.asarray(own, "<u4").tobytes(), digest_size=16).digest() if own.size else b""
+    return np.asarray(own, "<u4").tobytes()

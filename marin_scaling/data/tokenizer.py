@@ -40,6 +40,9 @@ class Tokenizer(Protocol):
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
         """The tokens of each text, without special ones."""
 
+    def decode(self, documents: Sequence[Tokens]) -> list[str]:
+        """The text of each document, without tokens that stand for none."""
+
 
 class ByteTokenizer:
     """Each byte of UTF-8 is a token; documents end with a line feed.
@@ -55,6 +58,10 @@ class ByteTokenizer:
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
         """The bytes of each text; `UnicodeEncodeError` for half of a surrogate pair."""
         return [np.frombuffer(text.encode(), np.uint8) for text in texts]
+
+    def decode(self, documents: Sequence[Tokens]) -> list[str]:
+        """The text of each; a byte that is not UTF-8 becomes half of a surrogate pair (PEP 383)."""
+        return [tokens.tobytes().decode(errors="surrogateescape") for tokens in documents]
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,10 @@ class LevanterTokenizer:
         """The tokens of each text, all texts at once on all cores."""
         kind = token_type(self.identity.size)
         return [np.array(tokens, kind) for tokens in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+
+    def decode(self, documents: Sequence[Tokens]) -> list[str]:
+        """The text of each, as the tokenizer gives it back: one that changes text gives back the changed one."""
+        return [self._tokenizer.decode(tokens[self.token_bytes[tokens] > 0].tolist()) for tokens in documents]
 
 
 def load_tokenizer(name: str) -> Tokenizer:

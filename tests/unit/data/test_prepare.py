@@ -148,6 +148,47 @@ def test_a_document_that_is_trained_on_and_held_out_is_refused_with_both_places(
     assert left.validation["wiki"].tobytes().decode() == "".join(text + "\n" for text in texts(20, start=1_000))
 
 
+@pytest.mark.parametrize("around", ["{}\n", "{} ", "  {}", "{}\r\n", "\ufeff{}", "\ufeff\n{}\u3000\n", "\t{}\xa0"])
+@pytest.mark.parametrize("where", ["train", "wiki"])
+def test_a_document_with_white_space_around_it_is_the_same_document(
+    tmp_path: Path, files: dict[str, Path], around: str, where: str
+) -> None:
+    """Also a mark of byte order, and on either side."""
+    write_jsonl(files["train"], texts(3))
+    write_jsonl(files["wiki"], [*texts(2, start=1_000), texts(3)[1]])
+    rows = {"train": texts(3), "wiki": [*texts(2, start=1_000), texts(3)[1]]}
+    write_jsonl(files[where], [around.format(text) for text in rows[where]])
+    with pytest.raises(DataError, match=r"train\.jsonl, line 2: this document is held out, too \(wiki: .*, line 3\)"):
+        made(of_files(files), tmp_path)
+
+
+@needs_levanter
+def test_white_space_around_a_document_makes_no_other_of_it_with_any_tokenizer(tmp_path: Path, files: dict[str, Path]) -> None:
+    """In text, where it changes the tokens, and in a cache, whose rows are decoded."""
+    from levanter.store.cache import SerialCacheWriter
+    from tokenizers import Tokenizer
+
+    folder = write_tokenizer(tmp_path / "tokenizer")
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    spaced = [f"\ufeff {text}\n" for text in texts(3, start=999)]
+    rows = [{"input_ids": np.array(tokenizer.encode(text).ids, np.int32)} for text in spaced]
+    with SerialCacheWriter(str(tmp_path / "cache"), rows[0]) as writer:
+        writer.write_batch(rows)
+    write_jsonl(files["train"], spaced)
+    for train, said in (({"files": str(files["train"])}, "line 2"), ({"cache": str(tmp_path / "cache")}, "cache, row 1")):
+        with pytest.raises(DataError, match=rf"{said}: this document is held out, too"):
+            made(of_files(files, train=train, tokenizer=str(folder)), tmp_path)
+
+
+def test_a_document_that_differs_inside_is_another_one(tmp_path: Path, files: dict[str, Path]) -> None:
+    """A second blank, another case, another line end; and blank documents are no text that could be held out."""
+    held_out = ["One text\nof two lines.", " "]
+    write_jsonl(files["wiki"], held_out)
+    others = ["One  text\nof two lines.", "one text\nof two lines.", "One text\r\nof two lines.", "\n"]
+    write_jsonl(files["train"], others)
+    assert made(of_files(files), tmp_path).train.tobytes().decode() == "".join(text + "\n" for text in others)
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
