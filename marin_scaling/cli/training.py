@@ -154,11 +154,13 @@ def looked_at(specs: Sequence[RunSpec], *, storage: str | None) -> Workplace:
 
 
 def pool_of(where: str, hardware: Hardware, *, runs: int, max_parallel: int | None = None) -> Pool:
-    """What `--on` says: `local`, `ray` for a cluster started here, or `ray:ADDRESS`; `UsageError` for anything else.
+    """What `--on` says: `local`, `ray` for a cluster started here, `ray:ADDRESS` or Ray's own `ray://ADDRESS`.
+
+    `UsageError` for anything else.
 
     `runs` counts those of the whole ladder, so that one that is left alone trains on as many cores as it would have had.
     """
-    place, _, address = where.partition(":")
+    place, _, address = ("ray", "", where) if where.startswith("ray://") else where.partition(":")
     if place == "local" and not address:
         return _local_pool(hardware, runs=runs, max_parallel=max_parallel)
     if place != "ray":

@@ -30,18 +30,18 @@ def usual_plan(
 
     A recipe may have a method `usual_width(budget_flops)`. `RecipeError` where there is none.
     """
-    if hidden_dim is None and hasattr(recipe, "usual_width"):
-        hidden_dim = recipe.usual_width(budget_flops)
     if hidden_dim is not None:
         return recipe.plan(budget_flops=budget_flops, hidden_dim=hidden_dim, batch_size=batch_size)
     widths = recipe.widths_at(budget_flops)
-    plans = [recipe.plan(budget_flops=budget_flops, hidden_dim=width, batch_size=batch_size) for width in widths]
-    if not plans:
+    if not widths:
         raise RecipeError(
             f"The recipe {recipe.name!r} makes no run of {format_flops(budget_flops)} FLOPs.",
             why="No width has both a batch that its rates were tuned for and a sensible number of tokens.",
             fix="Choose another budget, or name a width: --width",
         )
+    if hasattr(recipe, "usual_width"):
+        widths = (recipe.usual_width(budget_flops),)
+    plans = [recipe.plan(budget_flops=budget_flops, hidden_dim=width, batch_size=batch_size) for width in widths]
     return min(plans, key=lambda plan: abs(math.log(plan.tokens_per_param / USUAL_TOKENS_PER_PARAM)))
 
 

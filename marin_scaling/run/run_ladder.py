@@ -332,6 +332,6 @@ def _failed(failures: Mapping[str, str], specs: Sequence[RunSpec], workplace: Wo
     listed = "\n       ".join(f"{named[run]} ({run}): {message}" for run, message in sorted(failures.items()))
     return TrainingFailed(
         f"{len(failures)} of the runs failed:\n       {listed}",
-        why="All other runs are trained and recorded.",
+        why="All other runs are trained and recorded." if len(failures) < len(specs) else "No other run was asked for.",
         fix=f"Look into {_log_path(workplace, 0).parent}, mend the cause, and type the same command again.",
     )

@@ -102,6 +102,7 @@ def test_a_run_that_fails_says_why_and_the_others_go_on(tmp_path: Path) -> None:
     ("place", "more", "said"),
     [
         ("ray:127.0.0.1:1", "", "No Ray cluster answers at 127.0.0.1:1"),
+        ("ray://127.0.0.1:1", "", "No Ray cluster answers at ray://127.0.0.1:1"),
         (
             "ray",
             "hardware: {per_run: {resources: {TPU-v5e-8-head: 1}}}\n",

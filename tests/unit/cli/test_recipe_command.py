@@ -141,6 +141,8 @@ def test_a_recipe_does_not_differ_from_itself(tmp_path: Path) -> None:
     [
         ("delfi", "1e20", ("There is no recipe 'delfi'", "delphi, grug-moe, grug-moe-v16, quickstart, quickstart-moe")),
         ("delphi", "1e10", ("makes no run of 1e10 FLOPs",)),
+        ("grug-moe", "1e300", ("makes no run of 1e300 FLOPs",)),
+        ("grug-moe-v16", "1e30", ("makes no run of 1e30 FLOPs",)),
         ("delphi", "much", ("'much' is not a number of FLOPs",)),
         ("recipes/none.yaml", "1e20", ("none.yaml",)),
         ("no_module:Recipe", "1e20", ("No module named 'no_module'",)),

@@ -84,6 +84,7 @@ def test_a_process_that_dies_in_a_run_fails_that_run_only(
     with pytest.raises(TrainingFailed, match="2 of the runs failed") as caught:
         train(workplace, corpus, runs_at_a_time=1)
     assert caught.value.what.count("its process ended with status 1") == 2
+    assert caught.value.why == "No other run was asked for."
 
 
 def test_a_process_that_is_killed_in_a_run_fails_it_with_a_word_of_memory(
