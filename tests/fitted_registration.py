@@ -10,6 +10,7 @@ from typing import Any
 
 from registration_factory import make_registration, target_spec
 
+from marin_scaling.fit.coupled_law import Prior
 from marin_scaling.fit.fit_result import FitResult
 from marin_scaling.fit.fit_runs import fit
 from marin_scaling.forecast.backtest import backtest_of_fit
@@ -30,9 +31,9 @@ def simulated_ladder(*, seed: int = 0) -> Any:
 
 
 @cache
-def honestly_fitted(law: str, seed: int) -> tuple[FitResult, Forecast, str, tuple[float, ...]]:
+def honestly_fitted(law: str, seed: int, prior: Prior | None = None) -> tuple[FitResult, Forecast, str, tuple[float, ...]]:
     """The fit of the ladder of a seed, its forecast of the target, the registered document (as JSON), and its losses."""
-    result = fit(simulated_ladder(seed=seed), law=law)
+    result = fit(simulated_ladder(seed=seed), law=law, prior=prior)
     stated = forecast(result, flops=target_spec().flops)
     hangs_on, tested = [sensitivity(result, stated)], backtest_of_fit(result)
     document = forecast_document(result, [stated], sensitivities=hangs_on, tested=tested) | {"metric": "bits_per_byte"}
@@ -40,10 +41,10 @@ def honestly_fitted(law: str, seed: int) -> tuple[FitResult, Forecast, str, tupl
 
 
 def fitted(
-    *, law: str = "coupled-surface", shift: float = 0.0, seed: int = 0
+    *, law: str = "coupled-surface", shift: float = 0.0, seed: int = 0, prior: Prior | None = None
 ) -> tuple[list[dict[str, Any]], dict[str, Any], list[float]]:
     """Rows of the ladder of a seed, the document of their forecast of the target, and its losses; moved by `shift` widths."""
-    result, honest, document_text, losses = honestly_fitted(law, seed)
+    result, honest, document_text, losses = honestly_fitted(law, seed, prior)
     document: dict[str, Any] = json.loads(document_text)
     (prediction,) = document["predictions"]
     moved = shift * (honest.interval[1] - honest.interval[0])
@@ -56,6 +57,7 @@ def make_fitted_registration(
     root: Path,
     *,
     law: str = "coupled-surface",
+    prior: Prior | None = None,
     shift: float = 0.0,
     rows_of: int = 0,
     rows: Callable[[Rows], Rows] = lambda fitted: fitted,
@@ -68,7 +70,7 @@ def make_fitted_registration(
     `shift` moves all quantiles by widths of the interval; the ladder beside it is that of the seed `rows_of`, after `rows`;
     `said` is put into the forecast's document, and `then` changes it; `changes` are arguments of `make_registration`.
     """
-    _, document, losses = fitted(law=law, shift=shift)
+    _, document, losses = fitted(law=law, shift=shift, prior=prior)
     shown = rows(fit(simulated_ladder(seed=rows_of), law=law).rows)
     document |= dict(said or {})
     then(document)

@@ -9,6 +9,8 @@ from registration_factory import forecast_document, make_registration
 from marin_scaling.check import reproduction
 from marin_scaling.check.reproduction import verify_and_fit
 from marin_scaling.check.verified_step import VerifiedStep
+from marin_scaling.errors import VerificationError
+from marin_scaling.fit.coupled_law import FIRST_PRIOR, Normal, Prior
 from marin_scaling.preregistration.registry import registration_folders, signers_path
 
 REPOSITORY = Path(__file__).parents[3]
@@ -26,6 +28,21 @@ def test_an_honest_forecast_of_every_kind_of_law_is_found_again(tmp_path: Path, 
     step = fit_step(make_fitted_registration(tmp_path, law=law))
     assert step.compared
     assert step.evidence.startswith("16 runs fitted again: all 23 quantiles to")
+
+
+def test_a_forecast_under_an_earlier_default_is_fitted_again_under_it(tmp_path: Path) -> None:
+    """Its prior stands in the signed document; quantiles, back-test and sensitivity table are all found again."""
+    step = fit_step(make_fitted_registration(tmp_path, prior=FIRST_PRIOR))
+    assert step.compared
+    assert step.evidence.startswith("16 runs fitted again: all 23 quantiles to")
+
+
+def test_a_prior_of_ones_own_is_not_taken_on_trust(tmp_path: Path) -> None:
+    """An asymptote that somebody chose would come in through it; what the default gives is said beside it."""
+    chosen = Prior(reducible_share=Normal(mean=-1.5, deviation=0.05))
+    folder = make_fitted_registration(tmp_path, prior=chosen)
+    with pytest.raises(VerificationError, match="The version that made it"):
+        fit_step(folder)
 
 
 def test_another_version_may_fit_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

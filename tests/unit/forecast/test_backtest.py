@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from marin_scaling.errors import FitRefused, UsageError
+from marin_scaling.fit.coupled_law import Normal, Prior
 from marin_scaling.fit.fit_runs import fit
 from marin_scaling.forecast.backtest import (
     LEAST_FACTOR,
@@ -135,6 +136,15 @@ def test_a_cut_that_carries_no_forecast_is_listed_with_its_reason():
     assert "the loss does not fall with compute" in found.refused[0][1]
     assert {point.cut_flops for point in found.points} == {1e20}
     assert "no forecast from runs up to 1e19 FLOPs: " in backtest_text(found)
+
+
+def test_a_fit_is_back_tested_under_its_own_prior():
+    """One that says that hardly anything can be removed forecasts far budgets higher."""
+    table = ladder(budgets=(1e18, 3e18, 1e19, 1e20))
+    usual, stubborn = fit(table), fit(table, prior=Prior(reducible_share=Normal(mean=-2.0, deviation=0.1)))
+    far, near = (backtest_of_fit(each).points for each in (stubborn, usual))
+    assert all(one.quantiles[0.5] > other.quantiles[0.5] for one, other in zip(far, near, strict=True))
+    assert backtest_of_fit(stubborn) == backtest(table, prior=stubborn.posterior.prior, swept="all")
 
 
 def test_a_table_that_is_too_small_is_said_to_forecast_nothing():
