@@ -163,7 +163,12 @@ def track_losses(
         why_not = ""
     elif len(finite) == len(losses):
         tracking, why_not = _tracking(finite, spec, curves)
-    decay_steps = round(spec.optimizer.decay_fraction * spec.train_steps)
+    faults = curve_faults(
+        losses,
+        train_steps=spec.train_steps,
+        decay_steps=round(spec.optimizer.decay_fraction * spec.train_steps),
+        vocab_size=spec.model.vocab_size,
+    )
     return Tracked(
         run=spec.directory_name,
         steps_done=len(losses),
@@ -174,7 +179,7 @@ def track_losses(
         tracking=tracking,
         why_not=why_not,
         forecast=forecast,
-        faults=[*curve_faults(losses, train_steps=spec.train_steps, decay_steps=decay_steps), *router_faults(expert_shares)],
+        faults=[*faults, *router_faults(expert_shares)],
     )
 
 
