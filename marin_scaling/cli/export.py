@@ -86,7 +86,7 @@ def _exportable(spec: RunSpec) -> StoredRun:
     stored = read_run(folder)
     if stored.record.loss is None:
         raise UsageError(
-            f"{spec.directory_name} diverged: its loss was no number any more, and so are its weights.",
+            f"{spec.directory_name} diverged: it ended without a loss, and its weights say nothing.",
             why="No weights of such a run are kept.",
             fix="Export another run.",
         )

@@ -116,7 +116,7 @@ def _train(
 
 
 def _diverged(specs: Sequence[RunSpec], runs_dir: Path) -> list[str]:
-    """BUDGET/WIDTH of each recorded run whose loss was no number at the end."""
+    """BUDGET/WIDTH of each recorded run that ended without a loss."""
     from marin_scaling.run.run_store import read_run, run_folder
 
     return [spec.rung_name for spec in specs if read_run(run_folder(runs_dir, spec)).record.loss is None]

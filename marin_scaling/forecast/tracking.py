@@ -2,8 +2,8 @@
 
 Curves of one recipe and schedule resemble each other at equal fractions of training done (Qiu et al. 2025, arXiv 2507.02119).
 At the fraction that the run has reached, the logarithm of a finished run's metric over its training loss there is regressed on
-log FLOPs and on the log training loss; the prediction has the Student-t interval of ordinary least squares. Trains and reads
-nothing.
+log FLOPs and on the log training loss; the prediction has the Student-t interval of ordinary least squares. Of a run
+whose training loss is none that they have there, that says nothing; it is told apart. Trains and reads nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from marin_scaling.run.run_store import StoredRun
 LEAST_CURVES = 6
 _LEAST_STEPS, _LEAST_FRACTION = 20, 0.05
 _WINDOW = 0.05  # of all steps: the training loss "now" is the mean over so many
+_LEAST_COMPARED = 0.15  # of the steps: before, the losses of recorded targets lie off the line through their rungs
+_USUAL = np.array([0.0005, 0.9995])  # at 10 of 998 stages recorded runs lie outside: three rungs, one target
+_TELLING_WIDTH = 2.0  # times the forecast's interval; a wider one says nothing that the forecast did not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +59,22 @@ class Tracking:
     fraction: float
     curves: int
     quantiles: dict[float, float]
+    train_loss: float
+    """The run's, in nats per token, over the last `_WINDOW` of all steps."""
+
+    usual_train_loss: tuple[float, float]
+    """What the finished curves let expect there of a run of its FLOPs: the central 99.9 %."""
+
+    @property
+    def is_early(self) -> bool:
+        """Whether it is too early to tell the run's curve from those of another kind."""
+        return self.fraction < _LEAST_COMPARED
+
+    @property
+    def is_unlike(self) -> bool:
+        """Whether the run's curve is none of the finished ones' kind, so that its end cannot be known from theirs."""
+        low, high = self.usual_train_loss
+        return not self.is_early and not low <= self.train_loss <= high
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -75,17 +94,27 @@ def track(run: Curve, finished: Sequence[FinishedCurve]) -> Tracking:
     rows = np.array([_regressors(each.curve, run.fraction) for each in finished])  # (run, regressor)
     ratios = np.log([each.loss for each in finished]) - rows[:, -1]
     place = _regressors(run, run.fraction)
+    ends = np.exp(place[-1] + _predicted(rows, ratios, place=place, levels=np.array(LEVELS)))
+    low, high = np.exp(_predicted(rows[:, :1], rows[:, -1], place=place[:1], levels=_USUAL)).tolist()
+    return Tracking(
+        fraction=run.fraction,
+        curves=len(finished),
+        quantiles=dict(zip(LEVELS, ends.tolist(), strict=True)),
+        train_loss=float(np.exp(place[-1])),
+        usual_train_loss=(low, high),
+    )
+
+
+def _predicted(rows: Array, values: Array, *, place: Array, levels: Array) -> Array:
+    """Quantiles of the value at `place`, by ordinary least squares of `values` on `rows`, of shape (run, regressor)."""
     centre = rows.mean(axis=0)  # the constant stays out, the others are taken about their means
     design = np.column_stack([np.ones(len(rows)), rows - centre])
     at = np.concatenate([[1.0], place - centre])
-    solution, _, rank, _ = np.linalg.lstsq(design, ratios, rcond=None)
+    solution, _, rank, _ = np.linalg.lstsq(design, values, rcond=None)
     freedom = len(rows) - int(rank)
-    variance = float(np.sum((ratios - design @ solution) ** 2)) / freedom
+    variance = float(np.sum((values - design @ solution) ** 2)) / freedom
     spread = np.sqrt(variance * (1 + at @ np.linalg.pinv(design.T @ design) @ at))
-    logs = place[-1] + at @ solution + spread * student_t.ppf(LEVELS, freedom)
-    return Tracking(
-        fraction=run.fraction, curves=len(finished), quantiles=dict(zip(LEVELS, np.exp(logs).tolist(), strict=True))
-    )
+    return np.asarray(at @ solution + spread * student_t.ppf(levels, freedom))
 
 
 def finished_curves(runs: Iterable[StoredRun], *, without: str) -> list[FinishedCurve]:
@@ -134,9 +163,14 @@ class Tracked:
 
     @property
     def verdict(self) -> str:
-        """On forecast, or off it; empty where one of the two is missing."""
+        """On forecast, or off it, or that this cannot be known; empty where one of the two is missing."""
         expected = self.tracking.quantiles if self.tracking else self._end()
-        return verdict(expected, self.forecast.quantiles) if expected and self.forecast.quantiles else ""
+        if not expected or not self.forecast.quantiles:
+            return ""
+        if self.tracking and self.tracking.is_unlike:
+            return "unlike the ladder's curves: what will come of it is not known"
+        said = verdict(expected, self.forecast.quantiles)
+        return "too early to say" if said == "on forecast" and self.tracking and self.tracking.is_early else said
 
     def _end(self) -> Mapping[float, float]:
         """The known end as quantiles, which are all the same; none where it has not ended."""
@@ -163,7 +197,12 @@ def track_losses(
         why_not = ""
     elif len(finite) == len(losses):
         tracking, why_not = _tracking(finite, spec, curves)
-    decay_steps = round(spec.optimizer.decay_fraction * spec.train_steps)
+    faults = curve_faults(
+        losses,
+        train_steps=spec.train_steps,
+        decay_steps=round(spec.optimizer.decay_fraction * spec.train_steps),
+        vocab_size=spec.model.vocab_size,
+    )
     return Tracked(
         run=spec.directory_name,
         steps_done=len(losses),
@@ -174,7 +213,7 @@ def track_losses(
         tracking=tracking,
         why_not=why_not,
         forecast=forecast,
-        faults=[*curve_faults(losses, train_steps=spec.train_steps, decay_steps=decay_steps), *router_faults(expert_shares)],
+        faults=[*faults, *_unlikeness(tracking), *router_faults(expert_shares)],
     )
 
 
@@ -185,8 +224,21 @@ def _tracking(losses: Sequence[float], spec: RunSpec, curves: Sequence[FinishedC
         return None, refusal.what
 
 
+def _unlikeness(tracking: Tracking | None) -> list[str]:
+    """A sentence with the numbers where the curve is none of the finished ones' kind."""
+    if tracking is None or not tracking.is_unlike:
+        return []
+    low, high = tracking.usual_train_loss
+    return [
+        f"the training loss is {tracking.train_loss:.4f} nats a token over the last {_WINDOW:.0%} of all steps; "
+        f"the curves of {tracking.curves} finished runs have {low:.4f} to {high:.4f} there (99.9 %) at its FLOPs"
+    ]
+
+
 def verdict(expected: Mapping[float, float], forecast: Mapping[float, float]) -> str:
     """Where the run will end beside its forecast, by the two 90 % intervals and the run's median.
+
+    One that may end anywhere in an interval of more than twice the forecast's width is on no forecast yet.
 
     >>> verdict({0.05: 2.0, 0.5: 2.1, 0.95: 2.2}, {0.05: 2.05, 0.95: 2.3})
     'on forecast'
@@ -194,9 +246,12 @@ def verdict(expected: Mapping[float, float], forecast: Mapping[float, float]) ->
     'may end above its forecast'
     >>> verdict({0.05: 1.8, 0.5: 1.9, 0.95: 2.0}, {0.05: 2.05, 0.95: 2.3})
     'off forecast: below'
+    >>> verdict({0.05: 1.8, 0.5: 2.1, 0.95: 2.4}, {0.05: 2.05, 0.95: 2.3})
+    'too early to say'
     """
     if forecast[0.05] <= expected[0.5] <= forecast[0.95]:
-        return "on forecast"
+        is_telling = expected[0.95] - expected[0.05] <= _TELLING_WIDTH * (forecast[0.95] - forecast[0.05])
+        return "on forecast" if is_telling else "too early to say"
     side = "above" if expected[0.5] > forecast[0.95] else "below"
     apart = expected[0.05] > forecast[0.95] or expected[0.95] < forecast[0.05]
     return f"off forecast: {side}" if apart else f"may end {side} its forecast"

@@ -21,7 +21,10 @@ def tracked_text(found: Tracked) -> str:
         lines.append(f"where it will end is not said: {found.why_not}")
     else:
         end = _quantiles(found.tracking.quantiles, found.metric)
-        lines.append(f"it will end at {end}, as the curves of {found.tracking.curves} finished runs went")
+        went = f"as the curves of {found.tracking.curves} finished runs went"
+        lines.append(
+            f"it would end at {end}, if it went {went}" if found.tracking.is_unlike else f"it will end at {end}, {went}"
+        )
     said = found.forecast.quantiles
     lines.append(
         f"no forecast to compare with: {found.forecast.by}"

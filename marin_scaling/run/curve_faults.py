@@ -1,4 +1,4 @@
-"""What looks wrong in a training-loss curve while it grows: losses that are no numbers, spikes, a loss that does not fall.
+"""What looks wrong in a training-loss curve while it grows: no numbers, worse than guessing, spikes, a loss that does not fall.
 
 Looks at one curve; where the run will end is `forecast.tracking`. With these bounds none of the 56 recorded curves of this
 project's ladders shows a fault (lab book, 2026-11-22). Routers are looked at in `expert_shares`.
@@ -6,6 +6,7 @@ project's ladders shows a fault (lab book, 2026-11-22). Routers are looked at in
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -18,19 +19,40 @@ _SPIKE_SCALES = 8.0  # times the scatter about the running median
 _SPIKE_LEAST = 1.25  # and at least so many times the median
 _LEAST_WINDOW, _WINDOW_SHARE = 16, 0.02  # steps of the running median: so many, or this share of all
 _LEAST_SHARE, _LEAST_FALL = 0.15, 0.02  # of the steps done, before the loss must fall by this power of the step
+_LEAST_RISE = 1.1  # as in `loss_audit`: nothing under 10 % is held for more than noise
 
 
-def curve_faults(losses: Sequence[float | None], *, train_steps: int, decay_steps: int) -> list[str]:
+def curve_faults(losses: Sequence[float | None], *, train_steps: int, decay_steps: int, vocab_size: int) -> list[str]:
     """A sentence for each fault of the losses of steps 0, 1, ... so far; the rate falls in the last `decay_steps` of all.
 
-    >>> curve_faults([5.0, 4.0, None], train_steps=10, decay_steps=2)
+    >>> curve_faults([5.0, 4.0, None], train_steps=10, decay_steps=2, vocab_size=256)
     ['the loss is no number at step 2']
     """
     broken = [step for step, loss in enumerate(losses) if loss is None or not math.isfinite(loss)]
     if broken:
         return [f"the loss is no number at step {broken[0]}"]
     values = np.array([loss for loss in losses if loss is not None])
-    return [*_spikes(values, train_steps), *_flat(values, train_steps, decay_steps)]
+    faults = [_worse_than_guessing(values, train_steps, vocab_size), _spikes(values, train_steps)]
+    return [*itertools.chain(*faults), *_flat(values, train_steps, decay_steps)]
+
+
+def has_diverged(held_out_nats: float, *, lowest_nats: float, vocab_size: int) -> bool:
+    """Whether a run ended worse than by guessing uniformly, after its loss in training had been clearly lower.
+
+    Losses in nats per token. A run of few steps that has not yet learnt to beat guessing has not diverged.
+
+    >>> has_diverged(5.7, lowest_nats=3.0, vocab_size=256), has_diverged(5.7, lowest_nats=5.5, vocab_size=256)
+    (True, False)
+    """
+    return not held_out_nats < max(math.log(vocab_size), _LEAST_RISE * lowest_nats)
+
+
+def _worse_than_guessing(losses: Array, train_steps: int, vocab_size: int) -> list[str]:
+    """Whether the latest losses lie above that of guessing uniformly, when a part of the run is done."""
+    guessing, latest = math.log(vocab_size), losses[-max(1, len(losses) // 20) :].mean()
+    if len(losses) < _LEAST_SHARE * train_steps or latest < guessing:
+        return []
+    return [f"the loss is {latest:.4g} nats a token, above that of guessing uniformly ({guessing:.4g})"]
 
 
 def _spikes(losses: Array, train_steps: int) -> list[str]:

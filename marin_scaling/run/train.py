@@ -26,6 +26,7 @@ from marin_scaling.data.token_corpus import TokenCorpus, Tokens
 from marin_scaling.data.windows import evaluation_window_starts, training_window_starts
 from marin_scaling.durable_files import read_bytes, replace_file
 from marin_scaling.errors import Interrupted
+from marin_scaling.run.curve_faults import has_diverged
 from marin_scaling.run.expert_shares import write_shares
 from marin_scaling.run.levanter_config import CHECKPOINT_SECONDS, SAVING_SHARE, trainer_config
 from marin_scaling.run.levanter_step import (
@@ -87,9 +88,9 @@ def train(
     `on_note` is told what a person should know, such as a checkpoint that could not be used. `on_saved` is called when the
     state is saved whole under `work_dir`: every 20 seconds, or more rarely where that or the call takes long. `trackers` are
     further Levanter trackers (such as W&B) that mirror the loss curve. All processes of a `group` have to call this, with one
-    `work_dir` that all of them see. A run whose loss is no longer finite ends there, as a
-    result and not as an error. Raises `DataError` when the data would have to be repeated, and `Interrupted` after the step
-    and the saving that follow on `is_to_end`.
+    `work_dir` that all of them see. A run whose loss is no longer finite ends there, as a result and not as an error; of one
+    that ends worse than by guessing uniformly `on_note` is told, and it has no loss either. Raises `DataError` when the data
+    would have to be repeated, and `Interrupted` after the step and the saving that follow on `is_to_end`.
     """
     require_data(spec, corpus=corpus)
     config = trainer_config(spec, work_dir=work_dir)
@@ -114,6 +115,9 @@ def train(
             raise
         model = step.state().model
         bits_per_byte = _evaluate(trainer, model, spec=spec, corpus=corpus) if is_finite else {}
+        if bits_per_byte and (why := _how_it_diverged(bits_per_byte, spec=spec, corpus=corpus, curve=curve)):
+            on_note(why)
+            bits_per_byte = {}
         saver.wait_for_all()
     return TrainingResult(
         model=model,
@@ -272,6 +276,23 @@ def _evaluate(trainer: Trainer, model: Any, *, spec: RunSpec, corpus: TokenCorpu
         name: _total_nats(program, windows, at_once=at_once) / math.log(2) / _scored_bytes(corpus, windows)
         for name, windows in evaluation_windows(spec, corpus).items()
     }
+
+
+def _how_it_diverged(bits_per_byte: Mapping[str, float], *, spec: RunSpec, corpus: TokenCorpus, curve: LossCurve) -> str:
+    """A sentence with the numbers; empty where the run did not."""
+    windows, vocab_size = evaluation_windows(spec, corpus), spec.model.vocab_size
+    nats = np.mean(
+        [  # per token
+            bits * math.log(2) * _scored_bytes(corpus, windows[name]) / windows[name][:, 1:].size
+            for name, bits in bits_per_byte.items()
+        ]
+    )
+    if not has_diverged(float(nats), lowest_nats=curve.lowest_finite() or 0.0, vocab_size=vocab_size):
+        return ""
+    return (
+        f"it diverged: its held-out loss is {nats:.4g} nats a token at the end, above that of guessing uniformly "
+        f"({math.log(vocab_size):.4g})."
+    )
 
 
 def _scored_bytes(corpus: TokenCorpus, windows: NDArray[np.int32]) -> int:

@@ -1,12 +1,21 @@
 """Where a run under way will end: an interval that holds what it says, and the verdict beside the forecast."""
 
+import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.forecast.tracking import Curve, EarlierForecast, FinishedCurve, finished_curves, track, track_losses
+from marin_scaling.forecast.tracking import (
+    Curve,
+    EarlierForecast,
+    FinishedCurve,
+    Tracked,
+    finished_curves,
+    track,
+    track_losses,
+)
 from marin_scaling.forecast.tracking_document import tracked_text
 from marin_scaling.preregistration.registry import read_registration
 from marin_scaling.run.run_store import read_runs
@@ -63,6 +72,35 @@ def test_recorded_targets_are_tracked_to_their_ends(name: str, steps: int, said:
     assert low < (target.record.loss or 0) < high
     assert found.faults == []
     assert said in tracked_text(found)
+
+
+def tracked_dense_target(steps: int, *, more_nats: float) -> Tracked:
+    """The recorded target of `bytes-dense` after so many steps, with so much added to each of its losses."""
+    stored = read_runs(ROOT / "runs" / "bytes-dense")
+    (target,) = [run for run in stored if run.spec.role == "target"]
+    losses = [(row.train_loss_nats_per_token or 0.0) + more_nats for row in target.history().rows][:steps]
+    signed = read_registration(ROOT / "preregistrations" / "2026-11-22-bytes-dense").quantiles
+    curves = finished_curves(stored, without=target.spec.digest)
+    return track_losses(losses, target.spec, curves, forecast=EarlierForecast(quantiles=signed, by="signed"))
+
+
+@pytest.mark.parametrize(
+    ("steps", "more_nats"), [*itertools.product([200, 400, 800], [0.5, 1.0, 2.0]), (400, -0.8), (800, -0.8)]
+)
+def test_a_curve_that_the_ladder_s_runs_do_not_have_is_told_and_on_no_forecast(steps: int, more_nats: float) -> None:
+    """Half a nat too high to two, or much too low: with what the finished curves have there, and no promise of the end."""
+    found = tracked_dense_target(steps, more_nats=more_nats)
+    assert found.verdict == "unlike the ladder's curves: what will come of it is not known"
+    assert any("the curves of 16 finished runs have" in fault for fault in found.faults)
+    assert "it would end at" in tracked_text(found)
+
+
+@pytest.mark.parametrize("more_nats", [0.0, 0.5, 1.0])
+def test_whether_a_run_is_on_forecast_is_too_early_to_say_at_its_beginning(more_nats: float) -> None:
+    """Six per cent of the steps: the curve is not compared with the others' yet, and none is called on forecast."""
+    found = tracked_dense_target(65, more_nats=more_nats)
+    assert found.verdict == "too early to say"
+    assert found.faults == []
 
 
 def test_too_early_and_too_few_are_refused_with_the_numbers() -> None:

@@ -25,7 +25,7 @@ def test_no_recorded_curve_has_a_fault_at_any_of_ten_times(ladder: str, share: f
         losses = [row.train_loss_nats_per_token for row in run.history().rows]
         so_far = losses[: round(share * len(losses))]
         decay_steps = round(run.spec.optimizer.decay_fraction * run.spec.train_steps)
-        assert curve_faults(so_far, train_steps=run.spec.train_steps, decay_steps=decay_steps) == [], run.folder
+        assert curve_faults(so_far, train_steps=run.spec.train_steps, decay_steps=decay_steps, vocab_size=256) == [], run.folder
 
 
 def test_spikes_are_counted_by_stretches_with_the_highest() -> None:
@@ -33,23 +33,34 @@ def test_spikes_are_counted_by_stretches_with_the_highest() -> None:
     losses = falling(1_000)
     for step, times in ((400, 1.5), (401, 1.8), (402, 1.4), (700, 1.6)):
         losses[step] = float(losses[step] or 0) * times
-    (said,) = curve_faults(losses, train_steps=1_000, decay_steps=200)
+    (said,) = curve_faults(losses, train_steps=1_000, decay_steps=200, vocab_size=256)
     assert said.startswith("2 spikes of the loss, the highest at step 401: 1.")
-    (said,) = curve_faults(losses[:600], train_steps=1_000, decay_steps=200)
+    (said,) = curve_faults(losses[:600], train_steps=1_000, decay_steps=200, vocab_size=256)
     assert said.startswith("a spike of the loss, the highest at step 401: 1.")
 
 
 def test_a_loss_that_stays_is_said_at_the_full_rate_and_not_in_the_decay() -> None:
     """From the middle of the steps so far on."""
     losses = [*falling(100), *[3.0] * 400]
-    assert curve_faults(losses[:300], train_steps=1_000, decay_steps=600) == [
+    assert curve_faults(losses[:300], train_steps=1_000, decay_steps=600, vocab_size=256) == [
         "the loss has not fallen since step 150: a learning rate that is too high looks like this"
     ]
-    assert curve_faults(losses, train_steps=1_000, decay_steps=600) == []
-    assert curve_faults(falling(300), train_steps=1_000, decay_steps=600) == []
+    assert curve_faults(losses, train_steps=1_000, decay_steps=600, vocab_size=256) == []
+    assert curve_faults(falling(300), train_steps=1_000, decay_steps=600, vocab_size=256) == []
+
+
+def test_a_loss_above_that_of_guessing_uniformly_is_said_once_a_part_of_the_run_is_done() -> None:
+    """The logarithm of 256 is 5.545; fresh weights lie above it."""
+    losses = [*falling(100), *[9.0] * 100]
+    sentence = "the loss is 9 nats a token, above that of guessing uniformly (5.545)"
+    assert sentence in curve_faults(losses, train_steps=1_000, decay_steps=200, vocab_size=256)
+    assert sentence not in curve_faults(losses, train_steps=2_000, decay_steps=200, vocab_size=256)
+    assert sentence not in curve_faults(losses, train_steps=1_000, decay_steps=200, vocab_size=10_000)
 
 
 @pytest.mark.parametrize("broken", [None, float("nan"), float("inf")])
 def test_the_first_loss_that_is_no_number_is_named(broken: float | None) -> None:
     """And nothing else is said of such a curve."""
-    assert curve_faults([5.0, 4.0, broken, 3.0, broken], train_steps=10, decay_steps=2) == ["the loss is no number at step 2"]
+    assert curve_faults([5.0, 4.0, broken, 3.0, broken], train_steps=10, decay_steps=2, vocab_size=256) == [
+        "the loss is no number at step 2"
+    ]

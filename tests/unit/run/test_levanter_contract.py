@@ -292,6 +292,20 @@ def test_a_diverged_run_is_a_result(tmp_path: Path) -> None:
     assert result.loss_curve.steps_done < 40
 
 
+def test_a_run_that_ends_worse_than_guessing_diverged_and_keeps_its_curve(tmp_path: Path) -> None:
+    """Every loss is a number; the note says which, and what guessing among 256 bytes comes to."""
+    from marin_scaling.run.train import train
+
+    spec, notes = rung_spec(train_steps=40), []
+    wild = spec.optimizer.model_copy(update={"adam_learning_rate": 1e4, "warmup_fraction": 0.0})
+    spec = spec.model_copy(update={"optimizer": wild})
+    result = train(spec, corpus=corpus(), work_dir=tmp_path, on_step=ignore, on_note=notes.append)
+    assert (result.bits_per_byte, result.loss_curve.steps_done) == (None, 40)
+    assert None not in [row.train_loss_nats_per_token for row in result.loss_curve.history(spec_digest=spec.digest).rows]
+    (note,) = notes
+    assert "nats a token at the end, above that of guessing uniformly (5.545)" in note
+
+
 def test_text_is_not_repeated(tmp_path: Path) -> None:
     """A run that wants more tokens than there are is refused with both numbers."""
     from marin_scaling.errors import DataError
