@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -106,6 +107,7 @@ def load_tokenizer(name: str) -> Tokenizer:
     """`bytes`, or what Levanter finds under a folder or a hub's name; `DataError` where there is none that can end a text."""
     if name == BYTES.name:
         return ByteTokenizer()
+    require_folder(name)
     if importlib.util.find_spec("levanter") is None:
         raise missing_extra("train", needed_for=f"the tokenizer {name}")
     from levanter.tokenizers import load_tokenizer as load
@@ -135,6 +137,18 @@ def load_tokenizer(name: str) -> Tokenizer:
         _tokenizer=found,
         _added=frozenset(each["id"] for each in whole.get("added_tokens", ())),
     )
+
+
+def require_folder(name: str) -> None:
+    """`DataError` where a tokenizer's name is that of a folder, and there is none; Levanter would look for it on the hub."""
+    first, _, rest = name.partition("/")
+    is_path = name.startswith(("/", ".", "~")) or name.endswith("/") or (bool(rest) and os.path.isdir(first))
+    if is_path and not os.path.isdir(name):
+        raise DataError(
+            f"The tokenizer {name!r}: there is no such folder.",
+            why="It begins or ends as a path, or with a folder that is here, and is not looked for on the Hugging Face hub.",
+            fix="Correct data.tokenizer in the ladder file: a path from the folder where you type the command, or one from /.",
+        )
 
 
 def _switched_to_plain_text(found: Any) -> dict[str, Any]:

@@ -249,6 +249,19 @@ def test_a_tokenizer_that_is_none_is_refused_by_name(tmp_path: Path, files: dict
         made(of_files(files, tokenizer=str(tmp_path / "empty")), tmp_path)
 
 
+@pytest.mark.parametrize("name", ["{here}/tokenizr", "./tokenizr", "../tokenizr", "~/tokenizr", "tokenizr/", "corpus/tokenizr"])
+def test_a_folder_of_a_tokenizer_that_is_not_there_is_not_looked_for_on_the_hub(
+    tmp_path: Path, files: dict[str, Path], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What begins or ends as a path, or lies in a folder that is here; nothing is made in its place."""
+    (tmp_path / "here" / "corpus").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    name = name.format(here=tmp_path)
+    with pytest.raises(DataError, match=rf"The tokenizer '{name}': there is no such folder\."):
+        made(of_files(files, tokenizer=name), tmp_path)
+    assert not list(tmp_path.rglob("tokenizr"))
+
+
 @needs_levanter
 def test_a_tokenizer_that_loses_text_is_refused(tmp_path: Path, files: dict[str, Path]) -> None:
     """Words it does not know become nothing; bits per byte would be off."""
