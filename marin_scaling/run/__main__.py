@@ -34,7 +34,7 @@ from marin_scaling.run.process_group import ALONE, ProcessGroup
 from marin_scaling.run.run_record import History, RunRecord
 from marin_scaling.run.run_spec import RunSpec, read_spec
 from marin_scaling.run.run_store import add_run, is_finished, read_run, run_folder
-from marin_scaling.run.worker_events import EventWriter, WorkerEvent
+from marin_scaling.run.worker_events import EventWriter, WorkerEvent, failure_of
 from marin_scaling.run.workplace import STARTED_NAME, Workplace, weights_dir, work_dir
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _train_if_free(spec: RunSpec, place: Workplace, *, events: EventWriter, wait
             elif is_ours and not is_finished(place.runs_dir, spec):
                 _train_and_record(spec, place, events=events)
     except MarinScalingError as error:
-        events.tell(WorkerEvent(kind="failed", run=spec.directory_name, message=str(error)))
+        events.tell(failure_of(spec.directory_name, error))
         return False
     except Exception as error:  # of whatever library it was that wrote
         if _FULL not in str(error):
@@ -142,7 +142,7 @@ def _train_together(spec: RunSpec, place: Workplace, *, events: EventWriter, gro
                 _train_and_record(spec, place, events=events, group=group)
         return
     except MarinScalingError as error:
-        events.tell(WorkerEvent(kind="failed", run=spec.directory_name, message=str(error)))
+        events.tell(failure_of(spec.directory_name, error))
     except BaseException:
         traceback.print_exc()
     os._exit(1)  # at the usual exit it would wait for the others, which wait for it in a step: five minutes

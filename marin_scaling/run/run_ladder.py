@@ -68,7 +68,7 @@ def train_runs(
     pending = _unfinished(specs, workplace)
     if pending:
         _lay_out(pending, corpus, workplace)
-    failures: dict[str, str] = {}
+    failures: dict[str, WorkerEvent] = {}
     others = _Others(workplace, on_event)
     while pending:
         attempts = [spec for spec in pending if spec.directory_name not in failures]
@@ -79,7 +79,7 @@ def train_runs(
             stepping.see(event)
             on_event(event)
             if event.kind == "failed":
-                failures[event.run] = event.message
+                failures[event.run] = event
         others.share(pending)
         pending = _unfinished(specs, workplace)
         if any(others.train(spec) for spec in pending):
@@ -327,11 +327,22 @@ def _never_began(log_path: Path, *, status: int, log_size: int) -> TrainingFaile
     )
 
 
-def _failed(failures: Mapping[str, str], specs: Sequence[RunSpec], workplace: Workplace) -> TrainingFailed:
-    named = {spec.directory_name: spec.rung_name for spec in specs}
-    listed = "\n       ".join(f"{named[run]} ({run}): {message}" for run, message in sorted(failures.items()))
+def _failed(failures: Mapping[str, WorkerEvent], specs: Sequence[RunSpec], workplace: Workplace) -> TrainingFailed:
+    others = len(specs) - len(failures)
     return TrainingFailed(
-        f"{len(failures)} of the runs failed:\n       {listed}",
-        why="All other runs are trained and recorded." if len(failures) < len(specs) else "No other run was asked for.",
+        f"{len(failures)} of the runs failed:{_listed(failures, specs)}",
+        why="All other runs are trained and recorded." if others else "None of the runs that were asked for is recorded.",
         fix=f"Look into {_log_path(workplace, 0).parent}, mend the cause, and type the same command again.",
     )
+
+
+def _listed(failures: Mapping[str, WorkerEvent], specs: Sequence[RunSpec]) -> str:
+    """A line for each run with what happened; why and how to go on once for all that have them in common."""
+    named = {spec.directory_name: spec.rung_name for spec in specs}
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for run, event in sorted(failures.items()):
+        reasons.setdefault((event.why, event.fix), []).append(f"{named[run]} ({run}): {event.message}")
+    lines = []
+    for (why, fix), runs in reasons.items():
+        lines += [*runs, *([f"  why: {why}", f"  fix: {fix}"] if why else [])]
+    return "".join(f"\n       {line}" for line in lines)

@@ -7,19 +7,28 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Literal, TextIO
 
+from marin_scaling.errors import MarinScalingError
+
 EventKind = Literal["started", "stepped", "evaluating", "finished", "diverged", "failed", "noted"]
 _SECONDS_BETWEEN_STEPS = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerEvent:
-    """One line: which run (by its folder's name), what happened, after how many steps, at which loss."""
+    """One line: which run (by its folder's name), what happened, after how many steps, at which loss, and what is said."""
 
     kind: EventKind
     run: str
     step: int = 0
     loss: float | None = None
     message: str = ""
+    why: str = ""
+    fix: str = ""
+
+
+def failure_of(run: str, error: MarinScalingError) -> WorkerEvent:
+    """The event of a run that ended in this error."""
+    return WorkerEvent(kind="failed", run=run, message=error.what, why=error.why, fix=error.fix)
 
 
 def parse_event(line: str) -> WorkerEvent | None:

@@ -5,12 +5,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from registration_factory import store_run
 from run_factory import rung_spec
 
 from marin_scaling.data.standard_library import standard_library_corpus
 from marin_scaling.data.token_corpus import TokenCorpus
-from marin_scaling.errors import TrainingFailed
+from marin_scaling.errors import StorageError, TrainingFailed
 from marin_scaling.run.run_ladder import local_pool, train_runs
+from marin_scaling.run.worker_events import failure_of
 from marin_scaling.run.workplace import Workplace
 
 
@@ -84,7 +86,26 @@ def test_a_process_that_dies_in_a_run_fails_that_run_only(
     with pytest.raises(TrainingFailed, match="2 of the runs failed") as caught:
         train(workplace, corpus, runs_at_a_time=1)
     assert caught.value.what.count("its process ended with status 1") == 2
-    assert caught.value.why == "No other run was asked for."
+    assert caught.value.why == "None of the runs that were asked for is recorded."
+
+
+def test_runs_that_failed_for_one_reason_have_it_said_once(workplace: Workplace, corpus: TokenCorpus) -> None:
+    """What happened is said of each; that others are recorded, where there are others."""
+    failing, sound = [rung_spec(), rung_spec(seed=1)], rung_spec(seed=2)
+    store_run(workplace.runs_dir, spec=sound, loss=3.25)
+    error = StorageError("the disk is full.", why="Nothing fits.", fix="Make room.")
+    with pytest.raises(TrainingFailed) as caught:
+        train_runs(
+            [*failing, sound],
+            corpus=corpus,
+            workplace=workplace,
+            pool=lambda specs, _place: iter([failure_of(spec.directory_name, error) for spec in specs]),
+            on_event=lambda _event: None,
+        )
+    named = sorted(f"1e9/{spec.model.hidden_dim} ({spec.directory_name}): the disk is full." for spec in failing)
+    expected = ["2 of the runs failed:", *named, "  why: Nothing fits.", "  fix: Make room."]
+    assert [line.removeprefix("       ") for line in caught.value.what.splitlines()] == expected
+    assert caught.value.why == "All other runs are trained and recorded."
 
 
 def test_a_process_that_is_killed_in_a_run_fails_it_with_a_word_of_memory(
