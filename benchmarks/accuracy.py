@@ -11,6 +11,7 @@ import importlib.util
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from suites import public_suites
 from marin_scaling.forecast.backtest import BacktestPoint, Forecaster, backtest, summarise
 from marin_scaling.run.run_table import RunTable
 
-NEAREST = 3.0 * (1 - 1e-3)  # budgets are off their nominal FLOPs by parts in ten thousand
+NEAREST, FAR = 3.0 * (1 - 1e-3), 10.0 * (1 - 1e-3)  # budgets are off their nominal FLOPs by parts in ten thousand
 
 
 def scored(table: RunTable, forecaster: Forecaster | None) -> tuple[list[BacktestPoint], int]:
@@ -51,9 +52,14 @@ Scored = dict[tuple[str, float, str], BacktestPoint]
 """Forecasts by suite, cut and run."""
 
 
+def far_error(points: Iterable[BacktestPoint]) -> str:
+    """The median error at ten times the ladder and more, every forecast counted once; empty where there is none."""
+    far = [abs(point.error) for point in points if point.extrapolation >= FAR]
+    return f"{np.median(far):.2%}" if far else ""
+
+
 def row_of(name: str, points: Scored, ours: Scored, refused: int, seconds: float | None) -> list[str]:
     found = summarise(list(points.values()), nearest=NEAREST, farthest=np.inf)
-    far = [abs(point.error) for point in points.values() if point.extrapolation >= 9.99]
     width = np.mean([(point.quantiles[0.95] - point.quantiles[0.05]) / point.observed for point in points.values()])
     both = points.keys() & ours.keys()
     theirs, our_own = (np.mean([each[key].crps / each[key].observed for key in both]) for each in (points, ours))
@@ -62,7 +68,7 @@ def row_of(name: str, points: Scored, ours: Scored, refused: int, seconds: float
         name,
         str(found.count),
         f"{found.median_absolute_error:.2%}",
-        f"{np.median(far):.2%}" if far else "",
+        far_error(points.values()),
         f"{found.bias:+.2%}",
         f"{found.inside_50:.0%}",
         f"{found.inside_90:.0%}",
@@ -76,7 +82,7 @@ def row_of(name: str, points: Scored, ours: Scored, refused: int, seconds: float
 
 def far_error_by_suite(points: Scored) -> float:
     """The median error at 10x and more in which each suite weighs the same, however many forecasts it has."""
-    far = [(suite.partition(" #")[0], abs(point.error)) for (suite, *_), point in points.items() if point.extrapolation >= 9.99]
+    far = [(suite.partition(" #")[0], abs(point.error)) for (suite, *_), point in points.items() if point.extrapolation >= FAR]
     counts = Counter(suite for suite, _ in far)
     ordered = sorted(far, key=lambda pair: pair[1])
     weights = np.cumsum([1 / counts[suite] for suite, _ in ordered])

@@ -14,13 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from accuracy import scored
+from accuracy import NEAREST, far_error, scored
 from report import parser, publish
 from simulated_families import simulated_tables
 from suites import public_suites
 
 from marin_scaling.fit.coupled_law import FIRST_PRIOR, Normal, Prior
-from marin_scaling.forecast.backtest import BacktestPoint, with_law
+from marin_scaling.forecast.backtest import BacktestPoint, summarise, with_law
 from marin_scaling.run.run_table import RunTable
 
 TODAY = Prior()
@@ -62,14 +62,14 @@ def score(points: list[BacktestPoint]) -> float:
 
 def row_of(name: str, public: Mapping[str, list[BacktestPoint]], relative: float, simulated: float | None) -> list[str]:
     points = [point for each in public.values() for point in each]
-    far = [abs(point.error) for point in points if point.extrapolation >= 9.99]
+    found = summarise(points, nearest=NEAREST, farthest=np.inf)
     return [
         name,
         f"{relative:.3f}",
-        f"{np.mean([point.crps / point.observed for point in points]):.3%}",
-        f"{np.median(far):.2%}",
-        f"{np.mean([point.inside(0.25, 0.75) for point in points]):.0%}",
-        f"{np.mean([point.inside(0.05, 0.95) for point in points]):.0%}",
+        f"{found.crps:.3%}",
+        far_error(points),
+        f"{found.inside_50:.0%}",
+        f"{found.inside_90:.0%}",
         f"{simulated:.3f}" if simulated is not None else "",
     ]
 

@@ -50,9 +50,9 @@ class Prior:
     slope: Normal = Normal(mean=float(np.log(0.05)), deviation=1.0)
     """log of -dlnL/dlnN and of -dlnL/dlnD at the middle: ten times the size takes 4 to 30 % off the loss."""
     reducible_share: Normal = Normal(mean=-0.2, deviation=0.5)
-    """logit of K / L0: between a quarter and two thirds of the loss in the middle of a ladder can be removed. At 3.0 nats the
-    published asymptotes of 1.6 (Marin's MoE), 1.69 (Hoffmann), 1.71 to 1.78 (Delphi's optima) and 1.82 (Besiroglu) are -0.1 to
-    -0.4."""
+    """logit of K / L0: between a quarter and two thirds of the loss in the middle of a ladder can be removed. Of 3.0 nats,
+    published asymptotes of 1.6 (Marin's MoE, pinned), 1.69 (Hoffmann), 1.71 to 1.78 (Delphi's optima) and 1.82 (Besiroglu)
+    leave -0.1 to -0.4."""
     exponent_ratio: Normal = Normal(mean=0.0, deviation=0.35)
     """log of b / a: published pairs differ by a factor of two at most."""
     coupling: Normal = Normal(mean=-0.4, deviation=0.7)
