@@ -19,7 +19,6 @@ _SPIKE_SCALES = 8.0  # times the scatter about the running median
 _SPIKE_LEAST = 1.25  # and at least so many times the median
 _LEAST_WINDOW, _WINDOW_SHARE = 16, 0.02  # steps of the running median: so many, or this share of all
 _LEAST_SHARE, _LEAST_FALL = 0.15, 0.02  # of the steps done, before the loss must fall by this power of the step
-_LEAST_RISE = 1.1  # as in `loss_audit`: nothing under 10 % is held for more than noise
 
 
 def curve_faults(losses: Sequence[float | None], *, train_steps: int, decay_steps: int, vocab_size: int) -> list[str]:
@@ -36,21 +35,23 @@ def curve_faults(losses: Sequence[float | None], *, train_steps: int, decay_step
     return [*itertools.chain(*faults), *_flat(values, train_steps, decay_steps)]
 
 
-def has_diverged(held_out_nats: float, *, lowest_nats: float, vocab_size: int) -> bool:
-    """Whether a run ended worse than by guessing uniformly, after its loss in training had been clearly lower.
+def has_diverged(held_out_nats: float, *, first_nats: float, vocab_size: int) -> bool:
+    """Whether a run ended worse than it began in training, and than by guessing uniformly.
 
     Losses in nats per token. A run of few steps that has not yet learnt to beat guessing has not diverged.
 
-    >>> has_diverged(5.7, lowest_nats=3.0, vocab_size=256), has_diverged(5.7, lowest_nats=5.5, vocab_size=256)
+    >>> has_diverged(9.0, first_nats=6.1, vocab_size=256), has_diverged(5.7, first_nats=6.1, vocab_size=256)
     (True, False)
     """
-    return not held_out_nats < max(math.log(vocab_size), _LEAST_RISE * lowest_nats)
+    return not held_out_nats <= max(math.log(vocab_size), first_nats)  # also where it is no number
 
 
 def _worse_than_guessing(losses: Array, train_steps: int, vocab_size: int) -> list[str]:
     """Whether the latest losses lie above that of guessing uniformly, when a part of the run is done."""
+    if len(losses) == 0 or len(losses) < _LEAST_SHARE * train_steps:
+        return []
     guessing, latest = math.log(vocab_size), losses[-max(1, len(losses) // 20) :].mean()
-    if len(losses) < _LEAST_SHARE * train_steps or latest < guessing:
+    if latest < guessing:
         return []
     return [f"the loss is {latest:.4g} nats a token, above that of guessing uniformly ({guessing:.4g})"]
 

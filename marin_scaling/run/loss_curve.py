@@ -44,9 +44,9 @@ class LossCurve:
         """The newest finite loss, or None."""
         return next((loss for loss in reversed(self._losses) if loss is not None), None)
 
-    def lowest_finite(self) -> float | None:
-        """The lowest finite loss, or None."""
-        return min((loss for loss in self._losses if loss is not None), default=None)
+    def first_finite(self) -> float | None:
+        """The oldest finite loss, or None."""
+        return next((loss for loss in self._losses if loss is not None), None)
 
     def truncate(self, steps_done: int) -> None:
         """Forget the steps from `steps_done` on, which are about to be trained again; ValueError when there are fewer."""

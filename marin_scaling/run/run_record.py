@@ -35,7 +35,7 @@ class RunRecord(Document):
     spec_digest: str
     """SHA-256 of `spec.json`'s content; its first 16 digits name the folder."""
     status: Literal["finished", "diverged"]
-    """Diverged: the training loss stopped being finite, or the run ended worse than by guessing uniformly."""
+    """Diverged: the training loss stopped being finite, or the run ended worse than it began and than by guessing."""
     metric: str
     """What `loss` is, as in the spec's evaluation."""
     loss: float | None = Field(default=None, gt=0)

@@ -89,8 +89,9 @@ def train(
     state is saved whole under `work_dir`: every 20 seconds, or more rarely where that or the call takes long. `trackers` are
     further Levanter trackers (such as W&B) that mirror the loss curve. All processes of a `group` have to call this, with one
     `work_dir` that all of them see. A run whose loss is no longer finite ends there, as a result and not as an error; of one
-    that ends worse than by guessing uniformly `on_note` is told, and it has no loss either. Raises `DataError` when the data
-    would have to be repeated, and `Interrupted` after the step and the saving that follow on `is_to_end`.
+    that ends worse than it began, and than by guessing uniformly, `on_note` is told, and it has no loss either. Raises
+    `DataError` when the data would have to be repeated, and `Interrupted` after the step and the saving that follow on
+    `is_to_end`.
     """
     require_data(spec, corpus=corpus)
     config = trainer_config(spec, work_dir=work_dir)
@@ -287,11 +288,11 @@ def _how_it_diverged(bits_per_byte: Mapping[str, float], *, spec: RunSpec, corpu
             for name, bits in bits_per_byte.items()
         ]
     )
-    if not has_diverged(float(nats), lowest_nats=curve.lowest_finite() or 0.0, vocab_size=vocab_size):
+    if not has_diverged(float(nats), first_nats=curve.first_finite() or 0.0, vocab_size=vocab_size):
         return ""
     return (
-        f"it diverged: its held-out loss is {nats:.4g} nats a token at the end, above that of guessing uniformly "
-        f"({math.log(vocab_size):.4g})."
+        f"it diverged: its held-out loss is {nats:.4g} nats a token at the end, above where it began and above that of "
+        f"guessing uniformly ({math.log(vocab_size):.4g})."
     )
 
 

@@ -58,6 +58,11 @@ def test_a_loss_above_that_of_guessing_uniformly_is_said_once_a_part_of_the_run_
     assert sentence not in curve_faults(losses, train_steps=1_000, decay_steps=200, vocab_size=10_000)
 
 
+def test_a_curve_without_a_step_has_no_fault() -> None:
+    """As of a run that is known and has not begun."""
+    assert curve_faults([], train_steps=10, decay_steps=2, vocab_size=256) == []
+
+
 @pytest.mark.parametrize("broken", [None, float("nan"), float("inf")])
 def test_the_first_loss_that_is_no_number_is_named(broken: float | None) -> None:
     """And nothing else is said of such a curve."""
