@@ -43,6 +43,7 @@ def tracked_document(found: Tracked) -> dict[str, Any]:
         "steps_done": found.steps_done,
         "train_steps": found.train_steps,
         "train_loss_nats_per_token": found.train_loss_nats_per_token,
+        "usual_train_loss_nats_per_token": None if found.tracking is None else list(found.tracking.usual_train_loss),
         "metric": found.metric,
         "ended_at": found.ended_at,
         "expected": None if found.tracking is None else _levels(found.tracking.quantiles),

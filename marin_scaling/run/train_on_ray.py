@@ -33,6 +33,7 @@ _CONNECT_SECONDS = 5.0
 _HTTP2_SETTINGS = b"\x04"  # a frame's type, after three bytes of its length
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + _HTTP2_SETTINGS + bytes(5)  # RFC 9113, section 3.4
 _ROOM_SECONDS = 15.0  # until a slice is asked for again
+_GOES_ON = "what trained it died; it goes on from its last checkpoint, if it has one."
 _WAITS = "it waits for a slice of the cluster that is whole and idle."
 
 
@@ -60,6 +61,7 @@ def _tracker() -> dict[str, Any]:
 @contextlib.contextmanager
 def _cluster(address: str | None) -> Iterator[None]:
     """Connected to a cluster; `ClusterError` where there is none at that address."""
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # or a node's last log comes to standard output, if it dies
     import ray
 
     logging.getLogger("ray").setLevel(logging.ERROR)
@@ -163,6 +165,7 @@ class _Runs:
             if ending.reason and run not in self._failed:
                 if ending.may_go_on and self._retries.take(run):
                     self.waiting.insert(0, group.spec)
+                    yield WorkerEvent(kind="noted", run=run, message=_GOES_ON)
                 else:
                     yield WorkerEvent(kind="failed", run=run, message=ending.reason)
 

@@ -53,6 +53,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing_but_time(tmp_path: Path) 
     output, _ = launcher.communicate(timeout=600)
     assert launcher.returncode == 0, output
     assert "All 4 runs are recorded" in output
+    assert output.count("what trained it died; it goes on") == 1, output
     assert {path.parent.name for path in on_ray.glob(".marin-scaling/weights/*/weights.json")} == histories(on_ray).keys()
     alone = start(local)
     output, _ = alone.communicate(timeout=600)

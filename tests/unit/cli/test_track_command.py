@@ -33,6 +33,8 @@ def test_a_target_is_tracked_by_the_name_of_its_preregistration(folder: Path) ->
     assert f"(signed: {NAME})" in shown
     assert shown.splitlines()[-1] == document["verdict"] == "on forecast"
     assert f"{document['expected']['0.5']:.4f} bits/byte" in shown
+    low, high = document["usual_train_loss_nats_per_token"]
+    assert low < document["train_loss_nats_per_token"] < high
 
 
 def test_of_a_run_that_has_ended_its_end_is_said_and_nothing_predicted(folder: Path) -> None:
@@ -42,7 +44,7 @@ def test_of_a_run_that_has_ended_its_end_is_said_and_nothing_predicted(folder: P
     recorded = json.loads((target_of(folder) / "record.json").read_bytes())["loss"]
     assert f"it ended at {recorded:.4f} bits/byte" in shown
     assert "will end" not in shown
-    assert (document["ended_at"], document["expected"]) == (recorded, None)
+    assert (document["ended_at"], document["expected"], document["usual_train_loss_nats_per_token"]) == (recorded, None, None)
 
 
 def test_a_curve_from_elsewhere_is_tracked_against_the_preregistration_that_is_named(folder: Path) -> None:
