@@ -1,7 +1,7 @@
 """A ladder trained on this machine, and on a Ray cluster of two nodes of which one is killed in mid-run: the records compared.
 
-The rungs of ladders/bytes-dense.yaml, from nothing each time. The first run on the cluster that has gone on beyond a checkpoint
-loses its node: the raylet and all that it started die by SIGKILL, and another node takes its place.
+The rungs of ladders/bytes-dense.yaml and a run at its target's budget, from nothing each time. The first run on the cluster that
+has gone on beyond a checkpoint loses its node: the raylet and all that it started die by SIGKILL, another node takes its place.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from ray.cluster_utils import Cluster
 from report import parser, publish
 
 from marin_scaling.data.standard_library import standard_library_corpus
+from marin_scaling.data.token_corpus import TokenCorpus
 from marin_scaling.ladder.ladder import plan_ladder
-from marin_scaling.ladder.ladder_file import PerRun, read_ladder_file
-from marin_scaling.run.plan_specs import rung_specs
+from marin_scaling.ladder.ladder_file import LadderFile, PerRun, read_ladder_file
+from marin_scaling.recipe.catalogue import find_recipe
+from marin_scaling.recipe.recipe_text import usual_plan
+from marin_scaling.run.plan_specs import rung_specs, run_spec
 from marin_scaling.run.run_ladder import Pool, local_pool, train_runs
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.train_on_ray import ray_pool
@@ -93,9 +96,18 @@ def _equal(one: dict[str, Path], other: dict[str, Path], read: Callable[[Path], 
     return f"{same} of {len(one.keys() | other.keys())}"
 
 
+def _specs(file: LadderFile, corpus: TokenCorpus) -> list[RunSpec]:
+    """The rungs, and a run that lasts long enough for a checkpoint on any machine."""
+    largest = usual_plan(find_recipe(file.recipe), budget_flops=file.target.budget_flops)
+    return [
+        *rung_specs(plan_ladder(file), corpus=corpus),
+        run_spec(file, largest, ladder=file.name, seed=file.seeds[0], corpus=corpus),
+    ]
+
+
 def main() -> None:
     options = parser(__doc__ or "").parse_args()
-    specs = rung_specs(plan_ladder(read_ladder_file(LADDER)), corpus=standard_library_corpus())
+    specs = _specs(read_ladder_file(LADDER), standard_library_corpus())
     with tempfile.TemporaryDirectory(prefix="marin-") as folder:
         local, local_seconds = _trained(specs, Path(folder) / "local", local_pool(2), lambda _event: None)
         nodes = TwoNodes(Path(folder) / "ray" / "work" / "work")
