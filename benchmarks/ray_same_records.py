@@ -1,7 +1,8 @@
 """A ladder trained on this machine, and on a Ray cluster of two nodes of which one is killed in mid-run: the records compared.
 
-The rungs of ladders/bytes-dense.yaml and a run at its target's budget, from nothing each time. The first run on the cluster that
-has gone on beyond a checkpoint loses its node: the raylet and all that it started die by SIGKILL, another node takes its place.
+The rungs of ladders/bytes-dense.yaml and a run at its target's budget, from nothing each time. The first run on the cluster
+that has gone on beyond a checkpoint loses its node: the raylet and all that it started die by SIGKILL, another node takes its
+place.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from marin_scaling.ladder.ladder import plan_ladder
 from marin_scaling.ladder.ladder_file import LadderFile, PerRun, read_ladder_file
 from marin_scaling.recipe.catalogue import find_recipe
 from marin_scaling.recipe.recipe_text import usual_plan
-from marin_scaling.run.plan_specs import rung_specs, run_spec
+from marin_scaling.run.plan_specs import run_spec, rung_specs
 from marin_scaling.run.run_ladder import Pool, local_pool, train_runs
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.train_on_ray import ray_pool
