@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 from collections.abc import Callable
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -92,6 +94,7 @@ def resume_latest(
     error, and may be started again.
     """
     if group.is_leader:
+        _leave_unreadable(Path(trainer.checkpoint_path), on_note=on_note)
         _claim(Path(trainer.checkpoint_path), spec, on_note=on_note)
     latest = discover_latest_checkpoint(trainer.checkpoint_path) if group.is_leader else None
     step = group.leaders(-1 if latest is None else int(latest.rpartition("-")[2]))
@@ -135,6 +138,22 @@ def _claim(folder: Path, spec: RunSpec, *, on_note: Callable[[str], None]) -> No
         on_note(f"its checkpoints are another run's and were moved to {_set_aside(folder)}; the run begins again.")
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(mark, spec.to_bytes())
+
+
+def _leave_unreadable(folder: Path, *, on_note: Callable[[str], None]) -> None:
+    """Set checkpoints aside where one does not say of which step it is: Levanter would end there."""
+    damaged = [path for path in sorted(folder.glob("step-*/metadata.json")) if not _says_its_step(path)]
+    if damaged:
+        what = f"{damaged[0].parent.name}/{damaged[0].name} is damaged"
+        on_note(f"its checkpoint cannot be used and was moved to {_set_aside(folder)}; the run begins again. {what}.")
+
+
+def _says_its_step(path: Path) -> bool:
+    try:
+        saved = json.loads(read_bytes(path))
+        return int(saved["step"]) >= 0 and bool(datetime.fromisoformat(saved["timestamp"]))
+    except (ValueError, TypeError, KeyError):
+        return False
 
 
 def _set_aside(folder: Path) -> Path:

@@ -248,7 +248,7 @@ def test_a_checkpoint_of_another_run_of_the_same_shape_is_not_taken_up(tmp_path:
     assert notes[0].startswith("its checkpoints are another run's and were moved to ")
 
 
-@pytest.mark.parametrize("damage", ["short", "another run's"])
+@pytest.mark.parametrize("damage", ["short", "empty", "another run's"])
 def test_a_checkpoint_that_cannot_be_read_is_set_aside_and_the_run_begins_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
@@ -265,11 +265,13 @@ def test_a_checkpoint_that_cannot_be_read_is_set_aside_and_the_run_begins_again(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        module.train(wider if damage != "short" else spec, corpus=corpus(), work_dir=tmp_path, on_step=stop_at_8)
+        module.train(wider if damage == "another run's" else spec, corpus=corpus(), work_dir=tmp_path, on_step=stop_at_8)
     newest = settled_checkpoint(tmp_path)
     if damage == "short":
         for part in newest.glob("d/*"):
             part.write_bytes(part.read_bytes()[:10])
+    elif damage == "empty":
+        (newest / "metadata.json").write_bytes(b"")
     else:
         (tmp_path / "checkpoints" / wider.directory_name).rename(tmp_path / "checkpoints" / spec.directory_name)
         (tmp_path / "checkpoints" / spec.directory_name / "spec.json").unlink()
