@@ -9,6 +9,7 @@ import contextlib
 import importlib.util
 import io
 import json
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
@@ -22,6 +23,7 @@ from marin_scaling.errors import DataError, first_line, missing_extra
 Document = tuple[str, str]
 """Where it stands, and its text."""
 
+logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it writes the traceback of what it raises
 _COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
 _CHANGE_WITH_CONTENT = ("mtime", "etag", "last-modified", "lastmodified", "updated", "md5hash", "content-md5")
 
@@ -33,18 +35,28 @@ def files_at(address: str) -> list[str]:
     """
     try:
         system, path = fsspec.core.url_to_fs(address)
-        if system.isfile(path):
+        if _is_file(system, path):
             return [address]
         found = sorted(system.glob(path)) if any(sign in path for sign in "*?[") else []
     except Exception as error:  # whatever a store's driver raises
         raise _unreadable(address, error) from error
     if not found:
+        is_far = "://" in address
         raise DataError(
-            f"{address}: there is no such file.",
+            f"{address}: there is no such file{', or it cannot be reached' if is_far else ''}.",
             why="A ladder is trained on the text that its file names, and on no other.",
-            fix="Correct data in the ladder file; paths are relative to the folder in which you type the command.",
+            fix="Correct data in the ladder file"
+            + ("." if is_far else "; paths are relative to the folder in which you type the command."),
         )
     return [_as_given(each, address, system) for each in found]
+
+
+def _is_file(system: fsspec.AbstractFileSystem, path: str) -> bool:
+    """Unlike fsspec's own answer, an error where the place cannot be asked."""
+    try:
+        return bool(system.info(path)["type"] == "file")
+    except FileNotFoundError:
+        return False
 
 
 def _as_given(path: str, address: str, system: fsspec.AbstractFileSystem) -> str:

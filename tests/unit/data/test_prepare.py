@@ -8,6 +8,7 @@ import lzma
 import threading
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
@@ -239,6 +240,22 @@ def test_a_place_that_cannot_be_read_is_refused_by_name(
     with pytest.raises(DataError) as caught:
         made(of_files(files, train=place), tmp_path)
     assert said in caught.value.what
+
+
+class _Away(fsspec.AbstractFileSystem):  # type: ignore[misc]
+    """A store that nobody can reach."""
+
+    def info(self, path: str, **_options: object) -> dict[str, object]:
+        raise ConnectionError(f"no way to {path}")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "*.jsonl"])
+def test_a_store_that_is_away_is_not_taken_for_one_without_the_file(tmp_path: Path, files: dict[str, Path], name: str) -> None:
+    """What its driver says is told."""
+    fsspec.register_implementation("away", _Away, clobber=True)
+    with pytest.raises(DataError) as caught:
+        made(of_files(files, train={"files": f"away://bucket/{name}"}), tmp_path)
+    assert caught.value.what == f"away://bucket/{name} cannot be read: no way to bucket/{name}."
 
 
 @needs_levanter
