@@ -84,7 +84,8 @@ def map_columns(
 def _find(column: str, found: Sequence[str], name: str) -> str | None:
     if column in found:
         return column
-    candidates = [other for other in found if any(_same_name(other, known) for known in RECOGNISED[column])]
+    own = [other for other in found if _same_name(other, column)]
+    candidates = own or [other for other in found if any(_same_name(other, known) for known in RECOGNISED[column])]
     if len(candidates) > 1:
         _refuse(
             f"{name}: {' and '.join(repr(each) for each in candidates)} could each be the column {column!r}.",
