@@ -99,9 +99,15 @@ def corpus_digest(sha256_by_row: Mapping[str, str], tokenizer: TokenizerIdentity
 
 
 def write_corpus(corpus: TokenCorpus, folder: Path) -> None:
-    """Lay the corpus down for training processes to map; a folder that holds it already is left as it is."""
-    if find_corpus(folder) is not None:
+    """Lay the corpus down for training processes to map; a folder that holds it already, whole, is left as it is.
+
+    `StorageError` where it is the corpus that is damaged, because it was mapped from a folder that is.
+    """
+    found = find_corpus(folder)
+    if found is not None and not damaged_rows(found):
         return
+    if damaged := damaged_rows(corpus):
+        raise _lost(row_path(folder, damaged[0]), corpus.facts[damaged[0]])
     rows = {"train": corpus.train, **corpus.validation}
     for name, tokens in rows.items():
         replace_file(row_path(folder, name), tokens.tobytes())
@@ -161,14 +167,24 @@ def find_corpus(folder: Path) -> TokenCorpus | None:
         return None
 
 
+def damaged_rows(corpus: TokenCorpus) -> list[str]:
+    """Names of the rows whose tokens are not those that were put there."""
+    rows = {"train": corpus.train, **corpus.validation}
+    return [name for name, tokens in rows.items() if _sha256(tokens) != corpus.facts[name].sha256]
+
+
 def _mapped(path: Path, kind: np.dtype[np.unsignedinteger], known: RowFacts) -> Tokens:
     if not path.exists() or path.stat().st_size != known.tokens * kind.itemsize:
-        raise StorageError(
-            f"{path} does not hold the {known.tokens} tokens that it should.",
-            why="A disk or a copy lost some of them; training would go on with other text.",
-            fix=f"Remove {path.parent} and type the command again: the text is tokenized anew.",
-        )
+        raise _lost(path, known)
     return np.memmap(path, dtype=kind, mode="r")
+
+
+def _lost(path: Path, known: RowFacts) -> StorageError:
+    return StorageError(
+        f"{path} does not hold the {known.tokens} tokens that it should.",
+        why="A disk or a copy lost or changed some of them; training would go on with other text.",
+        fix=f"Remove {path.parent} and type the command again: the text is tokenized anew.",
+    )
 
 
 def data_folder(digest: str, *, work_root: Path) -> Path:
@@ -182,4 +198,4 @@ def row_path(folder: Path, name: str) -> Path:
 
 
 def _sha256(tokens: Tokens) -> str:
-    return hashlib.sha256(tokens.tobytes()).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(tokens).data).hexdigest()  # nothing of a mapped file is copied

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -59,11 +60,17 @@ def token_documents(texts: Texts, tokenizer: Tokenizer, *, text_key: str) -> Ite
 def addresses(texts: Texts) -> list[str]:
     """Of the files that are named, each once."""
     found = [address for pattern in texts.files or () for address in files_at(pattern)]
-    if twice := next((address for address, count in Counter(found).items() if count > 1), None):
+    places = Counter(map(_place, found))
+    if twice := next((address for address in reversed(found) if places[_place(address)] > 1), None):
         raise DataError(
             f"{twice} is named twice in {texts.said}.", why="Its text would be seen twice.", fix="Name each file once."
         )
     return found
+
+
+def _place(address: str) -> str:
+    """One name for all that a file on this machine can be called by."""
+    return address if "://" in address else os.path.realpath(address)
 
 
 def _bytes_of(where: str, text: str) -> int:

@@ -126,7 +126,8 @@ def _train_if_free(spec: RunSpec, place: Workplace, *, events: EventWriter, wait
     except Exception as error:  # of whatever library it was that wrote
         if _FULL not in str(error):
             raise
-        traceback.print_exc()
+        with contextlib.suppress(OSError):  # the log may be on that disk
+            traceback.print_exc()
         message = f"the disk is full: nothing could be written below {place.work_root}. What was saved before is kept."
         events.tell(WorkerEvent(kind="failed", run=spec.directory_name, message=message))
         return False

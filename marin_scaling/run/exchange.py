@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from marin_scaling.claim import claim
-from marin_scaling.data.token_corpus import MANIFEST_NAME, data_folder
+from marin_scaling.data.token_corpus import MANIFEST_NAME, damaged_rows, data_folder, map_corpus
 from marin_scaling.durable_files import read_bytes, replace_file
 from marin_scaling.errors import RecordError, StorageError
 from marin_scaling.run.run_spec import RunSpec
@@ -123,9 +123,21 @@ class Exchange:
             with claim(folder) as is_ours:
                 if is_ours:
                     shutil.rmtree(folder, ignore_errors=True)
-                    self._shared.get_folder(f"data/{folder.name}", folder, last=MANIFEST_NAME)
+                    self._bring_data(folder)
                     return
             time.sleep(_POLL_SECONDS)
+
+    def _bring_data(self, folder: Path) -> None:
+        with self._own_folder() as brought:
+            if not self._shared.get_folder(f"data/{folder.name}", brought / "data", last=MANIFEST_NAME):
+                return
+            if damaged := damaged_rows(map_corpus(brought / "data")):
+                raise StorageError(
+                    f"{self._shared.address}/data/{folder.name}: {damaged[0]} has other tokens than were put there.",
+                    why="Training would go on with other text.",
+                    fix="Remove that folder there, and type the command again where the text is: it is put there anew.",
+                )
+            (brought / "data").rename(folder)
 
     def bring_state(self, spec: RunSpec) -> None:
         """Checkpoint and curve of the latest state, where another machine saved a later one than was saved here."""

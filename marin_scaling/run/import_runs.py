@@ -76,6 +76,12 @@ def _loss_key(runs: Sequence[TrackedRun]) -> str:
         if any(_number(run.metrics.get(key)) is not None for run in runs):
             return key
     names = sorted({name for run in runs for name in run.metrics if "loss" in name or "bpb" in name})
+    if known := [key for key in LOSSES if key in names]:
+        raise RunTableError(
+            f"{known[0]} is no number in any run: {runs[0].name} has {runs[0].metrics.get(known[0])}.",
+            why="A run without a loss is no row of a fit.",
+            fix="Name another metric, if one of them is the loss: --column loss=KEY.",
+        )
     raise RunTableError(
         f"No run has a loss of a known name ({', '.join(LOSSES)}).",
         why="Which metric is the loss decides what is forecast.",
@@ -120,6 +126,8 @@ def _from_spec(spec: RunSpec) -> dict[str, Any]:
         "tokens": spec.trained_tokens,
         "seed": spec.seed,
         "flops_convention": spec.flops_convention,
+        "budget_flops": spec.budget_flops,
+        "evaluation": spec.measured_on,
     }
 
 

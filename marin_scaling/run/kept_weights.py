@@ -1,16 +1,19 @@
 """The weights of a trained run: a Levanter checkpoint of the model alone, in `.marin-scaling/weights/DIGEST/`.
 
-It is complete before the run is recorded. `weights.json` in it has the digests of the run and of its loss curve, so that
-weights of another training of the same run are not taken for those that were measured. Converts nothing.
+It is complete before the run is recorded. `weights.json` in it has the digests of the run, of its loss curve and of all files,
+so that weights of another training of the same run, or damaged ones, are not taken for those that were measured. Converts
+nothing.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
-from marin_scaling.canonical_json import dump_canonical
+from marin_scaling.canonical_json import digest_of, dump_canonical
 from marin_scaling.durable_files import read_bytes, replace_file, sync_folder
 from marin_scaling.errors import StorageError, UsageError, first_line
 from marin_scaling.run.process_group import ALONE, ProcessGroup
@@ -36,7 +39,9 @@ def keep_weights(model: Any, record: RunRecord, *, train_steps: int, place: Work
         group.is_everywhere(True)  # nobody writes into what goes
         save_checkpoint(model, step=train_steps, checkpoint_path=str(unfinished), is_temporary=False)
         if group.is_everywhere(True) and group.is_leader:
-            replace_file(unfinished / WEIGHTS_MARKER, _marker(record))
+            replace_file(
+                unfinished / WEIGHTS_MARKER, dump_canonical({**_marker(record), "files": _digest_of_files(unfinished)})
+            )
             sync_folder(unfinished)
             shutil.rmtree(folder, ignore_errors=True)
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +57,10 @@ def keep_weights(model: Any, record: RunRecord, *, train_steps: int, place: Work
 
 
 def kept_weights(run: StoredRun, place: Workplace) -> Path:
-    """The checkpoint of a recorded run's model; `UsageError` where it was not kept, or is of another training of the run."""
+    """The checkpoint of a recorded run's model; `UsageError` where it was not kept, or is of another training of the run.
+
+    `StorageError` where a file of it is damaged.
+    """
     folder = weights_dir(run.spec.directory_name, place)
     marker = folder / WEIGHTS_MARKER
     if not marker.is_file():
@@ -61,11 +69,18 @@ def kept_weights(run: StoredRun, place: Workplace) -> Path:
             why="Those of a target are kept from when it is trained; those of a ladder's other runs with --keep-weights.",
             fix=f"{_again(run)} On the same machine and as many cores its loss curve is the same, bit for bit.",
         )
-    if read_bytes(marker) != _marker(run.record):
+    files = _marked(marker, run)
+    if files is None:
         raise UsageError(
             f"{folder} has the weights of another training of {run.folder.name}: its loss curve is not the recorded one.",
             why="On another machine, or on more or fewer cores, sums differ in their last digits, and so do the weights.",
             fix=f"{_again(run)} Or export the record that was made with these weights.",
+        )
+    if files and files != _digest_of_files(folder):
+        raise StorageError(
+            f"{folder}: its files are not those that were kept.",
+            why="A disk or a copy lost or changed some of them; what would be exported was never measured.",
+            fix=_again(run),
         )
     return folder
 
@@ -89,8 +104,29 @@ def load_weights(spec: RunSpec, folder: Path, *, axis_mapping: Any, mesh: Any) -
         ) from error
 
 
-def _marker(record: RunRecord) -> bytes:
-    return dump_canonical({"format_version": 1, "spec_digest": record.spec_digest, "history_sha256": record.history_sha256})
+def _marker(record: RunRecord) -> dict[str, Any]:
+    return {"format_version": 1, "spec_digest": record.spec_digest, "history_sha256": record.history_sha256}
+
+
+def _marked(marker: Path, run: StoredRun) -> str | None:
+    """The digest of the files of these weights, empty where none was taken; None where they are of another training."""
+    try:
+        document = dict(json.loads(read_bytes(marker)))
+    except (ValueError, TypeError):
+        return None
+    files = str(document.pop("files", ""))
+    return files if document == _marker(run.record) else None
+
+
+def _digest_of_files(folder: Path) -> str:
+    """Of names and contents of all but the marker."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != WEIGHTS_MARKER)
+    return digest_of({path.relative_to(folder).as_posix(): _digest_of_file(path) for path in paths})
+
+
+def _digest_of_file(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _again(run: StoredRun) -> str:

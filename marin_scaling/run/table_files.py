@@ -67,12 +67,18 @@ def write_table_file(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     if path.suffix == ".csv":
         frame.to_csv(buffer, index=False)
     elif path.suffix == ".parquet":
-        frame.to_parquet(buffer, index=False)
+        frame.astype(dict.fromkeys(_beyond_64_bits(frame), "float64")).to_parquet(buffer, index=False)
     elif path.suffix in (".jsonl", ".ndjson"):
         buffer.write("".join(json.dumps(row, default=str) + "\n" for row in rows).encode())
     else:
         _refuse(f"{path}: tables are written as .csv, .parquet or .jsonl.", fix="Give it one of these endings.")
     replace_file(path, buffer.getvalue())
+
+
+def _beyond_64_bits(frame: pd.DataFrame) -> list[str]:
+    """Columns of whole numbers of which Parquet has no such long ones."""
+    numbers = [str(name) for name in frame if all(isinstance(each, int | float) for each in frame[name])]
+    return [name for name in numbers if frame[name].dtype == object]
 
 
 def printable(text: str) -> str:
@@ -113,7 +119,10 @@ def _read_csv(raw: bytes, name: str, *, separator: str = ",") -> RawTable:
         reason = str(error).strip().removeprefix("Error tokenizing data. C error: ")
         _refuse(f"{name} is not a CSV table: {reason}.", fix="Every line needs as many cells as the first has column names.")
     if not isinstance(cells.index, pd.RangeIndex):  # pandas takes surplus cells at the start of every line for row names
-        _refuse(f"{name}: its lines have more cells than the first has column names.", fix="Name every column.")
+        _refuse(
+            f"{name}: its lines have more cells than the first has column names.",
+            fix="Name every column, and write numbers with a point (3.5e9, not 3,5e9).",
+        )
     places = tuple(f"line {number}" for number in range(2, len(cells) + 2))
     blank = cells.apply(lambda column: column.isna() | (column == "")).all(axis=1)
     kept = [place for place, is_blank in zip(places, blank, strict=True) if not is_blank]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import struct
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from marin_scaling.errors import RunTableError, UsageError, first_line, missing_
 
 ONLINE = "wandb:"
 REPLICA_NAME = "tracker_metrics.jsonl"
+_NAMES = ("trainer/id", "trainer/tracker/name", "run_id", "name")
 _BLOCK, _HEADER = 32_768, struct.Struct("<IHB")  # of LevelDB's log format: checksum, length, kind of part
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
@@ -57,17 +59,20 @@ def _is_log(path: Path) -> bool:
 
 def _json_lines(path: Path) -> list[TrackedRun]:
     """Marin's replica (a line a run, with `config` and `summary`) or Levanter's JSON log (a line an event, maybe prefixed)."""
-    found, log = list[TrackedRun](), _JsonLog(path)
+    found, logs = list[TrackedRun](), list[_JsonLog]()
     for number, raw in enumerate(read_bytes(path).splitlines(), start=1):
         row = _object(raw, path, number)
         if row is None:
             continue
         if "summary" in row and "config" in row:
-            config, metrics = flat(row["config"]), flat(row["summary"])
+            config, metrics = (_flat(row, key, path, number) for key in ("config", "summary"))
             found.append(TrackedRun(name=_name(config, path), source=str(path), config=config, metrics=metrics))
         elif row.get("tracker") == "json_logger":
-            log.take(row)
-    found += [log.run()] if log.events else []
+            told = {key: _flat(row, key, path, number) for key in ("hparams", "metrics", "summary")}
+            if not logs or logs[-1].is_over(told["hparams"]):
+                logs.append(_JsonLog(path))
+            logs[-1].take(str(row.get("event", "")), told)
+    found += [log.run() for log in logs]
     if not found:
         raise RunTableError(
             f"{path}: it holds neither a replica of W&B (config and summary) nor events of Levanter's json_logger.",
@@ -82,18 +87,20 @@ class _JsonLog:
     """The events of one run, the last value of each metric standing."""
 
     path: Path
-    events: int = 0
     config: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
     finished: bool = False
 
-    def take(self, row: Mapping[str, Any]) -> None:
+    def is_over(self, hparams: Mapping[str, Any]) -> bool:
+        """Whether what comes now is of another run: this one has finished, or the settings are another's."""
+        return self.finished or any(key in hparams and self.config.get(key, hparams[key]) != hparams[key] for key in _NAMES)
+
+    def take(self, event: str, told: Mapping[str, Mapping[str, Any]]) -> None:
         """One event."""
-        self.events += 1
-        self.config.update(flat(row.get("hparams") or {}))
-        self.metrics.update(flat(row.get("metrics") or {}))
-        if row.get("event") == "finish":
-            self.metrics.update(flat(row.get("summary") or {}))
+        self.config.update(told["hparams"])
+        self.metrics.update(told["metrics"])
+        if event == "finish":
+            self.metrics.update(told["summary"])
             self.finished = True
 
     def run(self) -> TrackedRun:
@@ -112,7 +119,7 @@ def _object(raw: bytes, path: Path, number: int) -> dict[str, Any] | None:
     try:
         row = json.loads(raw[start:])
     except (ValueError, RecursionError) as error:
-        if b'"json_logger"' not in raw and start > 0:
+        if b'"json_logger"' not in raw and path.name != REPLICA_NAME:
             return None  # another line of the log, with a brace in it
         raise RunTableError(
             f"{path}, line {number}: it is not JSON: {first_line(error)}.",
@@ -122,9 +129,25 @@ def _object(raw: bytes, path: Path, number: int) -> dict[str, Any] | None:
     return row if isinstance(row, dict) else None
 
 
+def _flat(row: Mapping[str, Any], key: str, path: Path, number: int) -> dict[str, Any]:
+    """What stands under a key of a line, with flat names; nothing where there is nothing."""
+    values = row.get(key) or {}
+    if not isinstance(values, Mapping):
+        raise _damaged(f"{path}, line {number}", f"{key} holds no names with values")
+    return flat(values)
+
+
+def _damaged(where: str, what: str) -> RunTableError:
+    return RunTableError(
+        f"{where}: {what}.",
+        why="A number that was changed on its way would go into a fit as it is.",
+        fix="Take the file from where it was written, or leave it out.",
+    )
+
+
 def _name(config: Mapping[str, Any], path: Path) -> str:
     """The run's name where its configuration has it; else that of its folder."""
-    for key in ("trainer/id", "trainer/tracker/name", "run_id", "name"):
+    for key in _NAMES:
         value = config.get(key)
         if isinstance(value, str) and value:
             return value
@@ -148,12 +171,16 @@ def _offline(path: Path) -> list[TrackedRun]:
     """The run in a .wandb file: protocol buffers in a log of LevelDB's format; read as far as a file that was cut off goes."""
     if importlib.util.find_spec("wandb") is None:
         raise missing_extra("wandb", needed_for=f"reading {path}")
+    from google.protobuf.message import DecodeError
     from wandb.proto import wandb_internal_pb2
 
     config, metrics, name, state = dict[str, Any](), dict[str, Any](), path.stem, "running"
     for raw in _records(path):
         record = wandb_internal_pb2.Record()
-        record.ParseFromString(raw)
+        try:
+            record.ParseFromString(raw)
+        except DecodeError as error:
+            raise _damaged(str(path), "a record in it cannot be read") from error
         kind = record.WhichOneof("record_type")
         if kind == "run":
             name = record.run.display_name or record.run.run_id or name
@@ -188,11 +215,15 @@ def _records(path: Path) -> Iterator[bytes]:
         if left < _HEADER.size:
             place += left
             continue
-        _checksum, length, kind = _HEADER.unpack_from(content, place)
+        checksum, length, kind = _HEADER.unpack_from(content, place)
         place += _HEADER.size
         part, place = content[place : place + length], place + length
         if len(part) < length or kind not in (_WHOLE, _FIRST, _MIDDLE, _LAST):
             return  # the end of a run that was killed
+        if zlib.crc32(part, zlib.crc32(bytes([kind]))) != checksum:
+            if place >= len(content):
+                return
+            raise _damaged(str(path), f"what stands before byte {place} is not what was written")
         record += part
         if kind in (_WHOLE, _LAST):
             yield record

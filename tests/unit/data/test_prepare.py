@@ -340,10 +340,17 @@ def test_a_packed_file_is_read_whole_or_refused(tmp_path: Path, ending: str) -> 
         list(documents_in(str(cut), text_key="text"))
 
 
-def test_a_file_that_is_named_twice_is_refused(tmp_path: Path, files: dict[str, Path]) -> None:
-    """By itself and by a pattern."""
-    both = [str(files["train"]), str(tmp_path / "tr*.jsonl")]
-    with pytest.raises(DataError, match=r"train\.jsonl is named twice"):
+@pytest.mark.parametrize(
+    "other", ["{folder}/tr*.jsonl", "{folder}/./train.jsonl", "train.jsonl", "./train.jsonl", "link.jsonl"]
+)
+def test_a_file_that_is_named_twice_is_refused(
+    tmp_path: Path, files: dict[str, Path], other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By itself, and by a pattern, another path or a link."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link.jsonl").symlink_to(files["train"])
+    both = [str(files["train"]), other.format(folder=tmp_path)]
+    with pytest.raises(DataError, match=r"(train|link)\.jsonl is named twice"):
         made(of_files(files, train={"files": both}), tmp_path)
 
 

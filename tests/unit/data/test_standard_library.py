@@ -6,7 +6,7 @@ import pytest
 
 from marin_scaling.data.standard_library import standard_library_corpus
 from marin_scaling.data.token_corpus import HELD_OUT, byte_corpus, map_corpus, write_corpus
-from marin_scaling.errors import DataError
+from marin_scaling.errors import DataError, StorageError
 
 
 def library(folder: Path, files: int) -> Path:
@@ -45,6 +45,22 @@ def test_the_digest_names_the_bytes(tmp_path: Path) -> None:
     changed = corpus.train.copy()
     changed[5] ^= 1
     assert byte_corpus(source=corpus.source, train=changed, validation=corpus.validation[HELD_OUT]).digest != corpus.digest
+
+
+def test_tokens_that_a_disk_changed_are_laid_down_anew_and_not_trained_on(tmp_path: Path) -> None:
+    """One byte, at the same length; from a corpus that was itself read there, they are refused by name."""
+    (tmp_path / "lib").mkdir()
+    corpus, folder = standard_library_corpus(library(tmp_path / "lib", 200)), tmp_path / "data"
+    write_corpus(corpus, folder)
+    whole = (folder / "train.bin").read_bytes()
+    for damage in (b"\0" + whole[1:], whole[:-1]):
+        (folder / "train.bin").write_bytes(damage)
+        write_corpus(corpus, folder)
+        assert (folder / "train.bin").read_bytes() == whole
+    (folder / "train.bin").write_bytes(b"\0" + whole[1:])
+    with pytest.raises(StorageError, match=r"train\.bin does not hold the \d+ tokens that it should") as caught:
+        write_corpus(map_corpus(folder), folder)
+    assert f"Remove {folder}" in caught.value.fix
 
 
 def test_a_python_without_sources_is_refused(tmp_path: Path) -> None:

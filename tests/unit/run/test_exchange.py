@@ -5,10 +5,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from run_factory import record_of, rung_spec
 
 from marin_scaling.data.standard_library import standard_library_corpus
+from marin_scaling.data.token_corpus import byte_corpus, data_folder, map_corpus, write_corpus
 from marin_scaling.errors import RecordError, StorageError
 from marin_scaling.run import exchange as module
 from marin_scaling.run import run_ladder
@@ -140,6 +142,24 @@ def test_a_lease_that_cannot_be_read_is_none(exchanges: list[Exchange], tmp_path
     path.write_bytes(content)
     with there.lease(SPEC) as is_ours:
         assert is_ours
+
+
+def test_tokens_that_a_store_changed_are_not_brought(places: list[Workplace], tmp_path: Path) -> None:
+    """Named with where they lie; once that is removed, they are taken there again."""
+    here, there = places
+    tokens = np.arange(1_000, dtype=np.uint8)
+    corpus = byte_corpus(source="bytes", train=tokens, validation=tokens[::-1].copy())
+    write_corpus(corpus, data_folder(corpus.digest, work_root=here.work_root))
+    Exchange(here).take_data(corpus.digest)
+    (shared,) = (tmp_path / "shared" / "data").iterdir()
+    (shared / "validation.bin").write_bytes(tokens.tobytes())
+    with pytest.raises(StorageError, match="validation has other tokens than were put there"):
+        Exchange(there).bring_data(corpus.digest)
+    assert not data_folder(corpus.digest, work_root=there.work_root).exists()
+    shutil.rmtree(shared)
+    Exchange(here).take_data(corpus.digest)
+    Exchange(there).bring_data(corpus.digest)
+    assert map_corpus(data_folder(corpus.digest, work_root=there.work_root)).digest == corpus.digest
 
 
 def test_the_later_state_goes_on_with_its_curve(places: list[Workplace]) -> None:

@@ -133,6 +133,28 @@ def test_weights_of_another_training_of_a_run_are_not_taken_for_its_own(run: Sto
     assert "marin-scale ladder ladders/tiny.yaml --only 1000000000/16 --keep-weights" in caught.value.fix
 
 
+def test_weights_that_a_disk_changed_are_not_exported(run: StoredRun, place: Workplace, tmp_path: Path) -> None:
+    """One byte of one file; weights that were kept before their files had a digest are taken as they are."""
+    import json
+    import shutil
+
+    from marin_scaling.run.kept_weights import kept_weights
+
+    here = Workplace(runs_dir=place.runs_dir, work_root=tmp_path)
+    folder = tmp_path / "weights" / run.spec.directory_name
+    shutil.copytree(place.work_root / "weights" / run.spec.directory_name, folder)
+    largest = max((folder / "d").iterdir(), key=lambda path: path.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    content[len(content) // 2] ^= 1
+    largest.write_bytes(content)
+    with pytest.raises(StorageError, match="its files are not those that were kept"):
+        kept_weights(run, here)
+    marker = json.loads((folder / "weights.json").read_text())
+    del marker["files"]
+    (folder / "weights.json").write_text(json.dumps(marker))
+    assert kept_weights(run, here) == folder
+
+
 def test_weights_that_a_killed_process_left_are_written_over(
     trained: Any, run: StoredRun, place: Workplace, tmp_path: Path
 ) -> None:

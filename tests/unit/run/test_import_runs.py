@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from marin_scaling.errors import RunTableError, UsageError
@@ -78,6 +79,33 @@ def test_levanters_own_json_log_is_read_with_what_stands_before_it(tmp_path: Pat
     assert (unfinished[0].state, run.state) == ("running", "finished")
 
 
+def event(kind: str, **more: Any) -> str:
+    return "INFO " + json.dumps({"tracker": "json_logger", "event": kind, **more}) + "\n"
+
+
+def run_events(name: str, loss: float, *, is_finished: bool = True) -> str:
+    metrics = SUMMARY | {"eval/loss": loss}
+    told = [event("hparams", hparams={"trainer": {"id": name}}), event("log", step=9, metrics=metrics)]
+    return "".join([*told, event("finish", summary={"eval/loss": loss}) if is_finished else ""])
+
+
+def test_a_log_of_several_runs_has_each_of_them(tmp_path: Path) -> None:
+    """Where one finished, or settings of another name come; what was not finished after it is running."""
+    path = tmp_path / "all.log"
+    path.write_text(
+        run_events("a", 3.2)
+        + "{'loss': 1.0}\n"
+        + run_events("b", 3.4, is_finished=False)
+        + run_events("c", 5.4, is_finished=False)
+    )
+    rows = import_runs(read_tracked_runs(str(path))).rows
+    assert [(row["run"], row["loss"], row["status"]) for row in rows] == [
+        ("a", 3.2, "finished"),
+        ("b", 3.4, "running"),
+        ("c", 5.4, "running"),
+    ]
+
+
 def whole_run(folder: Path) -> TrackedRun:
     """The one run there, once W&B has written all of it: on a busy machine `finish` comes back before."""
     for _ in range(100):
@@ -104,7 +132,12 @@ def test_wandbs_offline_file_is_read_as_far_as_it_goes(tmp_path: Path, monkeypat
     assert (row["run"], row["flops"], row["params"], row["seed"], row["status"]) == ("offline-run", 3e18, 1e8, 5, "finished")
     assert row["loss"] == pytest.approx(4.0 - 2_999 / 3_000)
     assert row["source"] == str(path)
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    whole = path.read_bytes()
+    for place in (500, len(whole) // 2):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(RunTableError, match=r"wandb: what stands before byte \d+ is not what was written"):
+            read_tracked_runs(str(path))
+    path.write_bytes(whole[: len(whole) // 2])
     (cut,) = read_tracked_runs(str(path))
     assert cut.state == "running"
     assert 3.2 < cut.metrics["eval/loss"] < 3.9
@@ -130,6 +163,7 @@ def test_a_mirrored_run_of_ours_has_the_numbers_of_its_spec_and_a_chosen_key_win
     for name, value in (("flops", "flops"), ("params", "params_total"), ("active_params", "params_active")):
         assert row[name] == getattr(stored.record, value)
     assert row["flops_convention"] == stored.record.flops_convention
+    assert (row["budget_flops"], row["evaluation"]) == (stored.spec.budget_flops, stored.spec.measured_on)
     (row,) = import_runs([run], keys={"flops": "mine"}).rows
     assert row["flops"] == 5.0
 
@@ -150,6 +184,15 @@ def test_a_tracker_without_a_known_loss_is_refused_with_those_it_has() -> None:
     with pytest.raises(RunTableError) as caught:
         import_runs([run])
     assert "There are: my/loss." in caught.value.fix
+    run = TrackedRun(name="a", source="b", config={}, metrics={"eval/loss": float("nan")})
+    with pytest.raises(RunTableError, match="eval/loss is no number in any run: a has nan"):
+        import_runs([run])
+
+
+def test_a_number_that_parquet_has_no_whole_one_for_is_written(tmp_path: Path) -> None:
+    """As tables of FLOPs or tokens beyond 64 bits need."""
+    write_table_file(tmp_path / "a.parquet", [{"tokens": 10**20, "run": "a"}, {"tokens": 5, "run": "b"}])
+    assert pd.read_parquet(tmp_path / "a.parquet")["tokens"].tolist() == [1e20, 5.0]
 
 
 @pytest.mark.parametrize(
@@ -158,6 +201,8 @@ def test_a_tracker_without_a_known_loss_is_refused_with_those_it_has() -> None:
         ("a.wandb", b"not W&B's", "it is no file of W&B's"),
         ("tracker_metrics.jsonl", b"plain text\n", "it holds neither a replica of W&B"),
         ("tracker_metrics.jsonl", b'{"config": {}, "summary": {"eval/loss": 3.', "line 1: it is not JSON"),
+        ("tracker_metrics.jsonl", b'{"config": [1], "summary": {}}', "line 1: config holds no names with values"),
+        ("a.log", b'{"tracker": "json_logger", "metrics": [1]}', "line 1: metrics holds no names with values"),
     ],
 )
 def test_a_file_that_no_tracker_wrote_is_refused_by_name(tmp_path: Path, name: str, content: bytes, said: str) -> None:
