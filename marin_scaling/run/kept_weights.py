@@ -7,19 +7,19 @@ nothing.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from pathlib import Path
 from typing import Any
 
-from marin_scaling.canonical_json import digest_of, dump_canonical
+from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.durable_files import read_bytes, replace_file, sync_folder
 from marin_scaling.errors import StorageError, UsageError, first_line
 from marin_scaling.run.process_group import ALONE, ProcessGroup
 from marin_scaling.run.run_record import RunRecord
 from marin_scaling.run.run_spec import DIRECTORY_DIGITS, RunSpec
 from marin_scaling.run.run_store import StoredRun
+from marin_scaling.run.sealed_files import digest_of_files
 from marin_scaling.run.workplace import WEIGHTS_MARKER, Workplace, weights_dir
 
 
@@ -40,7 +40,8 @@ def keep_weights(model: Any, record: RunRecord, *, train_steps: int, place: Work
         save_checkpoint(model, step=train_steps, checkpoint_path=str(unfinished), is_temporary=False)
         if group.is_everywhere(True) and group.is_leader:
             replace_file(
-                unfinished / WEIGHTS_MARKER, dump_canonical({**_marker(record), "files": _digest_of_files(unfinished)})
+                unfinished / WEIGHTS_MARKER,
+                dump_canonical({**_marker(record), "files": digest_of_files(unfinished, without=WEIGHTS_MARKER)}),
             )
             sync_folder(unfinished)
             shutil.rmtree(folder, ignore_errors=True)
@@ -76,7 +77,7 @@ def kept_weights(run: StoredRun, place: Workplace) -> Path:
             why="On another machine, or on more or fewer cores, sums differ in their last digits, and so do the weights.",
             fix=f"{_again(run)} Or export the record that was made with these weights.",
         )
-    if files and files != _digest_of_files(folder):
+    if files and files != digest_of_files(folder, without=WEIGHTS_MARKER):
         raise StorageError(
             f"{folder}: its files are not those that were kept.",
             why="A disk or a copy lost or changed some of them; what would be exported was never measured.",
@@ -116,17 +117,6 @@ def _marked(marker: Path, run: StoredRun) -> str | None:
         return None
     files = str(document.pop("files", ""))
     return files if document == _marker(run.record) else None
-
-
-def _digest_of_files(folder: Path) -> str:
-    """Of names and contents of all but the marker."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != WEIGHTS_MARKER)
-    return digest_of({path.relative_to(folder).as_posix(): _digest_of_file(path) for path in paths})
-
-
-def _digest_of_file(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _again(run: StoredRun) -> str:

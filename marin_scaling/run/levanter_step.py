@@ -35,6 +35,7 @@ from marin_scaling.run.optimizer import optimizer_for_one_step, scheduled_rates,
 from marin_scaling.run.process_group import ALONE, ProcessGroup
 from marin_scaling.run.recomputation import recomputing
 from marin_scaling.run.run_spec import RunSpec
+from marin_scaling.run.sealed_files import is_intact
 
 try:  # 0.2.227 has one process read for others; if it cannot, these wait for ever
     from levanter.tensorstore_serialization import ReplicaRestoreMode, TensorStoreReadConfig
@@ -88,17 +89,22 @@ def resume_latest(
     """The state in the newest complete checkpoint of this run, or `state` where there is none.
 
     The spec of the run (and in it, of a target, the digest of its statement) is kept beside its checkpoints from before the
-    first step. A checkpoint beside another spec, one that cannot be read, or one that was made after more steps than the loss
-    curve records (a damaged disk) and would leave a gap in the curve, is set aside with a note, and the run begins again with
-    `state`. In a group the leader says which checkpoint it is; where only another process cannot read it, all end with an
-    error, and may be started again.
+    first step. A checkpoint beside another spec, one that cannot be read, one whose files are not those that were saved, or
+    one that was made after more steps than the loss curve records (a damaged disk) and would leave a gap in the curve, is set
+    aside with a note, and the run begins again with `state`. In a group the leader says which checkpoint it is; where only
+    another process cannot read it, all end with an error, and may be started again.
     """
+    folder = Path(trainer.checkpoint_path)
     if group.is_leader:
-        _leave_unreadable(Path(trainer.checkpoint_path), on_note=on_note)
-        _claim(Path(trainer.checkpoint_path), spec, on_note=on_note)
+        _leave_unreadable(folder, on_note=on_note)
+        _claim(folder, spec, on_note=on_note)
     latest = discover_latest_checkpoint(trainer.checkpoint_path) if group.is_leader else None
     step = group.leaders(-1 if latest is None else int(latest.rpartition("-")[2]))
     if step < 0:
+        return state
+    if not group.leaders(not group.is_leader or is_intact(folder / f"step-{step}")):
+        if group.is_leader:
+            _say_damaged(folder, f"the files of step-{step} are not those that were saved", on_note=on_note)
         return state
     resumed, reason = _read(trainer, state, step=step, steps_recorded=group.leaders(steps_recorded), group=group)
     if group.is_everywhere(not reason):
@@ -106,8 +112,7 @@ def resume_latest(
     if not group.leaders(bool(reason)):
         raise RuntimeError(f"A process of the group cannot read the checkpoint of step {step}. {reason}")
     if group.is_leader:
-        kept = _set_aside(Path(trainer.checkpoint_path))
-        on_note(f"its checkpoint cannot be used and was moved to {kept}; the run begins again. {reason}.")
+        _say_damaged(folder, reason, on_note=on_note)
     return state
 
 
@@ -144,8 +149,12 @@ def _leave_unreadable(folder: Path, *, on_note: Callable[[str], None]) -> None:
     """Set checkpoints aside where one does not say of which step it is: Levanter would end there."""
     damaged = [path for path in sorted(folder.glob("step-*/metadata.json")) if not _says_its_step(path)]
     if damaged:
-        what = f"{damaged[0].parent.name}/{damaged[0].name} is damaged"
-        on_note(f"its checkpoint cannot be used and was moved to {_set_aside(folder)}; the run begins again. {what}.")
+        _say_damaged(folder, f"{damaged[0].parent.name}/{damaged[0].name} is damaged", on_note=on_note)
+
+
+def _say_damaged(folder: Path, what: str, *, on_note: Callable[[str], None]) -> None:
+    """Set checkpoints aside, and tell of it."""
+    on_note(f"its checkpoint cannot be used and was moved to {_set_aside(folder)}; the run begins again. {what}.")
 
 
 def _says_its_step(path: Path) -> bool:

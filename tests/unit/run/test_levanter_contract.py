@@ -248,7 +248,7 @@ def test_a_checkpoint_of_another_run_of_the_same_shape_is_not_taken_up(tmp_path:
     assert notes[0].startswith("its checkpoints are another run's and were moved to ")
 
 
-@pytest.mark.parametrize("damage", ["short", "empty", "another run's"])
+@pytest.mark.parametrize("damage", ["short", "changed", "empty", "another run's"])
 def test_a_checkpoint_that_cannot_be_read_is_set_aside_and_the_run_begins_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
@@ -270,6 +270,13 @@ def test_a_checkpoint_that_cannot_be_read_is_set_aside_and_the_run_begins_again(
     if damage == "short":
         for part in newest.glob("d/*"):
             part.write_bytes(part.read_bytes()[:10])
+    elif damage == "changed":
+        while not newest.with_name(f".{newest.name}.sha256").exists():
+            time.sleep(0.1)
+        largest = max(newest.glob("d/*"), key=lambda part: part.stat().st_size)
+        content = bytearray(largest.read_bytes())
+        content[len(content) // 2] ^= 0x40
+        largest.write_bytes(content)
     elif damage == "empty":
         (newest / "metadata.json").write_bytes(b"")
     else:
