@@ -41,14 +41,22 @@ def files_at(address: str) -> list[str]:
     except Exception as error:  # whatever a store's driver raises
         raise _unreadable(address, error) from error
     if not found:
-        is_far = "://" in address
-        raise DataError(
-            f"{address}: there is no such file{', or it cannot be reached' if is_far else ''}.",
-            why="A ladder is trained on the text that its file names, and on no other.",
-            fix="Correct data in the ladder file"
-            + ("." if is_far else "; paths are relative to the folder in which you type the command."),
-        )
+        raise _without_files(address, is_folder=system.isdir(path))
     return [_as_given(each, address, system) for each in found]
+
+
+def _without_files(address: str, *, is_folder: bool) -> DataError:
+    if is_folder:
+        what, more = "it is a folder", f": name the files in it, such as {address.rstrip('/')}/**/*.txt"
+    elif "://" in address:
+        what, more = "there is no such file, or it cannot be reached", ""
+    else:
+        what, more = "there is no such file", "; paths are relative to the folder in which you type the command"
+    return DataError(
+        f"{address}: {what}.",
+        why="A ladder is trained on the text that its file names, and on no other.",
+        fix=f"Correct data in the ladder file{more}.",
+    )
 
 
 def _is_file(system: fsspec.AbstractFileSystem, path: str) -> bool:

@@ -53,7 +53,7 @@ def _cells(plan: RungPlan, file: LadderFile) -> dict[str, str]:
         "params": format_count(plan.shape.params_total),
         "active": format_count(plan.shape.params_active),
         "tokens": format_count(plan.trained_tokens),
-        "tok/par": f"{plan.tokens_per_param:.1f}",
+        "tok/par": f"{plan.tokens_per_param:.1f}" if plan.tokens_per_param < 1e4 else format_count(plan.tokens_per_param),
         "batch": str(plan.batch_size),
         "steps": str(plan.train_steps),
         "lr": f"{plan.hyperparameters.learning_rate:.4f}",

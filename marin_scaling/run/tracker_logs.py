@@ -207,6 +207,8 @@ def _items(items: Any) -> dict[str, Any]:
 
 def _records(path: Path) -> Iterator[bytes]:
     content = read_bytes(path)
+    if not content:  # of a run that was killed at once
+        return
     if content[:4] != b":W&B":
         raise RunTableError(f"{path}: it is no file of W&B's.", why="It does not begin as they do.", fix="Name another file.")
     place, record = 7, b""

@@ -137,6 +137,9 @@ def test_wandbs_offline_file_is_read_as_far_as_it_goes(tmp_path: Path, monkeypat
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with pytest.raises(RunTableError, match=r"wandb: what stands before byte \d+ is not what was written"):
             read_tracked_runs(str(path))
+    path.write_bytes(b"")
+    (begun,) = read_tracked_runs(str(path))
+    assert (begun.metrics, begun.state) == ({}, "running")
     path.write_bytes(whole[: len(whole) // 2])
     (cut,) = read_tracked_runs(str(path))
     assert cut.state == "running"
