@@ -92,16 +92,17 @@ class _JsonLog:
     finished: bool = False
 
     def is_over(self, hparams: Mapping[str, Any]) -> bool:
-        """Whether what comes now is of another run: this one has finished, or the settings are another's."""
-        return self.finished or any(key in hparams and self.config.get(key, hparams[key]) != hparams[key] for key in _NAMES)
+        """Whether what comes now is of another run: of another name, or after the end and not of this one's name."""
+        names = [(self.config[key], hparams[key]) for key in _NAMES if key in hparams and key in self.config]
+        return any(own != told for own, told in names) or (self.finished and not names)
 
     def take(self, event: str, told: Mapping[str, Mapping[str, Any]]) -> None:
         """One event."""
         self.config.update(told["hparams"])
         self.metrics.update(told["metrics"])
-        if event == "finish":
+        self.finished = event == "finish"
+        if self.finished:
             self.metrics.update(told["summary"])
-            self.finished = True
 
     def run(self) -> TrackedRun:
         """All that was told."""

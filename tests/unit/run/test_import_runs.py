@@ -90,7 +90,7 @@ def run_events(name: str, loss: float, *, is_finished: bool = True) -> str:
 
 
 def test_a_log_of_several_runs_has_each_of_them(tmp_path: Path) -> None:
-    """Where one finished, or settings of another name come; what was not finished after it is running."""
+    """Where one finished, or settings of another name come; one that goes on under its name is one."""
     path = tmp_path / "all.log"
     path.write_text(
         run_events("a", 3.2)
@@ -104,6 +104,9 @@ def test_a_log_of_several_runs_has_each_of_them(tmp_path: Path) -> None:
         ("b", 3.4, "running"),
         ("c", 5.4, "running"),
     ]
+    path.write_text(run_events("a", 3.4) + run_events("a", 3.2))
+    (row,) = import_runs(read_tracked_runs(str(path))).rows
+    assert (row["loss"], row["status"]) == (3.2, "finished")
 
 
 def whole_run(folder: Path) -> TrackedRun:
