@@ -63,6 +63,31 @@ def test_a_worker_killed_in_the_middle_changes_nothing_but_time(tmp_path: Path) 
     assert records_without_times(on_ray) == records_without_times(local)
 
 
+@pytest.mark.skipif(len(CORES) < 2, reason="two nodes need two cores")
+def test_a_node_that_dies_is_told_in_one_line(tmp_path: Path) -> None:
+    """Its raylet and all that it started; nothing that Ray writes of it, its last log neither, stands between the ladder's lines."""
+    from ray.cluster_utils import Cluster
+
+    folder = repository(tmp_path / "here")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    try:
+        nodes = {node.all_processes["raylet"][0].process.pid: node for node in (cluster.add_node(num_cpus=1) for _ in range(2))}
+        launcher = start(folder, "--on", f"ray:{cluster.address}", "--only", "2e10")
+        deadline = time.monotonic() + 300
+        while not training_processes(folder) and launcher.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        cluster.remove_node(nodes[parent_of(parent_of(training_processes(folder)[0]))], allow_graceful=False)
+        cluster.add_node(num_cpus=1)
+        output, _ = launcher.communicate(timeout=600)
+    finally:
+        cluster.shutdown()
+    assert launcher.returncode == 0, output
+    assert output.count("what trained it died; it goes on") == 1, output
+    assert "raylet" not in output
+    assert "state-dump" not in output
+    assert len(histories(folder)) == 2
+
+
 def test_nodes_without_a_common_file_system_share_runs_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks work in folders of their nodes, and the launcher has the records; but for times they are those without Ray, with
     the commit of the launcher's repository."""
