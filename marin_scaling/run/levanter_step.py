@@ -1,4 +1,4 @@
-"""Levanter's training step and evaluation as compiled programs over flat lists of arrays; the state's beginning and resumption.
+"""Levanter's training step and evaluation as compiled programs over flat lists of arrays, and the state's beginning.
 
 Called through Haliax, a step of a tiny model spends more time in walking the state's tree in Python than in computing; and
 with the schedule baked in, every run compiles anew. Here the tree is walked once a run, and what differs between runs of one
@@ -9,12 +9,8 @@ both pins.
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import json
 from collections.abc import Callable
-from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -22,27 +18,15 @@ import haliax as hax
 import jax
 import jax.numpy as jnp
 import numpy as np
-from levanter.checkpoint import discover_latest_checkpoint, load_checkpoint
 from levanter.models.lm_model import LmExample
 from levanter.trainer import Trainer
 from levanter.trainer_state import TrainerState
 from numpy.typing import NDArray
 
-from marin_scaling.durable_files import read_bytes, replace_file
-from marin_scaling.errors import first_line
 from marin_scaling.run.levanter_config import model_config
 from marin_scaling.run.optimizer import optimizer_for_one_step, scheduled_rates, without_rates
-from marin_scaling.run.process_group import ALONE, ProcessGroup
 from marin_scaling.run.recomputation import recomputing
 from marin_scaling.run.run_spec import RunSpec
-from marin_scaling.run.sealed_files import is_intact
-
-try:  # 0.2.227 has one process read for others; if it cannot, these wait for ever
-    from levanter.tensorstore_serialization import ReplicaRestoreMode, TensorStoreReadConfig
-
-    _EACH_READS: dict[str, Any] = {"read_config": TensorStoreReadConfig(replica_mode=ReplicaRestoreMode.EVERY_REPLICA)}
-except ImportError:
-    _EACH_READS = {}
 
 _PROGRAMS: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
@@ -75,101 +59,6 @@ def built_model(spec: RunSpec, *, key: Any) -> Any:
     """The model of a spec with fresh parameters."""
     model = model_config(spec).build(hax.Axis("vocab", spec.model.vocab_size), key=key)
     return recomputing(model) if spec.compute.recompute else model
-
-
-def resume_latest(
-    trainer: Trainer,
-    state: TrainerState,
-    spec: RunSpec,
-    *,
-    steps_recorded: int,
-    on_note: Callable[[str], None],
-    group: ProcessGroup = ALONE,
-) -> TrainerState:
-    """The state in the newest complete checkpoint of this run, or `state` where there is none.
-
-    The spec of the run (and in it, of a target, the digest of its statement) is kept beside its checkpoints from before the
-    first step. A checkpoint beside another spec, one that cannot be read, one whose files are not those that were saved, or
-    one that was made after more steps than the loss curve records (a damaged disk) and would leave a gap in the curve, is set
-    aside with a note, and the run begins again with `state`. In a group the leader says which checkpoint it is; where only
-    another process cannot read it, all end with an error, and may be started again.
-    """
-    folder = Path(trainer.checkpoint_path)
-    if group.is_leader:
-        _leave_unreadable(folder, on_note=on_note)
-        _claim(folder, spec, on_note=on_note)
-    latest = discover_latest_checkpoint(trainer.checkpoint_path) if group.is_leader else None
-    step = group.leaders(-1 if latest is None else int(latest.rpartition("-")[2]))
-    if step < 0:
-        return state
-    if not group.leaders(not group.is_leader or is_intact(folder / f"step-{step}")):
-        if group.is_leader:
-            _say_damaged(folder, f"the files of step-{step} are not those that were saved", on_note=on_note)
-        return state
-    resumed, reason = _read(trainer, state, step=step, steps_recorded=group.leaders(steps_recorded), group=group)
-    if group.is_everywhere(not reason):
-        return resumed
-    if not group.leaders(bool(reason)):
-        raise RuntimeError(f"A process of the group cannot read the checkpoint of step {step}. {reason}")
-    if group.is_leader:
-        _say_damaged(folder, reason, on_note=on_note)
-    return state
-
-
-def _read(
-    trainer: Trainer, state: TrainerState, *, step: int, steps_recorded: int, group: ProcessGroup
-) -> tuple[TrainerState, str]:
-    """The state in the checkpoint of this step, or what is wrong with it."""
-    try:
-        saved = load_checkpoint(
-            state.saveable_state,
-            f"{trainer.checkpoint_path}/step-{step}",
-            axis_mapping=trainer.parameter_axis_mapping,
-            mesh=trainer.device_mesh,
-            **(_EACH_READS if group.count > 1 else {}),
-        )
-        resumed = eqx.combine(saved, state)
-        if int(resumed.step) <= steps_recorded:
-            return resumed, ""
-        return state, f"it is of step {int(resumed.step)}, and the loss curve ends at {steps_recorded}"
-    except Exception as error:  # whatever tensorstore, JAX and Levanter make of damaged files
-        return state, first_line(error)
-
-
-def _claim(folder: Path, spec: RunSpec, *, on_note: Callable[[str], None]) -> None:
-    """Say in a folder of checkpoints whose they are; those of another run are set aside."""
-    mark = folder / "spec.json"
-    if mark.exists() and read_bytes(mark) != spec.to_bytes():
-        on_note(f"its checkpoints are another run's and were moved to {_set_aside(folder)}; the run begins again.")
-    folder.mkdir(parents=True, exist_ok=True)
-    replace_file(mark, spec.to_bytes())
-
-
-def _leave_unreadable(folder: Path, *, on_note: Callable[[str], None]) -> None:
-    """Set checkpoints aside where one does not say of which step it is: Levanter would end there."""
-    damaged = [path for path in sorted(folder.glob("step-*/metadata.json")) if not _says_its_step(path)]
-    if damaged:
-        _say_damaged(folder, f"{damaged[0].parent.name}/{damaged[0].name} is damaged", on_note=on_note)
-
-
-def _say_damaged(folder: Path, what: str, *, on_note: Callable[[str], None]) -> None:
-    """Set checkpoints aside, and tell of it."""
-    on_note(f"its checkpoint cannot be used and was moved to {_set_aside(folder)}; the run begins again. {what}.")
-
-
-def _says_its_step(path: Path) -> bool:
-    try:
-        saved = json.loads(read_bytes(path))
-        return int(saved["step"]) >= 0 and bool(datetime.fromisoformat(saved["timestamp"]))
-    except (ValueError, TypeError, KeyError):
-        return False
-
-
-def _set_aside(folder: Path) -> Path:
-    """Give a folder a name beside its own that nothing looks for."""
-    kept = next(path for n in itertools.count(1) if not (path := folder.with_name(f"{folder.name}-damaged-{n}")).exists())
-    folder.rename(kept)
-    return kept
 
 
 def _for_one_call() -> dict[str, Any]:

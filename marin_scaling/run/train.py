@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from marin_scaling.data.token_corpus import TokenCorpus, Tokens
 from marin_scaling.data.windows import evaluation_window_starts, training_window_starts
 from marin_scaling.durable_files import read_bytes, replace_file
-from marin_scaling.errors import Interrupted, StorageError
+from marin_scaling.errors import Interrupted
+from marin_scaling.run.checkpoints import resume_latest, seal_once_whole
 from marin_scaling.run.curve_faults import has_diverged
 from marin_scaling.run.expert_shares import write_shares
 from marin_scaling.run.levanter_config import CHECKPOINT_SECONDS, SAVING_SHARE, trainer_config
@@ -38,19 +39,15 @@ from marin_scaling.run.levanter_step import (
     initial_state,
     language_model_loss,
     parameter_count,
-    resume_latest,
 )
 from marin_scaling.run.loss_curve import LossCurve
 from marin_scaling.run.optimizer import initial_optimizer
 from marin_scaling.run.plan_specs import require_data
 from marin_scaling.run.process_group import ALONE, ProcessGroup
 from marin_scaling.run.run_spec import MoeModelSpec, RunSpec
-from marin_scaling.run.sealed_files import seal
 from marin_scaling.run.workplace import curve_path
 
 _EVALUATION_BATCH_WINDOWS = 64
-_MOST_SEALED_BYTES = 2**30
-_SEALING_SECONDS, _SEAL_POLL_SECONDS = 60.0, 0.1
 
 
 StepListener = Callable[[int, float], None]
@@ -230,6 +227,7 @@ class _Saver:
         self._step, self._on_save, self._on_saved, self._group = step, on_save, on_saved, group
         always = dataclasses.replace(trainer.config.checkpointer, save_interval=timedelta(microseconds=1))
         self._folder = Path(trainer.checkpoint_path)
+        self._sealing: threading.Thread | None = None
         self._checkpointer = always.create(trainer.run_id)  # when to save is decided here, before the state is walked
         self._next = self._next_told = time.monotonic() + CHECKPOINT_SECONDS
 
@@ -243,8 +241,9 @@ class _Saver:
             self._on_save(tokens)
         began = time.monotonic()
         self._checkpointer.on_step(tree=self._step.state().saveable_state, step=number)
-        if self._group.is_leader:
-            threading.Thread(target=_seal_once_whole, args=(self._folder / f"step-{number}",), daemon=True).start()
+        if self._group.is_leader:  # while training goes on
+            self._sealing = threading.Thread(target=seal_once_whole, args=(self._folder / f"step-{number}",), daemon=True)
+            self._sealing.start()
         self._next = _next_time(began)
         if self._on_saved is not None and time.monotonic() >= self._next_told:
             began = time.monotonic()
@@ -256,13 +255,12 @@ class _Saver:
         """The same for a process that ends then: the state is whole, here and with the others, when this returns."""
         self._next_told = 0.0
         self.save(number, tokens)
-        self._checkpointer.wait_until_finished()
-        _seal_once_whole(self._folder / f"step-{number}")
+        self._settle()
 
     def leave(self) -> None:
         """After an error: until what is being written is, so that whoever goes on here meets no half of it."""
         with contextlib.suppress(Exception):  # the error that is on its way says more
-            self._checkpointer.wait_until_finished()
+            self._settle()
 
     def wait_for_all(self) -> None:
         """Until no process of the group writes any more: then its leader may take the files away."""
@@ -270,18 +268,10 @@ class _Saver:
             self._checkpointer.wait_until_finished()
             self._group.is_everywhere(True)
 
-
-def _seal_once_whole(checkpoint: Path) -> None:
-    """Keep a digest of its files, while training goes on: tensorstore takes a changed byte for a number.
-
-    Not of one that is written for long, or large: reading it again would take what training needs.
-    """
-    until = time.monotonic() + _SEALING_SECONDS
-    while not (is_whole := (checkpoint / "metadata.json").exists()) and time.monotonic() < until:
-        time.sleep(_SEAL_POLL_SECONDS)
-    with contextlib.suppress(OSError, StorageError):  # a later one has taken its place, or the disk is full
-        if is_whole and sum(path.stat().st_size for path in checkpoint.rglob("*")) <= _MOST_SEALED_BYTES:
-            seal(checkpoint)
+    def _settle(self) -> None:
+        self._checkpointer.wait_until_finished()
+        if self._sealing is not None:
+            self._sealing.join()
 
 
 def _next_time(began: float) -> float:
