@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
 import os
 import signal
 import sys
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from marin_scaling.run.run_spec import RunSpec
     from marin_scaling.run.workplace import Workplace
 
+logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it writes the traceback of what it raises, and that is told
 RUNS_DIR = Path("runs")
 WORK_ROOT = Path(".marin-scaling")
 

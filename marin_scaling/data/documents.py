@@ -9,7 +9,6 @@ import contextlib
 import importlib.util
 import io
 import json
-import logging
 import os
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
@@ -23,7 +22,6 @@ from marin_scaling.errors import DataError, first_line, missing_extra
 Document = tuple[str, str]
 """Where it stands, and its text."""
 
-logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it writes the traceback of what it raises
 _COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
 _CHANGE_WITH_CONTENT = ("mtime", "etag", "last-modified", "lastmodified", "updated", "md5hash", "content-md5")
 
@@ -38,10 +36,11 @@ def files_at(address: str) -> list[str]:
         if _is_file(system, path):
             return [address]
         found = sorted(system.glob(path)) if any(sign in path for sign in "*?[") else []
+        is_folder = not found and system.isdir(path)
     except Exception as error:  # whatever a store's driver raises
         raise _unreadable(address, error) from error
     if not found:
-        raise _without_files(address, is_folder=system.isdir(path))
+        raise _without_files(address, is_folder=is_folder)
     return [_as_given(each, address, system) for each in found]
 
 
@@ -54,7 +53,7 @@ def _without_files(address: str, *, is_folder: bool) -> DataError:
         what, more = "there is no such file", "; paths are relative to the folder in which you type the command"
     return DataError(
         f"{address}: {what}.",
-        why="A ladder is trained on the text that its file names, and on no other.",
+        why=_NO_OTHER_TEXT,
         fix=f"Correct data in the ladder file{more}.",
     )
 
@@ -196,6 +195,7 @@ def _text(row: Any, text_key: str, where: str) -> str:
     return text
 
 
+_NO_OTHER_TEXT = "A ladder is trained on the text that its file names, and on no other."
 _WHY = "Nothing of the data is passed over in silence."
 _FIX = "Correct the file, or name the key that holds the text (text_key)."
 
@@ -203,6 +203,6 @@ _FIX = "Correct the file, or name the key that holds the text (text_key)."
 def _unreadable(address: str, error: Exception) -> DataError:
     return DataError(
         f"{address} cannot be read: {getattr(error, 'strerror', None) or first_line(error)}.",
-        why="A ladder is trained on the text that its file names, and on no other.",
+        why=_NO_OTHER_TEXT,
         fix="Correct data in the ladder file, or make the place reachable (credentials, network, the store's fsspec driver).",
     )

@@ -7,15 +7,12 @@ and who may write it is in `exchange`.
 from __future__ import annotations
 
 import contextlib
-import logging
 import posixpath
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from marin_scaling.durable_files import new_folder, read_bytes, replace_file
 from marin_scaling.errors import MarinScalingError, StorageError, first_line
-
-logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it writes the traceback of what it raises
 
 
 class SharedStorage:
