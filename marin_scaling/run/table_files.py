@@ -77,8 +77,8 @@ def write_table_file(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _beyond_64_bits(frame: pd.DataFrame) -> list[str]:
     """Columns of whole numbers of which Parquet has no such long ones."""
-    numbers = [str(name) for name in frame if all(isinstance(each, int | float) for each in frame[name])]
-    return [name for name in numbers if frame[name].dtype == object]
+    objects = [str(name) for name in frame if frame[name].dtype == object]
+    return [name for name in objects if all(isinstance(each, int | float) for each in frame[name])]
 
 
 def printable(text: str) -> str:

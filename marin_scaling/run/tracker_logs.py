@@ -65,10 +65,10 @@ def _json_lines(path: Path) -> list[TrackedRun]:
         if row is None:
             continue
         if "summary" in row and "config" in row:
-            config, metrics = (_flat(row, key, path, number) for key in ("config", "summary"))
+            config, metrics = (_told(row, key, path, number) for key in ("config", "summary"))
             found.append(TrackedRun(name=_name(config, path), source=str(path), config=config, metrics=metrics))
         elif row.get("tracker") == "json_logger":
-            told = {key: _flat(row, key, path, number) for key in ("hparams", "metrics", "summary")}
+            told = {key: _told(row, key, path, number) for key in ("hparams", "metrics", "summary")}
             if not logs or logs[-1].is_over(told["hparams"]):
                 logs.append(_JsonLog(path))
             logs[-1].take(str(row.get("event", "")), told)
@@ -130,7 +130,7 @@ def _object(raw: bytes, path: Path, number: int) -> dict[str, Any] | None:
     return row if isinstance(row, dict) else None
 
 
-def _flat(row: Mapping[str, Any], key: str, path: Path, number: int) -> dict[str, Any]:
+def _told(row: Mapping[str, Any], key: str, path: Path, number: int) -> dict[str, Any]:
     """What stands under a key of a line, with flat names; nothing where there is nothing."""
     values = row.get(key) or {}
     if not isinstance(values, Mapping):
