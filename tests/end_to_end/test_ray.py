@@ -65,7 +65,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing_but_time(tmp_path: Path) 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="two nodes need two cores")
 def test_a_node_that_dies_is_told_in_one_line(tmp_path: Path) -> None:
-    """Its raylet and all that it started; nothing that Ray writes of it, its last log neither, stands between the ladder's lines."""
+    """Its raylet and all that it started; nothing that Ray writes of it, its last log neither, stands between our lines."""
     from ray.cluster_utils import Cluster
 
     folder = repository(tmp_path / "here")
