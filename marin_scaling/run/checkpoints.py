@@ -61,7 +61,7 @@ def resume_latest(
         _leave_damaged(folder, on_note=on_note)
         _claim(folder, spec, on_note=on_note)
     latest = discover_latest_checkpoint(trainer.checkpoint_path) if group.is_leader else None
-    step = group.leaders(-1 if latest is None else int(latest.rpartition("-")[2]))
+    step = group.leaders(-1 if latest is None else _step_of(latest))
     if step < 0:
         return state
     resumed, reason = _read(trainer, state, step=step, steps_recorded=group.leaders(steps_recorded), group=group)
@@ -80,11 +80,16 @@ def seal_once_whole(checkpoint: Path) -> None:
     Not of one that is written for a minute, or larger than a GiB: to read it again would take what training needs.
     """
     until = time.monotonic() + _SEALING_SECONDS
-    while not (is_whole := (checkpoint / _DESCRIPTION).exists()) and time.monotonic() < until:
+    while not is_whole(checkpoint) and time.monotonic() < until:
         time.sleep(_POLL_SECONDS)
     with contextlib.suppress(OSError, StorageError):  # it has gone meanwhile, or the disk is full
-        if is_whole and sum(path.stat().st_size for path in checkpoint.rglob("*")) <= _MOST_SEALED_BYTES:
+        if is_whole(checkpoint) and sum(path.stat().st_size for path in checkpoint.rglob("*")) <= _MOST_SEALED_BYTES:
             seal(checkpoint)
+
+
+def is_whole(checkpoint: Path) -> bool:
+    """Whether all of it was written."""
+    return (checkpoint / _DESCRIPTION).exists()
 
 
 def _read(
@@ -108,13 +113,21 @@ def _read(
 
 
 def _leave_damaged(folder: Path, *, on_note: Callable[[str], None]) -> None:
-    """Set checkpoints aside where a complete one is damaged: Levanter would end on it, or go on with other numbers."""
-    for checkpoint in sorted(path.parent for path in folder.glob(f"step-*/{_DESCRIPTION}")):
+    """Set checkpoints aside where Levanter would end on a damaged one, or go on from it with other numbers.
+
+    An older one may lack files: a process that is killed while it removes it leaves the rest.
+    """
+    whole = sorted(path for path in folder.glob("step-*") if is_whole(path))
+    for checkpoint in whole:
         if not _says_its_step(checkpoint / _DESCRIPTION):
             return _leave(folder, f"{checkpoint.name}/{_DESCRIPTION} is damaged", on_note=on_note)
-        if not is_intact(checkpoint):
-            return _leave(folder, f"the files of {checkpoint.name} are not those that were saved", on_note=on_note)
+    if whole and not is_intact(newest := max(whole, key=_step_of)):
+        return _leave(folder, f"the files of {newest.name} are not those that were saved", on_note=on_note)
     return None
+
+
+def _step_of(checkpoint: Path | str) -> int:
+    return int(str(checkpoint).rpartition("-")[2])
 
 
 def _says_its_step(path: Path) -> bool:

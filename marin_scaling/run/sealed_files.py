@@ -17,7 +17,7 @@ SEAL_ENDING = ".sha256"
 
 
 def seal(folder: Path) -> None:
-    """Keep the digest of all files in a folder beside it, in place of those that other folders there had.
+    """Keep the digest of all files in a folder beside it, in place of those of folders that are no more.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as name:
@@ -30,8 +30,9 @@ def seal(folder: Path) -> None:
     (True, True, False)
     """
     replace_file(_seal_of(folder), digest_of_files(folder).encode("ascii"))
-    for other in set(folder.parent.glob(f".*{SEAL_ENDING}")) - {_seal_of(folder)}:
-        other.unlink(missing_ok=True)
+    for other in folder.parent.glob(f".*{SEAL_ENDING}"):
+        if not folder.with_name(other.name[1:].removesuffix(SEAL_ENDING)).exists():
+            other.unlink(missing_ok=True)
 
 
 def is_intact(folder: Path) -> bool:

@@ -27,7 +27,7 @@ from marin_scaling.data.token_corpus import TokenCorpus, Tokens
 from marin_scaling.data.windows import evaluation_window_starts, training_window_starts
 from marin_scaling.durable_files import read_bytes, replace_file
 from marin_scaling.errors import Interrupted
-from marin_scaling.run.checkpoints import resume_latest, seal_once_whole
+from marin_scaling.run.checkpoints import is_whole, resume_latest, seal_once_whole
 from marin_scaling.run.curve_faults import has_diverged
 from marin_scaling.run.expert_shares import write_shares
 from marin_scaling.run.levanter_config import CHECKPOINT_SECONDS, SAVING_SHARE, trainer_config
@@ -227,6 +227,7 @@ class _Saver:
         self._step, self._on_save, self._on_saved, self._group = step, on_save, on_saved, group
         always = dataclasses.replace(trainer.config.checkpointer, save_interval=timedelta(microseconds=1))
         self._folder = Path(trainer.checkpoint_path)
+        self._newest: Path | None = None
         self._sealing: threading.Thread | None = None
         self._checkpointer = always.create(trainer.run_id)  # when to save is decided here, before the state is walked
         self._next = self._next_told = time.monotonic() + CHECKPOINT_SECONDS
@@ -242,7 +243,8 @@ class _Saver:
         began = time.monotonic()
         self._checkpointer.on_step(tree=self._step.state().saveable_state, step=number)
         if self._group.is_leader:  # while training goes on
-            self._sealing = threading.Thread(target=seal_once_whole, args=(self._folder / f"step-{number}",), daemon=True)
+            self._newest = self._folder / f"step-{number}"
+            self._sealing = threading.Thread(target=seal_once_whole, args=(self._newest,), daemon=True)
             self._sealing.start()
         self._next = _next_time(began)
         if self._on_saved is not None and time.monotonic() >= self._next_told:
@@ -258,19 +260,18 @@ class _Saver:
         self._settle()
 
     def leave(self) -> None:
-        """After an error: until what is being written is, so that whoever goes on here meets no half of it."""
-        with contextlib.suppress(Exception):  # the error that is on its way says more
+        """Until what is being written or removed is, so that whoever goes on here meets no half of it."""
+        with contextlib.suppress(Exception):  # the error that is on its way says more; the state at the end needs no copy
             self._settle()
 
     def wait_for_all(self) -> None:
         """Until no process of the group writes any more: then its leader may take the files away."""
-        if self._group.count > 1:
-            self._checkpointer.wait_until_finished()
-            self._group.is_everywhere(True)
+        self.leave()
+        self._group.is_everywhere(True)
 
     def _settle(self) -> None:
         self._checkpointer.wait_until_finished()
-        if self._sealing is not None:
+        if self._sealing is not None and self._newest is not None and is_whole(self._newest):
             self._sealing.join()
 
 

@@ -289,6 +289,45 @@ def test_a_checkpoint_that_cannot_be_read_is_set_aside_and_the_run_begins_again(
     assert list(tmp_path.glob(f"checkpoints/{spec.directory_name}-damaged-1/step-*"))
 
 
+def test_a_half_removed_older_checkpoint_is_no_reason_to_begin_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a process leaves it that was killed while it removed one: the run goes on from the newest, which is whole."""
+    import marin_scaling.run.train as module
+
+    spec = rung_spec(train_steps=12)
+    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(module, "SAVING_SHARE", 1.0)
+
+    def stop_at_8(step: int, _loss: float) -> None:
+        if step == 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        module.train(spec, corpus=corpus(), work_dir=tmp_path, on_step=stop_at_8)
+    newest = settled_checkpoint(tmp_path)
+    older = newest.with_name("step-0")
+    older.mkdir()
+    said = json.loads((newest / "metadata.json").read_bytes())
+    (older / "metadata.json").write_text(json.dumps({**said, "step": 0}), encoding="utf-8")
+    older.with_name(".step-0.sha256").write_bytes(b"0" * 64)
+    seen: list[int] = []
+    notes: list[str] = []
+    module.train(spec, corpus=corpus(), work_dir=tmp_path, on_step=lambda step, _: seen.append(step), on_note=notes.append)
+    assert (notes, seen, newest.name) == ([], list(range(8, 13)), "step-6")
+
+
+def test_when_a_run_has_ended_its_last_checkpoint_is_whole_and_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written behind the back of whoever trains or cleans up in that folder next."""
+    import marin_scaling.run.train as module
+
+    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(module, "SAVING_SHARE", 1.0)
+    spec = rung_spec(train_steps=12)
+    module.train(spec, corpus=corpus(), work_dir=tmp_path, on_step=ignore)
+    folder = tmp_path / "checkpoints" / spec.directory_name
+    assert (folder / "step-11" / "metadata.json").exists()
+    assert (folder / ".step-11.sha256").exists()
+
+
 def test_a_diverged_run_is_a_result(tmp_path: Path) -> None:
     """A loss that is no longer finite ends the run with a status and without a number."""
     from marin_scaling.run.train import train
