@@ -20,6 +20,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -34,8 +35,9 @@ from marin_scaling.run.process_group import ALONE, ProcessGroup
 from marin_scaling.run.run_record import History, RunRecord
 from marin_scaling.run.run_spec import RunSpec, read_spec
 from marin_scaling.run.run_store import add_run, is_finished, read_run, run_folder
+from marin_scaling.run.turns import compiling_once, in_turns
 from marin_scaling.run.worker_events import EventWriter, WorkerEvent, failure_of
-from marin_scaling.run.workplace import STARTED_NAME, Workplace, weights_dir, work_dir
+from marin_scaling.run.workplace import STARTED_NAME, Workplace, compiled_dir, weights_dir, work_dir
 
 if TYPE_CHECKING:
     from marin_scaling.run.train import TrainingResult
@@ -71,7 +73,8 @@ def main() -> int:
             _train_together(spec, place, events=events, group=group)
         sys.exit(0)  # it waits for the others
     try:
-        return 0 if all([_train_if_free(spec, place, events=events, waits=len(specs) == 1) for spec in specs]) else 1
+        turns = in_turns(specs, compiled_dir(place))
+        return 0 if all([_train_if_free(spec, place, events=events, waits=len(specs) == 1) for spec in turns]) else 1
     except Interrupted:
         return 128 + signal.SIGTERM
 
@@ -188,7 +191,7 @@ def _train_and_record(
     from marin_scaling.run.kept_weights import keep_weights
     from marin_scaling.run.levanter_config import use_compilation_cache
 
-    use_compilation_cache(place.work_root / "compiled")
+    use_compilation_cache(compiled_dir(place))
     started_at, clock = _first_start(work_dir(spec, place)), time.perf_counter()
     result = _trained(spec, place, events=events, exchange=exchange, group=group)
     seconds = time.perf_counter() - clock
@@ -221,21 +224,29 @@ def _trained(
     if exchange is not None:
         _copied(events, spec, exchange.agree_when_begun, spec)
     trackers = wandb_trackers(spec, on_note=partial(_tell_note, events, spec)) if group.is_leader else []
-    result = train(
-        spec,
-        corpus=map_corpus(data_folder(spec.data.digest, work_root=place.work_root)),
-        work_dir=work_dir(spec, place),
-        on_step=lambda step, loss: _tell_step(events, spec, step, loss),
-        on_note=partial(_tell_note, events, spec),
-        on_saved=None if exchange is None else partial(_copied, events, spec, exchange.take_state, spec),
-        trackers=trackers,
-        group=group,
-        is_to_end=_TO_END.is_set,
-    )
+    with _compiling(spec, place, group) as has_compiled:
+        result = train(
+            spec,
+            corpus=map_corpus(data_folder(spec.data.digest, work_root=place.work_root)),
+            work_dir=work_dir(spec, place),
+            on_step=partial(_see_step, events, spec, has_compiled),
+            on_note=partial(_tell_note, events, spec),
+            on_saved=None if exchange is None else partial(_copied, events, spec, exchange.take_state, spec),
+            trackers=trackers,
+            group=group,
+            is_to_end=_TO_END.is_set,
+        )
     for tracker in trackers:
         tracker.log_summary({spec.evaluation.metric: result.bits_per_byte})
         tracker.finish()
     return result
+
+
+def _compiling(spec: RunSpec, place: Workplace, group: ProcessGroup) -> AbstractContextManager[Callable[[], None]]:
+    """The first part of a run; the processes of a group begin it together, whatever others do."""
+    if group.count > 1:
+        return contextlib.nullcontext(lambda: None)
+    return compiling_once(spec, compiled_dir(place), wait=_TO_END.wait)
 
 
 def _record(spec: RunSpec, result: TrainingResult, *, started_at: str, wall_seconds: float, commit: str | None) -> RunRecord:
@@ -307,7 +318,8 @@ def _tell_note(events: EventWriter, spec: RunSpec, note: str) -> None:
     events.tell(WorkerEvent(kind="noted", run=spec.directory_name, message=note))
 
 
-def _tell_step(events: EventWriter, spec: RunSpec, step: int, loss: float) -> None:
+def _see_step(events: EventWriter, spec: RunSpec, has_compiled: Callable[[], None], step: int, loss: float) -> None:
+    has_compiled()
     if step == spec.train_steps:
         events.tell(WorkerEvent(kind="evaluating", run=spec.directory_name, step=step))
     else:

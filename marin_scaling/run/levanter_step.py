@@ -24,7 +24,7 @@ from levanter.trainer_state import TrainerState
 from numpy.typing import NDArray
 
 from marin_scaling.run.levanter_config import model_config
-from marin_scaling.run.optimizer import optimizer_for_one_step, scheduled_rates, without_rates
+from marin_scaling.run.optimizer import optimizer_for_one_step, scheduled_rates
 from marin_scaling.run.recomputation import recomputing
 from marin_scaling.run.run_spec import RunSpec
 
@@ -73,8 +73,7 @@ def _shared(kind: str, program: Callable[..., Any], spec: RunSpec, trainer: Trai
 
     JAX's cache on disk spares a run compiling; this, tracing and loading too, which take about a second.
     """
-    shape = (spec.model, without_rates(spec.optimizer), spec.batch_size, spec.compute, trainer.device_mesh)
-    return _PROGRAMS.setdefault((kind, *shape, *more), program)
+    return _PROGRAMS.setdefault((kind, spec.program_digest, trainer.device_mesh, *more), program)
 
 
 def parameter_count(model: Any) -> int:

@@ -93,7 +93,7 @@ def optimizer_for_one_step(spec: RunSpec, *, learning_rate: Any, adam_learning_r
 
 def initial_optimizer(spec: RunSpec) -> Any:
     """The same at rates of 1: for the state that a run begins with, which does not depend on them."""
-    return _at_rates_of_1(without_rates(spec.optimizer), is_sparse=_is_sparse(spec))
+    return _at_rates_of_1(spec.optimizer.without_rates, is_sparse=_is_sparse(spec))
 
 
 @functools.cache  # one object, by which programs that runs of a shape share are known
@@ -113,11 +113,6 @@ def _at_rates(rates: tuple[Any, Any, Any], constants: OptimizerSpec, *, is_spars
 
 def _is_sparse(spec: RunSpec) -> bool:
     return isinstance(spec.model, MoeModelSpec)
-
-
-def without_rates(optimizer: OptimizerSpec) -> OptimizerSpec:
-    """What an optimizer's program depends on: rates and epsilon are inputs of it, here 1."""
-    return optimizer.model_copy(update={"learning_rate": 1.0, "adam_learning_rate": 1.0, "epsilon": 1.0})
 
 
 def _constants(optimizer: OptimizerSpec) -> dict[str, float]:

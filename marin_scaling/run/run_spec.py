@@ -104,6 +104,11 @@ class OptimizerSpec(Document):
     weight that has an axis for heads, as Levanter's optimizers do to layers that are not scanned. Left out where it is `slice`,
     which all runs before this key have."""
 
+    @property
+    def without_rates(self) -> OptimizerSpec:
+        """What its program depends on: rates and epsilon are inputs of it, here 1."""
+        return self.model_copy(update={"learning_rate": 1.0, "adam_learning_rate": 1.0, "epsilon": 1.0})
+
 
 class TokenizerSpec(Document):
     """What turns text into tokens."""
@@ -243,6 +248,12 @@ class RunSpec(Document):
     def flops_convention(self) -> str:
         """Name of the formula that counted `flops`."""
         return flops_convention(self.model.shape())
+
+    @property
+    def program_digest(self) -> str:
+        """Runs in which it is the same share their compiled programs, on the same devices."""
+        parts = self.model_copy(update={"optimizer": self.optimizer.without_rates}).model_dump(mode="json")
+        return digest_of({key: parts.get(key) for key in ("model", "optimizer", "batch_size", "compute")})
 
     @property
     def digest(self) -> str:

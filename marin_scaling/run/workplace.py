@@ -49,6 +49,11 @@ def work_dir(spec: RunSpec, place: Workplace) -> Path:
     return place.work_root / "work" / spec.directory_name
 
 
+def compiled_dir(place: Workplace) -> Path:
+    """Where processes share compiled programs."""
+    return place.work_root / "compiled"
+
+
 def elsewhere_dir(spec: RunSpec, place: Workplace) -> Path:
     """What another machine has of a run under way, brought to be looked at."""
     return place.work_root / "elsewhere" / spec.directory_name
