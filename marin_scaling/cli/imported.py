@@ -8,6 +8,7 @@ import typer
 
 from marin_scaling.cli.app import app
 from marin_scaling.cli.fit import chosen_columns
+from marin_scaling.units import counted
 
 _PLACES = typer.Argument(metavar="PLACE...", help="Files or folders that trackers wrote, or wandb:ENTITY/PROJECT.")
 _OUT = typer.Option(metavar="TABLE", help="The table to write: .csv, .parquet or .jsonl.")
@@ -31,4 +32,4 @@ def import_tables(places: list[str] = _PLACES, out: Path = _OUT, column: list[st
     write_table_file(out, found.rows)
     for name, why in found.left_out:
         typer.echo(f"left out: {name}: {why}")
-    typer.echo(f"{len(found.rows)} runs in {out}; their loss is {found.loss_key}. Next: marin-scale fit {out}")
+    typer.echo(f"{counted(len(found.rows), 'run')} in {out}; the loss is {found.loss_key}. Next: marin-scale fit {out}")

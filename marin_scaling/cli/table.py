@@ -8,6 +8,7 @@ import typer
 
 from marin_scaling.cli.app import app
 from marin_scaling.cli.fit import TABLE
+from marin_scaling.units import counted
 
 _TO = typer.Option(metavar="PLACE", help="A file (.parquet, .csv or .jsonl), or wandb:PROJECT.")
 
@@ -28,7 +29,7 @@ def write_table(table: Path = TABLE, to: str = _TO) -> None:
     rows = rows_of(table)
     if to.startswith(ONLINE):
         seen = log_to_wandb(rows, project=to.removeprefix(ONLINE), name=table.stem, source=str(table))
-        typer.echo(f"{len(rows)} runs in a table of W&B: {seen}")
+        typer.echo(f"{counted(len(rows), 'run')} in a table of W&B: {seen}")
     else:
         write_table_file(Path(to), rows)
-        typer.echo(f"{len(rows)} runs in {to}. Next: marin-scale fit {to}")
+        typer.echo(f"{counted(len(rows), 'run')} in {to}. Next: marin-scale fit {to}")

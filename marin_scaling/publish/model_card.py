@@ -228,7 +228,7 @@ def _origin_rows(run: StoredRun, source: CardSource) -> dict[str, str]:
         **({"ladder file": ladder_file} if source.ladder_sha256 else {}),
         "digest of the spec": f"`{spec.digest}`",
         "digest of the loss curve": f"`{record.history_sha256}`",
-        "git commit": f"`{record.git_commit}`" if record.git_commit else "none: it was not trained in a git repository",
+        "git commit": f"`{record.git_commit}`" if record.git_commit else "none: no git repository, or none with a commit",
         "trained": f"{escape(record.started_at)} to {escape(record.finished_at)}",
         "on": f"{escape(record.hardware.platform)}, {record.hardware.device_count} x {escape(record.hardware.device_kind)}",
         "versions": escape(", ".join(f"{name} {version}" for name, version in sorted(record.versions.items()))),
