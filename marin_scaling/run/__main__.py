@@ -81,7 +81,9 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m marin_scaling.run", description=__doc__)
-    parser.add_argument("specs", nargs="+", type=Path, help="spec.json files, trained in this order")
+    parser.add_argument(
+        "specs", nargs="+", type=Path, help="spec.json files, trained in this order unless another process compiles"
+    )
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="the run store")
     parser.add_argument("--work", type=Path, default=Path(".marin-scaling"), help="checkpoints, caches and logs")
     parser.add_argument("--keep-weights", action="store_true", help="keep the weights of rungs, too, and not of targets only")
@@ -224,12 +226,12 @@ def _trained(
     if exchange is not None:
         _copied(events, spec, exchange.agree_when_begun, spec)
     trackers = wandb_trackers(spec, on_note=partial(_tell_note, events, spec)) if group.is_leader else []
-    with _compiling(spec, place, group) as has_compiled:
+    with _compiling(spec, place, events=events, group=group) as tell_compiled:
         result = train(
             spec,
             corpus=map_corpus(data_folder(spec.data.digest, work_root=place.work_root)),
             work_dir=work_dir(spec, place),
-            on_step=partial(_see_step, events, spec, has_compiled),
+            on_step=partial(_see_step, events, spec, tell_compiled),
             on_note=partial(_tell_note, events, spec),
             on_saved=None if exchange is None else partial(_copied, events, spec, exchange.take_state, spec),
             trackers=trackers,
@@ -242,11 +244,13 @@ def _trained(
     return result
 
 
-def _compiling(spec: RunSpec, place: Workplace, group: ProcessGroup) -> AbstractContextManager[Callable[[], None]]:
-    """The first part of a run; the processes of a group begin it together, whatever others do."""
+def _compiling(
+    spec: RunSpec, place: Workplace, *, events: EventWriter, group: ProcessGroup
+) -> AbstractContextManager[Callable[[], None]]:
+    """`compiling_once`, but the processes of a group train together, whatever others do."""
     if group.count > 1:
         return contextlib.nullcontext(lambda: None)
-    return compiling_once(spec, compiled_dir(place), wait=_TO_END.wait)
+    return compiling_once(spec, compiled_dir(place), wait=_TO_END.wait, on_note=partial(_tell_note, events, spec))
 
 
 def _record(spec: RunSpec, result: TrainingResult, *, started_at: str, wall_seconds: float, commit: str | None) -> RunRecord:
@@ -318,8 +322,8 @@ def _tell_note(events: EventWriter, spec: RunSpec, note: str) -> None:
     events.tell(WorkerEvent(kind="noted", run=spec.directory_name, message=note))
 
 
-def _see_step(events: EventWriter, spec: RunSpec, has_compiled: Callable[[], None], step: int, loss: float) -> None:
-    has_compiled()
+def _see_step(events: EventWriter, spec: RunSpec, tell_compiled: Callable[[], None], step: int, loss: float) -> None:
+    tell_compiled()
     if step == spec.train_steps:
         events.tell(WorkerEvent(kind="evaluating", run=spec.directory_name, step=step))
     else:

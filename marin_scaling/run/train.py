@@ -112,11 +112,11 @@ def train(
         observer = _Observer(curve=curve, saver=saver, on_step=on_step, trackers=trackers, is_to_end=is_to_end)
         try:
             is_finite = _train_to_the_end(step, spec=spec, train=corpus.train, observer=observer)
+            model = step.state().model
+            bits_per_byte = _evaluate(trainer, model, spec=spec, corpus=corpus) if is_finite else {}
         except BaseException:
             saver.leave()
             raise
-        model = step.state().model
-        bits_per_byte = _evaluate(trainer, model, spec=spec, corpus=corpus) if is_finite else {}
         if bits_per_byte and (why := _how_it_diverged(bits_per_byte, spec=spec, corpus=corpus, curve=curve)):
             on_note(why)
             bits_per_byte = {}
@@ -227,8 +227,7 @@ class _Saver:
         self._step, self._on_save, self._on_saved, self._group = step, on_save, on_saved, group
         always = dataclasses.replace(trainer.config.checkpointer, save_interval=timedelta(microseconds=1))
         self._folder = Path(trainer.checkpoint_path)
-        self._newest: Path | None = None
-        self._sealing: threading.Thread | None = None
+        self._sealing: tuple[Path, threading.Thread] | None = None
         self._checkpointer = always.create(trainer.run_id)  # when to save is decided here, before the state is walked
         self._next = self._next_told = time.monotonic() + CHECKPOINT_SECONDS
 
@@ -243,9 +242,9 @@ class _Saver:
         began = time.monotonic()
         self._checkpointer.on_step(tree=self._step.state().saveable_state, step=number)
         if self._group.is_leader:  # while training goes on
-            self._newest = self._folder / f"step-{number}"
-            self._sealing = threading.Thread(target=seal_once_whole, args=(self._newest,), daemon=True)
-            self._sealing.start()
+            newest = self._folder / f"step-{number}"
+            self._sealing = newest, threading.Thread(target=seal_once_whole, args=(newest,), daemon=True)
+            self._sealing[1].start()
         self._next = _next_time(began)
         if self._on_saved is not None and time.monotonic() >= self._next_told:
             began = time.monotonic()
@@ -271,8 +270,10 @@ class _Saver:
 
     def _settle(self) -> None:
         self._checkpointer.wait_until_finished()
-        if self._sealing is not None and self._newest is not None and is_whole(self._newest):
-            self._sealing.join()
+        if self._sealing is not None:
+            newest, thread = self._sealing
+            if is_whole(newest):
+                thread.join()
 
 
 def _next_time(began: float) -> float:

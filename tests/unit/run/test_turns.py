@@ -1,48 +1,45 @@
-"""Processes that train a ladder compile each program once, and not at the same time while other runs need none."""
+"""Processes that train a ladder compile a step once, and not at the same time while other runs need no compiling."""
 
 import contextlib
-import itertools
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from compiling import another_compiles
+from run_factory import rung_spec
 
 from marin_scaling.errors import Interrupted
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.turns import compiling_once, in_turns
-from tests.run_factory import rung_spec
-
-COMPILE = """
-import sys, time
-from pathlib import Path
-from marin_scaling.run.run_spec import read_spec
-from marin_scaling.run.turns import compiling_once
-spec = read_spec(Path(sys.argv[1]).read_bytes(), name="spec")
-with compiling_once(spec, Path(sys.argv[2]), wait=lambda seconds: False):
-    print("compiling", flush=True)
-    time.sleep(60)
-"""
 
 WIDE, NARROW, OTHER = (rung_spec(batch_size=size) for size in (8, 4, 2))
 
 
-@contextlib.contextmanager
-def another_compiles(spec: RunSpec, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    path = folder / "spec.json"
-    path.write_bytes(spec.to_bytes())
-    command = [sys.executable, "-c", COMPILE, str(path), str(folder / "compiled")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "compiling\n"
-        yield process
-        process.kill()
+def no_wait(_seconds: float) -> bool:
+    pytest.fail("nobody compiles it")
 
 
-def compiled_before(spec: RunSpec, folder: Path) -> None:
-    with compiling_once(spec, folder / "compiled", wait=lambda seconds: False) as has_compiled:
-        has_compiled()
+def at_the_third(act: Callable[[], object]) -> Callable[[float], bool]:
+    """What waits, and lets `act` happen the third time; it fails at the hundredth."""
+    waits = iter(range(100))
+
+    def wait(_seconds: float) -> bool:
+        if next(waits) == 2:
+            act()
+        return False
+
+    return wait
+
+
+def compiling(
+    spec: RunSpec, compiled: Path, *, wait: Callable[[float], bool] = no_wait, on_note: Callable[[str], None] = pytest.fail
+) -> contextlib.AbstractContextManager[Callable[[], None]]:
+    return compiling_once(spec, compiled, wait=wait, on_note=on_note)
+
+
+def compiled_before(spec: RunSpec, compiled: Path) -> None:
+    with compiling(spec, compiled) as tell_compiled:
+        tell_compiled()
 
 
 def test_runs_that_differ_in_rates_steps_and_seeds_share_their_programs() -> None:
@@ -62,7 +59,7 @@ def test_runs_that_differ_in_rates_steps_and_seeds_share_their_programs() -> Non
 def test_without_others_the_order_is_kept(tmp_path: Path) -> None:
     """Whatever was compiled before."""
     compiled_before(NARROW, tmp_path)
-    assert list(in_turns([WIDE, NARROW, OTHER], tmp_path / "compiled")) == [WIDE, NARROW, OTHER]
+    assert list(in_turns([WIDE, NARROW, OTHER], tmp_path)) == [WIDE, NARROW, OTHER]
 
 
 def test_while_another_compiles_runs_that_need_no_compiling_come_first(tmp_path: Path) -> None:
@@ -70,34 +67,64 @@ def test_while_another_compiles_runs_that_need_no_compiling_come_first(tmp_path:
     compiled_before(OTHER, tmp_path)
     runs = [WIDE, NARROW, OTHER]
     with another_compiles(WIDE, tmp_path):
-        assert list(in_turns(runs, tmp_path / "compiled")) == [OTHER, NARROW, WIDE]
-    assert list(in_turns(runs, tmp_path / "compiled")) == runs
+        assert list(in_turns(runs, tmp_path)) == [OTHER, NARROW, WIDE]
+    assert list(in_turns(runs, tmp_path)) == runs
 
 
-def test_what_another_compiles_is_waited_for(tmp_path: Path) -> None:
-    """Until it has, or is dead; a process that is asked to end meanwhile ends."""
+def test_a_shape_whose_first_compilation_failed_is_no_compiled_one(tmp_path: Path) -> None:
+    """The next process compiles it, and has it for itself meanwhile."""
+    with contextlib.suppress(MemoryError), compiling(NARROW, tmp_path):
+        raise MemoryError
+    with another_compiles(WIDE, tmp_path):
+        assert list(in_turns([WIDE, OTHER, NARROW], tmp_path)) == [OTHER, NARROW, WIDE]
+    with another_compiles(NARROW, tmp_path), pytest.raises(Interrupted), compiling(NARROW, tmp_path, wait=lambda _: True):
+        pass
+
+
+def test_what_a_dead_process_compiled_is_compiled_by_the_next(tmp_path: Path) -> None:
+    """The kernel unlocks it; other shapes are not waited for at all."""
     with another_compiles(WIDE, tmp_path) as process:
-        waits = itertools.count()
+        with compiling(NARROW, tmp_path):
+            pass
 
-        def kill_at_the_third(_seconds: float) -> bool:
-            if next(waits) == 3:
-                process.kill()
-                process.wait()
-            return False
+        def kill() -> None:
+            process.kill()
+            process.wait()
 
-        with compiling_once(NARROW, tmp_path / "compiled", wait=lambda seconds: pytest.fail("it is another shape")):
-            pass
-        with pytest.raises(Interrupted), compiling_once(WIDE, tmp_path / "compiled", wait=lambda seconds: True):
-            pass
-        with compiling_once(WIDE, tmp_path / "compiled", wait=kill_at_the_third):
-            pass
-    assert next(waits) == 4
+        with compiling(WIDE, tmp_path, wait=at_the_third(kill)):
+            assert list(in_turns([WIDE, OTHER], tmp_path)) == [OTHER, WIDE]
 
 
-def test_what_is_compiled_is_loaded_by_all_at_once(tmp_path: Path) -> None:
-    """The second run of a shape neither waits nor lets others wait."""
-    compiled_before(WIDE, tmp_path)
-    with compiling_once(WIDE, tmp_path / "compiled", wait=lambda seconds: pytest.fail("it is compiled")):
-        assert list(in_turns([WIDE, NARROW], tmp_path / "compiled")) == [WIDE, NARROW]
-        with compiling_once(WIDE, tmp_path / "compiled", wait=lambda seconds: pytest.fail("it is compiled")):
+def test_all_who_wait_go_on_together_when_it_is_compiled(tmp_path: Path) -> None:
+    """None keeps the others from loading it, and neither does a later run of that shape."""
+    with another_compiles(WIDE, tmp_path) as process:
+        assert process.stdin is not None
+        process_input = process.stdin
+
+        def end_compiling() -> None:
+            process_input.write("\n")
+            process_input.flush()
+            while list(in_turns([WIDE, OTHER], tmp_path)) != [WIDE, OTHER]:
+                pass
+
+        with compiling(WIDE, tmp_path, wait=at_the_third(end_compiling)), compiling(WIDE, tmp_path), compiling(WIDE, tmp_path):
+            assert list(in_turns([WIDE, OTHER], tmp_path)) == [WIDE, OTHER]
+
+
+def test_waiting_is_told_once_and_ends_at_last(tmp_path: Path) -> None:
+    """A process that hangs costs others minutes, not the run; one that is asked to end meanwhile ends."""
+    notes: list[str] = []
+    with another_compiles(WIDE, tmp_path):
+        with pytest.raises(Interrupted), compiling(WIDE, tmp_path, wait=lambda _seconds: True):
             pass
+        with compiling(WIDE, tmp_path, wait=lambda _seconds: False, on_note=notes.append) as tell_compiled:
+            tell_compiled()
+    assert notes == ["another process compiles the same step, and is waited for."]
+
+
+def test_where_nothing_can_be_locked_runs_go_on_in_their_order(tmp_path: Path) -> None:
+    """A folder that is none stands for one that cannot be written."""
+    (tmp_path / "compiled").write_bytes(b"")
+    with compiling(WIDE, tmp_path / "compiled") as tell_compiled:
+        tell_compiled()
+        assert list(in_turns([WIDE, OTHER], tmp_path / "compiled")) == [WIDE, OTHER]
