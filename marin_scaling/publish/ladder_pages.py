@@ -73,12 +73,13 @@ def _plain_page(name: str, state: str, body: str, *, run_count: str) -> Publishe
 
 def _run_count(folder: Path) -> str:
     """How many runs a ladder has whose law cannot be had; of a table that cannot be read, "unknown"."""
+    from marin_scaling.run.run_store import run_folders
     from marin_scaling.run.run_table import read_run_table
 
     try:
         runs = read_run_table(folder)
     except MarinScalingError:
-        return "unknown" if (folder / "runs.csv").is_file() else str(len(list(folder.glob("*/record.json"))))
+        return "unknown" if (folder / "runs.csv").is_file() else str(len(run_folders(folder)))
     return str(len(runs.frame) + len(runs.excluded))
 
 

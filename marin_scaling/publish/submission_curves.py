@@ -14,7 +14,7 @@ from statistics import fmean
 from marin_scaling.canonical_json import load_strict
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError
-from marin_scaling.run.run_store import read_run
+from marin_scaling.run.run_store import read_run, run_folders
 from marin_scaling.speedrun.submission import SeedResult, Submission
 
 _MOST_POINTS = 200
@@ -36,7 +36,7 @@ def recorded_curves(runs_dir: Path) -> dict[str, Path]:
 
 
 def _digests(runs_dir: Path) -> Iterator[tuple[str, Path]]:
-    for path in sorted(runs_dir.glob("*/*/record.json")):
+    for path in (folder / "record.json" for ladder in sorted(runs_dir.glob("*/")) for folder in run_folders(ladder)):
         try:
             record = load_strict(read_bytes(path), name=str(path))
         except MarinScalingError:

@@ -69,10 +69,14 @@ def read_run(folder: Path) -> StoredRun:
     return StoredRun(spec=spec, record=record, folder=folder)
 
 
+def run_folders(ladder_dir: Path) -> list[Path]:
+    """The folders of one ladder's complete runs (`runs/<ladder>`), by name; one that is being written is not yet among them."""
+    return sorted(path for path in ladder_dir.iterdir() if _RUN_FOLDER.fullmatch(path.name)) if ladder_dir.is_dir() else []
+
+
 def read_runs(ladder_dir: Path) -> list[StoredRun]:
     """All complete runs of one ladder (`runs/<ladder>`), sorted by cost and then by name."""
-    folders = [path for path in ladder_dir.iterdir() if _RUN_FOLDER.fullmatch(path.name)] if ladder_dir.is_dir() else []
-    return sorted((read_run(folder) for folder in folders), key=lambda run: (run.spec.flops, run.spec.digest))
+    return sorted(map(read_run, run_folders(ladder_dir)), key=lambda run: (run.spec.flops, run.spec.digest))
 
 
 def _not_what_it_says(path: Path, reason: str) -> RecordError:

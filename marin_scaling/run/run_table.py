@@ -95,10 +95,9 @@ def table_of_frame(
 
 def _instead_of(folder: Path) -> str:
     """What to give in place of a folder without runs: the ladders in it, where it has some."""
-    ladders = sorted(
-        {path.parents[1].name for path in folder.glob("*/*/record.json")}
-        | {path.parent.name for path in folder.glob("*/runs.csv")}
-    )
+    from marin_scaling.run.run_store import run_folders
+
+    ladders = sorted(path.name for path in folder.glob("*/") if run_folders(path) or (path / "runs.csv").is_file())
     if ladders:
         return f"Name one of the ladders in it: {', '.join(str(folder / name) for name in ladders)}."
     return "Train the ladder first (marin-scale ladder FILE), or give another folder or table."

@@ -49,7 +49,7 @@ def repository(folder: Path) -> Path:
 
 
 def records(folder: Path) -> dict[str, bytes]:
-    return {path.parent.name: path.read_bytes() for path in (folder / "work" / "runs").glob("*/*/record.json")}
+    return {path.parent.name: path.read_bytes() for path in (folder / "work" / "runs").glob("*/[0-9a-f]*/record.json")}
 
 
 def interrupt(process: "subprocess.Popen[str]", *, how: signal.Signals, after: float) -> str:

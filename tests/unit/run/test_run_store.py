@@ -1,15 +1,18 @@
 """A run appears in the store whole and once, and what is read is what was written, or is refused."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from run_factory import record_of, rung_spec
 
 from marin_scaling.errors import RecordError, StorageError
+from marin_scaling.publish.submission_curves import recorded_curves
 from marin_scaling.run.run_record import History, HistoryRow, RunRecord
 from marin_scaling.run.run_spec import RunSpec, read_spec
-from marin_scaling.run.run_store import add_run, is_finished, read_run, read_runs
+from marin_scaling.run.run_store import add_run, is_finished, read_run, read_runs, run_folders
+from marin_scaling.run.run_table import read_run_table
 
 HISTORY_ROWS = (HistoryRow(step=0, train_loss_nats_per_token=5.5), HistoryRow(step=1, train_loss_nats_per_token=None))
 
@@ -38,11 +41,24 @@ def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
 
 
 def test_runs_come_sorted_by_cost(tmp_path: Path) -> None:
-    """Cheapest first, whichever was written first; stray files are no runs."""
+    """Cheapest first, whichever was written first."""
     for steps in (30, 10, 20):
         add(tmp_path, rung_spec(train_steps=steps))
-    (tmp_path / "tiny" / ".0123456789abcdef.tmp").mkdir()
     assert [run.spec.train_steps for run in read_runs(tmp_path / "tiny")] == [10, 20, 30]
+
+
+def test_a_run_that_was_being_written_when_its_process_was_killed_is_no_run(tmp_path: Path) -> None:
+    """All files of a run in the folder in which they are written first are read, counted and named by nothing."""
+    folder = add(tmp_path, rung_spec())
+    shutil.copytree(folder, folder.with_name(f".{folder.name}.b47f4287.tmp"))
+    assert run_folders(tmp_path / "tiny") == [folder]
+    assert [run.folder for run in read_runs(tmp_path / "tiny")] == [folder]
+    assert recorded_curves(tmp_path) == {read_run(folder).record.history_sha256: folder}
+    shutil.rmtree(folder)
+    assert read_runs(tmp_path / "tiny") == []
+    assert recorded_curves(tmp_path) == {}
+    with pytest.raises(StorageError, match="Train the ladder first"):
+        read_run_table(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["spec.json", "record.json"])
