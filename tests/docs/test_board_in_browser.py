@@ -92,7 +92,7 @@ def test_the_address_brings_all_of_it_back(page: Any, browser: Any) -> None:
     for place in (0, 1):
         page.locator(f"{ROWS} input").nth(place).check()
     again = browser.new_page()
-    again.goto(page.url)
+    again.goto(page.evaluate("location.href"))
     again.wait_for_selector(ROWS)
     for selector in (COUNT, f"{BOARD} .board-table thead", f"{BOARD} .board-table tbody", f"{BOARD} .board-compared"):
         assert again.locator(selector).first.inner_text() == page.locator(selector).first.inner_text()

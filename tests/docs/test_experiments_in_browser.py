@@ -67,7 +67,7 @@ def test_the_address_brings_it_back(page: Any, browser: Any) -> None:
     page.select_option("#table-topics", label="forecast")
     page.locator("thead button", has_text="date").click()
     again = browser.new_page()
-    again.goto(page.url)
+    again.goto(page.evaluate("location.href"))
     again.wait_for_selector(COUNT)
     assert titles(again) == titles(page)
     assert again.inner_text(COUNT) == page.inner_text(COUNT) != ""
