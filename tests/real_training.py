@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from run_factory import corpus
 
 from marin_scaling.run.run_spec import RunSpec
@@ -13,6 +14,23 @@ def trained(spec: RunSpec, work_dir: Path, **more: Any) -> Any:
     from marin_scaling.run.train import train
 
     return train(spec, corpus=corpus(), work_dir=work_dir, **({"on_step": lambda _step, _loss: None} | more))
+
+
+def save_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on training in this process saves its state after every step."""
+    monkeypatch.setattr("marin_scaling.run.train.CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("marin_scaling.run.train.SAVING_SHARE", 1.0)
+
+
+def stop_at(last: int, spec: RunSpec, work_dir: Path, **more: Any) -> None:
+    """Train this run until it tells of step `last`, and stop it there, before that step is saved, as Ctrl-C does."""
+
+    def on_step(step: int, _loss: float) -> None:
+        if step == last:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trained(spec, work_dir, on_step=on_step, **more)
 
 
 def losses_of(result: Any) -> list[float]:

@@ -35,7 +35,7 @@ def test_two_launchers_and_a_kill_change_nothing_but_time(tmp_path: Path) -> Non
     assert before.items() <= histories(disturbed).items()
 
     third = start(disturbed)
-    output, _ = third.communicate(timeout=60)
+    output, _ = third.communicate(timeout=300)
     assert "4 of 4 runs are finished already" in output
     place = Workplace(runs_dir=disturbed / "runs", work_root=disturbed / ".marin-scaling")
     kept = [kept_weights(run, place) for run in read_runs(disturbed / "runs" / "tiny")]

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
 
+from real_training import save_each_step, stop_at, trained  # noqa: E402
 from run_factory import corpus, rung_spec  # noqa: E402
 
 from marin_scaling.ladder.compute import Compute, training_memory_bytes  # noqa: E402
@@ -21,14 +22,8 @@ from marin_scaling.recipe.run_plan import RungPlan  # noqa: E402
 from marin_scaling.run.run_spec import RunSpec  # noqa: E402
 
 
-def ignore(_step: int, _loss: float) -> None:
-    """A listener that needs nothing."""
-
-
 def losses_of(spec: RunSpec, work_dir: Path) -> list[float | None]:
-    from marin_scaling.run.train import train
-
-    result = train(spec, corpus=corpus(), work_dir=work_dir, on_step=ignore)
+    result = trained(spec, work_dir)
     return [row.train_loss_nats_per_token for row in result.loss_curve.history(spec_digest=spec.digest).rows]
 
 
@@ -91,10 +86,9 @@ def test_runs_of_a_shape_that_share_programs_in_a_process_do_not_see_each_other(
 
 def test_levanters_model_has_the_parameters_we_count(tmp_path: Path) -> None:
     """The built model holds exactly `params_total` numbers."""
-    from marin_scaling.run.train import train
 
     spec = rung_spec(train_steps=1)
-    result = train(spec, corpus=corpus(), work_dir=tmp_path, on_step=ignore)
+    result = trained(spec, tmp_path)
     assert result.params_total == spec.model.shape().params_total
 
 
@@ -164,21 +158,13 @@ def test_the_schedule_warms_up_stays_and_decays(tmp_path: Path) -> None:
 
 def test_a_run_stopped_after_a_checkpoint_ends_with_the_same_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bit for bit: stopped in the middle, resumed from the checkpoint, the losses are those of an uninterrupted run."""
-    import marin_scaling.run.train as module
 
     spec = rung_spec(train_steps=40)
     uninterrupted = losses_of(spec, tmp_path / "whole")
-    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(module, "SAVING_SHARE", 1.0)
-
-    def stop_at_25(step: int, _loss: float) -> None:
-        if step == 25:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        module.train(spec, corpus=corpus(), work_dir=tmp_path / "parts", on_step=stop_at_25)
+    save_each_step(monkeypatch)
+    stop_at(25, spec, tmp_path / "parts")
     seen: list[int] = []
-    module.train(spec, corpus=corpus(), work_dir=tmp_path / "parts", on_step=lambda step, _loss: seen.append(step))
+    trained(spec, tmp_path / "parts", on_step=lambda step, _loss: seen.append(step))
     assert 1 < seen[0] <= 25
     assert losses_of(spec, tmp_path / "parts") == uninterrupted
 
@@ -194,28 +180,14 @@ def test_a_save_that_takes_long_is_repeated_rarely(monkeypatch: pytest.MonkeyPat
 
 def test_a_run_whose_curve_lost_lines_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint that is ahead of the curve, as after a power cut, is not used: no step is missing in the end."""
-    import marin_scaling.run.train as module
 
     spec, curve = rung_spec(train_steps=12), tmp_path / "parts" / "loss_curve.jsonl"
-    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(module, "SAVING_SHARE", 1.0)
-
-    def stop_at_8(step: int, _loss: float) -> None:
-        if step == 8:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        module.train(spec, corpus=corpus(), work_dir=tmp_path / "parts", on_step=stop_at_8)
+    save_each_step(monkeypatch)
+    stop_at(8, spec, tmp_path / "parts")
     curve.write_bytes(b"".join(curve.read_bytes().splitlines(keepends=True)[:3]) + bytes(40))
     seen: list[int] = []
     notes: list[str] = []
-    result = module.train(
-        spec,
-        corpus=corpus(),
-        work_dir=tmp_path / "parts",
-        on_step=lambda step, _loss: seen.append(step),
-        on_note=notes.append,
-    )
+    result = trained(spec, tmp_path / "parts", on_step=lambda step, _loss: seen.append(step), on_note=notes.append)
     assert "the loss curve ends at 3" in notes[0]
     assert seen == list(range(1, 13))
     assert [row.step for row in result.loss_curve.history(spec_digest=spec.digest).rows] == list(range(12))
@@ -233,17 +205,16 @@ def settled_checkpoint(work_dir: Path) -> Path:
 
 def test_a_checkpoint_of_another_run_of_the_same_shape_is_not_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside a run's checkpoints lies its spec, with the digest of its statement: one run does not go on from another's."""
-    import marin_scaling.run.train as module
 
-    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("marin_scaling.run.train.CHECKPOINT_SECONDS", 0.0)
     bound, other = (rung_spec(train_steps=12, statement_sha256=digest * 64) for digest in "ab")
-    module.train(other, corpus=corpus(), work_dir=tmp_path, on_step=ignore)
+    trained(other, tmp_path)
     saved = tmp_path / "checkpoints"
     assert json.loads((saved / other.directory_name / "spec.json").read_bytes())["statement_sha256"] == "b" * 64
     (saved / other.directory_name).rename(saved / bound.directory_name)
     seen: list[int] = []
     notes: list[str] = []
-    module.train(bound, corpus=corpus(), work_dir=tmp_path, on_step=lambda step, _loss: seen.append(step), on_note=notes.append)
+    trained(bound, tmp_path, on_step=lambda step, _loss: seen.append(step), on_note=notes.append)
     assert seen == list(range(1, 13))
     assert notes[0].startswith("its checkpoints are another run's and were moved to ")
 
@@ -253,19 +224,11 @@ def test_a_checkpoint_that_cannot_be_read_is_set_aside_and_the_run_begins_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     """With a note that says where it is; in the end the curve is whole."""
-    import marin_scaling.run.train as module
 
     spec = rung_spec(train_steps=12)
     wider = rung_spec(train_steps=12, model=spec.model.model_copy(update={"hidden_dim": 20}))
-    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(module, "SAVING_SHARE", 1.0)
-
-    def stop_at_8(step: int, _loss: float) -> None:
-        if step == 8:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        module.train(wider if damage == "another run's" else spec, corpus=corpus(), work_dir=tmp_path, on_step=stop_at_8)
+    save_each_step(monkeypatch)
+    stop_at(8, wider if damage == "another run's" else spec, tmp_path)
     newest = settled_checkpoint(tmp_path)
     if damage == "short":
         for part in newest.glob("d/*"):
@@ -282,7 +245,7 @@ def test_a_checkpoint_that_cannot_be_read_is_set_aside_and_the_run_begins_again(
         (tmp_path / "checkpoints" / wider.directory_name).rename(tmp_path / "checkpoints" / spec.directory_name)
         (tmp_path / "checkpoints" / spec.directory_name / "spec.json").unlink()
     notes: list[str] = []
-    result = module.train(spec, corpus=corpus(), work_dir=tmp_path, on_step=ignore, on_note=notes.append)
+    result = trained(spec, tmp_path, on_note=notes.append)
     assert [row.step for row in result.loss_curve.history(spec_digest=spec.digest).rows] == list(range(12))
     (note,) = notes
     assert note.startswith("its checkpoint cannot be used and was moved to ")
@@ -291,18 +254,10 @@ def test_a_checkpoint_that_cannot_be_read_is_set_aside_and_the_run_begins_again(
 
 def test_a_half_removed_older_checkpoint_is_no_reason_to_begin_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a process leaves it that was killed while it removed one: the run goes on from the newest, which is whole."""
-    import marin_scaling.run.train as module
 
     spec = rung_spec(train_steps=12)
-    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(module, "SAVING_SHARE", 1.0)
-
-    def stop_at_8(step: int, _loss: float) -> None:
-        if step == 8:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        module.train(spec, corpus=corpus(), work_dir=tmp_path, on_step=stop_at_8)
+    save_each_step(monkeypatch)
+    stop_at(8, spec, tmp_path)
     newest = settled_checkpoint(tmp_path)
     older = newest.with_name("step-0")
     older.mkdir()
@@ -311,18 +266,16 @@ def test_a_half_removed_older_checkpoint_is_no_reason_to_begin_again(tmp_path: P
     older.with_name(".step-0.sha256").write_bytes(b"0" * 64)
     seen: list[int] = []
     notes: list[str] = []
-    module.train(spec, corpus=corpus(), work_dir=tmp_path, on_step=lambda step, _: seen.append(step), on_note=notes.append)
+    trained(spec, tmp_path, on_step=lambda step, _: seen.append(step), on_note=notes.append)
     assert (notes, seen, newest.name) == ([], list(range(8, 13)), "step-6")
 
 
 def test_when_a_run_has_ended_its_last_checkpoint_is_whole_and_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is written behind the back of whoever trains or cleans up in that folder next."""
-    import marin_scaling.run.train as module
 
-    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(module, "SAVING_SHARE", 1.0)
+    save_each_step(monkeypatch)
     spec = rung_spec(train_steps=12)
-    module.train(spec, corpus=corpus(), work_dir=tmp_path, on_step=ignore)
+    trained(spec, tmp_path)
     folder = tmp_path / "checkpoints" / spec.directory_name
     assert (folder / "step-11" / "metadata.json").exists()
     assert (folder / ".step-11.sha256").exists()
@@ -330,23 +283,21 @@ def test_when_a_run_has_ended_its_last_checkpoint_is_whole_and_sealed(tmp_path: 
 
 def test_a_diverged_run_is_a_result(tmp_path: Path) -> None:
     """A loss that is no longer finite ends the run with a status and without a number."""
-    from marin_scaling.run.train import train
 
     spec = rung_spec(train_steps=40)
     wild = spec.optimizer.model_copy(update={"adam_learning_rate": 1e30, "warmup_fraction": 0.0})
-    result = train(spec.model_copy(update={"optimizer": wild}), corpus=corpus(), work_dir=tmp_path, on_step=ignore)
+    result = trained(spec.model_copy(update={"optimizer": wild}), tmp_path)
     assert result.bits_per_byte is None
     assert result.loss_curve.steps_done < 40
 
 
 def test_a_run_that_ends_worse_than_guessing_diverged_and_keeps_its_curve(tmp_path: Path) -> None:
     """Every loss is a number; the note says which, and what guessing among 256 bytes comes to."""
-    from marin_scaling.run.train import train
 
     spec, notes = rung_spec(train_steps=40), []
     wild = spec.optimizer.model_copy(update={"adam_learning_rate": 1e4, "warmup_fraction": 0.0})
     spec = spec.model_copy(update={"optimizer": wild})
-    result = train(spec, corpus=corpus(), work_dir=tmp_path, on_step=ignore, on_note=notes.append)
+    result = trained(spec, tmp_path, on_note=notes.append)
     assert (result.bits_per_byte, result.loss_curve.steps_done) == (None, 40)
     assert None not in [row.train_loss_nats_per_token for row in result.loss_curve.history(spec_digest=spec.digest).rows]
     (note,) = notes
@@ -356,7 +307,6 @@ def test_a_run_that_ends_worse_than_guessing_diverged_and_keeps_its_curve(tmp_pa
 def test_text_is_not_repeated(tmp_path: Path) -> None:
     """A run that wants more tokens than there are is refused with both numbers."""
     from marin_scaling.errors import DataError
-    from marin_scaling.run.train import train
 
     with pytest.raises(DataError, match="wants 128000 tokens; the training data has 100000"):
-        train(rung_spec(train_steps=1000), corpus=corpus(), work_dir=tmp_path, on_step=ignore)
+        trained(rung_spec(train_steps=1000), tmp_path)

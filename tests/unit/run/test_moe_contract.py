@@ -12,6 +12,7 @@ pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
 
 import numpy_moe  # noqa: E402
+from real_training import save_each_step, stop_at, trained  # noqa: E402
 from run_factory import SHAPE, corpus, rung_spec  # noqa: E402
 
 from marin_scaling.recipe.moe_shape import MoeShape  # noqa: E402
@@ -153,13 +154,11 @@ def test_muonh_turns_each_expert_by_an_orthogonalised_update(steps: tuple[str, l
 
 def test_shares_of_experts_stand_beside_the_curve_of_a_run_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As of when its state was saved last; those of each layer sum to one."""
-    import marin_scaling.run.train as module
     from marin_scaling.run.expert_shares import read_shares
 
     assert read_shares(tmp_path) == []
-    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(module, "SAVING_SHARE", 1.0)
-    module.train(moe_spec(train_steps=3), corpus=corpus(), work_dir=tmp_path, on_step=lambda *_: None)
+    save_each_step(monkeypatch)
+    trained(moe_spec(train_steps=3), tmp_path)
     shares = np.array(read_shares(tmp_path))
     assert shares.shape == (MOE.num_layers, MOE.num_experts)
     assert shares.sum(axis=1) == pytest.approx(1.0)
@@ -175,23 +174,16 @@ def biases(model: Any) -> list[np.ndarray]:
 
 def test_a_stopped_mixture_ends_with_the_same_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bit for bit, router biases included: stopped in the middle and resumed from its checkpoint."""
-    import marin_scaling.run.train as module
     from marin_scaling.run.levanter_config import use_compilation_cache
 
     use_compilation_cache(tmp_path / "compiled")
     spec = moe_spec(train_steps=20)
 
     def curve(folder: Path) -> list[float | None]:
-        result = module.train(spec, corpus=corpus(), work_dir=folder, on_step=lambda *_: None)
+        result = trained(spec, folder)
         return [row.train_loss_nats_per_token for row in result.loss_curve.history(spec_digest=spec.digest).rows]
 
-    def stop_at_12(step: int, _loss: float) -> None:
-        if step == 12:
-            raise KeyboardInterrupt
-
     uninterrupted = curve(tmp_path / "whole")
-    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(module, "SAVING_SHARE", 1.0)
-    with pytest.raises(KeyboardInterrupt):
-        module.train(spec, corpus=corpus(), work_dir=tmp_path / "parts", on_step=stop_at_12)
+    save_each_step(monkeypatch)
+    stop_at(12, spec, tmp_path / "parts")
     assert curve(tmp_path / "parts") == uninterrupted
