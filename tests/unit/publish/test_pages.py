@@ -374,13 +374,22 @@ def test_no_page_says_where_on_this_machine_it_was_made(tmp_path, registration):
 
 
 def test_a_ladder_without_a_law_still_says_how_many_runs_it_has(tmp_path, registration):
-    """Four rungs in the store, three rows of a table; of a table that cannot be read it is unknown."""
+    """Four rungs in the store, also where one is torn and a fifth half written; three rows of a table; of a torn one none."""
     tables = {"few": "flops,params,tokens,loss\n1e9,1,1,3\n2e9,1,1,3\n3e9,1,2,3\n", "torn": "flops\n1\n"}
     for name, table in tables.items():
         (tmp_path / "runs" / name).mkdir()
         (tmp_path / "runs" / name / "runs.csv").write_text(table)
+    hurt = shutil.copytree(tmp_path / "runs" / "tiny", tmp_path / "runs" / "hurt")
+    run = min(hurt.iterdir())
+    shutil.copytree(run, run.with_name(f".{run.name}.b47f4287.tmp"))
+    (run / "record.json").write_text("{")
     rows = [line.split(" | ")[:2] for line in text(tmp_path, "ladders/index.md").splitlines() if line.startswith("| [")]
-    assert rows == [["| [few](few.md)", "3"], ["| [tiny](tiny.md)", "4"], ["| [torn](torn.md)", "unknown"]]
+    assert rows == [
+        ["| [few](few.md)", "3"],
+        ["| [hurt](hurt.md)", "4"],
+        ["| [tiny](tiny.md)", "4"],
+        ["| [torn](torn.md)", "unknown"],
+    ]
 
 
 def test_a_run_held_out_and_then_left_out_is_on_the_page(tmp_path):
