@@ -8,18 +8,17 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from real_training import save_each_step, stop_at, trained
+from run_factory import corpus, rung_spec
+
+from marin_scaling.ladder.compute import Compute, training_memory_bytes
+from marin_scaling.recipe.quickstart import QuickstartRecipe
+from marin_scaling.recipe.quickstart_moe import QuickstartMoeRecipe
+from marin_scaling.recipe.run_plan import RungPlan
+from marin_scaling.run.run_spec import RunSpec
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
-
-from real_training import save_each_step, stop_at, trained  # noqa: E402
-from run_factory import corpus, rung_spec  # noqa: E402
-
-from marin_scaling.ladder.compute import Compute, training_memory_bytes  # noqa: E402
-from marin_scaling.recipe.quickstart import QuickstartRecipe  # noqa: E402
-from marin_scaling.recipe.quickstart_moe import QuickstartMoeRecipe  # noqa: E402
-from marin_scaling.recipe.run_plan import RungPlan  # noqa: E402
-from marin_scaling.run.run_spec import RunSpec  # noqa: E402
 
 
 def losses_of(spec: RunSpec, work_dir: Path) -> list[float | None]:
@@ -86,7 +85,6 @@ def test_runs_of_a_shape_that_share_programs_in_a_process_do_not_see_each_other(
 
 def test_levanters_model_has_the_parameters_we_count(tmp_path: Path) -> None:
     """The built model holds exactly `params_total` numbers."""
-
     spec = rung_spec(train_steps=1)
     result = trained(spec, tmp_path)
     assert result.params_total == spec.model.shape().params_total
@@ -158,7 +156,6 @@ def test_the_schedule_warms_up_stays_and_decays(tmp_path: Path) -> None:
 
 def test_a_run_stopped_after_a_checkpoint_ends_with_the_same_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bit for bit: stopped in the middle, resumed from the checkpoint, the losses are those of an uninterrupted run."""
-
     spec = rung_spec(train_steps=40)
     uninterrupted = losses_of(spec, tmp_path / "whole")
     save_each_step(monkeypatch)
@@ -180,7 +177,6 @@ def test_a_save_that_takes_long_is_repeated_rarely(monkeypatch: pytest.MonkeyPat
 
 def test_a_run_whose_curve_lost_lines_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint that is ahead of the curve, as after a power cut, is not used: no step is missing in the end."""
-
     spec, curve = rung_spec(train_steps=12), tmp_path / "parts" / "loss_curve.jsonl"
     save_each_step(monkeypatch)
     stop_at(8, spec, tmp_path / "parts")
@@ -205,7 +201,6 @@ def settled_checkpoint(work_dir: Path) -> Path:
 
 def test_a_checkpoint_of_another_run_of_the_same_shape_is_not_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside a run's checkpoints lies its spec, with the digest of its statement: one run does not go on from another's."""
-
     monkeypatch.setattr("marin_scaling.run.train.CHECKPOINT_SECONDS", 0.0)
     bound, other = (rung_spec(train_steps=12, statement_sha256=digest * 64) for digest in "ab")
     trained(other, tmp_path)
@@ -224,7 +219,6 @@ def test_a_checkpoint_that_cannot_be_read_is_set_aside_and_the_run_begins_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     """With a note that says where it is; in the end the curve is whole."""
-
     spec = rung_spec(train_steps=12)
     wider = rung_spec(train_steps=12, model=spec.model.model_copy(update={"hidden_dim": 20}))
     save_each_step(monkeypatch)
@@ -254,7 +248,6 @@ def test_a_checkpoint_that_cannot_be_read_is_set_aside_and_the_run_begins_again(
 
 def test_a_half_removed_older_checkpoint_is_no_reason_to_begin_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a process leaves it that was killed while it removed one: the run goes on from the newest, which is whole."""
-
     spec = rung_spec(train_steps=12)
     save_each_step(monkeypatch)
     stop_at(8, spec, tmp_path)
@@ -272,7 +265,6 @@ def test_a_half_removed_older_checkpoint_is_no_reason_to_begin_again(tmp_path: P
 
 def test_when_a_run_has_ended_its_last_checkpoint_is_whole_and_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is written behind the back of whoever trains or cleans up in that folder next."""
-
     save_each_step(monkeypatch)
     spec = rung_spec(train_steps=12)
     trained(spec, tmp_path)
@@ -283,7 +275,6 @@ def test_when_a_run_has_ended_its_last_checkpoint_is_whole_and_sealed(tmp_path: 
 
 def test_a_diverged_run_is_a_result(tmp_path: Path) -> None:
     """A loss that is no longer finite ends the run with a status and without a number."""
-
     spec = rung_spec(train_steps=40)
     wild = spec.optimizer.model_copy(update={"adam_learning_rate": 1e30, "warmup_fraction": 0.0})
     result = trained(spec.model_copy(update={"optimizer": wild}), tmp_path)
@@ -293,7 +284,6 @@ def test_a_diverged_run_is_a_result(tmp_path: Path) -> None:
 
 def test_a_run_that_ends_worse_than_guessing_diverged_and_keeps_its_curve(tmp_path: Path) -> None:
     """Every loss is a number; the note says which, and what guessing among 256 bytes comes to."""
-
     spec, notes = rung_spec(train_steps=40), []
     wild = spec.optimizer.model_copy(update={"adam_learning_rate": 1e4, "warmup_fraction": 0.0})
     spec = spec.model_copy(update={"optimizer": wild})

@@ -6,17 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy_moe
 import pytest
+from real_training import save_each_step, stop_at, trained
+from run_factory import SHAPE, corpus, rung_spec
+
+from marin_scaling.recipe.moe_shape import MoeShape
+from marin_scaling.run.run_spec import MoeModelSpec, RunSpec
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
-
-import numpy_moe  # noqa: E402
-from real_training import save_each_step, stop_at, trained  # noqa: E402
-from run_factory import SHAPE, corpus, rung_spec  # noqa: E402
-
-from marin_scaling.recipe.moe_shape import MoeShape  # noqa: E402
-from marin_scaling.run.run_spec import MoeModelSpec, RunSpec  # noqa: E402
 
 SIZES = {"num_experts": 6, "experts_per_token": 2, "shared_intermediate_dim": 24, "norm_gate_rank": 3}
 MOE = MoeShape(**(SHAPE | SIZES | {"num_heads": 4, "intermediate_dim": 20}))
