@@ -1,13 +1,15 @@
-"""The quickstart's dense model and optimizer in plain JAX, Equinox and Optax: a yardstick for `step_time.py`, and nothing else.
+"""Dense models and their optimizer in plain JAX, Equinox and Optax: the yardstick of `step_time.py` and `gpu_ladder.py`.
 
 Qwen3's shape (RMSNorm, RoPE, queries and keys normed, gated MLP, untied head), next-token loss with z-loss, AdamH on matrices
 and Adam on embedding and norms, one compiled step whose rates are inputs. Draws its own weights, so losses agree in size only.
+Precision and sequences at a time are the spec's; flash attention is JAX's own, on a GPU cuDNN's. On a GPU, buffers are donated.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -35,15 +37,13 @@ class Block(eqx.Module):
     up: jax.Array
     down: jax.Array
 
-    def __call__(self, x: Any, rotate: Callable[[Any], Any], mask: Any, heads: int) -> Any:
+    def __call__(self, x: Any, rotate: Callable[[Any], Any], attend: Callable[..., Any], heads: int) -> Any:
         """The residual stream (batch, position, width) after this layer."""
         batch, length, width = x.shape
         normed = normalised(x) * self.norms[0]
         query, key, value = ((normed @ each).reshape(batch, length, heads, -1) for each in (self.query, self.key, self.value))
         query, key = (rotate(normalised(each) * scale) for each, scale in zip((query, key), self.head_norms, strict=True))
-        scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) / math.sqrt(width // heads)
-        shares = jax.nn.softmax(jnp.where(mask, scores, -1e9), axis=-1)
-        x = x + jnp.einsum("bhqk,bkhd->bqhd", shares, value).reshape(batch, length, width) @ self.out
+        x = x + attend(query, key, value).reshape(batch, length, width) @ self.out
         normed = normalised(x) * self.norms[1]
         return x + (jax.nn.silu(normed @ self.gate) * (normed @ self.up)) @ self.down
 
@@ -58,8 +58,25 @@ class Model(eqx.Module):
 
 
 def normalised(x: Any) -> Any:
-    """Divided by its root mean square."""
-    return x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + _NORM_EPSILON)
+    """Divide by the root mean square, in float32."""
+    wide = x.astype(jnp.float32)
+    return (wide * jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + _NORM_EPSILON)).astype(x.dtype)
+
+
+def attention_of(spec: RunSpec, *, fused: bool) -> Callable[..., Any]:
+    """Return causal attention over (batch, position, head, width): a table of scores, or JAX's own if the spec says flash."""
+    length = spec.model.seq_len
+    if spec.compute.attention == "flash":
+        fused = fused and jax.default_backend() == "gpu" and spec.compute.precision == "bfloat16"
+        return partial(jax.nn.dot_product_attention, is_causal=True, implementation="cudnn" if fused else "xla")
+    mask = jnp.tril(jnp.ones((length, length), bool))
+
+    def attend(query: Any, key: Any, value: Any) -> Any:
+        scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) / math.sqrt(query.shape[-1])
+        shares = jax.nn.softmax(jnp.where(mask, scores, -1e9), axis=-1)
+        return jnp.einsum("bhqk,bkhd->bqhd", shares, value)
+
+    return attend
 
 
 def initial_model(spec: RunSpec) -> Model:
@@ -68,7 +85,7 @@ def initial_model(spec: RunSpec) -> Model:
     width, inner = shape.hidden_dim, shape.intermediate_dim
 
     def drawn(*sizes: int) -> jax.Array:
-        return jnp.asarray(random.normal(0, 0.02, sizes), jnp.float32)
+        return jnp.asarray(np.float32(0.02) * random.standard_normal(sizes, np.float32))
 
     blocks = [
         Block(
@@ -89,12 +106,33 @@ def parameter_count(model: Model) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(model))
 
 
-def plain_step(spec: RunSpec) -> tuple[Model, Callable[[NDArray[np.int32], float, float], float]]:
-    """The model as it begins, and a function that does one step at the given rates (matrices, the rest); gives the loss."""
+def _donated() -> tuple[int, ...]:
+    return (0, 1) if jax.default_backend() == "gpu" else ()
+
+
+def gradients_of(loss_of: Callable[..., Any], model: Model, tokens: Any, *, at_once: int) -> Any:
+    """Return the loss and its gradients, means over parts of the batch of `at_once` sequences."""
+    parts = tokens.reshape(-1, at_once, tokens.shape[1])
+    if len(parts) == 1:
+        return jax.value_and_grad(loss_of)(model, tokens)
+
+    def added(so_far: Any, part: Any) -> Any:
+        found = jax.value_and_grad(loss_of)(model, part)
+        return jax.tree.map(lambda total, each: total + each / len(parts), so_far, found), None
+
+    return jax.lax.scan(added, (jnp.zeros(()), jax.tree.map(jnp.zeros_like, model)), parts)[0]
+
+
+def plain_step(spec: RunSpec, *, fused: bool = True) -> tuple[Model, Callable[[NDArray[np.int32], float, float], float]]:
+    """The model as it begins, and a function that does one step at the given rates (matrices, the rest); gives the loss.
+
+    Without `fused`, a GPU computes attention without cuDNN.
+    """
     shape, optimizer = spec.model.shape(), spec.optimizer
+    precision, attend = jnp.dtype(spec.compute.precision), attention_of(spec, fused=fused)
+    at_once = min(spec.batch_size, spec.compute.sequences_at_a_time or spec.batch_size)
     angles = np.outer(np.arange(shape.seq_len), _ROPE_BASE ** -(np.arange(0, shape.head_dim, 2) / shape.head_dim))
-    cosine, sine = (jnp.asarray(table, jnp.float32)[None, :, None] for table in (np.cos(angles), np.sin(angles)))
-    mask = jnp.tril(jnp.ones((shape.seq_len, shape.seq_len), bool))
+    cosine, sine = (jnp.asarray(table, precision)[None, :, None] for table in (np.cos(angles), np.sin(angles)))
     model = initial_model(spec)
     is_matrix = jax.tree.map(lambda _: False, model)
     names = ("query", "key", "value", "out", "gate", "up", "down")
@@ -108,10 +146,11 @@ def plain_step(spec: RunSpec) -> tuple[Model, Callable[[NDArray[np.int32], float
         return jnp.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
 
     def loss_of(model: Model, tokens: Any) -> Any:
+        model = jax.tree.map(lambda each: each.astype(precision), model)
         x = model.embedding[tokens]
         for block in model.blocks:
-            x = block(x, rotate, mask, shape.num_heads)
-        logits = (normalised(x) * model.norm @ model.head)[:, :-1]
+            x = block(x, rotate, attend, shape.num_heads)
+        logits = (normalised(x) * model.norm @ model.head)[:, :-1].astype(jnp.float32)
         log_sums = jax.nn.logsumexp(logits, axis=-1)
         chosen = jnp.take_along_axis(logits, tokens[:, 1:, None], axis=-1)[..., 0]
         return jnp.mean(log_sums - chosen + optimizer.z_loss_weight * log_sums**2)
@@ -128,9 +167,9 @@ def plain_step(spec: RunSpec) -> tuple[Model, Callable[[NDArray[np.int32], float
         new = weight - rate * update * norm / jnp.maximum(jnp.linalg.norm(update), 1e-10)
         return new * norm / jnp.linalg.norm(new)
 
-    @jax.jit
+    @partial(jax.jit, donate_argnums=_donated())
     def step(model: Model, state: Any, tokens: Any, rate: Any, adam_rate: Any) -> Any:
-        loss, gradients = jax.value_and_grad(loss_of)(model, tokens)
+        loss, gradients = gradients_of(loss_of, model, tokens, at_once=at_once)
         updates, state = adam.update(clipped(gradients), state)
         return jax.tree.map(lambda w, u, yes: moved(w, u, yes, rate, adam_rate), model, updates, is_matrix), state, loss
 

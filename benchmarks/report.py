@@ -67,8 +67,12 @@ def _version(package: str) -> str:
 
 
 def _commit() -> str:
-    answer = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    return answer.stdout.strip() or "unknown"
+    command = ["git", "rev-parse", "--short=12", "HEAD"]
+    try:
+        answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:  # no git
+        answer = ""
+    return answer or os.environ.get("BENCHMARK_COMMIT", "unknown")
 
 
 def _processor() -> str:
