@@ -134,6 +134,11 @@ class Results:
             self.again.append(Job(name=job.name, how=job.how, measurement=once_more, is_second_try=True))
 
 
+def _turn(job: Job) -> int:
+    """Return when a job has its turn after the ladder: packed dense runs, dense runs alone, mixtures."""
+    return 2 if "moe" in job.name else int(job.measurement.processes == 1)
+
+
 def measure(options: argparse.Namespace, jobs: Sequence[Job], results: Results, place: Path) -> list[str]:
     """Time the core measurements, train the ladder, time the others; return notes for the table."""
     began, total = time.monotonic(), 60 * options.minutes
@@ -147,7 +152,6 @@ def measure(options: argparse.Namespace, jobs: Sequence[Job], results: Results, 
     ladder = None if options.no_ladder else options.ladder or (LADDER if visible_gpus() else None)
     core = [job for job in jobs if job.measurement.processes == 1 and "moe" not in job.name]
     others = [job for job in jobs if job not in core]
-    others.sort(key=lambda job: "moe" in job.name)  # packed dense runs first
     notes = []
     shares = (CORE_BEGINS, CORE_ENDS) if ladder else (1.0, 1.0)
     left = time_all(core, begin_until=began + shares[0] * total, until=began + shares[1] * total, **limits)
@@ -161,7 +165,8 @@ def measure(options: argparse.Namespace, jobs: Sequence[Job], results: Results, 
             notes.append("The ladder failed.")
     elif ladder:
         notes.append("There was no time for the ladder.")
-    left = time_all([*left, *others], begin_until=began + total, until=began + total, **limits)
+    rest = sorted([*left, *others], key=_turn)
+    left = time_all(rest, begin_until=began + total, until=began + total, **limits)
     again = [job for job in results.again if job.label not in {each.label for each in left}]
     time_all(again, begin_until=began + total, until=began + total, **limits)
     labels = {job.label for job in left}
