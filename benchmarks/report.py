@@ -67,12 +67,14 @@ def _version(package: str) -> str:
 
 
 def _commit() -> str:
+    if given := os.environ.get("BENCHMARK_COMMIT"):  # on a machine that got a copy of the files
+        return given
     command = ["git", "rev-parse", "--short=12", "HEAD"]
     try:
         answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:  # no git
         answer = ""
-    return answer or os.environ.get("BENCHMARK_COMMIT", "unknown")
+    return answer or "unknown"
 
 
 def _processor() -> str:
