@@ -25,6 +25,7 @@ from marin_scaling.errors import SigningError
 from marin_scaling.preregistration.ssh_keygen import agent_holds, sign_with_agent, sign_with_file
 from marin_scaling.preregistration.ssh_keys import MalformedKeyError, PublicKey, public_key_from_text, public_key_of
 from marin_scaling.preregistration.sshsig import make_signature
+from marin_scaling.private_files import configuration_folder, write_secret
 
 Holder = Literal["file", "agent", "security key"]
 PASSPHRASE_VARIABLE = "MARIN_SCALE_KEY_PASSPHRASE"
@@ -146,7 +147,7 @@ def make_signing_key(path: Path) -> SigningKey:
     secret = private_key.private_bytes(encoding, form, serialization.NoEncryption())
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write_secret(path, secret)
+        write_secret(path, secret)
         path.with_name(path.name + ".pub").write_text(f"{public.text} marin-scaling\n", encoding="ascii")
     except OSError as error:
         raise SigningError(
@@ -158,28 +159,13 @@ def make_signing_key(path: Path) -> SigningKey:
     return SigningKey(private_key=private_key, public_key=public, path=path, note=note)
 
 
-def _write_secret(path: Path, secret: bytes) -> None:
-    """The whole key or none, readable by its owner only, never over another one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secret)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(temporary, path)
-    finally:
-        temporary.unlink()
-
-
 def own_key_path(environment: Mapping[str, str]) -> Path:
     """Where the tool's own key lies: `$XDG_CONFIG_HOME/marin-scaling/signing_key`.
 
     >>> print(own_key_path({"XDG_CONFIG_HOME": "/home/ada/.config"}))
     /home/ada/.config/marin-scaling/signing_key
     """
-    base = environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME") or Path.home()) / ".config"
-    return Path(base) / "marin-scaling" / "signing_key"
+    return configuration_folder(environment) / "signing_key"
 
 
 def _shown(path: Path) -> str:
