@@ -30,6 +30,7 @@ from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.claim import claim
 from marin_scaling.durable_files import read_bytes, replace_file
 from marin_scaling.errors import Interrupted, MarinScalingError, StorageError
+from marin_scaling.git import checked_out_commit
 from marin_scaling.run.exchange import Exchange
 from marin_scaling.run.process_group import ALONE, ProcessGroup
 from marin_scaling.run.run_record import History, RunRecord
@@ -255,7 +256,7 @@ def _compiling(
 
 
 def _record(spec: RunSpec, result: TrainingResult, *, started_at: str, wall_seconds: float, commit: str | None) -> RunRecord:
-    from marin_scaling.run.environment import git_commit, hardware, package_versions
+    from marin_scaling.run.environment import hardware, package_versions
 
     shape, history = spec.model.shape(), result.loss_curve.history(spec_digest=spec.digest)
     return RunRecord(
@@ -278,7 +279,7 @@ def _record(spec: RunSpec, result: TrainingResult, *, started_at: str, wall_seco
         finished_at=end_of_run(started_at, wall_seconds=wall_seconds, now=datetime.now(UTC)),
         hardware=hardware(),
         versions=package_versions(),
-        git_commit=commit or git_commit(Path.cwd()),
+        git_commit=commit or checked_out_commit(Path.cwd()),
         data_digest=spec.data.digest,
         history_sha256=sha256_hex(history.to_bytes()),
         statement_sha256=spec.statement_sha256,
