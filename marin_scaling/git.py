@@ -204,7 +204,8 @@ def _run(
     environment = {**kept, **_ENVIRONMENT, **(variables or {})}
     try:
         return subprocess.run(
-            [program("git"), *_OPTIONS, *arguments],
+            ["git", *_OPTIONS, *arguments],
+            executable=program("git"),
             cwd=at,
             env=environment,
             input=content,
