@@ -59,7 +59,7 @@ def built(count: int) -> Iterator[Path]:
             if name.startswith("speedrun/index") or not name.endswith((".md", ".submission.json")):
                 replace_file(root / "site" / "generated" / name, content)
         shutil.rmtree(root / "speedruns")
-        command = [sys.executable, "-m", "mkdocs", "build", "-q", "--no-strict", "--site-dir", str(root / ".site")]
+        command = [sys.executable, "-P", "-m", "mkdocs", "build", "-q", "--no-strict", "--site-dir", str(root / ".site")]
         subprocess.run(command, cwd=root, check=True, capture_output=True)
         yield root / ".site"
 

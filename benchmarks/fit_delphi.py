@@ -52,7 +52,7 @@ print(json.dumps([after - before for before, after in zip(clock, clock[1:])]))
 
 def whole() -> tuple[float, int]:
     """Seconds and peak kilobytes of one process."""
-    command = [sys.executable, "-m", "marin_scaling.cli", "fit", "runs/delphi", "--predict", "1e23"]
+    command = [sys.executable, "-P", "-m", "marin_scaling.cli", "fit", "runs/delphi", "--predict", "1e23"]
     began = time.perf_counter()
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
@@ -64,7 +64,7 @@ def whole() -> tuple[float, int]:
 
 def parts() -> list[float]:
     """Seconds of import, read, fit and forecast."""
-    done = subprocess.run([sys.executable, "-c", PARTS], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-P", "-c", PARTS], cwd=ROOT, capture_output=True, text=True, check=True)
     found: list[float] = json.loads(done.stdout)
     return found
 

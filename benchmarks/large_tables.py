@@ -37,7 +37,7 @@ def table(count: int, file: Path) -> None:
 def cost(file: Path) -> tuple[float, float, float]:
     """Processor seconds, wall seconds and GiB of `marin-scale fit FILE --predict 1e23`."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "marin_scaling.cli", "fit", str(file), "--predict", "1e23", "--swept", "all"]
+    command = [sys.executable, "-P", "-m", "marin_scaling.cli", "fit", str(file), "--predict", "1e23", "--swept", "all"]
     before = os.times()
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)

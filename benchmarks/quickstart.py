@@ -47,7 +47,7 @@ def run_quickstart(folder: Path) -> tuple[str, float, int]:
     """What it printed, its seconds, and its peak memory in bytes."""
     environment = {**os.environ, "HOME": str(folder), "WANDB_MODE": "disabled"}
     environment.pop("XDG_CONFIG_HOME", None)  # the signing key is made in that home
-    command = [sys.executable, "-m", "marin_scaling.cli", "quickstart"]
+    command = [sys.executable, "-P", "-m", "marin_scaling.cli", "quickstart"]
     began, peak = time.monotonic(), 0
     process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
     lines: list[str] = []

@@ -56,7 +56,7 @@ def processor_seconds() -> float:
 
 def command(*arguments: str) -> Callable[[], object]:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    words = [sys.executable, "-m", "marin_scaling.cli", *arguments]
+    words = [sys.executable, "-P", "-m", "marin_scaling.cli", *arguments]
     return lambda: subprocess.run(words, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, check=True)
 
 

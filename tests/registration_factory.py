@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -70,6 +70,10 @@ def target_spec() -> RunSpec:
     return run_spec(hidden_dim=128, train_steps=800, role="target")
 
 
+def _an_hour_after(began: str) -> str:
+    return f"{datetime.fromisoformat(began).astimezone(UTC) + timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}"
+
+
 def store_run(runs_dir: Path, *, spec: RunSpec, loss: float | None, day: str = "2026-11-19", **changes: Any) -> Path:
     """Put a complete run into the store; a loss of None is a diverged run."""
     history = History(spec_digest=spec.digest, rows=(HistoryRow(step=0, train_loss_nats_per_token=5.5),))
@@ -89,7 +93,7 @@ def store_run(runs_dir: Path, *, spec: RunSpec, loss: float | None, day: str = "
         "wall_seconds": 1.0,
         "step_seconds": 0.5,
         "started_at": f"{day}T10:00:00Z",
-        "finished_at": f"{day}T11:00:00Z",
+        "finished_at": _an_hour_after(changes.get("started_at", f"{day}T10:00:00Z")),
         "hardware": Hardware(platform="cpu", device_kind="cpu", device_count=1, cpu_count=2),
         "versions": {},
         "data_digest": spec.data.digest,

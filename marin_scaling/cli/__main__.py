@@ -1,4 +1,10 @@
-"""`python -m marin_scaling.cli`: the same as `marin-scale`."""
+"""`python -m marin_scaling.cli`: the same as `marin-scale`; modules in the current folder are not imported."""
+
+import os
+import sys
+
+if not sys.flags.safe_path and sys.path[:1] == [os.getcwd()]:  # a stranger's numpy.py may lie there
+    del sys.path[0]
 
 from marin_scaling.cli import main
 

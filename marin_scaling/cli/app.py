@@ -18,8 +18,20 @@ app = typer.Typer(
 )
 
 
+_TRUST = typer.Option(
+    [], "--trust-recipe", metavar="MODULE:CLASS", help="Run this Python class where a file names it as its recipe."
+)
+
+
 @app.callback(invoke_without_command=True)
-def _version(version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True)) -> None:
+def _version(
+    version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
+    trust_recipe: list[str] = _TRUST,
+) -> None:
+    for name in trust_recipe:
+        from marin_scaling.recipe import catalogue
+
+        catalogue.trust_recipe(name)
     if version:
         from marin_scaling import __version__
 

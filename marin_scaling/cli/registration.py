@@ -200,7 +200,7 @@ def run(
 
 def _corpus_of(target: RunSpec) -> TokenCorpus:
     """The target's data as they are here: of the standard library, kept from its ladder, or as its ladder's file names them."""
-    from marin_scaling.cli.training import WORK_ROOT
+    from marin_scaling.cli.training import own_work_root
     from marin_scaling.data.prepare import prepare
     from marin_scaling.data.standard_library import standard_library_corpus
     from marin_scaling.data.token_corpus import data_folder, find_corpus
@@ -208,10 +208,11 @@ def _corpus_of(target: RunSpec) -> TokenCorpus:
 
     if target.data.source == STANDARD_LIBRARY:
         return standard_library_corpus()
-    kept = find_corpus(data_folder(target.data.digest, work_root=WORK_ROOT))
+    work_root = own_work_root()
+    kept = find_corpus(data_folder(target.data.digest, work_root=work_root))
     if kept is not None:
         return replace(kept, source=target.data.source)
-    return prepare(read_ladder_file(Path("ladders") / f"{target.ladder}.yaml").data, work_root=WORK_ROOT)
+    return prepare(read_ladder_file(Path("ladders") / f"{target.ladder}.yaml").data, work_root=work_root)
 
 
 def standing_forecast(planned: PlannedLadder, *, registry: Path) -> Registration | None:

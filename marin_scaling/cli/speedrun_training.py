@@ -92,7 +92,7 @@ def confirm(place: Path = _PLACE, where: str = _WHERE) -> None:
     """
     import tempfile
 
-    from marin_scaling.cli.training import WORK_ROOT
+    from marin_scaling.cli.training import own_work_root
     from marin_scaling.speedrun.confirmation import confirmation
     from marin_scaling.speedrun.submission_file import read_submission, read_submissions
     from marin_scaling.speedrun.track import read_tracks, tracks_folder
@@ -107,8 +107,9 @@ def confirm(place: Path = _PLACE, where: str = _WHERE) -> None:
     outcomes = []
     for each in claimed:
         entry_path = _entry_of(each)
-        WORK_ROOT.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=WORK_ROOT, prefix="again-") as folder:
+        work_root = own_work_root()
+        work_root.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=work_root, prefix="again-") as folder:
             root = Path(folder).absolute()
             again = _trained(entry_path, runs_dir=root / "runs", work_root=root, where=where)
         outcomes.append(confirmation(each, again))
@@ -131,7 +132,7 @@ def _entry_of(submission: Submission) -> Path:
 
 def _trained(entry_path: Path, *, runs_dir: Path, work_root: Path, where: str) -> Submission:
     """The submission of an entry, after what the store does not hold is trained."""
-    from marin_scaling.cli.training import WORK_ROOT, pool_of, train_with_progress
+    from marin_scaling.cli.training import own_work_root, pool_of, train_with_progress
     from marin_scaling.data.prepare import prepare
     from marin_scaling.ladder.ladder_file import Hardware
     from marin_scaling.run.run_store import read_run, run_folder
@@ -139,7 +140,7 @@ def _trained(entry_path: Path, *, runs_dir: Path, work_root: Path, where: str) -
     from marin_scaling.speedrun.entry import entry_specs, read_entry, submission_of
 
     entry = read_entry(entry_path)
-    corpus = prepare(entry.data, work_root=WORK_ROOT)
+    corpus = prepare(entry.data, work_root=own_work_root())
     specs = entry_specs(entry, corpus=corpus)
     pool = pool_of(where, Hardware(), runs=len(specs))
     place = Workplace(runs_dir=runs_dir.absolute(), work_root=work_root)

@@ -75,7 +75,7 @@ def bind(ladder: Ladder, ladder_path: Path) -> PlannedLadder:
         tokenizer = load_tokenizer(data.tokenizer)
         for rung in ladder.rungs:  # before hours of reading
             require_vocabulary(rung.plan.recipe, rung.plan.shape.vocab_size, tokenizer.identity)
-        return _bound(ladder, prepare(data, work_root=WORK_ROOT, tokenizer=tokenizer, on_row=_say_row))
+        return _bound(ladder, prepare(data, work_root=own_work_root(), tokenizer=tokenizer, on_row=_say_row))
 
 
 def bind_prepared(ladder: Ladder, ladder_path: Path) -> PlannedLadder:
@@ -83,7 +83,7 @@ def bind_prepared(ladder: Ladder, ladder_path: Path) -> PlannedLadder:
     from marin_scaling.data.prepare import prepared
 
     with _naming(ladder_path):
-        corpus = prepared(ladder.file.data, work_root=WORK_ROOT)
+        corpus = prepared(ladder.file.data, work_root=own_work_root())
         if corpus is None:
             raise NotTokenized(
                 f"the text of {ladder.file.data.source} is not tokenized yet.",
@@ -116,7 +116,20 @@ def workplace(*, storage: str | None = None) -> Workplace:
     """Where runs are recorded, and where the work on them lies; `storage` as in the ladder's file."""
     from marin_scaling.run.workplace import Workplace
 
-    return Workplace(runs_dir=RUNS_DIR.absolute(), work_root=WORK_ROOT.absolute(), storage=storage)
+    return Workplace(runs_dir=RUNS_DIR.absolute(), work_root=own_work_root().absolute(), storage=storage)
+
+
+def own_work_root() -> Path:
+    """Return the folder for the work; `UsageError` where a repository brings files of it (`require_untracked_work_root`)."""
+    from marin_scaling.git import GitError, find_repository
+    from marin_scaling.run.workplace import require_untracked_work_root
+
+    tracked: list[Path] = []
+    with contextlib.suppress(GitError):  # a repository of another user, which git does not read
+        if repository := find_repository():
+            tracked = repository.tracked(WORK_ROOT)
+    require_untracked_work_root(WORK_ROOT, tracked)
+    return WORK_ROOT
 
 
 def hardware_of(ladder: str) -> Hardware:

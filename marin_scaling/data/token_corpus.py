@@ -11,13 +11,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from marin_scaling.canonical_json import digest_of, dump_canonical
 from marin_scaling.durable_files import read_bytes, replace_file
-from marin_scaling.errors import StorageError
+from marin_scaling.errors import MarinScalingError, StorageError
 
 Tokens = NDArray[np.unsignedinteger]
 """Of shape (token,): uint8, uint16 or uint32, the smallest that holds every kind."""
@@ -138,12 +139,12 @@ def write_manifest(
         "rows": {name: asdict(known) for name, known in rows.items()},
         "digest": digest,
     }
-    replace_file(folder / MANIFEST_NAME, dump_canonical(document))
+    replace_file(folder / MANIFEST_NAME, dump_canonical({**document, "sha256": digest_of(document)}))
 
 
 def map_corpus(folder: Path) -> TokenCorpus:
-    """The corpus in a folder, mapped from disk and not copied."""
-    document = json.loads(read_bytes(folder / MANIFEST_NAME))
+    """The corpus in a folder, mapped from disk and not copied; `StorageError` where the manifest is not what was written."""
+    document = _manifest(folder / MANIFEST_NAME)
     tokenizer = TokenizerIdentity(**document["tokenizer"])
     kind = token_type(tokenizer.size)
     facts = {name: RowFacts(**known) for name, known in document["rows"].items()}
@@ -156,6 +157,21 @@ def map_corpus(folder: Path) -> TokenCorpus:
         validation=rows,
         facts=facts,
         digest=document["digest"],
+    )
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    raw = read_bytes(path)
+    try:
+        document = dict(json.loads(raw))
+        if document.pop("sha256", None) == digest_of(document):
+            return document
+    except (ValueError, TypeError, MarinScalingError):  # no JSON, or numbers that no digest is of
+        pass
+    raise StorageError(
+        f"{path} is not what was written there.",
+        why="It says how many bytes of text each token stands for: losses in bits per byte depend on it.",
+        fix=f"Remove {path.parent} and type the command again: the text is tokenized anew.",
     )
 
 

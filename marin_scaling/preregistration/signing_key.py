@@ -10,7 +10,6 @@ import getpass
 import os
 import re
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,9 +21,11 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from marin_scaling.errors import SigningError
+from marin_scaling.git import setting as git_setting
 from marin_scaling.preregistration.ssh_keygen import agent_holds, sign_with_agent, sign_with_file
 from marin_scaling.preregistration.ssh_keys import MalformedKeyError, PublicKey, public_key_from_text, public_key_of
 from marin_scaling.preregistration.sshsig import make_signature
+from marin_scaling.private_files import configuration_folder, write_secret
 
 Holder = Literal["file", "agent", "security key"]
 PASSPHRASE_VARIABLE = "MARIN_SCALE_KEY_PASSPHRASE"
@@ -146,7 +147,7 @@ def make_signing_key(path: Path) -> SigningKey:
     secret = private_key.private_bytes(encoding, form, serialization.NoEncryption())
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write_secret(path, secret)
+        write_secret(path, secret)
         path.with_name(path.name + ".pub").write_text(f"{public.text} marin-scaling\n", encoding="ascii")
     except OSError as error:
         raise SigningError(
@@ -158,28 +159,13 @@ def make_signing_key(path: Path) -> SigningKey:
     return SigningKey(private_key=private_key, public_key=public, path=path, note=note)
 
 
-def _write_secret(path: Path, secret: bytes) -> None:
-    """The whole key or none, readable by its owner only, never over another one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secret)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(temporary, path)
-    finally:
-        temporary.unlink()
-
-
 def own_key_path(environment: Mapping[str, str]) -> Path:
     """Where the tool's own key lies: `$XDG_CONFIG_HOME/marin-scaling/signing_key`.
 
     >>> print(own_key_path({"XDG_CONFIG_HOME": "/home/ada/.config"}))
     /home/ada/.config/marin-scaling/signing_key
     """
-    base = environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME") or Path.home()) / ".config"
-    return Path(base) / "marin-scaling" / "signing_key"
+    return configuration_folder(environment) / "signing_key"
 
 
 def _shown(path: Path) -> str:
@@ -189,7 +175,7 @@ def _shown(path: Path) -> str:
 
 def find_principal(option: str | None = None) -> str:
     """The name to sign as: `option` (--as), else git's user.email, else user@hostname."""
-    principal = option or _git_setting("user.email") or f"{_user_name()}@{socket.gethostname()}"
+    principal = option or git_setting("user.email") or f"{_user_name()}@{socket.gethostname()}"
     if not _PRINCIPAL.fullmatch(principal):
         raise SigningError(
             f"{principal!r} cannot be the name of a signer.",
@@ -207,7 +193,7 @@ def _user_name() -> str:
 
 
 def _git_signing_key() -> Path | None:
-    if _git_setting("gpg.format") != "ssh" or not (named := _git_setting("user.signingkey", "--type=path")):
+    if git_setting("gpg.format") != "ssh" or not (named := git_setting("user.signingkey", "--type=path")):
         return None
     path = Path(named)
     return path if path.is_file() else None
@@ -215,20 +201,10 @@ def _git_signing_key() -> Path | None:
 
 def _git_literal_key() -> str | None:
     """A public key that stands in git's settings itself, as `key::ssh-ed25519 AAAA…` or without the `key::`."""
-    if _git_setting("gpg.format") != "ssh":
+    if git_setting("gpg.format") != "ssh":
         return None
-    named = (_git_setting("user.signingkey") or "").removeprefix("key::")
+    named = (git_setting("user.signingkey") or "").removeprefix("key::")
     return named if named.encode().startswith(_PUBLIC_KINDS) else None
-
-
-def _git_setting(name: str, *options: str) -> str | None:
-    try:
-        answer = subprocess.run(
-            ["git", "config", *options, "--get", name], capture_output=True, text=True, check=False, timeout=10
-        )
-    except (OSError, subprocess.TimeoutExpired):  # no git: then there is nothing that git knows
-        return None
-    return answer.stdout.strip() or None if answer.returncode == 0 else None
 
 
 def _private_key(raw: bytes, *, path: Path, passphrase: Callable[[], bytes]) -> Any:

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import NoReturn
 
+from marin_scaling.child_process import program
 from marin_scaling.errors import SigningError, VerificationError
 from marin_scaling.preregistration.ssh_keys import PublicKey
 from marin_scaling.preregistration.sshsig import NAMESPACE, verify_signature
@@ -26,7 +27,7 @@ def sign_with_agent(content: bytes, *, key: PublicKey) -> bytes:
 def agent_holds(key: PublicKey) -> bool:
     """Whether a running agent has the private half of `key`; False where there is no agent."""
     try:
-        listed = subprocess.run(["ssh-add", "-L"], capture_output=True, text=True, check=False)
+        listed = subprocess.run([program("ssh-add"), "-L"], capture_output=True, text=True, check=False)
     except OSError:
         return False
     return any(line.split()[:2] == key.text.split()[:2] for line in listed.stdout.splitlines())
@@ -34,8 +35,8 @@ def agent_holds(key: PublicKey) -> bool:
 
 def sign_with_file(content: bytes, *, path: Path, key: PublicKey) -> bytes:
     """The same, with the key file that `ssh-keygen` is given: a public one (agent), or the handle of a security key."""
-    command = ["ssh-keygen", "-q", "-Y", "sign", "-n", NAMESPACE, "-f", str(path)]
     try:
+        command = [program("ssh-keygen"), "-q", "-Y", "sign", "-n", NAMESPACE, "-f", str(path)]
         done = subprocess.run(command, input=content, capture_output=True, check=False)
     except OSError as error:
         _refuse(key, f"ssh-keygen cannot be run ({(error.strerror or str(error)).lower()})")

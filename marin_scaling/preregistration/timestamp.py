@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import StampError, VerificationError, missing_extra
@@ -98,7 +98,7 @@ def _post(url: str, body: bytes) -> bytes:
         )
     request = urllib.request.Request(url, data=body, headers={"Content-Type": _QUERY, "Accept": _REPLY})
     try:
-        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
+        with urllib.request.build_opener(_no_redirects()).open(request, timeout=_SECONDS) as answer:
             return bytes(answer.read(MAX_REPLY_BYTES + 1))
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
@@ -107,6 +107,17 @@ def _post(url: str, body: bytes) -> bytes:
             why="A stamp is another party's word on the time, and has to come from there.",
             fix="Try again, or another authority; nothing was written.",
         ) from error
+
+
+def _no_redirects() -> Any:
+    """Return urllib's part that lets an authority send nobody to another place, or to another protocol."""
+    import urllib.request
+
+    class NoRedirects(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, *_arguments: Any, **_options: Any) -> None:
+            return None
+
+    return NoRedirects()
 
 
 def _require_extra() -> None:

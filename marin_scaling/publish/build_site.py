@@ -8,19 +8,21 @@ from __future__ import annotations
 import importlib.util
 import os
 import subprocess
-import sys
 from pathlib import Path
 
+from marin_scaling.child_process import child_environment, python_module
 from marin_scaling.errors import SiteError, UsageError, missing_extra
 from marin_scaling.publish.pages import write_generated_pages
+from marin_scaling.publish.site_settings import SETTINGS_NAME, SITE_DIR, require_plain_folders, require_plain_settings
 
-SITE_DIR = Path(".site")
+_KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "PYTHONPATH", "PYTHONHASHSEED", "SOURCE_DATE_EPOCH")
 
 
 def build_site(root: Path) -> Path:
     """Build the site of the repository at `root` and return its first page.
 
-    `UsageError` where there is no `mkdocs.yml`, `MissingExtra` without mkdocs, `SiteError` when mkdocs refuses a page.
+    `UsageError` where there is no `mkdocs.yml`, `MissingExtra` without mkdocs, `SiteError` when mkdocs refuses a page, or where
+    the settings could run code of the repository or read files outside of it.
     """
     root = root.resolve()
     if not (root / "mkdocs.yml").is_file():
@@ -31,15 +33,23 @@ def build_site(root: Path) -> Path:
         )
     if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None:
         raise missing_extra("site", needed_for="building a site")
+    require_plain_folders(root)
+    require_plain_settings(root)
     write_generated_pages(root)
     _run_mkdocs(root)
     return root / SITE_DIR / "index.html"
 
 
+def _environment() -> dict[str, str]:
+    """Return what mkdocs needs of this process's variables: none of them is a secret."""
+    kept = {name: value for name, value in os.environ.items() if name in _KEPT_VARIABLES or name.startswith("LC_")}
+    return child_environment({**kept, "NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"})
+
+
 def _run_mkdocs(root: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(root / SITE_DIR)]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"}
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    command = [*python_module("mkdocs"), "build", "--strict"]
+    command += ["--config-file", str(root / SETTINGS_NAME), "--site-dir", str(root / SITE_DIR)]
+    done = subprocess.run(command, cwd=root, env=_environment(), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         raise SiteError(

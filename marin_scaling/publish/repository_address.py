@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
+
+from marin_scaling.git import remote_address
 
 _OF_SSH = re.compile(r"(?:ssh://)?(?:[^@/\s]+@)(?P<host>[^:/\s]+)(?::\d+/|[:/])(?P<path>[^\s]+?)(?:\.git)?/?")
 _OF_HTTPS = re.compile(r"https://(?:[^@/\s]+@)?(?P<host>[^/\s]+)/(?P<path>[^\s?#]+?)(?:\.git)?/?")
@@ -12,12 +13,8 @@ _OF_HTTPS = re.compile(r"https://(?:[^@/\s]+@)?(?P<host>[^/\s]+)/(?P<path>[^\s?#
 
 def address_on_the_web(folder: Path) -> str | None:
     """The page of the origin of the repository at `folder`; None where it has none, or git is not there."""
-    try:
-        command = ["git", "remote", "get-url", "origin"]
-        found = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    except OSError:
-        return None
-    return page_of_remote(found.stdout.strip()) if found.returncode == 0 else None
+    remote = remote_address(folder)
+    return page_of_remote(remote) if remote else None
 
 
 def page_of_remote(remote: str) -> str | None:

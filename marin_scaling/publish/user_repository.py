@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from marin_scaling import __version__
 from marin_scaling.durable_files import read_bytes, write_once
 from marin_scaling.ladder.ladder_file import SCHEMA_FILE, ladder_schema
 
@@ -58,4 +59,6 @@ def make_user_repository(root: Path) -> UserRepository:
 
 
 def _template(name: str) -> bytes:
-    return resources.files("marin_scaling.publish").joinpath("templates", *name.split("/")).read_bytes()
+    """Return a template; a workflow installs the version of the tool that writes it."""
+    content = resources.files("marin_scaling.publish").joinpath("templates", *name.split("/")).read_bytes()
+    return content.replace(b"]==VERSION", f"]=={__version__}".encode()) if name.startswith("github/") else content

@@ -1,11 +1,13 @@
 """Find a recipe by what a ladder file calls it: one of ours, an installed one, a class by its import path, or a recipe file.
 
-Packages offer recipes under the entry-point group `marin_scaling.recipes`; MODULE:CLASS may lie in the working directory.
+Packages offer recipes under the entry-point group `marin_scaling.recipes`; MODULE:CLASS may lie in the working directory. A
+ladder file of a pull request can name any MODULE:CLASS, so only the names that a person typed are imported.
 """
 
 from __future__ import annotations
 
 import importlib
+import shlex
 import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
@@ -34,8 +36,18 @@ _FILES = (".yaml", ".yml")
 _DEEPEST = 8  # recipe files on recipe files; more is a circle
 
 
+_TRUSTED: set[str] = set()
+
+
+def trust_recipe(name: str) -> None:
+    """Allow this process to run the code at MODULE:CLASS, or to read a recipe file outside of the current folder."""
+    _TRUSTED.add(name)
+
+
 def find_recipe(name: str) -> Recipe:
     """The recipe called `name`: a name, MODULE:CLASS, or the path of a .yaml file; `RecipeError` names those there are.
+
+    `RecipeError` for a MODULE:CLASS, also as the base of a file, that `trust_recipe` was not called with.
 
     >>> find_recipe("delphi").shape(512).num_layers
     6
@@ -52,8 +64,12 @@ def _find(name: str, *, depth: int) -> Recipe:
     if name in RECIPES:
         return RECIPES[name]
     if name.endswith(_FILES):
+        if name not in _TRUSTED:
+            _require_inside(name)
         return _from_file(Path(name), depth=depth)
     if ":" in name:
+        if name not in _TRUSTED:
+            raise _untrusted(name)
         return _checked(name, lambda: _imported(*name.split(":", 1)))
     offered = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     if name in offered:
@@ -81,10 +97,26 @@ def _from_file(path: Path, *, depth: int) -> Recipe:
             why="Records of runs name their recipe, and two would be told apart by nothing.",
             fix="Give the file and the recipe in it another name.",
         )
-    beside = path.parent / file.base
-    base = str(beside) if file.base.endswith(_FILES) and beside.is_file() else file.base
-    found: Recipe = overridden(_find(base, depth=depth + 1), file, path=path)
+    found: Recipe = overridden(_base(file.base, path, depth=depth + 1), file, path=path)
     return found
+
+
+def _base(name: str, path: Path, *, depth: int) -> Recipe:
+    """The base of the recipe file at `path`: a file beside it, else what the name stands for."""
+    beside = path.parent / name
+    if name.endswith(_FILES) and beside.is_file():
+        _require_inside(name)
+        return _from_file(beside, depth=depth)
+    return _find(name, depth=depth)
+
+
+def _require_inside(name: str) -> None:
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise RecipeError(
+            f"The recipe file {name} lies outside of the folder from which it is named.",
+            why="A file of a pull request could name any file of this machine, whose content would be shown.",
+            fix=f"Copy it into recipes/, or name it yourself: marin-scale --trust-recipe {shlex.quote(name)} ...",
+        )
 
 
 def _imported(module: str, attribute: str) -> Any:
@@ -105,6 +137,14 @@ def _checked(name: str, load: Callable[[], Any]) -> Recipe:
     if missing:
         raise _no_recipe(name, f"it has no {', '.join(missing)}")
     return guarded(found, name)
+
+
+def _untrusted(name: str) -> RecipeError:
+    return RecipeError(
+        f"The recipe {name!r} is Python code that a file names, and it was not run.",
+        why="A file of a pull request could run any code as you.",
+        fix=f"Read that code, then name it yourself: marin-scale --trust-recipe {shlex.quote(name)} ...",
+    )
 
 
 def _no_recipe(name: str, reason: str) -> RecipeError:

@@ -30,11 +30,13 @@ from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.claim import claim
 from marin_scaling.durable_files import read_bytes, replace_file
 from marin_scaling.errors import Interrupted, MarinScalingError, StorageError
+from marin_scaling.git import checked_out_commit
 from marin_scaling.run.exchange import Exchange
 from marin_scaling.run.process_group import ALONE, ProcessGroup
 from marin_scaling.run.run_record import History, RunRecord
 from marin_scaling.run.run_spec import RunSpec, read_spec
 from marin_scaling.run.run_store import add_run, is_finished, read_run, run_folder
+from marin_scaling.run.run_times import end_of_run, is_moment
 from marin_scaling.run.turns import compiling_once, in_turns
 from marin_scaling.run.worker_events import EventWriter, WorkerEvent, failure_of
 from marin_scaling.run.workplace import STARTED_NAME, Workplace, compiled_dir, weights_dir, work_dir
@@ -193,7 +195,7 @@ def _train_and_record(
     from marin_scaling.run.kept_weights import keep_weights
     from marin_scaling.run.levanter_config import use_compilation_cache
 
-    use_compilation_cache(compiled_dir(place))
+    use_compilation_cache(compiled_dir(place), on_note=partial(_tell_note, events, spec))
     started_at, clock = _first_start(work_dir(spec, place)), time.perf_counter()
     result = _trained(spec, place, events=events, exchange=exchange, group=group)
     seconds = time.perf_counter() - clock
@@ -254,7 +256,7 @@ def _compiling(
 
 
 def _record(spec: RunSpec, result: TrainingResult, *, started_at: str, wall_seconds: float, commit: str | None) -> RunRecord:
-    from marin_scaling.run.environment import git_commit, hardware, package_versions
+    from marin_scaling.run.environment import hardware, package_versions
 
     shape, history = spec.model.shape(), result.loss_curve.history(spec_digest=spec.digest)
     return RunRecord(
@@ -274,10 +276,10 @@ def _record(spec: RunSpec, result: TrainingResult, *, started_at: str, wall_seco
         wall_seconds=round(wall_seconds, 3),
         step_seconds=round(result.step_seconds, 3),
         started_at=started_at,
-        finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        finished_at=end_of_run(started_at, wall_seconds=wall_seconds, now=datetime.now(UTC)),
         hardware=hardware(),
         versions=package_versions(),
-        git_commit=commit or git_commit(Path.cwd()),
+        git_commit=commit or checked_out_commit(Path.cwd()),
         data_digest=spec.data.digest,
         history_sha256=sha256_hex(history.to_bytes()),
         statement_sha256=spec.statement_sha256,
@@ -307,6 +309,9 @@ def _first_start(work_dir: Path) -> str:
     marker = work_dir / STARTED_NAME
     if not marker.exists():
         replace_file(marker, datetime.now(UTC).isoformat(timespec="seconds").encode())
+    elif not is_moment(read_bytes(marker)):  # a damaged disk
+        began = datetime.fromtimestamp(marker.stat().st_mtime, UTC)
+        replace_file(marker, began.isoformat(timespec="seconds").encode())
     return read_bytes(marker).decode()
 
 

@@ -1,12 +1,10 @@
-"""What a run was trained on and with: hardware, package versions, git commit. Read for the record, never used to decide."""
+"""What a run was trained on and with: hardware and package versions. Read for the record, never used to decide."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
 import platform
-import subprocess
-from pathlib import Path
 
 from marin_scaling.run.run_record import Hardware
 
@@ -35,12 +33,3 @@ def package_versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return versions
-
-
-def git_commit(folder: Path) -> str | None:
-    """The commit that is checked out in `folder`, or None outside a repository or without git."""
-    try:
-        found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=False)
-    except OSError:
-        return None
-    return found.stdout.strip() if found.returncode == 0 else None

@@ -30,8 +30,10 @@ from marin_scaling.claim import claim
 from marin_scaling.data.token_corpus import MANIFEST_NAME, damaged_rows, data_folder, map_corpus
 from marin_scaling.durable_files import read_bytes, replace_file
 from marin_scaling.errors import RecordError, StorageError
+from marin_scaling.run.loss_curve import forget_seal
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.run_store import StoredRun, add_run, is_finished, read_run, run_folder
+from marin_scaling.run.run_times import is_moment
 from marin_scaling.run.shared_storage import SharedStorage
 from marin_scaling.run.workplace import (
     STARTED_NAME,
@@ -151,6 +153,7 @@ class Exchange:
             if is_whole and (brought / "state" / curve_path(here).name).exists():
                 shutil.rmtree(own, ignore_errors=True)  # from here to the last line a kill leaves no state, and not a mixed one
                 own.mkdir(parents=True)
+                forget_seal(curve_path(here))
                 (brought / "state" / curve_path(here).name).replace(curve_path(here))
                 (brought / "state").rename(own / f"step-{_step_of(states[-1])}")
 
@@ -171,7 +174,11 @@ class Exchange:
     def agree_when_begun(self, spec: RunSpec) -> None:
         """A run was begun when it was first begun, here or elsewhere: a forecast has to be older than that."""
         here, there = work_dir(spec, self._place) / STARTED_NAME, f"work/{spec.directory_name}/{STARTED_NAME}"
-        known = [began for began in (read_bytes(here) if here.exists() else None, self._shared.read(there)) if began]
+        known = [
+            began
+            for began in (read_bytes(here) if here.exists() else None, self._shared.read(there))
+            if began and is_moment(began)
+        ]
         if known:
             replace_file(here, min(known))
             self._shared.write(there, min(known))

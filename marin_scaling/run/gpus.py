@@ -9,6 +9,8 @@ import os
 import subprocess
 from collections.abc import Sequence
 
+from marin_scaling.child_process import program
+
 _USED_SHARE = 0.9  # of a GPU's memory by all processes together; the rest is the driver's and the compiler's
 
 
@@ -18,7 +20,7 @@ def visible_gpus() -> list[str]:
     if named is not None:
         return [name for name in named.split(",") if name.strip() not in ("", "-1")]
     try:
-        listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=False)
+        listed = subprocess.run([program("nvidia-smi"), "--list-gpus"], capture_output=True, text=True, check=False)
     except OSError:
         return []
     return [str(number) for number in range(len(listed.stdout.splitlines()))] if listed.returncode == 0 else []

@@ -29,11 +29,16 @@ def write_hugging_face(spec: RunSpec, *, weights: Path, folder: Path, tokenizer:
         converter(tokenizer).save_pretrained(model, str(folder), save_tokenizer=tokenizer is not None)
 
 
+def _tokenizer(folder: Path | None) -> Any:
+    """Return the tokenizer in a folder; nothing without one, because None would mean one of the hub."""
+    return () if folder is None else AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+
+
 def converter(tokenizer: Path | None) -> HFCheckpointConverter[Any]:
     """Levanter's converter of our dense models, with the tokenizer in a folder, or without one."""
     return HFCheckpointConverter(
         Qwen3Config,
         HfConfigClass=HuggingFaceConfig,
-        tokenizer=() if tokenizer is None else AutoTokenizer.from_pretrained(tokenizer),  # None would mean one of the hub
+        tokenizer=_tokenizer(tokenizer),
         config_overrides={"architectures": ["Qwen3ForCausalLM"]},
     )

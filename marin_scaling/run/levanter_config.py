@@ -7,12 +7,14 @@ Levanter's defining submodules, because package-level names move between version
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import jax
 import jmp
+from jax._src import compilation_cache
 from levanter.callbacks.watch import WatchConfig
 from levanter.checkpoint import CheckpointerConfig
 from levanter.distributed import DistributedConfig
@@ -24,6 +26,7 @@ from levanter.trainer import TrainerConfig
 from marin_scaling.errors import TrainingFailed
 from marin_scaling.run.moe_model import GrugMoeConfig
 from marin_scaling.run.run_spec import MoeModelSpec, RunSpec
+from marin_scaling.run.sealed_programs import sealed_programs
 from marin_scaling.run.workplace import checkpoints_root
 
 CHECKPOINT_SECONDS = 20.0
@@ -117,11 +120,18 @@ def trainer_config(spec: RunSpec, *, work_dir: Path) -> TrainerConfig:
     )
 
 
-def use_compilation_cache(folder: Path) -> None:
-    """Share compiled programs between processes and restarts; tiny programs are worth keeping, too.
+def use_compilation_cache(folder: Path, *, on_note: Callable[[str], None] = print) -> None:
+    """Share compiled programs between processes and restarts; each is checked before it is loaded (`sealed_programs`).
 
-    A copy of the folder elsewhere serves as well: XLA's own caches would put its path into every program's key.
+    Tiny programs are worth keeping, too. A copy of the folder elsewhere serves this user as well: XLA's own caches would put
+    its path into every program's key.
     """
+    programs = sealed_programs(folder, on_note=on_note)
+    if programs is None or not hasattr(compilation_cache, "get_file_cache"):  # never JAX's own cache, which checks nothing
+        jax.config.update("jax_compilation_cache_dir", None)
+        return
+    compilation_cache.get_file_cache = lambda path: (programs, path)
+    compilation_cache.reset_cache()
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_enable_xla_caches", "")
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

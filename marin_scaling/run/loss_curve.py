@@ -1,7 +1,8 @@
 """The loss curve of a run in the making: one JSON number a line and step, appended and flushed, so that a kill loses nothing.
 
 After a restart the steps that are trained again replace what stood there; a curve is not longer than what can be read of it
-without a gap. Finished curves are `history.json` in the store.
+without a gap. The digest of the steps before a checkpoint lies beside it: a curve with a changed number is none. Finished
+curves are `history.json` in the store.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.durable_files import read_bytes, replace_file
 from marin_scaling.run.run_record import History, HistoryRow
 
@@ -53,6 +55,7 @@ class LossCurve:
         if steps_done > self.steps_done:
             raise ValueError(f"{self._path} holds {self.steps_done} steps, not {steps_done}")
         self._losses = self._losses[:steps_done]
+        self._seal()  # first: of a longer file it is the digest of the beginning
         self._file.close()
         replace_file(self._path, "".join(map(_line, self._losses)).encode("ascii"))
         self._file = open(self._path, "a", encoding="ascii")  # noqa: SIM115
@@ -67,6 +70,10 @@ class LossCurve:
     def sync(self) -> None:
         """Bring what was added to the disk, so that no checkpoint outlives the steps before it."""
         os.fsync(self._file.fileno())
+        self._seal()
+
+    def _seal(self) -> None:
+        replace_file(_seal_of(self._path), _digest(self._losses))
 
     def history(self, *, spec_digest: str) -> History:
         """The whole curve as the document that goes into the store."""
@@ -75,8 +82,27 @@ class LossCurve:
 
 
 def recorded_losses(path: Path) -> list[float | None]:
-    """The losses that a curve holds so far, by step; none where there is no file."""
-    return list(_read_losses(path)) if path.exists() else []
+    """The losses that a curve holds so far, by step; none where there is no file, or where a sealed step was changed."""
+    losses = list(_read_losses(path)) if path.exists() else []
+    kept = _seal_of(path)
+    if not kept.exists():
+        return losses
+    sealed = read_bytes(kept)
+    count = sealed.partition(b" ")[0]
+    return losses if count.isdigit() and sealed == _digest(losses[: int(count)]) else []
+
+
+def forget_seal(path: Path) -> None:
+    """Remove the digest beside a curve that another one takes the place of."""
+    _seal_of(path).unlink(missing_ok=True)
+
+
+def _seal_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.sha256")
+
+
+def _digest(losses: Sequence[float | None]) -> bytes:
+    return f"{len(losses)} {sha256_hex(''.join(map(_line, losses)).encode())}".encode()
 
 
 def _line(loss: float | None) -> str:

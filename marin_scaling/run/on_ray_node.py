@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from marin_scaling.canonical_json import sha256_hex
+from marin_scaling.child_process import child_environment
 from marin_scaling.claim import claim
 from marin_scaling.durable_files import replace_file
 from marin_scaling.ladder.ladder_file import PerRun
+from marin_scaling.private_files import make_private
 from marin_scaling.run.gpus import shared_memory
 from marin_scaling.run.process_group import ProcessGroup
 from marin_scaling.run.run_ladder import worker_command
@@ -48,7 +50,7 @@ def train_one(
         with subprocess.Popen(
             command,
             cwd=workplace.runs_dir.parent,
-            env=os.environ | shared_memory(per_run.gpus),
+            env=child_environment(os.environ | shared_memory(per_run.gpus)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stream,
@@ -80,8 +82,15 @@ def free_address() -> str:
 
 def _place_of_node(workplace: Workplace, storage: str) -> Workplace:
     """On this node, apart from other users' and other storages'; what lies there is a copy."""
-    folder = Path(tempfile.gettempdir()) / f"marin-scaling-{os.getuid()}" / sha256_hex(storage.encode())[:16]
+    folder = _folder_of_user("marin-scaling") / sha256_hex(storage.encode())[:16]
     return replace(workplace, runs_dir=folder / "runs", work_root=folder / ".marin-scaling")
+
+
+def _folder_of_user(name: str) -> Path:
+    """Return a temporary folder of this user; `StorageError` if another user made it, or a link to it, before."""
+    folder = Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
+    make_private(folder, allow_link=False)
+    return folder
 
 
 @contextlib.contextmanager
@@ -90,7 +99,7 @@ def _own_cores(wanted: int) -> Iterator[list[int]]:
 
     Always so many (or all, where there are fewer), because a sum over more cores is another sum in its last digits.
     """
-    folder = Path(tempfile.gettempdir()) / f"marin-scaling-cores-{os.getuid()}"
+    folder = _folder_of_user("marin-scaling-cores")
     cores = sorted(os.sched_getaffinity(0))
     while True:
         with contextlib.ExitStack() as stack:

@@ -12,13 +12,13 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from marin_scaling.child_process import child_environment, python_module
 from marin_scaling.claim import claim
 from marin_scaling.data.token_corpus import TokenCorpus, data_folder, write_corpus
 from marin_scaling.durable_files import replace_file, require_writable
@@ -266,7 +266,7 @@ def _worker(
     with open(log_path, "a") as log:
         process = subprocess.Popen(
             command,
-            env=os.environ | environment,
+            env=child_environment(os.environ | environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -284,7 +284,7 @@ def worker_command(
     specs: Sequence[RunSpec], *, workplace: Workplace, cores: Sequence[int], group: ProcessGroup = ALONE
 ) -> list[str]:
     """The command of a process that trains these runs on these cores, and dies with the one that started it."""
-    command = [sys.executable, "-P", "-m", "marin_scaling.run"]  # -P: no file of the current folder is taken for a module
+    command = python_module("marin_scaling.run")
     command += ["--runs", str(workplace.runs_dir), "--work", str(workplace.work_root)]
     command += ["--launcher", str(os.getpid()), "--cores", ",".join(map(str, cores))]
     command += ["--keep-weights"] if workplace.keep_weights else []

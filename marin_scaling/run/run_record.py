@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from marin_scaling.canonical_json import dump_canonical, load_strict
 from marin_scaling.run.run_spec import Document, RunSpec, _malformed
+from marin_scaling.run.run_times import as_moment
 
 
 class Hardware(Document):
@@ -83,6 +84,12 @@ class RunRecord(Document):
     def _loss_goes_with_status(self) -> RunRecord:
         if (self.loss is None) != (self.status == "diverged"):
             raise ValueError("a finished run has a loss and a diverged one has none")
+        return self
+
+    @model_validator(mode="after")
+    def _ends_after_it_began(self) -> RunRecord:
+        if as_moment(self.finished_at) < as_moment(self.started_at):
+            raise ValueError(f"it ended at {self.finished_at}, before it began at {self.started_at}")
         return self
 
     def to_bytes(self) -> bytes:

@@ -40,7 +40,7 @@ from marin_scaling.run.levanter_step import (
     language_model_loss,
     parameter_count,
 )
-from marin_scaling.run.loss_curve import LossCurve
+from marin_scaling.run.loss_curve import LossCurve, forget_seal
 from marin_scaling.run.optimizer import initial_optimizer
 from marin_scaling.run.plan_specs import require_data
 from marin_scaling.run.process_group import ALONE, ProcessGroup
@@ -155,6 +155,7 @@ def _curve_of(group: ProcessGroup, work_dir: Path) -> Path:
     if group.is_leader:
         return curve
     own = curve_path(work_dir / f"process-{group.rank}")
+    forget_seal(own)
     replace_file(own, read_bytes(curve) if curve.exists() else b"")
     return own
 

@@ -18,7 +18,7 @@ from marin_scaling.run.optimizer import schedule_settings
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.units import format_count, format_flops
 
-COMMAND = "python -m levanter.main.train_lm --config_path"
+COMMAND = "python -P -m levanter.main.train_lm --config_path"
 """What trains a file, typed in its folder."""
 TOKENIZER_FOLDER = "no-tokenizer"
 """A tokenizer that nothing uses: without one on disk, Levanter fetches one from the Hugging Face hub for any Qwen3."""

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from marin_scaling.errors import ClusterError, first_line
+from marin_scaling.git import checked_out_commit
 from marin_scaling.ladder.ladder_file import PerRun
-from marin_scaling.run.environment import git_commit
 from marin_scaling.run.ray_task_groups import Retries, TaskGroup, require_resources, start_group
 from marin_scaling.run.run_ladder import Pool
 from marin_scaling.run.run_spec import RunSpec
@@ -44,7 +44,7 @@ def ray_pool(address: str | None, *, per_run: PerRun, max_parallel: int | None =
     """
 
     def pool(specs: Sequence[RunSpec], workplace: Workplace) -> Iterator[WorkerEvent]:
-        workplace = replace(workplace, git_commit=git_commit(Path.cwd()))
+        workplace = replace(workplace, git_commit=checked_out_commit(Path.cwd()))
         with _cluster(address):
             yield from _run_tasks(specs, workplace, per_run=per_run, at_a_time=max_parallel or len(specs))
 

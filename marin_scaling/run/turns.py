@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
@@ -91,7 +92,7 @@ def _is_compiled(shape: Path) -> bool:
 
 
 def _is_being_compiled(shape: Path) -> bool:
-    with contextlib.suppress(OSError), open(shape, "rb") as file:
+    with contextlib.suppress(OSError), open(shape, "rb", opener=_without_links) as file:
         return not _takes(file, fcntl.LOCK_SH) and not _is_compiled(shape)
     return False
 
@@ -100,8 +101,13 @@ def _opened(shape: Path) -> IO[bytes] | None:
     """To be locked, for which it is open for both reading and writing: over a network the kernel asks for that."""
     with contextlib.suppress(OSError):
         shape.parent.mkdir(parents=True, exist_ok=True)
-        return open(shape, "ab+", buffering=0)
+        return open(shape, "ab+", buffering=0, opener=_without_links)
     return None
+
+
+def _without_links(path: str, flags: int) -> int:
+    """Open no link, which another user or a pull request may have put there, and wait for no writer of a pipe."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
 
 
 def _takes(file: IO[bytes], kind: int) -> bool:

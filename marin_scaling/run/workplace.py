@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from marin_scaling.durable_files import read_bytes
+from marin_scaling.errors import UsageError
 from marin_scaling.run.run_spec import RunSpec, read_spec
 
 WORK_FOLDER = ".marin-scaling"
@@ -77,3 +80,22 @@ def checkpoints_root(folder: Path) -> Path:
 def weights_dir(run: str, place: Workplace) -> Path:
     """Where the trained model of the run of this name is kept."""
     return place.work_root / "weights" / run
+
+
+def require_untracked_work_root(root: Path, tracked: Sequence[Path]) -> None:
+    """`UsageError` where the folder for the work is a link, or where git tracks files in it: all of it is this machine's own.
+
+    What lies there is resumed from, loaded and trained on. `tracked` are the files below `root` that git tracks.
+    """
+    if root.is_symlink():
+        raise UsageError(
+            f"{root} is a link to {os.readlink(root)}.",
+            why="Checkpoints, tokens and compiled programs would be taken from there.",
+            fix=f"Remove the link; a folder is made in its place: rm {root}",
+        )
+    if tracked:
+        raise UsageError(
+            f"Git tracks {len(tracked)} files below {root}, {tracked[0].name!r} among them.",
+            why="Checkpoints, tokens and weights of somebody else would be taken for this machine's own.",
+            fix=f"Take them out of the repository and away: git rm -r --cached {root.name} && rm -r {root.name}",
+        )

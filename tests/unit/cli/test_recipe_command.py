@@ -124,7 +124,8 @@ def test_without_a_budget_two_recipes_are_compared_by_what_they_are(tmp_path: Pa
 def test_a_recipe_file_overrides_a_recipe_of_ones_own(folder: Path) -> None:
     """A class of one's own is guarded, and stays one whose constants can be set."""
     (folder / "recipes" / "own.yaml").write_text("name: own\nbase: own_recipes:Deeper\nconstants: {mlp_ratio: 3}\n")
-    shown = marin_scale("recipe", "show", "recipes/own.yaml", "--budget", "1e11", cwd=folder).stdout
+    trusted = ("--trust-recipe", "own_recipes:Deeper")
+    shown = marin_scale(*trusted, "recipe", "show", "recipes/own.yaml", "--budget", "1e11", cwd=folder).stdout
     assert "num_layers                            4" in shown
     assert "mlp_ratio                             3" in shown
 
@@ -181,7 +182,8 @@ def test_what_is_no_recipe_is_refused_with_what_why_and_fix(
 def test_a_recipe_file_that_says_no_recipe_is_refused_by_key(folder: Path, text: str, fragments: tuple[str, ...]) -> None:
     """File, line and key; nothing is planned with it."""
     (folder / "recipes" / "bad.yaml").write_text(text)
-    assert_refused(marin_scale("recipe", "show", "recipes/bad.yaml", "--budget", "1e20", cwd=folder), *fragments)
+    trusted = ("--trust-recipe", "own_recipes:Plain")
+    assert_refused(marin_scale(*trusted, "recipe", "show", "recipes/bad.yaml", "--budget", "1e20", cwd=folder), *fragments)
 
 
 def test_a_recipe_file_does_not_take_the_name_of_another_recipe(folder: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from marin_scaling import __version__
 from marin_scaling.publish.user_repository import make_user_repository
 
 ROOT = Path(__file__).parents[3]
@@ -41,9 +42,10 @@ def test_who_reads_a_strangers_files_may_only_read(where: str, tmp_path: Path) -
 def test_who_may_write_runs_nothing_of_a_strangers(where: str, tmp_path: Path) -> None:
     """It checks nothing out, runs no shell, and follows the other one."""
     comment = workflow("preregistration-comment", where, tmp_path)
-    assert comment["permissions"] == {"actions": "read", "pull-requests": "write"}
+    assert comment["permissions"] == {}
     assert comment["on"]["workflow_run"]["workflows"] == [workflow("preregistration", where, tmp_path)["name"]]
     (job,) = comment["jobs"].values()
+    assert job["permissions"] == {"actions": "read", "pull-requests": "write"}
     assert all("run" not in step and "checkout" not in step["uses"] for step in job["steps"])
 
 
@@ -52,7 +54,7 @@ def test_a_stranger_says_nothing_of_which_tool_reviews(tmp_path: Path) -> None:
     theirs, ours = (workflow("preregistration", where, tmp_path) for where in FOLDERS)
     installs = [each["jobs"]["review"]["steps"].pop(2)["run"] for each in (theirs, ours)]
     assert theirs == ours
-    assert installs[0] == "pip install 'marin-scaling[timestamp]'"
+    assert installs[0] == f"pip install 'marin-scaling[timestamp]=={__version__}'"
     assert installs[1].startswith('git worktree add ../base "origin/$GITHUB_BASE_REF" && pip install')
 
 
@@ -61,8 +63,9 @@ def test_what_is_attested_is_the_log_after_its_merge_and_nothing_is_run(where: s
     """No pull request starts it, no shell is in it, and of a private repository nothing is published."""
     attest = workflow("preregistration-attest", where, tmp_path)
     assert attest["on"] == {"push": {"branches": ["main"], "paths": ["preregistrations/log.jsonl"]}}
-    assert attest["permissions"] == {"contents": "read", "id-token": "write", "attestations": "write"}
+    assert attest["permissions"] == {}
     (job,) = attest["jobs"].values()
+    assert job["permissions"] == {"contents": "read", "id-token": "write", "attestations": "write"}
     assert job["if"] == "${{ !github.event.repository.private }}"
     assert all("run" not in step for step in job["steps"])
     assert job["steps"][-1]["with"] == {"subject-path": "preregistrations/log.jsonl"}
@@ -88,12 +91,20 @@ const github = {
 """
 
 
+def comment_program(comments: list[Any], pull: Any) -> str:
+    """The script of the second workflow, with a forge that stands in."""
+    (job,) = workflow("preregistration-comment", "own", ROOT)["jobs"].values()
+    script = job["steps"][1]["with"]["script"]
+    return FORGE.replace("COMMENTS", json.dumps(comments)).replace("[PULL]", json.dumps([pull])).replace("SCRIPT", script)
+
+
 def comment(tmp_path: Path, *, review: str, comments: list[Any], pull: Any = PULL) -> list[Any]:
     """What the script of the second workflow does, where a forge stands in that has one pull request."""
-    (tmp_path / "review.md").write_text(review)
-    script = workflow("preregistration-comment", "own", tmp_path)["jobs"]["comment"]["steps"][1]["with"]["script"]
-    program = FORGE.replace("COMMENTS", json.dumps(comments)).replace("[PULL]", json.dumps([pull])).replace("SCRIPT", script)
-    done = subprocess.run(["node", "-e", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    (tmp_path / "review").mkdir(exist_ok=True)
+    (tmp_path / "review" / "review.md").write_text(review)
+    done = subprocess.run(
+        ["node", "-e", comment_program(comments, pull)], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     found: list[Any] = json.loads(done.stdout)
     return found
 
@@ -107,7 +118,9 @@ def test_the_review_becomes_one_comment(tmp_path: Path) -> None:
     """Of the pull request whose last commit was reviewed."""
     ((what, said),) = comment(tmp_path, review="# Review\n", comments=[])
     assert (what, said["issue_number"]) == ("create", 7)
-    assert said["body"] == "<!-- marin-scale review -->\n# Review\n"
+    assert said["body"].startswith("<!-- marin-scale review -->\n> ")
+    assert "abc" in said["body"].splitlines()[1]
+    assert said["body"].endswith("\n\n# Review\n")
 
 
 @needs_node
@@ -131,3 +144,20 @@ def test_a_strangers_text_mentions_nobody_and_has_an_end(tmp_path: Path) -> None
 def test_a_pull_request_that_went_on_is_not_commented(tmp_path: Path) -> None:
     """The next review is under way."""
     assert comment(tmp_path, review="# Review\n", comments=[], pull={"number": 7, "head": {"sha": "def"}}) == []
+
+
+@needs_node
+@pytest.mark.parametrize("form", ["a link", "a folder", "too large"])
+def test_only_a_plain_file_of_a_bounded_size_is_commented(form: str, tmp_path: Path) -> None:
+    """The pull request's workflow decides what is in the artifact."""
+    folder = tmp_path / "review"
+    folder.mkdir()
+    if form == "a link":
+        (folder / "review.md").symlink_to("/etc/hostname")
+    elif form == "a folder":
+        (folder / "review.md").mkdir()
+    else:
+        (folder / "review.md").write_bytes(b"x" * 1_000_001)
+    done = subprocess.run(["node", "-e", comment_program([], PULL)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert done.stdout == ""

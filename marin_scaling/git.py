@@ -1,0 +1,235 @@
+"""Git, asked from the root of the repository only, with nothing in its settings that a pull request can decide.
+
+No other module starts git. Git reads names and content here, but compares nothing: attributes, filters, ignore rules and index
+flags come with a pull request. No call runs a hook or a file-system monitor, opens a pager, or fetches anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from marin_scaling.child_process import program
+from marin_scaling.errors import UsageError
+from marin_scaling.repository_root import GIT_NAME, repository_root
+
+_SETTINGS = {
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "core.quotePath": "false",
+    "core.pager": "cat",
+    "core.warnAmbiguousRefs": "true",
+    "safe.bareRepository": "explicit",
+}
+_OPTIONS = ("--no-pager", "--literal-pathspecs", *(word for item in _SETTINGS.items() for word in ("-c", "=".join(item))))
+_ENVIRONMENT = {
+    "GIT_ALLOW_PROTOCOL": "",  # no transport: a missing object is an error, and never fetched
+    "GIT_GRAFT_FILE": os.devnull,
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+    "LC_ALL": "C",
+}
+_OWN_SETTINGS = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
+"""The variables that say where the settings of a person lie; only `setting` passes these on."""
+
+_TIMEOUT_SECONDS = 600
+
+
+class GitError(UsageError):
+    """Git cannot answer: no git, no repository, or no such commit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeEntry:
+    """A file of a commit: its object id and its mode (`100644`, `100755`, `120000` for a link, `160000` for a submodule)."""
+
+    mode: str
+    id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repository:
+    """A working tree with its git directory, both found from a trusted folder."""
+
+    root: Path
+    git_dir: Path
+
+    def ask(self, *arguments: str, content: bytes = b"") -> bytes:
+        """Return what git writes for a command that gets `content` as its input; `GitError` when the command fails."""
+        done = _run(self._named(*arguments), at=self.root, content=content)
+        if done.returncode:
+            raise _failed(arguments[0], _said(done) or f"exit status {done.returncode}", at=self.root)
+        return done.stdout
+
+    def commit_id(self, name: str) -> str:
+        """Return the id of the commit that a branch, tag or revision names; `GitError` if there is none, or two.
+
+        The name is git's input and not a word of its command line, so no name is taken for an option or a path.
+        """
+        if not name or not name.isprintable():
+            raise _failed("cat-file", f"{name!r} is not the name of a commit", at=self.root)
+        done = _run(self._named("cat-file", "--batch-check"), at=self.root, content=os.fsencode(f"{name}^{{commit}}\n"))
+        if b"is ambiguous" in done.stderr:
+            raise _failed("cat-file", f"{name!r} names a branch and a tag", at=self.root)
+        fields = done.stdout.decode("ascii", errors="replace").rsplit(None, 2)
+        if done.returncode or len(fields) != 3 or fields[1] != "commit":
+            raise _failed("cat-file", f"it knows no such commit as {name!r}", at=self.root)
+        return fields[0]
+
+    def head(self) -> str | None:
+        """Return the id of the commit that is checked out; None before the first commit."""
+        try:
+            return self.commit_id("HEAD")
+        except GitError:
+            return None
+
+    def tree(self, commit: str, folder: Path) -> dict[Path, TreeEntry]:
+        """Return every file that a commit has at or below `folder`, by its path from the root."""
+        below = self.path_from_root(folder)
+        places = [] if below == Path() else ["--", str(below)]
+        listed = self.ask("ls-tree", "-r", "-z", "--full-tree", commit, *places)
+        return dict(_tree_entry(line) for line in listed.split(b"\0") if line)
+
+    def content(self, entry: TreeEntry) -> bytes:
+        """Return the bytes of a file of a tree."""
+        return self.ask("cat-file", "blob", entry.id)
+
+    def tracked(self, folder: Path) -> list[Path]:
+        """Return the files at or below `folder` that are in git's index, by their paths from the root."""
+        below = self.path_from_root(folder)
+        places = [] if below == Path() else ["--", str(below)]
+        listed = self.ask("ls-files", "-z", "--cached", "--full-name", *places)
+        return sorted({Path(os.fsdecode(name)) for name in listed.split(b"\0") if name})
+
+    def setting(self, name: str, *options: str) -> str | None:
+        """Return one of git's settings, as a person in this repository has it; None where it is not set."""
+        return _setting(self._named("config", *options, "--get", name), at=self.root)
+
+    def path_from_root(self, path: Path) -> Path:
+        """Return a path as git names it; `GitError` if it lies outside of the repository."""
+        absolute = Path(os.path.abspath(path))
+        if not absolute.is_relative_to(self.root):
+            raise GitError(
+                f"{path} is not in the repository at {self.root}.",
+                why="Git is asked about one repository: that of the current directory.",
+                fix="Run the command in the repository that holds the folder.",
+            )
+        return absolute.relative_to(self.root)
+
+    def _named(self, *arguments: str) -> list[str]:
+        return [f"--git-dir={self.git_dir}", f"--work-tree={self.root}", *arguments]
+
+
+def find_repository(start: Path | None = None) -> Repository | None:
+    """Return the repository of `start` (the current directory); None where there is no `.git`, or no git to ask.
+
+    `GitError` where git does not trust the repository, as one of another user's.
+    """
+    root = repository_root(start)
+    if root is None:
+        return None
+    try:
+        done = _run(["rev-parse", "--absolute-git-dir"], at=root, variables={"GIT_CEILING_DIRECTORIES": str(root.parent)})
+    except GitError:
+        return None
+    found = Path(os.fsdecode(done.stdout.removesuffix(b"\n")))
+    if done.returncode or ((root / GIT_NAME).is_dir() and found != Path(os.path.realpath(root / GIT_NAME))):
+        raise _failed("rev-parse", _said(done) or f"{root / GIT_NAME} is not a git directory", at=root)
+    return Repository(root=root, git_dir=found)
+
+
+def require_repository(start: Path | None = None) -> Repository:
+    """Return the repository of `start` (the current directory); `GitError` where there is none."""
+    found = find_repository(start)
+    if found is None:
+        raise _failed("rev-parse", "there is no git repository, or no git", at=start or Path.cwd())
+    return found
+
+
+def tracked_files(folder: Path) -> list[Path]:
+    """Return the files at or below `folder` that git tracks, in the repository of the current directory, as `folder / ...`.
+
+    `GitError` where there is no repository, or the folder is not in it. A tracked file may be missing from the disk.
+    """
+    repository = require_repository()
+    below = repository.path_from_root(folder)
+    return [folder / path.relative_to(below) for path in repository.tracked(folder)]
+
+
+def checked_out_commit(folder: Path) -> str | None:
+    """Return the id of the commit that is checked out at `folder`; None outside a repository or without git."""
+    try:
+        found = find_repository(folder)
+    except GitError:
+        return None
+    return found.head() if found else None
+
+
+def remote_address(folder: Path, *, remote: str = "origin") -> str | None:
+    """Return the address of a remote of the repository at `folder`; None where it has none, or git is not there."""
+    try:
+        found = find_repository(folder)
+        return os.fsdecode(found.ask("remote", "get-url", remote)).strip() if found else None
+    except GitError:
+        return None
+
+
+def setting(name: str, *options: str) -> str | None:
+    """Return one of git's settings, as a person in the current directory has it; None where it is not set, or without git."""
+    with contextlib.suppress(GitError):  # of a repository that git does not trust, only the person's settings count
+        if found := find_repository():
+            return found.setting(name, *options)
+    return _setting([f"--git-dir={os.devnull}", "config", *options, "--get", name], at=Path.cwd())
+
+
+def _setting(arguments: Sequence[str], *, at: Path) -> str | None:
+    own = {name: os.environ[name] for name in _OWN_SETTINGS if name in os.environ}
+    try:
+        answer = _run(arguments, at=at, variables=own)
+    except GitError:
+        return None
+    return os.fsdecode(answer.stdout).strip() or None if answer.returncode == 0 else None
+
+
+def _run(
+    arguments: Sequence[str], *, at: Path, content: bytes = b"", variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment = {**kept, **_ENVIRONMENT, **(variables or {})}
+    try:
+        return subprocess.run(
+            ["git", *_OPTIONS, *arguments],
+            executable=program("git"),
+            cwd=at,
+            env=environment,
+            input=content,
+            capture_output=True,
+            check=False,
+            timeout=_TIMEOUT_SECONDS,
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise _failed(arguments[-1], str(error), at=at) from error
+
+
+def _tree_entry(line: bytes) -> tuple[Path, TreeEntry]:
+    about, name = line.split(b"\t", maxsplit=1)
+    mode, _, identity = about.decode("ascii").split()
+    return Path(os.fsdecode(name)), TreeEntry(mode=mode, id=identity)
+
+
+def _said(done: subprocess.CompletedProcess[bytes]) -> str:
+    return done.stderr.decode(errors="replace").strip().partition("\n")[0]
+
+
+def _failed(command: str, reason: str, *, at: Path) -> GitError:
+    return GitError(
+        f"git {command} has no answer at {at}: {reason}.",
+        why="Commits are read with git, from the root of the repository.",
+        fix="Run the command in a git repository, and name a branch or commit that is there (git fetch origin).",
+    )

@@ -1,0 +1,250 @@
+"""The settings in `mkdocs.yml` that a site is built with; every other one is refused before mkdocs sees the file.
+
+Mkdocs runs Python that its settings name (hooks, plugins, extensions, `!!python/...`), renders templates of the repository,
+and reads files and variables of the machine that they name. A pull request can change them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from marin_scaling.errors import SiteError
+
+SETTINGS_NAME = "mkdocs.yml"
+DOCS_DIR, SITE_DIR = "site", ".site"
+_MOST_BYTES = 200_000
+_MOST_NAMED = 10
+_SNIPPET_FOLDERS = ("site", "ladders")
+
+Check = Callable[[Any], bool]
+
+
+def require_plain_settings(root: Path, *, template_folder: Path | None = None) -> None:
+    """Refuse, with `SiteError`, settings that could run code, or read or write outside of the repository at `root`.
+
+    `template_folder` is the only folder of templates that may be named: one of the installed package.
+    """
+    path = root / SETTINGS_NAME
+    document = _read(path)
+    checks = {**_SETTINGS, "theme": _table(_theme(template_folder))}
+    refused = list(_refused(document, checks))
+    if refused:
+        shown = [*refused[:_MOST_NAMED], *([f"and {len(refused) - _MOST_NAMED} more"] if len(refused) > _MOST_NAMED else [])]
+        raise SiteError(
+            f"{path}: {len(refused)} settings are not used here:\n       " + "\n       ".join(shown),
+            why="Such settings can run code, or read files outside of the repository, when somebody builds the site.",
+            fix=f"Remove them. If they are yours and wanted, run mkdocs yourself in a sandbox: mkdocs build -f {path}",
+        )
+
+
+def require_plain_folders(root: Path) -> None:
+    """Refuse, with `SiteError`, links and special files where the site is read from and written to."""
+    links = [root / name for name in (SETTINGS_NAME, SITE_DIR, *_SNIPPET_FOLDERS) if (root / name).is_symlink()]
+    inside = (path for name in _SNIPPET_FOLDERS for path in (root / name).rglob("*"))
+    found = [*links, *(path for path in inside if path.is_symlink() or not (path.is_file() or path.is_dir()))]
+    if found:
+        names = [repr(path.relative_to(root).as_posix())[1:-1] for path in sorted(found)]
+        shown = [*names[:_MOST_NAMED], *([f"and {len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else [])]
+        raise SiteError(
+            f"{len(names)} links or special files are where the site is read or written: {', '.join(shown)}.",
+            why="A page would show a file that lies elsewhere on this machine.",
+            fix="Replace each by a regular file or folder.",
+        )
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's, for plain values: no tag, no alias."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "tag", None) is not None:
+            found = "an alias" if isinstance(event, yaml.AliasEvent) else f"the tag {event.tag}"
+            raise yaml.MarkedYAMLError(problem=f"{found} is not used here", problem_mark=event.start_mark)
+        return super().compose_node(parent, index)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ValueError(f"it has more than {_MOST_BYTES} bytes")
+        document = yaml.load(path.read_bytes().decode(), Loader=_Loader)
+        if not isinstance(document, dict):
+            raise ValueError("it is not a table of settings")
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise SiteError(
+            f"{path} cannot be used: {_reason(error)}.",
+            why="The settings of a site are plain YAML: tables, lists, text and numbers.",
+            fix="Write plain values; the file that marin-scale init writes is an example.",
+        ) from error
+    return document
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem and error.problem_mark:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _refused(document: Mapping[Any, Any], checks: Mapping[str, Check], *, above: str = "") -> Iterator[str]:
+    """Name each setting that is unknown, or whose value is not allowed, by its full key."""
+    for key, value in document.items():
+        name = f"{above}{key!s}"
+        check = checks.get(key) if isinstance(key, str) else None
+        if isinstance(check, _Table) and isinstance(value, dict):
+            yield from _refused(value, check.checks, above=f"{name}.")
+        elif isinstance(check, _Named) and isinstance(value, list):
+            yield from (f"{name}: {_shown(each)}" for each in value if not check.allows(each))
+        elif check is None or not check(value):
+            yield f"{name}: {_shown(value)}"
+
+
+def _shown(value: Any) -> str:
+    text = ascii(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+class _Table:
+    """A table with these keys."""
+
+    def __init__(self, checks: Mapping[str, Check]) -> None:
+        self.checks = checks
+
+    def __call__(self, value: Any) -> bool:
+        return isinstance(value, dict) and not list(_refused(value, self.checks))
+
+
+class _Named:
+    """A list of names of plugins or extensions, some with a table of options: `name` or `{name: {option: value}}`."""
+
+    def __init__(self, options: Mapping[str, Mapping[str, Check]]) -> None:
+        self.options = options
+
+    def allows(self, each: Any) -> bool:
+        if isinstance(each, str):
+            return each in self.options
+        if not isinstance(each, dict) or len(each) != 1:
+            return False
+        ((name, options),) = each.items()
+        return name in self.options and (options is None or _Table(self.options[name])(options))
+
+    def __call__(self, value: Any) -> bool:
+        return isinstance(value, list) and all(map(self.allows, value))
+
+
+def _table(checks: Mapping[str, Check]) -> Check:
+    return _Table(checks)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) < 1000
+
+
+def _is_truth(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is(allowed: Any) -> Check:
+    return lambda value: type(value) is type(allowed) and value == allowed
+
+
+def _matches(pattern: str) -> Check:
+    compiled = re.compile(pattern)
+    return lambda value: isinstance(value, str) and compiled.fullmatch(value) is not None
+
+
+def _each(check: Check) -> Check:
+    return lambda value: isinstance(value, list) and all(map(check, value))
+
+
+def _either(*checks: Check) -> Check:
+    return lambda value: any(check(value) for check in checks)
+
+
+_is_web_address = _matches(r"https?://[A-Za-z0-9._~:/?#\[\]@!$&()*+,;=%-]+")
+_is_name = _matches(r"[A-Za-z0-9][A-Za-z0-9 ._-]*")
+_is_icon = _matches(r"[a-z0-9-]+(/[a-z0-9-]+)+")
+_is_path_below = _matches(r"(?!.*(^|/)\.\.?(/|$))[A-Za-z0-9_.][A-Za-z0-9_./ -]*")
+_is_level = _matches(r"warn|info|ignore|relative_to_docs")
+
+
+def _is_navigation(value: Any) -> bool:
+    """Titles with pages of the site, or with addresses on the web."""
+    if isinstance(value, list):
+        return all(map(_is_navigation, value))
+    if isinstance(value, dict):
+        return all(_is_text(title) and _is_navigation(inner) for title, inner in value.items())
+    return _is_path_below(value) or _is_web_address(value)
+
+
+def _theme(template_folder: Path | None) -> dict[str, Check]:
+    palette = _Table(
+        {
+            "media": _is_text,
+            "scheme": _is_name,
+            "primary": _is_name,
+            "accent": _is_name,
+            "toggle": _Table({"icon": _is_icon, "name": _is_text}),
+        }
+    )
+    return {
+        "name": _is("material"),
+        "language": _matches(r"[a-z]{2}(-[A-Za-z]{2,4})?"),
+        "font": _either(_is(False), _Table({"text": _is_name, "code": _is_name})),
+        "logo": _is_path_below,
+        "favicon": _is_path_below,
+        "icon": _Table({"logo": _is_icon, "repo": _is_icon}),
+        "features": _each(_matches(r"[a-z.]+")),
+        "palette": _either(palette, _each(palette)),
+        "custom_dir": _is(str(template_folder)),
+    }
+
+
+_EXTENSIONS: dict[str, dict[str, Check]] = {
+    "abbr": {},
+    "admonition": {},
+    "attr_list": {},
+    "def_list": {},
+    "footnotes": {},
+    "md_in_html": {},
+    "tables": {},
+    "toc": {"permalink": _is_truth, "toc_depth": lambda value: isinstance(value, int | str)},
+    "pymdownx.details": {},
+    "pymdownx.highlight": {"anchor_linenums": _is_truth, "linenums": _is_truth},
+    "pymdownx.inlinehilite": {},
+    "pymdownx.superfences": {},
+    "pymdownx.tabbed": {"alternate_style": _is_truth},
+    "pymdownx.snippets": {
+        "base_path": _each(_either(*map(_is, _SNIPPET_FOLDERS))),
+        "check_paths": _is_truth,
+        "restrict_base_path": _is(True),
+    },
+}
+_SETTINGS: dict[str, Check] = {
+    "site_name": _is_text,
+    "site_description": _is_text,
+    "site_author": _is_text,
+    "site_url": _is_web_address,
+    "repo_url": _is_web_address,
+    "repo_name": _is_text,
+    "docs_dir": _is(DOCS_DIR),
+    "site_dir": _is(SITE_DIR),
+    "use_directory_urls": _is_truth,
+    "strict": _is_truth,
+    "extra_css": _each(_is_path_below),
+    "extra_javascript": _each(_is_path_below),
+    "markdown_extensions": _Named(_EXTENSIONS),
+    "plugins": _Named({"search": {}, "offline": {}}),
+    "extra": _Table({"polyfills": _each(_is_path_below)}),
+    "validation": _Table(
+        {
+            "links": _Table(dict.fromkeys(("absolute_links", "anchors", "unrecognized_links", "not_found"), _is_level)),
+            "nav": _Table(dict.fromkeys(("omitted_files", "not_found", "absolute_links"), _is_level)),
+        }
+    ),
+    "nav": _is_navigation,
+}
