@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +18,9 @@ from marin_scaling.preregistration.document_shape import check_shape
 from marin_scaling.preregistration.statement_format import DECLARATION, LEVELS, METRICS, STATEMENT_TYPE
 from marin_scaling.preregistration.version_0_2 import IF_OVERDUE
 from marin_scaling.preregistration.versions import LATEST, VERSION_0_1, VERSION_0_1_ENDED, FormatVersion, version_of
+
+LONGEST_TERM = timedelta(days=4 * 366)
+"""Longest time from a statement to the day on which its run is due: four years, as for a seal. A later day is never due."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +103,7 @@ def build_statement(
         "predicate": predicate,
     }
     made = read_statement(dump_canonical(statement), name="statement.json")
+    _require_term(made)
     require_samples_of(documents["samples.json"]["losses"], made.quantiles)
     return made
 
@@ -182,6 +186,15 @@ def require_sound_forecast(statement: Statement) -> None:
         refuse(
             f"its point {forecast['point']} is not its median {quantiles[0.5]}",
             fix="The point is the median. Restore the file from version control if it was edited.",
+        )
+
+
+def _require_term(statement: Statement) -> None:
+    """Refuse a new statement that is due too late; `check` refuses one that was signed so."""
+    if statement.due is not None and statement.due - statement.created_at > LONGEST_TERM:
+        refuse(
+            f"it is due at {moment_text(statement.due)}, more than {LONGEST_TERM.days} days after it is made",
+            fix="Give an earlier day, within four years: promise.due in the ladder's file.",
         )
 
 
