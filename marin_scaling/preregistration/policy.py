@@ -19,7 +19,7 @@ class Policy(Part):
     """The rules of a registry."""
 
     since: date
-    """The day (UTC) from which on statements have to follow them."""
+    """The first day (UTC) of receipt on which forecasts have to follow the rules."""
     reviewers: int = Field(default=0, ge=0)
     """How many others must have signed the statement, beside its registrant."""
     stamps: int = Field(default=0, ge=0)
