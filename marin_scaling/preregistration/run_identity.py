@@ -20,19 +20,20 @@ class RunSize:
 
     recipe: str
     optimizer: Mapping[str, Any]
-    data: str
+    data: Mapping[str, Any]
     params: float
     tokens: float
 
     def is_near(self, other: RunSize) -> bool:
         """Return True if two runs are of one kind, and their parameters and tokens differ by at most 10 %.
 
-        A recipe under another name whose constants differ by at most 10 % is the same kind.
+        A recipe under another name whose constants differ by at most 10 % is the same kind, and so is a text with the same
+        name or the same digest.
         """
         return (
             _are_near(self.params, other.params)
             and _are_near(self.tokens, other.tokens)
-            and self.data == other.data
+            and any(self.data.get(key) == other.data.get(key) for key in ("source", "digest"))
             and (self.recipe == other.recipe or _are_alike(self.optimizer, other.optimizer))
         )
 
@@ -43,7 +44,7 @@ def run_size(predicate: Mapping[str, Any]) -> RunSize:
     return RunSize(
         recipe=run.get("recipe", ""),
         optimizer=recipe.get("optimizer", {}),
-        data=str(recipe.get("data", {}).get("source", "")),
+        data=recipe.get("data", {}),
         params=run["paramsTotal"],
         tokens=run["tokens"],
     )

@@ -29,8 +29,10 @@ from marin_scaling.cli.app import app
 from marin_scaling.errors import SigningError, StatementError
 from marin_scaling.ladder.ladder_file import Promise
 from marin_scaling.preregistration.preregister import Registration
-from marin_scaling.preregistration.registry import allow_signer, read_registration
+from marin_scaling.preregistration.registry import allow_signer, read_registration, registration_folders
 from marin_scaling.preregistration.run_identity import run_size
+from marin_scaling.publish.forecast_index import forecasts_index
+from marin_scaling.publish.forecast_pages import forecast_page
 from marin_scaling.publish.review_remarks import of_void_conditions, remarks
 from marin_scaling.run.run_spec import RunSpec
 
@@ -151,7 +153,8 @@ def test_another_name_or_a_hair_of_a_constant_makes_no_other_recipe(root: Path) 
     run, optimizer = run_size(predicate), predicate["recipe"]["optimizer"]
     assert run.is_near(replace(run, recipe="delphi-2", optimizer={**optimizer, "beta2": 0.951}))
     assert not run.is_near(replace(run, recipe="delphi-2", optimizer={**optimizer, "learning_rate": 0.02}))
-    assert not run.is_near(replace(run, data="another text"))
+    assert run.is_near(replace(run, data={**run.data, "source": "another name"}))
+    assert not run.is_near(replace(run, data={"source": "another text", "digest": "e" * 64}))
 
 
 def test_a_family_counts_as_its_worst_member(root: Path) -> None:
@@ -166,6 +169,17 @@ def test_a_family_counts_as_its_worst_member(root: Path) -> None:
         "3 registered in 1 family of nearly the same run, 1 settled: 1 pending, 0 overdue, 1 held, 1 missed"
     )
     assert "in their 90 % intervals 0 of 1 " in record
+
+
+def test_the_index_of_forecasts_counts_families(root: Path) -> None:
+    """Two registered, one family, none settled."""
+    first = make_registration(root)
+    second(root, NEAR["another seed"])
+    store_run(root / "runs", spec=first.target, loss=2.5, day="2026-11-21")
+    assert said_by("check", root)[0] == 0
+    pages = [forecast_page(root, folder) for folder in registration_folders(root / "preregistrations")]
+    index = forecasts_index(pages, root=root)["index.md"].decode()
+    assert "| ada&#64;example.org | 2 | 1 pending, 0 overdue, 1 held, 0 missed, 0 refused | 1 | 0 |" in index
 
 
 def test_one_key_under_two_names_makes_one_family(root: Path) -> None:
