@@ -22,8 +22,8 @@ from marin_scaling.run.run_store import add_run, read_runs
 
 PRINCIPAL = "ada@example.org"
 CREATED_AT = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
-DUE = date(2100, 1, 1)
-"""Later than any clock on which these tests run: where nothing else is said, a forecast is pending."""
+DUE = date(2030, 11, 1)
+"""Within four years, the longest term: where nothing else is said, a forecast is pending until then."""
 MEDIAN, SPREAD, ASYMPTOTE = 2.5, 0.1, 1.0
 RUNGS = ((32, 1), (32, 2), (64, 1), (64, 2))
 

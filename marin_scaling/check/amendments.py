@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from marin_scaling.canonical_json import load_canonical
-from marin_scaling.check.history import known_at, line_times
 from marin_scaling.check.ladder_records import ladder_step
 from marin_scaling.check.notices import verified_notices
 from marin_scaling.check.outcome import scores_of
 from marin_scaling.check.plain_file import read_plain
+from marin_scaling.check.received import Receipts, known_at, own_receipts
 from marin_scaling.check.signed_by import fingerprint_at, read_whole, require_signed
 from marin_scaling.check.verified_step import VerifiedStep, refuse
 from marin_scaling.preregistration.amendment import (
@@ -33,13 +33,16 @@ from marin_scaling.preregistration.registry import OUTCOME_NAME
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment, read_subject
 
 
-def verified_amendments(folder: Path, *, statement: Statement, allowed_signers: Path) -> list[Amendment]:
+def verified_amendments(
+    folder: Path, *, statement: Statement, allowed_signers: Path, receipts: Receipts | None = None
+) -> list[Amendment]:
     """The amendments of the statement in `folder`, in order; `VerificationError` names the first that is not sound."""
     names = amendment_names(path.name for path in folder.iterdir())
     for number, name in enumerate(names, start=1):
         if name != f"amend-{number}":
             refuse(f"{folder / name} is there, and number {number} is not", fix="Restore the missing one from version control.")
-    found = [_verified(folder / name, statement=statement, allowed_signers=allowed_signers) for name in names]
+    known = receipts or own_receipts(folder.parent)
+    found = [_verified(folder / name, statement=statement, allowed_signers=allowed_signers, receipts=known) for name in names]
     for one, other in pairwise(found):
         if other.amended.created_at <= one.amended.created_at:
             refuse(f"{folder / other.name} is not younger than {one.name}", fix="Restore both from version control.")
@@ -49,8 +52,8 @@ def verified_amendments(folder: Path, *, statement: Statement, allowed_signers: 
                 f"{one.steps_seen}",
                 fix="What was seen stays seen: restore both from version control, or make the later one again.",
             )
-    for what, at in _endings(folder, statement=statement, allowed_signers=allowed_signers) if found else ():
-        _require_before(found, folder=folder, what=what, at=at)
+    for what, at in _endings(folder, statement=statement, allowed_signers=allowed_signers, receipts=known) if found else ():
+        _require_before(found, folder=folder, what=what, at=at, receipts=known)
     return found
 
 
@@ -60,10 +63,16 @@ def amendment_steps(amendments: Sequence[Amendment], *, folder: Path, runs_dir: 
 
 
 def scored_amendments(
-    amendments: Sequence[Amendment], *, folder: Path, value: float | None, finished_at: datetime | None
+    amendments: Sequence[Amendment],
+    *,
+    folder: Path,
+    value: float | None,
+    finished_at: datetime | None,
+    receipts: Receipts | None = None,
 ) -> list[dict[str, Any]]:
     """How each did against the value of the run; not scored where it came after the run's end, or the run diverged."""
-    return [_scored(each, folder=folder, value=value, finished_at=finished_at) for each in amendments]
+    known = receipts or own_receipts(folder.parent)
+    return [_scored(each, folder=folder, value=value, finished_at=finished_at, receipts=known) for each in amendments]
 
 
 def amendments_text(scored: Sequence[Mapping[str, Any]]) -> str:
@@ -71,7 +80,7 @@ def amendments_text(scored: Sequence[Mapping[str, Any]]) -> str:
     return "".join(_text(each) for each in scored)
 
 
-def _verified(place: Path, *, statement: Statement, allowed_signers: Path) -> Amendment:
+def _verified(place: Path, *, statement: Statement, allowed_signers: Path, receipts: Receipts) -> Amendment:
     files, path = read_whole(place, names=AMENDMENT_FILES), place.parent / "target.json"
     target = read_subject(read_plain(path), name=path.name, path=str(path), version=statement.version)
     amendment = read_amendment(files, place=place, original=statement, target=target)
@@ -80,24 +89,26 @@ def _verified(place: Path, *, statement: Statement, allowed_signers: Path) -> Am
         signature=files[AMENDMENT_SIGNATURE_NAME],
         path=place / AMENDMENT_SIGNATURE_NAME,
         principal=statement.predicate["registrant"],
-        at=amendment.amended.created_at,
+        moments=[amendment.amended.created_at, _given_at(amendment, folder=place.parent, receipts=receipts)],
         allowed_signers=allowed_signers,
     )
     return amendment
 
 
-def _endings(folder: Path, *, statement: Statement, allowed_signers: Path) -> Iterator[tuple[str, datetime]]:
+def _endings(
+    folder: Path, *, statement: Statement, allowed_signers: Path, receipts: Receipts
+) -> Iterator[tuple[str, datetime]]:
     """What ended the forecast, after which nothing is forecast of that run, and when it was known at the latest."""
-    for notice in verified_notices(folder, statement=statement, allowed_signers=allowed_signers):
+    for notice in verified_notices(folder, statement=statement, allowed_signers=allowed_signers, receipts=receipts):
         if notice.kind in ENDING_KINDS:
-            yield notice.name, known_at(notice.at, f"{notice.name}/{NOTICE_NAME}", folder=folder)
+            yield notice.name, known_at(notice.at, f"{notice.name}/{NOTICE_NAME}", folder=folder, receipts=receipts)
     for checked_at in _checked_at(folder):
-        yield OUTCOME_NAME, known_at(checked_at, OUTCOME_NAME, folder=folder)
+        yield OUTCOME_NAME, known_at(checked_at, OUTCOME_NAME, folder=folder, receipts=receipts)
 
 
-def _require_before(amendments: Sequence[Amendment], *, folder: Path, what: str, at: datetime) -> None:
+def _require_before(amendments: Sequence[Amendment], *, folder: Path, what: str, at: datetime, receipts: Receipts) -> None:
     for each in amendments:
-        given = _given_at(each, folder=folder)
+        given = _given_at(each, folder=folder, receipts=receipts)
         if given > at:
             refuse(
                 f"{folder / each.name} was given at {moment_text(given)}, after {what} of {moment_text(at)}",
@@ -105,8 +116,9 @@ def _require_before(amendments: Sequence[Amendment], *, folder: Path, what: str,
             )
 
 
-def _given_at(amendment: Amendment, *, folder: Path) -> datetime:
-    return known_at(amendment.amended.created_at, f"{amendment.name}/{AMENDMENT_NAME}", folder=folder)
+def _given_at(amendment: Amendment, *, folder: Path, receipts: Receipts) -> datetime:
+    name = f"{amendment.name}/{AMENDMENT_NAME}"
+    return known_at(amendment.amended.created_at, name, folder=folder, receipts=receipts)
 
 
 def _checked_at(folder: Path) -> list[datetime]:
@@ -126,9 +138,11 @@ def _steps(amendment: Amendment, *, folder: Path, runs_dir: Path | None) -> Iter
         yield replace(ladder_step(amendment.amended, ladder=ladder, where=str(path), runs_dir=runs_dir), what="its ladder")
 
 
-def _scored(amendment: Amendment, *, folder: Path, value: float | None, finished_at: datetime | None) -> dict[str, Any]:
-    amended, ended_at = amendment.amended, _ended_at(folder, finished_at=finished_at)
-    given_at = _given_at(amendment, folder=folder)
+def _scored(
+    amendment: Amendment, *, folder: Path, value: float | None, finished_at: datetime | None, receipts: Receipts
+) -> dict[str, Any]:
+    amended, ended_at = amendment.amended, _ended_at(folder, finished_at=finished_at, receipts=receipts)
+    given_at = _given_at(amendment, folder=folder, receipts=receipts)
     too_late = ended_at is not None and given_at >= ended_at
     scores = None if too_late else scores_of(amended, value=value)
     no_value = "the run has not ended" if ended_at is None else "the run has no value"
@@ -145,10 +159,11 @@ def _scored(amendment: Amendment, *, folder: Path, value: float | None, finished
     }
 
 
-def _ended_at(folder: Path, *, finished_at: datetime | None) -> datetime | None:
+def _ended_at(folder: Path, *, finished_at: datetime | None, receipts: Receipts) -> datetime | None:
     """When the run had ended at the latest: by its record, or, where that is not here, when its outcome was first known."""
-    known = [*_checked_at(folder), *line_times(OUTCOME_NAME, folder=folder)]
-    return min([*([finished_at] if finished_at else []), *known], default=None)
+    checked = _checked_at(folder)
+    known = [finished_at, *checked, receipts.file_at(OUTCOME_NAME, folder=folder) if checked else None]
+    return min([each for each in known if each is not None], default=None)
 
 
 def _text(scored: Mapping[str, Any]) -> str:

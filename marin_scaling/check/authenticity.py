@@ -10,6 +10,7 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from marin_scaling.check.ladder_records import holds_runs, ladder_step, require_
 from marin_scaling.check.notices import notice_steps, verified_notices
 from marin_scaling.check.outcome import read_outcome
 from marin_scaling.check.plain_file import read_plain
+from marin_scaling.check.received import Receipts, effective_time, own_receipts
 from marin_scaling.check.sealed import opened_steps, sealed_step, verified_seal
 from marin_scaling.check.signatures import require_registrant_at, signature_steps
 from marin_scaling.check.stamps import stamp_step, stamped_at
@@ -31,9 +33,9 @@ from marin_scaling.preregistration.derivation import agrees, derived_fields, req
 from marin_scaling.preregistration.notice import notice_names
 from marin_scaling.preregistration.registry import OUTCOME_NAME, SIGNATURE_NAME, STATEMENT_NAME
 from marin_scaling.preregistration.seal import is_sealed, seal_names
-from marin_scaling.preregistration.statement import Statement, read_statement, read_subject
+from marin_scaling.preregistration.statement import Statement, moment_text, read_statement, read_subject
 from marin_scaling.preregistration.timestamp import ROOTS_NAME, stamp_names
-from marin_scaling.preregistration.versions import FormatVersion
+from marin_scaling.preregistration.versions import VERSION_0_1, VERSION_0_1_ENDED, FormatVersion
 from marin_scaling.units import format_count, format_flops
 
 _RESTORE = "Restore the file from version control: nothing in a registered one may be written again."
@@ -51,17 +53,21 @@ class _Opened:
         return str(self.folder / name)
 
 
-def verify_folder(folder: Path, *, allowed_signers: Path, runs_dir: Path | None = None) -> list[VerifiedStep]:
+def verify_folder(
+    folder: Path, *, allowed_signers: Path, runs_dir: Path | None = None, receipts: Receipts | None = None
+) -> list[VerifiedStep]:
     """All steps that show a preregistration authentic, in order; `VerificationError` names the first thing that is wrong.
 
     `runs_dir` is the run store, used when it holds the ladder; without it the ladder is only what was signed. Beside
-    `allowed_signers` may lie `tsa_roots.pem`. Whether a registry asks for more than that is seen in `policy`.
+    `allowed_signers` may lie `tsa_roots.pem`. `receipts` say when files were received, by default as the log beside the folder
+    has it. Whether a registry asks for more than that is seen in `policy`.
     """
     roots = allowed_signers.with_name(ROOTS_NAME)
     with _refusals(folder):
         _require_plain_folder(folder)
+        receipts = receipts or own_receipts(folder.parent)
         if is_sealed(folder):
-            return _sealed_steps(folder, allowed_signers=allowed_signers)
+            return _sealed_steps(folder, allowed_signers=allowed_signers, receipts=receipts)
         statement = read_statement(read_plain(folder / STATEMENT_NAME), name=str(folder / STATEMENT_NAME))
         files = {**_read_files(folder, version=statement.version), STATEMENT_NAME: statement.raw}
         _check_digests(statement, files=files, folder=folder)
@@ -70,12 +76,16 @@ def verify_folder(folder: Path, *, allowed_signers: Path, runs_dir: Path | None 
             for name in statement.version.subject_names
         }
         moments = stamped_at(folder, made_at=statement.created_at, roots=roots)
+        received = None if moments else receipts.forecast_at(folder)
+        _require_format_of_its_time(statement, received=receipts.forecast_at(folder), folder=folder)
         opened = _Opened(folder=folder, files=files, statement=statement, subjects=subjects)
         steps = [
             _statement_step(opened),
             _subjects_step(opened),
-            *signature_steps(statement, files=files, folder=folder, allowed_signers=allowed_signers),
-            *opened_steps(statement, files=files, folder=folder, allowed_signers=allowed_signers),
+            *signature_steps(
+                statement, files=files, folder=folder, allowed_signers=allowed_signers, receipts=receipts, stamped=bool(moments)
+            ),
+            *opened_steps(statement, files=files, folder=folder, allowed_signers=allowed_signers, received=received),
             _derivation_step(opened),
             _binding_step(opened),
         ]
@@ -84,20 +94,32 @@ def verify_folder(folder: Path, *, allowed_signers: Path, runs_dir: Path | None 
         if moments:
             require_registrant_at(folder, allowed_signers=allowed_signers, at=min(moments))
         steps += stamp_step(folder, moments=moments, roots=roots)
-        amendments = verified_amendments(folder, statement=statement, allowed_signers=allowed_signers)
+        amendments = verified_amendments(folder, statement=statement, allowed_signers=allowed_signers, receipts=receipts)
         steps += amendment_steps(amendments, folder=folder, runs_dir=runs_dir)
-        notices = verified_notices(folder, statement=statement, allowed_signers=allowed_signers)
+        notices = verified_notices(folder, statement=statement, allowed_signers=allowed_signers, receipts=receipts)
         steps += notice_steps(notices, folder=folder)
     return steps
 
 
-def _sealed_steps(folder: Path, *, allowed_signers: Path) -> list[VerifiedStep]:
+def _sealed_steps(folder: Path, *, allowed_signers: Path, receipts: Receipts) -> list[VerifiedStep]:
     step, roots = sealed_step(folder, allowed_signers=allowed_signers), allowed_signers.with_name(ROOTS_NAME)
     seal = verified_seal(folder, allowed_signers=allowed_signers)
     moments = stamped_at(folder, made_at=seal.at, roots=roots)
+    if not moments:
+        verified_seal(folder, allowed_signers=allowed_signers, received=receipts.forecast_at(folder))
     if moments:
         require_registrant_at(folder, allowed_signers=allowed_signers, at=min(moments))
     return [step, *stamp_step(folder, moments=moments, roots=roots)]
+
+
+def _require_format_of_its_time(statement: Statement, *, received: datetime | None, folder: Path) -> None:
+    """Refuse a statement in the first format that was received after that format ended, whatever date it says."""
+    if statement.version is VERSION_0_1 and effective_time(statement.created_at, received) >= VERSION_0_1_ENDED:
+        refuse(
+            f"{folder} is in format {VERSION_0_1.number}, which ended on {VERSION_0_1_ENDED:%Y-%m-%d}, and was received "
+            f"{moment_text(effective_time(statement.created_at, received))}",
+            fix="Register with the newest format: marin-scale preregister",
+        )
 
 
 def _require_plain_folder(folder: Path) -> None:

@@ -8,22 +8,29 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Set
+from datetime import UTC, datetime
 from pathlib import Path
 
+from marin_scaling.canonical_json import load_canonical
 from marin_scaling.check.policy import POLICY_NAME
 from marin_scaling.check.public_record import RECORD_NAME, require_only_added
+from marin_scaling.check.received import Receipts
+from marin_scaling.check.trust_changes import trust_changes
 from marin_scaling.check.verified_step import VerifiedStep, refuse
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError, UsageError
-from marin_scaling.preregistration.allowed_signers import AllowedSigner, parse_allowed_signers, read_allowed_signers
+from marin_scaling.preregistration.binding import answering_spec
 from marin_scaling.preregistration.log import LOG_NAME, Log, extends, log_path, parse_log
-from marin_scaling.preregistration.registry import SIGNERS_NAME, read_registration, registration_folders
-from marin_scaling.preregistration.sshsig import NAMESPACE
+from marin_scaling.preregistration.registry import SIGNERS_NAME, STATEMENT_NAME, read_registration, registration_folders
+from marin_scaling.preregistration.seal import SEAL_NAME, is_sealed
+from marin_scaling.preregistration.statement import moment_text
 from marin_scaling.preregistration.timestamp import ROOTS_NAME
+from marin_scaling.run.run_store import run_folder
 from marin_scaling.units import counted
 
 _ATTRIBUTES_NAME = ".gitattributes"
+_STATUS = {"A": "is new", "M": "changed", "T": "changed", "D": "was removed"}
 _TRUST_NAMES = (SIGNERS_NAME, ROOTS_NAME, POLICY_NAME)
 """Whose signatures and time stamps count, and what is asked of all: never changed together with what they are to judge."""
 
@@ -111,9 +118,45 @@ def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
             f"that is done already, {base} is old here: git fetch, and name the branch as it is there (--base origin/main).",
         )
     also = ", its public record only grew" if record_grew else ""
-    also += _trust_said(policies, changes, base=base)
+    if policies:
+        for path in policies:
+            trust_changes(path, before=_file_at(base, path), base=base)  # refused here where it could not be read once merged
+        names = ", ".join(f"{path.name} {_STATUS[changes[path]]}" for path in policies)
+        also += f", and {names}: it counts once it is merged"
     evidence = f"{base} is only added to: {counted(len(added), 'new file')}, its log is the beginning of ours{also}"
     return VerifiedStep(what="base", evidence=evidence)
+
+
+def trust_steps(base: str, *, registry_dir: Path) -> list[VerifiedStep]:
+    """Return a step for each change since `base` of what a registry trusts: what it allows now, with its warnings."""
+    changes = _changes(base, registry_dir)
+    paths = [registry_dir / name for name in _TRUST_NAMES if registry_dir / name in changes]
+    found = [change for path in paths for change in trust_changes(path, before=_file_at(base, path), base=base)]
+    return [VerifiedStep(what="trust", evidence=change.text, compared=not change.warnings) for change in found]
+
+
+def base_receipts(base: str, *, registry_dir: Path) -> Receipts:
+    """Return when files were received, by the log of `base`: what `base` does not have is received now."""
+    new = {str(path.relative_to(registry_dir)) for path, status in _changes(base, registry_dir).items() if status == "A"}
+    return Receipts(log=logged_there(base, registry_dir=registry_dir), now=datetime.now(UTC), new=new)
+
+
+def require_forecast_first(base: str, folder: Path, *, runs_dir: Path) -> None:
+    """`VerificationError` where `base` has the record of a run, and not yet the forecast that the run answers.
+
+    Unlike `started_at`, which is the word of whoever trained, the content of the base branch cannot be written afterwards.
+    """
+    if is_sealed(folder) or any(_file_at(base, folder / name) is not None for name in (STATEMENT_NAME, SEAL_NAME)):
+        return
+    record = run_folder(runs_dir, answering_spec(folder)) / "record.json"
+    raw = _file_at(base, record) if record.parent.is_dir() else None  # one that was taken out is refused elsewhere
+    if raw is not None:
+        began = load_canonical(raw, name=f"{record} of {base}").get("started_at", "an unknown time")
+        refuse(
+            f"{record} is in {base} already, of a run that began at {began}, and {base} receives {folder.name} only now, "
+            f"{moment_text(datetime.now(UTC))}",
+            fix="This forecast cannot be merged: its result was public first. Register the next one before its run.",
+        )
 
 
 def require_runs_kept(base: str, *, registry_dir: Path, runs_dir: Path) -> None:
@@ -141,52 +184,6 @@ def _readable(registry_dir: Path) -> Iterator[Path]:
         with contextlib.suppress(MarinScalingError):
             read_registration(folder)
             yield folder
-
-
-def _trust_said(paths: Sequence[Path], changes: Mapping[Path, str], *, base: str) -> str:
-    """What becomes of the files that a registry trusts, each read as it will count; signers with their keys, to be compared."""
-    said = []
-    for path in paths:
-        if changes[path] == "D":
-            if path.name == SIGNERS_NAME:
-                refuse(
-                    f"{path} was removed since {base}: no forecast of the registry could be verified any more",
-                    fix=f"Restore it (git checkout {base} -- {path}); a key that ends is given valid-before, not taken out.",
-                )
-            said.append(f"{path.name} was removed")
-        else:
-            said.append(f"{path.name} {'is new' if changes[path] == 'A' else 'changed'}{_content_said(path, base=base)}")
-    return f", and {'; '.join(said)}: it counts once it is merged" if said else ""
-
-
-def _content_said(path: Path, *, base: str) -> str:
-    from marin_scaling.preregistration.policy import read_policy
-
-    if path.name == POLICY_NAME:
-        read_policy(path)
-    if path.name != SIGNERS_NAME:
-        return ""
-    before = parse_allowed_signers(_file_at(base, path) or b"", name=f"{path} of {base}")
-    signers = read_allowed_signers(path)
-    listed = {(each.principals, each.key.fingerprint) for each in signers}
-    was = {(each.principals, each.key.fingerprint) for each in before}
-    changes = [*(("with", each) for each in sorted(listed - was)), *(("without", each) for each in sorted(was - listed))]
-    said = "".join(f", {how} {name} ({fingerprint})" for how, (name, fingerprint) in changes)
-    return said + "".join(f", which {doubt}" for doubt in _signer_doubts(signers, new=listed - was))
-
-
-def _signer_doubts(signers: Sequence[AllowedSigner], *, new: Set[tuple[str, str]]) -> Iterator[str]:
-    """What is odd about new lines: a person should see it before they are merged."""
-    for each in signers:
-        if (each.principals, each.key.fingerprint) not in new:
-            continue
-        if not each.names_space(NAMESPACE):
-            yield f"may not sign here: {each.principals} has other namespaces than {NAMESPACE}"
-        if "@" not in each.principals:
-            yield f"no statement can name: {each.principals} is not of the form name@place"
-        others = sorted({other.principals for other in signers if other.key.wire == each.key.wire} - {each.principals})
-        if others:
-            yield f"is one key for two names: {each.principals} and {', '.join(others)}"
 
 
 def _require_only_added(changes: Mapping[Path, str], *, allowed: Set[Path], base: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from marin_scaling.check.history import known_at
+from marin_scaling.check.received import Receipts, known_at
 from marin_scaling.check.state import State, Verdict, verdict_of
 from marin_scaling.preregistration.notice import NOTICE_NAME, Notice
 from marin_scaling.preregistration.registry import OUTCOME_NAME
@@ -18,7 +18,15 @@ from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.run_store import is_finished, read_run, run_folder
 
 
-def ended_by(notices: Sequence[Notice], *, folder: Path, statement: Statement, spec: RunSpec, runs_dir: Path) -> Verdict | None:
+def ended_by(
+    notices: Sequence[Notice],
+    *,
+    folder: Path,
+    statement: Statement,
+    spec: RunSpec,
+    runs_dir: Path,
+    receipts: Receipts | None = None,
+) -> Verdict | None:
     """The verdict where the registrant took the forecast back, or its resolver found it void; None where neither did."""
     for notice in notices:
         said = notice.sentence
@@ -27,7 +35,7 @@ def ended_by(notices: Sequence[Notice], *, folder: Path, statement: Statement, s
                 statement, state=State.VOID, sentence=f"void ({notice.document['condition']}), {said}", outcome=None
             )
         if notice.kind == "withdraw" and (
-            late := _too_late(notice, folder=folder, statement=statement, spec=spec, runs=runs_dir)
+            late := _too_late(notice, folder=folder, statement=statement, spec=spec, runs=runs_dir, receipts=receipts)
         ):
             sentence = f"withdrawn after {late}, which counts as missed, {said}"
             return verdict_of(statement, state=State.WITHDRAWN_LATE, sentence=sentence, outcome=None)
@@ -36,9 +44,11 @@ def ended_by(notices: Sequence[Notice], *, folder: Path, statement: Statement, s
     return None
 
 
-def _too_late(notice: Notice, *, folder: Path, statement: Statement, spec: RunSpec, runs: Path) -> str | None:
+def _too_late(
+    notice: Notice, *, folder: Path, statement: Statement, spec: RunSpec, runs: Path, receipts: Receipts | None
+) -> str | None:
     """What had happened when a forecast was taken back, so that it counts as missed; None where nothing had."""
-    at = known_at(notice.at, f"{notice.name}/{NOTICE_NAME}", folder=folder)
+    at = known_at(notice.at, f"{notice.name}/{NOTICE_NAME}", folder=folder, receipts=receipts)
     if notice.document["target_steps_seen"] or (folder / OUTCOME_NAME).exists() or _had_begun(spec, runs=runs, at=at):
         return "its run began"
     return "it was due" if statement.is_overdue(at=at) else None

@@ -10,14 +10,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from marin_scaling.canonical_json import sha256_hex
+from marin_scaling.check.received import made_at
 from marin_scaling.check.verified_step import VerifiedStep, refuse
 from marin_scaling.durable_files import read_bytes
+from marin_scaling.preregistration.allowed_signers import compared_name
 from marin_scaling.preregistration.amendment import AMENDMENT_NAME, amendment_names
 from marin_scaling.preregistration.countersignature import countersigners
 from marin_scaling.preregistration.log import LOG_NAME, Log, LogEntry, log_path, read_log
 from marin_scaling.preregistration.notice import NOTICE_NAME, notice_names
 from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, registration_folders
-from marin_scaling.preregistration.seal import SEAL_NAME, is_sealed, read_seal, seal_names
+from marin_scaling.preregistration.run_identity import identity
+from marin_scaling.preregistration.seal import SEAL_NAME, is_sealed, seal_names
 from marin_scaling.preregistration.statement import moment_text, parse_moment
 from marin_scaling.preregistration.timestamp import stamp_names
 
@@ -53,18 +56,6 @@ def log_step(folder: Path, *, log: Log) -> VerifiedStep:
     return VerifiedStep(what="log", evidence=evidence)
 
 
-def made_at(folder: Path) -> datetime:
-    """When a forecast was made, by its registrant's word: when it was sealed, or its statement's time (UTC)."""
-    path = folder / SEAL_NAME
-    return read_seal(read_bytes(path), name=str(path)).at if path.is_file() else read_registration(folder).created_at
-
-
-def logged_at(folder: Path) -> datetime | None:
-    """When the first line about a preregistration came into the log; None where the log has none."""
-    own = read_log(folder.parent).by_id.get(folder.name, ())
-    return parse_moment(own[0].logged_at) if own else None
-
-
 def require_whole(registry_dir: Path, *, log: Log) -> None:
     """`VerificationError` when the log names a preregistration that is not there: one that failed must not disappear.
 
@@ -83,14 +74,6 @@ def require_whole(registry_dir: Path, *, log: Log) -> None:
             )
 
 
-def known_at(said: datetime, name: str, *, folder: Path) -> datetime:
-    """When something was given whose file has this name: by its own word, but not before it was logged.
-
-    Else it could be given after a look at the run.
-    """
-    return max([said, *line_times(name, folder=folder)])
-
-
 def line_times(name: str, *, folder: Path) -> list[datetime]:
     """When a file came into the log; empty where the log does not name it."""
     own = read_log(folder.parent).by_id.get(folder.name, ())
@@ -98,12 +81,14 @@ def line_times(name: str, *, folder: Path) -> list[datetime]:
 
 
 def _require_one_for_each_target(folders: Sequence[Path]) -> None:
-    seen: dict[bytes, list[Path]] = {}
+    """Refuse a second forecast of a target, and a second one by one registrant of a target that differs in labels only."""
+    seen: dict[str, list[Path]] = {}
     for folder in folders:
         path = folder / "target.json"
-        earlier = seen.setdefault(read_bytes(path), []) if path.is_file() else []
+        earlier = seen.setdefault(identity(read_bytes(path)), []) if path.is_file() else []
         for first in earlier:
-            if not _could_not_know(first, folder):
+            is_same = read_bytes(path) == read_bytes(first / "target.json")
+            if (is_same and not _could_not_know(first, folder)) or (not is_same and len(_registrants(first, folder)) == 1):
                 refuse(
                     f"{folder} is for the same target as {first}",
                     fix="Keep the one that was registered first: of two forecasts for one run, one could be chosen after the "
@@ -114,8 +99,11 @@ def _require_one_for_each_target(folders: Sequence[Path]) -> None:
 
 def _could_not_know(*folders: Path) -> bool:
     """Whether two people forecast one run because one of them could not see that the other had: it was sealed."""
-    registrants = {read_registration(folder).predicate["registrant"] for folder in folders}
-    return len(registrants) == len(folders) and any((folder / SEAL_NAME).is_file() for folder in folders)
+    return len(_registrants(*folders)) == len(folders) and any((folder / SEAL_NAME).is_file() for folder in folders)
+
+
+def _registrants(*folders: Path) -> set[str]:
+    return {compared_name(read_registration(folder).predicate["registrant"]) for folder in folders}
 
 
 def _require_past(entries: Sequence[LogEntry], *, log_file: Path) -> None:

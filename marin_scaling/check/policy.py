@@ -1,55 +1,87 @@
-"""Whether a forecast follows what its registry asks of all, beyond a good signature: `policy.yaml` beside the folders.
+"""Rules for a forecast beyond a good signature: the longest due date, and `policy.yaml` beside the folders of a registry.
 
-A policy never loosens anything, and binds only what is made after it: an old forecast does not become unsound because a rule is
-new. It is read only where there is one.
+A policy never loosens anything. It binds what the registry receives after its first day, whatever date a statement says: an old
+forecast does not become unsound because a rule is new.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 
+from marin_scaling.check.people import listed_people
+from marin_scaling.check.received import Receipts, effective_time, own_receipts
 from marin_scaling.check.stamps import stamped_at
 from marin_scaling.check.verified_step import VerifiedStep, refuse
 from marin_scaling.errors import SigningError
 from marin_scaling.preregistration.countersignature import countersigners
-from marin_scaling.preregistration.registry import read_registration
+from marin_scaling.preregistration.registry import SIGNERS_NAME, read_registration
 from marin_scaling.preregistration.seal import is_sealed
+from marin_scaling.preregistration.statement import LONGEST_TERM, Statement, moment_text
 from marin_scaling.preregistration.timestamp import ROOTS_NAME
 from marin_scaling.units import counted
 
 POLICY_NAME = "policy.yaml"
 
 
-def policy_steps(folder: Path, *, allowed_signers: Path, stamped: Path | None = None) -> list[VerifiedStep]:
-    """That an authentic preregistration follows the rules that lie beside `allowed_signers`; none where it need not.
+def policy_steps(
+    folder: Path, *, allowed_signers: Path, stamped: Path | None = None, receipts: Receipts | None = None
+) -> list[VerifiedStep]:
+    """Return the step that an authentic preregistration follows the rules beside `allowed_signers`, or that they do not apply.
 
     `stamped` is the folder with its stamps, where that is another: a sealed one has them beside its seal, in the registry.
-    `VerificationError` names the first rule that it does not follow.
+    `receipts` say when the registry received it, by default as its own log has it. `VerificationError` names the first rule
+    that it does not follow.
     """
-    path = allowed_signers.with_name(POLICY_NAME)
-    if not path.is_file() or is_sealed(folder):  # a sealed one is judged by it when it is shown
+    if is_sealed(folder):  # a sealed one is judged when it is shown
+        return []
+    statement, path = read_registration(folder), allowed_signers.with_name(POLICY_NAME)
+    _require_due(statement, most=LONGEST_TERM, rule="The format", folder=folder)
+    if not path.is_file():
         return []
     from marin_scaling.preregistration.policy import read_policy
 
-    policy, statement = read_policy(path), read_registration(folder)
-    if statement.created_at < datetime.combine(policy.since, time(), tzinfo=UTC):
-        return []
+    policy, known = read_policy(path), receipts or own_receipts(folder.parent)
+    received = _received(folder, made=statement.created_at, receipts=known)
+    if received < datetime.combine(policy.since, time(), tzinfo=UTC):
+        evidence = f"not applied, received {received:%Y-%m-%d}, before {policy.since}"
+        return [VerifiedStep(what="policy", evidence=evidence, compared=False)]
     roots = allowed_signers.with_name(ROOTS_NAME)
-    reviewers = len(countersigners(each.name for each in folder.iterdir()))
+    people, registrant = listed_people(allowed_signers), statement.predicate["registrant"]
+    reviewers = people.count(countersigners(each.name for each in folder.iterdir()), besides=registrant)
     stamps = len(stamped_at(stamped or folder, made_at=statement.created_at, roots=roots))
     resolver = statement.predicate.get("resolution", {}).get("resolver")
-    independent = resolver != statement.predicate["registrant"]
+    independent = resolver is not None and not people.are_one(resolver, registrant)
     asked, stamps_asked = counted(policy.reviewers, "signature"), counted(policy.stamps, "time stamp")
     _require(reviewers >= policy.reviewers, f"{asked} of reviewers, and {folder} has {reviewers}")
     _require(stamps >= policy.stamps, f"{stamps_asked}, and of {folder} {stamps} were read")
     _require(policy.own_resolver or independent, f"another resolver than the registrant, and {resolver} is both in {folder}")
+    if policy.due_days is not None:
+        _require_due(statement, most=timedelta(days=policy.due_days), rule=f"{POLICY_NAME} of this registry", folder=folder)
     found = f"{counted(reviewers, 'reviewer')} of {policy.reviewers} asked, {counted(stamps, 'stamp')} of {policy.stamps} asked"
     evidence = f"{POLICY_NAME} of {policy.since}: {found}, resolved by {resolver}"
     return [VerifiedStep(what="policy", evidence=evidence)]
 
 
-def require_followable(registry_dir: Path, *, registrant: str, resolver: str, sealed: bool, at: datetime) -> None:
+def _received(folder: Path, *, made: datetime, receipts: Receipts) -> datetime:
+    """Return the time from which a policy counts: also a commit that brought the forecast later than its line in the log."""
+    commit = receipts.committed_at(folder)
+    logged = effective_time(made, receipts.forecast_at(folder))
+    return effective_time(logged, commit.at if commit else None)
+
+
+def _require_due(statement: Statement, *, most: timedelta, rule: str, folder: Path) -> None:
+    if statement.due is not None and statement.due - statement.created_at > most:
+        days = (statement.due - statement.created_at).days
+        refuse(
+            f"{folder} is due at {moment_text(statement.due)}, {days} days after it was made; {rule} allows {most.days} days",
+            fix="Register a forecast whose run is due earlier (promise.due in the ladder file): a run never due never misses.",
+        )
+
+
+def require_followable(
+    registry_dir: Path, *, registrant: str, resolver: str, sealed: bool, at: datetime, due: datetime | None = None
+) -> None:
     """`SigningError` where a forecast that is about to be signed could never follow the registry's rules."""
     path = registry_dir / POLICY_NAME
     if not path.is_file():
@@ -60,7 +92,13 @@ def require_followable(registry_dir: Path, *, registrant: str, resolver: str, se
     if at < datetime.combine(policy.since, time(), tzinfo=UTC):
         return
     why = "What does not follow it is refused for ever, and nothing that is signed is signed again."
-    if not policy.own_resolver and resolver == registrant:
+    if policy.due_days is not None and due is not None and due - at > timedelta(days=policy.due_days):
+        raise SigningError(
+            f"{path} allows {policy.due_days} days until a run is due, and this one would be due at {moment_text(due)}.",
+            why=why,
+            fix="Give an earlier day in the ladder's file (promise: {due: YYYY-MM-DD}).",
+        )
+    if not policy.own_resolver and listed_people(registry_dir / SIGNERS_NAME).are_one(resolver, registrant):
         raise SigningError(
             f"{path} asks for another resolver than the registrant, and {resolver} would be both.",
             why=why,

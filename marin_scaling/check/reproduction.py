@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from marin_scaling import __version__
 from marin_scaling.check.amendments import verified_amendments
 from marin_scaling.check.authenticity import verify_folder
+from marin_scaling.check.received import Receipts
 from marin_scaling.check.stated_and_found import FittedAgain, difference, furthest, instead
 from marin_scaling.check.verified_step import VerifiedStep
 from marin_scaling.durable_files import read_bytes
@@ -31,9 +32,11 @@ if TYPE_CHECKING:
 _FITTED_FILES = ("forecast.json", "ladder.json", "samples.json")
 
 
-def verify_and_fit(folder: Path, *, allowed_signers: Path, runs_dir: Path | None = None) -> list[VerifiedStep]:
+def verify_and_fit(
+    folder: Path, *, allowed_signers: Path, runs_dir: Path | None = None, receipts: Receipts | None = None
+) -> list[VerifiedStep]:
     """All steps of `verify_folder`, and after that of the forecast the one that fits it again."""
-    steps = verify_folder(folder, allowed_signers=allowed_signers, runs_dir=runs_dir)
+    steps = verify_folder(folder, allowed_signers=allowed_signers, runs_dir=runs_dir, receipts=receipts)
     if is_sealed(folder):
         return steps
     statement = read_registration(folder)
@@ -41,7 +44,7 @@ def verify_and_fit(folder: Path, *, allowed_signers: Path, runs_dir: Path | None
     after = [step.what for step in steps].index("forecast") + 1
     again = {
         each.name: replace(fit_step(each.amended, _subjects(place, each.amended), name=str(place)), what=f"{each.name} fit")
-        for each in verified_amendments(folder, statement=statement, allowed_signers=allowed_signers)
+        for each in verified_amendments(folder, statement=statement, allowed_signers=allowed_signers, receipts=receipts)
         for place in [folder / each.name]
     }
     rest = [each for step in steps[after:] for each in (step, again.get(step.what)) if each is not None]

@@ -15,13 +15,17 @@ from marin_scaling.check.amendments import verified_amendments
 from marin_scaling.check.base_branch import (
     added_files,
     as_called_there,
+    base_receipts,
     base_step,
     changes_trust,
+    require_forecast_first,
     require_runs_kept,
     signers_at,
+    trust_steps,
 )
 from marin_scaling.check.history import log_step, require_whole
 from marin_scaling.check.policy import policy_steps
+from marin_scaling.check.received import Receipts, received_step
 from marin_scaling.check.reproduction import verify_and_fit
 from marin_scaling.check.state import State, Verdict
 from marin_scaling.check.verdict import verdicts_on
@@ -50,6 +54,8 @@ class Reviewed:
     """The later forecasts of the same run that the base has not."""
 
     refusal: str | None = None
+    receipts: Receipts | None = None
+    """When the base received the files of the registry."""
 
     @property
     def is_new(self) -> bool:
@@ -67,6 +73,9 @@ class Review:
     would_refuse: tuple[Verdict, ...] = ()
     """The forecasts of the base that its new signers, roots or policy would refuse."""
 
+    trust: tuple[VerifiedStep, ...] = ()
+    """What each change of the signers, the roots and the policy allows; not `compared` where it has a warning."""
+
     @property
     def sound(self) -> bool:
         """Whether nothing is refused."""
@@ -75,22 +84,25 @@ class Review:
 
 def review_branch(base: str, *, registry_dir: Path, runs_dir: Path) -> Review:
     """The review of the working tree as a branch to be merged into `base`; `UsageError` when git knows no such base."""
-    step, refusal = None, None
+    step, refusal, trust = None, None, []
     try:
         step = base_step(base, registry_dir=registry_dir)
         require_runs_kept(base, registry_dir=registry_dir, runs_dir=runs_dir)
         require_whole(registry_dir, log=read_log(registry_dir))
+        trust = trust_steps(base, registry_dir=registry_dir)
     except (DocumentError, VerificationError) as error:
         refusal = str(error)
-    added = added_files(base, registry_dir=registry_dir)
+    added, receipts = added_files(base, registry_dir=registry_dir), base_receipts(base, registry_dir=registry_dir)
     with signers_at(base, registry_dir=registry_dir) as signers:
         called = partial(as_called_there, signers=signers, base=base, registry_dir=registry_dir)
         reviewed = [
-            _reviewed(folder, added=tuple(names), signers=signers, runs_dir=runs_dir, called=called)
+            _reviewed(
+                folder, base=base, added=tuple(names), signers=signers, runs_dir=runs_dir, called=called, receipts=receipts
+            )
             for folder, names in added.items()
         ]
         would_refuse = _would_refuse(base, registry_dir=registry_dir, runs_dir=runs_dir, signers=signers)
-    return Review(step=step, refusal=refusal, reviewed=tuple(reviewed), would_refuse=would_refuse)
+    return Review(step=step, refusal=refusal, reviewed=tuple(reviewed), would_refuse=would_refuse, trust=tuple(trust))
 
 
 def _would_refuse(base: str, *, registry_dir: Path, runs_dir: Path, signers: Path) -> tuple[Verdict, ...]:
@@ -104,16 +116,27 @@ def _would_refuse(base: str, *, registry_dir: Path, runs_dir: Path, signers: Pat
     return tuple(now for now, then in pairs if now.state is State.REFUSED and then.state is not State.REFUSED)
 
 
-def _reviewed(folder: Path, *, added: tuple[str, ...], signers: Path, runs_dir: Path, called: Callable[[str], str]) -> Reviewed:
+def _reviewed(
+    folder: Path,
+    *,
+    base: str,
+    added: tuple[str, ...],
+    signers: Path,
+    runs_dir: Path,
+    called: Callable[[str], str],
+    receipts: Receipts,
+) -> Reviewed:
     try:
-        steps = verify_and_fit(folder, allowed_signers=signers, runs_dir=runs_dir)
-        steps += [*policy_steps(folder, allowed_signers=signers), log_step(folder, log=read_log(folder.parent))]
+        steps = verify_and_fit(folder, allowed_signers=signers, runs_dir=runs_dir, receipts=receipts)
+        steps += policy_steps(folder, allowed_signers=signers, receipts=receipts)
+        steps += [log_step(folder, log=read_log(folder.parent)), *received_step(folder, receipts=receipts)]
+        require_forecast_first(base, folder, runs_dir=runs_dir)
         said = tuple(replace(step, evidence=called(step.evidence)) for step in steps)
         if is_sealed(folder):
             return Reviewed(folder=folder, added=added, statement=None, steps=said)
         statement = read_registration(folder)
-        amendments = verified_amendments(folder, statement=statement, allowed_signers=signers)
+        amendments = verified_amendments(folder, statement=statement, allowed_signers=signers, receipts=receipts)
         new = tuple(each for each in amendments if f"{each.name}/{AMENDMENT_NAME}" in added)
-        return Reviewed(folder=folder, added=added, statement=statement, steps=said, amendments=new)
+        return Reviewed(folder=folder, added=added, statement=statement, steps=said, amendments=new, receipts=receipts)
     except MarinScalingError as error:
         return Reviewed(folder=folder, added=added, statement=None, refusal=called(str(error)))

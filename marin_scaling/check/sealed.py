@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from marin_scaling.check.plain_file import read_plain
+from marin_scaling.check.received import effective_time
 from marin_scaling.check.signed_by import fingerprint_at, require_signed
 from marin_scaling.check.state import State, Verdict
 from marin_scaling.check.verified_step import VerifiedStep, refuse
@@ -28,8 +29,8 @@ from marin_scaling.preregistration.statement import Statement
 from marin_scaling.preregistration.timestamp import stamp_names
 
 
-def verified_seal(folder: Path, *, allowed_signers: Path, at: datetime | None = None) -> Seal:
-    """The seal in a folder, signed by a key that was allowed at `at`, or when it was sealed by its own word.
+def verified_seal(folder: Path, *, allowed_signers: Path, at: datetime | None = None, received: datetime | None = None) -> Seal:
+    """Return the seal in a folder, signed by a key that was allowed at `at`; else when it says it was made, and when received.
 
     `VerificationError` names what is wrong.
     """
@@ -40,9 +41,10 @@ def verified_seal(folder: Path, *, allowed_signers: Path, at: datetime | None = 
             f"{folder / SEAL_NAME} is the seal of {seal.document['id']}, not that of its folder",
             fix="Give the folder its own name back.",
         )
-    path, moment = folder / SEAL_SIGNATURE_NAME, at or seal.at
+    path = folder / SEAL_SIGNATURE_NAME
+    moments = [at] if at else [seal.at, effective_time(seal.at, received)]
     signature = read_plain(path)
-    require_signed(raw, signature=signature, path=path, principal=seal.by, at=moment, allowed_signers=allowed_signers)
+    require_signed(raw, signature=signature, path=path, principal=seal.by, moments=moments, allowed_signers=allowed_signers)
     return seal
 
 
@@ -63,7 +65,7 @@ def sealed_step(folder: Path, *, allowed_signers: Path) -> VerifiedStep:
 
 
 def opened_steps(
-    statement: Statement, *, files: Mapping[str, bytes], folder: Path, allowed_signers: Path
+    statement: Statement, *, files: Mapping[str, bytes], folder: Path, allowed_signers: Path, received: datetime | None
 ) -> list[VerifiedStep]:
     """That the statement is the one that was sealed; no step where none was."""
     if not seal_names(files):
@@ -71,7 +73,7 @@ def opened_steps(
     for name in (SEAL_NAME, SEAL_SIGNATURE_NAME, OPENING_NAME):
         if name not in files:
             refuse(f"{folder / name} is missing", fix="Restore it from version control.")
-    seal = verified_seal(folder, allowed_signers=allowed_signers)
+    seal = verified_seal(folder, allowed_signers=allowed_signers, received=received)
     name = str(folder / OPENING_NAME)
     require_opens(seal, statement, salt=read_opening(files[OPENING_NAME], name=name), name=name)
     evidence = f"this statement, by {seal.by} at {seal.document['at']}, to be shown by {seal.document['reveal_by']}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 
 from marin_scaling.check.plain_file import read_plain
+from marin_scaling.check.received import Receipts, effective_time, known_at
 from marin_scaling.check.sealed import verified_seal
 from marin_scaling.check.signed_by import require_signed
 from marin_scaling.check.verified_step import VerifiedStep, refuse
@@ -18,12 +19,13 @@ from marin_scaling.preregistration.statement import Statement
 
 
 def signature_steps(
-    statement: Statement, *, files: Mapping[str, bytes], folder: Path, allowed_signers: Path
+    statement: Statement, *, files: Mapping[str, bytes], folder: Path, allowed_signers: Path, receipts: Receipts, stamped: bool
 ) -> list[VerifiedStep]:
     """The registrant's signature, then one step for each other signer, and one for reviewers who have not signed.
 
-    `VerificationError` for a signature that is none, a key that is not allowed to speak for that name at the time of the
-    statement, or one key that signed under two names.
+    `VerificationError` for a signature that is none, a key that is not allowed to speak for that name when the statement
+    was made and when its signature was received, or one key that signed under two names. A stamp says instead when the
+    registrant's signature was received; a reviewer's has no time of its own.
     """
     names = {statement.predicate["registrant"]: SIGNATURE_NAME, **countersigners(files)}
     if names[statement.predicate["registrant"]] != SIGNATURE_NAME:
@@ -31,7 +33,10 @@ def signature_steps(
     keys: dict[str, PublicKey] = {}
     steps = []
     for principal, name in names.items():
-        key, where = _signer(statement, files[name], principal=principal, path=folder / name, allowed_signers=allowed_signers)
+        moments = _moments(statement, name, folder=folder, receipts=receipts, stamped=stamped)
+        key, where = _signer(
+            statement, files[name], principal=principal, path=folder / name, allowed_signers=allowed_signers, moments=moments
+        )
         for other, known in keys.items():
             if known.wire == key.wire:
                 refuse(
@@ -58,19 +63,33 @@ def require_registrant_at(folder: Path, *, allowed_signers: Path, at: datetime) 
         return
     statement, path = read_registration(folder), folder / SIGNATURE_NAME
     by = statement.predicate["registrant"]
-    _signer(statement, read_plain(path), principal=by, path=path, allowed_signers=allowed_signers, at=at)
+    _signer(statement, read_plain(path), principal=by, path=path, allowed_signers=allowed_signers, moments=[at])
+
+
+def _moments(statement: Statement, name: str, *, folder: Path, receipts: Receipts, stamped: bool) -> list[datetime]:
+    """Return when the key behind a signature file must have been allowed."""
+    if name != SIGNATURE_NAME:
+        return [known_at(statement.created_at, name, folder=folder, receipts=receipts)]
+    received = None if stamped else receipts.forecast_at(folder)
+    return [statement.created_at, effective_time(statement.created_at, received)]
 
 
 def _signer(
-    statement: Statement, signature: bytes, *, principal: str, path: Path, allowed_signers: Path, at: datetime | None = None
+    statement: Statement,
+    signature: bytes,
+    *,
+    principal: str,
+    path: Path,
+    allowed_signers: Path,
+    moments: Iterable[datetime],
 ) -> tuple[PublicKey, str]:
-    """The key that signed for a name, and the line that allows it at `at`, or at the time of the statement by its own word."""
+    """Return the key that signed for a name, and the line that allows it at these moments."""
     key, allowed = require_signed(
         statement.raw,
         signature=signature,
         path=path,
         principal=principal,
-        at=at or statement.created_at,
+        moments=moments,
         allowed_signers=allowed_signers,
     )
     return key, Path(allowed.where).name

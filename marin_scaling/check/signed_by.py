@@ -5,7 +5,7 @@ Notices, amendments, seals and statements are all signed so. What they say is re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -29,14 +29,18 @@ def read_whole(place: Path, *, names: Sequence[str]) -> dict[str, bytes]:
 
 
 def require_signed(
-    content: bytes, *, signature: bytes, path: Path, principal: str, at: datetime, allowed_signers: Path
+    content: bytes, *, signature: bytes, path: Path, principal: str, moments: Iterable[datetime], allowed_signers: Path
 ) -> tuple[PublicKey, AllowedSigner]:
-    """The key that signed `content`, and the line that lets `principal` sign with it at that moment.
+    """Return the key that signed `content`, and the line that lets `principal` sign with it at every one of `moments`.
 
-    `path` is that of the signature, to speak of in errors; `VerificationError` where it is none, or by someone else.
+    `moments` are the time that the document says, and the time at which it was received: whoever finds a key that was given up
+    could write an older date. `path` is that of the signature, for errors; `VerificationError` where it is none, or by someone
+    else.
     """
     key = verify_signature(signature, content=content, name=str(path))
-    return key, require_listed(allowed_signers, principal=principal, key=key, namespace=NAMESPACE, at=at)
+    for moment in sorted(set(moments)):
+        line = require_listed(allowed_signers, principal=principal, key=key, namespace=NAMESPACE, at=moment)
+    return key, line
 
 
 def fingerprint_at(path: Path) -> str:

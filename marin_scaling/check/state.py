@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from marin_scaling.check.families import Forecaster
 from marin_scaling.preregistration.statement import Statement
 
 
@@ -33,6 +34,8 @@ class Verdict:
     outcome: dict[str, Any] | None
     registrant: str | None = None
     """Who signed it; None of one that is refused, because then nobody did."""
+    forecaster: Forecaster | None = None
+    """Who made it, and of which run; None of one that is refused or sealed."""
     amendments: tuple[dict[str, Any], ...] = ()
     """Later forecasts of the same run, each with its scores; they count in no record."""
 

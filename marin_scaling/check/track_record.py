@@ -1,17 +1,20 @@
 """How the forecasts of each registrant have done, all of them: the denominator first, then coverage, calibration and skill.
 
-What was promised and is not there counts as missed, so that nobody looks better by leaving a run out. With few forecasts the
-figures say little, and the exact interval says how little.
+What was promised and is not there counts as missed, so that nobody looks better by leaving a run out. Forecasts of nearly the
+same run by one person are a family, which counts once, as its worst member: it is settled when one member lies outside its
+interval, or when all are settled. With few forecasts the figures say little, and the exact interval says how little.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
+from typing import Any
 
+from marin_scaling.check.families import family_numbers
 from marin_scaling.check.state import State, Verdict
 
 _ANONYMOUS = "nobody (not authentic)"
@@ -25,21 +28,25 @@ _CENTRAL_HALF = (0.25, 0.75)
 class TrackRecord:
     """All forecasts of one registrant.
 
-    `counts` by state; `inside_90` and `inside_50` of `settled` forecasts, a diverged or overdue run outside of both; `pit` the
-    levels at which observed values fell; `skills` of those that had a baseline.
+    `counts` by state; `families` of them, of which some are `settled`; `inside_90` and `inside_50` of settled families, a
+    diverged or overdue run outside of both. Of each settled family that has any, `pit` is the outermost level at which an
+    observed value fell, and `skills` the lowest skill against a baseline.
     """
 
     registrant: str
     counts: Mapping[State, int]
+    families: int
+    settled: int
     inside_90: int
     inside_50: int
     pit: tuple[float, ...]
     skills: tuple[float, ...]
 
     @property
-    def settled(self) -> int:
-        """How many are held, missed, overdue or taken back too late."""
-        return sum(self.counts.get(state, 0) for state in _SETTLED)
+    def families_text(self) -> str:
+        """How many families there are, and how many of these are settled."""
+        noun = "family" if self.families == 1 else "families"
+        return f"{self.families} {noun} of nearly the same run, {self.settled} settled"
 
     @property
     def states(self) -> str:
@@ -57,12 +64,22 @@ class TrackRecord:
 def track_records(verdicts: Sequence[Verdict]) -> list[TrackRecord]:
     """A record for each registrant, by name; those that are refused are under nobody's."""
     names = sorted({verdict.registrant or _ANONYMOUS for verdict in verdicts})
-    return [_record(name, [each for each in verdicts if (each.registrant or _ANONYMOUS) == name]) for name in names]
+    families: dict[int, list[Verdict]] = {}
+    for verdict, number in zip(verdicts, family_numbers([each.forecaster for each in verdicts]), strict=True):
+        families.setdefault(number, []).append(verdict)
+    return [_record(name, _with_member(name, families.values())) for name in names]
+
+
+def _with_member(name: str, families: Iterable[Sequence[Verdict]]) -> list[Sequence[Verdict]]:
+    """Return the families in which a registrant has a forecast, whole: one person may have registered under two names."""
+    return [family for family in families if any((each.registrant or _ANONYMOUS) == name for each in family)]
 
 
 def record_text(record: TrackRecord) -> str:
     """The record for a reader."""
-    lines = [f"{record.registrant}: {sum(record.counts.values())} registered: {record.states}"]
+    registered = sum(record.counts.values())
+    alike = f" in {record.families_text}" if record.families < registered else ""
+    lines = [f"{record.registrant}: {registered} registered{alike}: {record.states}"]
     if record.settled:
         low, high = exact_interval(record.inside_90, record.settled)
         lines.append(
@@ -89,18 +106,48 @@ def exact_interval(hits: int, count: int, *, confidence: float = 0.95) -> tuple[
     return low, high
 
 
-def _record(name: str, verdicts: Sequence[Verdict]) -> TrackRecord:
-    outcomes = [verdict.outcome for verdict in verdicts if verdict.outcome and verdict.outcome["scores"]]
-    pit = tuple(outcome["scores"]["pit"] for outcome in outcomes)
-    skills = [(outcome.get("baseline") or {}).get("skill") for outcome in outcomes]
+def _record(name: str, families: Sequence[Sequence[Verdict]]) -> TrackRecord:
+    settled = [[each for each in family if each.state in _SETTLED] for family in families if _is_settled(family)]
+    own = [verdict for family in families for verdict in family if (verdict.registrant or _ANONYMOUS) == name]
+    levels = [[scores["pit"] for each in family if (scores := _scores(each))] for family in settled]
+    skills = [[skill for each in family if (skill := _skill(each)) is not None] for family in settled]
     return TrackRecord(
         registrant=name,
-        counts=Counter(verdict.state for verdict in verdicts),
-        inside_90=sum(outcome["scores"]["hit"] for outcome in outcomes),
-        inside_50=sum(_CENTRAL_HALF[0] <= value <= _CENTRAL_HALF[1] for value in pit),
-        pit=pit,
-        skills=tuple(skill for skill in skills if skill is not None),
+        counts=Counter(verdict.state for verdict in own),
+        families=len(families),
+        settled=len(settled),
+        inside_90=sum(all(map(_hit, family)) for family in settled),
+        inside_50=sum(all(map(_is_central, family)) for family in settled),
+        pit=tuple(max(each, key=lambda level: abs(level - 0.5)) for each in levels if each),
+        skills=tuple(min(each) for each in skills if each),
     )
+
+
+def _is_settled(family: Sequence[Verdict]) -> bool:
+    """Return True if no further member can change what a family counts as; forecasts that ended without a run do not count."""
+    members = [each for each in family if each.state not in (State.WITHDRAWN, State.VOID, State.REFUSED)]
+    done = [each for each in members if each.state in _SETTLED]
+    return bool(done) and (len(done) == len(members) or not all(_hit(each) for each in done))
+
+
+def _scores(verdict: Verdict) -> Mapping[str, Any] | None:
+    scores: Mapping[str, Any] | None = verdict.outcome["scores"] if verdict.outcome else None
+    return scores
+
+
+def _hit(verdict: Verdict) -> bool:
+    scores = _scores(verdict)
+    return bool(scores and scores["hit"])
+
+
+def _is_central(verdict: Verdict) -> bool:
+    scores = _scores(verdict)
+    return bool(scores and _CENTRAL_HALF[0] <= scores["pit"] <= _CENTRAL_HALF[1])
+
+
+def _skill(verdict: Verdict) -> float | None:
+    skill: float | None = ((verdict.outcome or {}).get("baseline") or {}).get("skill")
+    return skill if _scores(verdict) else None
 
 
 def _at_least(hits: int, count: int, share: float) -> float:

@@ -16,11 +16,14 @@ from marin_scaling import __version__
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
 from marin_scaling.check.amendments import amendments_text, scored_amendments, verified_amendments
 from marin_scaling.check.authenticity import verify_folder
+from marin_scaling.check.branch_history import receipts_with_history
 from marin_scaling.check.endings import deviations, ended_by
-from marin_scaling.check.history import line_times, logged_at, made_at
+from marin_scaling.check.families import forecaster
+from marin_scaling.check.history import line_times
 from marin_scaling.check.notices import verified_notices
 from marin_scaling.check.outcome import outcome_document, read_outcome
 from marin_scaling.check.policy import policy_steps
+from marin_scaling.check.received import Receipts, made_at, own_receipts
 from marin_scaling.check.sealed import sealed_verdict
 from marin_scaling.check.stamps import roots_path, stamped_at
 from marin_scaling.check.state import State, Verdict, verdict_of
@@ -37,12 +40,14 @@ from marin_scaling.run.run_store import StoredRun, is_finished, read_run, run_fo
 _AWAY = "its run is not here to be compared"
 
 
-def check_preregistration(folder: Path, *, runs_dir: Path, allowed_signers: Path, checked_at: datetime) -> Verdict:
+def check_preregistration(
+    folder: Path, *, runs_dir: Path, allowed_signers: Path, checked_at: datetime, receipts: Receipts | None = None
+) -> Verdict:
     """The verdict on one preregistration; writes `outcome.json` beside the statement when its run is there for the first time.
 
     `VerificationError` when the preregistration is not authentic, the run began before it, or the run is about something else.
     """
-    verdict = verdict_on(folder, runs_dir=runs_dir, allowed_signers=allowed_signers, at=checked_at)
+    verdict = verdict_on(folder, runs_dir=runs_dir, allowed_signers=allowed_signers, at=checked_at, receipts=receipts)
     if verdict.outcome is not None and not (folder / OUTCOME_NAME).exists():
         _require_not_logged(folder)
         write_once(folder / OUTCOME_NAME, dump_canonical(verdict.outcome))
@@ -60,31 +65,44 @@ def _require_not_logged(folder: Path) -> None:
         )
 
 
-def verdict_on(folder: Path, *, runs_dir: Path, allowed_signers: Path, at: datetime) -> Verdict:
-    """The same, and nothing is written."""
-    verify_folder(folder, allowed_signers=allowed_signers, runs_dir=runs_dir)
+def verdict_on(
+    folder: Path, *, runs_dir: Path, allowed_signers: Path, at: datetime, receipts: Receipts | None = None
+) -> Verdict:
+    """Like `check_preregistration`, but read-only."""
+    known = receipts or own_receipts(folder.parent)
+    verify_folder(folder, allowed_signers=allowed_signers, runs_dir=runs_dir, receipts=known)
     if is_sealed(folder):
         return sealed_verdict(folder, allowed_signers=allowed_signers, at=at)
-    policy_steps(folder, allowed_signers=allowed_signers)
+    policy_steps(folder, allowed_signers=allowed_signers, receipts=known)
     statement = read_registration(folder)
+    verdict = _verdict_of(folder, statement, runs_dir=runs_dir, allowed_signers=allowed_signers, at=at, known=known)
+    return replace(verdict, forecaster=forecaster(folder, statement))
+
+
+def _verdict_of(
+    folder: Path, statement: Statement, *, runs_dir: Path, allowed_signers: Path, at: datetime, known: Receipts
+) -> Verdict:
     spec, claimed = answering_spec(folder), ""
-    notices = verified_notices(folder, statement=statement, allowed_signers=allowed_signers)
-    if ended := ended_by(notices, folder=folder, statement=statement, spec=spec, runs_dir=runs_dir):
+    notices = verified_notices(folder, statement=statement, allowed_signers=allowed_signers, receipts=known)
+    if ended := ended_by(notices, folder=folder, statement=statement, spec=spec, runs_dir=runs_dir, receipts=known):
         return ended
     run = read_run(run_folder(runs_dir, spec)) if is_finished(runs_dir, spec) else None
-    amendments = verified_amendments(folder, statement=statement, allowed_signers=allowed_signers)
+    amendments = verified_amendments(folder, statement=statement, allowed_signers=allowed_signers, receipts=known)
     if run is not None:
         _require_stamped_before(folder, statement=statement, run=run)
-        outcome, claimed = _settle(folder, statement=statement, run=run, checked_at=at), _logged_late(folder, run=run)
+        outcome, claimed = (
+            _settle(folder, statement=statement, run=run, checked_at=at),
+            _run_first(folder, run=run, receipts=known),
+        )
     elif (folder / OUTCOME_NAME).exists():
         outcome, claimed = _standing_outcome(folder, statement=statement, spec=spec), f"; claimed: {_AWAY}"
     else:
-        scored = scored_amendments(amendments, folder=folder, value=None, finished_at=None)
+        scored = scored_amendments(amendments, folder=folder, value=None, finished_at=None, receipts=known)
         waiting = _not_run(statement, where=run_folder(runs_dir, spec), at=at)
         return replace(waiting, sentence=waiting.sentence + amendments_text(scored), amendments=tuple(scored))
     state = State(outcome["verdict"])
     finished_at = parse_moment(run.record.finished_at) if run else None
-    scored = scored_amendments(amendments, folder=folder, value=outcome["value"], finished_at=finished_at)
+    scored = scored_amendments(amendments, folder=folder, value=outcome["value"], finished_at=finished_at, receipts=known)
     sentence = _sentence(statement, outcome=outcome, state=state) + claimed + amendments_text(scored) + deviations(notices)
     return replace(verdict_of(statement, state=state, sentence=sentence, outcome=outcome), amendments=tuple(scored))
 
@@ -92,18 +110,33 @@ def verdict_on(folder: Path, *, runs_dir: Path, allowed_signers: Path, at: datet
 def check_all(folders: Sequence[Path], *, runs_dir: Path, checked_at: datetime) -> list[Verdict]:
     """The verdict on each folder, with the `allowed_signers` beside it; `REFUSED`, with the reason, when not authentic."""
 
+    receipts = receipts_with_history(folders, runs_dir=runs_dir)
+
     def checked(folder: Path) -> Verdict:
-        signers = signers_path(folder)
-        return check_preregistration(folder, runs_dir=runs_dir, allowed_signers=signers, checked_at=checked_at)
+        return check_preregistration(
+            folder,
+            runs_dir=runs_dir,
+            allowed_signers=signers_path(folder),
+            checked_at=checked_at,
+            receipts=receipts.get(folder.parent),
+        )
 
     return [_or_refused(checked, folder) for folder in folders]
 
 
-def verdicts_on(folders: Sequence[Path], *, runs_dir: Path, at: datetime, allowed_signers: Path | None = None) -> list[Verdict]:
-    """What `check_all` would say, or would with these signers; nothing is written."""
+def verdicts_on(
+    folders: Sequence[Path],
+    *,
+    runs_dir: Path,
+    at: datetime,
+    allowed_signers: Path | None = None,
+    receipts: Receipts | None = None,
+) -> list[Verdict]:
+    """What `check_all` would say, or would with these signers and receipts; nothing is written."""
 
     def seen(folder: Path) -> Verdict:
-        return verdict_on(folder, runs_dir=runs_dir, allowed_signers=allowed_signers or signers_path(folder), at=at)
+        signers = allowed_signers or signers_path(folder)
+        return verdict_on(folder, runs_dir=runs_dir, allowed_signers=signers, at=at, receipts=receipts)
 
     return [_or_refused(seen, folder) for folder in folders]
 
@@ -149,12 +182,21 @@ def _require_stamped_before(folder: Path, *, statement: Statement, run: StoredRu
         )
 
 
-def _logged_late(folder: Path, *, run: StoredRun) -> str:
-    """What a reader is told where the log had the forecast only after its run had begun: nothing else shows which was first."""
-    logged = logged_at(folder)
-    if logged is None or logged <= parse_moment(run.record.started_at):
-        return ""
-    return f"; logged at {moment_text(logged)}, after its run had begun: that it was made before is its registrant's word"
+def _run_first(folder: Path, *, run: StoredRun, receipts: Receipts) -> str:
+    """Return the warning that a run began, or its record came, before the registry received the forecast; empty where not.
+
+    This is a warning and no refusal: lines of the log are made again when another branch came first, and commits can be made
+    of old files in any order. With a base branch `require_forecast_first` refuses.
+    """
+    began, received, warnings = parse_moment(run.record.started_at), receipts.forecast_at(folder), ""
+    if received is not None and received > began:
+        warnings += f"; logged at {moment_text(received)}, after its run had begun at {moment_text(began)}: "
+        warnings += "that it was made before is its registrant's word"
+    committed, record_at = receipts.committed_at(folder), receipts.runs.get(f"{run.folder.parent.name}/{run.folder.name}")
+    if committed is not None and record_at is not None and record_at.order < committed.order:
+        warnings += f"; the record of its run was committed at {moment_text(record_at.at)}, before the forecast, which was "
+        warnings += f"committed at {moment_text(committed.at)}"
+    return warnings
 
 
 def _standing_outcome(folder: Path, *, statement: Statement, spec: RunSpec) -> dict[str, Any]:

@@ -42,8 +42,10 @@ def verify(
     Example: marin-scale verify all
     """
     from marin_scaling.check.authenticity import verify_folder
+    from marin_scaling.check.branch_history import receipts_with_history
     from marin_scaling.check.history import log_step, require_whole
     from marin_scaling.check.policy import policy_steps
+    from marin_scaling.check.received import received_step
     from marin_scaling.errors import VerificationError
     from marin_scaling.preregistration.log import read_log
     from marin_scaling.preregistration.registry import find_folders, require_readable_signers
@@ -53,19 +55,31 @@ def verify(
     if refit:
         from marin_scaling.check.reproduction import verify_and_fit as verified
     logs = {parent: read_log(parent) for parent in {folder.parent for folder in folders}}
-    if base is not None:
-        from marin_scaling.check.base_branch import base_step, require_runs_kept
+    if base is None:
+        receipts = receipts_with_history(folders, runs_dir=runs)
+    else:
+        from marin_scaling.check.base_branch import (
+            base_receipts,
+            base_step,
+            require_forecast_first,
+            require_runs_kept,
+            trust_steps,
+        )
 
         typer.echo(registry)
-        print_steps([base_step(base, registry_dir=registry)])
+        print_steps([base_step(base, registry_dir=registry), *trust_steps(base, registry_dir=registry)])
         require_runs_kept(base, registry_dir=registry, runs_dir=runs)
+        receipts = dict.fromkeys({folder.parent for folder in folders}, base_receipts(base, registry_dir=registry))
     with _signers(base, registry) as (signers_of, called):
         for folder in _found(folders, registry):
             typer.echo(folder.name)
             try:
-                print_steps(verified(folder, allowed_signers=signers_of(folder), runs_dir=runs), called=called)
-                print_steps(policy_steps(folder, allowed_signers=signers_of(folder)), called=called)
-                print_steps([log_step(folder, log=logs[folder.parent])])
+                known, signers = receipts[folder.parent], signers_of(folder)
+                print_steps(verified(folder, allowed_signers=signers, runs_dir=runs, receipts=known), called=called)
+                print_steps(policy_steps(folder, allowed_signers=signers, receipts=known), called=called)
+                print_steps([log_step(folder, log=logs[folder.parent]), *received_step(folder, receipts=known)])
+                if base is not None:
+                    require_forecast_first(base, folder, runs_dir=runs)
             except VerificationError as error:
                 status = error.exit_status
                 typer.echo("  refused")

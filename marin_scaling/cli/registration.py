@@ -270,9 +270,12 @@ def register_forecast(
 
 def _require_followable(planned: PlannedLadder, *, registry: Path, principal: str, sealed: bool) -> None:
     from marin_scaling.check.policy import require_followable
+    from marin_scaling.preregistration.preregister import USUAL_TERM
 
     resolver = planned.ladder.file.promise.resolver or principal
-    require_followable(registry, registrant=principal, resolver=resolver, sealed=sealed, at=datetime.now(UTC))
+    now, day = datetime.now(UTC), planned.ladder.file.promise.due
+    due = datetime.combine(day, time(23, 59, 59), tzinfo=UTC) if day else now + USUAL_TERM
+    require_followable(registry, registrant=principal, resolver=resolver, sealed=sealed, at=now, due=due)
 
 
 def _end_of(day: str) -> datetime:

@@ -1,14 +1,16 @@
 """The file that says whose keys may speak: `allowed_signers` in OpenSSH's own format.
 
-One line a key: principals, options (`namespaces=`, `valid-after=`, `valid-before=`), key. `ssh-keygen -Y verify -f` reads
-the same file. Certificates are not supported and refused by name; so are times without `Z`, which would mean another moment
-on every machine.
+One line a key: a name, options (`namespaces=`, `valid-after=`, `valid-before=`), key. `ssh-keygen -Y verify -f` reads the
+same file. Refused are what would let one line speak for many: patterns, lists of names, certificates; names that differ only in
+case; a key twice in one name; and times without `Z`, which would mean another moment on every machine.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import re
+import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import NoReturn
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import DocumentError, VerificationError
 from marin_scaling.preregistration.ssh_keys import MalformedKeyError, PublicKey, public_key_from_text
+from marin_scaling.preregistration.statement_format import PRINCIPAL
 
 _TOKEN = re.compile(r'(?:[^ \t"]|"[^"]*")+')
 _OPTION = re.compile(r'([a-z-]+)(?:="([^"]*)")?(?:,|$)')  # a value without quotes is none for OpenSSH
@@ -32,7 +35,7 @@ _TIME_FORMATS = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 class AllowedSigner:
     """One line of the file: who may sign with which key, for what, and when."""
 
-    principals: str
+    principal: str
     namespaces: str | None
     valid_after: datetime | None
     valid_before: datetime | None
@@ -41,8 +44,8 @@ class AllowedSigner:
     """File and line, to speak of in errors and evidence."""
 
     def names(self, principal: str) -> bool:
-        """Whether the pattern list of this line covers a principal."""
-        return _matches(self.principals, principal)
+        """Return True if this line is of a principal, to the letter."""
+        return self.principal == principal
 
     def names_space(self, namespace: str) -> bool:
         """Whether the line lets its key sign for a purpose: one that it names, or any where it names none."""
@@ -82,7 +85,20 @@ def parse_allowed_signers(raw: bytes, *, name: str) -> list[AllowedSigner]:
             _refuse(f"{name}, line {number}", f"it has {len(line)} characters, more than {MAX_LINE_CHARACTERS}")
         if not line.replace("\t", " ").isprintable():
             _refuse(f"{name}, line {number}", "it holds a sign that is not shown")
-    return [_parse_line(line, where=f"{name}, line {number}") for number, line in numbered if line and not line.startswith("#")]
+    found = [
+        _parse_line(line, where=f"{name}, line {number}") for number, line in numbered if line and not line.startswith("#")
+    ]
+    _require_one_spelling(found)
+    return found
+
+
+def compared_name(principal: str) -> str:
+    """Return a name as names are compared: `Ada@example.org` is nobody else than `ada@example.org`.
+
+    >>> compared_name("Ada@Example.org")
+    'ada@example.org'
+    """
+    return unicodedata.normalize("NFKC", principal).casefold()
 
 
 def require_allowed(
@@ -127,23 +143,36 @@ def signer_line(principal: str, *, key: PublicKey, namespace: str) -> str:
 
 
 def _parse_line(line: str, *, where: str) -> AllowedSigner:
-    principals, *rest = _words(line) or [""]
+    principal, *rest = _words(line) or [""]
     options_text = "" if not rest or rest[0].startswith(_KEY_KINDS) else rest.pop(0)
     if len(rest) < 2:
-        _refuse(where, "it is not of the form: principals [options] key-type base64")
+        _refuse(where, "it is not of the form: name@place [options] key-type base64")
     options = _options(options_text, where=where)
     try:
         key = public_key_from_text(" ".join(rest[:2]))
     except MalformedKeyError as error:
         _refuse(where, str(error))
+    if not re.fullmatch(PRINCIPAL.pattern, principal):
+        _refuse(where, f"{principal[:200]!r} is not one name of the form name@place: no pattern, no list, no quotes")
     return AllowedSigner(
-        principals=principals.strip('"'),
+        principal=principal,
         namespaces=options.get("namespaces"),
         valid_after=_time(options.get("valid-after"), where=where),
         valid_before=_time(options.get("valid-before"), where=where),
         key=key,
         where=where,
     )
+
+
+def _require_one_spelling(signers: Sequence[AllowedSigner]) -> None:
+    spelled: dict[str, AllowedSigner] = {}
+    listed: dict[tuple[str, bytes], AllowedSigner] = {}
+    for each in signers:
+        first = spelled.setdefault(compared_name(each.principal), each)
+        if first.principal != each.principal:
+            _refuse(each.where, f"{each.principal} and {first.principal} ({first.where}) differ only in case")
+        if (one := listed.setdefault((each.principal, each.key.wire), each)) is not each:
+            _refuse(each.where, f"it has the key {each.key.fingerprint} of {each.principal} again, which {one.where} has")
 
 
 def _words(line: str) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,7 +57,7 @@ def countersign(folder: Path, *, key: SigningKey, principal: str) -> Path:
             why="A second signature is worth something when it is someone else's.",
             fix="Let a reviewer sign, with a key of their own: marin-scale sign --as NAME --key KEY",
         )
-    path, at = signers_path(folder), statement.created_at
+    path, at = signers_path(folder), max(statement.created_at, datetime.now(UTC))
     require_may_sign(path, principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)
     signed = folder / countersignature_name(principal)
     if signed.exists():

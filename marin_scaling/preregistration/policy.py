@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import Field
 
 from marin_scaling.errors import VerificationError
+from marin_scaling.preregistration.statement import LONGEST_TERM
 from marin_scaling.yaml_documents import Part, read_part
 
 
@@ -18,11 +19,13 @@ class Policy(Part):
     """The rules of a registry."""
 
     since: date
-    """The day (UTC) from which on statements have to follow them."""
+    """The first day (UTC) of receipt on which forecasts have to follow the rules."""
     reviewers: int = Field(default=0, ge=0)
     """How many others must have signed the statement, beside its registrant."""
     stamps: int = Field(default=0, ge=0)
     """How many time stamps must lie over the registrant's signature."""
+    due_days: int | None = Field(default=None, gt=0, le=LONGEST_TERM.days)
+    """How many days after a statement is made its run may be due; by default as many as the format allows, four years."""
     own_resolver: bool = True
     """Whether the registrant may be the one, too, who says how it came out."""
 
@@ -36,6 +39,6 @@ def read_policy(path: Path) -> Policy:
         refused=lambda what: VerificationError(
             what,
             why="A rule that is not understood would be no rule.",
-            fix="Write keys as in the reference: since, reviewers, stamps, own_resolver.",
+            fix="Write keys as in the reference: since, reviewers, stamps, own_resolver, due_days.",
         ),
     )

@@ -14,7 +14,13 @@ from pathlib import Path
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.durable_files import publish_folder, read_bytes, replace_file
 from marin_scaling.errors import SigningError, StatementError, StorageError, UsageError
-from marin_scaling.preregistration.allowed_signers import parse_allowed_signers, read_allowed_signers, signer_line
+from marin_scaling.preregistration.allowed_signers import (
+    compared_name,
+    parse_allowed_signers,
+    read_allowed_signers,
+    signer_line,
+)
+from marin_scaling.preregistration.run_identity import identity
 from marin_scaling.preregistration.ssh_keys import PublicKey
 from marin_scaling.preregistration.sshsig import NAMESPACE
 from marin_scaling.preregistration.statement import Statement, read_statement
@@ -48,7 +54,9 @@ def register(registry_dir: Path, *, slug: str, created_at: datetime, files: Mapp
 
     `StatementError` names the first preregistration when one for the same `target.json` stands already.
     """
-    if standing := find_registration(registry_dir, target=files["target.json"]):
+    registrant = read_statement(files[STATEMENT_NAME], name=STATEMENT_NAME).predicate["registrant"]
+    twin = find_twin(registry_dir, target=files["target.json"], registrant=registrant)
+    if standing := find_registration(registry_dir, target=files["target.json"]) or twin:
         raise StatementError(
             f"{standing} is a preregistration for this target already.",
             why="Of two forecasts for one run, one could be chosen after the fact.",
@@ -85,6 +93,18 @@ def find_registration(registry_dir: Path, *, target: bytes) -> Path | None:
         path = folder / "target.json"
         if path.is_file() and read_bytes(path) == target:
             return folder
+    return None
+
+
+def find_twin(registry_dir: Path, *, target: bytes, registrant: str) -> Path | None:
+    """Return a registrant's forecast of the same run, whatever its ladder and nominal budget are called; None without one."""
+    wanted = identity(target)
+    for folder in registration_folders(registry_dir):
+        path = folder / "target.json"
+        if path.is_file() and identity(read_bytes(path)) == wanted:
+            by = read_registration(folder).predicate["registrant"]
+            if compared_name(by) == compared_name(registrant):
+                return folder
     return None
 
 
@@ -156,9 +176,9 @@ def allow_signer(registry_dir: Path, *, principal: str, key: PublicKey, at: date
     known = [line for line in same_key if line.names(principal)]
     if same_key and not known:
         raise SigningError(
-            f"The key {key.fingerprint} is listed as {same_key[0].principals} in {path}, not as {principal}.",
+            f"The key {key.fingerprint} is listed as {same_key[0].principal} in {path}, not as {principal}.",
             why="One key that speaks for two names would make two people of one.",
-            fix=f"Sign as {same_key[0].principals} (--as), or with another key (--key).",
+            fix=f"Sign as {same_key[0].principal} (--as), or with another key (--key).",
         )
     refusals = [line.refusal(namespace=NAMESPACE, at=at) for line in known]
     if None in refusals:

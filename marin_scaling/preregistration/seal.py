@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,11 +20,12 @@ from marin_scaling.preregistration.document_shape import MOMENT, SHA256, Choice,
 from marin_scaling.preregistration.registry import (
     STATEMENT_NAME,
     find_registration,
+    find_twin,
     publish_registration,
     read_registration,
     require_free,
 )
-from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
+from marin_scaling.preregistration.statement import LONGEST_TERM, Statement, moment_text, parse_moment
 from marin_scaling.preregistration.statement_format import PRINCIPAL, REGISTRATION_ID
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ SEAL_FILES = (SEAL_NAME, SEAL_SIGNATURE_NAME)
 SEALED_DIR = Path(".marin-scaling/sealed")
 """Where the files of one's own sealed forecasts wait, a folder each, below the root of the repository."""
 
-LONGEST_SEAL = timedelta(days=4 * 366)
+LONGEST_SEAL = LONGEST_TERM
 """How long a seal may last: four years, as at the Open Science Framework."""
 
 SEAL_SHAPE: dict[str, Shape] = {
@@ -165,8 +166,8 @@ def register_sealed(registry_dir: Path, *, files: Mapping[str, bytes], sealed: M
 
 def require_none_sealed(registry_dir: Path, *, target: bytes, by: str) -> None:
     """`StatementError` when the same person has sealed a forecast of this target here: of two, one could be chosen."""
-    standing = find_registration(private_folder(registry_dir / "any").parent, target=target)
-    if standing and read_registration(standing).predicate["registrant"] == by:
+    standing = find_twin(private_folder(registry_dir / "any").parent, target=target, registrant=by)
+    if standing:
         _refuse_second(standing, registry_dir=registry_dir)
 
 
@@ -231,9 +232,9 @@ def reveal(folder: Path) -> list[str]:
 
 
 def _require_only_one(private: Path, *, registry_dir: Path) -> None:
-    standing = find_registration(registry_dir, target=read_bytes(private / "target.json"))
     by = read_registration(private).predicate["registrant"]
-    if standing and standing.name != private.name and read_registration(standing).predicate["registrant"] == by:
+    standing = find_twin(registry_dir, target=read_bytes(private / "target.json"), registrant=by)
+    if standing and standing.name != private.name:
         raise StatementError(
             f"{standing} is a forecast of the same target by {by}, too.",
             why="Of two forecasts by one person, one could be chosen after the fact.",

@@ -8,16 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
 from marin_scaling.canonical_json import dump_canonical, load_canonical, sha256_hex
+from marin_scaling.preregistration.allowed_signers import compared_name
 from marin_scaling.preregistration.derivation import derived_fields, refuse, require_samples_of, sorted_quantiles
 from marin_scaling.preregistration.document_shape import check_shape
 from marin_scaling.preregistration.statement_format import DECLARATION, LEVELS, METRICS, STATEMENT_TYPE
 from marin_scaling.preregistration.version_0_2 import IF_OVERDUE
 from marin_scaling.preregistration.versions import LATEST, VERSION_0_1, VERSION_0_1_ENDED, FormatVersion, version_of
+
+LONGEST_TERM = timedelta(days=4 * 366)
+"""Longest time from a statement to the day on which its run is due: four years, as for a seal. A later day is never due."""
+
+
+MOST_TOLERANCE = 0.01
+"""Largest share by which the FLOPs or tokens of a run may differ from what was promised."""
+_LEAST_DIGITS = 5
+"""Of 32 random hexadecimal digits fewer than five kinds come once in 10^16 times."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +110,7 @@ def build_statement(
         "predicate": predicate,
     }
     made = read_statement(dump_canonical(statement), name="statement.json")
+    _require_term(made)
     require_samples_of(documents["samples.json"]["losses"], made.quantiles)
     return made
 
@@ -155,6 +166,8 @@ def _check_meaning(statement: Statement) -> None:
         )
     if statement.version is not VERSION_0_1:
         _check_resolution(statement)
+        _check_people(statement)
+        _check_promised_run(statement)
     elif statement.created_at >= VERSION_0_1_ENDED:
         refuse(
             f"its format {statement.version.number} ended on {VERSION_0_1_ENDED:%Y-%m-%d}, and it says that it is younger",
@@ -182,6 +195,42 @@ def require_sound_forecast(statement: Statement) -> None:
         refuse(
             f"its point {forecast['point']} is not its median {quantiles[0.5]}",
             fix="The point is the median. Restore the file from version control if it was edited.",
+        )
+
+
+def _check_people(statement: Statement) -> None:
+    reviewers = [compared_name(each) for each in statement.predicate["reviewers"]]
+    if len(set(reviewers)) < len(reviewers):
+        refuse(
+            f"one of its reviewers is asked twice: {', '.join(reviewers)}", fix="Name each reviewer once: promise.reviewers."
+        )
+    if compared_name(statement.predicate["registrant"]) in reviewers:
+        refuse(
+            f"its registrant {statement.predicate['registrant']} is one of its reviewers", fix="Ask someone else to review it."
+        )
+
+
+def _check_promised_run(statement: Statement) -> None:
+    run = statement.predicate["targetRun"]
+    for what, share in run["tolerance"].items():
+        if share > MOST_TOLERANCE:
+            refuse(
+                f"targetRun.tolerance.{what} is {share:g}, more than {MOST_TOLERANCE:g}",
+                fix="Register it again: a run with other numbers is another run.",
+            )
+    if len(set(run["uid"])) < _LEAST_DIGITS:
+        refuse(
+            f"targetRun.uid {run['uid']} is not random: it has {len(set(run['uid']))} different digits",
+            fix="Register it again: the tool draws 128 random bits.",
+        )
+
+
+def _require_term(statement: Statement) -> None:
+    """Refuse a new statement that is due too late; `check` refuses one that was signed so."""
+    if statement.due is not None and statement.due - statement.created_at > LONGEST_TERM:
+        refuse(
+            f"it is due at {moment_text(statement.due)}, more than {LONGEST_TERM.days} days after it is made",
+            fix="Give an earlier day, within four years: promise.due in the ladder's file.",
         )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from marin_scaling.canonical_json import load_canonical
-from marin_scaling.check.history import known_at
+from marin_scaling.check.received import known_at
 from marin_scaling.check.review import Reviewed
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.preregistration.amendment import AMENDMENT_NAME, Amendment

@@ -20,7 +20,9 @@ _ALWAYS_COUNTED = (State.REFUSED, State.OVERDUE, State.MISSED, State.HELD, State
 _ORDER = (*_ALWAYS_COUNTED, State.SEALED, State.WITHDRAWN_LATE, State.VOID, State.WITHDRAWN)
 _RECORD_WORDS = (
     "A forecast is settled when it is held, missed, overdue or taken back too late; the last two, and a run that diverged, lie "
-    "in no interval. In brackets: the exact 95 % interval of the share; with few forecasts it is wide. Of calibrated forecasts "
+    "in no interval. Forecasts by one person of nearly the same run (parameters and tokens within 10 %) are a family. A family "
+    "counts once, as its worst member: it is settled when one of them lies outside, or when all are settled. In brackets: the "
+    "exact 95 % interval of the share; with few forecasts it is wide. Of calibrated forecasts "
     "90 % lie in their 90 % intervals and half in their 50 % intervals, and about as many observed values lie in each fifth of "
     "the forecast distribution, from the lowest to the highest. Skill is 1 for a perfect forecast, 0 for one no better than "
     "the registered baseline; statements of the first format had none."
@@ -59,6 +61,7 @@ def _records(pages: Sequence[ForecastPage]) -> str:
         "registrant",
         "registered",
         "of these",
+        "families",
         "settled",
         "in their 90 % intervals",
         "in their 50 % intervals",
@@ -66,7 +69,7 @@ def _records(pages: Sequence[ForecastPage]) -> str:
         "mean skill",
     ]
     rows = [_record_row(record) for record in track_records([each.verdict for each in pages])]
-    return f"## The record of each registrant\n\n{table(header, rows, right=[1, 3])}\n\n{_RECORD_WORDS}"
+    return f"## The record of each registrant\n\n{table(header, rows, right=[1, 3, 4])}\n\n{_RECORD_WORDS}"
 
 
 def _calibration(pages: Sequence[ForecastPage]) -> tuple[str, dict[str, bytes]]:
@@ -96,6 +99,7 @@ def _record_row(record: TrackRecord) -> list[str]:
         escape(record.registrant),
         str(sum(record.counts.values())),
         record.states,
+        str(record.families),
         str(record.settled),
         _coverage(record.inside_90, record.settled),
         _coverage(record.inside_50, record.settled),

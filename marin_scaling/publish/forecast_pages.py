@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from urllib.parse import quote
 from marin_scaling.check.amendments import scored_amendments, verified_amendments
 from marin_scaling.check.authenticity import verify_folder
 from marin_scaling.check.endings import deviations, ended_by
+from marin_scaling.check.families import Forecaster, forecaster
 from marin_scaling.check.history import log_step
 from marin_scaling.check.notices import verified_notices
 from marin_scaling.check.policy import policy_steps
@@ -67,6 +68,7 @@ class _Authentic:
     said: tuple[str, ...]
     """What the fit said of itself when it was signed: its status and warnings."""
 
+    made_by: Forecaster
     ended: Verdict | None = None
     """Where it was taken back or found void."""
 
@@ -80,10 +82,15 @@ class _Authentic:
     def verdict(self) -> Verdict:
         """What its files say became of it; unlike `marin-scale check`, without looking for a run that is not checked yet."""
         if self.ended is not None:
-            return self.ended
+            return replace(self.ended, forecaster=self.made_by)
         predicate = self.statement.predicate
         return Verdict(
-            id=predicate["id"], state=self._state(), sentence="", outcome=self.outcome, registrant=predicate["registrant"]
+            id=predicate["id"],
+            state=self._state(),
+            sentence="",
+            outcome=self.outcome,
+            registrant=predicate["registrant"],
+            forecaster=self.made_by,
         )
 
     def _state(self) -> State:
@@ -144,6 +151,7 @@ def _read(root: Path, folder: Path) -> _Authentic:
         steps=steps,
         outcome=outcome,
         said=sentences,
+        made_by=forecaster(folder, statement),
         ended=ended,
         amended=amended,
         deviated=deviations(notices),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from marin_scaling.canonical_json import load_canonical
+from marin_scaling.check.families import near_forecasts
+from marin_scaling.check.received import CLOCKS_DIFFER
 from marin_scaling.check.review import Reviewed
 from marin_scaling.check.state import State
 from marin_scaling.check.verdict import verdicts_on
@@ -20,13 +23,21 @@ from marin_scaling.publish.markdown import escape, table
 from marin_scaling.run.run_store import is_finished
 
 _FAR = 100  # times beyond the ladder; the published practice went 333 times beyond it
-_OLD = timedelta(days=14)
+_LONG_TERM = timedelta(days=365)
+_OF_THE_VALUE = re.compile(
+    r"\b(forecast\w*|predict\w*|values?|loss(es)?|intervals?|median|quantiles?|results?|outcomes?|miss(es|ed)?|bits)\b",
+    re.IGNORECASE,
+)
+"""Words by which a void condition may hang on the run's value, which would let a miss be taken back."""
 _HALF = 0.5
 
 
 def remarks(each: Reviewed, statement: Statement, *, runs_dir: Path, at: datetime) -> Iterator[str]:
-    """A line for each."""
+    """Yield a line for each."""
+    yield from of_void_conditions(statement)
     yield from _of_time(each, statement, at=at)
+    yield from _of_term(statement)
+    yield from _of_family(each, statement)
     yield from _of_outcome(each, runs_dir=runs_dir, at=at)
     yield from _of_promise(statement)
     yield from of_fit(each.folder, statement)
@@ -43,16 +54,41 @@ def _of_time(each: Reviewed, statement: Statement, *, at: datetime) -> Iterator[
     )
     if "sealed" in said:
         yield f"it was sealed before it was shown: {escape(said['sealed'].evidence)}"
-    elif at - statement.created_at > _OLD:
+    elif at - statement.created_at > CLOCKS_DIFFER:
         days = (at - statement.created_at).days
-        yield f"**it says that it was made {days} days ago**; a key that has expired since would still pass"
+        yield f"**it says that it was made {days} days ago**; policy and keys are judged by the day of its receipt"
+
+
+def of_void_conditions(statement: Statement) -> Iterator[str]:
+    """Yield every void condition in full, and a warning for one whose words speak of the run's value: no tool can judge it."""
+    for condition in statement.predicate.get("resolution", {}).get("voidIf", ()):
+        yield f"it is void if: {escape(condition)}"
+        if words := sorted({match[0].lower() for match in _OF_THE_VALUE.finditer(condition)}):
+            yield f"**that condition may depend on the value itself** ({escape(', '.join(words))}): a miss could be taken back"
+
+
+def _of_term(statement: Statement) -> Iterator[str]:
+    if statement.due is not None and statement.due - statement.created_at > _LONG_TERM:
+        days = (statement.due - statement.created_at).days
+        yield f"**its run is due only after {days} days**, on {statement.due:%Y-%m-%d}; until then it is pending without a run"
+
+
+def _of_family(each: Reviewed, statement: Statement) -> Iterator[str]:
+    near = list(near_forecasts(each.folder, statement, registry=each.folder.parent))
+    if near:
+        listed = "; ".join(f"{folder.name}: {other.quantiles[_HALF]:.4f}" for folder, other in near)
+        noun = "forecast" if len(near) == 1 else "forecasts"
+        yield (
+            f"**{len(near)} other {noun} of nearly this run by this registrant** (parameters and tokens within 10 %): "
+            f"{escape(listed)}. They count as one, as the worst of them"
+        )
 
 
 def _of_outcome(each: Reviewed, *, runs_dir: Path, at: datetime) -> Iterator[str]:
     """Whether what is promised is known already, by a run or an outcome that is here."""
     if OUTCOME_NAME in each.added and not any(step.what == "sealed" for step in each.steps):
         yield "**its outcome comes with it**, so nobody else could see the forecast before the run"
-    (verdict,) = verdicts_on([each.folder], runs_dir=runs_dir, at=at)
+    (verdict,) = verdicts_on([each.folder], runs_dir=runs_dir, at=at, receipts=each.receipts)
     if verdict.state is not State.PENDING:
         yield f"**it is no open forecast any more**: {escape(verdict.sentence)}"
 

@@ -47,12 +47,22 @@ _HALF = 0.5
 
 def review_text(review: Review, *, registry: Path, runs_dir: Path, at: datetime) -> str:
     """The whole review."""
-    parts = ["# Review of preregistrations", _registry_line(review, root=registry.absolute().parent)]
+    parts = ["# Review of preregistrations", _verdicts(review), _registry_line(review, root=registry.absolute().parent)]
     for each in review.reviewed:
         parts += _parts(each, registry=registry, runs_dir=runs_dir, at=at)
     if not review.reviewed:
         parts.append("It adds to no preregistration, and adds none.")
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _verdicts(review: Review) -> str:
+    """Return every verdict in a line: what stands first is read also where the rest is cut off."""
+    refused = [each.folder.name for each in review.reviewed if each.refusal is not None]
+    lines = [f"- **Refused**: {escape(name)}" for name in (["the registry as a whole"] if review.refusal else []) + refused]
+    lines += [f"- **Would be refused from then on**: {escape(each.id)}" for each in review.would_refuse]
+    lines += [f"- **Warning**: {escape(step.evidence)}" for step in review.trust if not step.compared]
+    lines += [f"- verified: {escape(each.folder.name)}" for each in review.reviewed if each.refusal is None]
+    return "\n".join(lines)
 
 
 def _registry_line(review: Review, *, root: Path) -> str:
@@ -62,7 +72,9 @@ def _registry_line(review: Review, *, root: Path) -> str:
         f"- **{escape(each.id)}** would be refused from then on:\n\n{preformatted(without_root(each.sentence, root))}"
         for each in review.would_refuse
     ]
-    return "\n\n".join([f"The registry: {escape(review.step.evidence)}.", *lost])
+    trust = [f"- {escape(step.evidence)}" for step in review.trust]
+    changed = ["What is trusted from then on:\n\n" + "\n".join(trust)] if trust else []
+    return "\n\n".join([f"The registry: {escape(review.step.evidence)}.", *changed, *lost])
 
 
 def _parts(each: Reviewed, *, registry: Path, runs_dir: Path, at: datetime) -> Iterator[str]:
@@ -77,7 +89,7 @@ def _parts(each: Reviewed, *, registry: Path, runs_dir: Path, at: datetime) -> I
     elif each.is_new:
         yield from _forecast_parts(each, each.statement, registry=registry, runs_dir=runs_dir, at=at)
     else:
-        (verdict,) = verdicts_on([each.folder], runs_dir=runs_dir, at=at)
+        (verdict,) = verdicts_on([each.folder], runs_dir=runs_dir, at=at, receipts=each.receipts)
         added = dict.fromkeys(name.partition("/")[0] for name in each.added)
         yield f"**Verified.** Added to it: {escape(', '.join(added))}. It is now {escape(verdict.sentence)}"
         yield remark_on_notices(each, runs_dir=runs_dir)

@@ -50,7 +50,7 @@ def test_a_forecast_that_was_logged_after_its_run_began_is_told(root: Path, regi
     registry = registration.folder.parent
     (registry / "log.jsonl").unlink()
     write_down(registry, at=datetime(2026, 11, 22, tzinfo=UTC))
-    late = "logged at 2026-11-22T00:00:00Z, after its run had begun: that it was made before is its registrant's word"
+    late = "logged at 2026-11-22T00:00:00Z, after its run had begun at 2026-11-21T08:00:00Z: that it was made before"
     assert late in said_by("check", root)[1]
 
 

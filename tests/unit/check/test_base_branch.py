@@ -8,7 +8,7 @@ from git_repository import branch_off, commit, git
 from registration_factory import CREATED_AT, make_registration, make_second_registration
 from typer.testing import CliRunner
 
-from marin_scaling.check.base_branch import base_step, is_uncommitted, logged_there, signers_at
+from marin_scaling.check.base_branch import base_step, is_uncommitted, logged_there, signers_at, trust_steps
 from marin_scaling.check.public_record import COLUMNS, RECORD_NAME
 from marin_scaling.cli.app import app
 from marin_scaling.errors import MarinScalingError, RunTableError, UsageError, VerificationError
@@ -41,7 +41,9 @@ def test_a_key_may_be_allowed_alone(root: Path) -> None:
     allow_signer(REGISTRY, principal=BOB, key=key_of(BOB).public_key, at=CREATED_AT)
     key = key_of(BOB).public_key.fingerprint
     evidence = base_step("main", registry_dir=REGISTRY).evidence
-    assert f"and allowed_signers changed, with {BOB} ({key}): it counts once it is merged" in evidence
+    assert "and allowed_signers changed: it counts once it is merged" in evidence
+    (step,) = trust_steps("main", registry_dir=REGISTRY)
+    assert f"{BOB} with {key}, new: may sign forecasts as {BOB} without an end" in step.evidence
     with signers_at("main", registry_dir=REGISTRY) as path:
         assert BOB.encode() not in path.read_bytes()
 
@@ -68,7 +70,7 @@ def test_verify_trusts_the_list_of_the_base(root: Path) -> None:
     (REGISTRY / "allowed_signers").write_text("# nobody\n")
     said = CliRunner().invoke(app, ["verify", "all", "--no-refit", "--base", "main"])
     assert said.exit_code == 0, said.output
-    assert "allowed_signers changed, without ada@example.org (SHA256:" in said.stdout
+    assert "allowed_signers, removed: ada@example.org with SHA256:" in said.stdout
     assert "allowed by allowed_signers of main, line 1" in said.stdout
     git(root, "checkout", "-q", "--", "preregistrations/allowed_signers")
     git(root, "rm", "-q", "--cached", "preregistrations/allowed_signers")

@@ -48,7 +48,9 @@ def test_a_forecast_that_does_not_follow_a_rule_is_refused(folder: Path, rule: s
 @pytest.mark.parametrize("rule", ["reviewers: 1", "stamps: 2", "own_resolver: false"])
 def test_a_forecast_from_before_the_rule_stays_sound(folder: Path, rule: str) -> None:
     """Its author could not know it."""
-    assert ask(folder, rule, since="2026-11-21") == []
+    (step,) = ask(folder, rule, since="2026-11-21")
+    assert not step.compared
+    assert step.evidence == "not applied, received 2026-11-20, before 2026-11-21"
 
 
 def test_a_reviewers_signature_is_what_the_rule_asks_for(folder: Path) -> None:

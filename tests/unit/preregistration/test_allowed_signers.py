@@ -34,15 +34,14 @@ def test_the_line_that_we_write_allows_its_signer():
     "line",
     [
         f"ada@example.org {KEY.text}",
-        f"*@example.org {KEY.text} a comment of words",
-        f'"bob@example.org,ada@*" {KEY.text}',
+        f"ada@example.org {KEY.text} a comment of words",
         f'ada@example.org namespaces="git,{NAMESPACE}",valid-after="20260101Z" {KEY.text}',
         f'ada@example.org valid-after="20261120Z",valid-before="202611201300Z" {KEY.text}',
         f"# a comment\n\n  ada@example.org {KEY.text}",
     ],
 )
 def test_lines_that_allow(line):
-    """Pattern lists, quotes, options and comments as in ssh-keygen(1)."""
+    """Options and comments as in ssh-keygen(1)."""
     assert allowed(line).key.wire == KEY.wire
 
 
@@ -51,12 +50,10 @@ def test_lines_that_allow(line):
     [
         ("", "is not there, or has no lines"),
         (f"bob@example.org {KEY.text}", "has no such line"),
-        (f"!ada@example.org,*@example.org {KEY.text}", "has no such line"),
         (f'ada@example.org namespaces="git" {KEY.text}', "only for the namespaces 'git'"),
         (f'ada@example.org namespaces="!{NAMESPACE},*" {KEY.text}', "only for the namespaces"),
         (f'ada@example.org valid-after="20261121Z" {KEY.text}', "only after 2026-11-21T00:00:00Z"),
         (f'ada@example.org valid-before="20261120115959Z" {KEY.text}', "only before 2026-11-20T11:59:59Z"),
-        (f"ad[a]@example.org {KEY.text}", "has no such line"),
     ],
 )
 def test_lines_that_do_not_allow(line, reason):
@@ -82,6 +79,11 @@ def test_lines_that_do_not_allow(line, reason):
         (f"ada@example.org valid-after=20260101Z {KEY.text}", "cannot be read"),
         (f'ada@example.org valid-after="２０２６０１０１Z" {KEY.text}', "UTC"),
         (f"{'*' * MAX_LINE_CHARACTERS} {KEY.text}", "characters, more than 16384"),
+        (f"*@example.org {KEY.text}", "not one name"),
+        (f'"bob@example.org,ada@*" {KEY.text}', "not one name"),
+        (f"!ada@example.org,*@example.org {KEY.text}", "not one name"),
+        (f"ad[a]@example.org {KEY.text}", "not one name"),
+        (f"ada {KEY.text}", "not one name"),
     ],
 )
 def test_a_malformed_line_is_named(line, reason):

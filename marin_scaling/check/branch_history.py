@@ -1,0 +1,88 @@
+"""Commits of the current branch that brought forecasts and the records of runs, each as the file is now.
+
+Whoever makes a commit writes its time, so that these times only ever make a forecast younger.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from marin_scaling.check.received import Commit, Receipts, own_receipts
+from marin_scaling.preregistration.registry import STATEMENT_NAME
+from marin_scaling.preregistration.seal import SEAL_NAME
+
+_COMMIT = re.compile(rb"\x01(\d+)")
+_WALK = ("log", "--first-parent", "--diff-merges=first-parent", "--diff-filter=AM", "--no-renames", "--name-only", "-z")
+
+
+def receipts_with_history(folders: Iterable[Path], *, runs_dir: Path) -> dict[Path, Receipts]:
+    """Return the receipts of each registry that holds one of `folders`, with the commits that brought its files."""
+    return {registry: _with_history(registry, runs_dir=runs_dir) for registry in {folder.parent for folder in folders}}
+
+
+def _with_history(registry_dir: Path, *, runs_dir: Path) -> Receipts:
+    commits = last_commits(registry_dir, runs_dir)
+    brought = _below(registry_dir, commits, names=(STATEMENT_NAME, SEAL_NAME))
+    records = _below(runs_dir, commits, names=("record.json",))
+    runs = {name.removesuffix("/record.json"): commit for name, commit in records.items()}
+    return replace(own_receipts(registry_dir), commits=brought, runs=runs)
+
+
+def _below(folder: Path, commits: Mapping[Path, Commit], *, names: Iterable[str]) -> dict[str, Commit]:
+    """Return the commits of files with one of `names` below a folder, by their path in it."""
+    absolute, wanted = Path(os.path.abspath(folder)), set(names)
+    return {
+        str(path.relative_to(absolute)): commit
+        for path, commit in commits.items()
+        if path.name in wanted and path.is_relative_to(absolute)
+    }
+
+
+def last_commits(*folders: Path) -> dict[Path, Commit]:
+    """Return, for every file below `folders`, the last commit of the branch that added or changed it.
+
+    Empty without git, outside of a repository, and in a shallow clone, whose oldest commit seems to bring everything.
+    """
+    root = _root_above(folders[0])
+    places = [os.path.abspath(folder) for folder in folders]
+    places = [place for place in places if root is not None and Path(place).is_relative_to(root)]
+    if root is None or _ask(root, "rev-parse", "--is-shallow-repository") != b"false\n":
+        return {}
+    raw = _ask(root, *_WALK, "--format=tformat:%x01%ct", "HEAD", "--", *places)
+    found: dict[Path, Commit] = {}
+    for age, at, name in _walk(raw or b""):
+        found.setdefault(root / name, Commit(order=-age, at=at))
+    return found
+
+
+def _walk(raw: bytes) -> Iterator[tuple[int, datetime, str]]:
+    """Yield the age in commits, the commit's time and the name of each file that git lists, the newest commit first."""
+    age, at = 0, datetime.fromtimestamp(0, UTC)
+    for word in raw.split(b"\0"):
+        name = word.removeprefix(b"\n")
+        if header := _COMMIT.fullmatch(name):  # no path from the root begins so: paths here begin with a folder's name
+            age, at = age + 1, datetime.fromtimestamp(int(header[1]), UTC)
+        elif name:
+            yield age, at, os.fsdecode(name)
+
+
+def _root_above(folder: Path) -> Path | None:
+    """Return the root of the repository around a folder; the folder itself is data and never asked."""
+    return next((above for above in Path(os.path.abspath(folder)).parents if (above / ".git").exists()), None)
+
+
+def _ask(root: Path, *arguments: str) -> bytes | None:
+    """Return what git writes; None where there is no git, or it cannot answer."""
+    settings = ("-c", "core.fsmonitor=false", "-c", "safe.bareRepository=explicit")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(["git", *settings, *arguments], cwd=root, capture_output=True, check=False, env=environment)
+    except OSError:
+        return None
+    return done.stdout if done.returncode == 0 else None
