@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marin_scaling.canonical_json import digest_of, dump_canonical
-from marin_scaling.durable_files import read_bytes, replace_file
+from marin_scaling.durable_files import read_own_bytes, replace_file
 from marin_scaling.errors import StorageError
 
 Tokens = NDArray[np.unsignedinteger]
@@ -143,7 +143,7 @@ def write_manifest(
 
 def map_corpus(folder: Path) -> TokenCorpus:
     """The corpus in a folder, mapped from disk and not copied."""
-    document = json.loads(read_bytes(folder / MANIFEST_NAME))
+    document = json.loads(read_own_bytes(folder / MANIFEST_NAME))
     tokenizer = TokenizerIdentity(**document["tokenizer"])
     kind = token_type(tokenizer.size)
     facts = {name: RowFacts(**known) for name, known in document["rows"].items()}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from marin_scaling.errors import SiteError, UsageError, missing_extra
 from marin_scaling.publish.pages import write_generated_pages
+from marin_scaling.regular_files import DATA_FOLDERS, SITE_SETTINGS, is_present, require_regular_tree
 
 SITE_DIR = Path(".site")
 
@@ -23,7 +24,7 @@ def build_site(root: Path) -> Path:
     `UsageError` where there is no `mkdocs.yml`, `MissingExtra` without mkdocs, `SiteError` when mkdocs refuses a page.
     """
     root = root.resolve()
-    if not (root / "mkdocs.yml").is_file():
+    if not is_present(root / SITE_SETTINGS):
         raise UsageError(
             f"{root / 'mkdocs.yml'} is not there.",
             why="A site is built from a repository's mkdocs.yml and its folder site/.",
@@ -31,6 +32,7 @@ def build_site(root: Path) -> Path:
         )
     if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None:
         raise missing_extra("site", needed_for="building a site")
+    require_regular_tree(root / name for name in (*DATA_FOLDERS, SITE_SETTINGS))
     write_generated_pages(root)
     _run_mkdocs(root)
     return root / SITE_DIR / "index.html"

@@ -19,6 +19,7 @@ from marin_scaling.recipe.grug_moe import GrugMoeRecipe, GrugMoeV16Recipe
 from marin_scaling.recipe.quickstart import QuickstartRecipe
 from marin_scaling.recipe.quickstart_moe import QuickstartMoeRecipe
 from marin_scaling.recipe.recipe import Recipe
+from marin_scaling.regular_files import is_present, trusted_root
 
 ENTRY_POINTS = "marin_scaling.recipes"
 _OURS: tuple[Recipe, ...] = (
@@ -82,7 +83,13 @@ def _from_file(path: Path, *, depth: int) -> Recipe:
             fix="Give the file and the recipe in it another name.",
         )
     beside = path.parent / file.base
-    base = str(beside) if file.base.endswith(_FILES) and beside.is_file() else file.base
+    base = str(beside) if file.base.endswith(_FILES) and is_present(beside) else file.base
+    if base != file.base and trusted_root(beside) != trusted_root(path):
+        raise RecipeError(
+            f"{path}: base: {file.base} leads out of {trusted_root(path)}.",
+            why="A recipe file rests on files of its own repository.",
+            fix="Copy the base into the repository, and name it as seen from the recipe file.",
+        )
     found: Recipe = overridden(_find(base, depth=depth + 1), file, path=path)
     return found
 

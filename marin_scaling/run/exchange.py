@@ -28,7 +28,7 @@ from typing import Any
 
 from marin_scaling.claim import claim
 from marin_scaling.data.token_corpus import MANIFEST_NAME, damaged_rows, data_folder, map_corpus
-from marin_scaling.durable_files import read_bytes, replace_file
+from marin_scaling.durable_files import read_own_bytes, replace_file
 from marin_scaling.errors import RecordError, StorageError
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.run_store import StoredRun, add_run, is_finished, read_run, run_folder
@@ -171,7 +171,7 @@ class Exchange:
     def agree_when_begun(self, spec: RunSpec) -> None:
         """A run was begun when it was first begun, here or elsewhere: a forecast has to be older than that."""
         here, there = work_dir(spec, self._place) / STARTED_NAME, f"work/{spec.directory_name}/{STARTED_NAME}"
-        known = [began for began in (read_bytes(here) if here.exists() else None, self._shared.read(there)) if began]
+        known = [began for began in (read_own_bytes(here) if here.exists() else None, self._shared.read(there)) if began]
         if known:
             replace_file(here, min(known))
             self._shared.write(there, min(known))

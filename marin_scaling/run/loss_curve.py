@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from marin_scaling.durable_files import read_bytes, replace_file
+from marin_scaling.durable_files import read_own_bytes, replace_file
 from marin_scaling.run.run_record import History, HistoryRow
 
 
@@ -85,7 +85,7 @@ def _line(loss: float | None) -> str:
 
 def _read_losses(path: Path) -> Iterator[float | None]:
     """The losses up to the first line that is not one of ours."""
-    for line in read_bytes(path).splitlines(keepends=True):
+    for line in read_own_bytes(path).splitlines(keepends=True):
         try:
             loss = json.loads(line)
         except ValueError:  # torn, or not text at all
