@@ -20,6 +20,7 @@ from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registrati
 from marin_scaling.preregistration.seal import SEAL_NAME, is_sealed, read_seal, seal_names
 from marin_scaling.preregistration.statement import moment_text, parse_moment
 from marin_scaling.preregistration.timestamp import stamp_names
+from marin_scaling.regular_files import is_present
 
 _CLOCKS_DIFFER = timedelta(minutes=10)
 _AHEAD = timedelta(days=1)
@@ -35,7 +36,7 @@ def log_step(folder: Path, *, log: Log) -> VerifiedStep:
     """
     if not log.entries:
         path = log_path(folder.parent)
-        why = f"{path} is {'empty' if path.exists() else 'not there'}: nothing shows that none was taken out"
+        why = f"{path} is {'empty' if is_present(path) else 'not there'}: nothing shows that none was taken out"
         return VerifiedStep(what="log", evidence=why, compared=False)
     own = log.by_id.get(folder.name, [])
     _require_past(own, log_file=log_path(folder.parent))
@@ -56,7 +57,7 @@ def log_step(folder: Path, *, log: Log) -> VerifiedStep:
 def made_at(folder: Path) -> datetime:
     """When a forecast was made, by its registrant's word: when it was sealed, or its statement's time (UTC)."""
     path = folder / SEAL_NAME
-    return read_seal(read_bytes(path), name=str(path)).at if path.is_file() else read_registration(folder).created_at
+    return read_seal(read_bytes(path), name=str(path)).at if is_present(path) else read_registration(folder).created_at
 
 
 def logged_at(folder: Path) -> datetime | None:
@@ -101,7 +102,7 @@ def _require_one_for_each_target(folders: Sequence[Path]) -> None:
     seen: dict[bytes, list[Path]] = {}
     for folder in folders:
         path = folder / "target.json"
-        earlier = seen.setdefault(read_bytes(path), []) if path.is_file() else []
+        earlier = seen.setdefault(read_bytes(path), []) if is_present(path) else []
         for first in earlier:
             if not _could_not_know(first, folder):
                 refuse(
@@ -115,7 +116,7 @@ def _require_one_for_each_target(folders: Sequence[Path]) -> None:
 def _could_not_know(*folders: Path) -> bool:
     """Whether two people forecast one run because one of them could not see that the other had: it was sealed."""
     registrants = {read_registration(folder).predicate["registrant"] for folder in folders}
-    return len(registrants) == len(folders) and any((folder / SEAL_NAME).is_file() for folder in folders)
+    return len(registrants) == len(folders) and any(is_present(folder / SEAL_NAME) for folder in folders)
 
 
 def _require_past(entries: Sequence[LogEntry], *, log_file: Path) -> None:
@@ -143,7 +144,7 @@ def _openings(folder: Path) -> tuple[str, ...]:
     """How a preregistration came in: open, or sealed and perhaps revealed."""
     if is_sealed(folder):
         return ("seal",)
-    return ("seal", "register", "reveal") if (folder / SEAL_NAME).is_file() else ("register",)
+    return ("seal", "register", "reveal") if is_present(folder / SEAL_NAME) else ("register",)
 
 
 def _require_once(own: Sequence[LogEntry], *, folder: Path) -> None:
@@ -163,7 +164,7 @@ def _require_files(own: Sequence[LogEntry], *, folder: Path) -> None:
     logged: Mapping[str, LogEntry] = {name: entry for entry in own for name in entry.files}
     for name, entry in logged.items():
         path = folder / name
-        found = sha256_hex(read_bytes(path)) if path.is_file() else "no file"
+        found = sha256_hex(read_bytes(path)) if is_present(path) else "no file"
         if found != entry.files[name]:
             refuse(
                 f"{path}: line {entry.number + 1} of the log has the digest {entry.files[name]}, and there is {found}",

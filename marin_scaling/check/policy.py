@@ -16,6 +16,7 @@ from marin_scaling.preregistration.countersignature import countersigners
 from marin_scaling.preregistration.registry import read_registration
 from marin_scaling.preregistration.seal import is_sealed
 from marin_scaling.preregistration.timestamp import ROOTS_NAME
+from marin_scaling.regular_files import is_present
 from marin_scaling.units import counted
 
 POLICY_NAME = "policy.yaml"
@@ -28,7 +29,7 @@ def policy_steps(folder: Path, *, allowed_signers: Path, stamped: Path | None = 
     `VerificationError` names the first rule that it does not follow.
     """
     path = allowed_signers.with_name(POLICY_NAME)
-    if not path.is_file() or is_sealed(folder):  # a sealed one is judged by it when it is shown
+    if not is_present(path) or is_sealed(folder):  # a sealed one is judged by it when it is shown
         return []
     from marin_scaling.preregistration.policy import read_policy
 
@@ -52,7 +53,7 @@ def policy_steps(folder: Path, *, allowed_signers: Path, stamped: Path | None = 
 def require_followable(registry_dir: Path, *, registrant: str, resolver: str, sealed: bool, at: datetime) -> None:
     """`SigningError` where a forecast that is about to be signed could never follow the registry's rules."""
     path = registry_dir / POLICY_NAME
-    if not path.is_file():
+    if not is_present(path):
         return
     from marin_scaling.preregistration.policy import read_policy
 
