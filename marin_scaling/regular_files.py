@@ -187,6 +187,9 @@ def _faults_below(folder: Path, *, root: str) -> Iterator[str]:
             count += 1
             if entry.name == GIT_NAME and os.path.abspath(place) == root:
                 continue
+            if entry.name == GIT_NAME:
+                yield f"{shown(entry.path)} is a repository within the repository"
+                continue
             twin = names.setdefault(folded(entry.name), entry.name)
             mode = entry.stat(follow_symlinks=False).st_mode
             reason = _name_fault(entry.name) or (f"is the same name as {shown(twin)}" if twin != entry.name else "")
