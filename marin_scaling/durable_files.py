@@ -13,12 +13,22 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from marin_scaling.errors import StorageError
+from marin_scaling.regular_files import MOST_BYTES, read_linked_file, read_regular_file, shown
 
 
-def read_bytes(path: Path) -> bytes:
-    """The bytes of a file; a missing or unreadable one is a `StorageError` that names it."""
+def read_bytes(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
+    """Return the bytes of a regular file of bounded size that is reached over no link.
+
+    `StorageError` names a file that is missing, unreadable, or something else.
+    """
     with disk_errors(path, "read"):
-        return path.read_bytes()
+        return read_regular_file(path, most_bytes=most_bytes)
+
+
+def read_own_bytes(path: Path) -> bytes:
+    """Return the bytes of a file that this machine wrote for itself; its folder may be a link to another disk."""
+    with disk_errors(path, "read"):
+        return read_linked_file(path)
 
 
 def write_once(path: Path, content: bytes) -> None:
@@ -112,7 +122,7 @@ def disk_errors(path: Path, verb: str) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise StorageError(
-            f"{path} cannot be {verb}: {reason[0].lower() + reason[1:]}.",
+            f"{shown(path)} cannot be {verb}: {reason[0].lower() + reason[1:]}.",
             why=_WHYS[verb],
             fix=_FIXES.get(error.errno or 0, "Check the path, and that the folder may be read and written."),
         ) from error

@@ -42,7 +42,15 @@ _TIMEOUT_SECONDS = 600
 
 
 class GitError(UsageError):
-    """Git cannot answer: no git, no repository, or no such commit."""
+    """Git cannot answer, for a `reason`: no git, no repository, or no such commit."""
+
+    def __init__(self, reason: str, *, command: str, at: Path) -> None:
+        super().__init__(
+            f"git {command} has no answer at {at}: {reason}.",
+            why="Commits are read with git, from the root of the repository of the current directory.",
+            fix="Run the command in that repository, and name a branch or commit that is there (git fetch origin).",
+        )
+        self.reason = reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +59,11 @@ class TreeEntry:
 
     mode: str
     id: str
+
+    @property
+    def is_regular(self) -> bool:
+        """Return True unless it is a link or a submodule."""
+        return self.mode.startswith("100")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,16 +124,15 @@ class Repository:
         """Return one of git's settings, as a person in this repository has it; None where it is not set."""
         return _setting(self._named("config", *options, "--get", name), at=self.root)
 
+    def holds(self, path: Path) -> bool:
+        """Return True if a path lies in the repository."""
+        return Path(os.path.abspath(path)).is_relative_to(self.root)
+
     def path_from_root(self, path: Path) -> Path:
         """Return a path as git names it; `GitError` if it lies outside of the repository."""
-        absolute = Path(os.path.abspath(path))
-        if not absolute.is_relative_to(self.root):
-            raise GitError(
-                f"{path} is not in the repository at {self.root}.",
-                why="Git is asked about one repository: that of the current directory.",
-                fix="Run the command in the repository that holds the folder.",
-            )
-        return absolute.relative_to(self.root)
+        if not self.holds(path):
+            raise _failed("ls-files", f"{path} is outside of the repository", at=self.root)
+        return Path(os.path.abspath(path)).relative_to(self.root)
 
     def _named(self, *arguments: str) -> list[str]:
         return [f"--git-dir={self.git_dir}", f"--work-tree={self.root}", *arguments]
@@ -228,8 +240,4 @@ def _said(done: subprocess.CompletedProcess[bytes]) -> str:
 
 
 def _failed(command: str, reason: str, *, at: Path) -> GitError:
-    return GitError(
-        f"git {command} has no answer at {at}: {reason}.",
-        why="Commits are read with git, from the root of the repository.",
-        fix="Run the command in a git repository, and name a branch or commit that is there (git fetch origin).",
-    )
+    return GitError(reason, command=command, at=at)

@@ -7,6 +7,7 @@ at a folder that the caller trusts, never at a data folder.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 GIT_NAME = ".git"
@@ -17,10 +18,20 @@ def repository_root(start: Path | None = None) -> Path | None:
 
     `.git` is a folder, or a regular file in a linked worktree or a submodule.
     """
-    here = Path(os.path.abspath(start or Path.cwd()))
-    return next((folder for folder in (here, *here.parents) if _holds_git(folder)), None)
+    found = nearest_with((GIT_NAME,), start=start or Path.cwd())
+    return Path(found) if found is not None else None
 
 
-def _holds_git(folder: Path) -> bool:
-    path = folder / GIT_NAME
-    return path.is_dir() or path.is_file()
+def nearest_with(names: Sequence[str], *, start: str | Path) -> str | None:
+    """Return the nearest folder at or above `start` that holds one of these names; None if there is none.
+
+    >>> nearest_with(["no such name"], start=".") is None
+    True
+    """
+    place = os.path.abspath(start)
+    while not any(os.path.exists(os.path.join(place, name)) for name in names):
+        above = os.path.dirname(place)
+        if above == place:
+            return None
+        place = above
+    return place

@@ -6,6 +6,7 @@ digest that does not fit.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -108,7 +109,8 @@ def chain(registry: Path, entries: Iterable[Mapping[str, Any]]) -> None:
 def said_by(command: str, root: Path, *options: str) -> tuple[int, str]:
     """Exit status of `marin-scale verify` or `check` on the registry in `root`, and all that it says."""
     place = ("--registry", str(root / "preregistrations"), "--runs", str(root / "runs"))
-    done = CliRunner().invoke(app, [command, "all", *place, *options])
+    with contextlib.chdir(root):  # git is asked about the repository of the current directory
+        done = CliRunner().invoke(app, [command, "all", *place, *options])
     if isinstance(done.exception, MarinScalingError):  # as `marin-scale` itself ends: a message, and this status
         return done.exception.exit_status, f"{done.output}error: {done.exception}"
     assert done.exception is None or isinstance(done.exception, SystemExit), "a traceback is no refusal"

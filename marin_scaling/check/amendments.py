@@ -31,6 +31,7 @@ from marin_scaling.preregistration.amendment import (
 from marin_scaling.preregistration.notice import ENDING_KINDS, NOTICE_NAME
 from marin_scaling.preregistration.registry import OUTCOME_NAME
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment, read_subject
+from marin_scaling.regular_files import is_present
 
 
 def verified_amendments(
@@ -124,7 +125,7 @@ def _given_at(amendment: Amendment, *, folder: Path, receipts: Receipts) -> date
 def _checked_at(folder: Path) -> list[datetime]:
     """When the outcome was written, by its own word; empty where there is none."""
     path = folder / OUTCOME_NAME
-    return [parse_moment(load_canonical(read_plain(path), name=str(path))["checked_at"])] if path.exists() else []
+    return [parse_moment(load_canonical(read_plain(path), name=str(path))["checked_at"])] if is_present(path) else []
 
 
 def _steps(amendment: Amendment, *, folder: Path, runs_dir: Path | None) -> Iterator[VerifiedStep]:

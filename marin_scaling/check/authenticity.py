@@ -7,7 +7,6 @@ a statement is its registrant's word, unless there is a stamp. The fit is run ag
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +15,7 @@ from typing import Any
 
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.check.amendments import amendment_steps, verified_amendments
+from marin_scaling.check.known_names import is_unfinished, unfinished_name
 from marin_scaling.check.ladder_records import holds_runs, ladder_step, require_declared, require_record
 from marin_scaling.check.notices import notice_steps, verified_notices
 from marin_scaling.check.outcome import read_outcome
@@ -39,7 +39,6 @@ from marin_scaling.preregistration.versions import VERSION_0_1, VERSION_0_1_ENDE
 from marin_scaling.units import format_count, format_flops
 
 _RESTORE = "Restore the file from version control: nothing in a registered one may be written again."
-_UNFINISHED = re.compile(r"\.(.+)\.[0-9a-f]{8}\.tmp")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +128,7 @@ def _require_plain_folder(folder: Path) -> None:
 
 def _read_files(folder: Path, *, version: FormatVersion) -> dict[str, bytes]:
     required = {STATEMENT_NAME, SIGNATURE_NAME, *version.subject_names}
-    present = {path.name: path for path in folder.iterdir() if not _is_unfinished(path.name, required=required)}
+    present = {path.name: path for path in folder.iterdir() if not _is_unfinished(path, required=required)}
     for name in sorted(required - present.keys()):
         refuse(f"{folder / name} is missing", fix="Restore it from version control.")
     for name in sorted(present.keys() - required - _added_later(present)):
@@ -151,10 +150,10 @@ def _folders(names: Iterable[str]) -> set[str]:
     return {*notice_names(names), *amendment_names(names)}
 
 
-def _is_unfinished(name: str, *, required: Set[str]) -> bool:
+def _is_unfinished(path: Path, *, required: Set[str]) -> bool:
     """Whether a command that was interrupted left it while it added or revealed something: it is never read."""
-    match = _UNFINISHED.fullmatch(name)
-    return match is not None and match[1] in {*required, *_added_later([match[1]])}
+    inner = [unfinished_name(path.name)]
+    return is_unfinished(path, files={*required, *_added_later(inner)} - _folders(inner), folders=_folders(inner))
 
 
 def _check_digests(statement: Statement, *, files: Mapping[str, bytes], folder: Path) -> None:

@@ -6,13 +6,14 @@ Asks git, changes nothing. The list of signers that counts is the base branch's:
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Set
 from datetime import UTC, datetime
 from pathlib import Path
 
 from marin_scaling.canonical_json import load_canonical
+from marin_scaling.check.compared_trees import compared_trees, file_at
+from marin_scaling.check.known_names import require_known_additions
 from marin_scaling.check.policy import POLICY_NAME
 from marin_scaling.check.public_record import RECORD_NAME, require_only_added
 from marin_scaling.check.received import Receipts
@@ -20,16 +21,26 @@ from marin_scaling.check.trust_changes import trust_changes
 from marin_scaling.check.verified_step import VerifiedStep, refuse
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError, UsageError
+from marin_scaling.git import require_repository
 from marin_scaling.preregistration.binding import answering_spec
 from marin_scaling.preregistration.log import LOG_NAME, Log, extends, log_path, parse_log
-from marin_scaling.preregistration.registry import SIGNERS_NAME, STATEMENT_NAME, read_registration, registration_folders
+from marin_scaling.preregistration.registry import (
+    ATTRIBUTES,
+    ATTRIBUTES_NAME,
+    SIGNERS_NAME,
+    STATEMENT_NAME,
+    read_registration,
+    registration_folders,
+)
 from marin_scaling.preregistration.seal import SEAL_NAME, is_sealed
 from marin_scaling.preregistration.statement import moment_text
 from marin_scaling.preregistration.timestamp import ROOTS_NAME
+from marin_scaling.regular_files import is_present
 from marin_scaling.run.run_store import run_folder
 from marin_scaling.units import counted
 
-_ATTRIBUTES_NAME = ".gitattributes"
+_MOST_NAMED = 64
+"""The length of a base's name in the name of a file."""
 _STATUS = {"A": "is new", "M": "changed", "T": "changed", "D": "was removed"}
 _TRUST_NAMES = (SIGNERS_NAME, ROOTS_NAME, POLICY_NAME)
 """Whose signatures and time stamps count, and what is asked of all: never changed together with what they are to judge."""
@@ -42,7 +53,7 @@ def signers_at(base: str, *, registry_dir: Path) -> Iterator[Path]:
     Beside it lie the base's `tsa_roots.pem` and `policy.yaml`, where it has these.
     """
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{SIGNERS_NAME} of {base.replace('/', '-')}"
+        path = Path(folder) / f"{SIGNERS_NAME} of {base.replace('/', '-')[:_MOST_NAMED]}"
         path.write_bytes(_file_at(base, registry_dir / SIGNERS_NAME) or b"")
         for name in _TRUST_NAMES[1:]:
             if (content := _file_at(base, registry_dir / name)) is not None:
@@ -61,20 +72,18 @@ def as_called_there(text: str, *, signers: Path, base: str, registry_dir: Path) 
 
 
 def is_uncommitted(folder: Path) -> bool:
-    """Whether git has not what lies in a folder as it is now; False where there is no git to ask."""
-    command = ["git", "status", "--porcelain", "--untracked-files=all", "--", "."]
+    """Whether the commit that is checked out has not what lies in a folder as it is now; False where there is no git to ask."""
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
-    except OSError:
+        return bool(compared_trees("HEAD", folder).changes())
+    except UsageError:
         return False
-    return done.returncode == 0 and bool(done.stdout)
 
 
 def logged_there(base: str, *, registry_dir: Path) -> Log:
     """The log of a registry as `base` has it; empty where that has none, git knows no such base, or there is no git."""
     try:
         raw = _file_at(base, log_path(registry_dir)) or b""
-    except OSError:
+    except UsageError:
         raw = b""
     return parse_log(raw, name=f"{log_path(registry_dir)} of {base}")
 
@@ -99,17 +108,20 @@ def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
     registry trusts and asks for (signers, roots, policy) does not change together with anything else. `UsageError` when git
     knows no such base.
     """
-    _git("rev-parse", "--verify", "--quiet", f"{base}^{{commit}}", at=registry_dir, base=base)
+    trees = compared_trees(base, registry_dir)
     if not extends(_file_at(base, log_path(registry_dir)) or b"", _now(log_path(registry_dir))):
         refuse(
             f"{log_path(registry_dir)} does not begin with the log of {base}",
             fix=f"Merge {base} first (git merge {base}; of the log, keep its version), then: marin-scale log",
         )
-    changes, record = _changes(base, registry_dir), registry_dir / RECORD_NAME
+    changes, record = trees.changes(), registry_dir / RECORD_NAME
     record_grew = _record_grew(base, record, status=changes.get(record))
     policies = [path for name in _TRUST_NAMES if (path := registry_dir / name) in changes]
     _require_only_added(changes, allowed={log_path(registry_dir), *policies, *([record] if record_grew else [])}, base=base)
-    added = {path for path, status in changes.items() if status == "A" and path.name not in (LOG_NAME, _ATTRIBUTES_NAME)}
+    require_known_additions(changes, registry_dir=registry_dir)
+    _require_own_attributes(changes, registry_dir=registry_dir)
+    trees.require_committed(growing=log_path(registry_dir))
+    added = {path for path, status in changes.items() if status == "A" and path.name not in (LOG_NAME, ATTRIBUTES_NAME)}
     others = len(added - set(policies)) + record_grew
     if policies and others:
         refuse(
@@ -165,17 +177,17 @@ def require_runs_kept(base: str, *, registry_dir: Path, runs_dir: Path) -> None:
     Without its runs a forecast's ladder is compared with nothing, and its outcome is only claimed.
     """
     held = {read_registration(folder).predicate["targetRun"]["ladder"] for folder in _readable(registry_dir)}
-    try:
-        changes = _changes(base, runs_dir if runs_dir.is_dir() else runs_dir.parent)
-    except UsageError:  # they lie outside of the repository
+    if not require_repository().holds(runs_dir):
         return
-    for path, status in changes.items():
+    trees = compared_trees(base, runs_dir)
+    for path, status in trees.changes().items():
         below = path.relative_to(runs_dir).parts if path.is_relative_to(runs_dir) else ()
         if status != "A" and len(below) > 1 and below[0] in held:
             refuse(
                 f"{path} was {'removed' if status == 'D' else 'changed'} since {base}, and forecasts rest on that ladder",
                 fix=f"Runs stay as they were recorded: git checkout {base} -- {path}",
             )
+    trees.require_committed()
 
 
 def _readable(registry_dir: Path) -> Iterator[Path]:
@@ -204,31 +216,21 @@ def _record_grew(base: str, record: Path, *, status: str | None) -> bool:
     return status == "M"
 
 
-def _changes(base: str, registry_dir: Path) -> dict[Path, str]:
-    """Path in the working tree to A, M or D, also for files that git does not know yet."""
-    listed = _git("diff", "--no-renames", "--name-status", "-z", "--relative", base, "--", ".", at=registry_dir, base=base)
-    fields = listed.decode().split("\0")[:-1]
-    found = {registry_dir / name: status[:1] for status, name in zip(fields[::2], fields[1::2], strict=True)}
-    unknown = _git("ls-files", "-z", "--others", "--exclude-standard", "--", ".", at=registry_dir, base=base)
-    return found | {registry_dir / name: "A" for name in unknown.decode().split("\0")[:-1]}
+def _require_own_attributes(changes: Mapping[Path, str], *, registry_dir: Path) -> None:
+    """Other attributes would let git check out other bytes than those that were signed."""
+    path = registry_dir / ATTRIBUTES_NAME
+    if path in changes and read_bytes(path) != ATTRIBUTES:
+        refuse(f"{path} is not the one that keeps exact bytes", fix=f"Put this into it: {ATTRIBUTES.decode().strip()!r}")
+
+
+def _changes(base: str, folder: Path) -> dict[Path, str]:
+    """Path in the working tree to A, M or D, also for files that git does not know yet, or ignores."""
+    return compared_trees(base, folder).changes()
 
 
 def _file_at(base: str, path: Path) -> bytes | None:
-    done = subprocess.run(["git", "show", f"{base}:./{path.name}"], cwd=path.parent, capture_output=True, check=False)
-    return done.stdout if done.returncode == 0 else None
+    return file_at(base, path)
 
 
 def _now(path: Path) -> bytes:
-    return read_bytes(path) if path.exists() else b""
-
-
-def _git(*arguments: str, at: Path, base: str) -> bytes:
-    done = subprocess.run(["git", *arguments], cwd=at, capture_output=True, check=False)
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip() or "it knows no such commit"
-        raise UsageError(
-            f"git cannot compare {at} with {base!r}: {said}.",
-            why="What a branch changed is seen against the branch that it is to be merged into.",
-            fix="Name a branch or commit that is here (git fetch origin main; --base origin/main), in a git repository.",
-        )
-    return done.stdout
+    return read_bytes(path) if is_present(path) else b""

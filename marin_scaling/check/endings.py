@@ -14,6 +14,7 @@ from marin_scaling.check.state import State, Verdict, verdict_of
 from marin_scaling.preregistration.notice import NOTICE_NAME, Notice
 from marin_scaling.preregistration.registry import OUTCOME_NAME
 from marin_scaling.preregistration.statement import Statement, parse_moment
+from marin_scaling.regular_files import is_present
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.run_store import is_finished, read_run, run_folder
 
@@ -49,7 +50,7 @@ def _too_late(
 ) -> str | None:
     """What had happened when a forecast was taken back, so that it counts as missed; None where nothing had."""
     at = known_at(notice.at, f"{notice.name}/{NOTICE_NAME}", folder=folder, receipts=receipts)
-    if notice.document["target_steps_seen"] or (folder / OUTCOME_NAME).exists() or _had_begun(spec, runs=runs, at=at):
+    if notice.document["target_steps_seen"] or is_present(folder / OUTCOME_NAME) or _had_begun(spec, runs=runs, at=at):
         return "its run began"
     return "it was due" if statement.is_overdue(at=at) else None
 

@@ -23,6 +23,7 @@ from marin_scaling.preregistration.run_identity import identity
 from marin_scaling.preregistration.seal import SEAL_NAME, is_sealed, seal_names
 from marin_scaling.preregistration.statement import moment_text, parse_moment
 from marin_scaling.preregistration.timestamp import stamp_names
+from marin_scaling.regular_files import is_present
 
 _CLOCKS_DIFFER = timedelta(minutes=10)
 _AHEAD = timedelta(days=1)
@@ -38,7 +39,7 @@ def log_step(folder: Path, *, log: Log) -> VerifiedStep:
     """
     if not log.entries:
         path = log_path(folder.parent)
-        why = f"{path} is {'empty' if path.exists() else 'not there'}: nothing shows that none was taken out"
+        why = f"{path} is {'empty' if is_present(path) else 'not there'}: nothing shows that none was taken out"
         return VerifiedStep(what="log", evidence=why, compared=False)
     own = log.by_id.get(folder.name, [])
     _require_past(own, log_file=log_path(folder.parent))
@@ -85,7 +86,7 @@ def _require_one_for_each_target(folders: Sequence[Path]) -> None:
     seen: dict[str, list[Path]] = {}
     for folder in folders:
         path = folder / "target.json"
-        earlier = seen.setdefault(identity(read_bytes(path)), []) if path.is_file() else []
+        earlier = seen.setdefault(identity(read_bytes(path)), []) if is_present(path) else []
         for first in earlier:
             is_same = read_bytes(path) == read_bytes(first / "target.json")
             if (is_same and not _could_not_know(first, folder)) or (not is_same and len(_registrants(first, folder)) == 1):
@@ -99,7 +100,7 @@ def _require_one_for_each_target(folders: Sequence[Path]) -> None:
 
 def _could_not_know(*folders: Path) -> bool:
     """Whether two people forecast one run because one of them could not see that the other had: it was sealed."""
-    return len(_registrants(*folders)) == len(folders) and any((folder / SEAL_NAME).is_file() for folder in folders)
+    return len(_registrants(*folders)) == len(folders) and any(is_present(folder / SEAL_NAME) for folder in folders)
 
 
 def _registrants(*folders: Path) -> set[str]:
@@ -131,7 +132,7 @@ def _openings(folder: Path) -> tuple[str, ...]:
     """How a preregistration came in: open, or sealed and perhaps revealed."""
     if is_sealed(folder):
         return ("seal",)
-    return ("seal", "register", "reveal") if (folder / SEAL_NAME).is_file() else ("register",)
+    return ("seal", "register", "reveal") if is_present(folder / SEAL_NAME) else ("register",)
 
 
 def _require_once(own: Sequence[LogEntry], *, folder: Path) -> None:
@@ -151,7 +152,7 @@ def _require_files(own: Sequence[LogEntry], *, folder: Path) -> None:
     logged: Mapping[str, LogEntry] = {name: entry for entry in own for name in entry.files}
     for name, entry in logged.items():
         path = folder / name
-        found = sha256_hex(read_bytes(path)) if path.is_file() else "no file"
+        found = sha256_hex(read_bytes(path)) if is_present(path) else "no file"
         if found != entry.files[name]:
             refuse(
                 f"{path}: line {entry.number + 1} of the log has the digest {entry.files[name]}, and there is {found}",

@@ -19,6 +19,7 @@ from marin_scaling.preregistration.registry import SIGNERS_NAME, read_registrati
 from marin_scaling.preregistration.seal import is_sealed
 from marin_scaling.preregistration.statement import LONGEST_TERM, Statement, moment_text
 from marin_scaling.preregistration.timestamp import ROOTS_NAME
+from marin_scaling.regular_files import is_present
 from marin_scaling.units import counted
 
 POLICY_NAME = "policy.yaml"
@@ -37,7 +38,7 @@ def policy_steps(
         return []
     statement, path = read_registration(folder), allowed_signers.with_name(POLICY_NAME)
     _require_due(statement, most=LONGEST_TERM, rule="The format", folder=folder)
-    if not path.is_file():
+    if not is_present(path):
         return []
     from marin_scaling.preregistration.policy import read_policy
 
@@ -84,7 +85,7 @@ def require_followable(
 ) -> None:
     """`SigningError` where a forecast that is about to be signed could never follow the registry's rules."""
     path = registry_dir / POLICY_NAME
-    if not path.is_file():
+    if not is_present(path):
         return
     from marin_scaling.preregistration.policy import read_policy
 

@@ -24,6 +24,7 @@ from marin_scaling.check.base_branch import (
     trust_steps,
 )
 from marin_scaling.check.history import log_step, require_whole
+from marin_scaling.check.known_names import require_known_names
 from marin_scaling.check.policy import policy_steps
 from marin_scaling.check.received import Receipts, received_step
 from marin_scaling.check.reproduction import verify_and_fit
@@ -36,6 +37,7 @@ from marin_scaling.preregistration.log import read_log
 from marin_scaling.preregistration.registry import STATEMENT_NAME, read_registration, registration_folders
 from marin_scaling.preregistration.seal import is_sealed
 from marin_scaling.preregistration.statement import Statement
+from marin_scaling.regular_files import require_regular_tree
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +86,12 @@ class Review:
 
 def review_branch(base: str, *, registry_dir: Path, runs_dir: Path) -> Review:
     """The review of the working tree as a branch to be merged into `base`; `UsageError` when git knows no such base."""
+    require_regular_tree([registry_dir, runs_dir])
     step, refusal, trust = None, None, []
     try:
         step = base_step(base, registry_dir=registry_dir)
         require_runs_kept(base, registry_dir=registry_dir, runs_dir=runs_dir)
+        require_known_names(registry_dir)
         require_whole(registry_dir, log=read_log(registry_dir))
         trust = trust_steps(base, registry_dir=registry_dir)
     except (DocumentError, VerificationError) as error:

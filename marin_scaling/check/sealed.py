@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
+from marin_scaling.check.known_names import is_unfinished, unfinished_name
 from marin_scaling.check.plain_file import read_plain
 from marin_scaling.check.received import effective_time
 from marin_scaling.check.signed_by import fingerprint_at, require_signed
@@ -51,7 +52,7 @@ def verified_seal(folder: Path, *, allowed_signers: Path, at: datetime | None = 
 def sealed_step(folder: Path, *, allowed_signers: Path) -> VerifiedStep:
     """What can be said of a forecast that is still sealed; nothing but seal and stamps may lie there."""
     seal = verified_seal(folder, allowed_signers=allowed_signers)
-    present = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    present = {path.name for path in folder.iterdir() if not is_unfinished(path, files={unfinished_name(path.name)} - {""})}
     for name in sorted(present - {*SEAL_FILES, *stamp_names(present)}):
         refuse(
             f"{folder / name} lies beside a seal, without the statement that was sealed",

@@ -16,6 +16,7 @@ from marin_scaling.preregistration.registry import SIGNATURE_NAME, read_registra
 from marin_scaling.preregistration.seal import SEAL_NAME, is_sealed
 from marin_scaling.preregistration.ssh_keys import PublicKey
 from marin_scaling.preregistration.statement import Statement
+from marin_scaling.regular_files import is_present
 
 
 def signature_steps(
@@ -57,7 +58,7 @@ def require_registrant_at(folder: Path, *, allowed_signers: Path, at: datetime) 
 
     Else whoever finds a key that has expired, or was given up, could sign with an older date.
     """
-    if (folder / SEAL_NAME).is_file():
+    if is_present(folder / SEAL_NAME):
         verified_seal(folder, allowed_signers=allowed_signers, at=at)
     if is_sealed(folder):
         return

@@ -12,13 +12,14 @@ from marin_scaling.preregistration.registry import SIGNATURE_NAME
 from marin_scaling.preregistration.seal import SEAL_NAME, SEAL_SIGNATURE_NAME
 from marin_scaling.preregistration.statement import moment_text
 from marin_scaling.preregistration.timestamp import ROOTS_NAME, can_read_stamps, read_stamp, stamp_names
+from marin_scaling.regular_files import is_present
 
 _CLOCKS_DIFFER = timedelta(minutes=10)
 
 
 def stamped_signature(folder: Path) -> Path:
     """The signature that came first, which a third party's stamps are over: that of the seal, else of the statement."""
-    return folder / (SEAL_SIGNATURE_NAME if (folder / SEAL_NAME).is_file() else SIGNATURE_NAME)
+    return folder / (SEAL_SIGNATURE_NAME if is_present(folder / SEAL_NAME) else SIGNATURE_NAME)
 
 
 def stamped_at(folder: Path, *, made_at: datetime, roots: Path) -> list[datetime]:
@@ -27,7 +28,7 @@ def stamped_at(folder: Path, *, made_at: datetime, roots: Path) -> list[datetime
     Empty where there is none, or where they cannot be read here.
     """
     names = stamp_names(path.name for path in folder.iterdir())
-    if not names or not can_read_stamps() or not roots.is_file():
+    if not names or not can_read_stamps() or not is_present(roots):
         return []
     signature = read_plain(stamped_signature(folder))
     moments = [
@@ -51,7 +52,7 @@ def stamp_step(folder: Path, *, moments: list[datetime], roots: Path) -> list[Ve
         times, name = ", ".join(map(moment_text, moments)), stamped_signature(folder).name
         evidence = f"{name} was there at {times}, by {len(names)} authorities of {roots.name}"
         return [VerifiedStep(what="stamp", evidence=evidence)]
-    why = "the extra timestamp is not installed" if roots.is_file() else f"{roots} is not there"
+    why = "the extra timestamp is not installed" if is_present(roots) else f"{roots} is not there"
     return [VerifiedStep(what="stamp", evidence=f"{len(names)} not read: {why}", compared=False)]
 
 

@@ -34,6 +34,7 @@ from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, signers_path
 from marin_scaling.preregistration.seal import is_sealed
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
+from marin_scaling.regular_files import is_present
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.run_store import StoredRun, is_finished, read_run, run_folder
 
@@ -48,7 +49,7 @@ def check_preregistration(
     `VerificationError` when the preregistration is not authentic, the run began before it, or the run is about something else.
     """
     verdict = verdict_on(folder, runs_dir=runs_dir, allowed_signers=allowed_signers, at=checked_at, receipts=receipts)
-    if verdict.outcome is not None and not (folder / OUTCOME_NAME).exists():
+    if verdict.outcome is not None and not is_present(folder / OUTCOME_NAME):
         _require_not_logged(folder)
         write_once(folder / OUTCOME_NAME, dump_canonical(verdict.outcome))
         write_down(folder.parent, at=checked_at)
@@ -94,7 +95,7 @@ def _verdict_of(
             _settle(folder, statement=statement, run=run, checked_at=at),
             _run_first(folder, run=run, receipts=known),
         )
-    elif (folder / OUTCOME_NAME).exists():
+    elif is_present(folder / OUTCOME_NAME):
         outcome, claimed = _standing_outcome(folder, statement=statement, spec=spec), f"; claimed: {_AWAY}"
     else:
         scored = scored_amendments(amendments, folder=folder, value=None, finished_at=None, receipts=known)
@@ -158,7 +159,7 @@ def _settle(folder: Path, *, statement: Statement, run: StoredRun, checked_at: d
         checked_at=checked_at,
         tool_version=__version__,
     )
-    if not (folder / OUTCOME_NAME).exists():
+    if not is_present(folder / OUTCOME_NAME):
         return outcome
     standing = _standing_outcome(folder, statement=statement, spec=run.spec)
     for key in ("value", "record_sha256"):

@@ -93,15 +93,18 @@ def validate(
     from marin_scaling.errors import UsageError
     from marin_scaling.experiment.experiment_file import EXPERIMENTS_DIR, read_experiments, root_of
     from marin_scaling.experiment.own_runs import all_findings
+    from marin_scaling.regular_files import is_present, require_regular_tree
     from marin_scaling.speedrun.finding import Weight
 
-    if not place.exists():
+    if not is_present(place):
         raise UsageError(
             f"{place} is not there.",
             why="Experiments are read from it.",
             fix="Write the first into experiments/NAME/experiment.yaml, or go to the root of the repository that has them.",
         )
-    found, root = read_experiments(place), root_of(place)
+    root = root_of(place)
+    require_regular_tree([place, root / EXPERIMENTS_DIR, root / "preregistrations", root / "runs"])
+    found = read_experiments(place)
     beside = read_experiments(root / EXPERIMENTS_DIR) if (root / EXPERIMENTS_DIR).is_dir() else []
     experiments = {each.experiment.name: each.experiment for each in found if each.experiment}
     others = [each.experiment for each in beside if each.experiment and each.experiment.name not in experiments]

@@ -95,11 +95,13 @@ def _exportable(spec: RunSpec) -> StoredRun:
 
 def _source_of(spec: RunSpec) -> CardSource:
     from marin_scaling.canonical_json import sha256_hex
+    from marin_scaling.durable_files import read_bytes
     from marin_scaling.publish.model_card import CardSource
     from marin_scaling.publish.repository_address import address_on_the_web
+    from marin_scaling.regular_files import is_present
 
     ladder = Path("ladders") / f"{spec.ladder}.yaml"
-    digest = sha256_hex(ladder.read_bytes()) if ladder.is_file() else None
+    digest = sha256_hex(read_bytes(ladder)) if is_present(ladder) else None
     return CardSource(address=address_on_the_web(Path()), ladder_sha256=digest)
 
 

@@ -11,6 +11,7 @@ import typer
 from marin_scaling.cli.app import app
 from marin_scaling.cli.reason import REASON, require_reason
 from marin_scaling.cli.steps_seen import STEPS_SEEN, steps_said
+from marin_scaling.regular_files import is_present
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.notice import Kind
@@ -104,7 +105,7 @@ def _give(
     require_reason(reason)
     folder = one_folder(which, registry=registry)
     verify_folder(folder, allowed_signers=signers_path(folder))
-    if kind == "withdraw" and (folder / OUTCOME_NAME).exists():
+    if kind == "withdraw" and is_present(folder / OUTCOME_NAME):
         raise UsageError(
             f"{folder.name} has its outcome.",
             why="What is known is not taken back: it would count as missed, and its score would be gone.",

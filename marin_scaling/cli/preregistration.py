@@ -44,13 +44,17 @@ def verify(
     from marin_scaling.check.authenticity import verify_folder
     from marin_scaling.check.branch_history import receipts_with_history
     from marin_scaling.check.history import log_step, require_whole
+    from marin_scaling.check.known_names import require_known_names
     from marin_scaling.check.policy import policy_steps
     from marin_scaling.check.received import received_step
     from marin_scaling.errors import VerificationError
     from marin_scaling.preregistration.log import read_log
     from marin_scaling.preregistration.registry import find_folders, require_readable_signers
+    from marin_scaling.regular_files import require_regular_tree
 
+    require_regular_tree([registry, runs])
     folders = find_folders(which, registry_dir=registry)
+    require_regular_tree({folder.parent for folder in folders} - {registry})
     status, verified = 0, verify_folder
     if refit:
         from marin_scaling.check.reproduction import verify_and_fit as verified
@@ -85,6 +89,7 @@ def verify(
                 typer.echo("  refused")
                 typer.echo(f"error: {called(str(error))}", err=True)
     if which == "all":
+        require_known_names(registry)
         require_whole(registry, log=read_log(registry))
     if not folders:
         require_readable_signers(registry)
@@ -136,8 +141,12 @@ def check(
     from marin_scaling.check.track_record import record_text, track_records
     from marin_scaling.check.verdict import check_all
     from marin_scaling.preregistration.registry import find_folders
+    from marin_scaling.regular_files import require_regular_tree
 
-    verdicts = check_all(find_folders(which, registry_dir=registry), runs_dir=runs, checked_at=datetime.now(UTC))
+    require_regular_tree([registry, runs])
+    folders = find_folders(which, registry_dir=registry)
+    require_regular_tree({folder.parent for folder in folders} - {registry})
+    verdicts = check_all(folders, runs_dir=runs, checked_at=datetime.now(UTC))
     if as_json:
         typer.echo(json.dumps([verdict.to_document() for verdict in verdicts], indent=1))
     else:

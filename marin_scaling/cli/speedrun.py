@@ -44,15 +44,18 @@ def validate(
     import json
     from datetime import UTC, datetime
 
+    from marin_scaling.regular_files import require_regular_tree
     from marin_scaling.speedrun.finding import Weight
     from marin_scaling.speedrun.submission_file import read_submissions
     from marin_scaling.speedrun.track import read_tracks, tracks_folder
     from marin_scaling.speedrun.validate import validate as validated
 
+    tracks = tracks_folder(place)
+    require_regular_tree([place, tracks])
     found = read_submissions(place)
     malformed = {str(each.place): each.refusal for each in found if each.submission is None}
     submissions = [each.submission for each in found if each.submission]
-    judged = validated(submissions, at=datetime.now(UTC), tracks=read_tracks(tracks_folder(place)))
+    judged = validated(submissions, at=datetime.now(UTC), tracks=read_tracks(tracks))
     if as_json:
         typer.echo(json.dumps({"submissions": [_document(each) for each in judged], "malformed": malformed}, indent=1))
     else:

@@ -30,7 +30,8 @@ def named_spec(run: str, *, registry: Path) -> RunSpec:
 def registration_folder(name: str, *, registry: Path) -> Path | None:
     """The preregistration of this name or at this path, of one's own sealed one its files; None where there is none."""
     from marin_scaling.preregistration.seal import SEAL_NAME, whole_folder
+    from marin_scaling.regular_files import is_present
 
     places = (registry / name, Path(name))
-    known = (place for place in places if name and any((place / file).is_file() for file in ("statement.json", SEAL_NAME)))
+    known = (place for place in places if name and any(is_present(place / file) for file in ("statement.json", SEAL_NAME)))
     return next(map(whole_folder, known), None)

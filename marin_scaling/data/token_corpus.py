@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marin_scaling.canonical_json import digest_of, dump_canonical
-from marin_scaling.durable_files import read_bytes, replace_file
+from marin_scaling.durable_files import replace_file
 from marin_scaling.errors import MarinScalingError, StorageError
 
 Tokens = NDArray[np.unsignedinteger]
@@ -161,7 +161,7 @@ def map_corpus(folder: Path) -> TokenCorpus:
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    raw = read_bytes(path)
+    raw = read_own_bytes(path)
     try:
         document = dict(json.loads(raw))
         if document.pop("sha256", None) == digest_of(document):

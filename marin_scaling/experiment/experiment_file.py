@@ -18,6 +18,7 @@ from marin_scaling.check.plain_file import read_plain
 from marin_scaling.durable_files import replace_file
 from marin_scaling.errors import DocumentError, MarinScalingError
 from marin_scaling.experiment.experiment import Experiment
+from marin_scaling.regular_files import is_present
 from marin_scaling.speedrun.submission_file import explained
 from marin_scaling.yaml_documents import read_part
 
@@ -77,19 +78,19 @@ def root_of(place: Path) -> Path:
 
 
 def _files(folder: Path) -> list[Path]:
-    if folder.is_file():
+    if not folder.is_dir():
         return [folder]
-    if (folder / EXPERIMENT_NAME).exists():
+    if is_present(folder / EXPERIMENT_NAME):
         return [folder / EXPERIMENT_NAME]
     return sorted([*folder.glob(f"*/{EXPERIMENT_NAME}"), *folder.glob("*.jsonl")])
 
 
 def _overlooked(folder: Path) -> Iterator[Found]:
     """What somebody may have meant as an experiment, under a name by which none is found."""
-    if folder.is_file() or (folder / EXPERIMENT_NAME).exists():
+    if not folder.is_dir() or is_present(folder / EXPERIMENT_NAME):
         return
     for path in sorted(each for each in folder.glob("*") if not each.name.startswith(".")):
-        if path.is_dir() and path.suffix != ".jsonl" and not (path / EXPERIMENT_NAME).exists():
+        if path.is_dir() and path.suffix != ".jsonl" and not is_present(path / EXPERIMENT_NAME):
             yield Found(place=str(path), experiment=None, refusal=f"{path} holds no {EXPERIMENT_NAME}.")
         elif path.is_file() and path.suffix in (".json", ".yaml", ".yml"):
             yield Found(place=str(path), experiment=None, refusal=f"{path} is no folder with {EXPERIMENT_NAME}, and no .jsonl.")

@@ -21,6 +21,7 @@ from marin_scaling.experiment.audit import audit, contradictions, known_in
 from marin_scaling.experiment.experiment import Experiment, Step
 from marin_scaling.preregistration.registry import OUTCOME_NAME, STATEMENT_NAME, read_registration
 from marin_scaling.preregistration.statement import Statement, parse_moment
+from marin_scaling.regular_files import is_present
 from marin_scaling.run.run_store import StoredRun, read_runs
 from marin_scaling.speedrun.finding import Finding, refused
 from marin_scaling.units import counted, format_count, format_flops
@@ -77,7 +78,7 @@ def own_steps(experiment: Experiment, runs: Sequence[StoredRun], *, root: Path) 
 def _steps_after(experiment: Experiment, runs: Sequence[StoredRun], *, rungs: Sequence[Step], root: Path) -> list[Step]:
     """The signed forecast, the run that answers it and the outcome; where nothing was registered, runs that are no rungs."""
     folder = root / "preregistrations" / (experiment.preregistration or "")
-    if experiment.preregistration is None or not (folder / STATEMENT_NAME).is_file():
+    if experiment.preregistration is None or not is_present(folder / STATEMENT_NAME):
         return [_target_step(run) for run in runs if run.spec.role != "rung"]
     statement = read_registration(folder)
     forecast = _forecast_step(statement, folder, after=[step.name for step in rungs])
@@ -214,7 +215,7 @@ def _target_step(run: StoredRun, *, forecast: str | None = None) -> Step:
 
 def _outcome_steps(folder: Path, *, after: Sequence[str]) -> list[Step]:
     path = folder / OUTCOME_NAME
-    if not path.is_file():
+    if not is_present(path):
         return []
     raw = read_bytes(path)
     said = json.loads(raw)

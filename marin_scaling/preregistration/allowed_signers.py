@@ -20,6 +20,7 @@ from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import DocumentError, VerificationError
 from marin_scaling.preregistration.ssh_keys import MalformedKeyError, PublicKey, public_key_from_text
 from marin_scaling.preregistration.statement_format import PRINCIPAL
+from marin_scaling.regular_files import is_present
 
 _TOKEN = re.compile(r'(?:[^ \t"]|"[^"]*")+')
 _OPTION = re.compile(r'([a-z-]+)(?:="([^"]*)")?(?:,|$)')  # a value without quotes is none for OpenSSH
@@ -121,7 +122,7 @@ def require_allowed(
 
 def require_listed(path: Path, *, principal: str, key: PublicKey, namespace: str, at: datetime) -> AllowedSigner:
     """The same of the `allowed_signers` at `path`; a file that is not there allows nobody."""
-    signers = read_allowed_signers(path) if path.exists() else []
+    signers = read_allowed_signers(path) if is_present(path) else []
     return require_allowed(signers, principal=principal, key=key, namespace=namespace, at=at, source=str(path))
 
 
@@ -130,7 +131,9 @@ def require_may_sign(path: Path, *, principal: str, key: PublicKey, namespace: s
     try:
         require_listed(path, principal=principal, key=key, namespace=namespace, at=at)
     except VerificationError as error:
-        listed = [each.key.fingerprint for each in read_allowed_signers(path) if each.names(principal)] if path.exists() else []
+        listed = (
+            [each.key.fingerprint for each in read_allowed_signers(path) if each.names(principal)] if is_present(path) else []
+        )
         line = signer_line(principal, key=key, namespace=namespace)
         known = f"{principal} is listed with {', '.join(listed)}: sign with that key (--key KEY)."
         other = known if listed else f"Nothing was written. Let a maintainer add your line first: {line}"

@@ -28,6 +28,7 @@ from marin_scaling.preregistration.sshsig import NAMESPACE
 from marin_scaling.preregistration.statement import Statement, moment_text, read_subject
 from marin_scaling.preregistration.statement_format import STATEMENT_TYPE
 from marin_scaling.preregistration.tool_source import tool_document
+from marin_scaling.regular_files import is_present
 
 
 def amend(
@@ -82,7 +83,7 @@ def amend(
 def require_open(folder: Path) -> None:
     """`SigningError` when the forecast in `folder` has its outcome, was taken back, or was found void."""
     require_not_ended(folder)
-    if (folder / OUTCOME_NAME).exists():
+    if is_present(folder / OUTCOME_NAME):
         raise SigningError(
             f"{folder} has its outcome.", why="What is known cannot be forecast.", fix="Register a forecast of the next run."
         )

@@ -18,6 +18,7 @@ from marin_scaling.preregistration.allowed_signers import require_may_sign
 from marin_scaling.preregistration.registry import SIGNATURE_NAME, STATEMENT_NAME, read_registration, signers_path
 from marin_scaling.preregistration.sshsig import NAMESPACE, verify_signature
 from marin_scaling.preregistration.statement_format import PRINCIPAL
+from marin_scaling.regular_files import is_present
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.signing_key import SigningKey
@@ -60,7 +61,7 @@ def countersign(folder: Path, *, key: SigningKey, principal: str) -> Path:
     path, at = signers_path(folder), max(statement.created_at, datetime.now(UTC))
     require_may_sign(path, principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)
     signed = folder / countersignature_name(principal)
-    if signed.exists():
+    if is_present(signed):
         raise SigningError(
             f"{principal} has signed {folder.name} already: {signed.name}.",
             why="One signature says all that a second one would.",

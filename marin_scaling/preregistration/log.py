@@ -37,6 +37,7 @@ from marin_scaling.preregistration.seal import OPENING_NAME, SEAL_FILES, is_seal
 from marin_scaling.preregistration.statement import moment_text, parse_moment
 from marin_scaling.preregistration.statement_format import REGISTRATION_ID
 from marin_scaling.preregistration.timestamp import stamp_names
+from marin_scaling.regular_files import is_present
 
 LOG_NAME = "log.jsonl"
 FIRST_PREVIOUS = "0" * 64
@@ -109,7 +110,7 @@ def read_log(registry_dir: Path) -> Log:
     path = log_path(registry_dir)
     if path.is_symlink():
         _refuse(str(path), "it is a link: what it leads to could be exchanged")
-    return parse_log(read_bytes(path) if path.exists() else b"", name=str(path))
+    return parse_log(read_bytes(path) if is_present(path) else b"", name=str(path))
 
 
 @lru_cache(maxsize=4)

@@ -31,6 +31,7 @@ from marin_scaling.preregistration.signing_key import SigningKey
 from marin_scaling.preregistration.statement import Statement, build_statement, moment_text, read_subject
 from marin_scaling.preregistration.tool_source import tool_document
 from marin_scaling.preregistration.version_0_2 import SAMPLE_COUNT
+from marin_scaling.regular_files import is_present
 
 if TYPE_CHECKING:
     from marin_scaling.ladder.ladder_file import Promise
@@ -145,7 +146,7 @@ def usual_ladder_rule(ladder: str) -> str:
 def _require_new_to_the_log(registry_dir: Path, *, name: str) -> None:
     """`StatementError` where the log has a forecast of this name whose folder is gone: the new one could never be logged."""
     lines, folder, log = read_log(registry_dir).by_id.get(name, ()), registry_dir / name, log_path(registry_dir)
-    if lines and not folder.exists():
+    if lines and not is_present(folder):
         raise StatementError(
             f"{log}, line {lines[0].number + 1}, has {name} since {lines[0].logged_at}, and its folder is gone.",
             why="What was registered stays. Nothing was written.",
@@ -155,7 +156,7 @@ def _require_new_to_the_log(registry_dir: Path, *, name: str) -> None:
 
 
 def _will_be_refused(registry_dir: Path, *, target: bytes, statement: Statement) -> bool:
-    return bool(find_registration(registry_dir, target=target)) or (registry_dir / statement.predicate["id"]).exists()
+    return bool(find_registration(registry_dir, target=target)) or is_present(registry_dir / statement.predicate["id"])
 
 
 def standing_registration(target: RunSpec, *, registry_dir: Path) -> Registration | None:

@@ -24,14 +24,17 @@ from marin_scaling.preregistration.run_identity import identity
 from marin_scaling.preregistration.ssh_keys import PublicKey
 from marin_scaling.preregistration.sshsig import NAMESPACE
 from marin_scaling.preregistration.statement import Statement, read_statement
+from marin_scaling.regular_files import is_present
 from marin_scaling.units import counted
 
 SIGNERS_NAME = "allowed_signers"
 STATEMENT_NAME = "statement.json"
 SIGNATURE_NAME = "statement.json.sig"
 OUTCOME_NAME = "outcome.json"
+ATTRIBUTES_NAME = ".gitattributes"
 _SLUG = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
-_ATTRIBUTES = b"# Signed files keep their exact bytes.\n* -text\n"
+_ID = re.compile(rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}-{_SLUG.pattern}")
+ATTRIBUTES = b"# Signed files keep their exact bytes.\n* -text\n"
 
 
 def registration_id(slug: str, *, created_at: datetime) -> str:
@@ -47,6 +50,15 @@ def registration_id(slug: str, *, created_at: datetime) -> str:
             fix="Use lower-case letters, digits and hyphens, at most 64, like hero-d2560.",
         )
     return f"{created_at.astimezone(UTC):%Y-%m-%d}-{slug}"
+
+
+def is_registration_id(name: str) -> bool:
+    """Return True if a folder of this name can be a preregistration.
+
+    >>> is_registration_id("2026-11-20-hero-d2560"), is_registration_id("refs")
+    (True, False)
+    """
+    return _ID.fullmatch(name) is not None
 
 
 def register(registry_dir: Path, *, slug: str, created_at: datetime, files: Mapping[str, bytes]) -> Path:
@@ -71,7 +83,7 @@ def register(registry_dir: Path, *, slug: str, created_at: datetime, files: Mapp
 
 def require_free(folder: Path) -> None:
     """`StatementError` where another forecast has this name."""
-    if folder.exists():
+    if is_present(folder):
         raise StatementError(
             f"{folder} is there already, for another target.",
             why="Every forecast has a folder of its own, and nothing is written over.",
@@ -82,16 +94,16 @@ def require_free(folder: Path) -> None:
 def publish_registration(folder: Path, files: Mapping[str, bytes]) -> None:
     """Let a folder of the registry appear, whole; git keeps the exact bytes of all in it."""
     publish_folder(folder, files)
-    attributes = folder.parent / ".gitattributes"
-    if not attributes.exists():
-        replace_file(attributes, _ATTRIBUTES)
+    attributes = folder.parent / ATTRIBUTES_NAME
+    if not is_present(attributes):
+        replace_file(attributes, ATTRIBUTES)
 
 
 def find_registration(registry_dir: Path, *, target: bytes) -> Path | None:
     """The folder whose `target.json` has exactly these bytes, or None: an interrupted tool finds its own again."""
     for folder in registration_folders(registry_dir):
         path = folder / "target.json"
-        if path.is_file() and read_bytes(path) == target:
+        if is_present(path) and read_bytes(path) == target:
             return folder
     return None
 
@@ -112,7 +124,7 @@ def find_statement(registry_dir: Path, *, sha256: str) -> Path | None:
     """The folder whose statement has this digest, which is what its run carries; None where it is not in this registry."""
     for folder in registration_folders(registry_dir):
         path = folder / STATEMENT_NAME
-        if path.is_file() and sha256_hex(read_bytes(path)) == sha256:
+        if is_present(path) and sha256_hex(read_bytes(path)) == sha256:
             return folder
     return None
 
@@ -126,7 +138,7 @@ def registration_folders(registry_dir: Path) -> list[Path]:
 
 def find_folders(name: str, *, registry_dir: Path) -> list[Path]:
     """The folders that a person means: `all`, the name of one in the registry, or a path to one."""
-    if not registry_dir.is_dir() and not (Path(name) / STATEMENT_NAME).exists():
+    if not registry_dir.is_dir() and not is_present(Path(name) / STATEMENT_NAME):
         raise StorageError(
             f"{registry_dir} is not a folder{'' if name == 'all' else f', and {name} holds no {STATEMENT_NAME}'}.",
             why="Preregistrations are read from there.",
@@ -155,7 +167,7 @@ def signers_path(folder: Path) -> Path:
 def require_readable_signers(registry_dir: Path) -> None:
     """`DocumentError` where the registry has a list of signers that nobody can read, also before the first forecast."""
     path = registry_dir / SIGNERS_NAME
-    if path.exists():
+    if is_present(path):
         read_allowed_signers(path)
 
 
@@ -171,7 +183,7 @@ def allow_signer(registry_dir: Path, *, principal: str, key: PublicKey, at: date
     A key whose line does not cover `at` (expired, other namespace) is refused: a second line would undo the first.
     """
     path = registry_dir / SIGNERS_NAME
-    raw = read_bytes(path) if path.exists() else b""
+    raw = read_bytes(path) if is_present(path) else b""
     same_key = [line for line in parse_allowed_signers(raw, name=str(path)) if line.key.wire == key.wire]
     known = [line for line in same_key if line.names(principal)]
     if same_key and not known:

@@ -27,6 +27,7 @@ from marin_scaling.preregistration.registry import (
 )
 from marin_scaling.preregistration.statement import LONGEST_TERM, Statement, moment_text, parse_moment
 from marin_scaling.preregistration.statement_format import PRINCIPAL, REGISTRATION_ID
+from marin_scaling.regular_files import is_present
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.signing_key import SigningKey
@@ -82,7 +83,7 @@ class Seal:
 
 def is_sealed(folder: Path) -> bool:
     """Whether a folder of the registry holds a seal, and not yet the statement that was sealed."""
-    return (folder / SEAL_NAME).is_file() and not (folder / STATEMENT_NAME).exists()
+    return is_present(folder / SEAL_NAME) and not is_present(folder / STATEMENT_NAME)
 
 
 def seal_names(names: Iterable[str]) -> set[str]:
@@ -173,7 +174,7 @@ def require_none_sealed(registry_dir: Path, *, target: bytes, by: str) -> None:
 
 def _refuse_second(standing: Path, *, registry_dir: Path) -> NoReturn:
     fix = f"Keep the first, {standing.name}, or forecast another target."
-    if not (registry_dir / standing.name).exists():
+    if not is_present(registry_dir / standing.name):
         fix = f"If its sealing was interrupted, so that its seal was never shown, remove {standing} and seal again."
     raise StatementError(
         f"{standing} is a preregistration for this target already.",
@@ -195,7 +196,7 @@ def whole_folder(folder: Path) -> Path:
     if not is_sealed(folder):
         return folder
     private = private_folder(folder)
-    if not (private / SEAL_NAME).is_file():
+    if not is_present(private / SEAL_NAME):
         raise UsageError(
             f"{folder} is sealed, and {private} is not here.",
             why="Only who sealed a forecast has its statement.",
@@ -222,7 +223,7 @@ def reveal(folder: Path) -> list[str]:
     names = sorted((path.name for path in private.iterdir()), key=lambda name: (name == STATEMENT_NAME, name))
     for name in names:
         content, path = read_bytes(private / name), folder / name
-        if not path.exists():
+        if not is_present(path):
             write_once(path, content)
         elif read_bytes(path) != content:
             raise StorageError(

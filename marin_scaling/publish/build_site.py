@@ -13,7 +13,8 @@ from pathlib import Path
 from marin_scaling.child_process import child_environment, python_module
 from marin_scaling.errors import SiteError, UsageError, missing_extra
 from marin_scaling.publish.pages import write_generated_pages
-from marin_scaling.publish.site_settings import SETTINGS_NAME, SITE_DIR, require_plain_folders, require_plain_settings
+from marin_scaling.publish.site_settings import SETTINGS_NAME, SITE_DIR, require_plain_settings
+from marin_scaling.regular_files import DATA_FOLDERS, SITE_SETTINGS, is_present, require_regular_tree
 
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "PYTHONPATH", "PYTHONHASHSEED", "SOURCE_DATE_EPOCH")
 
@@ -25,7 +26,7 @@ def build_site(root: Path) -> Path:
     the settings could run code of the repository or read files outside of it.
     """
     root = root.resolve()
-    if not (root / "mkdocs.yml").is_file():
+    if not is_present(root / SITE_SETTINGS):
         raise UsageError(
             f"{root / 'mkdocs.yml'} is not there.",
             why="A site is built from a repository's mkdocs.yml and its folder site/.",
@@ -33,7 +34,7 @@ def build_site(root: Path) -> Path:
         )
     if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None:
         raise missing_extra("site", needed_for="building a site")
-    require_plain_folders(root)
+    require_regular_tree(root / name for name in (*DATA_FOLDERS, SITE_SETTINGS))
     require_plain_settings(root)
     write_generated_pages(root)
     _run_mkdocs(root)

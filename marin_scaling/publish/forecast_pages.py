@@ -35,6 +35,7 @@ from marin_scaling.publish.ladder_pages import PublishedPage, ladder_names
 from marin_scaling.publish.markdown import escape, link, page, page_name, preformatted, table, without_root
 from marin_scaling.publish.promised_run import PromisedRun, signed_forecast
 from marin_scaling.publish.standing_section import standing_section
+from marin_scaling.regular_files import is_present
 from marin_scaling.units import format_count, format_flops
 
 if TYPE_CHECKING:
@@ -138,8 +139,8 @@ def _read(root: Path, folder: Path) -> _Authentic:
     steps += policy_steps(folder, allowed_signers=signers_path(folder))
     steps.append(log_step(folder, log=read_log(folder.parent)))
     path = folder / OUTCOME_NAME
-    outcome = json.loads(path.read_bytes()) if path.exists() else None
-    document = json.loads((folder / "forecast.json").read_bytes())
+    outcome = json.loads(read_bytes(path)) if is_present(path) else None
+    document = json.loads(read_bytes(folder / "forecast.json"))
     said = (document.get("status", ""), *document.get("warnings", ()))
     statement, spec = read_registration(folder), answering_spec(folder)
     notices = verified_notices(folder, statement=statement, allowed_signers=signers_path(folder))
@@ -161,7 +162,7 @@ def _read(root: Path, folder: Path) -> _Authentic:
 def _amended(folder: Path, statement: Statement, outcome: Mapping[str, Any] | None, *, runs_dir: Path) -> list[dict[str, Any]]:
     amendments = verified_amendments(folder, statement=statement, allowed_signers=signers_path(folder))
     run = runs_dir / statement.predicate["targetRun"]["ladder"] / (outcome or {"run": ""})["run"][:16] / "record.json"
-    finished = parse_moment(json.loads(run.read_bytes())["finished_at"]) if outcome and run.is_file() else None
+    finished = parse_moment(json.loads(read_bytes(run))["finished_at"]) if outcome and is_present(run) else None
     value = outcome["value"] if outcome else None
     return scored_amendments(amendments, folder=folder, value=value, finished_at=finished)
 

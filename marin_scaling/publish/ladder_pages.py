@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.publish.markdown import escape, link, page, page_name, preformatted, table, without_root
+from marin_scaling.regular_files import is_present
 from marin_scaling.speedrun.entry import RUNS_PREFIX
 from marin_scaling.units import format_count, format_flops
 
@@ -79,7 +80,7 @@ def _run_count(folder: Path) -> str:
     try:
         runs = read_run_table(folder)
     except MarinScalingError:
-        return "unknown" if (folder / "runs.csv").is_file() else str(len(run_folders(folder)))
+        return "unknown" if is_present(folder / "runs.csv") else str(len(run_folders(folder)))
     return str(len(runs.frame) + len(runs.excluded))
 
 
@@ -163,7 +164,7 @@ def _backtest_section(result: FitResult, *, root: Path) -> str:
 def _held_out(folder: Path) -> RunTable | None:
     from marin_scaling.run.run_table import read_run_table
 
-    return read_run_table(folder / HELD_OUT_NAME) if (folder / HELD_OUT_NAME).is_file() else None
+    return read_run_table(folder / HELD_OUT_NAME) if is_present(folder / HELD_OUT_NAME) else None
 
 
 def _forecasts(result: FitResult, held_out: RunTable | None) -> list[Forecast]:
@@ -280,4 +281,4 @@ def _is_digest(run: str) -> bool:
 
 def _source_section(folder: Path) -> str:
     path = folder / "SOURCE.md"
-    return f"## Source\n\n{preformatted(read_bytes(path).decode(errors='replace'))}" if path.is_file() else ""
+    return f"## Source\n\n{preformatted(read_bytes(path).decode(errors='replace'))}" if is_present(path) else ""

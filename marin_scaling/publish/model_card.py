@@ -19,6 +19,7 @@ from marin_scaling.durable_files import read_bytes
 from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration
 from marin_scaling.preregistration.statement import Statement
 from marin_scaling.publish.markdown import escape, page, table, web_link
+from marin_scaling.regular_files import is_present
 from marin_scaling.run.run_spec import RunSpec, TokenizerSpec
 from marin_scaling.run.run_store import StoredRun
 from marin_scaling.units import format_count, format_flops
@@ -48,7 +49,7 @@ class SignedForecast:
 def read_forecast(folder: Path, spec: RunSpec) -> SignedForecast:
     """What a preregistration's folder says of the run of `spec`; `VerificationError` for an outcome that does not follow."""
     statement, path = read_registration(folder), folder / OUTCOME_NAME
-    outcome = read_outcome(read_bytes(path), statement=statement, run=spec.digest, name=str(path)) if path.exists() else None
+    outcome = read_outcome(read_bytes(path), statement=statement, run=spec.digest, name=str(path)) if is_present(path) else None
     return SignedForecast(place=f"{folder.parent.name}/{folder.name}", statement=statement, outcome=outcome)
 
 

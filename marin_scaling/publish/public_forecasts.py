@@ -18,6 +18,7 @@ from marin_scaling.check.public_record import (
 )
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.publish.markdown import escape, preformatted, table, without_root
+from marin_scaling.regular_files import is_present
 from marin_scaling.units import format_flops
 
 _TITLE = "## Before this project: forecasts in public issues"
@@ -36,7 +37,7 @@ _CAVEATS = ["run", "metric", "caveat"]
 def public_section(root: Path) -> str:
     """The forecasts of a repository's public record; empty where it has none, the reason where it cannot be read."""
     path = root / "preregistrations" / RECORD_NAME
-    if not path.is_file():
+    if not is_present(path):
         return ""
     try:
         forecasts = read_public_record(path)

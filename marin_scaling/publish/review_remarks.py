@@ -20,6 +20,7 @@ from marin_scaling.preregistration.notice import NOTICE_NAME
 from marin_scaling.preregistration.registry import OUTCOME_NAME
 from marin_scaling.preregistration.statement import Statement
 from marin_scaling.publish.markdown import escape, table
+from marin_scaling.regular_files import is_present
 from marin_scaling.run.run_store import is_finished
 
 _FAR = 100  # times beyond the ladder; the published practice went 333 times beyond it
@@ -141,7 +142,7 @@ def of_other_choices(statement: Statement) -> Iterator[str]:
 
 def remark_on_notices(each: Reviewed, *, runs_dir: Path) -> str:
     """What is doubtful of notices that come later; empty where nothing is."""
-    known = (each.folder / OUTCOME_NAME).exists() or is_finished(runs_dir, answering_spec(each.folder))
+    known = is_present(each.folder / OUTCOME_NAME) or is_finished(runs_dir, answering_spec(each.folder))
     if known and any(name.endswith(f"-void/{NOTICE_NAME}") for name in each.added):
         return "**It is found void after its value was known**: ask why the condition was not seen before."
     return ""

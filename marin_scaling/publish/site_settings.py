@@ -42,21 +42,6 @@ def require_plain_settings(root: Path, *, template_folder: Path | None = None) -
         )
 
 
-def require_plain_folders(root: Path) -> None:
-    """Refuse, with `SiteError`, links and special files where the site is read from and written to."""
-    links = [root / name for name in (SETTINGS_NAME, SITE_DIR, *_SNIPPET_FOLDERS) if (root / name).is_symlink()]
-    inside = (path for name in _SNIPPET_FOLDERS for path in (root / name).rglob("*"))
-    found = [*links, *(path for path in inside if path.is_symlink() or not (path.is_file() or path.is_dir()))]
-    if found:
-        names = [repr(path.relative_to(root).as_posix())[1:-1] for path in sorted(found)]
-        shown = [*names[:_MOST_NAMED], *([f"and {len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else [])]
-        raise SiteError(
-            f"{len(names)} links or special files are where the site is read or written: {', '.join(shown)}.",
-            why="A page would show a file that lies elsewhere on this machine.",
-            fix="Replace each by a regular file or folder.",
-        )
-
-
 class _Loader(yaml.SafeLoader):
     """PyYAML's, for plain values: no tag, no alias."""
 

@@ -14,9 +14,10 @@ from marin_scaling.forecast.tracking import EarlierForecast, finished_curves, tr
 from marin_scaling.forecast.tracking_document import tracked_text
 from marin_scaling.preregistration.binding import answering_spec
 from marin_scaling.publish.markdown import preformatted, without_root
+from marin_scaling.regular_files import WORK_FOLDER
 from marin_scaling.run.curve_files import losses_so_far, shares_so_far
 from marin_scaling.run.run_store import is_finished, read_runs
-from marin_scaling.run.workplace import WORK_FOLDER, Workplace
+from marin_scaling.run.workplace import Workplace
 
 _WORDS = (
     "As it stood when this page was made, on the machine that made it; what is said of its end is no forecast that was signed."

@@ -13,6 +13,7 @@ from pathlib import Path
 from marin_scaling import __version__
 from marin_scaling.durable_files import read_bytes, write_once
 from marin_scaling.ladder.ladder_file import SCHEMA_FILE, ladder_schema
+from marin_scaling.regular_files import is_present
 
 _TEMPLATES: Mapping[str, str] = {
     "README.md": "README.md",
@@ -48,13 +49,13 @@ def make_user_repository(root: Path) -> UserRepository:
     contents = {root / name: _template(source) for name, source in _TEMPLATES.items()}
     contents[root / "ladders" / SCHEMA_FILE] = ladder_schema().encode()
     contents |= {root / name / ".gitkeep": b"" for name in _KEPT_FOLDERS if not (root / name).is_dir()}
-    there = {path for path in contents if path.exists()}
+    there = {path for path in contents if is_present(path)}
     for path, content in contents.items():
         if path not in there:
             write_once(path, content)
     return UserRepository(
         made=tuple(sorted(contents.keys() - there)),
-        kept=tuple(sorted(path for path in there if read_bytes(path) != contents[path])),
+        kept=tuple(sorted(path for path in there if path.is_symlink() or read_bytes(path) != contents[path])),
     )
 
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.claim import claim
-from marin_scaling.durable_files import read_bytes, replace_file
+from marin_scaling.durable_files import read_own_bytes, replace_file
 from marin_scaling.errors import Interrupted, MarinScalingError, StorageError
 from marin_scaling.git import checked_out_commit
 from marin_scaling.run.exchange import Exchange
@@ -62,7 +62,7 @@ def main() -> int:
         os.sched_setaffinity(0, arguments.cores)
     group = ProcessGroup(count=arguments.processes, rank=arguments.process, coordinator=arguments.coordinator)
     group.join()
-    specs = [read_spec(read_bytes(path), name=str(path)) for path in arguments.specs]
+    specs = [read_spec(read_own_bytes(path), name=str(path)) for path in arguments.specs]
     place = Workplace(
         runs_dir=arguments.runs,
         work_root=arguments.work,
@@ -309,10 +309,10 @@ def _first_start(work_dir: Path) -> str:
     marker = work_dir / STARTED_NAME
     if not marker.exists():
         replace_file(marker, datetime.now(UTC).isoformat(timespec="seconds").encode())
-    elif not is_moment(read_bytes(marker)):  # a damaged disk
+    elif not is_moment(read_own_bytes(marker)):  # a damaged disk
         began = datetime.fromtimestamp(marker.stat().st_mtime, UTC)
         replace_file(marker, began.isoformat(timespec="seconds").encode())
-    return read_bytes(marker).decode()
+    return read_own_bytes(marker).decode()
 
 
 def _copied(events: EventWriter, spec: RunSpec, copy: Callable[..., None], *arguments: Any) -> None:

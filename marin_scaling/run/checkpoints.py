@@ -20,7 +20,7 @@ from levanter.checkpoint import discover_latest_checkpoint, load_checkpoint
 from levanter.trainer import Trainer
 from levanter.trainer_state import TrainerState
 
-from marin_scaling.durable_files import read_bytes, replace_file
+from marin_scaling.durable_files import read_own_bytes, replace_file
 from marin_scaling.errors import StorageError, first_line
 from marin_scaling.run.process_group import ALONE, ProcessGroup
 from marin_scaling.run.run_spec import RunSpec
@@ -132,7 +132,7 @@ def _step_of(checkpoint: Path | str) -> int:
 
 def _says_its_step(path: Path) -> bool:
     try:
-        saved = json.loads(read_bytes(path))
+        saved = json.loads(read_own_bytes(path))
         return int(saved["step"]) >= 0 and bool(datetime.fromisoformat(saved["timestamp"]))
     except (ValueError, TypeError, KeyError):
         return False
@@ -141,7 +141,7 @@ def _says_its_step(path: Path) -> bool:
 def _claim(folder: Path, spec: RunSpec, *, on_note: Callable[[str], None]) -> None:
     """Say in a folder of checkpoints whose they are; those of another run are set aside."""
     mark = folder / "spec.json"
-    if mark.exists() and read_bytes(mark) != spec.to_bytes():
+    if mark.exists() and read_own_bytes(mark) != spec.to_bytes():
         on_note(f"its checkpoints are another run's and were moved to {_set_aside(folder)}; the run begins again.")
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(mark, spec.to_bytes())

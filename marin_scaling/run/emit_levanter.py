@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from marin_scaling.data.token_corpus import TokenCorpus
 from marin_scaling.data.windows import training_window_starts
-from marin_scaling.durable_files import new_folder, read_bytes, replace_file
+from marin_scaling.durable_files import new_folder, read_own_bytes, replace_file
 from marin_scaling.errors import StorageError
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.train import evaluation_windows
@@ -65,7 +65,7 @@ def _yaml(spec: RunSpec, corpus: TokenCorpus) -> bytes:
 def _require_same(folder: Path, files: Mapping[str, bytes]) -> None:
     for name, content in files.items():
         path = folder / name
-        if not path.exists() or read_bytes(path) != content:
+        if not path.exists() or read_own_bytes(path) != content:
             raise StorageError(
                 f"{folder} is there already, and {name} in it is {'another' if path.exists() else 'missing'}.",
                 why="It may be in use, or was changed by hand; nothing in it is overwritten.",

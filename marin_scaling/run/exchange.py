@@ -28,7 +28,7 @@ from typing import Any
 
 from marin_scaling.claim import claim
 from marin_scaling.data.token_corpus import MANIFEST_NAME, damaged_rows, data_folder, map_corpus
-from marin_scaling.durable_files import read_bytes, replace_file
+from marin_scaling.durable_files import read_own_bytes, replace_file
 from marin_scaling.errors import RecordError, StorageError
 from marin_scaling.run.loss_curve import forget_seal
 from marin_scaling.run.run_spec import RunSpec
@@ -176,7 +176,7 @@ class Exchange:
         here, there = work_dir(spec, self._place) / STARTED_NAME, f"work/{spec.directory_name}/{STARTED_NAME}"
         known = [
             began
-            for began in (read_bytes(here) if here.exists() else None, self._shared.read(there))
+            for began in (read_own_bytes(here) if here.exists() else None, self._shared.read(there))
             if began and is_moment(began)
         ]
         if known:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from marin_scaling.durable_files import read_bytes, replace_file
+from marin_scaling.durable_files import read_own_bytes, replace_file
 from marin_scaling.run.workplace import shares_path
 
 _LEAST_OF_EVEN = 0.1  # balancing by quantiles gives each expert an even share of the batch before
@@ -26,7 +26,7 @@ def write_shares(folder: Path, shares: NDArray[np.float32]) -> None:
 def read_shares(folder: Path) -> list[list[float]]:
     """What was written last, by layer and expert; nothing where nothing was."""
     path = shares_path(folder)
-    found: list[list[float]] = json.loads(read_bytes(path)) if path.exists() else []
+    found: list[list[float]] = json.loads(read_own_bytes(path)) if path.exists() else []
     return found
 
 

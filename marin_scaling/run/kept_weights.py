@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from marin_scaling.canonical_json import dump_canonical
-from marin_scaling.durable_files import read_bytes, replace_file, sync_folder
+from marin_scaling.durable_files import read_own_bytes, replace_file, sync_folder
 from marin_scaling.errors import StorageError, UsageError, first_line
 from marin_scaling.run.process_group import ALONE, ProcessGroup
 from marin_scaling.run.run_record import RunRecord
@@ -112,7 +112,7 @@ def _marker(record: RunRecord) -> dict[str, Any]:
 def _marked(marker: Path, run: StoredRun) -> str | None:
     """The digest of the files of these weights, empty where none was taken; None where they are of another training."""
     try:
-        document = dict(json.loads(read_bytes(marker)))
+        document = dict(json.loads(read_own_bytes(marker)))
     except (ValueError, TypeError):
         return None
     files = str(document.pop("files", ""))

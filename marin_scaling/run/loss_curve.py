@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from marin_scaling.canonical_json import sha256_hex
-from marin_scaling.durable_files import read_bytes, replace_file
+from marin_scaling.durable_files import read_own_bytes, replace_file
 from marin_scaling.run.run_record import History, HistoryRow
 
 
@@ -87,7 +87,7 @@ def recorded_losses(path: Path) -> list[float | None]:
     kept = _seal_of(path)
     if not kept.exists():
         return losses
-    sealed = read_bytes(kept)
+    sealed = read_own_bytes(kept)
     count = sealed.partition(b" ")[0]
     return losses if count.isdigit() and sealed == _digest(losses[: int(count)]) else []
 
@@ -111,7 +111,7 @@ def _line(loss: float | None) -> str:
 
 def _read_losses(path: Path) -> Iterator[float | None]:
     """The losses up to the first line that is not one of ours."""
-    for line in read_bytes(path).splitlines(keepends=True):
+    for line in read_own_bytes(path).splitlines(keepends=True):
         try:
             loss = json.loads(line)
         except ValueError:  # torn, or not text at all

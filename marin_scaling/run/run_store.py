@@ -13,6 +13,7 @@ from pathlib import Path
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.durable_files import publish_folder, read_bytes
 from marin_scaling.errors import RecordError
+from marin_scaling.regular_files import is_present
 from marin_scaling.run.run_record import History, RunRecord, read_history, read_record, record_matches
 from marin_scaling.run.run_spec import DIRECTORY_DIGITS, RunSpec, read_spec
 
@@ -43,7 +44,7 @@ def run_folder(runs_dir: Path, spec: RunSpec) -> Path:
 
 def is_finished(runs_dir: Path, spec: RunSpec) -> bool:
     """Whether the store already holds the run of `spec`."""
-    return (run_folder(runs_dir, spec) / "record.json").exists()
+    return is_present(run_folder(runs_dir, spec) / "record.json")
 
 
 def add_run(runs_dir: Path, *, spec: RunSpec, record: RunRecord, history: History) -> Path:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.errors import RunTableError, StorageError
+from marin_scaling.regular_files import is_present
 from marin_scaling.run.audit import KINDS, Exclusion, audit_runs, audit_words
 from marin_scaling.run.table_cells import cells_of_column, is_empty, positive_number
 from marin_scaling.run.table_columns import METRIC_OF_COLUMN, REQUIRED, map_columns
@@ -66,7 +67,7 @@ def read_run_table(
     `StorageError` when nothing can be read there, `RunTableError` (file, line, column) when it is no table of usable runs.
     """
     path = Path(path)
-    is_store = path.is_dir() and not (path / "runs.csv").is_file()
+    is_store = path.is_dir() and not is_present(path / "runs.csv")
     return _from_cells(read_cells(path), {} if is_store else columns or {}, keep=keep, drop=drop)
 
 
@@ -74,7 +75,7 @@ def read_cells(path: Path) -> RawTable:
     """All cells of a table of runs as they stand in a file or suite; of a run store a row a rung, its `source` the folder."""
     if not path.is_dir():
         return read_table_file(path)
-    if (path / "runs.csv").is_file():
+    if is_present(path / "runs.csv"):
         return read_table_file(path / "runs.csv")
     return _stored_cells(path)
 
@@ -97,7 +98,7 @@ def _instead_of(folder: Path) -> str:
     """What to give in place of a folder without runs: the ladders in it, where it has some."""
     from marin_scaling.run.run_store import run_folders
 
-    ladders = sorted(path.name for path in folder.glob("*/") if run_folders(path) or (path / "runs.csv").is_file())
+    ladders = sorted(path.name for path in folder.glob("*/") if run_folders(path) or is_present(path / "runs.csv"))
     if ladders:
         return f"Name one of the ladders in it: {', '.join(str(folder / name) for name in ladders)}."
     return "Train the ladder first (marin-scale ladder FILE), or give another folder or table."

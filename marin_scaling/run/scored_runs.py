@@ -16,6 +16,7 @@ import numpy as np
 
 from marin_scaling.errors import RunTableError
 from marin_scaling.laws import Array
+from marin_scaling.regular_files import is_present
 from marin_scaling.run.run_table import RunTable
 from marin_scaling.run.table_cells import cells_of_column, finite_number, is_empty
 from marin_scaling.run.table_files import RawTable, printable, read_table_file
@@ -89,7 +90,7 @@ def _scored(soft: Array, shares: Sequence[float], *, source: str, metric: str) -
 
 def _raw_table(path: Path) -> RawTable:
     path = Path(path)
-    if path.is_dir() and not (path / "runs.csv").is_file():
+    if path.is_dir() and not is_present(path / "runs.csv"):
         raise RunTableError(
             f"{path} is a folder without runs.csv.",
             why="Stored runs hold no benchmark: its two columns have to stand in a table.",

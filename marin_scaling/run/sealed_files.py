@@ -10,7 +10,7 @@ import hashlib
 from pathlib import Path
 
 from marin_scaling.canonical_json import digest_of
-from marin_scaling.durable_files import read_bytes, replace_file
+from marin_scaling.durable_files import read_own_bytes, replace_file
 
 SEAL_ENDING = ".sha256"
 """Of the file with the digest, which is called like the folder, after a dot."""
@@ -38,7 +38,7 @@ def seal(folder: Path) -> None:
 def is_intact(folder: Path) -> bool:
     """Whether the files are those that were sealed; true of a folder that was not."""
     kept = _seal_of(folder)
-    return not kept.exists() or read_bytes(kept) == digest_of_files(folder).encode("ascii")
+    return not kept.exists() or read_own_bytes(kept) == digest_of_files(folder).encode("ascii")
 
 
 def digest_of_files(folder: Path, *, without: str = "") -> str:

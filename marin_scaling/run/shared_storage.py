@@ -11,7 +11,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from marin_scaling.durable_files import new_folder, read_bytes, replace_file
+from marin_scaling.durable_files import new_folder, read_own_bytes, replace_file
 from marin_scaling.errors import MarinScalingError, StorageError, first_line
 
 
@@ -70,7 +70,7 @@ class SharedStorage:
                 self._put_file(path, f"{name}/{path.relative_to(local).as_posix()}")
             for path in beside:
                 self._put_file(path, f"{name}/{path.name}")
-        self.write(f"{name}/{last}", read_bytes(local / last))
+        self.write(f"{name}/{last}", read_own_bytes(local / last))
 
     def _put_file(self, local: Path, name: str) -> None:
         there = self._path(name)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from marin_scaling.durable_files import read_bytes, replace_file
 from marin_scaling.errors import RunTableError
+from marin_scaling.regular_files import MOST_TABLE_BYTES, is_present
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,14 +42,14 @@ class RawTable:
 def read_table_file(path: Path) -> RawTable:
     """The cells of one file, by its suffix: .csv, .tsv, .parquet, .jsonl (also .ndjson); an empty file is an error."""
     reader = _READERS.get(path.suffix.lower())
-    if reader is None and not path.exists():
+    if reader is None and not is_present(path):
         _refuse(f"{path} is not there.", fix="Name a table, or a folder of runs, as seen from the folder that you are in.")
     if reader is None:
         _refuse(
             f"{path}: files that end in {path.suffix or 'nothing'!r} are not read as tables of runs.",
             fix=f"Give a file that ends in {', '.join(_READERS)}, or a folder of runs.",
         )
-    raw = read_bytes(path)
+    raw = read_bytes(path, most_bytes=MOST_TABLE_BYTES)
     if not raw.strip():
         _refuse(f"{path} is empty.", fix="Give a table with one run a row, below a line of column names.")
     table = reader(raw, str(path))

@@ -16,6 +16,7 @@ from typing import Any
 
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import RunTableError, UsageError, first_line, missing_extra
+from marin_scaling.regular_files import MOST_TABLE_BYTES, is_present
 
 ONLINE = "wandb:"
 REPLICA_NAME = "tracker_metrics.jsonl"
@@ -43,7 +44,7 @@ def read_tracked_runs(place: str) -> list[TrackedRun]:
     if place.startswith(ONLINE):
         return _online(place.removeprefix(ONLINE))
     path = Path(place)
-    files = sorted(each for each in path.rglob("*") if _is_log(each)) if path.is_dir() else [path] if path.exists() else []
+    files = sorted(each for each in path.rglob("*") if _is_log(each)) if path.is_dir() else [path] if is_present(path) else []
     if not files:
         raise UsageError(
             f"{place}: no tracker has left anything there.",
@@ -54,13 +55,13 @@ def read_tracked_runs(place: str) -> list[TrackedRun]:
 
 
 def _is_log(path: Path) -> bool:
-    return path.is_file() and (path.suffix == ".wandb" or path.name == REPLICA_NAME)
+    return path.suffix == ".wandb" or path.name == REPLICA_NAME
 
 
 def _json_lines(path: Path) -> list[TrackedRun]:
     """Marin's replica (a line a run, with `config` and `summary`) or Levanter's JSON log (a line an event, maybe prefixed)."""
     found, logs = list[TrackedRun](), list[_JsonLog]()
-    for number, raw in enumerate(read_bytes(path).splitlines(), start=1):
+    for number, raw in enumerate(read_bytes(path, most_bytes=MOST_TABLE_BYTES).splitlines(), start=1):
         row = _object(raw, path, number)
         if row is None:
             continue
@@ -207,7 +208,7 @@ def _items(items: Any) -> dict[str, Any]:
 
 
 def _records(path: Path) -> Iterator[bytes]:
-    content = read_bytes(path)
+    content = read_bytes(path, most_bytes=MOST_TABLE_BYTES)
     if not content:  # of a run that was killed at once
         return
     if content[:4] != b":W&B":

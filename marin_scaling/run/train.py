@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from marin_scaling.data.token_corpus import TokenCorpus, Tokens
 from marin_scaling.data.windows import evaluation_window_starts, training_window_starts
-from marin_scaling.durable_files import read_bytes, replace_file
+from marin_scaling.durable_files import read_own_bytes, replace_file
 from marin_scaling.errors import Interrupted
 from marin_scaling.run.checkpoints import is_whole, resume_latest, seal_once_whole
 from marin_scaling.run.curve_faults import has_diverged
@@ -156,7 +156,7 @@ def _curve_of(group: ProcessGroup, work_dir: Path) -> Path:
         return curve
     own = curve_path(work_dir / f"process-{group.rank}")
     forget_seal(own)
-    replace_file(own, read_bytes(curve) if curve.exists() else b"")
+    replace_file(own, read_own_bytes(curve) if curve.exists() else b"")
     return own
 
 

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from marin_scaling.durable_files import read_bytes
+from marin_scaling.durable_files import read_bytes, read_own_bytes
 from marin_scaling.errors import UsageError
 from marin_scaling.run.run_spec import RunSpec, read_spec
 
-WORK_FOLDER = ".marin-scaling"
-"""In a repository: where the work on runs lies, unless it is said otherwise."""
 STARTED_NAME = "started_at"
 """In a run's working folder: when it was first begun."""
 WEIGHTS_MARKER = "weights.json"
@@ -42,8 +40,9 @@ def spec_path(spec: RunSpec, place: Workplace) -> Path:
 
 def known_specs(place: Workplace, *, digits: str = "") -> list[RunSpec]:
     """The specs of runs that are recorded or were begun here, by digest; only those whose digest begins with `digits`."""
-    places = [*place.runs_dir.glob(f"*/{digits}*/spec.json"), *place.work_root.glob(f"specs/{digits}*.json")]
-    specs = {spec.digest: spec for spec in (read_spec(read_bytes(path), name=str(path)) for path in places)}
+    recorded = ((path, read_bytes(path)) for path in place.runs_dir.glob(f"*/{digits}*/spec.json"))
+    begun = ((path, read_own_bytes(path)) for path in place.work_root.glob(f"specs/{digits}*.json"))
+    specs = {spec.digest: spec for spec in (read_spec(raw, name=str(path)) for path, raw in (*recorded, *begun))}
     return [specs[digest] for digest in sorted(specs)]
 
 

@@ -285,7 +285,7 @@ def test_a_link_in_place_of_an_amendment_is_refused(root: Path, place: Path) -> 
     """It could be one forecast today and another tomorrow."""
     shutil.move(place, root / "elsewhere")
     os.symlink(root / "elsewhere", place)
-    refused(root, "amend-1 holds nothing, not amendment.json")
+    refused(root, "amend-1 is a link")
 
 
 def test_a_link_in_an_amendment_is_refused(root: Path, place: Path) -> None:

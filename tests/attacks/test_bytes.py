@@ -199,28 +199,28 @@ def test_a_link_in_place_of_a_file_is_refused(root: Path, folder: Path) -> None:
     """What a link leads to can be exchanged after every check."""
     shutil.move(folder / "ladder.json", root / "elsewhere.json")
     os.symlink(root / "elsewhere.json", folder / "ladder.json")
-    refused(root, "ladder.json is not a plain file")
+    refused(root, "ladder.json is a link")
 
 
 def test_a_link_in_place_of_the_folder_is_refused(root: Path, folder: Path) -> None:
     """The same with the whole preregistration."""
     shutil.move(folder, root / folder.name)
     os.symlink(root / folder.name, folder)
-    refused(root, f"{folder.name} is not a plain folder")
+    refused(root, f"{folder.name} is a link")
 
 
 def test_a_link_in_place_of_the_log_is_refused(root: Path, registry: Path) -> None:
     """A log that lies elsewhere could be exchanged without a change to the registry."""
     shutil.move(registry / "log.jsonl", root / "log.jsonl")
     os.symlink(root / "log.jsonl", registry / "log.jsonl")
-    refused(root, "log.jsonl: it is a link")
+    refused(root, "log.jsonl is a link")
 
 
 def test_a_pipe_in_place_of_a_file_is_refused(root: Path, folder: Path) -> None:
     """A reader who opened it would wait for ever."""
     (folder / "ladder.json").unlink()
     os.mkfifo(folder / "ladder.json")
-    refused(root, "ladder.json is not a plain file")
+    refused(root, "ladder.json is a pipe")
 
 
 @pytest.mark.parametrize("name", ["../ladder.json", "/etc/passwd", "ladder.json/../x"])

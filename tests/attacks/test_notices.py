@@ -152,7 +152,7 @@ def test_a_link_in_place_of_a_notice_is_refused(root: Path, folder: Path) -> Non
     place = say(folder, "withdraw")
     shutil.move(place, root / "elsewhere")
     os.symlink(root / "elsewhere", place)
-    refused(root, "notice-1-withdraw holds nothing, not notice.json and notice.json.sig")
+    refused(root, "notice-1-withdraw is a link")
 
 
 def test_a_notice_that_was_taken_away_is_missed(root: Path, folder: Path) -> None:

@@ -162,7 +162,7 @@ def test_a_seal_that_is_a_link_is_refused(tmp_path: Path, sealed: Path) -> None:
     """What it leads to could be exchanged."""
     (sealed / "seal.json").rename(tmp_path / "elsewhere.json")
     (sealed / "seal.json").symlink_to(tmp_path / "elsewhere.json")
-    refused(tmp_path, "seal.json is not a plain file")
+    refused(tmp_path, "seal.json is a link")
 
 
 def _twice(raw: bytes) -> bytes:

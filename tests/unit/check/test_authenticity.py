@@ -121,8 +121,26 @@ def test_an_unknown_key_in_a_signed_target_is_refused(folder):
 @pytest.mark.parametrize("name", ["outcome.json", "notice-1-withdraw", "stamp-1.tsr", "statement.json.bob@example.org.sig"])
 def test_what_an_interrupted_command_leaves_is_not_in_the_way(folder, name):
     """A temporary file of what is added later is never read, and refuses nothing."""
-    (folder / f".{name}.0123abcd.tmp").write_bytes(b"{")
+    path = folder / f".{name}.0123abcd.tmp"
+    if name.startswith("notice"):
+        path.mkdir()
+    else:
+        path.write_bytes(b"{")
     assert verify(folder)
+
+
+@pytest.mark.parametrize("name", ["outcome.json", "notice-1-withdraw", "statement.json.bob@example.org.sig"])
+def test_what_no_interrupted_command_leaves_is_refused_under_its_name(folder, name):
+    """A folder in place of a file, a file in place of a folder, and a link in place of either."""
+    path = folder / f".{name}.0123abcd.tmp"
+    if name.startswith("notice"):
+        path.write_bytes(b"{")
+    else:
+        path.mkdir()
+    refused(folder, name)
+    path.unlink() if path.is_file() else path.rmdir()
+    path.symlink_to("/etc/passwd")
+    refused(folder, name)
 
 
 def test_an_unreadable_list_of_signers_refuses(folder):

@@ -225,8 +225,11 @@ def test_reveal_verifies_what_it_shows_and_says_what_is_next(folder: Path, monke
     log_step(folder, log=read_log(folder.parent))
 
 
-def test_a_review_shows_a_seal_as_a_seal_and_the_forecast_when_it_is_revealed(folder: Path) -> None:
+def test_a_review_shows_a_seal_as_a_seal_and_the_forecast_when_it_is_revealed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """First what a reviewer may ask of a seal, then all that they ask of a forecast."""
+    monkeypatch.chdir(folder.parents[1])
     registry, root = folder.parent, folder.parents[1]
     git(root, "init", "-q", "-b", "main")
     (root / ".gitignore").write_text("/preregistrations/2026*\n/preregistrations/log.jsonl\n")
