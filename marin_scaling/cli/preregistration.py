@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 from marin_scaling.cli.app import app
+from marin_scaling.printable import printable
 
 if TYPE_CHECKING:
     from marin_scaling.check.verified_step import VerifiedStep
@@ -61,7 +62,7 @@ def verify(
         require_runs_kept(base, registry_dir=registry, runs_dir=runs)
     with _signers(base, registry) as (signers_of, called):
         for folder in _found(folders, registry):
-            typer.echo(folder.name)
+            typer.echo(printable(folder.name))
             try:
                 print_steps(verified(folder, allowed_signers=signers_of(folder), runs_dir=runs), called=called)
                 print_steps(policy_steps(folder, allowed_signers=signers_of(folder)), called=called)
@@ -128,7 +129,7 @@ def check(
         typer.echo(json.dumps([verdict.to_document() for verdict in verdicts], indent=1))
     else:
         for verdict in _found(verdicts, registry):
-            typer.echo(f"{verdict.id}  {verdict.sentence}")
+            typer.echo(f"{printable(verdict.id)}  {verdict.sentence}")
         if which == "all" and verdicts:
             typer.echo("\n" + "\n".join(map(record_text, track_records(verdicts))))
     states = {verdict.state for verdict in verdicts}

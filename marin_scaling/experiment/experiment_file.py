@@ -18,12 +18,12 @@ from marin_scaling.check.plain_file import read_plain
 from marin_scaling.durable_files import replace_file
 from marin_scaling.errors import DocumentError, MarinScalingError
 from marin_scaling.experiment.experiment import Experiment
+from marin_scaling.limits import YAML_BYTES
 from marin_scaling.speedrun.submission_file import explained
 from marin_scaling.yaml_documents import read_part
 
 EXPERIMENTS_DIR = "experiments"
 EXPERIMENT_NAME = "experiment.yaml"
-MAX_YAML_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ def _overlooked(folder: Path) -> Iterator[Found]:
 def _read(path: Path) -> Iterator[Found]:
     try:
         if path.suffix != ".jsonl":
-            read_plain(path, most_bytes=MAX_YAML_BYTES)
+            read_plain(path, most_bytes=YAML_BYTES)
             yield Found(place=str(path), experiment=read_experiment(path))
             return
         raw = read_plain(path)
@@ -115,7 +115,7 @@ def _of_line(line: bytes, *, place: str) -> Found:
         load_strict(line, name=place)  # no key twice, no NaN
         return Found(place=place, experiment=Experiment.model_validate_json(line, strict=True))
     except ValidationError as error:
-        return Found(place=place, experiment=None, refusal=f"{place}: {explained(error, quoted=False)}.")
+        return Found(place=place, experiment=None, refusal=f"{place}: {explained(error, with_values=False)}.")
     except MarinScalingError as error:
         return Found(place=place, experiment=None, refusal=error.what)
 
@@ -130,7 +130,7 @@ def _unless_named_before(found: Found, names: dict[str, str]) -> Found:
     return Found(place=found.place, experiment=None, refusal=f"{found.place}: {first} is called {name}, too.")
 
 
-def _refused(what: str) -> DocumentError:
+def _refused(what: str | tuple[str, ...]) -> DocumentError:
     return DocumentError(
         what,
         why="An experiment that is not understood cannot be found, counted or compared.",

@@ -43,7 +43,7 @@ def _run_mkdocs(root: Path) -> None:
     if done.returncode != 0:
         said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         raise SiteError(
-            "mkdocs refused to build the site:\n       " + "\n       ".join(said[-20:]),
+            ("mkdocs refused to build the site:", *said[-20:]),
             why="A page with a broken link or a missing file is not published.",
             fix="Mend the page that is named, and run again: marin-scale site build",
         )
