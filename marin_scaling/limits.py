@@ -27,8 +27,10 @@ PREFORMATTED_CHARACTERS = 20_000
 """Of a text that a page shows as it is."""
 PREFORMATTED_LINES = 400
 """Of the same."""
-COMMENT_BYTES = 60_000
-"""Of a review as a comment: GitHub refuses more than 65,536 characters."""
+COMMENT_CHARACTERS = 55_000
+"""Of a review as a comment: GitHub refuses more than 65,536, and the workflow that posts it cuts at 60,000."""
+REVIEWED_NAMED = 100
+"""Verdicts that a review lists before its details; refused ones come first."""
 
 YAML_BYTES = 1024 * 1024
 """Of a YAML file: ladder, recipe, track, entry, policy, experiment."""
