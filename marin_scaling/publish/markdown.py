@@ -20,7 +20,9 @@ from marin_scaling.web_links import can_be_read
 _ITEM = re.compile(r"[-*+•] |\d+[.)] ")
 _LINKED = re.compile(r"(https?://[A-Za-z0-9._~:/?#\[\]@!$&()*+,;=%-]*[A-Za-z0-9/=_~-])")
 _WEB = re.compile(r"https?://[^\s<>\\\"`|\x00-\x20\x7f-\x9f]+")
-_PLAIN = frozenset(" .,:;()/%=?!+-'")
+_PLAIN = frozenset(" .,:;()/%=?+-'")
+_BLOCK = re.compile(r"[-+=:?]|\d+(?=[.)])")
+"""What begins a list, a heading or another block, if it stands first on a line."""
 
 
 def escape(text: object) -> str:
@@ -82,7 +84,7 @@ def table(
 
 def bullets(items: Sequence[str], *, rest_in: str, most: int = LISTED) -> str:
     """A list of items that are Markdown already; below the first ones stands how many more there are, and in which file."""
-    lines = "\n".join(f"- {item}" for item in items[:most])
+    lines = "\n".join(f"- {_within_block(item)}" for item in items[:most])
     return f"{lines}\n\n{_more(len(items) - most, rest_in)}" if len(items) > most else lines
 
 
@@ -157,13 +159,14 @@ def _lines(paragraph: str) -> list[str]:
 
 def _prose_line(line: str) -> str:
     parts = _LINKED.split(line)  # text, address, text, ...
-    shown = "".join(web_link(each, each) if number % 2 else _without_pictures(each) for number, each in enumerate(parts))
-    return re.sub(r"^([-+]|\d+(?=\.))", lambda match: "".join(f"&#{ord(sign)};" for sign in match[1]), shown)
+    return _within_block("".join(web_link(each, each) if number % 2 else escape(each) for number, each in enumerate(parts)))
 
 
-def _without_pictures(text: str) -> str:
-    """Escaped, and without the sign that makes a picture of the link after it, or three of which begin a note of the site's."""
-    return escape(text).replace("!", "&#33;")
+def _within_block(line: str) -> str:
+    """A line of Markdown that begins no block of its own: neither a list, nor one by its indentation."""
+    line = line.strip()
+    first = _BLOCK.match(line)
+    return "".join(f"&#{ord(sign)};" for sign in first[0]) + line[first.end() :] if first else line
 
 
 def without_root(text: str, root: PurePath) -> str:
