@@ -6,9 +6,18 @@ they are statuses on results. A forecast that missed is a result, too.
 
 from __future__ import annotations
 
+from typing import Self
+
+from marin_scaling.limits import MESSAGE_CHARACTERS, MESSAGE_LINES
+from marin_scaling.printable import printable, shortened
+
+_CONTINUED = "\n       "
+
 
 class MarinScalingError(Exception):
     """Base of all errors meant for a reader; `exit_status` follows the contract 1 = the answer is no, 2 = bad input.
+
+    `what` is one line, or a tuple of lines. A line is printable and of bounded length, whatever its file holds.
 
     >>> print(MarinScalingError("The file is empty.", why="There is nothing to fit.", fix="Give a table with runs."))
     The file is empty.
@@ -18,11 +27,15 @@ class MarinScalingError(Exception):
 
     exit_status = 2
 
-    def __init__(self, what: str, *, why: str, fix: str) -> None:
-        super().__init__(what)
-        self.what = what
-        self.why = why
-        self.fix = fix
+    def __init__(self, what: str | tuple[str, ...], *, why: str, fix: str) -> None:
+        self.lines = tuple(_bounded((what,) if isinstance(what, str) else what))
+        self.what = _CONTINUED.join(self.lines)
+        self.why, self.fix = _line(why), _line(fix)
+        super().__init__(self.what)
+
+    def at(self, where: str) -> Self:
+        """The same error with the place where it was met in front."""
+        return type(self)((f"{where}: {self.lines[0]}", *self.lines[1:]), why=self.why, fix=self.fix)
 
     def __str__(self) -> str:
         return f"{self.what}\n  why: {self.why}\n  fix: {self.fix}"
@@ -106,6 +119,15 @@ class VerificationError(MarinScalingError):
     """A preregistration is not what it claims to be: the answer is no."""
 
     exit_status = 1
+
+
+def _bounded(lines: tuple[str, ...]) -> list[str]:
+    rest = len(lines) - MESSAGE_LINES
+    return [*map(_line, lines[:MESSAGE_LINES]), *([f"and {rest} more lines"] if rest > 0 else [])]
+
+
+def _line(text: str) -> str:
+    return printable(shortened(text, MESSAGE_CHARACTERS))
 
 
 def missing_extra(extra: str, *, needed_for: str) -> MissingExtra:

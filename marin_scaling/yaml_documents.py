@@ -18,14 +18,19 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError
+from marin_scaling.limits import FAULTS_NAMED, UNKNOWN_KEYS_NAMED, VALUE_CHARACTERS, YAML_BYTES
+from marin_scaling.printable import quoted
 from marin_scaling.text_patterns import PATTERNS
 
 MOST_VALUES = 100_000
 """In one file, with its aliases written out, 64 signs of text counted as one: some kilobytes of aliases can stand for more than
 a machine holds."""
 
-Refused = Callable[[str], MarinScalingError]
-"""From what is wrong to the error that is raised."""
+Refused = Callable[[str | tuple[str, ...]], MarinScalingError]
+"""From what is wrong, a line for each fault, to the error that is raised."""
+
+
+_REASON_CHARACTERS = 300
 
 
 class _Loader(yaml.SafeLoader):
@@ -66,7 +71,7 @@ def read_yaml(path: Path, model: type[Document], *, noun: str, refused: Refused)
     name = document.get("name")
     if name != path.stem:
         line = _line_of(node, ("name",))
-        raise refused(f"{path}, line {line}: name: {name!r} is not the name of the file, {path.stem!r}.")
+        raise refused(f"{path}, line {line}: name: {quoted(repr(name))} is not the name of the file, {path.stem!r}.")
     return found
 
 
@@ -76,16 +81,18 @@ def _validated(
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        raise refused("\n       ".join(_sentences(path, error, node, noun=noun, keys=_keys(model)))) from error
+        raise refused(_sentences(path, error, node, noun=noun, keys=_keys(model))) from error
 
 
 def _load(path: Path, *, noun: str, refused: Refused) -> tuple[dict[Any, Any], yaml.Node | None]:
     raw = read_bytes(path)
+    if len(raw) > YAML_BYTES:
+        raise refused(f"{path} has {len(raw)} bytes, more than the {YAML_BYTES} of a file that a person writes.")
     try:
-        text = raw.decode("utf-8")
-        node = yaml.compose(text, Loader=_Loader)
+        loader = _Loader(raw.decode("utf-8"))
+        node = loader.get_single_node()
         _refuse_too_many(path, node, refused)
-        document = yaml.load(text, Loader=_Loader)
+        document = loader.construct_document(node) if node else None
     except (ValueError, RecursionError, yaml.YAMLError) as error:  # ValueError: not UTF-8, or a date that is none
         raise refused(f"{path} is not YAML: {_yaml_reason(error)}.") from error
     if not isinstance(document, dict):
@@ -101,29 +108,37 @@ def _keys(model: type[BaseModel]) -> set[str]:
     return {key for table in (schema, *schema.get("$defs", {}).values()) for key in table.get("properties", {})}
 
 
-def _sentences(path: Path, error: ValidationError, node: yaml.Node | None, *, noun: str, keys: Collection[str]) -> list[str]:
-    """One sentence a key: a value that fits none of several alternatives is one fault, an empty list with a wrong item too."""
-    faults: dict[str, list[Any]] = {}
-    for fault in error.errors():
-        faults.setdefault(_key(fault), []).append(fault)
-    inner = {above for key in faults for above in _above(key)}
-    return [
-        f"{path}, line {_line_of(node, alike[0]['loc'])}: {key or noun.split()[-1]}: {_reasons(alike, keys)}."
-        for key, alike in faults.items()
-        if not (key in inner and alike[0]["type"] == "too_short")
+def _sentences(
+    path: Path, error: ValidationError, node: yaml.Node | None, *, noun: str, keys: Collection[str]
+) -> tuple[str, ...]:
+    """One sentence for each of the first keys that are wrong, and how many more there are.
+
+    A value that fits none of several alternatives is one fault, and so is an empty list with a wrong item.
+    """
+    faults: dict[tuple[str, ...], list[Any]] = {}
+    for fault in error.errors(include_url=False):
+        faults.setdefault(_steps(fault), []).append(fault)
+    inner = {steps[:count] for steps in faults for count in range(1, len(steps))}
+    wrong = [(steps, alike) for steps, alike in faults.items() if steps not in inner or alike[0]["type"] != "too_short"]
+    unknown = [each for each in wrong if each[1][0]["type"] == "extra_forbidden"][UNKNOWN_KEYS_NAMED:]
+    unnamed = {steps for steps, _ in unknown}
+    named = [each for each in wrong if each[0] not in unnamed][:FAULTS_NAMED]
+    sentences = [
+        f"{path}, line {_line_of(node, alike[0]['loc'])}: {_named(steps, noun)}: {_reasons(alike, keys)}."
+        for steps, alike in named
     ]
+    rest = len(wrong) - len(named)
+    return (*sentences, *([f"{path}: {rest} more keys are wrong."] if rest > 0 else []))
 
 
-def _above(key: str) -> list[str]:
-    """The keys of all tables and lists that it stands in, as in rungs.0 and rungs."""
-    steps = key.split(".")
-    return [".".join(steps[:count]) for count in range(1, len(steps))]
+def _named(steps: tuple[str, ...], noun: str) -> str:
+    return quoted(".".join(steps) or noun.split()[-1])
 
 
-def _key(fault: Any) -> str:
-    """The key as a person counts it, as in rungs.1.budget_flops, without pydantic's names of alternatives (literal[...])."""
+def _steps(fault: Any) -> tuple[str, ...]:
+    """The way to a key as a person counts it, as in rungs, 1, budget_flops, without pydantic's names of alternatives."""
     steps = [str(step) for step in fault["loc"]]
-    return ".".join(step for step in steps if fault["type"] == "extra_forbidden" or step.isdigit() or step.isidentifier())
+    return tuple(step for step in steps if fault["type"] == "extra_forbidden" or step.isdigit() or step.isidentifier())
 
 
 def _reasons(faults: Sequence[Any], keys: Collection[str]) -> str:
@@ -139,11 +154,12 @@ def _reason(fault: Any, keys: Collection[str]) -> str:
         return "it is text; put it in quotes" if isinstance(fault["input"], int | float | date) else "it is text"
     if fault["type"] == "string_pattern_mismatch" and fault["ctx"]["pattern"] in PATTERNS:
         return f"it is {PATTERNS[fault['ctx']['pattern']]}"
-    return str(fault["msg"]).removeprefix("Value error, ")[:1].lower() + str(fault["msg"]).removeprefix("Value error, ")[1:]
+    said = quoted(str(fault["msg"]).removeprefix("Value error, "), _REASON_CHARACTERS)
+    return said[:1].lower() + said[1:]
 
 
 def _meant(key: str, keys: Collection[str]) -> str:
-    near = difflib.get_close_matches(key, {*keys} - {key}, n=1)  # a key of another table is not meant
+    near = difflib.get_close_matches(key[:VALUE_CHARACTERS], {*keys} - {key}, n=1)  # a key of another table is not meant
     return f"; is {near[0]} meant?" if near else ""
 
 
@@ -197,7 +213,7 @@ def _refuse_key_twice(path: Path, node: yaml.Node | None, refused: Refused) -> N
             for key, value in node.value:
                 line, name = key.start_mark.line + 1, str(key.value)
                 if name in lines:
-                    raise refused(f"{path}, line {line}: {name}: this key stands in line {lines[name]} already.")
+                    raise refused(f"{path}, line {line}: {quoted(name)}: this key stands in line {lines[name]} already.")
                 lines[name] = line
                 waiting.append(value)
 

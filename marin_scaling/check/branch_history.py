@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from marin_scaling.check.received import Commit, Receipts, own_receipts
+from marin_scaling.git import GitError, find_repository
 from marin_scaling.preregistration.registry import STATEMENT_NAME
 from marin_scaling.preregistration.seal import SEAL_NAME
 
@@ -49,15 +49,17 @@ def last_commits(*folders: Path) -> dict[Path, Commit]:
 
     Empty without git, outside of a repository, and in a shallow clone, whose oldest commit seems to bring everything.
     """
-    root = _root_above(folders[0])
-    places = [os.path.abspath(folder) for folder in folders]
-    places = [place for place in places if root is not None and Path(place).is_relative_to(root)]
-    if root is None or _ask(root, "rev-parse", "--is-shallow-repository") != b"false\n":
+    try:
+        repository = find_repository()
+        places = [os.path.abspath(folder) for folder in folders if repository and repository.holds(folder)]
+        if not places or repository is None or repository.ask("rev-parse", "--is-shallow-repository") != b"false\n":
+            return {}
+        raw = repository.ask(*_WALK, "--format=tformat:%x01%ct", "HEAD", "--", *places)
+    except GitError:
         return {}
-    raw = _ask(root, *_WALK, "--format=tformat:%x01%ct", "HEAD", "--", *places)
     found: dict[Path, Commit] = {}
-    for age, at, name in _walk(raw or b""):
-        found.setdefault(root / name, Commit(order=-age, at=at))
+    for age, at, name in _walk(raw):
+        found.setdefault(repository.root / name, Commit(order=-age, at=at))
     return found
 
 
@@ -70,19 +72,3 @@ def _walk(raw: bytes) -> Iterator[tuple[int, datetime, str]]:
             age, at = age + 1, datetime.fromtimestamp(int(header[1]), UTC)
         elif name:
             yield age, at, os.fsdecode(name)
-
-
-def _root_above(folder: Path) -> Path | None:
-    """Return the root of the repository around a folder; the folder itself is data and never asked."""
-    return next((above for above in Path(os.path.abspath(folder)).parents if (above / ".git").exists()), None)
-
-
-def _ask(root: Path, *arguments: str) -> bytes | None:
-    """Return what git writes; None where there is no git, or it cannot answer."""
-    settings = ("-c", "core.fsmonitor=false", "-c", "safe.bareRepository=explicit")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    try:
-        done = subprocess.run(["git", *settings, *arguments], cwd=root, capture_output=True, check=False, env=environment)
-    except OSError:
-        return None
-    return done.stdout if done.returncode == 0 else None

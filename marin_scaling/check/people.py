@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from marin_scaling.preregistration.allowed_signers import AllowedSigner, compared_name, read_allowed_signers
+from marin_scaling.regular_files import is_present
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,7 @@ class People:
 
 def listed_people(allowed_signers: Path) -> People:
     """Return the people of the `allowed_signers` at a path; without that file every name is a person."""
-    return people_of(read_allowed_signers(allowed_signers) if allowed_signers.exists() else ())
+    return people_of(read_allowed_signers(allowed_signers) if is_present(allowed_signers) else ())
 
 
 def people_of(signers: Iterable[AllowedSigner]) -> People:

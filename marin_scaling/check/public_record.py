@@ -21,8 +21,8 @@ from typing import NoReturn
 
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import RunTableError, VerificationError
+from marin_scaling.printable import quoted
 from marin_scaling.run.table_cells import finite_number, positive_number
-from marin_scaling.run.table_files import printable
 from marin_scaling.scoring import PointScores, score_point
 
 RECORD_NAME = "public-record.csv"
@@ -150,7 +150,7 @@ def require_only_added(before: bytes | None, now: bytes, *, name: str, base: str
         for column, cell in old.items():
             if cell and new[column] != cell and not (column == "caveat" and new[column].startswith(cell)):
                 raise VerificationError(
-                    f"{where}, column {column!r} has {printable(new[column])!r}, and {base} has {printable(cell)!r}.",
+                    f"{where}, column {column!r} has {quoted(new[column])!r}, and {base} has {quoted(cell)!r}.",
                     why="What was forecast is not written again after its outcome is known.",
                     fix=f"Merge {base} if it is newer. Else leave what stands there: what is to be said of it goes to the end "
                     "of its caveat, a further forecast to the end of the file.",
@@ -179,7 +179,7 @@ def _rows(raw: bytes, *, name: str) -> list[tuple[str, dict[str, str]]]:
 def _require_columns(cells: Sequence[str], *, where: str) -> None:
     for column, found in zip_longest(COLUMNS, cells):
         if column != found:
-            said = f"column {column!r} is missing" if column else f"there is no column {printable(found)!r}"
+            said = f"column {column!r} is missing" if column else f"there is no column {quoted(found)!r}"
             _refuse(f"{where}: {said}.", fix=f"Let the first line be: {','.join(COLUMNS)}")
 
 
@@ -189,7 +189,7 @@ def _forecast(cells: Mapping[str, str], *, where: str) -> PublicForecast:
         if not cells[column].strip():
             _refuse(f"{places[column]} is empty.", fix="Say which run it is about, and where it can be read.")
     if cells["interval"] not in ("", "none"):
-        _refuse(f"{places['interval']} holds {printable(cells['interval'])!r}.", fix="Write none: only points are scored here.")
+        _refuse(f"{places['interval']} holds {quoted(cells['interval'])!r}.", fix="Write none: only points are scored here.")
     return PublicForecast(
         run=cells["run"],
         registered_date=_dates(cells["registered_date"], _POSTED, where=places["registered_date"]),
@@ -222,16 +222,14 @@ def _dates(cell: str, form: re.Pattern[str], *, where: str) -> str:
         for day in cell.split("/") if cell else ():
             date.fromisoformat(day if len(day) == len("2026-03-03") else f"{day}-01")
     except ValueError:
-        _refuse(
-            f"{where} holds {printable(cell[:60])!r}, which is no date.", fix="Write 2026-03-03, or what the column allows."
-        )
+        _refuse(f"{where} holds {quoted(cell)!r}, which is no date.", fix="Write 2026-03-03, or what the column allows.")
     return cell
 
 
 def _addresses(cell: str, *, where: str) -> tuple[str, ...]:
     for address in cell.split():
         if not _ADDRESS.fullmatch(address):
-            _refuse(f"{where} holds {printable(address[:60])!r}.", fix="Write the address of a post, from https:// on.")
+            _refuse(f"{where} holds {quoted(address)!r}.", fix="Write the address of a post, from https:// on.")
     return tuple(cell.split())
 
 

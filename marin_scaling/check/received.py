@@ -17,6 +17,7 @@ from marin_scaling.preregistration.log import Log, read_log
 from marin_scaling.preregistration.registry import STATEMENT_NAME, read_registration
 from marin_scaling.preregistration.seal import SEAL_NAME, read_seal
 from marin_scaling.preregistration.statement import moment_text, parse_moment
+from marin_scaling.regular_files import is_present
 
 CLOCKS_DIFFER = timedelta(days=1)
 """Largest difference between two honest clocks: one that keeps local time as UTC is off by hours."""
@@ -71,13 +72,13 @@ def own_receipts(registry_dir: Path) -> Receipts:
 
 def first_file(folder: Path) -> str:
     """Return the file that fixes a forecast: the seal where there is one, else the statement."""
-    return SEAL_NAME if (folder / SEAL_NAME).is_file() else STATEMENT_NAME
+    return SEAL_NAME if is_present(folder / SEAL_NAME) else STATEMENT_NAME
 
 
 def made_at(folder: Path) -> datetime:
     """Return when a forecast was made, by its registrant's word: when it was sealed, or its statement's time (UTC)."""
     path = folder / SEAL_NAME
-    return read_seal(read_bytes(path), name=str(path)).at if path.is_file() else read_registration(folder).created_at
+    return read_seal(read_bytes(path), name=str(path)).at if is_present(path) else read_registration(folder).created_at
 
 
 def effective_time(said: datetime, received: datetime | None) -> datetime:

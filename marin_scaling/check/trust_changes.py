@@ -26,7 +26,8 @@ from marin_scaling.preregistration.policy import Policy, read_policy
 from marin_scaling.preregistration.registry import SIGNERS_NAME
 from marin_scaling.preregistration.sshsig import NAMESPACE
 from marin_scaling.preregistration.statement import LONGEST_TERM, moment_text
-from marin_scaling.run.table_files import printable
+from marin_scaling.printable import printable
+from marin_scaling.regular_files import is_present
 
 _LOOKS_LIKE = (("0", "o"), ("1", "l"), ("i", "l"), ("rn", "m"), ("vv", "w"), ("5", "s"), ("-", ""), ("_", ""), (".", ""))
 """What a reader takes for one another, in a name that is in lower case."""
@@ -61,7 +62,7 @@ def trust_changes(path: Path, *, before: bytes | None, base: str) -> list[TrustC
 
 
 def _signer_changes(path: Path, *, before: bytes | None, base: str) -> Iterator[TrustChange]:
-    if not path.exists():
+    if not is_present(path):
         refuse(
             f"{path} was removed since {base}: no forecast of the registry could be verified any more",
             fix=f"Restore it (git checkout {base} -- {path}); a key that ends is given valid-before, not taken out.",
@@ -174,7 +175,7 @@ def _one_edit(one: str, other: str) -> bool:
 
 
 def _policy_changes(path: Path, *, before: bytes | None) -> Iterator[TrustChange]:
-    was, now = _old_policy(before), read_policy(path) if path.exists() else None
+    was, now = _old_policy(before), read_policy(path) if is_present(path) else None
     if now is None and before is not None:
         yield TrustChange(
             sentence=f"{path.name}, removed: nothing is asked of a forecast beyond its signature", warnings=("looser",)
@@ -221,7 +222,7 @@ def _is_looser(rule: str, was: Any, now: Any, *, removed: bool) -> bool:
 
 def _root_changes(path: Path, *, before: bytes | None, base: str) -> Iterator[TrustChange]:
     was = _certificates(before, name=f"{path} of {base}", may_fail=True)
-    now = _certificates(read_bytes(path) if path.exists() else None, name=str(path))
+    now = _certificates(read_bytes(path) if is_present(path) else None, name=str(path))
     for fingerprint, subject in now.items():
         if fingerprint not in was:
             warning = "from then on this authority says when signatures were there"

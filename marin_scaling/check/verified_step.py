@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from marin_scaling.errors import VerificationError
+from marin_scaling.printable import printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +16,9 @@ class VerifiedStep:
     what: str
     evidence: str
     compared: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "evidence", printable(self.evidence))
 
 
 def refuse(what: str, *, fix: str) -> NoReturn:

@@ -11,6 +11,13 @@ _INTERRUPTED = 130  # 128 + SIGINT, as shells say it
 
 def main() -> None:
     """Run the command line: known errors become one message on standard error and an exit status, never a traceback."""
+    from marin_scaling.cli.plain_output import plain_output
+
+    with plain_output():
+        _run()
+
+
+def _run() -> None:
     from marin_scaling.cli.app import app
     from marin_scaling.errors import MarinScalingError
 
@@ -45,7 +52,9 @@ def _print_no_more() -> None:
 
 
 def _disk_sentence(error: OSError) -> str:
-    where = error.filename or "standard output"
+    from marin_scaling.printable import quoted
+
+    where = quoted(error.filename or "standard output")
     return (
         f"{where}: {(error.strerror or str(error)).lower()}.\n"
         "  why: The system refused to read or write there.\n"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from marin_scaling.cli.app import app
+from marin_scaling.printable import quoted
 
 if TYPE_CHECKING:
     from marin_scaling.experiment.experiment import Experiment
@@ -116,7 +117,7 @@ def validate(
         typer.echo(json.dumps({"experiments": said, "malformed": malformed}, indent=1, default=str))
     else:
         for where, reason in malformed.items():
-            typer.echo(f"{where}  malformed\n  {reason.replace(f'{chr(10)}       ', f'{chr(10)}  ')}")
+            typer.echo(f"{quoted(where, 400)}  malformed\n  {reason.replace(f'{chr(10)}       ', f'{chr(10)}  ')}")
         for name, each in findings.items():
             if each:
                 typer.echo("\n".join([name, *(f"  {one.weight:<8} {one.key}: {one.said}" for one in each)]))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 from marin_scaling.cli.app import app
+from marin_scaling.printable import printable
 
 if TYPE_CHECKING:
     from marin_scaling.check.verified_step import VerifiedStep
@@ -76,7 +77,7 @@ def verify(
         receipts = dict.fromkeys({folder.parent for folder in folders}, base_receipts(base, registry_dir=registry))
     with _signers(base, registry) as (signers_of, called):
         for folder in _found(folders, registry):
-            typer.echo(folder.name)
+            typer.echo(printable(folder.name))
             try:
                 known, signers = receipts[folder.parent], signers_of(folder)
                 print_steps(verified(folder, allowed_signers=signers, runs_dir=runs, receipts=known), called=called)
@@ -151,7 +152,7 @@ def check(
         typer.echo(json.dumps([verdict.to_document() for verdict in verdicts], indent=1))
     else:
         for verdict in _found(verdicts, registry):
-            typer.echo(f"{verdict.id}  {verdict.sentence}")
+            typer.echo(f"{printable(verdict.id)}  {verdict.sentence}")
         if which == "all" and verdicts:
             typer.echo("\n" + "\n".join(map(record_text, track_records(verdicts))))
     states = {verdict.state for verdict in verdicts}

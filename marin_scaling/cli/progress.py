@@ -12,6 +12,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from marin_scaling.printable import printable
 from marin_scaling.run.run_spec import RunSpec
 from marin_scaling.run.worker_events import WorkerEvent
 from marin_scaling.units import format_duration, format_flops
@@ -27,7 +28,7 @@ class RunProgress:
         self._finished = 0
         self._began = time.monotonic()
         self._bars = Progress(
-            TextColumn("{task.description:<34}"),
+            TextColumn("{task.description:<34}", markup=False),
             BarColumn(bar_width=24),
             TextColumn("{task.percentage:>3.0f}%"),
             TextColumn("{task.fields[loss]:<12}"),
@@ -57,7 +58,9 @@ class RunProgress:
         elif event.kind in ("stepped", "evaluating"):
             self._move(event)
         elif event.kind == "noted":
-            self._console.print(f"note: {_name(spec).strip()}: {event.message}", highlight=False, markup=False, soft_wrap=True)
+            self._console.print(
+                f"note: {_name(spec).strip()}: {printable(event.message)}", highlight=False, markup=False, soft_wrap=True
+            )
         else:
             self._end(event, spec)
 
@@ -69,7 +72,7 @@ class RunProgress:
     def _end(self, event: WorkerEvent, spec: RunSpec) -> None:
         self._bars.remove_task(self._rows.pop(event.run))
         if event.kind == "failed":
-            self._console.print(f"{_name(spec)}  failed", highlight=False)
+            self._console.print(f"{_name(spec)}  failed", highlight=False, markup=False)
             return
         self._finished += 1
         self._advance(event.run, spec.train_steps)

@@ -14,7 +14,12 @@ _RUNS = typer.Option(Path("runs"), "--runs", help="The run store.")
 
 
 @app.command("review")
-def review(base: str = _BASE, registry: Path = _REGISTRY, runs: Path = _RUNS) -> None:
+def review(
+    base: str = _BASE,
+    registry: Path = _REGISTRY,
+    runs: Path = _RUNS,
+    whole: bool = typer.Option(False, "--whole", help="All details, also more than a comment holds."),
+) -> None:
     """Print the review of a branch that adds forecasts, as Markdown.
 
     What was verified with the base's signers, the forecast beside its baseline and the earlier ones, what it hangs on, its
@@ -26,8 +31,10 @@ def review(base: str = _BASE, registry: Path = _REGISTRY, runs: Path = _RUNS) ->
     from datetime import UTC, datetime
 
     from marin_scaling.check.review import review_branch
+    from marin_scaling.limits import COMMENT_CHARACTERS
     from marin_scaling.publish.review_text import review_text
 
     found = review_branch(base, registry_dir=registry, runs_dir=runs)
-    typer.echo(review_text(found, registry=registry, runs_dir=runs, at=datetime.now(UTC)), nl=False)
+    most = None if whole else COMMENT_CHARACTERS
+    typer.echo(review_text(found, registry=registry, runs_dir=runs, at=datetime.now(UTC), most=most), nl=False)
     raise typer.Exit(0 if found.sound else 1)

@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from marin_scaling.cli.app import app
+from marin_scaling.printable import joined
 
 _site = typer.Typer(help="Build the site of a repository, or show it here.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(_site, name="site")
@@ -24,7 +25,7 @@ def build() -> None:
 
     page = build_site(Path())
     if unsound := _unsound_experiments():
-        typer.echo(f"unsound experiments: {', '.join(unsound)}. What is wrong: marin-scale experiment validate")
+        typer.echo(f"unsound experiments: {joined(unsound)}. What is wrong: marin-scale experiment validate")
     pages = len(list(page.parent.rglob("*.html")))
     typer.echo(f"{pages} pages. Open {page.relative_to(Path.cwd())} in a browser, or: marin-scale site serve")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from marin_scaling.cli.app import app
+from marin_scaling.printable import quoted
 
 if TYPE_CHECKING:
     from marin_scaling.speedrun.finding import Finding
@@ -60,7 +61,7 @@ def validate(
         typer.echo(json.dumps({"submissions": [_document(each) for each in judged], "malformed": malformed}, indent=1))
     else:
         for where, reason in malformed.items():
-            typer.echo(f"{where}  malformed\n  {reason}")
+            typer.echo(f"{quoted(where, 400)}  malformed\n  {reason}")
         for each in judged:
             print_findings(each, shown=[one for one in each.findings if notes or one.weight is not Weight.NOTE])
         refused = sum(not each.accepted for each in judged)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from marin_scaling.cli.plain_output import terminal_below
 from marin_scaling.errors import ClusterError, DataError, RecipeError, UsageError, missing_extra
 from marin_scaling.units import parse_duration
 
@@ -109,7 +110,7 @@ def _naming(ladder_path: Path) -> Iterator[None]:
     try:
         yield
     except (RecipeError, DataError) as error:
-        raise type(error)(f"{ladder_path}: {error.what}", why=error.why, fix=error.fix) from error
+        raise error.at(str(ladder_path)) from error
 
 
 def workplace(*, storage: str | None = None) -> Workplace:
@@ -301,7 +302,7 @@ def train_with_progress(
         print(f"{len(specs) - len(pending)} of {len(specs)} runs are finished already and are not trained again.")
         if keep_weights:
             print(f"note: of these only such weights are kept as lie in {WORK_ROOT / 'weights'} already.")
-    with RunProgress(pending, label=label, console=Console()) as progress:
+    with RunProgress(pending, label=label, console=Console(file=terminal_below(sys.stdout))) as progress:
         return train_runs(
             pending,
             corpus=corpus,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marin_scaling.canonical_json import digest_of, dump_canonical
-from marin_scaling.durable_files import replace_file
+from marin_scaling.durable_files import read_own_bytes, replace_file
 from marin_scaling.errors import MarinScalingError, StorageError
 
 Tokens = NDArray[np.unsignedinteger]

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from marin_scaling.canonical_json import leaves
 from marin_scaling.experiment.experiment import Experiment, Outcome
 from marin_scaling.preregistration.registry import registration_folders
+from marin_scaling.printable import joined, quoted
 from marin_scaling.speedrun.finding import Finding, doubt, refused
 
 MOVED = {
@@ -41,8 +42,8 @@ class Known:
 def known_in(root: Path) -> Known:
     """The folders of the registry and of the run store below `root`."""
     runs = root / "runs"
-    ladders = [path.name for path in runs.iterdir() if path.is_dir()] if runs.is_dir() else []
-    registered = [each.name for each in registration_folders(root / "preregistrations")]
+    ladders = {path.name for path in runs.iterdir() if path.is_dir()} if runs.is_dir() else set()
+    registered = {each.name for each in registration_folders(root / "preregistrations")}
     return Known(preregistrations=registered, ladders=ladders)
 
 
@@ -67,8 +68,8 @@ def contradictions(each: Experiment, recorded: Mapping[str, Any], *, varying: Co
     for key, value in leaves(each.configuration) if each.configuration else ():
         found = [other for other in {*recorded, *varying} if f"{other}.".startswith(f"{key}.") or key.startswith(f"{other}.")]
         if found and not (key in recorded and recorded[key] == value):
-            known = repr(recorded[key]) if key in recorded else f"more than one value of {min(found)}"
-            said = f"it says {value!r}, the records of its ladders {known}; leave it out"
+            known = quoted(repr(recorded[key])) if key in recorded else f"more than one value of {quoted(min(found))}"
+            said = f"it says {quoted(repr(value))}, the records of its ladders {known}; leave it out"
             yield refused("contradicted", f"configuration.{key}", said)
 
 
@@ -136,7 +137,7 @@ def _by_issue(experiments: Sequence[Experiment]) -> Mapping[str, list[str]]:
 def _alike(each: Experiment, issues: Mapping[str, list[str]]) -> Iterator[Finding]:
     others = [name for name in issues.get(each.links.issue or "", ()) if name != each.name]
     if others:
-        yield doubt("same-issue", "links.issue", f"{', '.join(others)} has the same issue: one experiment twice?")
+        yield doubt("same-issue", "links.issue", f"{joined(others)} has the same issue: one experiment twice?")
 
 
 def _said(each: Experiment) -> Iterator[Finding]:

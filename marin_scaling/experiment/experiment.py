@@ -16,6 +16,7 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, Field, JsonValue, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from marin_scaling.printable import joined
 from marin_scaling.speedrun.submission import Author, Code
 from marin_scaling.speedrun.value_types import SHA256, Line, Link, Name, Words
 from marin_scaling.web_links import is_secret, keys_in_text
@@ -190,7 +191,7 @@ class Experiment(Part):
     def _names_nothing_twice(self) -> Experiment:
         for key, names in (("ladders", self.ladders), ("supersedes", self.supersedes)):
             if len(set(names)) < len(names):
-                raise _wrong((key,), f"a name stands twice in {', '.join(names)}")
+                raise _wrong((key,), f"a name stands twice in {joined(names)}")
         return self
 
     @model_validator(mode="after")

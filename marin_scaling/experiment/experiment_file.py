@@ -18,13 +18,14 @@ from marin_scaling.check.plain_file import read_plain
 from marin_scaling.durable_files import replace_file
 from marin_scaling.errors import DocumentError, MarinScalingError
 from marin_scaling.experiment.experiment import Experiment
+from marin_scaling.limits import YAML_BYTES
+from marin_scaling.printable import printable
 from marin_scaling.regular_files import is_present
 from marin_scaling.speedrun.submission_file import explained
 from marin_scaling.yaml_documents import read_part
 
 EXPERIMENTS_DIR = "experiments"
 EXPERIMENT_NAME = "experiment.yaml"
-MAX_YAML_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,15 +92,19 @@ def _overlooked(folder: Path) -> Iterator[Found]:
         return
     for path in sorted(each for each in folder.glob("*") if not each.name.startswith(".")):
         if path.is_dir() and path.suffix != ".jsonl" and not is_present(path / EXPERIMENT_NAME):
-            yield Found(place=str(path), experiment=None, refusal=f"{path} holds no {EXPERIMENT_NAME}.")
+            yield Found(place=str(path), experiment=None, refusal=f"{printable(str(path))} holds no {EXPERIMENT_NAME}.")
         elif path.is_file() and path.suffix in (".json", ".yaml", ".yml"):
-            yield Found(place=str(path), experiment=None, refusal=f"{path} is no folder with {EXPERIMENT_NAME}, and no .jsonl.")
+            yield Found(
+                place=str(path),
+                experiment=None,
+                refusal=f"{printable(str(path))} is no folder with {EXPERIMENT_NAME}, and no .jsonl.",
+            )
 
 
 def _read(path: Path) -> Iterator[Found]:
     try:
         if path.suffix != ".jsonl":
-            read_plain(path, most_bytes=MAX_YAML_BYTES)
+            read_plain(path, most_bytes=YAML_BYTES)
             yield Found(place=str(path), experiment=read_experiment(path))
             return
         raw = read_plain(path)
@@ -116,7 +121,7 @@ def _of_line(line: bytes, *, place: str) -> Found:
         load_strict(line, name=place)  # no key twice, no NaN
         return Found(place=place, experiment=Experiment.model_validate_json(line, strict=True))
     except ValidationError as error:
-        return Found(place=place, experiment=None, refusal=f"{place}: {explained(error, quoted=False)}.")
+        return Found(place=place, experiment=None, refusal=f"{printable(place)}: {explained(error, with_values=False)}.")
     except MarinScalingError as error:
         return Found(place=place, experiment=None, refusal=error.what)
 
@@ -128,10 +133,12 @@ def _unless_named_before(found: Found, names: dict[str, str]) -> Found:
     first = names.setdefault(name, found.place)
     if first == found.place:
         return found
-    return Found(place=found.place, experiment=None, refusal=f"{found.place}: {first} is called {name}, too.")
+    return Found(
+        place=found.place, experiment=None, refusal=f"{printable(found.place)}: {printable(first)} is called {name}, too."
+    )
 
 
-def _refused(what: str) -> DocumentError:
+def _refused(what: str | tuple[str, ...]) -> DocumentError:
     return DocumentError(
         what,
         why="An experiment that is not understood cannot be found, counted or compared.",

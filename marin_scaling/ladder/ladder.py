@@ -56,7 +56,7 @@ def _plans_at(file: LadderFile, number: int, *, recipe: Recipe) -> list[RungPlan
     try:
         return [recipe.plan(budget_flops=at.budget_flops, hidden_dim=width) for width in _widths(at, recipe)]
     except RecipeError as error:
-        raise RecipeError(f"rungs.{number}: {error.what}", why=error.why, fix=error.fix) from error
+        raise error.at(f"rungs.{number}") from error
 
 
 def _refuse_one_run_twice(plans: list[RungPlan]) -> None:

@@ -344,7 +344,7 @@ def read_ladder_file(path: Path) -> LadderFile:
     return read_yaml(path, LadderFile, noun="a ladder", refused=_refused)
 
 
-def _refused(what: str) -> LadderFileError:
+def _refused(what: str | tuple[str, ...]) -> LadderFileError:
     return LadderFileError(
         what,
         why="Every choice of a ladder is written down and checked before anything is trained.",

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from marin_scaling.errors import DocumentError
+from marin_scaling.printable import quoted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,13 +241,9 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _visible(at: str) -> str:
-    return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in at)
-
-
 def _refuse(name: str, at: str, reason: str) -> NoReturn:
     raise DocumentError(
-        f"{name}: {_visible(at) or 'document'}: {reason}.",
+        f"{name}: {quoted(at) or 'document'}: {reason}.",
         why="A field that is missing, unknown or of another kind would be read in two ways.",
         fix="Restore the file from version control, or write it again with the command that made it.",
     )

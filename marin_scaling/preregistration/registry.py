@@ -113,7 +113,7 @@ def find_twin(registry_dir: Path, *, target: bytes, registrant: str) -> Path | N
     wanted = identity(target)
     for folder in registration_folders(registry_dir):
         path = folder / "target.json"
-        if path.is_file() and identity(read_bytes(path)) == wanted:
+        if is_present(path) and identity(read_bytes(path)) == wanted:
             by = read_registration(folder).predicate["registrant"]
             if compared_name(by) == compared_name(registrant):
                 return folder

@@ -14,10 +14,13 @@ from marin_scaling.canonical_json import load_canonical
 from marin_scaling.check.received import known_at
 from marin_scaling.check.review import Reviewed
 from marin_scaling.durable_files import read_bytes
+from marin_scaling.limits import JOINED
 from marin_scaling.preregistration.amendment import AMENDMENT_NAME, Amendment
 from marin_scaling.preregistration.registry import OUTCOME_NAME
 from marin_scaling.preregistration.statement import Statement, moment_text
-from marin_scaling.publish.markdown import escape, table
+from marin_scaling.printable import joined
+from marin_scaling.publish.comment import escape
+from marin_scaling.publish.markdown import table
 
 _QUESTIONS = (
     "Has the run not ended? Where could one see it, and how many of its steps were done when this was made?",
@@ -29,7 +32,7 @@ _QUESTIONS = (
 def amendment_parts(each: Reviewed, statement: Statement) -> Iterator[str]:
     """Of every amendment that is new: what it says beside the first forecast, what is doubtful, what a person has to ask."""
     for amendment in each.amendments:
-        yield f"### {amendment.name}: the same run, forecast again"
+        yield f"### {escape(amendment.name)}: the same run, forecast again"
         yield _sentence(amendment, statement, folder=each.folder)
         yield _beside_table(amendment, statement, folder=each.folder)
         yield "\n".join(f"- {remark}" for remark in _remarks(amendment, each, statement))
@@ -53,7 +56,7 @@ def _beside_table(amendment: Amendment, statement: Statement, *, folder: Path) -
     rows = [
         _row("the first", statement, runs=_runs(folder), moved=["", "", ""]),
         _row(
-            amendment.name,
+            escape(amendment.name),
             amendment.amended,
             runs=_runs(folder / amendment.name, since=folder),
             moved=[f"{moved:+.4f}", nats, f"{moved / width:+.2f}"],
@@ -97,9 +100,9 @@ def _remarks(amendment: Amendment, each: Reviewed, statement: Statement) -> Iter
         if first["fit"][key] != later["fit"][key]:
             yield f"**another {key}**: {escape(later['fit'][key])}; the first had {escape(first['fit'][key])}"
     if later["fit"]["excluded"]:
-        left_out = "; ".join(f"{run['run']} ({run['why']})" for run in later["fit"]["excluded"])
+        left_out = joined((f"{run['run']} ({run['why']})" for run in later["fit"]["excluded"]), separator="; ")
         yield f"left out of the fit: {escape(left_out)}"
-    yield from (f"the fit warns: {escape(warning)}" for warning in later["fit"]["warnings"])
+    yield from (f"the fit warns: {escape(warning)}" for warning in later["fit"]["warnings"][:JOINED])
 
 
 def _runs(place: Path, *, since: Path | None = None) -> str:

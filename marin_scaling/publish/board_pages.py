@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from marin_scaling.errors import MarinScalingError
+from marin_scaling.limits import LISTED
+from marin_scaling.printable import joined
 from marin_scaling.publish.board_chart import board_chart
 from marin_scaling.publish.board_data import LIVE, live_board
 from marin_scaling.publish.figures import figure_files, show_figure
@@ -151,7 +153,8 @@ def _waiting(speedruns: Speedruns) -> str:
         [escape(each.name), f"**{escape(each.title)}.** {escape(each.description)}".rstrip(), escape("; ".join(each.rules()))]
         for each in waiting
     ]
-    return f"## Tracks without an entry yet\n\n{table(['track', 'what it is for', 'rules'], rows)}"
+    shown = table(["track", "what it is for", "rules"], rows, most=LISTED, rest_in="speedruns/tracks")
+    return f"## Tracks without an entry yet\n\n{shown}"
 
 
 def _parent_name(entry: Entry) -> str:
@@ -213,7 +216,7 @@ def _row(entry: Entry, names: Mapping[str, str]) -> list[str]:
     doubts = [finding.rule for finding in entry.validated.findings if finding.weight == "doubt"]
     return [
         link(each.name, names[each.name]),
-        escape(", ".join(author.name for author in each.authors)),
+        escape(joined(author.name for author in each.authors)),
         f"{each.bits_per_byte:.4f}{error}",
         str(len(each.seeds)),
         format_flops(each.compute.model_flops),
@@ -237,7 +240,8 @@ def _refused(validated: Sequence[Validated], names: Mapping[str, str]) -> str:
     if not rows:
         return ""
     words = "Not on the board, because something in them cannot be so. Nothing of them is taken away."
-    return f"## Refused\n\n{words}\n\n{table(['submission', 'rule', 'what was found'], rows)}"
+    shown = table(["submission", "rule", "what was found"], rows, most=LISTED, rest_in="marin-scale speedrun validate")
+    return f"## Refused\n\n{words}\n\n{shown}"
 
 
 def _downloads(entries: int) -> str:

@@ -34,7 +34,7 @@ def build_site(root: Path) -> Path:
         )
     if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None:
         raise missing_extra("site", needed_for="building a site")
-    require_regular_tree(root / name for name in (*DATA_FOLDERS, SITE_SETTINGS))
+    require_regular_tree(root / name for name in (*DATA_FOLDERS, SITE_SETTINGS, str(SITE_DIR)))
     require_plain_settings(root)
     write_generated_pages(root)
     _run_mkdocs(root)
@@ -54,7 +54,7 @@ def _run_mkdocs(root: Path) -> None:
     if done.returncode != 0:
         said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         raise SiteError(
-            "mkdocs refused to build the site:\n       " + "\n       ".join(said[-20:]),
+            ("mkdocs refused to build the site:", *said[-20:]),
             why="A page with a broken link or a missing file is not published.",
             fix="Mend the page that is named, and run again: marin-scale site build",
         )

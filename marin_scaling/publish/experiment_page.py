@@ -9,13 +9,29 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from marin_scaling.canonical_json import leaves
 from marin_scaling.experiment.audit import addresses
 from marin_scaling.experiment.experiment import Experiment, Metric, Step
 from marin_scaling.experiment.own_runs import Figure, OwnRecords, figures
-from marin_scaling.publish.markdown import escape, link, page, page_name, preformatted, prose, table, web_link, whole
+from marin_scaling.limits import JOINED, LISTED
+from marin_scaling.printable import joined
+from marin_scaling.publish.markdown import (
+    bullets,
+    cell,
+    escape,
+    link,
+    listed,
+    page,
+    page_name,
+    preformatted,
+    prose,
+    table,
+    web_link,
+    whole,
+)
 from marin_scaling.publish.steps_drawing import duration, steps_drawing
 from marin_scaling.publish.submission_page import again_section
 from marin_scaling.speedrun.finding import Finding
@@ -34,12 +50,20 @@ class Reported:
     findings: Sequence[Finding]
     records: OwnRecords
 
+    replaced_by: Sequence[Experiment] = ()
+    """Experiments that say they supersede it."""
+
     @property
     def steps(self) -> list[Step]:
         """Those of its records, then those that were written down."""
         return [*self.records.steps, *self.experiment.steps]
 
     @property
+    def document_name(self) -> str:
+        """The name of the file that has all of it, beside its page."""
+        return f"{page_stem(self.experiment)}.experiment.json"
+
+    @cached_property
     def settings(self) -> dict[str, Any]:
         """By dotted key; what its records say is believed."""
         stated = leaves(self.experiment.configuration) if self.experiment.configuration else ()
@@ -57,20 +81,20 @@ def experiment_page(each: Reported, reported: Mapping[str, Reported], *, linked:
     drawing = steps_drawing(each.steps)
     text = page(
         one.title,
-        _headline(one, reported),
+        _headline(each, reported),
         _quoted("Expected", one.hypothesis),
         _quoted("Learnt", one.conclusion),
         preformatted(each.records.fault) if each.records.fault else "",
         _figures(each, linked),
-        _metrics(one),
+        _metrics(each),
         _steps(each, f"{stem}.steps.svg" if drawing else ""),
         _settings(each, reported.get(one.baseline or "")),
         again_section(one.code),
-        _links(one, linked),
+        _links(each, linked),
         _findings(each.findings),
-        f"{link('The experiment itself', f'{stem}.experiment.json')}, as it was read.",
+        f"{link('The experiment itself', each.document_name)}, as it was read.",
     )
-    files = {f"{FOLDER}/{stem}.md": text.encode(), f"{FOLDER}/{stem}.experiment.json": _document(one)}
+    files = {f"{FOLDER}/{stem}.md": text.encode(), f"{FOLDER}/{each.document_name}": _document(one)}
     return files | ({f"{FOLDER}/{stem}.steps.svg": drawing} if drawing else {})
 
 
@@ -78,23 +102,27 @@ def _document(one: Experiment) -> bytes:
     return json.dumps(one.model_dump(mode="json", exclude_defaults=True), indent=1, sort_keys=True).encode() + b"\n"
 
 
-def _headline(one: Experiment, reported: Mapping[str, Reported]) -> str:
+def _headline(each: Reported, reported: Mapping[str, Reported]) -> str:
+    one = each.experiment
     outcome = (
         f"**{escape(one.outcome)}**: {escape(one.outcome.meaning)}"
         if one.outcome
         else "**Its outcome is not said** by its source"
     )
-    by = f" By {'; '.join(map(_author, one.authors))}." if one.authors else ""
+    by = f" By {listed(list(map(_author, one.authors)), separator='; ', most=JOINED)}." if one.authors else ""
     when = f" {one.date}." if one.date else ""
     source = f" Imported from {escape(one.source)}; nothing of it was measured here." if one.source else ""
-    later = [other.experiment for other in reported.values() if one.name in other.experiment.supersedes]
-    replaced = f" **Replaced** by {', '.join(link(each.title, f'{page_stem(each)}.md') for each in later)}." if later else ""
+    replaced = f" **Replaced** by {_titles(each.replaced_by)}." if each.replaced_by else ""
     named = [reported[name].experiment for name in one.supersedes if name in reported]
-    replaces = f" It replaces {', '.join(link(each.title, f'{page_stem(each)}.md') for each in named)}." if named else ""
+    replaces = f" It replaces {_titles(named)}." if named else ""
     compared = reported.get(one.baseline or "")
     beside = f" Beside {link(compared.experiment.title, f'{page_stem(compared.experiment)}.md')}." if compared else ""
-    topics = f" About: {escape(' · '.join(one.topics))}." if one.topics else ""
+    topics = f" About: {escape(joined(one.topics, separator=' · '))}." if one.topics else ""
     return f"{outcome}.{by}{when}{source}{replaces}{replaced}{beside}{topics}"
+
+
+def _titles(named: Sequence[Experiment]) -> str:
+    return listed([link(each.title, f"{page_stem(each)}.md") for each in named], most=JOINED)
 
 
 def _author(author: Author) -> str:
@@ -116,8 +144,10 @@ def _figures(each: Reported, linked: Collection[str]) -> str:
     header = ["runs of", "FLOPs", "parameters", "tokens", "seeds", escape(f"loss ({' or '.join(metrics)})"), "standard error"]
     if all(figure.standard_error is None for figure in found):
         header, rows = header[:-1], [row[:-1] for row in rows]
-    ladders = ", ".join(_if_there(name, f"ladders/{page_name(name)}.md", linked) for name in each.experiment.ladders)
-    return f"## Its runs\n\nOf {ladders}; losses are means over seeds.\n\n{table(header, rows, right=range(1, len(header)))}"
+    named = [_if_there(name, f"ladders/{page_name(name)}.md", linked) for name in each.experiment.ladders]
+    ladders = listed(named, most=JOINED)
+    shown = table(header, rows, right=range(1, len(header)), most=LISTED, rest_in="the records of its runs")
+    return f"## Its runs\n\nOf {ladders}; losses are means over seeds.\n\n{shown}"
 
 
 def _figure_row(figure: Figure) -> list[str]:
@@ -144,24 +174,26 @@ def metric_value(metric: Metric) -> str:
     return f"{metric.value:.12g}{unit}"
 
 
-def _metrics(one: Experiment) -> str:
-    rows = [[escape(metric.name), escape(metric_value(metric))] for metric in one.metrics]
-    return f"## Figures\n\n{table(['what', 'value'], rows)}" if rows else ""
+def _metrics(each: Reported) -> str:
+    rows = [[escape(metric.name), escape(metric_value(metric))] for metric in each.experiment.metrics]
+    shown = table(["what", "value"], rows, most=LISTED, rest_in=each.document_name)
+    return f"## Figures\n\n{shown}" if rows else ""
 
 
 def _steps(each: Reported, drawing: str) -> str:
     if not each.steps:
         return ""
     shown = f"[![Steps from left to right, each after what it took]({drawing})]({drawing})\n\n" if drawing else ""
+    rows = list(map(_step_row, each.steps))
     header = ["step", "what", "from", "status", "began (UTC)", "ended (UTC)", "took", "output", "digest"]
-    return f"## How it was made\n\n{shown}{table(header, list(map(_step_row, each.steps)))}"
+    return f"## How it was made\n\n{shown}{table(header, rows, most=LISTED, rest_in=each.document_name)}"
 
 
 def _step_row(step: Step) -> list[str]:
     return [
         escape(step.name),
         escape(step.what or ""),
-        escape(", ".join([*step.inputs, *step.data])),
+        escape(joined([*step.inputs, *step.data])),
         escape(step.status or ""),
         _moment(step.started_at),
         _moment(step.finished_at),
@@ -177,15 +209,15 @@ def _moment(moment: datetime | None) -> str:
 
 def _settings(each: Reported, baseline: Reported | None) -> str:
     if baseline is None:
-        return f"## Settings\n\n{preformatted(_as_lines(each))}" if each.settings else ""
+        return f"## Settings\n\n{_all_settings(each)}" if each.settings else ""
     name = link(baseline.experiment.title, f"{page_stem(baseline.experiment)}.md")
     keys = sorted({*baseline.settings, *baseline.records.varying, *each.settings, *each.records.varying})
-    cells = [[escape(key), escape(_said(baseline, key)), escape(_said(each, key))] for key in keys]
-    rows = [row for row in cells if row[1] != row[2]] if baseline.settings else []
+    said = [(key, _said(baseline, key), _said(each, key)) for key in keys]
+    rows = [[cell(key), cell(before), cell(now)] for key, before, now in said if before != now] if baseline.settings else []
     header = ["setting", escape(baseline.experiment.name), escape(each.experiment.name)]
     nothing = "No setting differs." if baseline.settings else "Of that one no settings are known."
-    shown = table(header, rows) if rows else nothing
-    everything = f"<details><summary>All settings</summary>\n{preformatted(_as_lines(each))}\n</details>"
+    shown = table(header, rows, most=LISTED, rest_in=each.document_name) if rows else nothing
+    everything = f"<details><summary>All settings</summary>\n{_all_settings(each)}\n</details>"
     return f"## What differs from {name}\n\n{shown}\n\n{everything}"
 
 
@@ -195,29 +227,32 @@ def _said(each: Reported, key: str) -> str:
     return json.dumps(each.settings[key]) if key in each.settings else "not stated"
 
 
-def _as_lines(each: Reported) -> str:
+def _all_settings(each: Reported) -> str:
     keys = sorted({*each.settings, *each.records.varying})
-    return "\n".join(f"{json.dumps(key)[1:-1]}: {_said(each, key)}" for key in keys)
+    lines = "\n".join(f"{json.dumps(key)[1:-1]}: {_said(each, key)}" for key in keys)
+    return preformatted(lines, rest_in=each.document_name)
 
 
 def _if_there(name: str, path: str, linked: Collection[str]) -> str:
     return link(name, f"../{path}") if path in linked else escape(name)
 
 
-def _links(one: Experiment, linked: Collection[str]) -> str:
+def _links(each: Reported, linked: Collection[str]) -> str:
+    one = each.experiment
     lines = [
-        f"- {escape(key.removeprefix('links.').replace('_', ' '))}: {web_link(address, address)}"
+        f"{escape(key.removeprefix('links.').replace('_', ' '))}: {web_link(address, address)}"
         for key, address in addresses(one)
     ]
     if one.preregistration:
         path = f"preregistrations/{page_name(one.preregistration)}.md"
-        lines.insert(0, f"- preregistration: {_if_there(one.preregistration, path, linked)}")
+        lines.insert(0, f"preregistration: {_if_there(one.preregistration, path, linked)}")
     if one.code and one.code.repository:
         where = "/".join(filter(None, [one.code.commit and f"at {one.code.commit[:12]}", one.code.path]))
-        lines.append(f"- code: {web_link(one.code.repository, one.code.repository)} {escape(where)}")
-    return "## Where it can be seen\n\n" + "\n".join(lines) if lines else ""
+        lines.append(f"code: {web_link(one.code.repository, one.code.repository)} {escape(where)}")
+    return f"## Where it can be seen\n\n{bullets(lines, rest_in=each.document_name)}" if lines else ""
 
 
 def _findings(findings: Sequence[Finding]) -> str:
     rows = [[finding.weight, escape(finding.key), escape(finding.said)] for finding in findings]
-    return f"## What was found in it\n\n{table(['weight', 'key', 'what was found'], rows)}" if rows else ""
+    shown = table(["weight", "key", "what was found"], rows, most=LISTED, rest_in="marin-scale experiment validate")
+    return f"## What was found in it\n\n{shown}" if rows else ""

@@ -6,7 +6,7 @@ names what is not there has a page that says so. What stands on the page of one 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from importlib import resources
 from pathlib import Path
@@ -15,6 +15,8 @@ from marin_scaling.experiment.audit import audit, known_in
 from marin_scaling.experiment.experiment import Experiment, Metric, Outcome
 from marin_scaling.experiment.experiment_file import EXPERIMENTS_DIR, Found, read_experiments, to_line
 from marin_scaling.experiment.own_runs import figures, own_records, record_findings
+from marin_scaling.limits import FAULTS_NAMED
+from marin_scaling.printable import joined
 from marin_scaling.publish.experiment_page import FOLDER, Reported, experiment_page, metric_value, page_stem
 from marin_scaling.publish.markdown import escape, link, malformed_section, page, table, whole
 from marin_scaling.speedrun.finding import Weight
@@ -40,16 +42,25 @@ def experiment_pages(root: Path, *, linked: Collection[str]) -> dict[str, bytes]
     found = read_experiments(place) if place.is_dir() else []
     experiments = [each.experiment for each in found if each.experiment]
     findings, records = audit(experiments, known=known_in(root)), [own_records(each, root=root) for each in experiments]
+    replaced_by: dict[str, list[Experiment]] = defaultdict(list)
+    for each in experiments:
+        for name in each.supersedes:
+            replaced_by[name].append(each)
     reported = {
-        each.name: Reported(experiment=each, findings=[*findings[each.name], *record_findings(each, own)], records=own)
+        each.name: Reported(
+            experiment=each,
+            findings=[*findings[each.name], *record_findings(each, own)],
+            records=own,
+            replaced_by=replaced_by[each.name],
+        )
         for each, own in zip(experiments, records, strict=True)
     }
     files = {f"{FOLDER}/index.md": _index(list(reported.values()), found, root=root)}
     if experiments:
         files |= _program()
         files[f"{FOLDER}/experiments.jsonl"] = b"".join(map(to_line, experiments))
-    for each in reported.values():
-        files |= experiment_page(each, reported, linked=linked)
+    for one in reported.values():
+        files |= experiment_page(one, reported, linked=linked)
     return files
 
 
@@ -93,8 +104,7 @@ def _counts(reported: Sequence[Reported]) -> str:
 def _listed(reported: Sequence[Reported]) -> str:
     ordered = sorted(reported, key=lambda each: (each.experiment.source is not None, -_age(each), each.experiment.name))
     header = ["experiment", "outcome", "figures", "topics", "date", "by", "source"]
-    replaced = {name for each in reported for name in each.experiment.supersedes}
-    rows = [_row(each, replaced) for each in ordered]
+    rows = list(map(_row, ordered))
     marker = '<div data-table="experiments" data-facets="outcome topics source"></div>'
     return f"## All of them\n\n{marker}\n\n{table(header, rows)}"
 
@@ -107,19 +117,19 @@ def _age(each: Reported) -> int:
     return each.experiment.date.toordinal() if each.experiment.date else 0
 
 
-def _row(each: Reported, replaced: Collection[str]) -> list[str]:
+def _row(each: Reported) -> list[str]:
     one = each.experiment
     weights = Counter(finding.weight for finding in each.findings)
     refused, doubts = weights[Weight.REFUSED], weights[Weight.DOUBT]
     said = [f"**{refused} refused**" if refused else "", counted(doubts, "doubt") if doubts else ""]
-    said = [*filter(None, said), *(["replaced"] if one.name in replaced else [])]
+    said = [*filter(None, said), *(["replaced"] if each.replaced_by else [])]
     return [
         _title(one) + (f" ({', '.join(said)})" if said else ""),
         whole(one.outcome or "not said"),
-        escape("; ".join([_metric_said(metric) for metric in one.metrics] or _runs_said(each))),
-        escape(" · ".join(one.topics)),
+        escape(joined([_metric_said(metric) for metric in one.metrics] or _runs_said(each), separator="; ")),
+        escape(joined(one.topics, separator=" · ")),
         whole(str(one.date or "")),
-        escape(", ".join(author.name for author in one.authors)),
+        escape(joined(author.name for author in one.authors)),
         escape(one.source or ""),
     ]
 
@@ -128,7 +138,7 @@ def _runs_said(each: Reported) -> list[str]:
     runs = each.records.runs
     losses = [(figure.mean_loss, figure.metric) for figure in figures(runs) if figure.mean_loss is not None]
     lowest = f": lowest {min(losses)[0]:.4f} {min(losses)[1].replace('_', ' ')}" if losses else ""
-    return [f"{counted(len(runs), 'run')} of {', '.join(each.experiment.ladders)}{lowest}"] if runs else []
+    return [f"{counted(len(runs), 'run')} of {joined(each.experiment.ladders)}{lowest}"] if runs else []
 
 
 def _metric_said(metric: Metric) -> str:
@@ -139,10 +149,12 @@ def _found_of(reported: Sequence[Reported]) -> str:
     rows = [
         [_title(each.experiment), finding.weight, escape(finding.key), escape(finding.said)]
         for each in reported
-        for finding in each.findings
+        for finding in each.findings[:FAULTS_NAMED]
     ]
     if not rows:
         return ""
     refused = "What is named and not there, or contradicted by records, is refused"
-    words = f"{refused}; what may be a slip is a doubt. No link was followed."
+    words = (
+        f"{refused}; what may be a slip is a doubt. No link was followed. The first {FAULTS_NAMED} of each; its page has all."
+    )
     return f"## What was found in them\n\n{words}\n\n{table(['experiment', 'weight', 'key', 'what was found'], rows)}"

@@ -25,6 +25,7 @@ from marin_scaling.check.state import State, Verdict
 from marin_scaling.check.verified_step import VerifiedStep
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError
+from marin_scaling.limits import LISTED
 from marin_scaling.preregistration.binding import answering_spec
 from marin_scaling.preregistration.log import read_log
 from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration, signers_path
@@ -32,7 +33,7 @@ from marin_scaling.preregistration.statement import parse_moment
 from marin_scaling.publish.amendment_section import amendments_section
 from marin_scaling.publish.forecast_sections import doubts_section, promise_section
 from marin_scaling.publish.ladder_pages import PublishedPage, ladder_names
-from marin_scaling.publish.markdown import escape, link, page, page_name, preformatted, table, without_root
+from marin_scaling.publish.markdown import cell, escape, link, listed, page, page_name, preformatted, table, without_root
 from marin_scaling.publish.promised_run import PromisedRun, signed_forecast
 from marin_scaling.publish.standing_section import standing_section
 from marin_scaling.regular_files import is_present
@@ -40,6 +41,8 @@ from marin_scaling.units import format_count, format_flops
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.statement import Statement
+
+_PARAMETERS = 40  # more than any law has
 
 _SCORES = {
     "signed_error": "forecast minus observed, in the metric's unit",
@@ -249,12 +252,14 @@ def _target_section(authentic: _Authentic, *, ladder: str) -> str:
 
 def _basis_section(authentic: _Authentic) -> str:
     fit = authentic.statement.predicate["fit"]
-    parameters = ", ".join(f"{escape(name)} = {value:.6g}" for name, value in sorted(fit["parameters"].items()))
+    named = [f"{cell(name)} = {value:.6g}" for name, value in sorted(fit["parameters"].items())]
+    parameters = listed(named, most=_PARAMETERS)
     rows = [["law", escape(fit["law"])], ["fitted", parameters], ["runs taken", escape(fit["ladderRule"])]]
     rows += [["said of itself", escape(sentence)] for sentence in authentic.said]
-    left_out = [[escape(each["run"]), escape(each["why"])] for each in fit["excluded"]]
-    listed = table(["run", "why"], left_out) if left_out else "No run was left out."
-    return f"## What it rests on\n\n{table(['what', 'value'], rows)}\n\nLeft out of the fit:\n\n{listed}"
+    basis = table(["what", "value"], rows, most=LISTED, rest_in="forecast.json")
+    left_out = [[cell(each["run"]), cell(each["why"])] for each in fit["excluded"]]
+    shown = table(["run", "why"], left_out, most=LISTED, rest_in="forecast.json") if left_out else "No run was left out."
+    return f"## What it rests on\n\n{basis}\n\nLeft out of the fit:\n\n{shown}"
 
 
 def _outcome_section(authentic: _Authentic) -> str:

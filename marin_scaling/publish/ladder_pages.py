@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError
-from marin_scaling.publish.markdown import escape, link, page, page_name, preformatted, table, without_root
+from marin_scaling.limits import LISTED, RUNS_LISTED, TITLE_CHARACTERS
+from marin_scaling.publish.markdown import cell, escape, link, page, page_name, preformatted, table, without_root
 from marin_scaling.regular_files import is_present
 from marin_scaling.speedrun.entry import RUNS_PREFIX
 from marin_scaling.units import format_count, format_flops
@@ -214,7 +215,8 @@ def _promised_section(promised: Sequence[PromisedRun]) -> str:
     ]
     header = ["preregistration", "target FLOPs", "forecast", "90 % interval", "observed", "state"]
     words = "The figure shows the last of these, as it was signed, beside the law through all runs that are here now."
-    return f"## What was forecast from it\n\n{table(header, rows, right=[1, 2, 3, 4])}\n\n{words}"
+    shown = table(header, rows, right=[1, 2, 3, 4], most=LISTED, rest_in="preregistrations")
+    return f"## What was forecast from it\n\n{shown}\n\n{words}"
 
 
 def _held_out_section(held_out: RunTable | None, forecasts: Sequence[Forecast]) -> str:
@@ -228,7 +230,7 @@ def _held_out_section(held_out: RunTable | None, forecasts: Sequence[Forecast]) 
         "method; they are not preregistrations. In the figure, seeds of one run are shown by their mean."
     )
     header = ["run", "FLOPs", "measured", "forecast", "90 % interval", "error", "inside"]
-    parts = [f"## Larger runs, held out\n\n{words}", table(header, rows, right=[1, 2, 3, 4, 5]) if rows else ""]
+    parts = [f"## Larger runs, held out\n\n{words}", _runs_table(header, rows, HELD_OUT_NAME) if rows else ""]
     if held_out.excluded:
         parts.append(f"Left out of these:\n\n{_left_out_table(held_out.excluded)}")
     return "\n\n".join(part for part in parts if part)
@@ -236,7 +238,7 @@ def _held_out_section(held_out: RunTable | None, forecasts: Sequence[Forecast]) 
 
 def _held_out_row(run: Mapping[Hashable, Any], forecast: Forecast | None) -> list[str]:
     loss, flops = float(run["loss"]), float(run["flops"])
-    measured = [escape(run["run"]), format_flops(flops), f"{loss:.4f}"]
+    measured = [cell(run["run"], TITLE_CHARACTERS), format_flops(flops), f"{loss:.4f}"]
     if forecast is None:
         return [*measured, "none", "", "", ""]
     low, high = forecast.interval
@@ -253,7 +255,7 @@ def _runs_section(result: FitResult) -> str:
     frame: pd.DataFrame = result.frame.sort_values(["budget_flops", "params", "run"])
     rows = [
         [
-            f"`{run['run'][:16]}`" if _is_digest(run["run"]) else escape(run["run"]),
+            f"`{run['run'][:16]}`" if _is_digest(run["run"]) else cell(run["run"], TITLE_CHARACTERS),
             format_flops(run["flops"]),
             format_count(run["params"]),
             format_count(run["tokens"]),
@@ -265,14 +267,19 @@ def _runs_section(result: FitResult) -> str:
     header = ["run", "FLOPs", "parameters", "tokens", "tokens per parameter", "loss"]
     return "\n\n".join(
         [
-            f"## Runs\n\n{table(header, rows, right=[1, 2, 3, 4, 5])}",
+            f"## Runs\n\n{_runs_table(header, rows, 'the table of runs')}",
             f"### Left out\n\n{_left_out_table(result.excluded) if result.excluded else 'No run was left out.'}",
         ]
     )
 
 
+def _runs_table(header: Sequence[str], rows: Sequence[Sequence[str]], rest_in: str) -> str:
+    return table(header, rows, right=[1, 2, 3, 4, 5], most=RUNS_LISTED, rest_in=rest_in)
+
+
 def _left_out_table(excluded: Sequence[Exclusion]) -> str:
-    return table(["run", "why"], [[escape(each.run[:64]), escape(each.why)] for each in excluded])
+    rows = [[cell(each.run, TITLE_CHARACTERS), cell(each.why)] for each in excluded]
+    return table(["run", "why"], rows, most=LISTED, rest_in="marin-scale fit --json")
 
 
 def _is_digest(run: str) -> bool:
@@ -281,4 +288,5 @@ def _is_digest(run: str) -> bool:
 
 def _source_section(folder: Path) -> str:
     path = folder / "SOURCE.md"
-    return f"## Source\n\n{preformatted(read_bytes(path).decode(errors='replace'))}" if is_present(path) else ""
+    text = read_bytes(path).decode(errors="replace") if is_present(path) else ""
+    return f"## Source\n\n{preformatted(text, rest_in='SOURCE.md')}" if text else ""

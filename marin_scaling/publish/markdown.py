@@ -1,23 +1,28 @@
-"""Markdown that strangers' text cannot break: escaped words, tables, preformatted blocks, links.
+"""Markdown that untrusted text cannot break: escaped words, tables, preformatted blocks, links, front matter.
 
-Names of runs, ladders and signers come from files that anyone may send in a pull request. What a page is about is not
-known here.
+Names of runs, ladders and signers come from files that anyone may send in a pull request. Escaped text is the same text in
+Markdown, in HTML and in an attribute: it holds no character but letters, digits, harmless punctuation and entities. The theme
+prints a page's title as it is, so the title of the front matter is escaped text.
 """
 
 from __future__ import annotations
 
 import html
 import re
-import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from urllib.parse import quote
 
+from marin_scaling.limits import CELL_CHARACTERS, LISTED, PREFORMATTED_CHARACTERS, PREFORMATTED_LINES, TITLE_CHARACTERS
+from marin_scaling.printable import is_hidden, printable, shortened
 from marin_scaling.web_links import can_be_read
 
 _ITEM = re.compile(r"[-*+•] |\d+[.)] ")
 _LINKED = re.compile(r"(https?://[A-Za-z0-9._~:/?#\[\]@!$&()*+,;=%-]*[A-Za-z0-9/=_~-])")
-_PLAIN = frozenset(" .,:;()/%=?!+-'")
+_WEB = re.compile(r"https?://[^\s<>\\\"`|\x00-\x20\x7f-\x9f]+")
+_PLAIN = frozenset(" .,:;()/%=?+-'")
+_BLOCK = re.compile(r"[-+=:?]|\d+(?=[.)])")
+"""What begins a list, a heading or another block, if it stands first on a line."""
 
 
 def escape(text: object) -> str:
@@ -30,34 +35,83 @@ def escape(text: object) -> str:
 
 
 def _escaped(sign: str) -> str:
-    if sign.isalnum() or sign in _PLAIN:
-        return sign
     if sign in "\n\r\t":
         return " "
-    return "&#65533;" if unicodedata.category(sign).startswith("C") else f"&#{ord(sign)};"
+    if is_hidden(sign):
+        return "&#65533;"
+    return sign if sign.isalnum() or sign in _PLAIN else f"&#{ord(sign)};"
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> str:
+def cell(text: object, most: int = CELL_CHARACTERS) -> str:
+    """Escaped text of bounded length."""
+    return escape(shortened(str(text), most))
+
+
+def listed(items: Sequence[str], *, separator: str = ", ", most: int) -> str:
+    """Items that are Markdown already, beside each other: the first ones, and how many more there are.
+
+    >>> listed(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    rest = len(items) - most
+    return separator.join(items[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def table(
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Sequence[int] = (),
+    most: int | None = None,
+    rest_in: str = "its file",
+) -> str:
     """A table of cells that are Markdown already (escape first what is not); columns in `right` are right-aligned.
 
-    >>> print(table(["run", "loss"], [["a", "2.5"]], right=[1]))
+    Below the first `most` rows stands how many more there are, and in which file.
+
+    >>> print(table(["run", "loss"], [["a", "2.5"], ["b", "2.4"]], right=[1], most=1, rest_in="runs.csv"))
     | run | loss |
     | --- | ---: |
     | a | 2.5 |
+    <BLANKLINE>
+    1 more in runs.csv.
     """
+    rows = list(rows)
     rule = ["---:" if number in right else "---" for number in range(len(header))]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *rows])
+    lines = "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *rows[:most]])
+    return f"{lines}\n\n{_more(len(rows) - most, rest_in)}" if most is not None and len(rows) > most else lines
 
 
-def preformatted(text: str) -> str:
+def bullets(items: Sequence[str], *, rest_in: str, most: int = LISTED) -> str:
+    """A list of items that are Markdown already; below the first ones stands how many more there are, and in which file."""
+    lines = "\n".join(f"- {_within_block(item)}" for item in items[:most])
+    return f"{lines}\n\n{_more(len(items) - most, rest_in)}" if len(items) > most else lines
+
+
+def _more(count: int, place: str) -> str:
+    return f"{count} more in {cell(place, TITLE_CHARACTERS)}."
+
+
+def preformatted(text: str, *, rest_in: str = "") -> str:
     """A block that shows `text` as it is, also where it holds blank lines, fences or tags.
+
+    Hidden characters are shown as escapes. A long text is cut; below it stands how much more there is, and in which file.
 
     >>> print(preformatted("a <b>"))
     <pre class="output"><code>a &lt;b&gt;
     </code></pre>
     """
-    shown = html.escape(text.rstrip(), quote=False).replace("`", "&#96;").replace("~", "&#126;")  # fences are read first
+    shown = html.escape(_beginning(text.rstrip(), rest_in), quote=False)
+    shown = shown.replace("`", "&#96;").replace("~", "&#126;")  # fences are read first
     return f'<pre class="output"><code>{shown}\n</code></pre>'
+
+
+def _beginning(text: str, rest_in: str) -> str:
+    kept = "\n".join(text[:PREFORMATTED_CHARACTERS].split("\n")[:PREFORMATTED_LINES])
+    lines = ["\t".join(map(printable, line.split("\t"))) for line in kept.replace("\r\n", "\n").split("\n")]
+    if left := len(text) - len(kept):
+        lines += ["", f"… {left} more characters{f' in {printable(rest_in)}' if rest_in else ''}"]
+    return "\n".join(lines)
 
 
 def whole(text: object) -> str:
@@ -84,12 +138,12 @@ def prose(text: str) -> str:
 
 
 def web_link(words: str, address: str) -> str:
-    """A link with escaped words to an address on the web; only the words where no program could take that apart.
+    """A link with escaped words to an address on the web; only the words of any other address.
 
-    >>> print(web_link("a*", "https://example.org"), web_link("b", "https://[x"))
-    [a&#42;](<https://example.org>) b
+    >>> print(web_link("a*", "https://example.org"), web_link("b", "https://[x"), web_link("c", "javascript:x"))
+    [a&#42;](<https://example.org>) b c
     """
-    return f"[{escape(words)}](<{address}>)" if can_be_read(address) else escape(words)
+    return f"[{cell(words)}](<{address}>)" if _WEB.fullmatch(address) and can_be_read(address) else cell(words)
 
 
 def _lines(paragraph: str) -> list[str]:
@@ -105,13 +159,14 @@ def _lines(paragraph: str) -> list[str]:
 
 def _prose_line(line: str) -> str:
     parts = _LINKED.split(line)  # text, address, text, ...
-    shown = "".join(web_link(each, each) if number % 2 else _without_pictures(each) for number, each in enumerate(parts))
-    return re.sub(r"^([-+]|\d+(?=\.))", lambda match: "".join(f"&#{ord(sign)};" for sign in match[1]), shown)
+    return _within_block("".join(web_link(each, each) if number % 2 else escape(each) for number, each in enumerate(parts)))
 
 
-def _without_pictures(text: str) -> str:
-    """Escaped, and without the sign that makes a picture of the link after it, or three of which begin a note of the site's."""
-    return escape(text).replace("!", "&#33;")
+def _within_block(line: str) -> str:
+    """A line of Markdown that begins no block of its own: neither a list, nor one by its indentation."""
+    line = line.strip()
+    first = _BLOCK.match(line)
+    return "".join(f"&#{ord(sign)};" for sign in first[0]) + line[first.end() :] if first else line
 
 
 def without_root(text: str, root: PurePath) -> str:
@@ -126,8 +181,9 @@ def without_root(text: str, root: PurePath) -> str:
 
 def malformed_section(noun: str, found: Sequence[tuple[str, str]], root: PurePath) -> str:
     """Files that are none of what they should be: where each lies and why; empty where there is none."""
-    rows = [[escape(without_root(each, root)) for each in line] for line in found]
-    return f"## Malformed\n\nThese are no {noun}.\n\n{table(['place', 'why'], rows)}" if rows else ""
+    rows = [[cell(without_root(each, root)) for each in line] for line in found]
+    shown = table(["place", "why"], rows, most=LISTED, rest_in="the files themselves")
+    return f"## Malformed\n\nThese are no {noun}.\n\n{shown}" if rows else ""
 
 
 def page_name(name: str) -> str:
@@ -146,9 +202,14 @@ def link(words: str, target: str) -> str:
     >>> print(link("law", "ladders/delphi.md"))
     [law](ladders/delphi.md)
     """
-    return f"[{escape(words)}]({quote(target)})"
+    return f"[{cell(words, TITLE_CHARACTERS)}]({quote(target, errors='surrogateescape')})"
 
 
 def page(title: str, *parts: str) -> str:
-    """A whole page: the title, escaped, and its parts with a blank line between them; empty parts are left out."""
-    return "\n\n".join([f"# {escape(title)}", *(part for part in parts if part)]) + "\n"
+    """A whole page of the site: its title for the theme, and its document."""
+    return f'---\ntitle: "{cell(title, TITLE_CHARACTERS)}"\n---\n\n{document(title, *parts)}'
+
+
+def document(title: str, *parts: str) -> str:
+    """A Markdown document: the title, escaped, and its parts with a blank line between them; empty parts are left out."""
+    return "\n\n".join([f"# {cell(title, TITLE_CHARACTERS)}", *(part for part in parts if part)]) + "\n"

@@ -18,7 +18,7 @@ from marin_scaling.data.token_corpus import HELD_OUT
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration
 from marin_scaling.preregistration.statement import Statement
-from marin_scaling.publish.markdown import escape, page, table, web_link
+from marin_scaling.publish.markdown import document, escape, table, web_link
 from marin_scaling.regular_files import is_present
 from marin_scaling.run.run_spec import RunSpec, TokenizerSpec
 from marin_scaling.run.run_store import StoredRun
@@ -71,7 +71,7 @@ def model_card(
 ) -> str:
     """The card of a finished run: front matter and Markdown."""
     source = source or CardSource()
-    text = page(
+    text = document(
         _name(run.spec),
         _headline(run),
         _section("The run", _run_rows(run)),
@@ -98,13 +98,13 @@ def _front_matter(run: StoredRun) -> str:
         "metrics": [metric],
     }
     tags = [_PROJECT, "levanter", "scaling-laws", *(["preregistered"] if spec.statement_sha256 else [])]
-    document = {
+    matter = {
         "library_name": "transformers",
         "pipeline_tag": "text-generation",
         "tags": tags,
         "model-index": [{"name": _name(spec), "results": [result]}],
     }
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(matter, sort_keys=False, allow_unicode=True)
 
 
 def _headline(run: StoredRun) -> str:

@@ -17,7 +17,8 @@ from marin_scaling.check.public_record import (
     read_public_record,
 )
 from marin_scaling.errors import MarinScalingError
-from marin_scaling.publish.markdown import escape, preformatted, table, without_root
+from marin_scaling.limits import JOINED, LISTED
+from marin_scaling.publish.markdown import cell, escape, listed, preformatted, table, web_link, without_root
 from marin_scaling.regular_files import is_present
 from marin_scaling.units import format_flops
 
@@ -43,8 +44,9 @@ def public_section(root: Path) -> str:
         forecasts = read_public_record(path)
     except MarinScalingError as error:
         return f"{_TITLE}\n\n{preformatted(without_root(str(error), root))}"
-    figures = table(_FIGURES, [_figures(each) for each in forecasts], right=[2, 3, 4, 5, 6, 7])
-    caveats = table(_CAVEATS, [[escape(each.run), escape(each.metric), escape(each.caveat)] for each in forecasts])
+    first, rest_in = forecasts[:LISTED], f"preregistrations/{RECORD_NAME}"
+    figures = table(_FIGURES, [_figures(each) for each in forecasts], right=[2, 3, 4, 5, 6, 7], most=LISTED, rest_in=rest_in)
+    caveats = table(_CAVEATS, [[cell(each.run), cell(each.metric), cell(each.caveat)] for each in first])
     return "\n\n".join([_TITLE, _WORDS, _totals(forecasts), figures, "To be read with these caveats:", caveats])
 
 
@@ -83,7 +85,8 @@ def _figures(forecast: PublicForecast) -> list[str]:
 def _links(forecast: PublicForecast) -> str:
     """The run's words lead to its post; a further post has a number."""
     first, *further = forecast.registered_where
-    return " ".join([f"[{escape(forecast.run)}]({first})", *(f"[(post {n})]({where})" for n, where in enumerate(further, 2))])
+    posts = [web_link(f"(post {number})", where) for number, where in enumerate(further, 2)]
+    return f"{web_link(forecast.run, first)} {listed(posts, separator=' ', most=JOINED)}".rstrip()
 
 
 def _posted(forecast: PublicForecast) -> str:

@@ -15,11 +15,14 @@ from marin_scaling.check.review import Reviewed
 from marin_scaling.check.state import State
 from marin_scaling.check.verdict import verdicts_on
 from marin_scaling.durable_files import read_bytes
+from marin_scaling.limits import JOINED
 from marin_scaling.preregistration.binding import answering_spec
 from marin_scaling.preregistration.notice import NOTICE_NAME
 from marin_scaling.preregistration.registry import OUTCOME_NAME
 from marin_scaling.preregistration.statement import Statement
-from marin_scaling.publish.markdown import escape, table
+from marin_scaling.printable import joined
+from marin_scaling.publish.comment import escape
+from marin_scaling.publish.markdown import table
 from marin_scaling.regular_files import is_present
 from marin_scaling.run.run_store import is_finished
 
@@ -111,9 +114,9 @@ def of_fit(folder: Path, statement: Statement) -> Iterator[str]:
     elif "status" in document:
         yield f"the fit says of itself: {escape(document['status'])}"
     if fitted["excluded"]:
-        left_out = "; ".join(f"{run['run']} ({run['why']})" for run in fitted["excluded"])
+        left_out = joined((f"{run['run']} ({run['why']})" for run in fitted["excluded"]), separator="; ")
         yield f"left out of the fit: {escape(left_out)}"
-    yield from (f"the fit warns: {escape(warning)}" for warning in fitted.get("warnings", ()))
+    yield from (f"the fit warns: {escape(warning)}" for warning in fitted.get("warnings", ())[:JOINED])
     yield from of_backtest(fitted.get("backtest", ()))
     yield from of_other_choices(statement)
 
@@ -136,7 +139,7 @@ def of_other_choices(statement: Statement) -> Iterator[str]:
     choices = [row for row in statement.predicate["forecast"].get("sensitivity", ()) if row["median"] is not None]
     outside = [row for row in choices if not low <= row["median"] <= high]
     if outside:
-        listed = "; ".join(f"{row['choice']}: {row['median']:.4f}" for row in outside)
+        listed = joined((f"{row['choice']}: {row['median']:.4f}" for row in outside), separator="; ")
         yield f"**{len(outside)} of {len(choices)} other choices lie outside its 90 % interval**: {escape(listed)}"
 
 

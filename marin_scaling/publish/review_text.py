@@ -7,6 +7,7 @@ text from its files can break out of its cell. Nothing is verified or written he
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -14,17 +15,21 @@ from typing import Any
 
 from marin_scaling.canonical_json import load_canonical
 from marin_scaling.check.review import Review, Reviewed
+from marin_scaling.check.state import Verdict
 from marin_scaling.check.track_record import record_text, track_records
 from marin_scaling.check.verdict import verdicts_on
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError
+from marin_scaling.limits import COMMENT_CHARACTERS, JOINED, REVIEWED_NAMED
 from marin_scaling.preregistration.countersignature import countersigners
 from marin_scaling.preregistration.registry import read_registration, registration_folders
 from marin_scaling.preregistration.seal import SEAL_NAME, read_seal
 from marin_scaling.preregistration.statement import Statement
+from marin_scaling.printable import shortened
 from marin_scaling.publish.amendment_review import amendment_parts
+from marin_scaling.publish.comment import escape, fitting
 from marin_scaling.publish.forecast_sections import doubts_section, promise_section
-from marin_scaling.publish.markdown import escape, preformatted, table, without_root
+from marin_scaling.publish.markdown import preformatted, table, without_root
 from marin_scaling.publish.review_remarks import measured_table, remark_on_notices, remarks
 from marin_scaling.units import format_flops
 
@@ -41,40 +46,79 @@ _SEALED_WORDS = (
     "Its target, number and ladder are to be judged when it is revealed. Ask now whether that day is soon enough, and whether "
     "this person has others that were not revealed in time: each of those counts as missed."
 )
+_WHOSE_WORDS = (
+    "A run of the pull request's own workflow wrote this text, so whoever opened the pull request could have changed it. To be "
+    "sure, run `marin-scale review` in a checkout of your own. Text like `this` is that of its files."
+)
+_ALL = "`marin-scale review --whole`"
+_REASON = 6000  # of the registry's refusal, in characters
 _LEAST_POINTS = 2
 _HALF = 0.5
 
 
-def review_text(review: Review, *, registry: Path, runs_dir: Path, at: datetime) -> str:
-    """The whole review."""
-    parts = ["# Review of preregistrations", _verdicts(review), _registry_line(review, root=registry.absolute().parent)]
-    for each in review.reviewed:
-        parts += _parts(each, registry=registry, runs_dir=runs_dir, at=at)
-    if not review.reviewed:
-        parts.append("It adds to no preregistration, and adds none.")
-    return "\n\n".join(part for part in parts if part) + "\n"
+def review_text(review: Review, *, registry: Path, runs_dir: Path, at: datetime, most: int | None = COMMENT_CHARACTERS) -> str:
+    """The review: all verdicts, then the details of each preregistration.
 
-
-def _verdicts(review: Review) -> str:
-    """Return every verdict in a line: what stands first is read also where the rest is cut off."""
-    refused = [each.folder.name for each in review.reviewed if each.refusal is not None]
-    lines = [f"- **Refused**: {escape(name)}" for name in (["the registry as a whole"] if review.refusal else []) + refused]
-    lines += [f"- **Would be refused from then on**: {escape(each.id)}" for each in review.would_refuse]
-    lines += [f"- **Warning**: {escape(step.evidence)}" for step in review.trust if not step.compared]
-    lines += [f"- verified: {escape(each.folder.name)}" for each in review.reviewed if each.refusal is None]
-    return "\n".join(lines)
-
-
-def _registry_line(review: Review, *, root: Path) -> str:
-    if review.step is None or review.refusal is not None:
-        return f"**Refused**, the registry as a whole:\n\n{preformatted(review.refusal or '')}"
-    lost = [
-        f"- **{escape(each.id)}** would be refused from then on:\n\n{preformatted(without_root(each.sentence, root))}"
-        for each in review.would_refuse
+    Details that do not fit into `most` characters are left out, which the last line says.
+    """
+    root = registry.absolute().parent
+    ordered = sorted(review.reviewed, key=lambda each: each.refusal is None)
+    head = [
+        "# Review of preregistrations",
+        _WHOSE_WORDS,
+        _verdicts(ordered),
+        _registry_line(review),
+        _would_refuse(review),
+        _trust(review),
     ]
-    trust = [f"- {escape(step.evidence)}" for step in review.trust]
-    changed = ["What is trusted from then on:\n\n" + "\n".join(trust)] if trust else []
-    return "\n\n".join([f"The registry: {escape(review.step.evidence)}.", *changed, *lost])
+    details = [
+        *(_lost(each, root=root) for each in review.would_refuse),
+        *("\n\n".join(filter(None, _parts(each, registry=registry, runs_dir=runs_dir, at=at))) for each in ordered),
+    ]
+    kept, left = fitting("\n\n".join(filter(None, head)), details, most=most)
+    if left:
+        kept.append(f"**Too long for a comment**: {len(left)} of {len(details)} details are left out. All of them: {_ALL}")
+    return "\n\n".join(kept) + "\n"
+
+
+def _registry_line(review: Review) -> str:
+    if review.step is None or review.refusal is not None:
+        return f"**Refused**, the registry as a whole:\n\n{preformatted(shortened(review.refusal or '', _REASON))}"
+    return f"The registry: {escape(review.step.evidence)}."
+
+
+def _trust(review: Review) -> str:
+    """What the registry trusts from then on, each change with its warnings."""
+    lines = [f"- {'' if step.compared else '**Warning**: '}{escape(step.evidence)}" for step in review.trust]
+    return "What is trusted from then on:\n\n" + "\n".join(lines) if lines else ""
+
+
+def _would_refuse(review: Review) -> str:
+    if not review.would_refuse:
+        return ""
+    named = ", ".join(escape(each.id) for each in review.would_refuse[:JOINED])
+    rest = len(review.would_refuse) - JOINED
+    more = f" and {rest} more" if rest > 0 else ""
+    return f"**{len(review.would_refuse)} forecasts of the base would be refused from then on**: {named}{more}."
+
+
+def _lost(verdict: Verdict, *, root: Path) -> str:
+    return f"**{escape(verdict.id)}** would be refused from then on:\n\n{preformatted(without_root(verdict.sentence, root))}"
+
+
+def _verdicts(ordered: Sequence[Reviewed]) -> str:
+    """A line for each preregistration, refused ones first."""
+    if not ordered:
+        return "It adds to no preregistration, and adds none."
+    refused = sum(each.refusal is not None for each in ordered)
+    lines = [f"- {_word(each)}: {escape(each.folder.name)}" for each in ordered[:REVIEWED_NAMED]]
+    rest = len(ordered) - REVIEWED_NAMED
+    more = [f"- and {rest} more"] if rest > 0 else []
+    return "\n".join([f"Preregistrations: {len(ordered)}, of which refused: {refused}.", "", *lines, *more])
+
+
+def _word(each: Reviewed) -> str:
+    return "**refused**" if each.refusal is not None else "sealed" if each.statement is None else "verified"
 
 
 def _parts(each: Reviewed, *, registry: Path, runs_dir: Path, at: datetime) -> Iterator[str]:
@@ -105,8 +149,8 @@ def _forecast_parts(each: Reviewed, statement: Statement, *, registry: Path, run
     yield measured_table(statement)
     yield _beside_table(each.folder, statement, registry=registry)
     yield _figure(each.folder, statement)
-    yield doubts_section(statement).replace("## ", "### ")
-    yield promise_section(statement).replace("## ", "### ")
+    yield doubts_section(statement, shown=escape, heading="###")
+    yield promise_section(statement, shown=escape, heading="###")
     yield _record(statement.predicate["registrant"], registry=registry, runs_dir=runs_dir, at=at)
     yield "### To be answered by a person\n\n" + "\n".join(f"- [ ] {question}" for question in _QUESTIONS)
     yield f"Digest of the statement, which the run carries from its first step: `{statement.sha256}`"
@@ -192,8 +236,13 @@ def _figure(folder: Path, statement: Statement) -> str:
     return (
         "```mermaid\nxychart-beta\n"
         f'  title "best run of each budget; median, 5 % and 95 % of the forecast"\n  x-axis "training FLOPs" [{labels}]\n'
-        f'  y-axis "{statement.predicate["metric"]["unit"]}" {low:g} --> {high:g}\n{drawn}\n```'
+        f'  y-axis "{_plain(statement.predicate["metric"]["unit"])}" {low:g} --> {high:g}\n{drawn}\n```'
     )
+
+
+def _plain(text: str) -> str:
+    """Words for a chart of the forge's, which has a language of its own."""
+    return re.sub(r"[^A-Za-z0-9 /]", "", text[:40])
 
 
 def _best_of_budgets(rows: Sequence[Mapping[str, Any]]) -> dict[float, float]:

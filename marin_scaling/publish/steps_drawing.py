@@ -53,7 +53,7 @@ def _corner(place: tuple[int, int]) -> tuple[int, int]:
 def _arrows(steps: Sequence[Step], places: Mapping[str, tuple[int, int]]) -> Iterator[str]:
     for step in steps:
         x, y = _corner(places[step.name])
-        for name in step.inputs:
+        for name in dict.fromkeys(step.inputs):
             from_x, from_y = _corner(places[name])
             start, middle = (from_x + _WIDE, from_y + _HIGH // 2), _ACROSS // 2
             curve = f"C{start[0] + middle},{start[1]} {x - middle},{y + _HIGH // 2} {x},{y + _HIGH // 2}"

@@ -10,8 +10,10 @@ from typing import Any
 from urllib.parse import quote
 
 from marin_scaling.canonical_json import leaves
+from marin_scaling.limits import JOINED, LISTED
+from marin_scaling.printable import joined
 from marin_scaling.publish.curve_drawing import curve_drawing
-from marin_scaling.publish.markdown import escape, link, page, page_name, preformatted, prose, table, web_link
+from marin_scaling.publish.markdown import bullets, cell, escape, link, page, page_name, preformatted, prose, table, web_link
 from marin_scaling.publish.submission_curves import Curve
 from marin_scaling.speedrun.board import Entry, finished_at
 from marin_scaling.speedrun.submission import Code, Submission
@@ -41,23 +43,23 @@ def submission_page(
     has none.
     """
     each, drawing = validated.submission, curve_drawing(curves)
-    path = f"{folder}/{names[each.name]}"
+    path, document = f"{folder}/{names[each.name]}", f"{_stem(each, names)}.submission.json"
     text = page(
         each.name,
         _headline(each, entry, names),
         prose(each.description),
         _figures(each),
-        _seeds(each),
+        _seeds(each, document),
         f"![Loss by step, a line for each seed]({quote(_stem(each, names))}.curves.svg)" if drawing else "",
         _findings(validated),
         _changes(each, parent, names),
-        _configuration(each),
-        _absent(each),
+        _configuration(each, document),
+        _absent(each, document),
         again_section(each.code),
         _cite(each),
-        link("The submission itself", f"{_stem(each, names)}.submission.json"),
+        link("The submission itself", document),
     )
-    files = {path: text.encode(), f"{folder}/{_stem(each, names)}.submission.json": to_bytes(each)}
+    files = {path: text.encode(), f"{folder}/{document}": to_bytes(each)}
     return files | ({f"{folder}/{_stem(each, names)}.curves.svg": drawing} if drawing else {})
 
 
@@ -66,7 +68,7 @@ def _stem(each: Submission, names: Mapping[str, str]) -> str:
 
 
 def _headline(each: Submission, entry: Entry | None, names: Mapping[str, str]) -> str:
-    by = escape(", ".join(author.name for author in each.authors))
+    by = escape(joined(author.name for author in each.authors))
     said = f"{each.bits_per_byte:.4f} bits per byte for {format_flops(each.compute.model_flops)} model FLOPs, by {by}"
     if entry is None:
         return f"**Refused.** {said}; something in it cannot be so."
@@ -101,7 +103,7 @@ def _known(value: Any, said: Any) -> str:
     return "not known" if value is None else str(said(value))
 
 
-def _seeds(each: Submission) -> str:
+def _seeds(each: Submission, document: str) -> str:
     rows = [
         [
             "not recorded" if seed.seed is None else str(seed.seed),
@@ -112,14 +114,17 @@ def _seeds(each: Submission) -> str:
         ]
         for seed in each.seeds
     ]
-    return f"## Seeds\n\n{table(['seed', 'bits per byte', 'seconds', 'ended', 'log'], rows, right=[1, 2])}"
+    header = ["seed", "bits per byte", "seconds", "ended", "log"]
+    return f"## Seeds\n\n{table(header, rows, right=[1, 2], most=LISTED, rest_in=document)}"
 
 
 def _findings(validated: Validated) -> str:
     if not validated.findings:
         return "## What was found\n\nEvery figure was counted again, and nothing was found."
     rows = [[each.weight, escape(each.rule), escape(each.key), escape(each.said)] for each in validated.findings]
-    return f"## What was found\n\nEvery figure was counted again.\n\n{table(['weight', 'rule', 'key', 'what was found'], rows)}"
+    header = ["weight", "rule", "key", "what was found"]
+    shown = table(header, rows, most=LISTED, rest_in="marin-scale speedrun validate")
+    return f"## What was found\n\nEvery figure was counted again.\n\n{shown}"
 
 
 def _changes(each: Submission, parent: Submission | None, names: Mapping[str, str]) -> str:
@@ -127,21 +132,22 @@ def _changes(each: Submission, parent: Submission | None, names: Mapping[str, st
         return ""
     name = each.lineage.parent
     shown = link(name, names[name]) if name in names else escape(name)
-    said = "\n".join(f"- {escape(change)}" for change in each.lineage.changes)
-    return "\n\n".join(filter(None, [f"## Made from {shown}", said, _differences(each, parent) if parent else ""]))
+    said = bullets(list(map(escape, each.lineage.changes)), rest_in=f"{_stem(each, names)}.submission.json")
+    return "\n\n".join(filter(None, [f"## Made from {shown}", said, _differences(each, parent, names) if parent else ""]))
 
 
-def _differences(each: Submission, parent: Submission) -> str:
+def _differences(each: Submission, parent: Submission, names: Mapping[str, str]) -> str:
     """Every setting in which the two differ, whatever their author says was changed."""
     before, after = (dict(_settings(one)) for one in (parent, each))
     rows = [
-        [escape(key), escape(before.get(key, "")), escape(after.get(key, ""))]
+        [cell(key), cell(before.get(key, "")), cell(after.get(key, ""))]
         for key in sorted(before | after)
         if before.get(key) != after.get(key)
     ]
     gained = _gained(each, parent)
     header = ["setting", escape(parent.name), escape(each.name)]
-    return f"What differs between the two ({gained}):\n\n{table(header, rows)}" if rows else f"No setting differs ({gained})."
+    shown = table(header, rows, most=LISTED, rest_in=f"{_stem(each, names)}.submission.json")
+    return f"What differs between the two ({gained}):\n\n{shown}" if rows else f"No setting differs ({gained})."
 
 
 def _gained(each: Submission, parent: Submission) -> str:
@@ -159,15 +165,15 @@ def _settings(each: Submission) -> Iterator[tuple[str, str]]:
     return ((key, json.dumps(value)) for key, value in leaves({**parts, "model_flops": each.compute.model_flops}))
 
 
-def _configuration(each: Submission) -> str:
+def _configuration(each: Submission, document: str) -> str:
     training = each.training.model_dump(mode="json") if each.training else {}
     shown = {"model": each.model.config or (each.model.shape.model_dump() if each.model.shape else {}), "training": training}
-    return f"## Configuration\n\n{preformatted(json.dumps(shown, indent=1))}" if any(shown.values()) else ""
+    return f"## Configuration\n\n{preformatted(json.dumps(shown, indent=1), rest_in=document)}" if any(shown.values()) else ""
 
 
-def _absent(each: Submission) -> str:
-    rows = [[escape(key), escape(why)] for key, why in sorted(each.absent.items())]
-    return f"## What is not known\n\n{table(['key', 'why'], rows)}" if rows else ""
+def _absent(each: Submission, document: str) -> str:
+    rows = [[cell(key), escape(why)] for key, why in sorted(each.absent.items())]
+    return f"## What is not known\n\n{table(['key', 'why'], rows, most=LISTED, rest_in=document)}" if rows else ""
 
 
 def again_section(code: Code | None) -> str:
@@ -181,10 +187,10 @@ def again_section(code: Code | None) -> str:
 
 
 def _cite(each: Submission) -> str:
-    moment = finished_at(each)
+    moment, authors = finished_at(each), [author.name for author in each.authors]
     fields = {
         "title": f"{each.name}, a speedrun submission",
-        "author": " and ".join(author.name for author in each.authors),
+        "author": " and ".join([*authors[:JOINED], *(["others"] if len(authors) > JOINED else [])]),
         "year": f"{moment:%Y}" if moment else None,
         "note": f"{each.bits_per_byte:.4f} bits per byte, {each.compute.model_flops:.4g} model FLOPs",
     }

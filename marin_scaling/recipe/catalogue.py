@@ -21,6 +21,7 @@ from marin_scaling.recipe.grug_moe import GrugMoeRecipe, GrugMoeV16Recipe
 from marin_scaling.recipe.quickstart import QuickstartRecipe
 from marin_scaling.recipe.quickstart_moe import QuickstartMoeRecipe
 from marin_scaling.recipe.recipe import Recipe
+from marin_scaling.regular_files import is_present
 
 ENTRY_POINTS = "marin_scaling.recipes"
 _OURS: tuple[Recipe, ...] = (
@@ -104,7 +105,7 @@ def _from_file(path: Path, *, depth: int) -> Recipe:
 def _base(name: str, path: Path, *, depth: int) -> Recipe:
     """The base of the recipe file at `path`: a file beside it, else what the name stands for."""
     beside = path.parent / name
-    if name.endswith(_FILES) and beside.is_file():
+    if name.endswith(_FILES) and is_present(beside):
         _require_inside(name)
         return _from_file(beside, depth=depth)
     return _find(name, depth=depth)

@@ -79,7 +79,7 @@ def _possible(path: Path, constant: Field[Any], value: float) -> float:
     return int(value) if isinstance(own, int) else value
 
 
-def _refused(what: str) -> RecipeError:
+def _refused(what: str | tuple[str, ...]) -> RecipeError:
     return RecipeError(
         what,
         why="A recipe is written down and checked before anything is planned with it.",

@@ -320,9 +320,9 @@ def _never_began(log_path: Path, *, status: int, log_size: int) -> TrainingFaile
     with open(log_path, "rb") as log:
         log.seek(log_size)
         said = log.read().decode(errors="replace").splitlines()[-_QUOTED_LINES:]
-    quoted = "".join(f"\n       {line}" for line in said) or " nothing."
+    wrote = f"It wrote into {log_path}:{'' if said else ' nothing.'}"
     return TrainingFailed(
-        f"A training process ended with status {status} before it began a run. It wrote into {log_path}:{quoted}",
+        (f"A training process ended with status {status} before it began a run. {wrote}", *said),
         why="Another one would end in the same way; what is recorded stays as it is.",
         fix=f"Mend what {log_path} says, and type the same command again; it goes on where it was.",
     )
@@ -331,13 +331,13 @@ def _never_began(log_path: Path, *, status: int, log_size: int) -> TrainingFaile
 def _failed(failures: Mapping[str, WorkerEvent], specs: Sequence[RunSpec], workplace: Workplace) -> TrainingFailed:
     others = len(specs) - len(failures)
     return TrainingFailed(
-        f"{len(failures)} of the runs failed:{_listed(failures, specs)}",
+        (f"{len(failures)} of the runs failed:", *_listed(failures, specs)),
         why="All other runs are trained and recorded." if others else "None of the runs that were asked for is recorded.",
         fix=f"Look into {_log_path(workplace, 0).parent}, mend the cause, and type the same command again.",
     )
 
 
-def _listed(failures: Mapping[str, WorkerEvent], specs: Sequence[RunSpec]) -> str:
+def _listed(failures: Mapping[str, WorkerEvent], specs: Sequence[RunSpec]) -> list[str]:
     """A line for each run with what happened; why and how to go on once for all that have them in common."""
     named = {spec.directory_name: spec.rung_name for spec in specs}
     reasons: dict[tuple[str, str], list[str]] = {}
@@ -345,5 +345,6 @@ def _listed(failures: Mapping[str, WorkerEvent], specs: Sequence[RunSpec]) -> st
         reasons.setdefault((event.why, event.fix), []).append(f"{named[run]} ({run}): {event.message}")
     lines = []
     for (why, fix), runs in reasons.items():
-        lines += [*runs, *([f"  why: {why}", f"  fix: {fix}"] if why else [])]
-    return "".join(f"\n       {line}" for line in lines)
+        lines += [line.strip() for run in runs for line in run.splitlines()]
+        lines += [f"  why: {why}", f"  fix: {fix}"] if why else []
+    return lines

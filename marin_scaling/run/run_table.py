@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.errors import RunTableError, StorageError
+from marin_scaling.printable import printable
 from marin_scaling.regular_files import is_present
 from marin_scaling.run.audit import KINDS, Exclusion, audit_runs, audit_words
 from marin_scaling.run.table_cells import cells_of_column, is_empty, positive_number
 from marin_scaling.run.table_columns import METRIC_OF_COLUMN, REQUIRED, map_columns
-from marin_scaling.run.table_files import RawTable, printable, read_table_file
+from marin_scaling.run.table_files import RawTable, read_table_file
 from marin_scaling.units import counted
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def _from_cells(raw: RawTable, columns: Mapping[str, str], *, keep: Collection[s
         excluded=tuple(Exclusion(run=runs[row], why=why) for row, why in sorted((words.reasons | found).items())),
         warnings=(*grouping, *words.doubts, *audit.doubts),
         column_mapping=mapping,
-        source=raw.name,
+        source=printable(raw.name),
         metric=_one_meaning(raw, texts, mapping, rows=[row for row in rows if runs[row] not in keep] or rows),
     )
 

@@ -16,10 +16,11 @@ import numpy as np
 
 from marin_scaling.errors import RunTableError
 from marin_scaling.laws import Array
+from marin_scaling.printable import printable
 from marin_scaling.regular_files import is_present
 from marin_scaling.run.run_table import RunTable
 from marin_scaling.run.table_cells import cells_of_column, finite_number, is_empty
-from marin_scaling.run.table_files import RawTable, printable, read_table_file
+from marin_scaling.run.table_files import RawTable, read_table_file
 
 _WHY = "A curve of accuracy runs between chance and 1; nothing is dropped silently."
 _FIX = "Mend the cell (per cent divided by 100), or leave it empty where the run was not scored."

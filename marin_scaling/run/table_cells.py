@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from marin_scaling.errors import RunTableError
-from marin_scaling.run.table_files import RawTable, printable
+from marin_scaling.printable import quoted
+from marin_scaling.run.table_files import RawTable
 
 LEAST_NUMBER, LARGEST_NUMBER = 1e-9, 1e50
 """Outside of these a cell is a mistake: 1e50 FLOPs are a thousand years of more power than the Sun gives."""
@@ -45,7 +46,7 @@ def finite_number(cell: Any, *, where: str, why: str, fix: str) -> float:
     except (TypeError, ValueError, OverflowError):
         if cell is None or not str(cell).strip():
             raise RunTableError(f"{where} is empty.", why=why, fix=fix) from None
-        raise RunTableError(f"{where} holds {printable(str(cell)[:60])!r}, which is not a number.", why=why, fix=fix) from None
+        raise RunTableError(f"{where} holds {quoted(cell)!r}, which is not a number.", why=why, fix=fix) from None
     if not math.isfinite(number):
         raise RunTableError(f"{where} holds {number}.", why=why, fix=fix)
     return number

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,13 +16,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from marin_scaling.durable_files import read_bytes, replace_file
 from marin_scaling.errors import RunTableError
+from marin_scaling.printable import printable
 from marin_scaling.regular_files import MOST_TABLE_BYTES, is_present
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-_UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # control, format (text direction), surrogate, line separators
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,15 +77,6 @@ def _beyond_64_bits(frame: pd.DataFrame) -> list[str]:
     """Columns of whole numbers of which Parquet has no such long ones."""
     objects = [str(name) for name in frame if frame[name].dtype == object]
     return [name for name in objects if all(isinstance(each, int | float) for each in frame[name])]
-
-
-def printable(text: str) -> str:
-    """The text with U+FFFD for what a terminal would obey, or no encoding can write: control signs and lone surrogates.
-
-    >>> printable("a\\x1b[2J") == "a\\ufffd[2J"
-    True
-    """
-    return "".join("\ufffd" if unicodedata.category(sign) in _UNPRINTABLE else sign for sign in text)
 
 
 def _column_names(table: RawTable) -> list[str]:

@@ -107,7 +107,7 @@ def submission_of(entry: Entry, runs: Sequence[StoredRun], *, path: Path) -> Sub
     return Submission.model_validate(document)
 
 
-def _refused(what: str) -> DocumentError:
+def _refused(what: str | tuple[str, ...]) -> DocumentError:
     return DocumentError(
         what,
         why="Every choice of an entry is written down and checked before anything is trained.",

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from marin_scaling.limits import MESSAGE_CHARACTERS
+from marin_scaling.printable import quoted
+
 
 class Weight(StrEnum):
     """How much a finding weighs."""
@@ -25,6 +28,10 @@ class Finding:
     rule: str
     key: str
     said: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", quoted(self.key))
+        object.__setattr__(self, "said", quoted(self.said, MESSAGE_CHARACTERS))
 
 
 def refused(rule: str, key: str, said: str) -> Finding:

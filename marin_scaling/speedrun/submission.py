@@ -14,6 +14,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue, model_validator
 
+from marin_scaling.printable import joined
 from marin_scaling.speedrun.value_types import SHA256, Amount, Commit, Count, Line, Link, Name, Words
 from marin_scaling.yaml_documents import Part
 
@@ -295,9 +296,9 @@ class Submission(Part):
     def _what_is_missing_says_why(self) -> Submission:
         missing = set(missing_keys(self))
         if unsaid := sorted(key for key in missing if not _has_reason(key, self.absent)):
-            raise ValueError(f"nothing is said of {', '.join(unsaid)}; put a value there, or the reason under absent")
+            raise ValueError(f"nothing is said of {joined(unsaid)}; put a value there, or the reason under absent")
         if idle := sorted(key for key in self.absent if not any(_within(each, key) for each in missing)):
-            raise ValueError(f"absent says why there is no {', '.join(idle)}, and it is there, or no key of a submission")
+            raise ValueError(f"absent says why there is no {joined(idle)}, and it is there, or no key of a submission")
         return self
 
     @property

@@ -12,12 +12,13 @@ from pydantic import ValidationError
 from marin_scaling.canonical_json import dump_canonical, load_strict
 from marin_scaling.durable_files import publish_folder, read_bytes
 from marin_scaling.errors import DocumentError, MarinScalingError
+from marin_scaling.limits import UNKNOWN_KEYS_NAMED
+from marin_scaling.printable import quoted
 from marin_scaling.speedrun.submission import Submission
 from marin_scaling.text_patterns import PATTERNS
 
 SUBMISSION_NAME = "submission.json"
 MAX_SUBMISSION_BYTES = 8 * 1024 * 1024
-_NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,29 +90,27 @@ def _parsed(path: Path, raw: bytes) -> Submitted:
         return Submitted(place=path, submission=None, refusal=error.what)
 
 
-def explained(error: ValidationError, *, quoted: bool = True) -> str:
+def explained(error: ValidationError, *, with_values: bool = True) -> str:
     """The first keys that are wrong; not those that are only wrong because a part of theirs is.
 
-    Where the file may hold what must not be published, its values are not `quoted`.
+    Where the file may hold what must not be published, its values are left out (not `with_values`).
     """
     wrong = error.errors(include_url=False)
-    places = [each["loc"] for each in wrong]
-    inner = [
-        each
-        for each in wrong
-        if not any(len(place) > len(each["loc"]) and place[: len(each["loc"])] == each["loc"] for place in places)
-    ]
-    return "; ".join(_sentence(each, quoted=quoted) for each in inner[:_NAMED])
+    above = {each["loc"][:count] for each in wrong for count in range(len(each["loc"]))}
+    inner = [each for each in wrong if each["loc"] not in above]
+    rest = len(inner) - UNKNOWN_KEYS_NAMED
+    more = f"; {rest} more keys are wrong" if rest > 0 else ""
+    return "; ".join(_sentence(each, with_value=with_values) for each in inner[:UNKNOWN_KEYS_NAMED]) + more
 
 
-def _sentence(error: Any, *, quoted: bool) -> str:
-    where = ".".join(map(str, error["loc"])) or "the whole"
+def _sentence(error: Any, *, with_value: bool) -> str:
+    where = quoted(".".join(map(str, error["loc"])) or "the whole")
     if error["type"] in ("missing", "value_error"):
         return f"{where}: {error['msg'].removeprefix('Value error, ')}"
     said = error["msg"]
     if error["type"] == "string_pattern_mismatch":
         said = f"it should be {PATTERNS[error['ctx']['pattern']]}"
-    return f"{where}: {said} (it is {json.dumps(error['input'], default=str)[:60]})" if quoted else f"{where}: {said}"
+    return f"{where}: {said} (it is {json.dumps(error['input'], default=str)[:60]})" if with_value else f"{where}: {said}"
 
 
 def _refusal(name: str, reason: str) -> DocumentError:

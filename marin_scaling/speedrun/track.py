@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from marin_scaling.errors import DocumentError
+from marin_scaling.printable import joined, quoted
 from marin_scaling.speedrun.finding import Finding, doubt, refused
 from marin_scaling.speedrun.submission import Submission
 from marin_scaling.speedrun.value_types import SHA256, Line, Name, Words
@@ -79,7 +80,7 @@ class Track(Part):
     @model_validator(mode="after")
     def _axes_are_known(self) -> Track:
         if unknown := sorted(set(self.limits) - set(_AXIS_OF)):
-            raise ValueError(f"limits: there is no axis {unknown[0]!r}; there are {', '.join(_AXIS_OF)}")
+            raise ValueError(f"limits: there is no axis {quoted(unknown[0])!r}; there are {', '.join(_AXIS_OF)}")
         if self.retrained_by_ci and self.seeds_at_least < 2:
             raise ValueError(
                 "retrained_by_ci: what may differ by chance is seen from several seeds; set seeds_at_least to 2 or more"
@@ -90,7 +91,7 @@ class Track(Part):
         """What it asks, a sentence each."""
         asked = {
             **{f"at most {most:.6g} {_AXIS_OF[key]}": True for key, most in self.limits.items()},
-            f"trained on {' or '.join(self.hardware)} chips": self.hardware,
+            f"trained on {joined(self.hardware, separator=' or ')} chips": self.hardware,
             f"on {self.chips_at_most} chips at most": self.chips_at_most,
             f"trained on {self.data_name}": self.data_name,
             f"trained on the text with the digest {self.data_sha256}": self.data_sha256,
@@ -121,7 +122,7 @@ def track_findings(submission: Submission, tracks: Mapping[str, Track]) -> Itera
         return
     track = tracks.get(submission.track)
     if track is None:
-        yield doubt("track", "track", f"there is no track {submission.track!r}; there are {', '.join(tracks)}")
+        yield doubt("track", "track", f"there is no track {submission.track!r}; there are {joined(tracks)}")
         return
     yield from _over_limits(submission, track)
     yield from _other_machine(submission, track)
@@ -145,7 +146,7 @@ def _other_machine(submission: Submission, track: Track) -> Iterator[Finding]:
     hardware = submission.compute.hardware
     if track.hardware and (hardware is None or hardware.kind not in track.hardware):
         said = "a machine that is not known" if hardware is None else hardware.kind
-        yield _against("compute.hardware.kind", f"trained on {said}; the track is for {', '.join(track.hardware)}")
+        yield _against("compute.hardware.kind", f"trained on {said}; the track is for {joined(track.hardware)}")
     if track.chips_at_most is not None and (hardware is None or hardware.chips > track.chips_at_most):
         said = "an unknown number of" if hardware is None else str(hardware.chips)
         yield _against("compute.hardware.chips", f"{said} chips; the track allows {track.chips_at_most}")
@@ -170,7 +171,7 @@ def _against(key: str, said: str) -> Finding:
     return refused("track", key, said)
 
 
-def _refused(what: str) -> DocumentError:
+def _refused(what: str | tuple[str, ...]) -> DocumentError:
     return DocumentError(
         what,
         why="What a board compares is what its track says.",

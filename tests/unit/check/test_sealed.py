@@ -238,14 +238,14 @@ def test_a_review_shows_a_seal_as_a_seal_and_the_forecast_when_it_is_revealed(
     sealed = review_branch("main", registry_dir=registry, runs_dir=root / "runs")
     assert sealed.sound
     text = review_text(sealed, registry=registry, runs_dir=root / "runs", at=CREATED_AT)
-    assert "**Sealed**: by ada&#64;example.org" in text
+    assert "**Sealed**: <code>by ada&#64;</code><code>example" in text
     assert "1 registered: 1 sealed" in text
     assert "2.5000" not in text
     commit(root)
     shown(folder)
     revealed = review_branch("main", registry_dir=registry, runs_dir=root / "runs")
     text = review_text(revealed, registry=registry, runs_dir=root / "runs", at=CREATED_AT + timedelta(days=30))
-    assert "**Verified**, signed by ada&#64;example.org: **2.5000" in text
+    assert "**Verified**, signed by <code>ada&#64;</code><code>example&#46;org</code>: **2.5000" in text
     assert "it was sealed before it was shown" in text
     assert "was made 30 days ago" not in text
 

@@ -412,7 +412,7 @@ def test_ladders_of_any_name_share_no_file(tmp_path):
         shutil.copytree(DELPHI, tmp_path / "runs" / name)
     pages = generated_pages(tmp_path)
     assert len(pages) == 7 + 6 * len(names)  # what draws their figures is there once, and the index of experiments
-    assert pages["ladders/index.md"].startswith(b"# Ladders\n")
+    assert pages["ladders/index.md"].startswith(b'---\ntitle: "Ladders"\n---\n\n# Ladders\n')
     assert b"[index](index.page.md)" in pages["ladders/index.md"]
     assert len({page_name(name).lower() for name in names}) == len(names)
 
@@ -450,7 +450,7 @@ def test_public_forecasts_stand_apart_from_those_that_were_signed(tmp_path, regi
     assert public.startswith("\n\n**Imported, unsigned, without intervals.**")
     posted, caveats = public.split("To be read with these caveats:")
     for each in read_public_record(RECORD):
-        assert f"| [{escape(each.run)}]({each.registered_where[0]})" in posted
+        assert f"| [{escape(each.run)}](<{each.registered_where[0]}>)" in posted
         assert f"| {escape(each.run)} | {escape(each.metric)} | {escape(each.caveat)} |" in caveats
     assert posted.count("\n| [") == caveats.count("\n| ") - 2 == 9
     assert "| 2026-03-03 | 1e23 | 2.4 | 2.3546 | +0.0454 | +1.93&nbsp;% | +9.99&nbsp;% |" in posted
@@ -474,4 +474,4 @@ def test_hostile_cells_of_a_public_record_stay_text(tmp_path, registration):
     path.write_text(path.read_text().replace("July hero,", "<script>|](https://x),", 1))
     index = text(tmp_path, "index.md")
     assert "<script>" not in index
-    assert "[&#60;script&#62;&#124;&#93;(https://x)](https://github.com/marin-community/marin/issues/6702)" in index
+    assert "[&#60;script&#62;&#124;&#93;(https://x)](<https://github.com/marin-community/marin/issues/6702>)" in index

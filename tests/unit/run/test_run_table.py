@@ -322,7 +322,7 @@ def test_a_column_named_twice_but_for_blanks_is_refused(tmp_path):
 
 
 def test_a_name_holds_nothing_that_a_terminal_would_obey(tmp_path):
-    """Escape sequences, lone surrogates and turned text become U+FFFD at reading, in cells and in column names."""
+    """Escape sequences, lone surrogates and turned text become escapes at reading, in cells and in column names."""
     names = ["\\u001b[2Ja", "\\ud800b", "\\u202ec"]
     rows = [
         f'{{"run": "{name}", "flops": 1e18, "params": {n}e8, "tokens": 1e9, "loss": 3, "status": "diverged", "\\ud800": 1}}'
@@ -330,9 +330,9 @@ def test_a_name_holds_nothing_that_a_terminal_would_obey(tmp_path):
     ]
     path = write(tmp_path / "runs.jsonl", *rows)
     table = read_run_table(path)
-    assert [each.run for each in table.excluded] == ["\ufffd[2Ja", "\ufffdb", "\ufffdc"]
+    assert [each.run for each in table.excluded] == names
     result = CliRunner().invoke(app, ["fit", str(path), "--column", "loss=none"])
-    assert "it has: run, flops, params, tokens, loss, status, \ufffd" in str(result.exception)
+    assert "it has: run, flops, params, tokens, loss, status, \\ud800" in str(result.exception)
 
 
 def test_columns_numbered_in_parquet_are_chosen_by_their_number(tmp_path):
