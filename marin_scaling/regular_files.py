@@ -6,6 +6,7 @@ reads as the same name. What is absent is absent: a link, a device or a folder i
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import unicodedata
@@ -121,6 +122,8 @@ def _read(path: Path, *, most_bytes: int | None, flags: int) -> bytes:
 
 
 def _require_regular(path: Path, status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(status.st_mode):
         _refuse(path, _kind(status.st_mode))
 
@@ -171,9 +174,8 @@ def _faults(folder: Path) -> Iterator[str]:
     for part, place in _parts_below(folder, root):
         if not os.path.lexists(place):
             return
-        fault = _name_fault(part) or _link_fault(place) or _twin_fault(place)
-        if fault:
-            yield f"{shown(folder)}: {fault}"
+        if fault := _name_fault(part) or _link_fault(place) or _twin_fault(place):
+            yield f"{shown(os.path.relpath(place))} {fault}"
             return
     yield from _faults_below(folder, root=root)
 
@@ -211,13 +213,13 @@ def _entries(place: str) -> list[os.DirEntry[str]]:
 
 def _link_fault(place: str) -> str:
     mode = os.lstat(place).st_mode
-    return "" if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else f"{shown(place)} {_kind(mode)}"
+    return "" if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else _kind(mode)
 
 
 def _twin_fault(place: str) -> str:
     folder, own = os.path.split(place)
     twins = [name for name in os.listdir(folder) if name != own and folded(name) == folded(own)]
-    return f"{shown(place)} is the same name as {shown(twins[0])}" if twins else ""
+    return f"is the same name as {shown(twins[0])}" if twins else ""
 
 
 def _name_fault(name: str) -> str:

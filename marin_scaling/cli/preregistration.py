@@ -55,7 +55,7 @@ def verify(
 
     require_regular_tree([registry, runs])
     folders = find_folders(which, registry_dir=registry)
-    require_regular_tree({folder.parent for folder in folders} - {registry})
+    require_regular_tree(folder for folder in folders if folder.parent != registry)
     status, verified = 0, verify_folder
     if refit:
         from marin_scaling.check.reproduction import verify_and_fit as verified
@@ -146,7 +146,7 @@ def check(
 
     require_regular_tree([registry, runs])
     folders = find_folders(which, registry_dir=registry)
-    require_regular_tree({folder.parent for folder in folders} - {registry})
+    require_regular_tree(folder for folder in folders if folder.parent != registry)
     verdicts = check_all(folders, runs_dir=runs, checked_at=datetime.now(UTC))
     if as_json:
         typer.echo(json.dumps([verdict.to_document() for verdict in verdicts], indent=1))

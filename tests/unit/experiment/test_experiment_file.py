@@ -196,7 +196,7 @@ def test_a_link_or_a_number_of_thousands_of_digits_is_no_experiment(tmp_path: Pa
     path = write(tmp_path, "wide", f"name: wide\ntitle: x\noutcome: worked\nconfiguration: {{a: 0x{'f' * 5000}}}\n")
     (tmp_path / "linked.jsonl").symlink_to("/dev/zero")
     reasons = [each.refusal for each in read_experiments(tmp_path)]
-    assert "linked.jsonl is not a plain file" in reasons[0]
+    assert "linked.jsonl is a link" in reasons[0]
     assert f"{path} cannot be written as JSON" in reasons[1]
 
 
