@@ -67,9 +67,9 @@ def review_text(review: Review, *, registry: Path, runs_dir: Path, at: datetime,
         "# Review of preregistrations",
         _WHOSE_WORDS,
         _verdicts(ordered),
+        _trust(review),
         _registry_line(review),
         _would_refuse(review),
-        _trust(review),
     ]
     details = [
         *(_lost(each, root=root) for each in review.would_refuse),

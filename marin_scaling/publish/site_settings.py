@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import SiteError
 
 SETTINGS_NAME = "mkdocs.yml"
@@ -55,12 +56,10 @@ class _Loader(yaml.SafeLoader):
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ValueError(f"it has more than {_MOST_BYTES} bytes")
-        document = yaml.load(path.read_bytes().decode(), Loader=_Loader)
+        document = yaml.load(read_bytes(path, most_bytes=_MOST_BYTES).decode(), Loader=_Loader)
         if not isinstance(document, dict):
             raise ValueError("it is not a table of settings")
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise SiteError(
             f"{path} cannot be used: {_reason(error)}.",
             why="The settings of a site are plain YAML: tables, lists, text and numbers.",

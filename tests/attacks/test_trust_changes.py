@@ -4,6 +4,7 @@ Bob's key was given up before: its line has an end. What `review` prints is what
 """
 
 import html
+import re
 import subprocess
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def reviewed(status: int = 0) -> str:
     """What the review of the branch says."""
     done = CliRunner().invoke(app, ["review", "--base", "main"])
     assert done.exit_code == status, done.output
-    return html.unescape(done.stdout)
+    return html.unescape(re.sub("</?code>", "", done.stdout))
 
 
 def warned(*fragments: str) -> None:

@@ -22,7 +22,9 @@ OWN_READERS = {
     "durable_files.py": "files that it has just written",
     "forecast/predictive.py": "a file of the package",
     "preregistration/signing_key.py": "a person's keys",
+    "preregistration/timestamp.py": "the answer of a time authority",
     "preregistration/tool_source.py": "the package's own source",
+    "private_files.py": "a person's secrets",
     "publish/board_data.py": "a file of the package",
     "publish/experiment_pages.py": "a file of the package",
     "publish/law_section.py": "a file of the package",
@@ -32,6 +34,7 @@ OWN_READERS = {
     "run/on_ray_node.py": "a log of this machine",
     "run/run_ladder.py": "a log of this machine",
     "run/sealed_files.py": "checkpoints of this machine",
+    "run/sealed_programs.py": "compiled programs of this machine",
     "run/turns.py": "compiled programs of this machine",
 }
 """Every module that opens a file by itself, and why it may."""
