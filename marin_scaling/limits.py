@@ -32,5 +32,10 @@ COMMENT_CHARACTERS = 55_000
 REVIEWED_NAMED = 100
 """Verdicts that a review lists before its details; refused ones come first."""
 
+SIGNERS_BYTES = 1024 * 1024
+"""Of `allowed_signers`: about 9,000 lines."""
+SIGNERS_CHANGED = 200
+"""Lines of `allowed_signers` that one pull request may change: a reviewer reads each."""
+
 YAML_BYTES = 1024 * 1024
 """Of a YAML file: ladder, recipe, track, entry, policy, experiment."""

@@ -29,6 +29,7 @@ MOST_TABLE_BYTES = 1024 * 1024 * 1024
 _MOST_ENTRIES = 2_000_000
 _MOST_DEPTH = 32
 _MOST_NAMED = 20
+_GIT_NAMES = {GIT_NAME, "git~1"}
 _UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Categories of signs that a terminal obeys or hides: control and format signs (also bidirectional), separators of lines, and
 the surrogates by which Python keeps bytes that are not UTF-8."""
@@ -98,12 +99,18 @@ def shown(path: Path | str) -> str:
 
 
 def folded(name: str) -> str:
-    """Return a name as systems compare it that ignore case, or how an accent is composed.
+    """Return a name as systems compare it that ignore case, how an accent is composed, or dots and spaces at the end.
 
-    >>> folded("Stra\\u00dfe") == folded("STRASSE")
-    True
+    >>> folded("Stra\\u00dfe") == folded("STRASSE"), folded("runs. ")
+    (True, 'runs')
     """
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+    plain = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+    return plain.rstrip(". ") or plain
+
+
+def _is_git_name(name: str) -> bool:
+    """Return True if some system reads a name as `.git`: in other case, in the short form, or with a stream's name."""
+    return folded(name.partition(":")[0]) in _GIT_NAMES
 
 
 def _read(path: Path, *, most_bytes: int | None, flags: int) -> bytes:
@@ -189,7 +196,7 @@ def _faults_below(folder: Path, *, root: str) -> Iterator[str]:
             count += 1
             if entry.name == GIT_NAME and os.path.abspath(place) == root:
                 continue
-            if entry.name == GIT_NAME:
+            if _is_git_name(entry.name):
                 yield f"{shown(entry.path)} is a repository within the repository"
                 continue
             twin = names.setdefault(folded(entry.name), entry.name)

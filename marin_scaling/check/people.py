@@ -47,11 +47,18 @@ def joined_people(pairs: Iterable[tuple[str, str]]) -> People:
     >>> people.are_one("ada@a", "Carol@c"), people.are_one("ada@a", "bob@b")
     (True, False)
     """
-    person_of: dict[str, str] = {}
+    leads_to: dict[str, str] = {}
     owner_of: dict[str, str] = {}
-    for principal, key in dict.fromkeys(pairs):
+    for principal, key in pairs:
         name = compared_name(principal)
-        one, other = person_of.setdefault(name, name), owner_of.setdefault(key, name)
-        kept, joined = person_of[other], one
-        person_of = {listed: kept if person == joined else person for listed, person in person_of.items()}
-    return People(person_of=person_of)
+        owner = owner_of.setdefault(key, leads_to.setdefault(name, name))
+        leads_to[_person(name, leads_to)] = _person(owner, leads_to)
+    return People(person_of={name: _person(name, leads_to) for name in leads_to})
+
+
+def _person(name: str, leads_to: dict[str, str]) -> str:
+    """Return the name at the end of a chain of names, and shorten the chain: long lists take linear time."""
+    while leads_to[name] != name:
+        leads_to[name] = leads_to[leads_to[name]]
+        name = leads_to[name]
+    return name

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from marin_scaling.check.amendments import verified_amendments
+from marin_scaling.check.authenticity import verify_folder
 from marin_scaling.check.base_branch import (
     added_files,
     as_called_there,
@@ -23,6 +24,7 @@ from marin_scaling.check.base_branch import (
     signers_at,
     trust_steps,
 )
+from marin_scaling.check.brought_runs import answering_run, brought_runs
 from marin_scaling.check.history import log_step, require_whole
 from marin_scaling.check.known_names import require_known_names
 from marin_scaling.check.policy import policy_steps
@@ -52,6 +54,9 @@ class Reviewed:
     """None of one that is refused, or still sealed."""
 
     steps: tuple[VerifiedStep, ...] = ()
+    runs: tuple[str, ...] = ()
+    """The runs of its ladder that the base has not, as `LADDER/RUN`, where nothing else is added to it."""
+
     amendments: tuple[Amendment, ...] = ()
     """The later forecasts of the same run that the base has not."""
 
@@ -105,6 +110,9 @@ def review_branch(base: str, *, registry_dir: Path, runs_dir: Path) -> Review:
             )
             for folder, names in added.items()
         ]
+        for folder, runs in brought_runs(base, registry_dir=registry_dir, runs_dir=runs_dir).items():
+            if folder not in added:
+                reviewed += _reviewed_for_runs(folder, runs=runs, signers=signers, runs_dir=runs_dir, called=called)
         would_refuse = _would_refuse(base, registry_dir=registry_dir, runs_dir=runs_dir, signers=signers)
     return Review(step=step, refusal=refusal, reviewed=tuple(reviewed), would_refuse=would_refuse, trust=tuple(trust))
 
@@ -118,6 +126,21 @@ def _would_refuse(base: str, *, registry_dir: Path, runs_dir: Path, signers: Pat
     before = verdicts_on(folders, runs_dir=runs_dir, at=at, allowed_signers=signers)
     pairs = zip(verdicts, before, strict=True)
     return tuple(now for now, then in pairs if now.state is State.REFUSED and then.state is not State.REFUSED)
+
+
+def _reviewed_for_runs(
+    folder: Path, *, runs: tuple[str, ...], signers: Path, runs_dir: Path, called: Callable[[str], str]
+) -> list[Reviewed]:
+    """Return the review of a forecast of the base that new runs settle or make refused; empty where they do neither."""
+    try:
+        steps = verify_folder(folder, allowed_signers=signers, runs_dir=runs_dir)
+        run = answering_run(folder, runs_dir=runs_dir)
+    except MarinScalingError as error:
+        return [Reviewed(folder=folder, added=(), statement=None, refusal=called(str(error)))]
+    if run not in runs:
+        return []
+    said = tuple(replace(step, evidence=called(step.evidence)) for step in steps)
+    return [Reviewed(folder=folder, added=(), statement=read_registration(folder), steps=said, runs=(run,))]
 
 
 def _reviewed(

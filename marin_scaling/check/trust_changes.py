@@ -16,6 +16,7 @@ from marin_scaling.check.policy import POLICY_NAME
 from marin_scaling.check.verified_step import refuse
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import DocumentError, MarinScalingError, VerificationError
+from marin_scaling.limits import SIGNERS_CHANGED
 from marin_scaling.preregistration.allowed_signers import (
     AllowedSigner,
     compared_name,
@@ -78,7 +79,13 @@ def _signer_changes(path: Path, *, before: bytes | None, base: str) -> Iterator[
         yield TrustChange(sentence=f"{path.name} of {base} cannot be read, so every line counts as new", warnings=(error.what,))
     was = {(each.principal, each.key.wire): each for each in old}
     now = {(each.principal, each.key.wire): each for each in signers}
-    for pair in sorted(was.keys() | now.keys()):
+    changed = sorted(pair for pair in was.keys() | now.keys() if _options(was.get(pair)) != _options(now.get(pair)))
+    if len(changed) > SIGNERS_CHANGED:
+        refuse(
+            f"{len(changed)} lines of {path} changed since {base}, more than {SIGNERS_CHANGED}: nobody can review each",
+            fix="Split the change over several pull requests.",
+        )
+    for pair in changed:
         if pair not in was:
             warnings = tuple(_warnings_of_new(now[pair], listed=[*signers, *old]))
             yield TrustChange(sentence=f"{_line(now[pair])}, new: {_allows(now[pair])}", warnings=warnings)
@@ -86,7 +93,7 @@ def _signer_changes(path: Path, *, before: bytes | None, base: str) -> Iterator[
             each = was[pair]
             sentence = f"{path.name}, removed: {each.principal} with {each.key.fingerprint}, which {_allows(each)}"
             yield TrustChange(sentence=sentence, warnings=("what this key has signed is refused from then on",))
-        elif _options(was[pair]) != _options(now[pair]):
+        else:
             sentence = f"{_line(now[pair])}, changed: {_allows(now[pair])}; before, it {_allows(was[pair])}"
             yield TrustChange(sentence=sentence, warnings=tuple(_widened(was[pair], now[pair])))
 
@@ -95,8 +102,9 @@ def _line(each: AllowedSigner) -> str:
     return f"{Path(each.where).name}, {each.principal} with {each.key.fingerprint}"
 
 
-def _options(each: AllowedSigner) -> tuple[Any, ...]:
-    return each.namespaces, each.valid_after, each.valid_before
+def _options(each: AllowedSigner | None) -> tuple[Any, ...] | None:
+    """Return what a line allows; None where there is no line."""
+    return (each.namespaces, each.valid_after, each.valid_before) if each else None
 
 
 def _allows(each: AllowedSigner) -> str:

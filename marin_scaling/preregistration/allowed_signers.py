@@ -18,6 +18,7 @@ from typing import NoReturn
 
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import DocumentError, VerificationError
+from marin_scaling.limits import SIGNERS_BYTES
 from marin_scaling.preregistration.ssh_keys import MalformedKeyError, PublicKey, public_key_from_text
 from marin_scaling.preregistration.statement_format import PRINCIPAL
 from marin_scaling.regular_files import is_present
@@ -70,6 +71,8 @@ def read_allowed_signers(path: Path) -> list[AllowedSigner]:
 
 def parse_allowed_signers(raw: bytes, *, name: str) -> list[AllowedSigner]:
     """The lines in the bytes of an `allowed_signers` file; empty lines and lines starting with `#` are skipped."""
+    if len(raw) > SIGNERS_BYTES:
+        _refuse(name, f"it has {len(raw)} bytes, more than {SIGNERS_BYTES}")
     try:
         lines = raw.decode("utf-8").split("\n")  # as OpenSSH does: no other sign ends a line, or a comment could hide one
     except UnicodeDecodeError as error:

@@ -13,6 +13,9 @@ LABELS = frozenset({"budget_flops", "ladder", "role", "statement_sha256", "data_
 NEAR = math.log(1.1)
 """Two runs are nearly one if their parameters and tokens differ by at most 10 %."""
 
+_NO_MORE_THAN_ZERO = 1e-6
+"""A difference between two constants of a recipe that changes no run: a weight of 1e-30 is no weight."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunSize:
@@ -75,5 +78,5 @@ def _are_alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def _is_like(one: Any, other: Any) -> bool:
     if isinstance(one, int | float) and isinstance(other, int | float):
-        return math.isclose(one, other, rel_tol=0.1)
+        return math.isclose(one, other, rel_tol=0.1, abs_tol=_NO_MORE_THAN_ZERO)
     return bool(one == other)

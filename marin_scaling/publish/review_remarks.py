@@ -11,6 +11,7 @@ from typing import Any
 from marin_scaling.canonical_json import load_canonical
 from marin_scaling.check.families import near_forecasts
 from marin_scaling.check.received import CLOCKS_DIFFER
+from marin_scaling.check.rehearsals import rehearsals
 from marin_scaling.check.review import Reviewed
 from marin_scaling.check.state import State
 from marin_scaling.check.verdict import verdicts_on
@@ -93,6 +94,9 @@ def _of_outcome(each: Reviewed, *, runs_dir: Path, at: datetime) -> Iterator[str
     if OUTCOME_NAME in each.added and not any(step.what == "sealed" for step in each.steps):
         yield "**its outcome comes with it**, so nobody else could see the forecast before the run"
     (verdict,) = verdicts_on([each.folder], runs_dir=runs_dir, at=at, receipts=each.receipts)
+    if found := rehearsals(each.folder, runs_dir=runs_dir):
+        listed = escape(joined(found))
+        yield f"**runs of this target are recorded already**: {listed} (same model, data and steps, other order of the data)"
     if verdict.state is not State.PENDING:
         yield f"**it is no open forecast any more**: {escape(verdict.sentence)}"
 

@@ -134,7 +134,8 @@ def _parts(each: Reviewed, *, registry: Path, runs_dir: Path, at: datetime) -> I
         yield from _forecast_parts(each, each.statement, registry=registry, runs_dir=runs_dir, at=at)
     else:
         (verdict,) = verdicts_on([each.folder], runs_dir=runs_dir, at=at, receipts=each.receipts)
-        added = dict.fromkeys(name.partition("/")[0] for name in each.added)
+        files = dict.fromkeys(name.partition("/")[0] for name in each.added)
+        added = [*files, *(f"the run {run}, whose record nobody signed" for run in each.runs)]
         yield f"**Verified.** Added to it: {escape(', '.join(added))}. It is now {escape(verdict.sentence)}"
         yield remark_on_notices(each, runs_dir=runs_dir)
     if each.statement is not None:
