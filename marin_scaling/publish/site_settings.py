@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from marin_scaling.errors import SiteError
+from marin_scaling.yaml_documents import PlainLoader
 
 SETTINGS_NAME = "mkdocs.yml"
 DOCS_DIR, SITE_DIR = "site", ".site"
@@ -42,8 +43,8 @@ def require_plain_settings(root: Path, *, template_folder: Path | None = None) -
         )
 
 
-class _Loader(yaml.SafeLoader):
-    """PyYAML's, for plain values: no tag, no alias."""
+class _Loader(PlainLoader):
+    """A loader of plain values: no tag, no alias."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()  # type: ignore[no-untyped-call]
