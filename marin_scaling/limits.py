@@ -39,3 +39,17 @@ SIGNERS_CHANGED = 200
 
 YAML_BYTES = 1024 * 1024
 """Of a YAML file: ladder, recipe, track, entry, policy, experiment."""
+NUMBER_CHARACTERS = 400
+"""Of a number in a YAML file: `1:59:59` to the base of 60, which YAML 1.1 has, takes quadratic time."""
+TEXT_CHARACTERS = 1000
+"""Of a run's name, seed or status in a table."""
+MALFORMED_LINES = 100
+"""Lines of one file of experiments; below the last of so many the file is not read."""
+EXPERIMENTS_NAMED = 200
+"""Experiments with findings that a terminal shows; `--json` has all."""
+NAME_BYTES = 200
+"""Of one part of a path: file systems have 255, and the files that are made of a name have longer ones."""
+SITE_SECONDS = 1800
+"""Of mkdocs, which builds the whole site: 20,000 submissions take it 200 s."""
+FIRST_YEAR, LAST_YEAR = 1970, 9000
+"""Of a time in a file."""

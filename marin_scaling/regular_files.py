@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from marin_scaling.errors import StorageError, VerificationError
+from marin_scaling.limits import NAME_BYTES
 from marin_scaling.repository_root import GIT_NAME, nearest_with
 
 DATA_FOLDERS = ("preregistrations", "runs", "ladders", "speedruns", "experiments", "recipes", "site")
@@ -231,6 +232,8 @@ def _twin_fault(place: str) -> str:
 
 def _name_fault(name: str) -> str:
     """Why a name is not plain; empty where it is."""
+    if len(name) * 4 > NAME_BYTES and (count := len(os.fsencode(name))) > NAME_BYTES:
+        return f"has a name of {count} bytes, more than {NAME_BYTES}"
     if name.isascii() and name.isprintable():
         return ""
     if any("\udc80" <= sign <= "\udcff" for sign in name):

@@ -9,16 +9,24 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Collection, Sequence
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import MarinScalingError
-from marin_scaling.limits import FAULTS_NAMED, UNKNOWN_KEYS_NAMED, VALUE_CHARACTERS, YAML_BYTES
+from marin_scaling.limits import (
+    FAULTS_NAMED,
+    FIRST_YEAR,
+    LAST_YEAR,
+    NUMBER_CHARACTERS,
+    UNKNOWN_KEYS_NAMED,
+    VALUE_CHARACTERS,
+    YAML_BYTES,
+)
 from marin_scaling.printable import quoted
 from marin_scaling.text_patterns import PATTERNS
 
@@ -33,11 +41,22 @@ Refused = Callable[[str | tuple[str, ...]], MarinScalingError]
 _REASON_CHARACTERS = 300
 
 
-class _Loader(yaml.SafeLoader):
-    """PyYAML's, which by itself takes 3e-4 for text."""
+class PlainLoader(yaml.SafeLoader):
+    """PyYAML's, which by itself takes 3e-4 for text, and numbers of any length."""
+
+    def construct_short_number(self, node: yaml.ScalarNode) -> int | float:
+        """Return the number in a node; numbers that no person writes are refused unread."""
+        if len(node.value) > NUMBER_CHARACTERS:
+            found = f"a number of {len(node.value)} characters, more than {NUMBER_CHARACTERS}"
+            raise yaml.MarkedYAMLError(problem=found, problem_mark=node.start_mark)
+        read = self.construct_yaml_int if node.tag.endswith(":int") else self.construct_yaml_float
+        number: int | float = read(node)
+        return number
 
 
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789"))
+for _kind in ("int", "float"):
+    PlainLoader.add_constructor(f"tag:yaml.org,2002:{_kind}", PlainLoader.construct_short_number)
+PlainLoader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789"))
 _REASONS = {
     "extra_forbidden": "there is no such key",
     "too_short": "it is empty",
@@ -55,6 +74,16 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
+def _in_our_time(moment: datetime) -> datetime:
+    if not FIRST_YEAR <= moment.year <= LAST_YEAR:
+        raise ValueError(f"it is a time from {FIRST_YEAR} to {LAST_YEAR}")
+    return moment
+
+
+Moment = Annotated[datetime, AfterValidator(_in_our_time)]
+"""A time in a file; years at the ends of the calendar have no time in another zone."""
+AwareMoment = Annotated[AwareDatetime, AfterValidator(_in_our_time)]
+"""A time in a file that names its zone."""
 Document = TypeVar("Document", bound=Part)
 
 
@@ -89,7 +118,7 @@ def _load(path: Path, *, noun: str, refused: Refused) -> tuple[dict[Any, Any], y
     if len(raw) > YAML_BYTES:
         raise refused(f"{path} has {len(raw)} bytes, more than the {YAML_BYTES} of a file that a person writes.")
     try:
-        loader = _Loader(raw.decode("utf-8"))
+        loader = PlainLoader(raw.decode("utf-8"))
         node = loader.get_single_node()
         _refuse_too_many(path, node, refused)
         document = loader.construct_document(node) if node else None

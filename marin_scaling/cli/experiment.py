@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from marin_scaling.printable import quoted
 
 if TYPE_CHECKING:
     from marin_scaling.experiment.experiment import Experiment
+    from marin_scaling.speedrun.finding import Finding
 
 experiment_app = typer.Typer(
     help="Experiments and what came of them: import, validate. The site shows them.",
@@ -94,6 +96,7 @@ def validate(
     from marin_scaling.errors import UsageError
     from marin_scaling.experiment.experiment_file import EXPERIMENTS_DIR, read_experiments, root_of
     from marin_scaling.experiment.own_runs import all_findings
+    from marin_scaling.limits import EXPERIMENTS_NAMED
     from marin_scaling.regular_files import is_present, require_regular_tree
     from marin_scaling.speedrun.finding import Weight
 
@@ -118,9 +121,17 @@ def validate(
     else:
         for where, reason in malformed.items():
             typer.echo(f"{quoted(where, 400)}  malformed\n  {reason.replace(f'{chr(10)}       ', f'{chr(10)}  ')}")
-        for name, each in findings.items():
-            if each:
-                typer.echo("\n".join([name, *(f"  {one.weight:<8} {one.key}: {one.said}" for one in each)]))
+        named = sorted((name for name, each in findings.items() if each), key=lambda name: not _is_refused(findings[name]))
+        for name in named[:EXPERIMENTS_NAMED]:
+            typer.echo("\n".join([name, *(f"  {one.weight:<8} {one.key}: {one.said}" for one in findings[name])]))
+        if (rest := len(named) - EXPERIMENTS_NAMED) > 0:
+            typer.echo(f"{rest} more experiments have findings; --json has all of them")
         refused, doubts = weights.count(Weight.REFUSED), weights.count(Weight.DOUBT)
         typer.echo(f"{len(found)} in all: {refused} refusals, {doubts} doubts, {len(malformed)} malformed")
     raise typer.Exit(1 if malformed or Weight.REFUSED in weights else 0)
+
+
+def _is_refused(findings: Sequence[Finding]) -> bool:
+    from marin_scaling.speedrun.finding import Weight
+
+    return any(finding.weight == Weight.REFUSED for finding in findings)

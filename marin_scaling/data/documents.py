@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from marin_scaling.errors import DataError, first_line, missing_extra
+from marin_scaling.file_systems import plain_address, plain_data_set, refuse_references
 
 Document = tuple[str, str]
 """Where it stands, and its text."""
@@ -32,7 +33,7 @@ def files_at(address: str) -> list[str]:
     `hf://datasets/NAME/...` reads a hub's repository, `gs://` and `s3://` a bucket, anything else this machine.
     """
     try:
-        system, path = fsspec.core.url_to_fs(address)
+        system, path = fsspec.core.url_to_fs(plain_address(address))
         if _is_file(system, path):
             return [address]
         found = sorted(system.glob(path)) if any(sign in path for sign in "*?[") else []
@@ -139,8 +140,9 @@ def _hub_rows(dataset: str, *, config: str | None, revision: str | None, split: 
     import datasets
 
     datasets.disable_progress_bars()
+    refuse_references()  # a data set's README can name files at any address
     try:
-        return datasets.load_dataset(dataset, config, split=split, revision=revision)
+        return datasets.load_dataset(plain_data_set(dataset), config, split=split, revision=revision)
     except Exception as error:  # whatever the hub and its file systems raise
         raise _unreadable(f"the data set {dataset}", error) from error
 

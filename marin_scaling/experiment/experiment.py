@@ -13,14 +13,14 @@ from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal
 
-from pydantic import AwareDatetime, Field, JsonValue, ValidationError, model_validator
+from pydantic import Field, JsonValue, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from marin_scaling.printable import joined
 from marin_scaling.speedrun.submission import Author, Code
 from marin_scaling.speedrun.value_types import SHA256, Line, Link, Name, Words
 from marin_scaling.web_links import is_secret, keys_in_text
-from marin_scaling.yaml_documents import Part
+from marin_scaling.yaml_documents import AwareMoment, Part
 
 
 class Outcome(StrEnum):
@@ -97,9 +97,9 @@ class Step(Part):
     """What else it took, that no step here made."""
     status: Literal["succeeded", "failed", "running", "waiting", "reused"] | None = None
     """How it ended; `reused` where its output was there already."""
-    started_at: AwareDatetime | None = None
+    started_at: AwareMoment | None = None
     """When it began."""
-    finished_at: AwareDatetime | None = None
+    finished_at: AwareMoment | None = None
     """When it ended."""
     output: Line | None = None
     """Where its output lies."""

@@ -18,7 +18,7 @@ from marin_scaling.check.plain_file import read_plain
 from marin_scaling.durable_files import replace_file
 from marin_scaling.errors import DocumentError, MarinScalingError
 from marin_scaling.experiment.experiment import Experiment
-from marin_scaling.limits import YAML_BYTES
+from marin_scaling.limits import MALFORMED_LINES, YAML_BYTES
 from marin_scaling.printable import printable
 from marin_scaling.regular_files import is_present
 from marin_scaling.speedrun.submission_file import explained
@@ -111,9 +111,17 @@ def _read(path: Path) -> Iterator[Found]:
     except MarinScalingError as error:
         yield Found(place=str(path), experiment=None, refusal=error.what)
         return
+    malformed = 0
     for number, line in enumerate(raw.split(b"\n"), start=1):
-        if line.strip():
-            yield _of_line(line, place=f"{path}, line {number}")
+        if not line.strip():
+            continue
+        found = _of_line(line, place=f"{path}, line {number}")
+        malformed += found.experiment is None
+        yield found
+        if malformed == MALFORMED_LINES:
+            refusal = f"{printable(str(path))}: {MALFORMED_LINES} lines are malformed; lines below {number} are not read."
+            yield Found(place=f"{path}, below line {number}", experiment=None, refusal=refusal)
+            return
 
 
 def _of_line(line: bytes, *, place: str) -> Found:

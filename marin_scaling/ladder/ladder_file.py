@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from marin_scaling.errors import LadderFileError
+from marin_scaling.file_systems import plain_address, plain_data_set
 from marin_scaling.ladder.compute import Compute
 from marin_scaling.yaml_documents import Part, read_yaml
 
@@ -66,6 +67,18 @@ class Texts(Part):
     def _one_or_many(cls, files: Any) -> Any:
         return [files] if isinstance(files, str) else files
 
+    @field_validator("files", "cache")
+    @classmethod
+    def _are_plain(cls, named: tuple[str, ...] | str | None) -> tuple[str, ...] | str | None:
+        for address in (named,) if isinstance(named, str) else named or ():
+            plain_address(address)
+        return named
+
+    @field_validator("dataset")
+    @classmethod
+    def _is_no_reader(cls, dataset: str | None) -> str | None:
+        return dataset and plain_data_set(dataset)
+
     @model_validator(mode="after")
     def _one_place(self) -> Texts:
         given = [name for name in ("files", "dataset", "cache") if getattr(self, name) is not None]
@@ -102,6 +115,11 @@ class Data(Part):
     """How many times a run may see the training text; a run that needs more is refused."""
     overlap: Literal["refuse", "leave-out"] = "refuse"
     """What becomes of training documents that are held out, too."""
+
+    @field_validator("tokenizer")
+    @classmethod
+    def _is_plain(cls, tokenizer: str) -> str:
+        return plain_address(tokenizer)
 
     @field_validator("validation")
     @classmethod
@@ -211,7 +229,7 @@ class Hardware(Part):
             raise ValueError(f"{storage} would be another folder on each machine; an address of a folder begins with file:///")
         if storage is not None and storage.startswith("memory://"):
             raise ValueError(f"{storage} is the memory of one process, where no other finds what is there")
-        return storage
+        return storage and plain_address(storage)
 
     @model_validator(mode="after")
     def _groups_share_folders(self) -> Hardware:

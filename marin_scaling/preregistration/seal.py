@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -126,7 +126,7 @@ def read_seal(raw: bytes, *, name: str) -> Seal:
     document = load_canonical(raw, name=name)
     check_shape(document, SEAL_SHAPE, name=name)
     seal = Seal(raw=raw, document=document)
-    if not seal.at < seal.reveal_by <= seal.at + LONGEST_SEAL:
+    if not timedelta(0) < seal.reveal_by - seal.at <= LONGEST_SEAL:
         _refuse(name, f"sealed at {document['at']} until {document['reveal_by']}, which is no term of up to four years")
     return seal
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from marin_scaling.child_process import child_environment, python_module
 from marin_scaling.errors import SiteError, UsageError, missing_extra
+from marin_scaling.limits import SITE_SECONDS
 from marin_scaling.publish.pages import write_generated_pages
 from marin_scaling.publish.site_settings import SETTINGS_NAME, SITE_DIR, require_plain_settings
 from marin_scaling.regular_files import DATA_FOLDERS, SITE_SETTINGS, is_present, require_regular_tree
@@ -50,7 +51,16 @@ def _environment() -> dict[str, str]:
 def _run_mkdocs(root: Path) -> None:
     command = [*python_module("mkdocs"), "build", "--strict"]
     command += ["--config-file", str(root / SETTINGS_NAME), "--site-dir", str(root / SITE_DIR)]
-    done = subprocess.run(command, cwd=root, env=_environment(), capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(
+            command, cwd=root, env=_environment(), capture_output=True, text=True, check=False, timeout=SITE_SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SiteError(
+            f"mkdocs did not build the site in {SITE_SECONDS} s, and was stopped.",
+            why="A page of some kilobytes can take Markdown hours, such as one with very many open brackets.",
+            fix="Take away the pages in site/ that changed last, one after the other, and run again: marin-scale site build",
+        ) from error
     if done.returncode != 0:
         said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         raise SiteError(

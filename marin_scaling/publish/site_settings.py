@@ -15,6 +15,7 @@ import yaml
 
 from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import SiteError
+from marin_scaling.yaml_documents import PlainLoader
 
 SETTINGS_NAME = "mkdocs.yml"
 DOCS_DIR, SITE_DIR = "site", ".site"
@@ -43,8 +44,8 @@ def require_plain_settings(root: Path, *, template_folder: Path | None = None) -
         )
 
 
-class _Loader(yaml.SafeLoader):
-    """PyYAML's, for plain values: no tag, no alias."""
+class _Loader(PlainLoader):
+    """A loader of plain values: no tag, no alias."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()  # type: ignore[no-untyped-call]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.errors import RunTableError, StorageError
+from marin_scaling.limits import TEXT_CHARACTERS
 from marin_scaling.printable import printable
 from marin_scaling.regular_files import is_present
 from marin_scaling.run.audit import KINDS, Exclusion, audit_runs, audit_words
@@ -230,7 +231,16 @@ def _groups(logs: NDArray[np.float64]) -> NDArray[np.int64]:
 
 def _texts(raw: RawTable, column: str) -> list[str]:
     cells = raw.cells[column]
-    return ["" if absent else printable(str(cell)) for cell, absent in zip(cells.tolist(), cells.isna(), strict=True)]
+    texts = ["" if absent else printable(str(cell)) for cell, absent in zip(cells.tolist(), cells.isna(), strict=True)]
+    long = next((row for row, text in enumerate(texts) if len(text) > TEXT_CHARACTERS), None)
+    if long is not None:
+        count = f"{len(texts[long])} characters, more than {TEXT_CHARACTERS}"
+        raise RunTableError(
+            f"{raw.name}, {raw.places[long]}, column {column!r} holds {count}.",
+            why="Names of runs stand in every table, figure and statement of them.",
+            fix="Shorten the name.",
+        )
+    return texts
 
 
 def _positive_numbers(raw: RawTable, column: str, *, rows: Sequence[int]) -> list[float]:

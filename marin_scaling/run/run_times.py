@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from marin_scaling.limits import FIRST_YEAR, LAST_YEAR
+
 
 def end_of_run(started_at: str, *, wall_seconds: float, now: datetime) -> str:
     """Return `now`, or as many seconds after the beginning as the last process took, if that is later.
@@ -30,4 +32,6 @@ def is_moment(written: bytes) -> bool:
 def as_moment(text: str) -> datetime:
     """Return the time in a record, in UTC where it names no zone; `ValueError` if it is none."""
     moment = datetime.fromisoformat(text)
+    if not FIRST_YEAR <= moment.year <= LAST_YEAR:
+        raise ValueError(f"{text} is no time from {FIRST_YEAR} to {LAST_YEAR}")
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

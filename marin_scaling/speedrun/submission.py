@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from datetime import datetime
 from statistics import fmean, stdev
 from typing import Literal
 
@@ -16,7 +15,7 @@ from pydantic import Field, JsonValue, model_validator
 
 from marin_scaling.printable import joined
 from marin_scaling.speedrun.value_types import SHA256, Amount, Commit, Count, Line, Link, Name, Words
-from marin_scaling.yaml_documents import Part
+from marin_scaling.yaml_documents import Moment, Part
 
 LEVANTER_FLOPS = "levanter-full-attention-with-lm-head"
 """The formula by which all submissions can be compared: three forwards a token, full attention, with the output head."""
@@ -218,9 +217,9 @@ class SeedResult(Part):
     """Of all steps, without compilation, evaluation and checkpoints."""
     hardware_flops: Amount | None = None
     """As it was stated: seconds times chips times peak."""
-    started_at: datetime | None = None
+    started_at: Moment | None = None
     """When its first step began (UTC)."""
-    finished_at: datetime | None = None
+    finished_at: Moment | None = None
     """When its last step ended (UTC)."""
     log: Link | None = None
     """Where its log can be seen."""
