@@ -221,7 +221,7 @@ def test_a_row_that_is_no_document_is_refused_by_file_and_line(
         ({"files": "nowhere.jsonl"}, "nowhere.jsonl: there is no such file"),
         ({"files": "none-*.jsonl"}, "none-*.jsonl: there is no such file"),
         ({"files": "{folder}"}, ": it is a folder"),
-        ({"files": "nostore://bucket/a.jsonl"}, "nostore://bucket/a.jsonl cannot be read: Protocol not known"),
+        ({"files": "oss://bucket/a.jsonl"}, "oss://bucket/a.jsonl cannot be read: Install ossfs"),
         ({"files": "{folder}/text.csv"}, "what is in it cannot be told from its name"),
         ({"files": "{folder}/broken.parquet"}, "broken.parquet cannot be read"),
         ({"files": "{folder}/broken.jsonl.gz"}, "broken.jsonl.gz cannot be read"),
