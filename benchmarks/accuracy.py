@@ -23,7 +23,7 @@ from simulated_families import simulated_tables
 from suites import public_suites
 
 from marin_scaling.forecast.backtest import BacktestPoint, Forecaster, backtest, summarise
-from marin_scaling.run.run_table import RunTable
+from marin_scaling.run.table import RunTable
 
 NEAREST, FAR = 3.0 * (1 - 1e-3), 10.0 * (1 - 1e-3)  # budgets are off their nominal FLOPs by parts in ten thousand
 

@@ -17,13 +17,13 @@ import numpy as np
 import pandas as pd
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.fit_runs import fit
+from marin_scaling.fit.fit import fit
 from marin_scaling.fit.frontier import fit_frontiers
-from marin_scaling.fit.surface_runs import SURFACE_LAWS
+from marin_scaling.fit.surface_law import SURFACE_LAWS
 from marin_scaling.forecast.backtest import with_law
 from marin_scaling.forecast.forecast import LEVELS
 from marin_scaling.laws import Array
-from marin_scaling.run.run_table import RunTable
+from marin_scaling.run.table import RunTable
 
 PINNED_ASYMPTOTE = 1.6
 _RESAMPLES = 400

@@ -24,11 +24,11 @@ from playwright.sync_api import sync_playwright
 from report import parser, publish
 from speedrun_scale import generated
 
-from marin_scaling.durable_files import replace_file
-from marin_scaling.publish.board_pages import read_speedruns, speedrun_pages
-from marin_scaling.publish.serve_site import serve_site
-from marin_scaling.publish.user_repository import make_user_repository
-from marin_scaling.speedrun.submission_file import write_submission
+from marin_scaling.files import replace_file
+from marin_scaling.publish.board_page import read_speedruns, speedrun_pages
+from marin_scaling.publish.build import serve_site
+from marin_scaling.publish.new_repository import make_user_repository
+from marin_scaling.speedrun.submission import write_submission
 
 COUNTS = (100, 1_000, 10_000)
 REPEATED = 5

@@ -25,13 +25,12 @@ from scipy.stats import t
 from suites import public_suites
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.coupled_runs import size_column
-from marin_scaling.fit.fit_runs import fit
+from marin_scaling.fit.fit import fit
+from marin_scaling.fit.optima import size_column
 from marin_scaling.forecast.backtest import backtest
-from marin_scaling.forecast.forecast import LEVELS
-from marin_scaling.forecast.predictive import FREEDOM, Calibration, Targets, decades_beyond, draw_losses
+from marin_scaling.forecast.forecast import FREEDOM, LEVELS, Calibration, Targets, decades_beyond, draw_losses
 from marin_scaling.laws import Array
-from marin_scaling.run.run_table import RunTable
+from marin_scaling.run.table import RunTable
 from marin_scaling.scoring import level_weights
 
 FILE = ROOT / "marin_scaling" / "forecast" / "calibration.json"

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from report import parser, publish
 
-from marin_scaling.run.expert_dispatch import _packed, _ragged
+from marin_scaling.train.moe import _packed, _ragged
 
 WIDTHS = (16, 32, 64, 128)
 TOKENS, NUM_EXPERTS, CHOSEN, REPETITIONS = 2048, 8, 2, 20

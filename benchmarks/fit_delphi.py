@@ -29,8 +29,8 @@ PARTS = """\
 import json, time
 clock = [time.perf_counter()]
 from pathlib import Path
-from marin_scaling.run.run_table import read_run_table
-from marin_scaling.fit.fit_runs import fit
+from marin_scaling.run.table import read_run_table
+from marin_scaling.fit.fit import fit
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.forecast.backtest import backtest
 from marin_scaling.forecast.sensitivity import sensitivity

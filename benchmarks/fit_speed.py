@@ -20,7 +20,7 @@ import numpy as np
 from report import ROOT, parser, publish
 
 from marin_scaling.fit.surface import Objective, fit_surface
-from marin_scaling.fit.surface_bootstrap import SurfaceResamples, resample_surface
+from marin_scaling.fit.surface_law import SurfaceResamples, resample_surface
 from marin_scaling.laws import SurfaceLaw, surface_loss
 
 sys.path.insert(0, str(ROOT / "tests"))

@@ -30,14 +30,14 @@ from registration_factory import (
 )
 
 from marin_scaling.canonical_json import dump_canonical
-from marin_scaling.check.verdict import verdict_on
-from marin_scaling.durable_files import write_once
-from marin_scaling.ladder.ladder_file import Promise
-from marin_scaling.preregistration.binding import answering_spec
+from marin_scaling.files import write_once
+from marin_scaling.ladder.config import Promise
+from marin_scaling.preregistration.layout import OUTCOME_NAME
 from marin_scaling.preregistration.log import write_down
-from marin_scaling.preregistration.preregister import statement_about, subject_files
-from marin_scaling.preregistration.registry import OUTCOME_NAME, allow_signer, register, signers_path
-from marin_scaling.publish.pages import generated_pages
+from marin_scaling.preregistration.register import answering_spec, statement_about, subject_files
+from marin_scaling.preregistration.registry import allow_signer, register, signers_path
+from marin_scaling.preregistration.verdict import verdict_on
+from marin_scaling.publish.build import generated_pages
 
 COUNTS = (10, 100, 1_000)
 FOR_ONE_LADDER = 40

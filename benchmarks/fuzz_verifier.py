@@ -25,10 +25,10 @@ from judged import Verdict, judge
 from mutated_registry import MAX_INPUT_BYTES, draw, kinds_here, make_ground
 from mutations import mutated_document, written
 
-from marin_scaling.check.reproduction import fit_step
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.preregistration.registry import read_registration
 from marin_scaling.preregistration.statement import read_subject
+from marin_scaling.preregistration.verify.refit import fit_step
 
 FITTED = ROOT / "preregistrations" / "2026-11-21-quickstart"
 Told = tuple[str, str, str, Verdict]

@@ -22,8 +22,8 @@ from report import parser, publish
 from timed_steps import MEMORY_SHARE, PRODUCT, Job, Loop, Measurement, gpu_bytes, time_all
 from whole_ladder import train_ladder
 
-from marin_scaling.run.gpus import visible_gpus
 from marin_scaling.speedrun.hardware import accelerator
+from marin_scaling.train.launcher import visible_gpus
 
 PRODUCT_CASE = f"{PRODUCT}:8192"
 CASES = (

@@ -19,7 +19,7 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
-from marin_scaling.run.run_spec import RunSpec
+from marin_scaling.run.spec import RunSpec
 
 _ROPE_BASE, _NORM_EPSILON = 10_000.0, 1e-5
 

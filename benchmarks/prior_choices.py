@@ -21,7 +21,7 @@ from suites import public_suites
 
 from marin_scaling.fit.coupled_law import FIRST_PRIOR, Normal, Prior
 from marin_scaling.forecast.backtest import BacktestPoint, summarise, with_law
-from marin_scaling.run.run_table import RunTable
+from marin_scaling.run.table import RunTable
 
 TODAY = Prior()
 

@@ -15,18 +15,18 @@ from pathlib import Path
 from ray.cluster_utils import Cluster
 from report import parser, publish
 
-from marin_scaling.data.standard_library import standard_library_corpus
-from marin_scaling.data.token_corpus import TokenCorpus
-from marin_scaling.ladder.ladder import plan_ladder
-from marin_scaling.ladder.ladder_file import LadderFile, PerRun, read_ladder_file
-from marin_scaling.recipe.catalogue import find_recipe
-from marin_scaling.recipe.recipe_text import usual_plan
-from marin_scaling.run.plan_specs import run_spec, rung_specs
-from marin_scaling.run.run_ladder import Pool, local_pool, train_runs
-from marin_scaling.run.run_spec import RunSpec
-from marin_scaling.run.train_on_ray import ray_pool
-from marin_scaling.run.worker_events import WorkerEvent
-from marin_scaling.run.workplace import Workplace
+from marin_scaling.data.corpus import TokenCorpus
+from marin_scaling.data.documents import standard_library_corpus
+from marin_scaling.ladder.config import LadderFile, PerRun, read_ladder_file
+from marin_scaling.ladder.plan import plan_ladder
+from marin_scaling.recipe.find import find_recipe
+from marin_scaling.recipe.report import usual_plan
+from marin_scaling.run.paths import Workplace
+from marin_scaling.run.plan import run_spec, rung_specs
+from marin_scaling.run.spec import RunSpec
+from marin_scaling.train.launcher import Pool, local_pool, train_runs
+from marin_scaling.train.progress import WorkerEvent
+from marin_scaling.train.ray_pool import ray_pool
 
 LADDER = Path(__file__).parents[1] / "ladders" / "bytes-dense.yaml"
 TIMES = {"started_at", "finished_at", "wall_seconds", "step_seconds"}
@@ -59,7 +59,7 @@ class TwoNodes:
 
     def _node_of(self, run: str) -> object:
         """The node whose raylet started the worker that started the process of this run."""
-        training = next(pid for pid, words in _processes() if "marin_scaling.run" in words and run in words)
+        training = next(pid for pid, words in _processes() if "marin_scaling.train" in words and run in words)
         raylet = _parent(_parent(training))
         return next(node for node in self._nodes if node.all_processes["raylet"][0].process.pid == raylet)
 

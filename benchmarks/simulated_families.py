@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from marin_scaling.laws import Array
-from marin_scaling.run.run_table import RunTable
+from marin_scaling.run.table import RunTable
 
 Loss = Callable[[Array, Array], Array]
 

@@ -19,12 +19,11 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from submission_factory import seed_document, submission_document
 
-from marin_scaling.publish.board_pages import read_speedruns, speedrun_pages
-from marin_scaling.recipe.flop_counting import WITH_LM_HEAD, training_flops
-from marin_scaling.speedrun.board import boards
-from marin_scaling.speedrun.submission import Shape, Submission
-from marin_scaling.speedrun.submission_file import read_submissions, write_submission
-from marin_scaling.speedrun.validate import validate
+from marin_scaling.publish.board_page import read_speedruns, speedrun_pages
+from marin_scaling.recipe.flops import WITH_LM_HEAD, training_flops
+from marin_scaling.speedrun.checks import validate
+from marin_scaling.speedrun.leaderboard import boards
+from marin_scaling.speedrun.submission import Shape, Submission, read_submissions, write_submission
 
 COUNTS = (100, 1_000, 10_000)
 AT = datetime(2026, 11, 23, tzinfo=UTC)

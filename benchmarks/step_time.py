@@ -2,7 +2,7 @@
 `Trainer` (here without hooks), its whole command `train_lm` on the files of `ladder --emit levanter` (by its own count), and a
 plain JAX, Equinox and Optax trainer.
 
-Ours is Levanter's step over flat arrays (see `marin_scaling.run.levanter_step`); a contract test holds that both give the same
+Ours is Levanter's step over flat arrays (see `marin_scaling.train.step`); a contract test holds that both give the same
 losses.
 One process on all its cores; the first steps, which compile, are not counted.
 """
@@ -24,18 +24,17 @@ from plain_trainer import parameter_count, plain_step
 from report import parser, publish
 from training_loops import levanters_steps, our_steps
 
-from marin_scaling.data.standard_library import standard_library_corpus
-from marin_scaling.data.token_corpus import TokenCorpus
-from marin_scaling.ladder.ladder import plan_ladder
-from marin_scaling.ladder.ladder_file import LadderFile, RungsAtBudget, Target
-from marin_scaling.recipe.catalogue import find_recipe
-from marin_scaling.recipe.flop_counting import training_flops
-from marin_scaling.run.emit_levanter import emit_levanter
-from marin_scaling.run.optimizer import scheduled_rates
-from marin_scaling.run.plan_specs import rung_specs
-from marin_scaling.run.run_spec import RunSpec
-from marin_scaling.run.train import _training_batches
-from marin_scaling.run.train_lm_yaml import COMMAND, file_name
+from marin_scaling.data.corpus import TokenCorpus
+from marin_scaling.data.documents import standard_library_corpus
+from marin_scaling.ladder.config import LadderFile, RungsAtBudget, Target
+from marin_scaling.ladder.plan import plan_ladder
+from marin_scaling.recipe.find import find_recipe
+from marin_scaling.recipe.flops import training_flops
+from marin_scaling.run.plan import rung_specs
+from marin_scaling.run.spec import RunSpec
+from marin_scaling.train.levanter_yaml import COMMAND, emit_levanter, file_name
+from marin_scaling.train.optimizer import scheduled_rates
+from marin_scaling.train.train import _training_batches
 
 WIDTHS = (8, 16, 24, 32, 48, 64, 96, 128)
 WIDTHS_OF_OTHERS = (16, 32, 64, 128)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from marin_scaling.run.run_table import RunTable
+from marin_scaling.run.table import RunTable
 
 ROOT = Path(__file__).parents[1]
 

@@ -19,13 +19,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from marin_scaling.data.token_corpus import HELD_OUT, RowFacts, TokenCorpus, TokenizerIdentity, token_type
-from marin_scaling.ladder.compute import Compute, training_memory_bytes
-from marin_scaling.recipe.catalogue import find_recipe
-from marin_scaling.recipe.flop_counting import training_flops
-from marin_scaling.run.gpus import gpu_environment, visible_gpus
-from marin_scaling.run.plan_specs import data_of, model_of, optimizer_of
-from marin_scaling.run.run_spec import EvaluationSpec, RunSpec
+from marin_scaling.data.corpus import HELD_OUT, RowFacts, TokenCorpus, TokenizerIdentity, token_type
+from marin_scaling.ladder.config import Compute, training_memory_bytes
+from marin_scaling.recipe.find import find_recipe
+from marin_scaling.recipe.flops import training_flops
+from marin_scaling.run.plan import data_of, model_of, optimizer_of
+from marin_scaling.run.spec import EvaluationSpec, RunSpec
+from marin_scaling.train.launcher import gpu_environment, visible_gpus
 
 PRODUCT = "matrix-product"
 TOKENS_PER_PARAM, MOST_BATCH_TOKENS, SEQUENCES_AT_A_TIME = 20, 65_536, 2
@@ -112,7 +112,7 @@ def plain_steps(spec: RunSpec, corpus: TokenCorpus, *, fused: bool) -> Iterator[
     """Yield the loss after each step of the plain trainer."""
     from plain_trainer import parameter_count, plain_step
 
-    from marin_scaling.run.optimizer import scheduled_rates
+    from marin_scaling.train.optimizer import scheduled_rates
 
     model, advance = plain_step(spec, fused=fused)
     wanted = spec.model.shape().params_total
@@ -167,7 +167,7 @@ def measure_here(measurement: Measurement, *, folder: Path, number: int) -> dict
     """Compile, wait until the parent says go, and time steps."""
     import jax
 
-    from marin_scaling.run.levanter_config import use_compilation_cache
+    from marin_scaling.train.levanter_config import use_compilation_cache
 
     began = time.perf_counter()
     use_compilation_cache(folder.parent / "compiled")

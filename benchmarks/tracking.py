@@ -12,7 +12,7 @@ import numpy as np
 from report import parser, publish
 
 from marin_scaling.forecast.tracking import FinishedCurve, Tracking, curve_of, finished_curves, track
-from marin_scaling.run.run_store import StoredRun, read_runs
+from marin_scaling.run.store import StoredRun, read_runs
 
 LADDERS = ("quickstart", "bytes-dense", "bytes-moe")
 FRACTIONS = (0.1, 0.25, 0.5, 0.75, 0.9)

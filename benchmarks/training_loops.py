@@ -15,12 +15,12 @@ import numpy as np
 from levanter.models.lm_model import LmExample
 from levanter.trainer import Trainer, initialize
 
-from marin_scaling.data.token_corpus import TokenCorpus
-from marin_scaling.run.levanter_config import trainer_config
-from marin_scaling.run.levanter_step import compile_step, initial_state, language_model_loss
-from marin_scaling.run.optimizer import initial_optimizer, levanters_schedule
-from marin_scaling.run.run_spec import RunSpec
-from marin_scaling.run.train import _training_batches
+from marin_scaling.data.corpus import TokenCorpus
+from marin_scaling.run.spec import RunSpec
+from marin_scaling.train.levanter_config import trainer_config
+from marin_scaling.train.optimizer import initial_optimizer, levanters_schedule
+from marin_scaling.train.step import compile_step, initial_state, language_model_loss
+from marin_scaling.train.train import _training_batches
 
 
 def our_steps(spec: RunSpec, corpus: TokenCorpus, work_dir: Path) -> Iterator[float]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from report import ROOT
 
-from marin_scaling.run.gpus import visible_gpus
+from marin_scaling.train.launcher import visible_gpus
 
 SIGNER = "gpu-ladder@marin-scaling.example"
 KEPT = ("ladders", "runs", "preregistrations")

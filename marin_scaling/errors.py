@@ -6,10 +6,19 @@ they are statuses on results. A forecast that missed is a result, too.
 
 from __future__ import annotations
 
-from typing import Self
+from typing import NoReturn, Self
 
-from marin_scaling.limits import MESSAGE_CHARACTERS, MESSAGE_LINES
-from marin_scaling.printable import printable, shortened
+from marin_scaling.printable import MESSAGE_CHARACTERS, MESSAGE_LINES, printable, shortened
+
+
+def refuse(what: str, *, fix: str) -> NoReturn:
+    """Say what is wrong with a preregistration."""
+    raise VerificationError(
+        f"{what}.",
+        why="A forecast counts only if it is unchanged, by whom it says, and about the run it says.",
+        fix=fix,
+    )
+
 
 _CONTINUED = "\n       "
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from marin_scaling.child_process import program
 from marin_scaling.errors import UsageError
-from marin_scaling.repository_root import GIT_NAME, repository_root
+from marin_scaling.untrusted_files import GIT_NAME, repository_root
 
 _SETTINGS = {
     "core.fsmonitor": "false",

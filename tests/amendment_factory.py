@@ -12,10 +12,10 @@ from fitted_registration import fitted
 from registration_factory import CREATED_AT, PRINCIPAL, forecast_document, losses_of, signing_key
 
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
-from marin_scaling.preregistration.amend import amend
+from marin_scaling.preregistration.events.amendment import amend
 from marin_scaling.preregistration.log import write_down
-from marin_scaling.preregistration.signing_key import SigningKey
-from marin_scaling.preregistration.sshsig import make_signature
+from marin_scaling.preregistration.signing.keys import SigningKey
+from marin_scaling.preregistration.signing.sshsig import make_signature
 
 LATER = CREATED_AT + timedelta(hours=1)
 

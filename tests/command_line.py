@@ -13,12 +13,11 @@ import numpy as np
 from run_factory import record_of
 
 from marin_scaling.canonical_json import sha256_hex
-from marin_scaling.data.standard_library import standard_library_corpus
-from marin_scaling.ladder.ladder import plan_ladder
-from marin_scaling.ladder.ladder_file import read_ladder_file
-from marin_scaling.run.plan_specs import rung_specs
-from marin_scaling.run.run_record import History, HistoryRow
-from marin_scaling.run.run_store import add_run
+from marin_scaling.data.documents import standard_library_corpus
+from marin_scaling.ladder.config import read_ladder_file
+from marin_scaling.ladder.plan import plan_ladder
+from marin_scaling.run.plan import rung_specs
+from marin_scaling.run.store import History, HistoryRow, add_run
 
 LADDER = """\
 name: tiny

@@ -11,11 +11,11 @@ from typing import Any
 from registration_factory import make_registration, target_spec
 
 from marin_scaling.fit.coupled_law import Prior
-from marin_scaling.fit.fit_result import FitResult
-from marin_scaling.fit.fit_runs import fit
+from marin_scaling.fit.fit import fit
+from marin_scaling.fit.result import FitResult
 from marin_scaling.forecast.backtest import backtest_of_fit
 from marin_scaling.forecast.forecast import Forecast, forecast, samples
-from marin_scaling.forecast.forecast_document import forecast_document
+from marin_scaling.forecast.report import forecast_document
 from marin_scaling.forecast.sensitivity import sensitivity
 from marin_scaling.laws import SurfaceLaw
 from marin_scaling.run.simulate import simulate_ladder

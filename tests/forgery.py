@@ -19,10 +19,11 @@ from typer.testing import CliRunner
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
 from marin_scaling.cli.app import app
 from marin_scaling.errors import MarinScalingError
-from marin_scaling.preregistration.log import FIRST_PREVIOUS, LOG_NAME, write_down
+from marin_scaling.preregistration.layout import LOG_NAME
+from marin_scaling.preregistration.log import FIRST_PREVIOUS, write_down
 from marin_scaling.preregistration.registry import allow_signer
-from marin_scaling.preregistration.signing_key import SigningKey
-from marin_scaling.preregistration.sshsig import make_signature
+from marin_scaling.preregistration.signing.keys import SigningKey
+from marin_scaling.preregistration.signing.sshsig import make_signature
 
 BOB, CAROL, MALLORY = (f"{name}@example.org" for name in ("bob", "carol", "mallory"))
 CONDITION = "the evaluation text is gone"

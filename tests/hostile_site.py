@@ -16,11 +16,11 @@ from forgery import BOB, CAROL, allow
 from registration_factory import CREATED_AT, DUE, PRINCIPAL, forecast_document, make_registration, signing_key
 from submission_factory import submission_document
 
-from marin_scaling.check.public_record import COLUMNS
-from marin_scaling.ladder.ladder_file import Promise
+from marin_scaling.ladder.config import Promise
+from marin_scaling.preregistration.events.notice import give_notice
 from marin_scaling.preregistration.log import write_down
-from marin_scaling.preregistration.notice import give_notice
-from marin_scaling.publish.user_repository import make_user_repository
+from marin_scaling.preregistration.public_record import COLUMNS
+from marin_scaling.publish.new_repository import make_user_repository
 
 ROOT = Path(__file__).parents[1]
 RUN = "window.PWNED='%s'"

@@ -20,13 +20,13 @@ from allowed_changes import why_allowed
 from mutated_registry import SIGNATURES, Ground, Input
 from registration_factory import CREATED_AT
 
-from marin_scaling.check.authenticity import verify_folder
-from marin_scaling.check.history import log_step, require_whole
 from marin_scaling.errors import MarinScalingError
+from marin_scaling.preregistration.events.timestamp import read_stamp
+from marin_scaling.preregistration.history import log_step, require_whole
 from marin_scaling.preregistration.log import read_log
 from marin_scaling.preregistration.registry import registration_folders, signers_path
-from marin_scaling.preregistration.sshsig import NAMESPACE
-from marin_scaling.preregistration.timestamp import read_stamp
+from marin_scaling.preregistration.signing.sshsig import NAMESPACE
+from marin_scaling.preregistration.verify.authenticity import verify_folder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,18 +32,17 @@ from registration_factory import (
 from time_authority import answer, make_authority
 
 from marin_scaling.canonical_json import sha256_hex
-from marin_scaling.check.verdict import check_preregistration
-from marin_scaling.ladder.ladder_file import Assumption, Promise
-from marin_scaling.preregistration.amendment import SUBJECT_NAMES
-from marin_scaling.preregistration.countersignature import countersign
+from marin_scaling.ladder.config import Assumption, Promise
+from marin_scaling.preregistration.events.notice import give_notice
+from marin_scaling.preregistration.events.seal import reveal
+from marin_scaling.preregistration.events.timestamp import can_read_stamps
+from marin_scaling.preregistration.format_versions import LATEST
+from marin_scaling.preregistration.layout import SUBJECT_NAMES
 from marin_scaling.preregistration.log import FIRST_PREVIOUS, write_down
-from marin_scaling.preregistration.notice import give_notice
 from marin_scaling.preregistration.registry import allow_signer, registration_id, signers_path
-from marin_scaling.preregistration.seal import reveal
-from marin_scaling.preregistration.ssh_keys import ssh_string, take_string
-from marin_scaling.preregistration.sshsig import NAMESPACE, make_signature
-from marin_scaling.preregistration.timestamp import can_read_stamps
-from marin_scaling.preregistration.versions import LATEST
+from marin_scaling.preregistration.signing.signatures import countersign
+from marin_scaling.preregistration.signing.sshsig import NAMESPACE, make_signature, ssh_string, take_string
+from marin_scaling.preregistration.verdict import check_preregistration
 
 BOB, CAROL = "bob@example.org", "carol@example.org"
 STRANGER, BOBS, CAROLS = (ed25519.Ed25519PrivateKey.from_private_bytes(bytes([number] * 32)) for number in (9, 7, 5))

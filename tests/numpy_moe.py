@@ -1,4 +1,4 @@
-"""The grug MoE in plain NumPy, token by token: what `marin_scaling.run.moe_model` must compute. Forward only, float64."""
+"""The grug MoE in plain NumPy, token by token: what `marin_scaling.train.moe` must compute. Forward only, float64."""
 
 from typing import Any
 

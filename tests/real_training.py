@@ -6,20 +6,20 @@ from typing import Any
 import pytest
 from run_factory import corpus
 
-from marin_scaling.run.run_spec import RunSpec
+from marin_scaling.run.spec import RunSpec
 
 
 def trained(spec: RunSpec, work_dir: Path, **more: Any) -> Any:
     """What Levanter's training of this run comes to; `more` goes to `train`."""
-    from marin_scaling.run.train import train
+    from marin_scaling.train.train import train
 
     return train(spec, corpus=corpus(), work_dir=work_dir, **({"on_step": lambda _step, _loss: None} | more))
 
 
 def save_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on training in this process saves its state after every step."""
-    monkeypatch.setattr("marin_scaling.run.train.CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr("marin_scaling.run.train.SAVING_SHARE", 1.0)
+    monkeypatch.setattr("marin_scaling.train.train.CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("marin_scaling.train.train.SAVING_SHARE", 1.0)
 
 
 def stop_at(last: int, spec: RunSpec, work_dir: Path, **more: Any) -> None:

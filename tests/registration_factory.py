@@ -11,14 +11,13 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from marin_scaling.canonical_json import sha256_hex
-from marin_scaling.ladder.ladder_file import Promise
-from marin_scaling.preregistration.preregister import Evidence, Registration, preregister_target
-from marin_scaling.preregistration.signing_key import SigningKey
-from marin_scaling.preregistration.ssh_keys import public_key_of
-from marin_scaling.preregistration.statement_format import LEVELS
-from marin_scaling.run.run_record import Hardware, History, HistoryRow, RunRecord
-from marin_scaling.run.run_spec import DataSpec, EvaluationSpec, ModelSpec, OptimizerSpec, RunSpec
-from marin_scaling.run.run_store import add_run, read_runs
+from marin_scaling.ladder.config import Promise
+from marin_scaling.preregistration.format import LEVELS
+from marin_scaling.preregistration.register import Evidence, Registration, preregister_target
+from marin_scaling.preregistration.signing.keys import SigningKey
+from marin_scaling.preregistration.signing.sshsig import public_key_of
+from marin_scaling.run.spec import DataSpec, EvaluationSpec, ModelSpec, OptimizerSpec, RunSpec
+from marin_scaling.run.store import Hardware, History, HistoryRow, RunRecord, add_run, read_runs
 
 PRINCIPAL = "ada@example.org"
 CREATED_AT = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)

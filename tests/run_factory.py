@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from marin_scaling.canonical_json import sha256_hex
-from marin_scaling.data.token_corpus import TokenCorpus, byte_corpus
-from marin_scaling.recipe.quickstart_moe import QuickstartMoeRecipe
-from marin_scaling.run.plan_specs import model_of, optimizer_of
-from marin_scaling.run.run_record import Hardware, History, RunRecord
-from marin_scaling.run.run_spec import DataSpec, EvaluationSpec, ModelSpec, OptimizerSpec, RunSpec
+from marin_scaling.data.corpus import TokenCorpus, byte_corpus
+from marin_scaling.recipe.quickstart import QuickstartMoeRecipe
+from marin_scaling.run.plan import model_of, optimizer_of
+from marin_scaling.run.spec import DataSpec, EvaluationSpec, ModelSpec, OptimizerSpec, RunSpec
+from marin_scaling.run.store import Hardware, History, RunRecord
 
 SHAPE = {
     "hidden_dim": 16,

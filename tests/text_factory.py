@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from marin_scaling.ladder.ladder_file import Data
+from marin_scaling.ladder.config import Data
 
 WORDS = ["the loss falls", "with compute", "né à Zürich", "日本語のテキスト", "x = y ** 2\n", "scaling laws hold", "🙂 emoji"]
 

@@ -61,6 +61,6 @@ def training_processes(folder: Path) -> list[int]:
                 command = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            if b"marin_scaling.run" in command and str(folder).encode() in command:
+            if b"marin_scaling.train" in command and str(folder).encode() in command:
                 found.append(int(entry.name))
     return found

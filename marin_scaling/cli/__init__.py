@@ -11,7 +11,7 @@ _INTERRUPTED = 130  # 128 + SIGINT, as shells say it
 
 def main() -> None:
     """Run the command line: known errors become one message on standard error and an exit status, never a traceback."""
-    from marin_scaling.cli.plain_output import plain_output
+    from marin_scaling.printable import plain_output
 
     with plain_output():
         _run()

@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from marin_scaling.cli.app import app
 from marin_scaling.printable import quoted
 
 if TYPE_CHECKING:
     from marin_scaling.experiment.experiment import Experiment
-    from marin_scaling.speedrun.finding import Finding
+    from marin_scaling.findings import Finding
 
 experiment_app = typer.Typer(
     help="Experiments and what came of them: import, validate. The site shows them.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-app.add_typer(experiment_app, name="experiment")
 
 _FILE = typer.Argument(metavar="FILE", help="Marin's digest (.csv, .jsonl), list of reports (.md) or executor record (.json).")
 _TO = typer.Option(..., "--to", metavar="FILE.jsonl", help="Where to write them, such as experiments/marin.jsonl.")
@@ -38,8 +36,8 @@ def import_file(file: Path = _FILE, to: Path = _TO) -> None:
     Example: marin-scale experiment import agent-moe-experiments.jsonl --to experiments/agent-moe.jsonl
     """
     from marin_scaling.errors import UsageError
-    from marin_scaling.experiment.experiment_file import write_experiments
-    from marin_scaling.experiment.imported import import_experiments
+    from marin_scaling.experiment.experiment import write_experiments
+    from marin_scaling.experiment.import_marin import import_experiments
     from marin_scaling.units import counted
 
     if to.suffix != ".jsonl":
@@ -63,7 +61,7 @@ def import_file(file: Path = _FILE, to: Path = _TO) -> None:
 def _imported_before(to: Path, *, file: Path) -> dict[str, Experiment]:
     """By name, from a file that is to be written anew; `UsageError` where it is the source, or holds what no import made."""
     from marin_scaling.errors import UsageError
-    from marin_scaling.experiment.experiment_file import read_experiments
+    from marin_scaling.experiment.experiment import read_experiments
 
     if not to.exists():
         return {}
@@ -94,11 +92,11 @@ def validate(
     import json
 
     from marin_scaling.errors import UsageError
-    from marin_scaling.experiment.experiment_file import EXPERIMENTS_DIR, read_experiments, root_of
-    from marin_scaling.experiment.own_runs import all_findings
-    from marin_scaling.limits import EXPERIMENTS_NAMED
-    from marin_scaling.regular_files import is_present, require_regular_tree
-    from marin_scaling.speedrun.finding import Weight
+    from marin_scaling.experiment.checks import all_findings
+    from marin_scaling.experiment.experiment import EXPERIMENTS_DIR, read_experiments, root_of
+    from marin_scaling.findings import Weight
+    from marin_scaling.printable import EXPERIMENTS_NAMED
+    from marin_scaling.untrusted_files import is_present, require_regular_tree
 
     if not is_present(place):
         raise UsageError(
@@ -132,6 +130,6 @@ def validate(
 
 
 def _is_refused(findings: Sequence[Finding]) -> bool:
-    from marin_scaling.speedrun.finding import Weight
+    from marin_scaling.findings import Weight
 
     return any(finding.weight == Weight.REFUSED for finding in findings)

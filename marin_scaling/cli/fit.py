@@ -1,12 +1,10 @@
-"""`marin-scale fit`: a law through a table of runs, and what it forecasts for a larger one."""
+"""`marin-scale fit`, `backtest`, `speedup` and `downstream`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import typer
-
-from marin_scaling.cli.app import app
 
 TABLE = typer.Argument(metavar="TABLE", help="CSV, Parquet or JSONL file, a suite (runs/delphi) or a ladder's runs.")
 _PREDICT = typer.Option([], "--predict", metavar="FLOPS", help="Forecast the best run of this compute; may be repeated.")
@@ -27,7 +25,6 @@ LAW = typer.Option(
 _PLOT = typer.Option(None, "--plot", metavar="FILE", help="Draw runs, law and forecast: .html, .svg, .png or .json.")
 
 
-@app.command("fit")
 def fit_table(
     table: Path = TABLE,
     predict: list[str] = _PREDICT,
@@ -52,12 +49,12 @@ def fit_table(
 
     Example: marin-scale fit runs/delphi --predict 1e23 --plot delphi.html
     """
-    from marin_scaling.fit.fit_runs import fit
+    from marin_scaling.fit.fit import fit
     from marin_scaling.forecast.forecast import forecast_runs, optimal_target
-    from marin_scaling.forecast.forecast_document import forecast_document, forecast_text
+    from marin_scaling.forecast.report import forecast_document, forecast_text
     from marin_scaling.forecast.sensitivity import sensitivity, sensitivity_text
-    from marin_scaling.forecast.target_table import read_targets, target_runs
-    from marin_scaling.run.run_table import read_run_table
+    from marin_scaling.forecast.targets import read_targets, target_runs
+    from marin_scaling.run.table import read_run_table
     from marin_scaling.units import parse_flops
 
     budgets, columns = [parse_flops(text) for text in predict], chosen_columns(column)
@@ -96,3 +93,121 @@ def chosen_columns(pairs: list[str]) -> dict[str, str]:
             )
         chosen[ours] = theirs
     return chosen
+
+
+def backtest_table(
+    table: Path = TABLE,
+    column: list[str] = COLUMN,
+    law: str = LAW,
+    as_json: bool = typer.Option(False, "--json", help="Print only JSON, with every run that was forecast."),
+    keep: list[str] = KEEP,
+    drop: list[str] = DROP,
+    seed: int = typer.Option(0, "--seed", min=0, help="Seed of the draws behind the intervals."),
+) -> None:
+    """Forecast each budget of a table from the smaller ones, and score the forecasts.
+
+    The table by distance says how far beyond its runs such a ladder may be trusted.
+
+    Example: marin-scale backtest runs/delphi
+    """
+    from marin_scaling.forecast.backtest import backtest, backtest_document, backtest_text
+    from marin_scaling.run.table import read_run_table
+
+    result = backtest(read_run_table(table, columns=chosen_columns(column), keep=keep, drop=drop), law=law, seed=seed)
+    if as_json:
+        from marin_scaling.canonical_json import dump_canonical
+
+        typer.echo(dump_canonical(backtest_document(result)), nl=False)
+    else:
+        typer.echo(backtest_text(result))
+
+
+_BASELINE = typer.Argument(metavar="BASELINE", help="Runs of the recipe to compare with, as for marin-scale fit.")
+_VARIANT = typer.Argument(metavar="VARIANT", help="Runs of the changed recipe.")
+
+
+def speedup_tables(
+    baseline: Path = _BASELINE,
+    variant: Path = _VARIANT,
+    convention: str = typer.Option("own", "--convention", help="own: the baseline's fitted law; marin: E and alpha pinned."),
+    column: list[str] = COLUMN,
+    as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
+) -> None:
+    """Compare two recipes by the compute that one saves.
+
+    At each budget: how many times more compute the baseline needs for the variant's loss, with a 90 % interval; a tie where it
+    holds 1. With a column tokens_per_second in both tables, in wall-clock time, too.
+
+    Example: marin-scale speedup baseline.csv variant.csv
+    """
+    from marin_scaling.forecast.speedup import compare_recipes
+    from marin_scaling.forecast.speedup_report import speedup_document, speedup_text
+    from marin_scaling.run.table import read_run_table
+
+    columns = chosen_columns(column)
+    ours, theirs = (read_run_table(path, columns=columns) for path in (baseline, variant))
+    report = compare_recipes(ours, theirs, convention=convention)
+    if as_json:
+        from marin_scaling.canonical_json import dump_canonical
+
+        typer.echo(dump_canonical(speedup_document(report, baseline=ours, variant=theirs)), nl=False)
+    else:
+        typer.echo(speedup_text(report, baseline=ours, variant=theirs))
+
+
+_SOFT = typer.Option(..., "--soft", metavar="COLUMN", help="The metric that falls: loss or bits per byte of the right answers.")
+_METRIC = typer.Option(..., "--metric", metavar="COLUMN", help="The accuracy, a share from 0 to 1; empty where not scored.")
+_PREDICT_ACCURACY = typer.Option(
+    ..., "--predict", metavar="FLOPS", help="Forecast the best run of this compute; may be repeated."
+)
+_POOL = typer.Option(None, "--pool", metavar="TABLE", help="More runs with both columns, of any recipe, for the curve alone.")
+_CHANCE = typer.Option(None, "--chance", metavar="SHARE", help="The accuracy of guessing, such as 0.25; fitted unless given.")
+_QUESTIONS = typer.Option(None, "--questions", min=1, help="How many questions the accuracy is a share of.")
+
+
+def downstream(
+    table: Path = TABLE,
+    soft: str = _SOFT,
+    metric: str = _METRIC,
+    predict: list[str] = _PREDICT_ACCURACY,
+    pool: Path | None = _POOL,
+    chance: float | None = _CHANCE,
+    questions: int | None = _QUESTIONS,
+    column: list[str] = COLUMN,
+    as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
+    keep: list[str] = KEEP,
+    drop: list[str] = DROP,
+    seed: int = typer.Option(0, "--seed", min=0, help="Seed of the draws behind the interval."),
+) -> None:
+    """Forecast a benchmark's accuracy, in two steps.
+
+    A law gives the soft metric at the compute, a curve through scored runs the accuracy; the interval carries both.
+
+    Example: marin-scale downstream runs.csv --soft arc_bpb --metric arc_accuracy --predict 1e22 --chance 0.25
+    """
+    from marin_scaling.fit.fit import fit
+    from marin_scaling.forecast.accuracy_curve import fit_sigmoid
+    from marin_scaling.forecast.downstream import (
+        downstream_document,
+        downstream_text,
+        forecast_downstream,
+        read_pool,
+        read_scores,
+    )
+    from marin_scaling.run.table import read_run_table
+    from marin_scaling.units import parse_flops
+
+    budgets, columns = [parse_flops(text) for text in predict], chosen_columns([*column, f"loss={soft}"])
+    runs = read_run_table(table, columns=columns, keep=keep, drop=drop)
+    scored = read_scores(table, table=runs, metric=metric)
+    scored = scored.with_pool(read_pool(pool, soft=soft, metric=metric)) if pool else scored
+    result = fit(runs, seed=seed)
+    curve = fit_sigmoid(scored.soft, accuracy=scored.accuracy, chance=chance, questions=questions, seed=seed)
+    forecasts = [forecast_downstream(result, curve, flops=flops) for flops in budgets]
+    if as_json:
+        from marin_scaling.canonical_json import dump_canonical
+
+        document = downstream_document(result, curve, forecasts, metric=metric, notes=scored.notes)
+        typer.echo(dump_canonical(document), nl=False)
+    else:
+        typer.echo(downstream_text(result, curve, forecasts, metric=metric, notes=scored.notes))

@@ -1,26 +1,27 @@
-"""`marin-scale ladder`: plan a ladder, and train every rung of it that is not trained yet."""
+"""`marin-scale ladder`."""
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from marin_scaling.cli.app import app
+from marin_scaling.errors import UsageError, missing_extra
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from marin_scaling.cli.training import PlannedLadder
-    from marin_scaling.run.run_spec import RunSpec
+    from marin_scaling.ladder.plan import Ladder
+    from marin_scaling.run.plan import PlannedLadder
+    from marin_scaling.run.spec import RunSpec
 
 _LADDER = typer.Argument(metavar="LADDER.yaml|status", help="The ladder file (with --advise also a table of runs), or status.")
 _SECOND = typer.Argument(None, metavar="LADDER.yaml", help="With status: the ladder file.")
 _ONLY = typer.Option([], "--only", metavar="BUDGET[/WIDTH]", help="Train these runs of it; may be given again.")
 
 
-@app.command("ladder")
 def ladder(
     ladder_path: Path = _LADDER,
     second: Path | None = _SECOND,
@@ -50,8 +51,6 @@ def ladder(
         _print_plan(ladder_path)
         return
     if emit:
-        from marin_scaling.cli.emission import emit_files
-
         emit_files(ladder_path, trainer=emit, only=only)
         return
     _train(ladder_path, where=where, only=only, max_parallel=max_parallel, stop_after=stop_after, keep_weights=keep_weights)
@@ -59,9 +58,9 @@ def ladder(
 
 def _print_plan(ladder_path: Path) -> None:
     """The table, and where the data do not allow it to be trained, why."""
-    from marin_scaling.cli.training import NotTokenized, bind_prepared, expand
     from marin_scaling.errors import DataError
-    from marin_scaling.ladder.ladder_table import ladder_table
+    from marin_scaling.ladder.report import ladder_table
+    from marin_scaling.train.session import NotTokenized, bind_prepared, expand
 
     expanded = expand(ladder_path)
     typer.echo(ladder_table(expanded))
@@ -76,7 +75,7 @@ def _print_plan(ladder_path: Path) -> None:
 
 
 def _data_doubts(planned: PlannedLadder) -> list[str]:
-    from marin_scaling.run.plan_specs import data_doubts, target_doubts
+    from marin_scaling.run.plan import data_doubts, target_doubts
 
     return [*data_doubts(planned.specs), *target_doubts(planned.ladder.file, corpus=planned.corpus)]
 
@@ -84,8 +83,8 @@ def _data_doubts(planned: PlannedLadder) -> list[str]:
 def _train(
     ladder_path: Path, *, where: str, only: list[str], max_parallel: int | None, stop_after: str, keep_weights: bool
 ) -> None:
-    from marin_scaling.cli.training import TimeIsUp, at_most, bind, chosen, expand, pool_of, train_with_progress, use_tracker
-    from marin_scaling.ladder.ladder_table import ladder_table
+    from marin_scaling.ladder.report import ladder_table
+    from marin_scaling.train.session import TimeIsUp, at_most, bind, chosen, expand, pool_of, train_with_progress, use_tracker
 
     expanded = expand(ladder_path)
     file, limit = expanded.file, at_most(stop_after)
@@ -117,15 +116,15 @@ def _train(
 
 def _diverged(specs: Sequence[RunSpec], runs_dir: Path) -> list[str]:
     """BUDGET/WIDTH of each recorded run that ended without a loss."""
-    from marin_scaling.run.run_store import read_run, run_folder
+    from marin_scaling.run.store import read_run, run_folder
 
     return [spec.rung_name for spec in specs if read_run(run_folder(runs_dir, spec)).record.loss is None]
 
 
 def _print_status(word: Path, ladder_path: Path) -> None:
-    from marin_scaling.cli.training import bind_prepared, expand, looked_at, workplace
     from marin_scaling.errors import DataError, UsageError
-    from marin_scaling.run.ladder_status import begun_specs, status_text
+    from marin_scaling.train.session import bind_prepared, expand, looked_at, workplace
+    from marin_scaling.train.status import begun_specs, status_text
 
     if str(word) != "status":
         raise UsageError(
@@ -143,9 +142,9 @@ def _print_status(word: Path, ladder_path: Path) -> None:
 
 
 def _print_advice(path: Path, *, allowance: str, target: str) -> None:
-    from marin_scaling.fit.fit_runs import fit
-    from marin_scaling.forecast.advise import advice_text, advise
-    from marin_scaling.run.run_table import read_run_table
+    from marin_scaling.fit.fit import fit
+    from marin_scaling.forecast.next_runs import advice_text, advise
+    from marin_scaling.run.table import read_run_table
     from marin_scaling.units import parse_flops
 
     (runs, target_flops), allowance_flops = _runs_and_target(path, target), parse_flops(allowance)
@@ -155,9 +154,9 @@ def _print_advice(path: Path, *, allowance: str, target: str) -> None:
 
 def _runs_and_target(path: Path, target: str) -> tuple[Path, float]:
     """Where the runs so far lie, and the target's FLOPs: as typed, else as the ladder file says."""
-    from marin_scaling.cli.training import RUNS_DIR
     from marin_scaling.errors import UsageError
-    from marin_scaling.ladder.ladder_file import read_ladder_file
+    from marin_scaling.ladder.config import read_ladder_file
+    from marin_scaling.run.paths import RUNS_DIR
     from marin_scaling.units import parse_flops
 
     if path.suffix in (".yaml", ".yml"):
@@ -168,3 +167,42 @@ def _runs_and_target(path: Path, target: str) -> tuple[Path, float]:
             f"{path} is a table of runs and names no target.", why="Advice is for one target.", fix="Add --target FLOPS."
         )
     return path, parse_flops(target)
+
+
+_EMITTED = Path("emitted")  # a folder `levanter` would be taken for the package where Python looks into the current folder
+
+
+def emit_files(ladder_path: Path, *, trainer: str, only: list[str]) -> None:
+    """Write them, and say how one is used."""
+    from marin_scaling.train.session import bind, chosen, expand
+
+    expanded = expand(ladder_path)
+    _require_emittable(expanded, ladder_path, trainer=trainer)
+    planned = bind(expanded, ladder_path)
+    specs, folder = chosen(planned.specs, only), _EMITTED / expanded.file.name
+    from marin_scaling.train.levanter_yaml import COMMAND, emit_levanter, file_name
+
+    is_new = emit_levanter(specs, corpus=planned.corpus, folder=folder)
+    runs = f"{len(specs)} runs" if len(specs) > 1 else "one run"
+    typer.echo(f"Files for {runs}, and their tokens, are in {folder}{'' if is_new else ' already'}. For example:")
+    typer.echo(f"  cd {folder} && {COMMAND} {file_name(specs[0])}")
+
+
+def _require_emittable(ladder: Ladder, ladder_path: Path, *, trainer: str) -> None:
+    """`UsageError` where `--emit` names another trainer than Levanter's, or one that does not know the ladder's models."""
+    from marin_scaling.recipe.model_shape import MoeShape
+
+    if trainer != "levanter":
+        raise UsageError(
+            f"--emit {trainer}: files are written for Levanter's train_lm.",
+            why="No other is known.",
+            fix="Use --emit levanter.",
+        )
+    if any(isinstance(rung.plan.shape, MoeShape) for rung in ladder.rungs):
+        raise UsageError(
+            f"{ladder_path}: --emit levanter: its recipe {ladder.file.recipe!r} makes mixtures of experts.",
+            why="Levanter's own command knows neither this model nor the training of its routers.",
+            fix=f"Train it here: marin-scale ladder {ladder_path}, or with --on ray; or emit a ladder of dense models.",
+        )
+    if importlib.util.find_spec("levanter") is None:
+        raise missing_extra("train", needed_for="writing files for Levanter")

@@ -1,7 +1,4 @@
-"""`marin-scale quickstart`: the whole way on real input, in a repository of its own, in minutes on a laptop.
-
-Every step is the one that the single commands do over the same files; here they only follow each other.
-"""
+"""`marin-scale quickstart` and `init`."""
 
 from __future__ import annotations
 
@@ -13,18 +10,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from marin_scaling.cli.app import app
-
 if TYPE_CHECKING:
-    from marin_scaling.cli.training import PlannedLadder
-    from marin_scaling.preregistration.preregister import Registration
+    from marin_scaling.preregistration.register import Registration
+    from marin_scaling.run.plan import PlannedLadder
 
 _FOLDER = typer.Argument(Path("marin-quickstart"), metavar="FOLDER", help="Where to work; made when it is not there.")
 _REGISTRY = Path("preregistrations")
 _LADDER = Path("ladders/quickstart.yaml")
 
 
-@app.command("quickstart")
 def quickstart(folder: Path = _FOLDER) -> None:
     """Go the whole way, on real runs, in about ten minutes.
 
@@ -33,8 +27,8 @@ def quickstart(folder: Path = _FOLDER) -> None:
 
     Example: marin-scale quickstart
     """
-    from marin_scaling.cli.training import plan, pool_of, target_pool, train_with_progress
-    from marin_scaling.ladder.ladder_table import ladder_table
+    from marin_scaling.ladder.report import ladder_table
+    from marin_scaling.train.session import plan, pool_of, target_pool, train_with_progress
 
     began = time.monotonic()
     _enter(folder)
@@ -59,7 +53,7 @@ def quickstart(folder: Path = _FOLDER) -> None:
 
 def _enter(folder: Path) -> None:
     """Make the reader's repository where there is none, and work in it."""
-    from marin_scaling.publish.user_repository import make_user_repository
+    from marin_scaling.publish.new_repository import make_user_repository
 
     make_user_repository(folder)
     os.chdir(folder)
@@ -67,7 +61,7 @@ def _enter(folder: Path) -> None:
 
 def _register_once(planned: PlannedLadder) -> Registration:
     """The registration of this ladder's target: the one that stands, or a new one."""
-    from marin_scaling.cli.registration import register_forecast, standing_forecast
+    from marin_scaling.cli.preregister import register_forecast, standing_forecast
 
     standing = standing_forecast(planned, registry=_REGISTRY)
     if standing is not None:
@@ -77,9 +71,9 @@ def _register_once(planned: PlannedLadder) -> Registration:
 
 
 def _check(registration: Registration) -> None:
-    from marin_scaling.check.verdict import check_preregistration
-    from marin_scaling.cli.training import RUNS_DIR
     from marin_scaling.preregistration.registry import signers_path
+    from marin_scaling.preregistration.verdict import check_preregistration
+    from marin_scaling.run.paths import RUNS_DIR
 
     verdict = check_preregistration(
         registration.folder,
@@ -93,7 +87,7 @@ def _check(registration: Registration) -> None:
 def _build_site() -> Path | None:
     """The site's first page, or None (said) where the site extra is not installed."""
     from marin_scaling.errors import MissingExtra
-    from marin_scaling.publish.build_site import build_site
+    from marin_scaling.publish.build import build_site
 
     try:
         page = build_site(Path())
@@ -117,3 +111,25 @@ def _close(page: Path | None, folder: Path, *, wall_seconds: float, stepping_sec
 
 def _say(number: int, title: str, detail: str) -> None:
     typer.echo(f"\n[{number}/6] {title}: {detail}")
+
+
+_INIT_FOLDER = typer.Argument(Path(), metavar="FOLDER", help="Where to make it; default: here.")
+
+
+def init(folder: Path = _INIT_FOLDER) -> None:
+    """Make a repository of your own for forecasts.
+
+    It has folders for ladders, runs and preregistrations, an example ladder, a site and a CI workflow.
+
+    Files that are there already stay as they are; those that differ are named.
+
+    Example: marin-scale init my-forecasts
+    """
+    from marin_scaling.publish.new_repository import make_user_repository
+
+    repository = make_user_repository(folder)
+    for path in repository.made:
+        typer.echo(f"made {path}")
+    for path in repository.kept:
+        typer.echo(f"kept {path} as it is")
+    typer.echo(f"Next: {'' if folder == Path() else f'cd {folder} && '}marin-scale ladder ladders/quickstart.yaml --dry-run")

@@ -6,13 +6,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from marin_scaling.cli.app import app
-
 if TYPE_CHECKING:
-    from marin_scaling.recipe.recipe import Recipe
+    from marin_scaling.recipe.base import Recipe
 
-_recipe = typer.Typer(help="Show what a recipe makes of a budget, and why.", no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(_recipe, name="recipe")
+recipe_app = typer.Typer(help="Show what a recipe makes of a budget, and why.", no_args_is_help=True, rich_markup_mode=None)
 
 _RECIPE = typer.Argument(metavar="RECIPE", help="A name, a recipe file (recipes/mine.yaml), or MODULE:CLASS.")
 _OTHER = typer.Argument(metavar="OTHER", help="Another one.")
@@ -23,18 +20,18 @@ _WIDTH = typer.Option(
 )
 
 
-@_recipe.command("list")
+@recipe_app.command("list")
 def list_recipes() -> None:
     """Name the recipes there are, ours and installed ones.
 
     Example: marin-scale recipe list
     """
-    from marin_scaling.recipe.catalogue import recipe_names
+    from marin_scaling.recipe.find import recipe_names
 
     typer.echo("\n".join(recipe_names()))
 
 
-@_recipe.command("show")
+@recipe_app.command("show")
 def show_recipe(
     recipe: str = _RECIPE,
     budget: str = _BUDGET,
@@ -46,7 +43,7 @@ def show_recipe(
 
     Example: marin-scale recipe show delphi --budget 1e20
     """
-    from marin_scaling.recipe.recipe_text import recipe_document, recipe_text, usual_plan
+    from marin_scaling.recipe.report import recipe_document, recipe_text, usual_plan
     from marin_scaling.units import parse_flops
 
     found = _typed(recipe)
@@ -59,13 +56,13 @@ def show_recipe(
         typer.echo(recipe_text(found, plan, batch_is_given=batch is not None))
 
 
-@_recipe.command("diff")
+@recipe_app.command("diff")
 def diff_recipes(recipe: str = _RECIPE, other: str = _OTHER, budget: str = _BUDGET_OR_NONE, width: int | None = _WIDTH) -> None:
     """Print the constants and formulas in which two recipes differ, and with a budget the numbers of one run of each.
 
     Example: marin-scale recipe diff delphi recipes/mine.yaml --budget 1e20
     """
-    from marin_scaling.recipe.recipe_text import difference_text, usual_plan
+    from marin_scaling.recipe.report import difference_text, usual_plan
     from marin_scaling.units import parse_flops
 
     first, second = _typed(recipe), _typed(other)
@@ -80,7 +77,7 @@ def diff_recipes(recipe: str = _RECIPE, other: str = _OTHER, budget: str = _BUDG
 
 def _typed(name: str) -> Recipe:
     """Return the recipe of a name on the command line, which may be code; the base in a recipe file may not."""
-    from marin_scaling.recipe.catalogue import find_recipe, trust_recipe
+    from marin_scaling.recipe.find import find_recipe, trust_recipe
 
     trust_recipe(name)
     return find_recipe(name)

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import typer
 
-from marin_scaling.cli.app import app
 from marin_scaling.printable import joined
 
-_site = typer.Typer(help="Build the site of a repository, or show it here.", no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(_site, name="site")
+site_app = typer.Typer(help="Build the site of a repository, or show it here.", no_args_is_help=True, rich_markup_mode=None)
 
 
-@_site.command("build")
+@site_app.command("build")
 def build() -> None:
     """Write the pages of this repository's ladders, forecasts and outcomes, and build the site into .site/.
 
@@ -21,7 +19,7 @@ def build() -> None:
 
     Example: marin-scale site build
     """
-    from marin_scaling.publish.build_site import build_site
+    from marin_scaling.publish.build import build_site
 
     page = build_site(Path())
     if unsound := _unsound_experiments():
@@ -32,9 +30,9 @@ def build() -> None:
 
 def _unsound_experiments() -> list[str]:
     """Names of those that are refused, and where malformed ones lie: whoever builds pages that say so should know it."""
-    from marin_scaling.experiment.experiment_file import EXPERIMENTS_DIR, read_experiments
-    from marin_scaling.experiment.own_runs import all_findings
-    from marin_scaling.speedrun.finding import Weight
+    from marin_scaling.experiment.checks import all_findings
+    from marin_scaling.experiment.experiment import EXPERIMENTS_DIR, read_experiments
+    from marin_scaling.findings import Weight
 
     found = read_experiments(Path(EXPERIMENTS_DIR)) if Path(EXPERIMENTS_DIR).is_dir() else []
     findings = all_findings([each.experiment for each in found if each.experiment], root=Path())
@@ -42,14 +40,13 @@ def _unsound_experiments() -> list[str]:
     return [*refused, *(each.place for each in found if each.experiment is None)]
 
 
-@_site.command("serve")
+@site_app.command("serve")
 def serve(port: int = typer.Option(8000, "--port", min=0, max=65535, help="Port on this machine; 0 takes a free one.")) -> None:
     """Build the site and show it on this machine until Ctrl-C.
 
     Example: marin-scale site serve --port 8001
     """
-    from marin_scaling.publish.build_site import build_site
-    from marin_scaling.publish.serve_site import serve_site
+    from marin_scaling.publish.build import build_site, serve_site
 
     with serve_site(build_site(Path()).parent, port=port) as server:
         typer.echo(f"http://127.0.0.1:{server.server_port}/ shows the site; Ctrl-C ends it.")

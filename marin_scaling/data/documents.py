@@ -1,24 +1,35 @@
-"""Documents of text, one after the other: from files on any fsspec address, and from data sets of the Hugging Face hub.
-
-What is not text where text should be is a `DataError` that names file and row. Tokens and caches: `prepare`.
-"""
+"""Read documents, or token rows, from text, JSONL, Parquet, Levanter caches and the standard library's sources."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.util
 import io
+import itertools
 import json
 import os
+import sysconfig
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 import fsspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
+from numpy.typing import NDArray
 
+from marin_scaling.data.corpus import TokenCorpus, Tokens, byte_corpus, token_type
+from marin_scaling.data.tokenizer import Tokenizer
 from marin_scaling.errors import DataError, first_line, missing_extra
-from marin_scaling.file_systems import plain_address, plain_data_set, refuse_references
+from marin_scaling.ladder.config import STANDARD_LIBRARY
+from marin_scaling.untrusted_text import plain_address, plain_data_set, refuse_references
+
+if TYPE_CHECKING:
+    from marin_scaling.ladder.config import Texts
 
 Document = tuple[str, str]
 """Where it stands, and its text."""
@@ -208,3 +219,138 @@ def _unreadable(address: str, error: Exception) -> DataError:
         why=_NO_OTHER_TEXT,
         fix="Correct data in the ladder file, or make the place reachable (credentials, network, the store's fsspec driver).",
     )
+
+
+_BATCH = 256  # documents that are tokenized at once
+_MOST_BYTES_OFF = 0.005  # of a text's bytes: what the tokens' own lengths may be off
+
+
+@dataclass(frozen=True)
+class TokenDocument:
+    """Where a document stands, its tokens, and its text: as it was read, or of a row in a cache what its tokens decode to."""
+
+    where: str
+    tokens: Tokens
+    text: str
+
+
+def token_documents(texts: Texts, tokenizer: Tokenizer, *, text_key: str) -> Iterator[TokenDocument]:
+    """Every document of `texts`; `DataError` where one cannot be read, or tokens do not stand for the bytes of the text."""
+    if texts.cache is not None:
+        yield from _cached(texts.cache, tokenizer)
+        return
+    said = counted = 0
+    documents = iter(_documents(texts, text_key))
+    while batch := list(itertools.islice(documents, _BATCH)):
+        said += sum(_bytes_of(where, text) for where, text in batch)
+        for (where, text), tokens in zip(batch, tokenizer.encode([text for _where, text in batch]), strict=True):
+            counted += int(tokenizer.token_bytes[tokens].sum(dtype=np.int64))
+            yield TokenDocument(where, tokens, text)
+    if abs(counted - said) > _MOST_BYTES_OFF * said:
+        raise DataError(
+            f"{texts.said}: its text has {said} bytes, and the tokens that {tokenizer.identity.name} makes of it stand for "
+            f"{counted}.",
+            why="Bits per byte would be off by as much; the tokenizer drops or changes text.",
+            fix="Take a tokenizer that gives its text back (byte-level, or with byte fallback).",
+        )
+
+
+def addresses(texts: Texts) -> list[str]:
+    """Of the files that are named, each once."""
+    found = [address for pattern in texts.files or () for address in files_at(pattern)]
+    places = Counter(map(_place, found))
+    if twice := next((address for address in reversed(found) if places[_place(address)] > 1), None):
+        raise DataError(
+            f"{twice} is named twice in {texts.said}.", why="Its text would be seen twice.", fix="Name each file once."
+        )
+    return found
+
+
+def _place(address: str) -> str:
+    """One name for all that a file on this machine can be called by."""
+    return address if "://" in address else os.path.realpath(address)
+
+
+def _bytes_of(where: str, text: str) -> int:
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{where}: half of a surrogate pair at character {error.start}.",
+            why="It has no bytes in UTF-8.",
+            fix="Correct the file.",
+        ) from error
+
+
+def _documents(texts: Texts, text_key: str) -> Iterator[Document]:
+    if texts.dataset is not None:
+        return hub_documents(texts.dataset, config=texts.config, revision=texts.revision, split=texts.split, text_key=text_key)
+    return itertools.chain.from_iterable(documents_in(address, text_key=text_key) for address in addresses(texts))
+
+
+def _cached(cache: str, tokenizer: Tokenizer) -> Iterator[TokenDocument]:
+    """The rows of a cache that Levanter built."""
+    name, size = tokenizer.identity.name, tokenizer.identity.size
+    if importlib.util.find_spec("levanter") is None:
+        raise missing_extra("train", needed_for=f"the Levanter cache {cache}")
+    from levanter.store.cache import TreeCache
+
+    try:
+        store = TreeCache.load(cache, {"input_ids": np.zeros(0, np.int32)})
+        count = len(store)
+    except Exception as error:  # whatever tensorstore and the file systems raise
+        raise DataError(
+            f"{cache} is no cache that Levanter has finished: {first_line(error)}.",
+            why="A cache holds tokens beside a ledger of its shards.",
+            fix="Name the folder that holds shard_ledger.json, or build the cache again with Levanter.",
+        ) from error
+    for start in range(0, count, _BATCH):
+        rows = list[Tokens]()
+        for number, row in enumerate(store.get_batch_sync(range(start, min(start + _BATCH, count))), start=start):
+            tokens = np.asarray(row["input_ids"])
+            if tokens.size and not 0 <= tokens.min() <= tokens.max() < size:
+                raise DataError(
+                    f"{cache}, row {number}: token {tokens.max()} is none of the {size} of the tokenizer {name}.",
+                    why="The cache was built with another tokenizer; its bytes could not be counted.",
+                    fix="Name the tokenizer that it was built with: data.tokenizer.",
+                )
+            rows.append(tokens.astype(token_type(size)))
+        for number, (tokens, text) in enumerate(zip(rows, tokenizer.decode(rows), strict=True), start=start):
+            yield TokenDocument(f"{cache}, row {number}", tokens, text)
+
+
+_LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "__pycache__"}
+_VALIDATION_SHARE = 1 / 16
+
+
+def standard_library_corpus(library: Path | None = None) -> TokenCorpus:
+    """The `.py` files of a Python standard library (by default this interpreter's), split by file.
+
+    Tests, IDLE, lib2to3 and installed packages are left out. Raises `DataError` where the sources are not there.
+    """
+    root = library or Path(sysconfig.get_paths()["stdlib"])
+    parts: dict[bool, list[bytes]] = {True: [], False: []}
+    for path in _source_files(root):
+        content = path.read_bytes()
+        parts[_is_validation(path.relative_to(root).as_posix())].append(content)
+    train, validation = b"\n".join(parts[False]), b"\n".join(parts[True])
+    if len(train) < 1_000_000 or len(validation) < 50_000:
+        raise DataError(
+            f"{root} holds only {len(train)} bytes of Python source to train on and {len(validation)} to validate on.",
+            why="The quickstart trains on the sources of the standard library; this Python came without them.",
+            fix="Use a Python that ships its sources (python.org, pyenv, conda, Debian's python3 all do).",
+        )
+    return byte_corpus(source=STANDARD_LIBRARY, train=_as_array(train), validation=_as_array(validation))
+
+
+def _source_files(root: Path) -> Iterator[Path]:
+    return (path for path in sorted(root.rglob("*.py")) if not _LEFT_OUT.intersection(path.relative_to(root).parts))
+
+
+def _is_validation(relative_path: str) -> bool:
+    first_bytes = hashlib.sha256(relative_path.encode()).digest()[:8]
+    return int.from_bytes(first_bytes) < _VALIDATION_SHARE * 2**64
+
+
+def _as_array(content: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(content, dtype=np.uint8)

@@ -1,22 +1,47 @@
-"""The corpus that a ladder file names: the standard library's, or text of one's own, tokenized once and kept.
-
-Only what text of one's own needs is in the extra `train`; it is imported when it is asked for.
-"""
+"""Prepare a corpus: read, tokenize, split, cache and verify."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
-from collections.abc import Callable
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from marin_scaling.data.standard_library import standard_library_corpus
-from marin_scaling.data.token_corpus import TokenCorpus
+import numpy as np
+
+from marin_scaling.canonical_json import digest_of
+from marin_scaling.data.corpus import (
+    RowFacts,
+    TokenCorpus,
+    Tokens,
+    corpus_digest,
+    data_folder,
+    find_corpus,
+    map_corpus,
+    row_path,
+    write_manifest,
+)
+from marin_scaling.data.documents import (
+    TokenDocument,
+    addresses,
+    files_at,
+    fingerprint,
+    folder_fingerprint,
+    hub_fingerprint,
+    standard_library_corpus,
+    token_documents,
+)
 from marin_scaling.data.tokenizer import Tokenizer, load_tokenizer
-from marin_scaling.errors import missing_extra
+from marin_scaling.errors import DataError, missing_extra
+from marin_scaling.files import claim, disk_errors, replace_file
 
 if TYPE_CHECKING:
-    from marin_scaling.ladder.ladder_file import Data
+    from marin_scaling.ladder.config import Data, Texts
 
 
 def prepare(
@@ -30,7 +55,6 @@ def prepare(
     if data.train is None:
         return standard_library_corpus()
     _require_readers()
-    from marin_scaling.data.kept_text import kept_or_made
 
     return kept_or_made(data, tokenizer or load_tokenizer(data.tokenizer), work_root=work_root, on_row=on_row)
 
@@ -40,7 +64,6 @@ def prepared(data: Data, *, work_root: Path) -> TokenCorpus | None:
     if data.train is None:
         return standard_library_corpus()
     _require_readers()
-    from marin_scaling.data.kept_text import kept
 
     return kept(data, load_tokenizer(data.tokenizer), work_root=work_root)
 
@@ -48,3 +71,208 @@ def prepared(data: Data, *, work_root: Path) -> TokenCorpus | None:
 def _require_readers() -> None:
     if importlib.util.find_spec("fsspec") is None:
         raise missing_extra("train", needed_for="text of your own")
+
+
+_LAST_SPACE = 0x3000  # of Unicode's
+_AROUND_TEXT = "".join(filter(str.isspace, map(chr, range(_LAST_SPACE + 1)))) + "\ufeff"
+"""White space, and the mark of byte order, which some editors put before a text."""
+
+
+def write_rows(data: Data, tokenizer: Tokenizer, folder: Path, *, on_row: Callable[[str], None]) -> str:
+    """Write rows and manifest of a corpus into `folder`; its digest. `on_row` is told each row before it is made."""
+    assert data.train is not None
+    facts, held_out = dict[str, RowFacts](), dict[bytes, str]()
+    for name, texts in data.validation.items():
+        on_row(name)
+        documents = token_documents(texts, tokenizer, text_key=data.text_key)
+        row = _write_row(_remembered(documents, held_out, tokenizer, name), texts, tokenizer, row_path(folder, name))
+        _require_other_text(name, row, than=facts)
+        facts[name] = row
+    on_row("train")
+    documents = token_documents(data.train, tokenizer, text_key=data.text_key)
+    left = _without(documents, held_out, tokenizer, leave_out=data.overlap == "leave-out")
+    facts["train"] = _write_row(left, data.train, tokenizer, row_path(folder, "train"))
+    digest = corpus_digest({name: known.sha256 for name, known in facts.items()}, tokenizer.identity)
+    write_manifest(
+        folder,
+        source=data.source,
+        tokenizer=tokenizer.identity,
+        token_bytes=tokenizer.token_bytes,
+        rows=facts,
+        digest=digest,
+    )
+    return digest
+
+
+def _require_other_text(name: str, row: RowFacts, *, than: dict[str, RowFacts]) -> None:
+    for other, known in than.items():
+        if known.sha256 == row.sha256:
+            raise DataError(
+                f"data.validation: {other} and {name} hold the same text.",
+                why="The mean over sets would count it twice.",
+                fix=f"Correct the files of one of them, or take {name} out.",
+            )
+
+
+@dataclass
+class _Row:
+    """A row of tokens as it is written."""
+
+    stream: BinaryIO
+    separator: int | None
+    tokenizer: Tokenizer
+    sha256: Any = field(default_factory=hashlib.sha256)
+    tokens: int = 0
+    text_bytes: int = 0
+
+    def add(self, tokens: Tokens) -> None:
+        """A document, and what ends it."""
+        ended = tokens if self.separator is None else np.append(tokens, tokens.dtype.type(self.separator))
+        raw = ended.tobytes()
+        self.sha256.update(raw)
+        self.stream.write(raw)
+        self.tokens += len(ended)
+        self.text_bytes += int(self.tokenizer.token_bytes[ended].sum(dtype=np.int64))
+
+
+def _write_row(documents: Iterable[TokenDocument], texts: Texts, tokenizer: Tokenizer, path: Path) -> RowFacts:
+    separator = tokenizer.separator if texts.cache is None else None  # a cache has its own
+    with open(path, "wb") as stream:
+        row = _Row(stream, separator, tokenizer)
+        for document in documents:
+            row.add(document.tokens)
+        stream.flush()
+        os.fsync(stream.fileno())
+    if not row.text_bytes:
+        raise DataError(
+            f"{texts.said}: there is no text in it.", why="Nothing can be trained or measured on it.", fix="Correct data."
+        )
+    return RowFacts(tokens=row.tokens, text_bytes=row.text_bytes, sha256=row.sha256.hexdigest())
+
+
+def _remembered(
+    documents: Iterator[TokenDocument], held_out: dict[bytes, str], tokenizer: Tokenizer, name: str
+) -> Iterator[TokenDocument]:
+    for document in documents:
+        for key in _keys(document, tokenizer):
+            held_out.setdefault(key, f"{name}: {document.where}")
+        yield document
+
+
+def _without(
+    documents: Iterator[TokenDocument], held_out: dict[bytes, str], tokenizer: Tokenizer, *, leave_out: bool
+) -> Iterator[TokenDocument]:
+    """`documents` without those that are held out too; where they are not to be left out, a `DataError` at the first."""
+    for document in documents:
+        twin = next((held_out[key] for key in _keys(document, tokenizer) if key in held_out), None)
+        if twin is None:
+            yield document
+        elif not leave_out:
+            raise DataError(
+                f"{document.where}: this document is held out, too ({twin}).",
+                why="A loss on text that was trained on says nothing of the loss on new text.",
+                fix="Take it out of one of them, or let such documents be left out of training: data.overlap: leave-out.",
+            )
+
+
+def _keys(document: TokenDocument, tokenizer: Tokenizer) -> list[bytes]:
+    """Digests of what makes two documents one: their text without white space around it, or their tokens.
+
+    The text finds those that differ in a blank at the end, which changes the tokens; the tokens find those whose text the
+    tokenizer changes, of which a cache gives back the changed one. What is empty has no digest.
+    """
+    text = document.text.strip(_AROUND_TEXT).encode(errors="surrogatepass")
+    return [
+        hashlib.blake2b(each, digest_size=16, person=kind).digest()
+        for kind, each in ((b"text", text), (b"tokens", _own(document.tokens, tokenizer)))
+        if each
+    ]
+
+
+def _own(tokens: Tokens, tokenizer: Tokenizer) -> bytes:
+    """A document's tokens without those around it that stand for no text."""
+    text = np.flatnonzero(tokenizer.token_bytes[tokens])
+    own = tokens[text[0] : text[-1] + 1] if text.size else tokens[:0]
+    return np.asarray(own, "<u4").tobytes()
+
+
+_FORMAT = 2  # of what is kept, and of what it was checked for: another one is made anew
+_POLL_SECONDS = 1.0  # of a process that waits for another one to make what it wants
+
+
+def kept_or_made(data: Data, tokenizer: Tokenizer, *, work_root: Path, on_row: Callable[[str], None]) -> TokenCorpus:
+    """The corpus of `data`, made if it is not kept; errors as in `prepare`."""
+    request, root = _request(data, tokenizer), work_root / "data"
+    while True:
+        with disk_errors(root, "written"), claim(root / "locks" / request) as is_ours:
+            if (kept := _answer(data, tokenizer, request, work_root)) is not None:
+                return kept
+            if is_ours:
+                return _made(data, tokenizer, request, work_root=work_root, on_row=on_row)
+        time.sleep(_POLL_SECONDS)
+
+
+def kept(data: Data, tokenizer: Tokenizer, *, work_root: Path) -> TokenCorpus | None:
+    """The corpus of `data` if it is kept and no file has changed since, else None."""
+    return _answer(data, tokenizer, _request(data, tokenizer), work_root)
+
+
+def _answer(data: Data, tokenizer: Tokenizer, request: str, work_root: Path) -> TokenCorpus | None:
+    path = _answer_path(request, work_root)
+    digest = path.read_text("ascii", errors="replace").strip() if path.exists() else ""
+    found = find_corpus(data_folder(digest, work_root=work_root)) if digest else None
+    return None if found is None else _named(found, data, tokenizer)
+
+
+def _named(corpus: TokenCorpus, data: Data, tokenizer: Tokenizer) -> TokenCorpus:
+    """With the names of this ladder file: another one may have made the corpus from the same tokens."""
+    return replace(corpus, source=data.source, tokenizer=tokenizer.identity)
+
+
+def _answer_path(request: str, work_root: Path) -> Path:
+    """The file that holds the digest of the corpus that answers a request."""
+    return work_root / "data" / "prepared" / request
+
+
+def _request(data: Data, tokenizer: Tokenizer) -> str:
+    """What is asked for and what lies there, by a digest: another one as soon as a file changes."""
+    assert data.train is not None
+    parts = {"train": data.train, **data.validation}
+    request = {
+        "format": _FORMAT,
+        "tokenizer": tokenizer.identity.digest,
+        "data": data.model_dump(mode="json", exclude={"epochs", "source", "tokenizer"}),
+        "files": {name: _fingerprints(texts) for name, texts in parts.items()},
+    }
+    return digest_of(request)[:32]
+
+
+def _fingerprints(texts: Texts) -> list[str]:
+    if texts.cache is not None:
+        return [folder_fingerprint(texts.cache) for _ in files_at(f"{texts.cache.rstrip('/')}/shard_ledger.json")]
+    if texts.dataset is not None:
+        return [hub_fingerprint(texts.dataset, revision=texts.revision)]
+    return [fingerprint(address) for address in addresses(texts)]
+
+
+def _made(data: Data, tokenizer: Tokenizer, request: str, *, work_root: Path, on_row: Callable[[str], None]) -> TokenCorpus:
+    """Make the corpus in a folder that is ours, and may hold what an earlier attempt left, and give it its name."""
+    making = work_root / "data" / f"being-made-{request}"
+    shutil.rmtree(making, ignore_errors=True)
+    making.mkdir(parents=True)
+    try:
+        digest = write_rows(data, tokenizer, making, on_row=on_row)
+        if _request(data, tokenizer) != request:
+            raise DataError(
+                f"the text of {data.source} changed while it was read.",
+                why="What was read is neither what was there nor what is there.",
+                fix="Type the command again when nobody writes there.",
+            )
+        folder = data_folder(digest, work_root=work_root)
+        if find_corpus(folder) is None:
+            shutil.rmtree(folder, ignore_errors=True)
+            making.rename(folder)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    replace_file(_answer_path(request, work_root), digest.encode("ascii"))
+    return _named(map_corpus(folder), data, tokenizer)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marin_scaling.canonical_json import digest_of
-from marin_scaling.data.token_corpus import BYTES, TokenizerIdentity, Tokens, token_type
+from marin_scaling.data.corpus import BYTES, TokenizerIdentity, Tokens, token_type
 from marin_scaling.errors import DataError, first_line, missing_extra
 
 

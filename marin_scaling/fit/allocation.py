@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from marin_scaling.fit.frontier_points import DrawnPoints
+from marin_scaling.fit.optima import DrawnPoints
 from marin_scaling.fit.posterior import SurfacePosterior
 from marin_scaling.laws import Array
 

@@ -1,17 +1,14 @@
-"""Fit L*(C) = E + A (C / C0)^-gamma with a free asymptote, by variable projection, for many reweighted data sets at once.
-
-For a given gamma the best E and A are a linear least-squares problem in closed form (Golub and Pereyra 1973), so only gamma is
-searched: on a grid, then on ever finer grids about the best cell. No start value, no local optimum, nothing random, and a
-bootstrap of thousands of fits is a few matrix products. E and A are kept non-negative: a loss below zero means nothing, and a
-loss that rises with compute is no frontier. The asymptote is never set by hand.
-"""
+"""A power law through the best losses of budgets, with free or pinned asymptote."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
+from marin_scaling.errors import FitRefused, UsageError
+from marin_scaling.fit.bowl import Bowl, noise_variance
 from marin_scaling.laws import Array, FrontierLaw
 
 FRONTIER_UNKNOWNS = 3
@@ -126,3 +123,138 @@ def _project(terms: Array, losses: Array, weights: Array) -> tuple[Array, Array,
 def _fitted(asymptote: Array, scale: Array, terms: Array) -> Array:
     per_data_set = terms if terms.ndim == 3 else terms[None]
     return np.asarray(asymptote[:, :, None] + scale[:, :, None] * per_data_set)  # (data set, candidate, budget)
+
+
+PINNED_UNKNOWNS = 2
+PINNED_LAW = "pinned-frontier@"
+
+
+def pinned_asymptote(law: str) -> float | None:
+    """The asymptote in the name of a pinned law, None for any other law; `UsageError` where it is no number of zero or more.
+
+    >>> pinned_asymptote("pinned-frontier@1.6"), pinned_asymptote("isoflop-frontier")
+    (1.6, None)
+    """
+    if not law.startswith(PINNED_LAW.rstrip("@")):
+        return None
+    try:
+        asymptote = float(law.removeprefix(PINNED_LAW))
+    except ValueError:
+        asymptote = math.nan
+    if "_" in law or not (math.isfinite(asymptote) and asymptote >= 0):  # Python reads 1_6 as 16
+        raise UsageError(
+            f"{law!r} does not say at which loss the asymptote is pinned.",
+            why="Somebody has to choose that number; this project has none of its own.",
+            fix=f"Write it like --law {PINNED_LAW}1.6, or leave it free: --law isoflop-frontier",
+        )
+    return asymptote
+
+
+def fit_pinned_frontier(flops: Array, *, loss: Array, asymptote: float) -> FrontierLaw:
+    """The straight line through (log C, log(L* - E)); arrays are (budget,), losses and `asymptote` in the same unit.
+
+    The law's `reference_flops` is the geometric mean of the budgets. Where losses rise with compute gamma is negative.
+    `FitRefused` when a loss lies at or below the asymptote, or when all budgets are one.
+
+    >>> compute = np.array([2.00e19, 1.31e20, 7.16e20])  # three anchors of Marin's 67B, issue 6044
+    >>> law = fit_pinned_frontier(compute, loss=np.array([3.2373, 2.9538, 2.7515]), asymptote=1.4)
+    >>> f"{law.E + law.A * (1.19e23 / law.reference_flops) ** -law.gamma:.4f}"  # registered: 2.269
+    '2.2692'
+    """
+    _require_room(loss, asymptote)
+    _require_two_budgets(flops)
+    laws = fit_pinned_frontiers(flops, losses=loss[None], weights=np.ones((1, len(loss))), asymptote=asymptote)
+    return FrontierLaw(E=float(asymptote), A=float(laws.A[0]), gamma=float(laws.gamma[0]), reference_flops=laws.reference_flops)
+
+
+def fit_pinned_frontiers(flops: Array, *, losses: Array, weights: Array, asymptote: float) -> FrontierLaws:
+    """One law for each row of `losses` and `weights` (data set, budget), on the same budgets; all losses above `asymptote`."""
+    log_flops, log_excess = np.log(flops), np.log(losses - asymptote)
+    shares = weights / weights.sum(axis=1, keepdims=True)
+    centred = log_flops - (shares @ log_flops)[:, None]
+    spread = np.maximum((shares * centred**2).sum(axis=1), np.finfo(float).tiny)
+    gamma = -(shares * centred * log_excess).sum(axis=1) / spread
+    reference = float(log_flops.mean())
+    log_scale = (shares * log_excess).sum(axis=1) + gamma * (shares @ log_flops - reference)
+    return FrontierLaws(
+        E=np.full(len(losses), float(asymptote)), A=np.exp(log_scale), gamma=gamma, reference_flops=float(np.exp(reference))
+    )
+
+
+def _require_room(loss: Array, asymptote: float) -> None:
+    lowest = float(np.min(loss))
+    if not lowest > asymptote:
+        raise FitRefused(
+            f"A loss of {lowest:g} is not above the pinned asymptote {asymptote:g}.",
+            why="The asymptote is the loss that no compute removes; a run at or below it says that it was pinned too high.",
+            fix=f"Pin it below {lowest:g}, or leave it free.",
+        )
+
+
+def _require_two_budgets(flops: Array) -> None:
+    if len(np.unique(flops)) < 2:
+        raise FitRefused(
+            f"All {len(flops)} losses were bought with the same {float(flops[0]):g} FLOPs.",
+            why="A slope needs two different budgets.",
+            fix="Add a budget.",
+        )
+
+
+SEED_NOISE = 5e-4
+"""Share of the loss by which runs that differ only in their seed differ: standard deviations of 0.04 and 0.08 % among the three
+seeds of Delphi's runs at 1e21 and 1e22 (runs/delphi/heldout.csv). Runs that scatter less are assumed to have been lucky."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """Scatter of one run, and what budgets scatter beyond it, as variances of the loss with their degrees of freedom.
+
+    `budgets_scatter`: beyond the noise of their runs more than chance would do in one of a hundred ladders.
+    `at_floor`: the runs scatter less than seeds do, and `SEED_NOISE` stands for their variance.
+    """
+
+    run_variance: float
+    run_freedom: int
+    budget_variance: float
+    budget_freedom: int
+    budgets_scatter: bool
+    at_floor: bool
+
+
+def estimate_noise(
+    bowls: list[Bowl], *, leverage: Array, residuals: Array, loss: Array, unknowns: int = FRONTIER_UNKNOWNS
+) -> Noise:
+    """The noise behind optima of `loss` that lie `residuals` off a law of `unknowns` numbers; arrays are (budget,).
+
+    `run_freedom` is 0 when nothing is left to tell noise by: three budgets of three runs.
+    """
+    floor = (SEED_NOISE * float(loss.min())) ** 2
+    seen, freedom = noise_variance(bowls)
+    budget_freedom = len(residuals) - unknowns
+    between = float(np.sum(residuals**2 / leverage))
+    variance = max(seen, floor)
+    excess = (
+        _excess(residuals, variance=variance, leverage=leverage, freedom=budget_freedom) if freedom and budget_freedom else 0.0
+    )
+    if not excess:
+        seen = (seen * freedom + between) / max(freedom + budget_freedom, 1)
+        variance, freedom = max(seen, floor), freedom + budget_freedom
+    return Noise(
+        run_variance=variance,
+        run_freedom=freedom,
+        budget_variance=excess,
+        budget_freedom=budget_freedom,
+        budgets_scatter=bool(excess) and between > variance * _chi_squared_99(budget_freedom),
+        at_floor=seen < floor,
+    )
+
+
+def _excess(residuals: Array, *, variance: float, leverage: Array, freedom: int) -> float:
+    expected = variance * float(leverage.sum()) * freedom / len(residuals)
+    return max(0.0, (float(residuals @ residuals) - expected) / freedom)
+
+
+def _chi_squared_99(freedom: int) -> float:
+    """The 99 % quantile of the chi-squared distribution by Wilson and Hilferty's cube (1931), within 1 % from one degree on."""
+    ninth = 2 / (9 * freedom)
+    return float(freedom * (1 - ninth + 2.3263 * ninth**0.5) ** 3)

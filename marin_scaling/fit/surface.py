@@ -1,21 +1,19 @@
-"""Fit L(N, D) = E + A N^-alpha + B D^-beta to runs, to the global optimum, by one of three objectives.
-
-For given exponents E, A and B are linear, so a grid over the two exponents scores every basin at once (variable projection,
-Golub and Pereyra 1973); the best basins are then polished in all five numbers with analytic gradients. Sums, not means, and
-logarithms centred on the data: with a mean or raw coefficients common optimisers stop early and report success. E, A and B
-stay above zero. Arithmetic on arrays only; no interval is made here.
-"""
+"""Surfaces L(N, D) of fixed form: additive, tied, interaction, over-training."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import product
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.log_huber import (
+from marin_scaling.fit.huber import (
+    ADDITIVE,
     LEAST_SHARE,
     CentredRuns,
     centred,
@@ -25,8 +23,27 @@ from marin_scaling.fit.log_huber import (
     numbers_of,
     objective,
     terms,
+    unknowns_of,
 )
-from marin_scaling.laws import Array, SurfaceLaw
+from marin_scaling.laws import Array, SurfaceLaw, surface_loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurfaceDraws:
+    """Surfaces refitted to resampled runs: `unknowns` (set, unknown) about the middle of `runs`.
+
+    `residuals` (run,): log residuals of the surface of all runs, scaled up for the unknowns that were fitted to them.
+    """
+
+    unknowns: Array
+    runs: CentredRuns
+    residuals: Array
+
+    def losses(self, *, params: Array, tokens: Array) -> Array:
+        """Loss of every surface at targets (target,): (set, target)."""
+        x, y = np.log([params, tokens]) - self.runs.means[:, None]
+        return np.asarray(terms(self.unknowns, replace(self.runs, x=x, y=y)).sum(axis=1))
+
 
 SURFACE_UNKNOWNS = 5
 
@@ -264,3 +281,167 @@ def _linear_programme(theta: Array, data: CentredRuns, radius: float) -> Array:
         method="highs",
     )
     return np.asarray(found.x[:5] if found.x is not None else np.zeros(5))
+
+
+FLOPS_PER_PARAM_TOKEN = 6.0  # Kaplan et al. 2020; Gadre's C
+
+_FORM_GRID_POINTS = 28
+_FORM_BASINS = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class TiedSurface:
+    """One exponent for parameters and tokens; E in the unit of the loss."""
+
+    E: float
+    A: float
+    B: float
+    alpha: float
+    formula: ClassVar[str] = "E + A * N^-alpha + B * D^-alpha"
+
+    def predict(self, params: ArrayLike, tokens: ArrayLike) -> Array:
+        """Loss of models of each size after each number of trained tokens.
+
+        >>> TiedSurface(E=1.7, A=1000.0, B=1500.0, alpha=0.34).predict([1e9], [1e11]).round(3)
+        array([2.844])
+        """
+        additive = SurfaceLaw(E=self.E, A=self.A, B=self.B, alpha=self.alpha, beta=self.alpha)
+        return surface_loss(additive, params=params, tokens=tokens)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverTrainingLaw:
+    """Loss by compute and by tokens a parameter; E in the unit of the loss."""
+
+    E: float
+    a: float
+    b: float
+    eta: float
+    formula: ClassVar[str] = "E + (a * M^eta + b * M^-eta) * C^-eta, M = D / N, C = 6 * N * D"
+
+    def predict(self, params: ArrayLike, tokens: ArrayLike) -> Array:
+        """Loss of models of each size after each number of trained tokens, with C = 6 N D.
+
+        >>> law = OverTrainingLaw(E=1.7, a=150.0, b=200.0, eta=0.12)
+        >>> law.predict([1e9, 1e9], [2e10, 64e10]).round(3)  # 20 and 640 tokens a parameter
+        array([3.081, 2.774])
+        """
+        sizes, horizons = np.asarray(params, dtype=np.float64), np.asarray(tokens, dtype=np.float64)
+        ratio, flops = horizons / sizes, FLOPS_PER_PARAM_TOKEN * sizes * horizons
+        return np.asarray(self.E + (self.a * ratio**self.eta + self.b * ratio**-self.eta) * flops**-self.eta)
+
+    @property
+    def optimal_tokens_per_param(self) -> float:
+        """The ratio at which compute buys the lowest loss, the same at every budget: where a M^eta = b M^-eta."""
+        return float((self.b / self.a) ** (1 / (2 * self.eta)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class InteractionSurface:
+    """The additive surface and a product term; E in the unit of the loss."""
+
+    E: float
+    A: float
+    B: float
+    F: float
+    alpha: float
+    beta: float
+    formula: ClassVar[str] = "E + A * N^-alpha + B * D^-beta + F * N^-alpha * D^-beta"
+
+    def predict(self, params: ArrayLike, tokens: ArrayLike) -> Array:
+        """Loss of models of each size after each number of trained tokens.
+
+        >>> law = InteractionSurface(E=1.7, A=400.0, B=1500.0, F=1e5, alpha=0.34, beta=0.34)
+        >>> law.predict([1e9], [1e11]).round(3)
+        array([2.337])
+        """
+        by_size, by_tokens = (
+            np.asarray(params, dtype=np.float64) ** -self.alpha,
+            np.asarray(tokens, dtype=np.float64) ** -self.beta,
+        )
+        return np.asarray(self.E + self.A * by_size + self.B * by_tokens + self.F * by_size * by_tokens)
+
+
+LawT = TypeVar("LawT")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormFit(Generic[LawT]):
+    """A law and the log-Huber sum that it leaves."""
+
+    law: LawT
+    value: float
+
+
+TIED = np.array([[[1.0], [0.0]], [[0.0], [1.0]]])
+INTERACTION = np.concatenate([ADDITIVE, ADDITIVE.sum(axis=0, keepdims=True)])  # the product has both powers
+"""As `log_huber.ADDITIVE`: (term, axis, exponent)."""
+
+
+def fit_tied_surface(*, params: Array, tokens: Array, loss: Array, huber_delta: float = 1e-3) -> FormFit[TiedSurface]:
+    """The tied surface with the least log-Huber sum through runs (run,), at least five, all numbers above zero.
+
+    `FitRefused` when there are too few runs, sizes or numbers of tokens.
+
+    >>> params, tokens = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e8, 1e10, 5), np.geomspace(1e9, 1e11, 5)))
+    >>> fit = fit_tied_surface(params=params, tokens=tokens, loss=1.7 + 1000 * params**-0.34 + 1500 * tokens**-0.34)
+    >>> f"{fit.law.E:.5f} {fit.law.alpha:.5f}"
+    '1.70000 0.34000'
+    """
+    value, (E, A, B, alpha) = _fitted(TIED, params, tokens, loss, huber_delta)
+    return FormFit(law=TiedSurface(E=E, A=A, B=B, alpha=alpha), value=value)
+
+
+def fit_over_training(*, params: Array, tokens: Array, loss: Array, huber_delta: float = 1e-3) -> FormFit[OverTrainingLaw]:
+    """Gadre's over-training law with the least log-Huber sum: `fit_tied_surface` in its own letters."""
+    tied = fit_tied_surface(params=params, tokens=tokens, loss=loss, huber_delta=huber_delta)
+    eta = tied.law.alpha / 2  # N^2 = C / (6 M) and D^2 = C M / 6
+    scale = FLOPS_PER_PARAM_TOKEN**eta
+    return FormFit(law=OverTrainingLaw(E=tied.law.E, a=scale * tied.law.A, b=scale * tied.law.B, eta=eta), value=tied.value)
+
+
+def fit_interaction_surface(
+    *, params: Array, tokens: Array, loss: Array, huber_delta: float = 1e-3
+) -> FormFit[InteractionSurface]:
+    """The surface with a product term that leaves the least log-Huber sum; at least seven runs, else as `fit_tied_surface`.
+
+    Its search also starts at the additive optimum, so it never ends above it.
+    """
+    additive = fit_surface(params=params, tokens=tokens, loss=loss, huber_delta=huber_delta).law
+    start = np.array([additive.E, additive.A, additive.B, 0.0, additive.alpha, additive.beta])
+    value, (E, A, B, F, alpha, beta) = _fitted(INTERACTION, params, tokens, loss, huber_delta, start)
+    return FormFit(law=InteractionSurface(E=E, A=A, B=B, F=F, alpha=alpha, beta=beta), value=value)
+
+
+def _fitted(
+    powers: Array, params: Array, tokens: Array, loss: Array, delta: float, *starts: Array
+) -> tuple[float, list[float]]:
+    """The objective and the numbers of a form (E, coefficients, exponents) where it is least; `starts` are such numbers."""
+    terms, _, exponents = powers.shape
+    require_spread(params, tokens, unknowns=1 + terms + exponents)
+    runs = centred(params, tokens, loss, powers=powers)
+    begun = [*_best_form_basins(runs, delta), *(unknowns_of(start, runs) for start in starts)]
+    value, theta = polished_huber(begun, runs, delta)
+    return value, finite_numbers(theta, runs)
+
+
+def _best_form_basins(runs: CentredRuns, delta: float) -> list[Array]:
+    """Starts from the lowest cell of every basin of a grid over the exponents, the best first, at most `_BASINS`."""
+    grid, count = np.geomspace(*EXPONENT_BRACKET, _FORM_GRID_POINTS), runs.powers.shape[2]
+    cells = np.stack(np.meshgrid(*[grid] * count, indexing="ij"), axis=-1).reshape(-1, count)
+    coefficients = np.array([_best_coefficients(cell, runs) for cell in cells])
+    starts = np.concatenate([np.log(np.maximum(coefficients, LEAST_SHARE * float(runs.loss.mean()))), cells], axis=1)
+    values: Array = objective(starts, runs, np.ones((1, len(runs.loss))), delta).reshape([_FORM_GRID_POINTS] * count)
+    padded = np.pad(values, 1, constant_values=np.inf)
+    around = [padded[tuple(slice(i, i + _FORM_GRID_POINTS) for i in shift)] for shift in product((0, 1, 2), repeat=count)]
+    lowest = np.flatnonzero(values <= np.min(around, axis=0))
+    return [starts[cell] for cell in sorted(lowest, key=lambda cell: values.flat[cell])[:_FORM_BASINS]]
+
+
+def _best_coefficients(exponents: Array, runs: CentredRuns) -> Array:
+    """E and coefficients, none below zero, that fit best by relative least squares at given exponents."""
+    from scipy.optimize import nnls
+
+    terms = np.exp(-(runs.powers @ exponents) @ runs.logs)
+    design = np.concatenate([np.ones((1, len(runs.loss))), terms]) / runs.loss  # (term, run)
+    return np.asarray(nnls(design.T, np.ones(len(runs.loss)))[0])

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.coupled_runs import size_column
-from marin_scaling.fit.fit_result import FitResult
-from marin_scaling.fit.fit_runs import fit, knows_optima_only
+from marin_scaling.fit.fit import fit, knows_optima_only
+from marin_scaling.fit.optima import size_column
+from marin_scaling.fit.result import FitResult
 from marin_scaling.forecast.forecast import forecast_runs, targets_of
-from marin_scaling.run.run_table import RunTable
+from marin_scaling.run.table import RunTable
 from marin_scaling.scoring import crps
 from marin_scaling.units import format_flops
 

@@ -1,23 +1,28 @@
-"""Forecast a benchmark's accuracy in two steps: its soft metric against compute, then accuracy as a sigmoid of the soft metric.
-
-Step one is the project's own engine with the soft metric for its loss; step two is `fit.sigmoid`. Every draw of the one goes
-through a draw of the other, and a new run's scatter about the curve is added, so that the interval carries both steps (the two
-steps are those of Bhagia et al. 2024, which give a point). Whether the curve of small runs holds for the target is assumed.
-"""
+"""Forecast accuracy on a benchmark from loss, through an accuracy curve."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 
-from marin_scaling.errors import FitRefused
-from marin_scaling.fit.fit_result import FitResult
-from marin_scaling.fit.sigmoid import Sigmoid, require_reach
+from marin_scaling import __version__
+from marin_scaling.errors import FitRefused, RunTableError
+from marin_scaling.fit.result import FitResult
+from marin_scaling.forecast.accuracy_curve import FORMULA, Sigmoid, require_reach
 from marin_scaling.forecast.forecast import LEVELS, Forecast, forecast, samples
+from marin_scaling.forecast.report import forecast_document, wrapped
 from marin_scaling.laws import Array
+from marin_scaling.printable import printable
+from marin_scaling.run.table import RunTable
+from marin_scaling.run.table_io import RawTable, cells_of_column, finite_number, is_empty, read_table_file
+from marin_scaling.units import format_flops
+from marin_scaling.untrusted_files import is_present
 
 BAND_NOTES = {
     "soft metric": "what the soft metric of such a run may be, by the law through the ladder",
@@ -72,8 +77,8 @@ def forecast_downstream(result: FitResult, curve: Sigmoid, *, flops: float, seed
     `result` is a fit of the soft metric against compute, `curve` one of accuracy against the same soft metric. `FitRefused`
     when either step says nothing at `flops`, or both together less than half of what could be; `UsageError` as in `forecast`.
 
-    >>> from marin_scaling.fit.fit_runs import fit
-    >>> from marin_scaling.fit.sigmoid import fit_sigmoid, sigmoid_accuracy
+    >>> from marin_scaling.fit.fit import fit
+    >>> from marin_scaling.forecast.accuracy_curve import fit_sigmoid, sigmoid_accuracy
     >>> from marin_scaling.laws import SurfaceLaw
     >>> from marin_scaling.run.simulate import simulate_ladder
     >>> law = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
@@ -142,3 +147,240 @@ def _require_narrow(quantiles: Mapping[float, float], curve: Sigmoid, *, flops: 
             why=f"An interval wider than {curve.widest:.2g}, half of all that could be, says nothing.",
             fix="Forecast nearer to the runs, add runs that span more compute, or more runs with an accuracy (--pool).",
         )
+
+
+_WHY = "A curve of accuracy runs between chance and 1; nothing is dropped silently."
+_FIX = "Mend the cell (per cent divided by 100), or leave it empty where the run was not scored."
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredRuns:
+    """`soft` and `accuracy` of runs that have both, (run,) each; `notes` say what else was found, in sentences."""
+
+    soft: Array
+    accuracy: Array
+    notes: tuple[str, ...] = ()
+
+    def with_pool(self, pool: ScoredRuns) -> ScoredRuns:
+        """These and those of another table; a run that stands in both, with equal numbers, counts once, and that is said.
+
+        >>> mine = ScoredRuns(soft=np.array([0.8, 0.7]), accuracy=np.array([0.3, 0.4]))
+        >>> pool = ScoredRuns(soft=np.array([0.7, 0.5]), accuracy=np.array([0.4, 0.7]))
+        >>> both = mine.with_pool(pool)
+        >>> both.soft.tolist(), both.notes
+        ([0.8, 0.7, 0.5], ('1 run stands in both tables and counts once',))
+        """
+        mine = set(zip(self.soft.tolist(), self.accuracy.tolist(), strict=True))
+        pairs = zip(pool.soft.tolist(), pool.accuracy.tolist(), strict=True)
+        other = np.array([pair not in mine for pair in pairs], dtype=bool)
+        twice = int(np.sum(~other))
+        words = "run stands in both tables and counts" if twice == 1 else "runs stand in both tables and count"
+        said = (f"{twice} {words} once",) if twice else ()
+        return ScoredRuns(
+            soft=np.concatenate([self.soft, pool.soft[other]]),
+            accuracy=np.concatenate([self.accuracy, pool.accuracy[other]]),
+            notes=tuple(dict.fromkeys([*self.notes, *pool.notes, *said])),
+        )
+
+
+def read_scores(path: Path, *, table: RunTable, metric: str) -> ScoredRuns:
+    """Accuracies, from column `metric` of the file that `table` was read from, of the runs that the table kept.
+
+    The soft metric is the table's loss. `RunTableError` when there is no such column, a cell is no share, or two rows of one
+    name and soft metric differ; `StorageError` when the file cannot be read.
+    """
+    raw = _raw_table(path)
+    names = _run_names(raw, table.column_mapping)
+    cells = zip(names, _numbers(raw, table.column_mapping["loss"]), _shares(raw, metric), strict=True)
+    scores: dict[tuple[str, float], float] = {}
+    for name, soft, share in cells:
+        if not np.array_equal(scores.setdefault((name, soft), share), share, equal_nan=True):
+            _refuse_twins(raw, name, metric)
+    of_runs = zip(table.frame["run"], table.frame["loss"], strict=True)
+    return _scored(
+        table.frame["loss"].to_numpy(dtype=np.float64), [scores[key] for key in of_runs], source=raw.name, metric=metric
+    )
+
+
+def read_pool(path: Path, *, soft: str, metric: str) -> ScoredRuns:
+    """Runs of any recipe that have both columns; rows without one of them are left out and counted. Errors as `read_scores`."""
+    raw = _raw_table(path)
+    return _scored(np.array(_numbers(raw, soft)), _shares(raw, metric), source=raw.name, metric=metric)
+
+
+def _scored(soft: Array, shares: Sequence[float], *, source: str, metric: str) -> ScoredRuns:
+    accuracy = np.array(shares, dtype=np.float64)
+    both = np.isfinite(soft) & np.isfinite(accuracy)
+    missing = int(np.sum(~both))
+    said = f"{source}: {missing} of {len(both)} runs have no {metric}; they take no part in the curve of accuracy"
+    return ScoredRuns(soft=soft[both], accuracy=accuracy[both], notes=(said,) if missing else ())
+
+
+def _raw_table(path: Path) -> RawTable:
+    path = Path(path)
+    if path.is_dir() and not is_present(path / "runs.csv"):
+        raise RunTableError(
+            f"{path} is a folder without runs.csv.",
+            why="Stored runs hold no benchmark: its two columns have to stand in a table.",
+            fix="Give a CSV, Parquet or JSONL file with FLOPs, parameters, tokens and both columns.",
+        )
+    return read_table_file(path / "runs.csv" if path.is_dir() else path)
+
+
+def _run_names(raw: RawTable, mapping: Mapping[str, str]) -> list[str]:
+    """The name of each row as the run table has it."""
+    if "run" not in mapping:
+        return list(raw.places)
+    cells = raw.cells[mapping["run"]]
+    return ["" if absent else printable(str(cell)) for cell, absent in zip(cells.tolist(), cells.isna(), strict=True)]
+
+
+def _numbers(raw: RawTable, column: str) -> list[float]:
+    """Cells as numbers, NaN where empty."""
+    return [_number(cell, where=where) for cell, where in _placed(raw, column)]
+
+
+def _shares(raw: RawTable, column: str) -> list[float]:
+    """Cells as shares from 0 to 1, NaN where empty."""
+    return [_share(cell, where=where) for cell, where in _placed(raw, column)]
+
+
+def _placed(raw: RawTable, column: str) -> Iterator[tuple[Any, str]]:
+    _require_column(raw, column)
+    return cells_of_column(raw, column)
+
+
+def _require_column(raw: RawTable, column: str) -> None:
+    if column not in raw.column_names():
+        raise RunTableError(
+            f"{raw.name} has no column {column!r}; it has: {', '.join(raw.column_names())}.",
+            why="Nothing is guessed about which metric is meant.",
+            fix="Name the columns: --soft COLUMN for the loss or bits per byte, --metric COLUMN for the accuracy.",
+        )
+
+
+def _number(cell: Any, *, where: str) -> float:
+    return math.nan if is_empty(cell) else finite_number(cell, where=where, why=_WHY, fix=_FIX)
+
+
+def _share(cell: Any, *, where: str) -> float:
+    number = _number(cell, where=where)
+    if number < 0 or number > 1:
+        raise RunTableError(f"{where} holds {number:g}; an accuracy is a share from 0 to 1.", why=_WHY, fix=_FIX)
+    return number
+
+
+def _refuse_twins(raw: RawTable, name: str, metric: str) -> NoReturn:
+    raise RunTableError(
+        f"{raw.name}: rows named {name!r} have one soft metric and different cells in {metric!r}.",
+        why="Which accuracy belongs to which run cannot be told.",
+        fix="Give every row its own name in the column `run`.",
+    )
+
+
+_KNOWN_TO = 0.04  # of a 90 % interval's width, at least where the draws are worth 250
+_ROUGH = 100.0  # independent draws, below which the ends of an interval are known to a sixth of its width at best
+ASSUMES = "The interval assumes that both the law and the curve of these runs still hold for the target."
+
+
+def downstream_document(
+    result: FitResult, curve: Sigmoid, forecasts: Sequence[DownstreamForecast], *, metric: str, notes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The document that `marin-scale downstream --json` prints: both steps, and the accuracies."""
+    return {
+        "metric": metric,
+        "soft_metric": result.column_mapping.get("loss", result.metric),
+        "law": forecast_document(result, [each.soft for each in forecasts]),
+        "curve": _curve_document(curve),
+        "predictions": [_prediction(each) for each in forecasts],
+        "band_notes": dict(BAND_NOTES),
+        "warnings": _warnings(curve, notes),
+        "tool": f"marin-scaling {__version__}",
+    }
+
+
+def downstream_text(
+    result: FitResult, curve: Sigmoid, forecasts: Sequence[DownstreamForecast], *, metric: str, notes: Sequence[str] = ()
+) -> str:
+    """The same for a reader: the runs of both steps, the curve, the accuracies, doubts."""
+    soft = result.column_mapping.get("loss", result.metric)
+    parts = [
+        _steps_text(result, curve, soft=soft, metric=metric),
+        *(_forecast_text(each, soft=soft, metric=metric) for each in forecasts),
+        _doubts_text(result, curve, notes),
+    ]
+    return "\n\n".join(parts)
+
+
+def _curve_document(curve: Sigmoid) -> dict[str, Any]:
+    return {
+        "formula": FORMULA,
+        "parameters": {name: getattr(curve, name) for name in ("low", "high", "slope", "middle")},
+        "parameter_intervals": {name: list(ends) for name, ends in curve.intervals().items()},
+        "r_squared": curve.r_squared,
+        "residual": curve.residual,
+        "chance": curve.chance,
+        "questions": curve.questions,
+        "runs": curve.runs,
+        "soft_range": list(curve.soft_range),
+    }
+
+
+def _prediction(each: DownstreamForecast) -> dict[str, Any]:
+    return {
+        "flops": each.flops,
+        "median": each.median,
+        "quantiles": {f"{level:g}": value for level, value in each.quantiles.items()},
+        "bands": dict(each.bands),
+        "extrapolation": each.extrapolation,
+        "status": each.status.value,
+    }
+
+
+def _warnings(curve: Sigmoid, notes: Sequence[str]) -> list[str]:
+    unsure = f"the draws of the curve are rough: they are worth {curve.worth:.0f} independent ones"
+    return [*notes, *([unsure] if curve.worth < _ROUGH else [])]
+
+
+def _steps_text(result: FitResult, curve: Sigmoid, *, soft: str, metric: str) -> str:
+    ends = curve.intervals()
+    numbers = [f"{name} {getattr(curve, name):.4g} {_pair(ends[name])}" for name in ("high", "slope", "middle")]
+    low = f"low {curve.low:.4g}" + (", pinned at chance" if curve.chance is not None else f" {_pair(ends['low'])}")
+    counted = f", {curve.questions} questions" if curve.questions else ""
+    return "\n".join(
+        [
+            wrapped(f"step one: {soft} against compute, {len(result.frame)} runs of {result.source}, law {result.law_name}"),
+            wrapped(f"{len(result.excluded)} runs left out; {result.status.value}", "  "),
+            wrapped(
+                f"step two: {metric} against {soft}, {curve.runs} runs{counted}; R^2 {curve.r_squared:.3f}, scatter "
+                f"{curve.residual:.4f}"
+            ),
+            f"  {metric} = {FORMULA.replace('soft', soft)}",
+            wrapped(f"{low}, {', '.join(numbers)}: least squares, and 90 % intervals", "  "),
+        ]
+    )
+
+
+def _pair(ends: tuple[float, float]) -> str:
+    """With the digits that the draws bear: an end is known to about 4 % of the width, and differs by as much between seeds."""
+    digits = max(0, math.floor(-math.log10(max(_KNOWN_TO * (ends[1] - ends[0]), 1e-6))))
+    return f"[{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]"
+
+
+def _forecast_text(each: DownstreamForecast, *, soft: str, metric: str) -> str:
+    (low, high), (soft_low, soft_high) = each.interval, each.soft.interval
+    bands = ", ".join(f"{cause} ±{half:.3f}" for cause, half in each.bands.items())
+    return "\n".join(
+        [
+            f"forecast at {format_flops(each.flops)} FLOPs ({each.extrapolation:.3g}x the largest run):",
+            f"  {soft} {each.soft.median:.3f}, 90 % interval [{soft_low:.3f}, {soft_high:.3f}]",
+            f"  {metric} {each.median:.3f}, 90 % interval [{low:.3f}, {high:.3f}]",
+            f"  half-widths: {bands}",
+            wrapped(f"status: {each.status.value}", "  "),
+        ]
+    )
+
+
+def _doubts_text(result: FitResult, curve: Sigmoid, notes: Sequence[str]) -> str:
+    doubts = [*result.warnings, *_warnings(curve, notes)]
+    return "\n".join([*(wrapped(f"warning: {each}", "  ") for each in doubts), wrapped(ASSUMES)])

@@ -15,19 +15,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.asymmetric_bowl import fit_asymmetric_bowl
-from marin_scaling.fit.coupled_runs import fitted_runs, size_column
-from marin_scaling.fit.fit_result import FitResult
-from marin_scaling.fit.fit_runs import fit
-from marin_scaling.fit.frontier import fit_frontier
-from marin_scaling.fit.frontier_points import has_bowl
-from marin_scaling.fit.pinned_frontier import fit_pinned_frontier
+from marin_scaling.fit.bowl import fit_asymmetric_bowl
+from marin_scaling.fit.coupled_fit import fitted_runs
+from marin_scaling.fit.fit import fit
+from marin_scaling.fit.frontier import fit_frontier, fit_pinned_frontier
+from marin_scaling.fit.optima import has_bowl, size_column
 from marin_scaling.fit.posterior import fit_posterior
-from marin_scaling.fit.surface import fit_surface
-from marin_scaling.fit.surface_forms import fit_interaction_surface, fit_tied_surface
+from marin_scaling.fit.result import FitResult
+from marin_scaling.fit.surface import fit_interaction_surface, fit_surface, fit_tied_surface
 from marin_scaling.forecast.forecast import Forecast, Target, forecast_runs, optimal_target
 from marin_scaling.laws import Array, frontier_loss, surface_loss
-from marin_scaling.run.run_table import RunTable
+from marin_scaling.run.table import RunTable
 from marin_scaling.units import format_flops
 
 if TYPE_CHECKING:

@@ -1,13 +1,4 @@
-"""Effective speedup: how many times more compute the baseline needs for the loss that a variant of it reaches.
-
-With C FLOPs the variant reaches L; the baseline's law reaches L with C' FLOPs. In model FLOPs the speedup is C' / C; in
-wall-clock time it is r C' / C, where r is the variant's model FLOPs a second over the baseline's (which is the ratio of their
-tokens a second, if both spend the same FLOPs a token).
-
-Two conventions. "own": the law is the frontier through the baseline's own runs, with a free asymptote. "marin": E and alpha are
-pinned for every recipe, and A is such that the law passes through the baseline's loss at the same budget (Marin's issue 5596).
-Draws of the law and of the variant's loss give the intervals. Arithmetic on tables of runs: reads and prints nothing.
-"""
+"""The speedup of one recipe over another, with an interval."""
 
 from __future__ import annotations
 
@@ -18,20 +9,72 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from marin_scaling.fit.fit_result import FitResult
-from marin_scaling.fit.swept_runs import best_of_cells
-from marin_scaling.forecast.comparable_tables import require_comparable
-from marin_scaling.forecast.measured_losses import MeasuredLoss, measure, partner
-from marin_scaling.forecast.speedup_draws import Compared, needed_flops, pooled
-from marin_scaling.forecast.speedup_own_law import by_own_law, fit_baseline
-from marin_scaling.forecast.speedup_pinned_law import by_pinned_law
-from marin_scaling.forecast.speedup_verdicts import Speedup, speedups
+from marin_scaling.errors import FitRefused, RunTableError, UsageError
+from marin_scaling.fit.refusals import best_of_cells
+from marin_scaling.fit.result import FitResult
+from marin_scaling.forecast.speedup_conventions import (
+    MARIN_E,
+    MARIN_METRIC,
+    Compared,
+    MeasuredLoss,
+    Speedup,
+    by_own_law,
+    by_pinned_law,
+    fit_baseline,
+    measure,
+    needed_flops,
+    partner,
+    pooled,
+    speedups,
+)
 from marin_scaling.laws import FrontierLaw, frontier_loss
 from marin_scaling.run.audit import Exclusion
-from marin_scaling.run.run_table import BUDGET_SPAN
+from marin_scaling.run.table import BUDGET_SPAN
 
 if TYPE_CHECKING:
-    from marin_scaling.run.run_table import RunTable
+    from marin_scaling.run.table import RunTable
+
+CONVENTIONS = ("own", "marin")
+
+
+def require_comparable(baseline: RunTable, variant: RunTable, convention: str) -> tuple[str, ...]:
+    """What is doubtful about comparing these tables; an error where they cannot be compared."""
+    if convention not in CONVENTIONS:
+        raise UsageError(
+            f"There is no convention {convention!r}.",
+            why="It has to be written down.",
+            fix=f"Choose: {', '.join(CONVENTIONS)}.",
+        )
+    for table in (baseline, variant):
+        if table.frame.empty:
+            raise FitRefused(
+                f"{table.source} has no usable runs.", why="There is nothing to compare.", fix="Give finished runs."
+            )
+    metrics = {table.metric for table in (baseline, variant)} - {"loss"}  # a column `loss` does not say which
+    _require_one("metric", metrics, baseline, variant)
+    for what, column in (("FLOP convention", "flops_convention"), ("evaluation (held-out text and protocol)", "evaluation")):
+        _require_one(what, _texts(baseline, column) | _texts(variant, column), baseline, variant)
+    if convention == "marin" and metrics - {MARIN_METRIC}:
+        raise UsageError(
+            f"The tables hold {next(iter(metrics))}; Marin's convention is of {MARIN_METRIC}.",
+            why=f"Its asymptote of {MARIN_E} is a loss in nats per token; of another metric it means nothing.",
+            fix="Compare by the baseline's own law: --convention own",
+        )
+    unnamed = [table.source for table in (baseline, variant) if table.metric == "loss"]
+    return (f"{' and '.join(unnamed)}: the metric is not named; both are taken to have the same",) if unnamed else ()
+
+
+def _texts(table: RunTable, column: str) -> set[str]:
+    return set(table.frame[column]) - {""} if column in table.frame else set()
+
+
+def _require_one(what: str, found: set[str], baseline: RunTable, variant: RunTable) -> None:
+    if len(found) > 1:
+        raise RunTableError(
+            f"{baseline.source} and {variant.source} differ in their {what}: {' and '.join(sorted(found))}.",
+            why="A speedup compares losses, and compute, that were measured alike.",
+            fix="Evaluate and count the runs of both alike; if a column holds it under another name: --column loss=NAME",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

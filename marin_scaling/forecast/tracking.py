@@ -1,26 +1,21 @@
-"""Where a run under way will end, from its training loss so far and the whole curves of finished runs of the same recipe.
-
-Curves of one recipe and schedule resemble each other at equal fractions of training done (Qiu et al. 2025, arXiv 2507.02119).
-At the fraction that the run has reached, the logarithm of a finished run's metric over its training loss there is regressed on
-log FLOPs and on the log training loss; the prediction has the Student-t interval of ordinary least squares. Of a run
-whose training loss is none that they have there, that says nothing; it is told apart. Trains and reads nothing.
-"""
+"""Follow a run during training and compare its curve with the ladder's."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.stats import t as student_t
 
 from marin_scaling.errors import FitRefused
 from marin_scaling.forecast.forecast import LEVELS
+from marin_scaling.forecast.report import unit_of
 from marin_scaling.laws import Array
-from marin_scaling.run.curve_faults import curve_faults
-from marin_scaling.run.expert_shares import router_faults
-from marin_scaling.run.run_spec import RunSpec
-from marin_scaling.run.run_store import StoredRun
+from marin_scaling.run.curves import curve_faults, router_faults
+from marin_scaling.run.spec import RunSpec
+from marin_scaling.run.store import StoredRun
 
 LEAST_CURVES = 6
 _LEAST_STEPS, _LEAST_FRACTION = 20, 0.05
@@ -283,3 +278,58 @@ def _require_enough(run: Curve, finished: Sequence[FinishedCurve]) -> None:
 def _powers(steps: int, *, done: int | None = None) -> Curve:
     """A curve that falls as a power of the step, for the example above."""
     return Curve(losses=3 * np.arange(1, (done or steps) + 1.0) ** -0.1, train_steps=steps, flops=float(steps))
+
+
+def tracked_text(found: Tracked) -> str:
+    """A few lines for a reader."""
+    now = (
+        "" if found.train_loss_nats_per_token is None else f", training loss {found.train_loss_nats_per_token:.4f} nats a token"
+    )
+    lines = [f"{found.run}: step {found.steps_done} of {found.train_steps} ({found.steps_done / found.train_steps:.0%}){now}"]
+    if found.ended_at is not None:
+        lines.append(f"it ended at {found.ended_at:.4f} {unit_of(found.metric)}")
+    elif found.tracking is None:
+        lines.append(f"where it will end is not said: {found.why_not}")
+    else:
+        end = _quantiles(found.tracking.quantiles, found.metric)
+        went = f"as the curves of {found.tracking.curves} finished runs went"
+        lines.append(
+            f"it would end at {end}, if it went {went}" if found.tracking.is_unlike else f"it will end at {end}, {went}"
+        )
+    said = found.forecast.quantiles
+    lines.append(
+        f"no forecast to compare with: {found.forecast.by}"
+        if said is None
+        else f"forecast {_quantiles(said, found.metric)} ({found.forecast.by})"
+    )
+    lines += [found.verdict] if found.verdict else []
+    lines += [f"warning: {fault}" for fault in found.faults]
+    return "\n".join(lines)
+
+
+def tracked_document(found: Tracked) -> dict[str, Any]:
+    """The same as a document."""
+    return {
+        "run": found.run,
+        "steps_done": found.steps_done,
+        "train_steps": found.train_steps,
+        "train_loss_nats_per_token": found.train_loss_nats_per_token,
+        "usual_train_loss_nats_per_token": None if found.tracking is None else list(found.tracking.usual_train_loss),
+        "metric": found.metric,
+        "ended_at": found.ended_at,
+        "expected": None if found.tracking is None else _levels(found.tracking.quantiles),
+        "curves": None if found.tracking is None else found.tracking.curves,
+        "why_not": found.why_not or None,
+        "forecast": None if found.forecast.quantiles is None else _levels(found.forecast.quantiles),
+        "forecast_by": found.forecast.by,
+        "verdict": found.verdict or None,
+        "faults": list(found.faults),
+    }
+
+
+def _quantiles(quantiles: Mapping[float, float], metric: str) -> str:
+    return f"{quantiles[0.5]:.4f} {unit_of(metric)}, 90 % interval {quantiles[0.05]:.4f} to {quantiles[0.95]:.4f}"
+
+
+def _levels(quantiles: Mapping[float, float]) -> dict[str, float]:
+    return {f"{level:g}": value for level, value in quantiles.items()}

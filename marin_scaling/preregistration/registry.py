@@ -6,35 +6,25 @@ here, except which target it is about.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 from marin_scaling.canonical_json import sha256_hex
-from marin_scaling.durable_files import publish_folder, read_bytes, replace_file
 from marin_scaling.errors import SigningError, StatementError, StorageError, UsageError
-from marin_scaling.preregistration.allowed_signers import (
+from marin_scaling.files import publish_folder, read_bytes, replace_file
+from marin_scaling.preregistration.layout import _SLUG, ATTRIBUTES, ATTRIBUTES_NAME, SIGNERS_NAME, STATEMENT_NAME
+from marin_scaling.preregistration.run_identity import identity
+from marin_scaling.preregistration.signing.allowed_signers import (
     compared_name,
     parse_allowed_signers,
     read_allowed_signers,
     signer_line,
 )
-from marin_scaling.preregistration.run_identity import identity
-from marin_scaling.preregistration.ssh_keys import PublicKey
-from marin_scaling.preregistration.sshsig import NAMESPACE
+from marin_scaling.preregistration.signing.sshsig import NAMESPACE, PublicKey
 from marin_scaling.preregistration.statement import Statement, read_statement
-from marin_scaling.regular_files import is_present
 from marin_scaling.units import counted
-
-SIGNERS_NAME = "allowed_signers"
-STATEMENT_NAME = "statement.json"
-SIGNATURE_NAME = "statement.json.sig"
-OUTCOME_NAME = "outcome.json"
-ATTRIBUTES_NAME = ".gitattributes"
-_SLUG = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
-_ID = re.compile(rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}-{_SLUG.pattern}")
-ATTRIBUTES = b"# Signed files keep their exact bytes.\n* -text\n"
+from marin_scaling.untrusted_files import is_present
 
 
 def registration_id(slug: str, *, created_at: datetime) -> str:
@@ -50,15 +40,6 @@ def registration_id(slug: str, *, created_at: datetime) -> str:
             fix="Use lower-case letters, digits and hyphens, at most 64, like hero-d2560.",
         )
     return f"{created_at.astimezone(UTC):%Y-%m-%d}-{slug}"
-
-
-def is_registration_id(name: str) -> bool:
-    """Return True if a folder of this name can be a preregistration.
-
-    >>> is_registration_id("2026-11-20-hero-d2560"), is_registration_id("refs")
-    (True, False)
-    """
-    return _ID.fullmatch(name) is not None
 
 
 def register(registry_dir: Path, *, slug: str, created_at: datetime, files: Mapping[str, bytes]) -> Path:

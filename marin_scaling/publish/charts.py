@@ -1,31 +1,27 @@
-"""Draw a fit: the runs with their bowls, and the law with its 90 % band, optima, forecasts and outcomes.
-
-Altair specs; saved as interactive HTML that needs no network, or as SVG, PNG or JSON. Colours can be told apart by
-colour-blind readers (viridis; Okabe and Ito 2008). The ground is white on purpose: a transparent figure is unreadable on a dark
-page. Computes nothing but points along curves.
-"""
+"""Vega-Lite charts of runs, laws and forecasts."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import altair as alt
 import numpy as np
 import pandas as pd
 
-from marin_scaling.durable_files import replace_file
 from marin_scaling.errors import UsageError
-from marin_scaling.fit.coupled_runs import size_column
-from marin_scaling.fit.fit_result import FitResult
-from marin_scaling.fit.frontier_points import has_bowl
+from marin_scaling.files import replace_file
+from marin_scaling.fit.optima import has_bowl, size_column
+from marin_scaling.fit.result import FitResult
 from marin_scaling.forecast.forecast import Forecast, forecast_runs, interval_along, targets_of
-from marin_scaling.forecast.forecast_document import unit_of
+from marin_scaling.forecast.report import unit_of
 from marin_scaling.laws import Array
+from marin_scaling.markdown import escape, link
 from marin_scaling.units import format_flops
 
 LAW_COLOUR, OUTCOME_COLOUR, POINT_COLOUR = "#0072B2", "#D55E00", "#222222"
@@ -308,3 +304,52 @@ def _json(chart: Any) -> bytes:
 
 
 _WRITERS: dict[str, Callable[[Any], bytes]] = {".html": _html, ".svg": _svg, ".png": _png, ".json": _json}
+
+
+PLOTTER_NAME = "vega.js"
+"""What draws the figures to move about in: once for all of them, at the root of the generated pages."""
+
+_LIVE = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Figure</title><script src="{plotter}"></script>
+</head>
+<body><div id="figure"></div>
+<script type="application/json" id="drawn">{spec}</script>
+<script>vegaEmbed("#figure", JSON.parse(document.getElementById("drawn").textContent), {{renderer: "svg"}});</script>
+</body>
+</html>
+"""
+
+
+def figure_files(panels: Mapping[str, Any], whole: Any, *, page_stem: str) -> dict[str, bytes]:
+    """`PANEL.svg` for each panel, `whole.svg` and `interactive.html`, by path in a folder of the page's own.
+
+    `page_stem` is the page's path without `.md`. The folder's name ends in `.figures`, so that no two pages share a file.
+    """
+    folder = f"{page_stem}.figures"
+    files = {f"{folder}/{name}.svg": chart_bytes(panel, suffix=".svg") for name, panel in panels.items()}
+    files[f"{folder}/whole.svg"] = chart_bytes(whole, suffix=".svg")
+    return {**files, f"{folder}/interactive.html": _live(whole, plotter=f"{'../' * (folder.count('/') + 1)}{PLOTTER_NAME}")}
+
+
+def plotter() -> bytes:
+    """The program that `interactive.html` asks for: Vega and what it needs, from the installed vl-convert."""
+    import vl_convert
+
+    text: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return text.encode()
+
+
+def _live(chart: Any, *, plotter: str) -> bytes:
+    spec = chart_bytes(chart, suffix=".json").decode().replace("<", "\\u003c")  # no name may end the page's script
+    return _LIVE.format(plotter=plotter, spec=spec).encode()
+
+
+def show_figure(page_name: str, captions: Mapping[str, str]) -> str:
+    """The Markdown that shows the panels with what is to be seen on them, beside each other where there is room.
+
+    `page_name` is the name of the page's file without `.md`; the figures lie beside it.
+    """
+    folder = f"{page_name}.figures"
+    pictures = "\n".join(f"![{escape(caption)}]({quote(folder)}/{name}.svg)" for name, caption in captions.items())
+    return f"{pictures}\n\n{link('The same figure, to move about in', f'{folder}/interactive.html')}"

@@ -13,12 +13,12 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from marin_scaling.canonical_json import sha256_hex
-from marin_scaling.check.state import State, Verdict
 from marin_scaling.errors import MarinScalingError
+from marin_scaling.markdown import page_name
 from marin_scaling.preregistration.log import LogEntry, read_log
+from marin_scaling.preregistration.state import State, Verdict
 from marin_scaling.preregistration.statement import parse_moment
-from marin_scaling.publish.markdown import page_name
-from marin_scaling.speedrun.board import Board, Record
+from marin_scaling.speedrun.leaderboard import Board, Record
 from marin_scaling.units import format_flops
 
 FEED_NAME = "feed.xml"

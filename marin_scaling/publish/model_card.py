@@ -13,16 +13,17 @@ from typing import Any
 
 import yaml
 
-from marin_scaling.check.outcome import read_outcome
-from marin_scaling.data.token_corpus import HELD_OUT
-from marin_scaling.durable_files import read_bytes
-from marin_scaling.preregistration.registry import OUTCOME_NAME, read_registration
+from marin_scaling.data.corpus import HELD_OUT
+from marin_scaling.files import read_bytes
+from marin_scaling.markdown import document, escape, table, web_link
+from marin_scaling.preregistration.layout import OUTCOME_NAME
+from marin_scaling.preregistration.outcome import read_outcome
+from marin_scaling.preregistration.registry import read_registration
 from marin_scaling.preregistration.statement import Statement
-from marin_scaling.publish.markdown import document, escape, table, web_link
-from marin_scaling.regular_files import is_present
-from marin_scaling.run.run_spec import RunSpec, TokenizerSpec
-from marin_scaling.run.run_store import StoredRun
+from marin_scaling.run.spec import RunSpec, TokenizerSpec
+from marin_scaling.run.store import StoredRun
 from marin_scaling.units import format_count, format_flops
+from marin_scaling.untrusted_files import is_present
 
 CARD_NAME = "README.md"
 _PROJECT = "marin-scaling"

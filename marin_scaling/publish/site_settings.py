@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from marin_scaling.durable_files import read_bytes
 from marin_scaling.errors import SiteError
-from marin_scaling.yaml_documents import PlainLoader
+from marin_scaling.files import read_bytes
+from marin_scaling.yaml_config import PlainLoader
 
 SETTINGS_NAME = "mkdocs.yml"
 DOCS_DIR, SITE_DIR = "site", ".site"

@@ -10,15 +10,12 @@ from typing import Any
 from urllib.parse import quote
 
 from marin_scaling.canonical_json import leaves
-from marin_scaling.limits import JOINED, LISTED
-from marin_scaling.printable import joined
-from marin_scaling.publish.curve_drawing import curve_drawing
-from marin_scaling.publish.markdown import bullets, cell, escape, link, page, page_name, preformatted, prose, table, web_link
-from marin_scaling.publish.submission_curves import Curve
-from marin_scaling.speedrun.board import Entry, finished_at
-from marin_scaling.speedrun.submission import Code, Submission
-from marin_scaling.speedrun.submission_file import to_bytes
-from marin_scaling.speedrun.validate import Validated
+from marin_scaling.markdown import bullets, cell, escape, link, page, page_name, preformatted, prose, table, web_link
+from marin_scaling.printable import JOINED, LISTED, joined
+from marin_scaling.publish.drawings import Curve, curve_drawing
+from marin_scaling.speedrun.checks import Validated
+from marin_scaling.speedrun.leaderboard import Entry, finished_at
+from marin_scaling.speedrun.submission import Code, Submission, to_bytes
 from marin_scaling.units import format_count, format_flops
 
 _NORMAL_95 = 1.959964

@@ -12,13 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from marin_scaling.errors import RecipeError
-from marin_scaling.recipe.adamh_recipe import AdamHRecipe
-from marin_scaling.recipe.counting_formulas import DENSE_COUNTING
-from marin_scaling.recipe.formula import Formula, constant
-from marin_scaling.recipe.hyperparameters import MARIN, Hyperparameters, rate_doubts, transfer_formulas
+from marin_scaling.recipe.base import DEPTH, AdamHRecipe, MarinWidths, RungPlan, batch_for_steps, paid_tokens, steps_for_budget
+from marin_scaling.recipe.flops import DENSE_COUNTING
+from marin_scaling.recipe.hyperparameters import MARIN, Formula, Hyperparameters, constant, rate_doubts, transfer_formulas
 from marin_scaling.recipe.model_shape import ModelShape
-from marin_scaling.recipe.run_plan import RungPlan, paid_tokens, steps_for_budget
-from marin_scaling.recipe.width_range import DEPTH, MarinWidths, batch_for_steps
 from marin_scaling.units import format_flops
 
 

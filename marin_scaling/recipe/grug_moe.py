@@ -15,12 +15,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from marin_scaling.recipe.counting_formulas import MOE_COUNTING
-from marin_scaling.recipe.formula import Formula, constant
-from marin_scaling.recipe.hyperparameters import Hyperparameters, rate_doubts
-from marin_scaling.recipe.moe_shape import MoeShape
-from marin_scaling.recipe.run_plan import RungPlan, Schedule, paid_tokens, steps_for_budget
-from marin_scaling.recipe.width_range import DEPTH, MarinWidths, batch_for_steps, sensible_widths
+from marin_scaling.recipe.base import (
+    DEPTH,
+    MarinWidths,
+    RungPlan,
+    Schedule,
+    batch_for_steps,
+    paid_tokens,
+    sensible_widths,
+    steps_for_budget,
+)
+from marin_scaling.recipe.flops import MOE_COUNTING
+from marin_scaling.recipe.hyperparameters import Formula, Hyperparameters, constant, rate_doubts
+from marin_scaling.recipe.model_shape import MoeShape
 
 _MOE = "Marin, experiments/grug/moe/heuristic.py"
 _MAY = f"{_MOE}, May recipe (#5951)"

@@ -1,19 +1,58 @@
-"""Learning rates, betas and epsilon from batch size and token horizon: Delphi's transfer rules, as constants and formulas.
-
-Transfer rules of Marin's `completed_adamh` recipe (Delphi; experiments/scaling_law_sweeps/completed_adamh.py), with B the
-batch in sequences, T the training tokens and index 0 the reference at which the constants were tuned:
-
-    matrix learning rate   eta = eta_0 sqrt(B / B_0) (T_0 / T)^0.3        capped
-    Adam learning rate     eta' = eta'_0 sqrt(B T_0 / (B_0 T))            capped
-    epsilon                eps = eps_0 sqrt(B_0 T / (B T_0))
-    beta2                  beta2_0^(B / B_0), kept within [0.9, 0.9999]
-"""
+"""Formulas of recipes with their sources, and hyperparameters computed from them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass
+from typing import Any, NamedTuple
 
-from marin_scaling.recipe.formula import Formula, constant
+
+class Formula(NamedTuple):
+    """An expression and where it comes from."""
+
+    text: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constant:
+    """A number that a recipe has fixed, and where it comes from."""
+
+    name: str
+    value: float
+    source: str
+
+
+def constant(value: Any, source: str, *, zero: bool = False, most: float | None = None, below: float | None = None) -> Any:
+    """A field of a recipe with its value and the source of it.
+
+    A recipe file may set it to any positive number up to `most` or below `below`, and to `zero` where that says so.
+
+    >>> @dataclass(frozen=True)
+    ... class Small:
+    ...     vocab_size: int = constant(256, "bytes")
+    >>> constants_of(Small())
+    (Constant(name='vocab_size', value=256, source='bytes'),)
+    """
+    return field(default=value, metadata={"source": source, "zero": zero, "most": most, "below": below})
+
+
+def constants_of(recipe: Any) -> tuple[Constant, ...]:
+    """The constants of a recipe, as it has them; one that differs from the recipe's own is said to be overridden.
+
+    None of a class that is no dataclass: its numbers are its own business.
+    """
+    if not is_dataclass(recipe):
+        return ()
+    return tuple(
+        Constant(name=each.name, value=getattr(recipe, each.name), source=_source(each, getattr(recipe, each.name)))
+        for each in fields(recipe)
+        if "source" in each.metadata
+    )
+
+
+def _source(each: Field[Any], value: Any) -> str:
+    return str(each.metadata["source"]) if value == each.default else f"overridden; {each.default} in the recipe itself"
+
 
 _HORIZON = "openathena.ai/blog/delphi: without it the 1e22 run missed by 2.5 %"
 MARIN = "Marin, experiments/scaling_law_sweeps/completed_adamh.py"

@@ -1,12 +1,10 @@
-"""The shape of a dense decoder-only transformer and its exact parameter counts.
-
-Qwen3 family as Levanter builds it: RMSNorm before attention and MLP, gated MLP, rotary embeddings, RMSNorm of queries and
-keys (`qk_norm`), no biases, untied output head. Counting only: no arrays are made here; `moe_shape` has the sparse one.
-"""
+"""Shapes of dense and mixture-of-experts models, and their parameter counts."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from marin_scaling.errors import RecipeError
 
@@ -81,3 +79,81 @@ class ModelShape:
     def router_outputs(self) -> int:
         """What a router chooses among; 0 where there is none."""
         return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoeShape(ModelShape):
+    """Sizes of a grug MoE; `intermediate_dim` is that of one expert.
+
+    >>> marin_1e23 = MoeShape(hidden_dim=5120, intermediate_dim=2560, num_layers=48, num_heads=40, num_kv_heads=10,
+    ...                       vocab_size=128_256, seq_len=4096, num_experts=64, experts_per_token=4,
+    ...                       shared_intermediate_dim=5120, norm_gate_rank=128)
+    >>> f"{marin_1e23.params_total / 1e9:.1f}B, {marin_1e23.params_active / 1e9:.1f}B active"
+    '129.2B, 15.9B active'
+    """
+
+    num_experts: int
+    experts_per_token: int
+    shared_intermediate_dim: int
+    norm_gate_rank: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.experts_per_token >= self.num_experts:
+            raise RecipeError(
+                f"{self.experts_per_token} of {self.num_experts} experts would be chosen for each token.",
+                why="A router balances by the first expert that is not chosen, so there must be one.",
+                fix="Raise num_experts or lower experts_per_token.",
+            )
+
+    @property
+    def params_per_layer(self) -> int:
+        """Attention with its gates, all experts, the shared one, router and its bias, two gated norms."""
+        return self._layer(experts=self.num_experts)
+
+    @property
+    def params_non_embedding(self) -> int:
+        """All parameters but the input embedding and the output head; with the gated norms after one and before the other."""
+        return self._outside_embedding(experts=self.num_experts)
+
+    @property
+    def params_active(self) -> int:
+        """Parameters used for each token: of the experts only the chosen ones."""
+        return self._outside_embedding(experts=self.experts_per_token) + 2 * self.vocab_size * self.hidden_dim
+
+    @property
+    def mlp_dim_per_token(self) -> int:
+        """Width of the chosen experts and the shared one together."""
+        return self.experts_per_token * self.intermediate_dim + self.shared_intermediate_dim
+
+    @property
+    def router_outputs(self) -> int:
+        """The experts."""
+        return self.num_experts
+
+    @property
+    def _gated_norm(self) -> int:
+        return self.hidden_dim + 2 * self.hidden_dim * self.norm_gate_rank
+
+    def _outside_embedding(self, *, experts: int) -> int:
+        return self.num_layers * self._layer(experts=experts) + 2 * self._gated_norm
+
+    def _layer(self, *, experts: int) -> int:
+        projections = 2 * self.head_dim * (self.num_heads + self.num_kv_heads)
+        attention = self.hidden_dim * (projections + self.num_heads)
+        mlps = 3 * self.hidden_dim * (experts * self.intermediate_dim + self.shared_intermediate_dim)
+        router = (self.hidden_dim + 1) * self.num_experts
+        return attention + mlps + router + 2 * self._gated_norm
+
+
+FAMILIES: dict[str, type[ModelShape]] = {"qwen3": ModelShape, "grug-moe": MoeShape}
+
+
+def shape_of(model: Mapping[str, Any]) -> ModelShape:
+    """The shape in the `model` of a spec: its family and the sizes of that family.
+
+    >>> sizes = dict(hidden_dim=16, intermediate_dim=64, num_layers=2, num_heads=2, num_kv_heads=2, vocab_size=256, seq_len=128)
+    >>> shape_of({"family": "qwen3", **sizes}).params_total
+    16496
+    """
+    return FAMILIES[model["family"]](**{key: value for key, value in model.items() if key != "family"})

@@ -1,23 +1,15 @@
-"""`quickstart`: Delphi's recipe made so small that a ladder of it trains on two CPU cores in minutes, on bytes.
-
-Qwen3 shape, AdamH with token-horizon transfer, warm-up-stable-decay. The constants were tuned on this scale (lab book,
-2026-11-21); depth, heads, batch and sequence length are the same for all widths. AdamH keeps the norms of slices, not of
-matrices: so it was tuned, and so the recorded ladders were trained, preregistered and checked.
-"""
+"""Recipes small enough for two CPU cores: dense, and mixture of experts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
-from marin_scaling.recipe.adamh_recipe import AdamHRecipe
-from marin_scaling.recipe.counting_formulas import DENSE_COUNTING
-from marin_scaling.recipe.formula import Formula, constant
-from marin_scaling.recipe.hyperparameters import rate_doubts, transfer_formulas
-from marin_scaling.recipe.model_shape import ModelShape
-from marin_scaling.recipe.run_plan import RungPlan, steps_for_budget
-from marin_scaling.recipe.width_range import sensible_widths
+from marin_scaling.recipe.base import AdamHRecipe, RungPlan, Schedule, sensible_widths, steps_for_budget
+from marin_scaling.recipe.flops import DENSE_COUNTING, MOE_COUNTING
+from marin_scaling.recipe.hyperparameters import Formula, constant, rate_doubts, transfer_formulas
+from marin_scaling.recipe.model_shape import ModelShape, MoeShape
 
 _TUNED = "tuned on this scale, lab book 2026-11-21"
 _CHOSEN = "chosen for two CPU cores"
@@ -100,5 +92,53 @@ _FORMULAS = {
     "intermediate_dim": Formula("mlp_ratio * hidden_dim", "as in delphi"),
     "num_kv_heads": Formula("num_heads", "as in delphi"),
     **DENSE_COUNTING,
+    **transfer_formulas("trained_tokens"),
+}
+
+
+_TUNED_MOE = "tuned on this scale, lab book 2026-11-22"
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuickstartMoeRecipe(QuickstartRecipe):
+    """Tiny byte-level mixture of experts.
+
+    >>> plan = QuickstartMoeRecipe().plan(budget_flops=3e11, hidden_dim=48)
+    >>> plan.shape.params_total, plan.shape.params_active, plan.train_steps
+    (170992, 88048, 284)
+    """
+
+    name: str = "quickstart-moe"
+    num_experts: int = constant(8, _CHOSEN)
+    experts_per_token: int = constant(2, _CHOSEN)
+    mlp_ratio: int = constant(1, "with two experts and the shared one as much MLP a token as in grug-moe")
+    norm_gate_rank: int = constant(4, _CHOSEN)
+    tuned_learning_rate: float = constant(0.024, _TUNED_MOE)
+    router_z_loss_weight: float = constant(0.0, "off, as in grug-moe", zero=True)
+
+    @property
+    def formulas(self) -> Mapping[str, Formula]:
+        """How each number of a plan is found."""
+        return _MOE_FORMULAS
+
+    def shape(self, hidden_dim: int) -> MoeShape:
+        """Two layers, two heads; every expert as wide as the model."""
+        return MoeShape(
+            **asdict(super().shape(hidden_dim)),
+            num_experts=self.num_experts,
+            experts_per_token=self.experts_per_token,
+            shared_intermediate_dim=self.mlp_ratio * hidden_dim,
+            norm_gate_rank=self.norm_gate_rank,
+        )
+
+    def _schedule(self) -> Schedule:
+        return replace(super()._schedule(), router_z_loss_weight=self.router_z_loss_weight)
+
+
+_MOE_FORMULAS = {
+    "intermediate_dim": Formula("mlp_ratio * hidden_dim", "as wide as the model"),
+    "shared_intermediate_dim": Formula("mlp_ratio * hidden_dim", "as wide as the model"),
+    "num_kv_heads": Formula("num_heads", "as in quickstart"),
+    **MOE_COUNTING,
     **transfer_formulas("trained_tokens"),
 }

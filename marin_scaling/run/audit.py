@@ -1,9 +1,4 @@
-"""Which runs of a table must not enter a fit, and why: unfinished or diverged, the same row twice, counted otherwise.
-
-Looks at words (status, metric), at equal rows, and beside the other runs at losses (`loss_audit`), FLOPs, sizes and epochs
-(`size_audit`). Each finding names its runs and is a reason to leave a run out or a doubt about one that stays; the caller's own
-choice (`keep`, `drop`) overrides and is recorded. Changes no number.
-"""
+"""Audit of a run table: FLOP counts, sizes, losses, duplicates."""
 
 from __future__ import annotations
 
@@ -14,15 +9,248 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from marin_scaling.errors import RunTableError
 from marin_scaling.laws import Array
-from marin_scaling.run.findings import Findings, name_some
-from marin_scaling.run.loss_audit import audit_losses
-from marin_scaling.run.size_audit import audit_sizes
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_NAMED = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """Positions of runs to leave out, each with its reason, and a sentence for each doubt about runs that stay."""
+
+    reasons: dict[int, str]
+    doubts: tuple[str, ...]
+
+
+def name_some(names: Sequence[str]) -> str:
+    """The first three names, and how many more there are.
+
+    >>> name_some(["a", "b", "c", "d"])
+    'a, b, c and 1 more'
+    """
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+_SAME_SIZE = 1.005  # parameters within 0.5 % are one model
+_SAME_COUNT = 1.05  # a missing output layer moves a small model's count by more, and what moves it by less hardly matters
+_NEIGHBOURS = 5
+_ODD_COUNT = 1.5  # off its neighbours in size by more than formulas in use differ
+_FEWEST = 6  # with fewer runs nobody can say which of them is odd
+_FORWARD_SHARE = (0.28, 0.40)  # a third of training: forward passes without the backward ones
+_FORWARD_ONLY = "its FLOPs are a third of what its size and tokens cost elsewhere in the table: forward passes only?"
+_THREE_TIMES = "its FLOPs are three times what its size and tokens cost elsewhere in the table: counted otherwise?"
+_ANOTHER_UNIT = 10.0  # FLOPs over 6 N D in the median run of known tables: 0.98 to 1.3
+_FEW = 0.1  # more than a tenth of the runs are no slip but a part of the design
+_FEWEST_TOKENS = -0.5  # log10 of tokens per parameter: a ladder with its median below 0.3 is not known
+
+
+def audit_sizes(names: Sequence[str], *, flops: Array, params: Array, tokens: Array, epochs: Array | None = None) -> Findings:
+    """Look at every run beside the others; arrays are (run,), `params` those that a token uses, where they are known.
+
+    >>> sizes = np.geomspace(1e8, 1e9, 8)
+    >>> flops = 6 * sizes * 2e9
+    >>> flops[2] /= 3
+    >>> audit_sizes(list("abcdefgh"), flops=flops, params=sizes, tokens=np.full(8, 2e9)).reasons
+    {2: 'its FLOPs are a third of what its size and tokens cost elsewhere in the table: forward passes only?'}
+    """
+    if not len(flops):
+        return Findings(reasons={}, doubts=())
+    share = flops / (6 * params * tokens)
+    off = _off_neighbours(share, params)
+    reasons = _thirds(off)
+    sound = np.array([position not in reasons for position in range(len(share))], dtype=bool)
+    doubts = (
+        _all_forward(share[sound]) or _another_unit(share[sound]),
+        _odd_counts(names, off, sound) or _two_counts(names, share, params, sound),
+        _far_ratios(names, tokens / params, sound),
+        _repeated_data(names, epochs),
+    )
+    return Findings(reasons=reasons, doubts=tuple(each for each in doubts if each))
+
+
+def _off_neighbours(share: Array, params: Array) -> Array:
+    """The factor by which each run's share is off the median of its nearest neighbours in size: (run,)."""
+    if len(share) < _FEWEST:
+        return np.ones_like(share)
+    order = np.argsort(params, kind="stable")
+    logs = np.log(share[order])
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(logs, _NEIGHBOURS, mode="reflect"), 2 * _NEIGHBOURS + 1)
+    off = np.empty(len(share))
+    off[order] = logs - np.median(windows, axis=1)
+    return np.asarray(np.exp(off))
+
+
+def _thirds(off: Array) -> dict[int, str]:
+    low, high = _FORWARD_SHARE
+    forward = {int(position): _FORWARD_ONLY for position in np.flatnonzero((low < off) & (off < high))}
+    return forward | {int(position): _THREE_TIMES for position in np.flatnonzero((1 / high < off) & (off < 1 / low))}
+
+
+def _odd_counts(names: Sequence[str], off: Array, sound: NDArray[np.bool_]) -> str:
+    odd = [int(position) for position in np.flatnonzero(sound & (np.abs(np.log(off)) > np.log(_ODD_COUNT)))]
+    if not odd:
+        return ""
+    return f"FLOPs do not go with size and tokens as in runs of about the same size: {_listed(names, odd)}"
+
+
+def _all_forward(share: Array) -> str:
+    if len(share) and _FORWARD_SHARE[0] < np.median(share) < _FORWARD_SHARE[1]:
+        return (
+            f"FLOPs are {np.median(share):.2f} of 6 x parameters x tokens: forward passes only (then multiply by three), or "
+            "parameters that a token does not use are counted (then give active_params)"
+        )
+    return ""
+
+
+def _another_unit(share: Array) -> str:
+    typical = float(np.median(share)) if len(share) else 1.0
+    if 1 / _ANOTHER_UNIT < typical < _ANOTHER_UNIT:
+        return ""
+    return (
+        f"FLOPs are {typical:.2g} of 6 x parameters x tokens in the median run: a column in another unit (FLOPs, parameters "
+        "and tokens are counted one by one), two columns swapped, or, of mixtures of experts, no active_params? A forecast's "
+        "budget is in FLOPs as this table counts them"
+    )
+
+
+def _two_counts(names: Sequence[str], share: Array, params: Array, sound: NDArray[np.bool_]) -> str:
+    """Doubt about runs of one size whose FLOPs a token differ."""
+    order = np.flatnonzero(sound)[np.argsort(params[sound], kind="stable")]
+    starts = np.flatnonzero(np.diff(np.log(params[order]), prepend=-np.inf) > np.log(_SAME_SIZE))
+    spread = np.maximum.reduceat(share[order], starts) / np.minimum.reduceat(share[order], starts)
+    groups = np.split(order, starts[1:])
+    odd = [position for group in np.flatnonzero(spread > _SAME_COUNT) for position in _minority(groups[group], share)]
+    if not odd:
+        return ""
+    return (
+        "FLOPs a token differ between runs of one size (with and without the output layer, or another sequence length?): "
+        + _listed(names, odd)
+    )
+
+
+def _minority(group: NDArray[np.intp], share: Array) -> list[int]:
+    off = np.abs(np.log(share[group] / np.median(share[group])))
+    return [int(position) for position in group[off > np.log(_SAME_COUNT)]]
+
+
+def _far_ratios(names: Sequence[str], ratio: Array, sound: NDArray[np.bool_]) -> str:
+    if sound.sum() < _FEWEST:
+        return ""
+    logs = np.log10(ratio)
+    centre = float(np.median(logs[sound]))
+    if centre < _FEWEST_TOKENS:
+        return f"the median run has {10**centre:.2g} tokens per parameter: are the columns of parameters and tokens swapped?"
+    odd = _beyond_a_gap(np.where(sound, logs, centre))
+    if not odd:
+        return ""
+    return f"tokens per parameter lie ten times or more beyond all others' in {_listed(names, odd)}: a slip in a number?"
+
+
+def _beyond_a_gap(logs: Array) -> list[int]:
+    """The few that a gap of a decade or more parts from the bulk."""
+    order = np.argsort(logs, kind="stable")
+    bulk = np.cumsum(np.diff(logs[order], prepend=-np.inf) > 1.0)  # a number for each stretch without a gap
+    largest = np.bincount(bulk).argmax()
+    odd = np.sort(order[bulk != largest])
+    return [int(position) for position in odd] if len(odd) <= _FEW * len(logs) else []
+
+
+def _repeated_data(names: Sequence[str], epochs: Array | None) -> str:
+    if epochs is None or not (repeated := np.flatnonzero(epochs > 1)).size:
+        return ""
+    return (
+        f"more than one epoch, up to {epochs.max():.3g}, in {_listed(names, list(repeated))}: repeated tokens are worth less "
+        "than new ones, markedly so beyond four (Muennighoff et al. 2023), and the laws count them as new"
+    )
+
+
+def _listed(names: Sequence[str], positions: Sequence[int]) -> str:
+    return name_some([names[position] for position in positions])
+
+
+_SURFACE_UNKNOWNS = 6
+_LEAST_RUNS = 2 * _SURFACE_UNKNOWNS  # with fewer, a quadratic surface follows a diverged run instead of showing it
+_OUTLIER_SCALES = 6.0  # as in Open-Athena's quality control of isoFLOP runs, which drops at 6 robust standard deviations
+_LEAST_EXCESS = math.log(1.1)  # nothing under 10 % above expectation is left out, however quiet the others are
+_DIVERGED_FACTOR = 2.0  # the logarithm of a vocabulary is more than twice the loss of a model that has learnt anything
+_REWEIGHTINGS = 50
+_WALL_STEPS = (
+    0.97,
+    1.4,
+)  # from run to run: noise lowers a wall a little; Chinchilla's figure 4 rises by up to 1.24
+
+
+def audit_losses(names: Sequence[str], *, flops: Array, params: Array, loss: Array, budget_flops: Array) -> Findings:
+    """Runs far above expectation, all arrays (run,): left out, or doubted where they stand on the wall of their bowl."""
+    found = find_outliers(flops=flops, params=params, loss=loss)
+    walls = [row for row in found if _on_wall(row, np.flatnonzero(budget_flops == budget_flops[row]), params, loss)]
+    doubt = f"far up the walls of their bowls, and kept: {name_some([names[row] for row in walls])}; a parabola may not follow"
+    return Findings(reasons={row: why for row, why in found.items() if row not in walls}, doubts=(doubt,) if walls else ())
+
+
+def _on_wall(row: int, bowl: NDArray[np.intp], params: Array, loss: Array) -> bool:
+    """Whether losses rise without a jump from the best run of the bowl out to this one, over at least one run between."""
+    ordered = bowl[np.argsort(params[bowl], kind="stable")]
+    here, best = int(np.flatnonzero(ordered == row)[0]), int(np.argmin(loss[ordered]))
+    way = loss[ordered[min(here, best) : max(here, best) + 1]][:: 1 if here > best else -1]
+    steps = way[1:] / way[:-1]
+    return len(steps) > 1 and bool(np.all((steps > _WALL_STEPS[0]) & (steps < _WALL_STEPS[1])))
+
+
+def find_outliers(*, flops: Array, params: Array, loss: Array) -> dict[int, str]:
+    """Runs whose loss lies far above what the other runs lead one to expect: position to reason; all arrays (run,).
+
+    Expected is a quadratic surface in log FLOPs and log parameters through log losses, fitted by least absolute deviations,
+    which a few diverged runs cannot bend. Far is six robust standard deviations and at least 10 %: a
+    diverged run, or one so far from its bowl's bottom that it would only bend the bowl.
+    """
+    if len(loss) < _LEAST_RUNS:
+        return _twice_the_others(flops, loss)
+    residuals = np.log(loss) - _least_absolute_surface(np.log10(flops), np.log10(params), np.log(loss))
+    scale = 1.4826 * np.median(np.abs(residuals))  # 1.4826 x MAD is the standard deviation of a normal distribution
+    threshold = max(_OUTLIER_SCALES * scale, _LEAST_EXCESS)
+    return {
+        int(position): f"diverged, or far off its bowl: its loss {loss[position]:.4g} lies {np.expm1(residuals[position]):.0%} "
+        "above what the other runs lead one to expect"
+        for position in np.flatnonzero(residuals > threshold)
+    }
+
+
+def _twice_the_others(flops: Array, loss: Array) -> dict[int, str]:
+    """Few runs: one at more than twice the median loss although it costs more than a run below the median has diverged."""
+    median = float(np.median(loss)) if len(loss) else math.inf
+    beaten = flops[loss <= median].min(initial=math.inf)
+    return {
+        int(
+            position
+        ): f"diverged: its loss {loss[position]:.4g} is more than twice the median of the runs, {median:.4g}, and a "
+        "cheaper run is below that"
+        for position in np.flatnonzero((loss > _DIVERGED_FACTOR * median) & (flops > beaten))
+    }
+
+
+def _least_absolute_surface(x: Array, y: Array, target: Array) -> Array:
+    x, y = _standardised(x), _standardised(y)
+    design = np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], axis=1)  # (run, coefficient)
+    weights = np.ones_like(target)
+    for _ in range(_REWEIGHTINGS):
+        root = np.sqrt(weights)
+        coefficients = np.linalg.lstsq(design * root[:, None], target * root, rcond=None)[0]
+        weights = 1 / np.maximum(np.abs(target - design @ coefficients), 1e-6)
+    return np.asarray(design @ coefficients)
+
+
+def _standardised(values: Array) -> Array:
+    spread = values.std()
+    return np.asarray((values - values.mean()) / (spread if spread > 0 else 1.0))
+
 
 DIVERGED_STATUSES = frozenset({"diverged", "nan", "exploded"})
 FINISHED_STATUSES = frozenset({"", "finished", "completed", "complete", "done", "success", "succeeded", "ok"})

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from marin_scaling.laws import SurfaceLaw, optimal_params, surface_loss
-from marin_scaling.run.run_table import RunTable
+from marin_scaling.run.table import RunTable
 
 FLOPS_PER_PARAM_TOKEN = 6.0
 """C = 6 N D (Kaplan et al. 2020)."""

@@ -12,11 +12,11 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from marin_scaling.errors import DocumentError
+from marin_scaling.findings import Finding, doubt, refused
 from marin_scaling.printable import joined, quoted
-from marin_scaling.speedrun.finding import Finding, doubt, refused
 from marin_scaling.speedrun.submission import Submission
-from marin_scaling.speedrun.value_types import SHA256, Line, Name, Words
-from marin_scaling.yaml_documents import Part, read_yaml
+from marin_scaling.untrusted_text import SHA256, Line, Name, Words
+from marin_scaling.yaml_config import Part, read_yaml
 
 TRACKS_DIR = "tracks"
 

@@ -6,8 +6,8 @@ import pytest
 from forgery import BOB, CAROL, CONDITION, MALLORY, allow
 from registration_factory import DUE, make_registration
 
-from marin_scaling.ladder.ladder_file import Promise
-from marin_scaling.preregistration.preregister import Registration
+from marin_scaling.ladder.config import Promise
+from marin_scaling.preregistration.register import Registration
 
 
 @pytest.fixture

@@ -26,14 +26,14 @@ from registration_factory import (
     store_run,
 )
 
-from marin_scaling.check.verdict import check_preregistration
-from marin_scaling.ladder.ladder_file import Promise
+from marin_scaling.ladder.config import Promise
+from marin_scaling.preregistration.events.notice import give_notice
 from marin_scaling.preregistration.log import write_down
-from marin_scaling.preregistration.notice import give_notice
-from marin_scaling.preregistration.preregister import Registration
+from marin_scaling.preregistration.register import Registration
 from marin_scaling.preregistration.registry import signers_path
-from marin_scaling.preregistration.signing_key import SigningKey
+from marin_scaling.preregistration.signing.keys import SigningKey
 from marin_scaling.preregistration.statement import moment_text
+from marin_scaling.preregistration.verdict import check_preregistration
 
 BEGAN, ENDED = "2026-11-20T10:00:00Z", "2026-11-21T10:00:00Z"
 END = CREATED_AT + timedelta(days=1, hours=1, minutes=30)

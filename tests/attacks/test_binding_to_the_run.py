@@ -16,10 +16,9 @@ from forgery import edit, edited, log_again, refused, said_by, sign_again
 from registration_factory import CREATED_AT, make_second_registration, run_spec, store_run
 
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
-from marin_scaling.check.outcome import outcome_document
-from marin_scaling.preregistration.binding import bound_spec, unbound_spec
-from marin_scaling.preregistration.preregister import Registration
-from marin_scaling.run.run_spec import RunSpec
+from marin_scaling.preregistration.outcome import outcome_document
+from marin_scaling.preregistration.register import Registration, bound_spec, unbound_spec
+from marin_scaling.run.spec import RunSpec
 
 
 def present(root: Path, spec: RunSpec, *, as_the_run_of: Registration) -> Path:

@@ -16,7 +16,7 @@ from registration_factory import CREATED_AT, PRINCIPAL, signing_key
 
 from marin_scaling.canonical_json import MAX_DOCUMENT_BYTES
 from marin_scaling.errors import DocumentError
-from marin_scaling.preregistration.notice import give_notice
+from marin_scaling.preregistration.events.notice import give_notice
 
 
 def sign_with(folder: Path, old: str, new: str) -> None:

@@ -24,17 +24,17 @@ from registration_factory import (
 )
 from typer.testing import CliRunner
 
-from marin_scaling.check.policy import require_followable
 from marin_scaling.cli.app import app
 from marin_scaling.errors import SigningError, StatementError
-from marin_scaling.ladder.ladder_file import Promise
-from marin_scaling.preregistration.preregister import Registration
+from marin_scaling.ladder.config import Promise
+from marin_scaling.preregistration.register import Registration
 from marin_scaling.preregistration.registry import allow_signer, read_registration, registration_folders
+from marin_scaling.preregistration.review.report import of_void_conditions, remarks
 from marin_scaling.preregistration.run_identity import run_size
+from marin_scaling.preregistration.verify.policy import require_followable
 from marin_scaling.publish.forecast_index import forecasts_index
-from marin_scaling.publish.forecast_pages import forecast_page
-from marin_scaling.publish.review_remarks import of_void_conditions, remarks
-from marin_scaling.run.run_spec import RunSpec
+from marin_scaling.publish.forecast_page import forecast_page
+from marin_scaling.run.spec import RunSpec
 
 
 @pytest.mark.parametrize("due", [date(9999, 12, 31), date(2100, 1, 1), date(2030, 11, 25)])
@@ -136,11 +136,11 @@ def test_a_forecast_of_nearly_the_same_run_is_shown_and_counts_with_the_first(
 
 def shown(root: Path, slug: str) -> list[str]:
     """What a reviewer is told of a forecast."""
-    from marin_scaling.check.review import review_branch
+    from marin_scaling.preregistration.review.pull_request import review_branch
 
     found = review_branch("main", registry_dir=Path("preregistrations"), runs_dir=Path("runs"))
     (each,) = [each for each in found.reviewed if each.folder.name.endswith(slug)]
-    from marin_scaling.check.review import Reviewed
+    from marin_scaling.preregistration.review.pull_request import Reviewed
 
     statement = read_registration(each.folder)
     plain = Reviewed(folder=each.folder, added=each.added, statement=statement, receipts=each.receipts)

@@ -63,7 +63,7 @@ def test_a_ladder_of_a_pull_request_runs_no_code(form: str, command: tuple[str, 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_pages_of_a_ladder_run_no_code(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from marin_scaling.publish.pages import write_generated_pages
+    from marin_scaling.publish.build import write_generated_pages
 
     root = hostile(tmp_path, *FORMS[form])
     monkeypatch.chdir(root)

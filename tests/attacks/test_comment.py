@@ -12,9 +12,9 @@ from registration_factory import CREATED_AT, target_spec
 from typer.testing import CliRunner
 
 from marin_scaling.cli.app import app
-from marin_scaling.ladder.ladder_file import Promise
-from marin_scaling.limits import COMMENT_CHARACTERS
-from marin_scaling.publish.comment import escape, fitting, length
+from marin_scaling.ladder.config import Promise
+from marin_scaling.preregistration.review.comment import escape, fitting, length
+from marin_scaling.printable import COMMENT_CHARACTERS
 
 CALLS = (
     "@everyone @org/team @ada",

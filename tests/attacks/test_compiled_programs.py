@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from marin_scaling.run.sealed_programs import ENDING, sealed_programs
+from marin_scaling.train.sealed_programs import ENDING, sealed_programs
 
 OTHER_USER = 12_345
 
@@ -153,7 +153,7 @@ from pathlib import Path
 from real_training import losses_of, trained
 from run_factory import rung_spec
 from jax import monitoring
-from marin_scaling.run.levanter_config import use_compilation_cache
+from marin_scaling.train.levanter_config import use_compilation_cache
 
 hits = []
 monitoring.register_event_listener(lambda event, **_: hits.append(event) if event.endswith("cache_hits") else None)

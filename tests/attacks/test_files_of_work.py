@@ -12,10 +12,10 @@ from command_line import assert_message, assert_refused, marin_scale
 from git_repository import git
 from run_factory import corpus
 
-from marin_scaling.data.token_corpus import MANIFEST_NAME, find_corpus, map_corpus, write_corpus
+from marin_scaling.data.corpus import MANIFEST_NAME, find_corpus, map_corpus, write_corpus
 from marin_scaling.errors import StampError, StorageError
-from marin_scaling.preregistration import timestamp
-from marin_scaling.run.loss_curve import LossCurve, recorded_losses
+from marin_scaling.preregistration.events import timestamp
+from marin_scaling.run.curves import LossCurve, recorded_losses
 
 LADDER = """\
 name: tiny

@@ -14,15 +14,14 @@ from submission_factory import submission_document
 from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.data.documents import files_at, hub_documents
 from marin_scaling.errors import DataError, RunTableError, SiteError, VerificationError
-from marin_scaling.limits import EXPERIMENTS_NAMED, MALFORMED_LINES, TEXT_CHARACTERS
-from marin_scaling.preregistration.seal import read_seal
-from marin_scaling.publish.build_site import build_site
-from marin_scaling.publish.pages import write_generated_pages
+from marin_scaling.preregistration.events.seal import read_seal
+from marin_scaling.printable import EXPERIMENTS_NAMED, MALFORMED_LINES, TEXT_CHARACTERS
+from marin_scaling.publish.build import build_site, write_generated_pages
+from marin_scaling.publish.new_repository import make_user_repository
 from marin_scaling.publish.site_settings import require_plain_settings
-from marin_scaling.publish.user_repository import make_user_repository
-from marin_scaling.regular_files import UnsafeTreeError, require_regular_tree
-from marin_scaling.run.run_table import read_run_table
-from marin_scaling.run.run_times import is_moment
+from marin_scaling.run.store import is_moment
+from marin_scaling.run.table import read_run_table
+from marin_scaling.untrusted_files import UnsafeTreeError, require_regular_tree
 
 LADDER = """\
 name: a
@@ -181,7 +180,7 @@ def test_a_page_that_takes_markdown_for_ever_is_given_up(tmp_path: Path, monkeyp
     pytest.importorskip("material", reason="the site extra is not installed")
     make_user_repository(tmp_path)
     (tmp_path / "site" / "x.md").write_text("# x\n\n" + "[" * 30_000)
-    monkeypatch.setattr("marin_scaling.publish.build_site.SITE_SECONDS", 3)
+    monkeypatch.setattr("marin_scaling.publish.build.SITE_SECONDS", 3)
     with pytest.raises(SiteError, match="in 3 s"):
         build_site(tmp_path)
 

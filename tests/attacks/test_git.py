@@ -16,10 +16,10 @@ from git_repository import branch_off, commit, git
 from hostile_repository import forged_copy, lay_repository, telling_program
 from registration_factory import CREATED_AT, make_second_registration, store_run
 
-from marin_scaling.check.base_branch import base_step, require_runs_kept
 from marin_scaling.errors import MarinScalingError, VerificationError
 from marin_scaling.preregistration.log import write_down
-from marin_scaling.preregistration.preregister import Registration
+from marin_scaling.preregistration.register import Registration
+from marin_scaling.preregistration.review.pull_request import base_step, require_runs_kept
 
 BASE = ("--no-refit", "--base", "main")
 

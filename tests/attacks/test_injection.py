@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hostile_site import ATTACKS, build_repository
 
-from marin_scaling.publish.build_site import build_site
+from marin_scaling.publish.build import build_site
 
 pytest.importorskip("material", reason="the site extra is not installed")
 pytestmark = pytest.mark.site

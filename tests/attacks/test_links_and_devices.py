@@ -19,18 +19,18 @@ from hostile_repository import forged_copy, lay_repository, telling_program
 from registration_factory import CREATED_AT, store_run
 from typer.testing import CliRunner
 
-from marin_scaling.check.policy import policy_steps
 from marin_scaling.cli.app import app
 from marin_scaling.errors import MarinScalingError
-from marin_scaling.experiment.experiment_file import read_experiments
-from marin_scaling.ladder.ladder_file import read_ladder_file
+from marin_scaling.experiment.experiment import read_experiments
+from marin_scaling.ladder.config import read_ladder_file
 from marin_scaling.preregistration.log import write_down
-from marin_scaling.preregistration.preregister import Registration
+from marin_scaling.preregistration.register import Registration
 from marin_scaling.preregistration.registry import signers_path
-from marin_scaling.publish.build_site import build_site
-from marin_scaling.publish.user_repository import make_user_repository
-from marin_scaling.run.run_table import read_run_table
-from marin_scaling.run.tracker_logs import read_tracked_runs
+from marin_scaling.preregistration.verify.policy import policy_steps
+from marin_scaling.publish.build import build_site
+from marin_scaling.publish.new_repository import make_user_repository
+from marin_scaling.run.table import read_run_table
+from marin_scaling.run.trackers import read_tracked_runs
 
 SECRET = "SECRET-9f3a"
 ENDLESS = Path("/dev/zero")

@@ -26,13 +26,13 @@ from forgery import (
 from registration_factory import CREATED_AT, make_registration, make_second_registration, store_run
 
 from marin_scaling.canonical_json import sha256_hex
-from marin_scaling.check.verdict import check_preregistration
-from marin_scaling.preregistration.countersignature import countersign
 from marin_scaling.preregistration.log import MAX_LINE_BYTES, write_down
-from marin_scaling.preregistration.preregister import Registration
+from marin_scaling.preregistration.register import Registration
 from marin_scaling.preregistration.registry import signers_path
-from marin_scaling.preregistration.sshsig import make_signature
+from marin_scaling.preregistration.signing.signatures import countersign
+from marin_scaling.preregistration.signing.sshsig import make_signature
 from marin_scaling.preregistration.statement import moment_text
+from marin_scaling.preregistration.verdict import check_preregistration
 
 LATER = CREATED_AT + timedelta(days=2)
 LATE = "2026-11-23T00:00:00Z"

@@ -14,8 +14,8 @@ from forgery import edit, edited, log_again, refused, said_by, sign_again
 from registration_factory import CREATED_AT, store_run
 
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
-from marin_scaling.check.outcome import outcome_document
-from marin_scaling.preregistration.preregister import Registration
+from marin_scaling.preregistration.outcome import outcome_document
+from marin_scaling.preregistration.register import Registration
 
 
 @pytest.fixture

@@ -16,11 +16,11 @@ from forgery import CAROL, CONDITION, MALLORY, edit, key_of, log_again, refused,
 from registration_factory import CREATED_AT, PRINCIPAL, make_registration, signing_key, store_run
 
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
-from marin_scaling.ladder.ladder_file import Promise
+from marin_scaling.ladder.config import Promise
 from marin_scaling.preregistration.log import write_down
-from marin_scaling.preregistration.preregister import Registration
-from marin_scaling.preregistration.signing_key import SigningKey
-from marin_scaling.preregistration.sshsig import make_signature
+from marin_scaling.preregistration.register import Registration
+from marin_scaling.preregistration.signing.keys import SigningKey
+from marin_scaling.preregistration.signing.sshsig import make_signature
 from marin_scaling.preregistration.statement import moment_text
 
 LATER = CREATED_AT + timedelta(days=1)

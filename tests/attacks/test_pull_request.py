@@ -28,9 +28,9 @@ from forgery import refused as refused_with
 from git_repository import branch_off, commit
 from registration_factory import CREATED_AT, make_second_registration, store_run
 
-from marin_scaling.preregistration.countersignature import countersign
 from marin_scaling.preregistration.log import write_down
-from marin_scaling.preregistration.preregister import Registration
+from marin_scaling.preregistration.register import Registration
+from marin_scaling.preregistration.signing.signatures import countersign
 
 LATER = CREATED_AT + timedelta(days=2)
 

@@ -15,13 +15,13 @@ from forgery import BOB, CAROL, CONDITION, allow, key_of, log_again, refused, sa
 from git_repository import branch_off, commit, git
 from registration_factory import PRINCIPAL, ladder_rows, make_registration, run_spec, signing_key, store_run
 
-from marin_scaling.check.authenticity import verify_folder
-from marin_scaling.ladder.ladder_file import Promise
-from marin_scaling.preregistration.countersignature import countersign
+from marin_scaling.ladder.config import Promise
+from marin_scaling.preregistration.events.notice import give_notice
 from marin_scaling.preregistration.log import write_down
-from marin_scaling.preregistration.notice import give_notice
-from marin_scaling.preregistration.preregister import Registration
+from marin_scaling.preregistration.register import Registration
 from marin_scaling.preregistration.registry import allow_signer, signers_path
+from marin_scaling.preregistration.signing.signatures import countersign
+from marin_scaling.preregistration.verify.authenticity import verify_folder
 
 OLD_DAY = datetime(2026, 11, 12, 8, 30, tzinfo=UTC)
 YESTERDAY = datetime.now(UTC) - timedelta(days=1)

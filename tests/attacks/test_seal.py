@@ -21,12 +21,12 @@ from registration_factory import (
     store_run,
 )
 
-from marin_scaling.check.track_record import track_records
-from marin_scaling.check.verdict import check_all
+from marin_scaling.preregistration.events.seal import commitment, private_folder, reveal
 from marin_scaling.preregistration.log import write_down
-from marin_scaling.preregistration.seal import commitment, private_folder, reveal
-from marin_scaling.preregistration.signing_key import SigningKey
-from marin_scaling.preregistration.sshsig import make_signature
+from marin_scaling.preregistration.signing.keys import SigningKey
+from marin_scaling.preregistration.signing.sshsig import make_signature
+from marin_scaling.preregistration.track_record import track_records
+from marin_scaling.preregistration.verdict import check_all
 
 REVEAL_BY = CREATED_AT + timedelta(days=1000)
 

@@ -14,9 +14,18 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from forgery import BOB, MALLORY, edit, key_of, log_again, refused, sign_bytes_again
 from registration_factory import PRINCIPAL, make_registration, signing_key
 
-from marin_scaling.preregistration.countersignature import countersignature_name
-from marin_scaling.preregistration.ssh_keys import PublicKey, public_key_of, sign_bytes, ssh_string
-from marin_scaling.preregistration.sshsig import NAMESPACE, Signature, armor, make_signature, parse_signature
+from marin_scaling.preregistration.layout import countersignature_name
+from marin_scaling.preregistration.signing.sshsig import (
+    NAMESPACE,
+    PublicKey,
+    Signature,
+    armor,
+    make_signature,
+    parse_signature,
+    public_key_of,
+    sign_bytes,
+    ssh_string,
+)
 
 
 def put_signature(folder: Path, signature: bytes, *, name: str = "statement.json.sig") -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from marin_scaling.errors import SiteError
-from marin_scaling.publish.build_site import build_site
-from marin_scaling.publish.user_repository import make_user_repository
-from marin_scaling.regular_files import UnsafeTreeError
+from marin_scaling.publish.build import build_site
+from marin_scaling.publish.new_repository import make_user_repository
+from marin_scaling.untrusted_files import UnsafeTreeError
 
 ROOT = Path(__file__).parents[2]
 SECRET = "a word of this machine"

@@ -15,11 +15,11 @@ from forgery import edited, refused, said_by, sign_again
 from registration_factory import DUE, make_registration, run_spec, store_run, target_spec
 
 from marin_scaling.canonical_json import dump_canonical
-from marin_scaling.fit.fit_runs import fit
-from marin_scaling.ladder.ladder_file import Promise
-from marin_scaling.preregistration.derivation import derived_fields
-from marin_scaling.preregistration.versions import LATEST
-from marin_scaling.run.run_spec import RunSpec
+from marin_scaling.fit.fit import fit
+from marin_scaling.ladder.config import Promise
+from marin_scaling.preregistration.format_versions import LATEST
+from marin_scaling.preregistration.statement import derived_fields
+from marin_scaling.run.spec import RunSpec
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from registration_factory import make_registration, store_run
 from time_authority import make_authority, stamp_over
 
 from marin_scaling.canonical_json import dump_canonical
+from marin_scaling.preregistration.events.seal import reveal
 from marin_scaling.preregistration.log import write_down
-from marin_scaling.preregistration.preregister import Registration
-from marin_scaling.preregistration.seal import reveal
+from marin_scaling.preregistration.register import Registration
 from marin_scaling.preregistration.statement import moment_text
 
 OLD_FORMAT = Path(__file__).parents[1] / "golden" / "preregistration-v0.1"

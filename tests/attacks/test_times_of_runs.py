@@ -13,12 +13,12 @@ from registration_factory import store_run
 from run_factory import rung_spec
 
 from marin_scaling.errors import RecordError
-from marin_scaling.preregistration.preregister import Registration
-from marin_scaling.run import __main__ as worker
-from marin_scaling.run.exchange import Exchange
-from marin_scaling.run.loss_curve import LossCurve
-from marin_scaling.run.run_store import read_run
-from marin_scaling.run.workplace import STARTED_NAME, Workplace, work_dir
+from marin_scaling.preregistration.register import Registration
+from marin_scaling.run.curves import LossCurve
+from marin_scaling.run.paths import STARTED_NAME, Workplace, work_dir
+from marin_scaling.run.store import read_run
+from marin_scaling.train import __main__ as worker
+from marin_scaling.train.shared_storage import Exchange
 
 NOW = datetime.now(UTC)
 

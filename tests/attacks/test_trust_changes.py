@@ -15,12 +15,13 @@ from registration_factory import CREATED_AT, PRINCIPAL, make_registration, signi
 from time_authority import make_authority
 from typer.testing import CliRunner
 
-from marin_scaling.check.trust_changes import look_alike
 from marin_scaling.cli.app import app
-from marin_scaling.ladder.ladder_file import Promise
-from marin_scaling.preregistration.countersignature import countersign, countersignature_name
-from marin_scaling.preregistration.notice import give_notice
-from marin_scaling.preregistration.sshsig import NAMESPACE, make_signature
+from marin_scaling.ladder.config import Promise
+from marin_scaling.preregistration.events.notice import give_notice
+from marin_scaling.preregistration.layout import countersignature_name
+from marin_scaling.preregistration.review.trust_changes import look_alike
+from marin_scaling.preregistration.signing.signatures import countersign
+from marin_scaling.preregistration.signing.sshsig import NAMESPACE, make_signature
 
 SPACE = f'namespaces="{NAMESPACE}"'
 EVIL = key_of("evil@example.org").public_key.text

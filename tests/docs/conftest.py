@@ -14,7 +14,7 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-backgroun
 @pytest.fixture(scope="session")
 def built_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the built site."""
-    from marin_scaling.publish.build_site import build_site
+    from marin_scaling.publish.build import build_site
 
     copy = tmp_path_factory.mktemp("site") / "repository"
     shutil.copytree(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from marin_scaling.publish.serve_site import serve_site
+from marin_scaling.publish.build import serve_site
 
 pytestmark = pytest.mark.browser
 

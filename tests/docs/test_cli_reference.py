@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("cogapp", reason="the dev extra is not installed")
 
-from marin_scaling.cli.reference import command_helps
+from tools.docs.cli_reference import command_helps
 
 REFERENCE = Path(__file__).parents[2] / "site" / "reference"
 HELPS = dict(command_helps())

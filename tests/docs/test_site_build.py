@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from marin_scaling.errors import SiteError
-from marin_scaling.publish.build_site import build_site
+from marin_scaling.publish.build import build_site
 
 pytest.importorskip("material", reason="the site extra is not installed")
 pytestmark = pytest.mark.site

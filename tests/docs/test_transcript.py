@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from marin_scaling.fit.coupled_law import FIRST_PRIOR
-from marin_scaling.fit.fit_runs import fit
-from marin_scaling.forecast.forecast_document import forecast_text
-from marin_scaling.run.run_table import read_run_table
+from marin_scaling.fit.fit import fit
+from marin_scaling.forecast.report import forecast_text
+from marin_scaling.run.table import read_run_table
 
 ROOT = Path(__file__).parents[2]
 TRANSCRIPT = (ROOT / "site" / "tutorial" / "quickstart-transcript.txt").read_text(encoding="utf-8")

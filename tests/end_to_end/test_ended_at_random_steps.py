@@ -11,17 +11,17 @@ import pytest
 from mounted import mounted
 from tiny_ladder import repository
 
-from marin_scaling.data.standard_library import standard_library_corpus
-from marin_scaling.data.token_corpus import data_folder, write_corpus
-from marin_scaling.durable_files import replace_file
-from marin_scaling.ladder.ladder import plan_ladder
-from marin_scaling.ladder.ladder_file import read_ladder_file
-from marin_scaling.run.plan_specs import rung_specs
-from marin_scaling.run.run_ladder import worker_command
-from marin_scaling.run.run_spec import RunSpec
-from marin_scaling.run.run_store import is_finished, run_folder
-from marin_scaling.run.worker_events import parse_event
-from marin_scaling.run.workplace import Workplace, checkpoints_root, spec_path, work_dir
+from marin_scaling.data.corpus import data_folder, write_corpus
+from marin_scaling.data.documents import standard_library_corpus
+from marin_scaling.files import replace_file
+from marin_scaling.ladder.config import read_ladder_file
+from marin_scaling.ladder.plan import plan_ladder
+from marin_scaling.run.paths import Workplace, checkpoints_root, spec_path, work_dir
+from marin_scaling.run.plan import rung_specs
+from marin_scaling.run.spec import RunSpec
+from marin_scaling.run.store import is_finished, run_folder
+from marin_scaling.train.launcher import worker_command
+from marin_scaling.train.progress import parse_event
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = pytest.mark.train

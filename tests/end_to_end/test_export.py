@@ -16,9 +16,9 @@ from command_line import SMALL_LADDER, assert_refused, make_repository, marin_sc
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = pytest.mark.train
 
-from marin_scaling.data.standard_library import standard_library_corpus  # noqa: E402
-from marin_scaling.run.run_store import read_runs  # noqa: E402
-from marin_scaling.run.train import evaluation_windows  # noqa: E402
+from marin_scaling.data.documents import standard_library_corpus  # noqa: E402
+from marin_scaling.run.store import read_runs  # noqa: E402
+from marin_scaling.train.train import evaluation_windows  # noqa: E402
 
 
 def test_a_killed_target_resumes_and_is_exported_with_its_forecast_and_outcome(tmp_path: Path) -> None:

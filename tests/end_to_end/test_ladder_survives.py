@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tiny_ladder import histories, repository, start
 
-from marin_scaling.run.kept_weights import kept_weights
-from marin_scaling.run.run_store import read_runs
-from marin_scaling.run.workplace import Workplace
+from marin_scaling.run.paths import Workplace
+from marin_scaling.run.store import read_runs
+from marin_scaling.train.weights import kept_weights
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = pytest.mark.train

@@ -14,9 +14,9 @@ pytestmark = pytest.mark.train
 
 from text_factory import texts, write_jsonl, write_tokenizer  # noqa: E402
 
-from marin_scaling.data.token_corpus import data_folder, map_corpus  # noqa: E402
-from marin_scaling.run.run_store import read_runs  # noqa: E402
-from marin_scaling.run.train import evaluation_windows  # noqa: E402
+from marin_scaling.data.corpus import data_folder, map_corpus  # noqa: E402
+from marin_scaling.run.store import read_runs  # noqa: E402
+from marin_scaling.train.train import evaluation_windows  # noqa: E402
 
 LADDER = """\
 name: mine

@@ -14,7 +14,7 @@ from real_training import losses_of, trained
 from run_factory import mixture_spec, rung_spec
 from tiny_ladder import CORES, LADDER, repository, start, training_processes
 
-from marin_scaling.run.run_store import read_runs
+from marin_scaling.run.store import read_runs
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
@@ -24,9 +24,9 @@ MEMBER = """
 import json, os, sys
 sys.path[:0] = {path!r}
 from pathlib import Path
-import marin_scaling.run.train as module
-from marin_scaling.run.levanter_config import use_compilation_cache
-from marin_scaling.run.process_group import ProcessGroup
+import marin_scaling.train.train as module
+from marin_scaling.train.levanter_config import use_compilation_cache
+from marin_scaling.train.process_group import ProcessGroup
 from real_training import losses_of, trained
 from test_process_group import SPECS
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.train
 
 SPECS = """
 from pathlib import Path
-from marin_scaling.cli.training import plan
+from marin_scaling.train.session import plan
 print(*(spec.directory_name for spec in plan(Path("ladders/tiny.yaml")).specs))
 """
 

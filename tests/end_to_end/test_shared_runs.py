@@ -8,8 +8,8 @@ import pytest
 from run_factory import corpus, rung_spec
 from tiny_ladder import histories, repository, start
 
-from marin_scaling.run.exchange import Exchange
-from marin_scaling.run.workplace import Workplace, work_dir
+from marin_scaling.run.paths import Workplace, work_dir
+from marin_scaling.train.shared_storage import Exchange
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
@@ -52,7 +52,7 @@ def test_a_run_that_one_machine_began_ends_on_another_as_it_would_have_on_the_fi
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the last state that was saved for others, which is older than the last step; the curve is the same, bit for bit."""
-    import marin_scaling.run.train as module
+    import marin_scaling.train.train as module
 
     spec = rung_spec(train_steps=20)
 

@@ -55,7 +55,7 @@ def test_an_entry_is_planned_trained_submitted_and_comes_out_again(tmp_path: Pat
 
 def test_every_entry_of_this_repositorys_own_track_comes_out_again() -> None:
     """Trained again here, on the text of the Python that the track names; on another Python there is other text."""
-    from marin_scaling.data.standard_library import standard_library_corpus
+    from marin_scaling.data.documents import standard_library_corpus
     from marin_scaling.speedrun.track import read_tracks
 
     track = read_tracks(ROOT / "speedruns" / "tracks")["cpu-5e11"]

@@ -8,13 +8,13 @@ import pytest
 from compiling import another_compiles
 from run_factory import corpus, rung_spec
 
-from marin_scaling.data.token_corpus import data_folder, write_corpus
-from marin_scaling.durable_files import replace_file
-from marin_scaling.run.run_ladder import worker_command
-from marin_scaling.run.run_spec import DataSpec
-from marin_scaling.run.turns import compiling_once
-from marin_scaling.run.worker_events import parse_event
-from marin_scaling.run.workplace import Workplace, compiled_dir, spec_path
+from marin_scaling.data.corpus import data_folder, write_corpus
+from marin_scaling.files import replace_file
+from marin_scaling.run.paths import Workplace, compiled_dir, spec_path
+from marin_scaling.run.spec import DataSpec
+from marin_scaling.train.compile_lock import compiling_once
+from marin_scaling.train.launcher import worker_command
+from marin_scaling.train.progress import parse_event
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = pytest.mark.train

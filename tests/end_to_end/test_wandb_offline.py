@@ -6,17 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from marin_scaling.cli.training import use_tracker
-from marin_scaling.data.standard_library import standard_library_corpus
-from marin_scaling.ladder.ladder import plan_ladder
-from marin_scaling.ladder.ladder_file import LadderFile
-from marin_scaling.run.import_runs import import_runs
-from marin_scaling.run.plan_specs import rung_specs
-from marin_scaling.run.run_ladder import local_pool, train_runs
-from marin_scaling.run.run_store import read_run, run_folder
-from marin_scaling.run.tracker_logs import read_tracked_runs
-from marin_scaling.run.worker_events import WorkerEvent
-from marin_scaling.run.workplace import Workplace
+from marin_scaling.data.documents import standard_library_corpus
+from marin_scaling.ladder.config import LadderFile
+from marin_scaling.ladder.plan import plan_ladder
+from marin_scaling.run.paths import Workplace
+from marin_scaling.run.plan import rung_specs
+from marin_scaling.run.store import read_run, run_folder
+from marin_scaling.run.trackers import import_runs, read_tracked_runs
+from marin_scaling.train.launcher import local_pool, train_runs
+from marin_scaling.train.progress import WorkerEvent
+from marin_scaling.train.session import use_tracker
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytest.importorskip("wandb", reason="the wandb extra is not installed")

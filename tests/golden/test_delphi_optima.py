@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from known_figures import DELPHI_OPTIMA
 
-from marin_scaling.fit.fit_runs import fit
+from marin_scaling.fit.fit import fit
 from marin_scaling.laws import frontier_loss
-from marin_scaling.run.run_table import read_run_table
+from marin_scaling.run.table import read_run_table
 
 DELPHI = Path(__file__).parents[2] / "runs" / "delphi"
 

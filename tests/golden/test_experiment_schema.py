@@ -6,7 +6,7 @@ from pathlib import Path
 import jsonschema
 import yaml
 
-from marin_scaling.experiment.experiment_file import experiment_schema
+from marin_scaling.experiment.experiment import experiment_schema
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "site" / "reference" / "experiment-1.schema.json"

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from marin_scaling.ladder.ladder import plan_ladder, plan_target
-from marin_scaling.ladder.ladder_file import SCHEMA_FILE, ladder_schema, read_ladder_file
-from marin_scaling.recipe.catalogue import find_recipe
-from marin_scaling.recipe.run_plan import RungPlan
-from marin_scaling.run.plan_specs import optimizer_of
+from marin_scaling.ladder.config import SCHEMA_FILE, ladder_schema, read_ladder_file
+from marin_scaling.ladder.plan import plan_ladder, plan_target
+from marin_scaling.recipe.base import RungPlan
+from marin_scaling.recipe.find import find_recipe
+from marin_scaling.run.plan import optimizer_of
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "ladders"

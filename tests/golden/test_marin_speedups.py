@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from marin_scaling.forecast.speedup import compare_recipes
-from marin_scaling.forecast.speedup_verdicts import Verdict
-from marin_scaling.run.run_table import RunTable
+from marin_scaling.forecast.speedup_conventions import Verdict
+from marin_scaling.run.table import RunTable
 
 # marin-community/marin issue 5596 (MuonH against the baseline recipe, mixture of experts): width, loss of baseline and variant
 # (Paloma macro loss, nats per token), tokens per second of both, speedup in FLOPs and in wall-clock time as published. Where

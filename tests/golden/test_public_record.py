@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from marin_scaling.check.public_record import Late, PublicState, public_totals, read_public_record
+from marin_scaling.preregistration.public_record import Late, PublicState, public_totals, read_public_record
 
 RECORD = Path(__file__).parents[2] / "preregistrations" / "public-record.csv"
 KNOWN = {

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from registration_factory import make_registration
 
+from marin_scaling.preregistration.format_versions import LATEST, VERSIONS, FormatVersion
 from marin_scaling.preregistration.registry import registration_folders
-from marin_scaling.preregistration.versions import LATEST, VERSIONS, FormatVersion
-from marin_scaling.publish.json_schema import schemas_beside, statement_schema
+from tools.docs.json_schema import schemas_beside, statement_schema
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "site" / "reference"

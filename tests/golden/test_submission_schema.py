@@ -6,7 +6,7 @@ from pathlib import Path
 import jsonschema
 from submission_factory import submission
 
-from marin_scaling.speedrun.submission_file import submission_schema, to_bytes
+from marin_scaling.speedrun.submission import submission_schema, to_bytes
 
 PUBLISHED = Path(__file__).parents[2] / "site" / "reference" / "submission-1.schema.json"
 

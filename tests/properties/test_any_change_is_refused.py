@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from registration_factory import make_registration, signing_key
 
-from marin_scaling.check.authenticity import verify_folder
 from marin_scaling.errors import VerificationError
+from marin_scaling.preregistration.format_versions import LATEST
 from marin_scaling.preregistration.registry import signers_path
-from marin_scaling.preregistration.sshsig import make_signature, verify_signature
-from marin_scaling.preregistration.versions import LATEST
+from marin_scaling.preregistration.signing.sshsig import make_signature, verify_signature
+from marin_scaling.preregistration.verify.authenticity import verify_folder
 
 NAMES = ("statement.json", "statement.json.sig", *LATEST.subject_names)
 MESSAGE = b"what is promised"

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fit.fit_runs import LAWS, fit
+from marin_scaling.fit.fit import LAWS, fit
 from marin_scaling.forecast.forecast import Forecast, Target, forecast, forecast_runs, optimal_target
 from marin_scaling.laws import SurfaceLaw, surface_loss
-from marin_scaling.run.run_table import RunTable
 from marin_scaling.run.simulate import simulate_ladder
-from marin_scaling.run.table_cells import LARGEST_NUMBER, LEAST_NUMBER
+from marin_scaling.run.table import RunTable
+from marin_scaling.run.table_io import LARGEST_NUMBER, LEAST_NUMBER
 
 HOFFMANN = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
 COLUMNS = ("flops", "params", "tokens", "loss")

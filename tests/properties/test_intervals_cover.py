@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 
 from marin_scaling.fit.coupled_law import Prior, laws_of, log_prior, prior_start
-from marin_scaling.fit.fit_runs import fit
+from marin_scaling.fit.fit import fit
 from marin_scaling.fit.frontier import fit_frontiers
+from marin_scaling.fit.frontier_law import resample
 from marin_scaling.forecast.forecast import forecast
-from marin_scaling.forecast.resampling import resample
 from marin_scaling.laws import SurfaceLaw, frontier_loss, optimal_params, surface_frontier, surface_loss
-from marin_scaling.run.run_table import RunTable
 from marin_scaling.run.simulate import simulate_ladder
+from marin_scaling.run.table import RunTable
 
 LADDERS = 200
 RESAMPLES = 300

@@ -4,12 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from marin_scaling.claim import claim
+from marin_scaling.files import claim
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from marin_scaling.claim import claim
+from marin_scaling.files import claim
 with claim(Path(sys.argv[1])) as is_ours:
     print(is_ours, flush=True)
     time.sleep(60)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marin_scaling.web_links import key_in, keys_in_text, without_key
+from marin_scaling.untrusted_text import key_in, keys_in_text, without_key
 
 PLAIN = st.text("abcdefghijklmnopqrstuvwxyz0123456789", min_size=1, max_size=12)
 KEYS = ["accessToken", "access_token", "api_key", "sig", "X-Amz-Signature", "token", "password"]

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from marin_scaling.cli.app import app
 from marin_scaling.errors import FitRefused, RunTableError, UsageError
-from marin_scaling.fit.sigmoid import sigmoid_accuracy
+from marin_scaling.forecast.accuracy_curve import sigmoid_accuracy
 from marin_scaling.forecast.forecast import LEVELS
 from marin_scaling.laws import SurfaceLaw
 from marin_scaling.run.simulate import simulate_ladder

@@ -7,9 +7,8 @@ import pytest
 from command_line import assert_refused, marin_scale
 from run_factory import record_of, rung_spec
 
-from marin_scaling.run.run_record import History, HistoryRow
-from marin_scaling.run.run_spec import RunSpec
-from marin_scaling.run.run_store import add_run
+from marin_scaling.run.spec import RunSpec
+from marin_scaling.run.store import History, HistoryRow, add_run
 
 ROOT = Path(__file__).parents[3]
 

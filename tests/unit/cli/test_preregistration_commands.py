@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from marin_scaling.cli.app import app
 from marin_scaling.errors import MarinScalingError, SigningError, VerificationError
-from marin_scaling.preregistration.notice import give_notice
+from marin_scaling.preregistration.events.notice import give_notice
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_verify_loads_nothing_heavy(registration):
         "import sys; from marin_scaling.cli import main; sys.argv = ['marin-scale', 'verify', 'all', '--no-refit']\n"
         "try: main()\n"
         "except SystemExit as end: assert not end.code, end.code\n"
-        "heavy = {'jax', 'levanter', 'scipy', 'altair', 'pandas', 'numpy', 'ray', 'marin_scaling.run.run_spec'}\n"
+        "heavy = {'jax', 'levanter', 'scipy', 'altair', 'pandas', 'numpy', 'ray', 'marin_scaling.run.spec'}\n"
         "heavy &= set(sys.modules)\n"
         "assert not heavy, heavy"
     )

@@ -82,7 +82,7 @@ def test_words_that_are_read_without_pydantic_arrive_as_they_were_typed(tmp_path
     program = (
         "import json, sys, typer\n"
         "from pathlib import Path\n"
-        "from marin_scaling.cli.plain_parameters import PlainGroup\n"
+        "from marin_scaling.cli.app import PlainGroup\n"
         "app = typer.Typer(cls=PlainGroup)\n"
         "@app.callback()\n"
         "def group(loud: bool = False): print(json.dumps(loud))\n"

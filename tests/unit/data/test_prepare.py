@@ -17,11 +17,11 @@ from fsspec.implementations.memory import MemoryFileSystem
 from pydantic import ValidationError
 from text_factory import data, texts, write_jsonl, write_tokenizer
 
+from marin_scaling.data.corpus import TokenCorpus, data_folder
 from marin_scaling.data.documents import documents_in
 from marin_scaling.data.prepare import prepare, prepared
-from marin_scaling.data.token_corpus import TokenCorpus, data_folder
 from marin_scaling.errors import DataError
-from marin_scaling.ladder.ladder_file import Data
+from marin_scaling.ladder.config import Data
 
 needs_levanter = pytest.mark.skipif(importlib.util.find_spec("levanter") is None, reason="the train extra is not installed")
 

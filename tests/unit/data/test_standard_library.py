@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from marin_scaling.data.standard_library import standard_library_corpus
-from marin_scaling.data.token_corpus import HELD_OUT, byte_corpus, map_corpus, write_corpus
+from marin_scaling.data.corpus import HELD_OUT, byte_corpus, map_corpus, write_corpus
+from marin_scaling.data.documents import standard_library_corpus
 from marin_scaling.errors import DataError, StorageError
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marin_scaling.data.windows import evaluation_window_starts, training_window_starts
+from marin_scaling.data.corpus import evaluation_window_starts, training_window_starts
 from marin_scaling.errors import DataError
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from marin_scaling.experiment.audit import Known, audit
+from marin_scaling.experiment.checks import Known, audit
 from marin_scaling.experiment.experiment import Experiment
 
 KNOWN = Known(preregistrations=["2026-11-21-a"], ladders=["tiny"])

@@ -9,8 +9,14 @@ import pytest
 from pydantic import ValidationError
 
 from marin_scaling.errors import DocumentError
-from marin_scaling.experiment.experiment import Experiment, Outcome
-from marin_scaling.experiment.experiment_file import read_experiment, read_experiments, to_line, write_experiments
+from marin_scaling.experiment.experiment import (
+    Experiment,
+    Outcome,
+    read_experiment,
+    read_experiments,
+    to_line,
+    write_experiments,
+)
 
 ROOT = Path(__file__).parents[3]
 

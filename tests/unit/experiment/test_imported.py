@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from marin_scaling.errors import DocumentError
-from marin_scaling.experiment.experiment import Outcome
-from marin_scaling.experiment.experiment_file import read_experiments
-from marin_scaling.experiment.imported import Imported, import_experiments
+from marin_scaling.experiment.experiment import Outcome, read_experiments
+from marin_scaling.experiment.import_marin import Imported, import_experiments
 
 ROOT = Path(__file__).parents[3]
 SHARED = ROOT.parent / "shared" / "data" / "agent_moe_speedups.csv"

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
+from marin_scaling.experiment.checks import own_steps, runs_of
 from marin_scaling.experiment.experiment import Experiment, Step
-from marin_scaling.experiment.own_runs import own_steps, runs_of
-from marin_scaling.run.run_store import StoredRun
+from marin_scaling.run.store import StoredRun
 
 ROOT = Path(__file__).parents[3]
 ONE = Experiment(name="one", title="x", outcome="worked", ladders=("bytes-dense",), preregistration="2026-11-22-bytes-dense")

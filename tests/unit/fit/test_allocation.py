@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from marin_scaling.fit.allocation import allocation_through
-from marin_scaling.fit.coupled_runs import fitted_runs
-from marin_scaling.fit.fit_runs import fit
-from marin_scaling.fit.frontier_points import through_best_runs, through_bowls
+from marin_scaling.fit.coupled_fit import fitted_runs
+from marin_scaling.fit.fit import fit
+from marin_scaling.fit.optima import through_best_runs, through_bowls
 from marin_scaling.fit.posterior import fit_posterior
 from marin_scaling.laws import SurfaceLaw, optimal_params
-from marin_scaling.run.run_table import read_run_table
 from marin_scaling.run.simulate import simulate_ladder
+from marin_scaling.run.table import read_run_table
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)

@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 
 from marin_scaling.errors import FitRefused
+from marin_scaling.fit.coupled_fit import fitted_runs, log_sparsity_at, sparsity_of
 from marin_scaling.fit.coupled_law import KAPPA, Normal, Prior
-from marin_scaling.fit.coupled_runs import fitted_runs, log_sparsity_at, sparsity_of
-from marin_scaling.fit.fit_result import FitStatus
-from marin_scaling.fit.fit_runs import fit
+from marin_scaling.fit.fit import fit
+from marin_scaling.fit.result import FitStatus
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.laws import SurfaceLaw, optimal_params, surface_loss
-from marin_scaling.run.run_table import RunTable, read_run_table
 from marin_scaling.run.simulate import simulate_ladder
+from marin_scaling.run.table import RunTable, read_run_table
 
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
 BUDGETS = (1e18, 3e18, 1e19, 3e19, 1e20)

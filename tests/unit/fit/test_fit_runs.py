@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fit.fit_result import FitStatus
-from marin_scaling.fit.fit_runs import fit
+from marin_scaling.fit.fit import fit
+from marin_scaling.fit.result import FitStatus
 from marin_scaling.laws import SurfaceLaw, frontier_loss, surface_frontier
-from marin_scaling.run.run_table import RunTable
 from marin_scaling.run.simulate import simulate_ladder
+from marin_scaling.run.table import RunTable
 
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
 BUDGETS = (1e18, 3e18, 1e19, 3e19, 1e20)

@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fit.fit_result import FitStatus
-from marin_scaling.fit.fit_runs import fit
-from marin_scaling.fit.frontier import fit_frontier
-from marin_scaling.fit.pinned_frontier import fit_pinned_frontier, fit_pinned_frontiers, pinned_asymptote
+from marin_scaling.fit.fit import fit
+from marin_scaling.fit.frontier import fit_frontier, fit_pinned_frontier, fit_pinned_frontiers, pinned_asymptote
+from marin_scaling.fit.frontier_law import resample
+from marin_scaling.fit.result import FitStatus
 from marin_scaling.forecast.forecast import forecast
-from marin_scaling.forecast.resampling import resample
 from marin_scaling.laws import FrontierLaw, frontier_loss
-from marin_scaling.run.run_table import read_run_table
+from marin_scaling.run.table import read_run_table
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 FLOPS = np.geomspace(1e18, 3e20, 6)

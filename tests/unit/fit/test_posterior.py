@@ -6,15 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marin_scaling.fit.coupled_runs import fitted_runs
-from marin_scaling.fit.posterior import fit_posterior
-from marin_scaling.fit.posterior_density import MOST_EFFECTIVE_RUNS, MOST_RUNS, FittedRuns, relative_noise
-from marin_scaling.fit.smooth_misfit import Places
+from marin_scaling.fit.coupled_fit import fitted_runs
+from marin_scaling.fit.model_discrepancy import Places
+from marin_scaling.fit.posterior import MOST_EFFECTIVE_RUNS, MOST_RUNS, FittedRuns, fit_posterior, relative_noise
 from marin_scaling.fit.surface import fit_surface
-from marin_scaling.forecast.predictive import Targets, draw_losses
+from marin_scaling.forecast.forecast import Targets, draw_losses
 from marin_scaling.laws import SurfaceLaw, optimal_params, surface_loss
-from marin_scaling.run.run_table import read_run_table
 from marin_scaling.run.simulate import simulate_ladder
+from marin_scaling.run.table import read_run_table
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)

@@ -8,13 +8,13 @@ from known_figures import EPOCH, chinchilla_points
 from scipy.optimize import least_squares
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.surface import fit_surface
-from marin_scaling.fit.surface_forms import (
+from marin_scaling.fit.surface import (
     InteractionSurface,
     OverTrainingLaw,
     TiedSurface,
     fit_interaction_surface,
     fit_over_training,
+    fit_surface,
     fit_tied_surface,
 )
 

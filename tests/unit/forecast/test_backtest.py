@@ -9,7 +9,7 @@ import pytest
 
 from marin_scaling.errors import FitRefused, UsageError
 from marin_scaling.fit.coupled_law import Normal, Prior
-from marin_scaling.fit.fit_runs import fit
+from marin_scaling.fit.fit import fit
 from marin_scaling.forecast.backtest import (
     LEAST_FACTOR,
     MOST_CUTS,
@@ -21,8 +21,8 @@ from marin_scaling.forecast.backtest import (
 )
 from marin_scaling.forecast.forecast import LEVELS
 from marin_scaling.laws import SurfaceLaw, surface_loss
-from marin_scaling.run.run_table import read_run_table
 from marin_scaling.run.simulate import simulate_ladder
+from marin_scaling.run.table import read_run_table
 from marin_scaling.scoring import crps
 
 RUNS = Path(__file__).parents[3] / "runs"

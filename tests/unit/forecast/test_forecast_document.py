@@ -8,15 +8,14 @@ import pytest
 from registration_factory import make_registration, run_spec, store_ladder, store_run, target_spec
 
 from marin_scaling.canonical_json import dump_canonical
-from marin_scaling.fit.fit_runs import fit
+from marin_scaling.fit.fit import fit
 from marin_scaling.forecast.backtest import backtest, backtest_doubts
 from marin_scaling.forecast.forecast import forecast
-from marin_scaling.forecast.forecast_document import forecast_document, forecast_text
-from marin_scaling.forecast.plain_text import WIDTH
+from marin_scaling.forecast.report import WIDTH, forecast_document, forecast_text
 from marin_scaling.forecast.sensitivity import sensitivity
-from marin_scaling.preregistration.document_shape import check_shape
-from marin_scaling.preregistration.statement_format import FORECAST_SHAPE
-from marin_scaling.run.run_table import read_run_table
+from marin_scaling.preregistration.format import FORECAST_SHAPE
+from marin_scaling.preregistration.format_schema import check_shape
+from marin_scaling.run.table import read_run_table
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 

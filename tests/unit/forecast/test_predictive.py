@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from marin_scaling.fit.coupled_runs import fitted_runs
+from marin_scaling.fit.coupled_fit import fitted_runs
+from marin_scaling.fit.model_discrepancy import Places
 from marin_scaling.fit.posterior import UPWARD, fit_posterior
-from marin_scaling.fit.smooth_misfit import Places
-from marin_scaling.forecast.predictive import (
+from marin_scaling.forecast.forecast import (
     Calibration,
     Targets,
     decades_beyond,
@@ -19,8 +19,8 @@ from marin_scaling.forecast.predictive import (
     shipped_calibration,
 )
 from marin_scaling.laws import SurfaceLaw, surface_loss
-from marin_scaling.run.run_table import read_run_table
 from marin_scaling.run.simulate import simulate_ladder
+from marin_scaling.run.table import read_run_table
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)

@@ -6,11 +6,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from marin_scaling.fit.asymmetric_bowl import fit_asymmetric_bowl
+from marin_scaling.fit.bowl import fit_asymmetric_bowl
 from marin_scaling.fit.coupled_law import Normal, Prior
-from marin_scaling.fit.fit_runs import fit
-from marin_scaling.fit.frontier import fit_frontier
-from marin_scaling.fit.pinned_frontier import fit_pinned_frontier
+from marin_scaling.fit.fit import fit
+from marin_scaling.fit.frontier import fit_frontier, fit_pinned_frontier
 from marin_scaling.fit.surface import fit_surface
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.forecast.sensitivity import sensitivity, sensitivity_text

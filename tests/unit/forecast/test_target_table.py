@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from marin_scaling.errors import RunTableError, StorageError
-from marin_scaling.fit.fit_runs import fit
+from marin_scaling.fit.fit import fit
 from marin_scaling.forecast.forecast import forecast, forecast_runs, optimal_target
-from marin_scaling.forecast.target_table import WantedRun, read_targets, target_runs
+from marin_scaling.forecast.targets import WantedRun, read_targets, target_runs
 from marin_scaling.laws import SurfaceLaw
 from marin_scaling.run.simulate import simulate_ladder
 

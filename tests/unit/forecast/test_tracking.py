@@ -15,10 +15,10 @@ from marin_scaling.forecast.tracking import (
     finished_curves,
     track,
     track_losses,
+    tracked_text,
 )
-from marin_scaling.forecast.tracking_document import tracked_text
 from marin_scaling.preregistration.registry import read_registration
-from marin_scaling.run.run_store import read_runs
+from marin_scaling.run.store import read_runs
 
 ROOT = Path(__file__).parents[3]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from marin_scaling.durable_files import new_folder, publish_folder, read_bytes, replace_file, write_once
 from marin_scaling.errors import StorageError
+from marin_scaling.files import new_folder, publish_folder, read_bytes, replace_file, write_once
 
 
 def test_a_file_is_written_once(tmp_path: Path) -> None:

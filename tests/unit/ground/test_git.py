@@ -15,11 +15,10 @@ from marin_scaling.errors import UsageError
 PACKAGE = Path(asked.__file__).parent
 STARTERS = {
     "git.py",
-    "preregistration/ssh_keygen.py",
-    "publish/build_site.py",
-    "run/gpus.py",
-    "run/on_ray_node.py",
-    "run/run_ladder.py",
+    "preregistration/signing/keys.py",
+    "publish/build.py",
+    "train/launcher.py",
+    "train/ray_node.py",
 }
 """The modules that start a program; git.py alone starts git."""
 

@@ -7,35 +7,32 @@ from pathlib import Path
 
 import pytest
 
-from marin_scaling import regular_files
-from marin_scaling.durable_files import read_bytes, read_own_bytes
+from marin_scaling import untrusted_files as regular_files
 from marin_scaling.errors import StorageError, VerificationError
-from marin_scaling.regular_files import read_regular_file, require_regular_tree, shown, trusted_root
+from marin_scaling.files import read_bytes, read_own_bytes
+from marin_scaling.untrusted_files import read_regular_file, require_regular_tree, shown, trusted_root
 
 PACKAGE = Path(regular_files.__file__).parent
 OWN_READERS = {
-    "claim.py": "a lock of this machine",
+    "files.py": "a lock of this machine",
     "cli/__init__.py": "the null device",
-    "data/kept_text.py": "text that was prepared on this machine",
-    "data/standard_library.py": "Python's own library",
-    "data/token_rows.py": "tokens that were prepared on this machine",
-    "durable_files.py": "files that it has just written",
-    "forecast/predictive.py": "a file of the package",
-    "preregistration/signing_key.py": "a person's keys",
-    "preregistration/timestamp.py": "the answer of a time authority",
-    "preregistration/tool_source.py": "the package's own source",
-    "private_files.py": "a person's secrets",
-    "publish/board_data.py": "a file of the package",
+    "data/prepare.py": "text that was prepared on this machine",
+    "data/documents.py": "Python's own library",
+    "forecast/forecast.py": "a file of the package",
+    "preregistration/signing/keys.py": "a person's keys",
+    "preregistration/events/timestamp.py": "the answer of a time authority",
+    "preregistration/register.py": "the package's own source",
+    "publish/board_page.py": "a file of the package",
     "publish/experiment_pages.py": "a file of the package",
-    "publish/law_section.py": "a file of the package",
-    "publish/user_repository.py": "a file of the package",
-    "regular_files.py": "the reader itself",
-    "run/loss_curve.py": "a curve under way on this machine",
-    "run/on_ray_node.py": "a log of this machine",
-    "run/run_ladder.py": "a log of this machine",
-    "run/sealed_files.py": "checkpoints of this machine",
-    "run/sealed_programs.py": "compiled programs of this machine",
-    "run/turns.py": "compiled programs of this machine",
+    "publish/ladder_page.py": "a file of the package",
+    "publish/new_repository.py": "a file of the package",
+    "untrusted_files.py": "the reader itself",
+    "run/curves.py": "a curve under way on this machine",
+    "train/ray_node.py": "a log of this machine",
+    "train/launcher.py": "a log of this machine",
+    "train/checkpoints.py": "checkpoints of this machine",
+    "train/sealed_programs.py": "compiled programs of this machine",
+    "train/compile_lock.py": "compiled programs of this machine",
 }
 """Every module that opens a file by itself, and why it may."""
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from marin_scaling.preregistration.statement_format import LEVELS
+from marin_scaling.preregistration.format import LEVELS
 from marin_scaling.scoring import (
     crps,
     interval_score,

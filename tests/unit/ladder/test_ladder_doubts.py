@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from marin_scaling.ladder.ladder import Ladder, plan_ladder
-from marin_scaling.ladder.ladder_doubts import ladder_doubts
-from marin_scaling.ladder.ladder_file import LadderFile, read_ladder_file
-from marin_scaling.ladder.ladder_table import ladder_table
+from marin_scaling.ladder.config import LadderFile, read_ladder_file
+from marin_scaling.ladder.plan import Ladder, ladder_doubts, plan_ladder
+from marin_scaling.ladder.report import ladder_table
 
 QUICKSTART = Path(__file__).parents[3] / "ladders" / "quickstart.yaml"
 

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from marin_scaling.errors import LadderFileError, RecipeError, StorageError
-from marin_scaling.ladder.compute import training_memory_bytes
-from marin_scaling.ladder.ladder import plan_ladder, plan_target
-from marin_scaling.ladder.ladder_file import read_ladder_file
-from marin_scaling.ladder.ladder_table import ladder_table
+from marin_scaling.ladder.config import read_ladder_file, training_memory_bytes
+from marin_scaling.ladder.plan import plan_ladder, plan_target
+from marin_scaling.ladder.report import ladder_table
 from marin_scaling.units import format_flops
 
 GOOD = """\

@@ -7,14 +7,14 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 from registration_factory import signing_key
 
 from marin_scaling.errors import DocumentError, VerificationError
-from marin_scaling.preregistration.allowed_signers import (
+from marin_scaling.preregistration.signing.allowed_signers import (
     MAX_LINE_CHARACTERS,
     parse_allowed_signers,
     require_allowed,
     require_may_sign,
     signer_line,
 )
-from marin_scaling.preregistration.sshsig import NAMESPACE
+from marin_scaling.preregistration.signing.sshsig import NAMESPACE
 
 KEY = signing_key().public_key
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

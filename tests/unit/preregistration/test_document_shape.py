@@ -3,7 +3,7 @@
 import pytest
 
 from marin_scaling.errors import DocumentError
-from marin_scaling.preregistration.document_shape import (
+from marin_scaling.preregistration.format_schema import (
     AtLeast,
     ByKind,
     Choice,

@@ -15,9 +15,15 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from marin_scaling.errors import SigningError, VerificationError
-from marin_scaling.preregistration.signing_key import find_signing_key, load_signing_key
-from marin_scaling.preregistration.ssh_keys import public_key_from_wire, ssh_string
-from marin_scaling.preregistration.sshsig import NAMESPACE, Signature, armor, verify_signature
+from marin_scaling.preregistration.signing.keys import find_signing_key, load_signing_key
+from marin_scaling.preregistration.signing.sshsig import (
+    NAMESPACE,
+    Signature,
+    armor,
+    public_key_from_wire,
+    ssh_string,
+    verify_signature,
+)
 
 MESSAGE = b"what is promised\n"
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen of OpenSSH is not installed")

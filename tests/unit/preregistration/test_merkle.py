@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marin_scaling.preregistration.merkle import inclusion_proof, is_included, merkle_root
+from marin_scaling.preregistration.log import inclusion_proof, is_included, merkle_root
 
 # Inputs and roots of the tests of Certificate Transparency's reference implementation (google/certificate-transparency).
 LEAVES = [

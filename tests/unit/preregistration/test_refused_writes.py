@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, x25519
 from registration_factory import forecast_document, make_registration, run_spec, store_ladder
 
 from marin_scaling.errors import SigningError, StatementError
-from marin_scaling.preregistration.signing_key import load_signing_key, make_signing_key
+from marin_scaling.preregistration.signing.keys import load_signing_key, make_signing_key
 
 
 def test_a_folder_that_is_there_adds_no_signer(tmp_path):

@@ -18,11 +18,11 @@ from registration_factory import (
 )
 
 from marin_scaling.errors import SigningError, StatementError, StorageError, UsageError
-from marin_scaling.preregistration.preregister import standing_registration
+from marin_scaling.preregistration.format_versions import LATEST
+from marin_scaling.preregistration.register import standing_registration
 from marin_scaling.preregistration.registry import allow_signer, find_folders, registration_folders, registration_id
-from marin_scaling.preregistration.signing_key import make_signing_key
-from marin_scaling.preregistration.sshsig import NAMESPACE
-from marin_scaling.preregistration.versions import LATEST
+from marin_scaling.preregistration.signing.keys import make_signing_key
+from marin_scaling.preregistration.signing.sshsig import NAMESPACE
 
 
 def test_the_folder_holds_statement_signature_and_subjects(tmp_path):

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from marin_scaling.errors import SigningError
-from marin_scaling.preregistration.signing_key import find_principal, find_signing_key, load_signing_key, make_signing_key
+from marin_scaling.preregistration.signing.keys import find_principal, find_signing_key, load_signing_key, make_signing_key
 
 
 @pytest.fixture(autouse=True)

@@ -6,16 +6,15 @@ import pytest
 from registration_factory import forecast_document, make_registration, run_spec, store_run
 
 from marin_scaling.canonical_json import dump_canonical
-from marin_scaling.check.authenticity import verify_folder
 from marin_scaling.errors import DocumentError, VerificationError
-from marin_scaling.fit.fit_runs import fit
-from marin_scaling.preregistration.derivation import target_run_of
+from marin_scaling.fit.fit import fit
 from marin_scaling.preregistration.registry import signers_path
-from marin_scaling.preregistration.statement import read_subject
-from marin_scaling.recipe.flop_counting import WITHOUT_LM_HEAD
-from marin_scaling.run.run_spec import MoeModelSpec, RunSpec, read_spec
-from marin_scaling.run.run_store import read_runs
-from marin_scaling.run.run_table import read_run_table
+from marin_scaling.preregistration.statement import read_subject, target_run_of
+from marin_scaling.preregistration.verify.authenticity import verify_folder
+from marin_scaling.recipe.flops import WITHOUT_LM_HEAD
+from marin_scaling.run.spec import MoeModelSpec, RunSpec, read_spec
+from marin_scaling.run.store import read_runs
+from marin_scaling.run.table import read_run_table
 
 EXPERTS = {"num_experts": 8, "experts_per_token": 2, "shared_intermediate_dim": 32, "norm_gate_rank": 4}
 

@@ -10,17 +10,22 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from marin_scaling.errors import SigningError, VerificationError
-from marin_scaling.preregistration.signing_key import load_signing_key
-from marin_scaling.preregistration.ssh_keys import (
+from marin_scaling.preregistration.signing.keys import load_signing_key
+from marin_scaling.preregistration.signing.sshsig import (
+    NAMESPACE,
     MalformedKeyError,
     PublicKey,
+    Signature,
+    armor,
+    make_signature,
+    parse_signature,
     public_key_from_text,
     public_key_from_wire,
     public_key_of,
     sign_bytes,
     ssh_string,
+    verify_signature,
 )
-from marin_scaling.preregistration.sshsig import NAMESPACE, Signature, armor, make_signature, parse_signature, verify_signature
 
 MESSAGE = b'{\n "a": 1\n}\n'
 KINDS = {

@@ -16,12 +16,10 @@ from registration_factory import (
 
 from marin_scaling.canonical_json import dump_canonical, load_canonical
 from marin_scaling.errors import DocumentError, StatementError
-from marin_scaling.ladder.ladder_file import Promise
-from marin_scaling.preregistration.derivation import target_run_of
-from marin_scaling.preregistration.preregister import declared_fields, subject_files
-from marin_scaling.preregistration.statement import build_statement, read_statement
-from marin_scaling.preregistration.statement_format import LEVELS
-from marin_scaling.preregistration.tool_source import tool_document
+from marin_scaling.ladder.config import Promise
+from marin_scaling.preregistration.format import LEVELS
+from marin_scaling.preregistration.register import declared_fields, subject_files, tool_document
+from marin_scaling.preregistration.statement import build_statement, read_statement, target_run_of
 
 
 @pytest.fixture

@@ -22,14 +22,12 @@ from registration_factory import (
 from scipy import stats
 
 from marin_scaling.errors import DocumentError, StatementError
-from marin_scaling.ladder.ladder_file import Assumption, Promise
-from marin_scaling.preregistration.baseline import line_through_the_best
-from marin_scaling.preregistration.derivation import derived_fields, require_samples_of
-from marin_scaling.preregistration.preregister import declared_fields, thinned
+from marin_scaling.ladder.config import Assumption, Promise
+from marin_scaling.preregistration.format import LEVELS
+from marin_scaling.preregistration.format_versions import LATEST
+from marin_scaling.preregistration.register import declared_fields, source_sha256, thinned
 from marin_scaling.preregistration.registry import read_registration
-from marin_scaling.preregistration.statement_format import LEVELS
-from marin_scaling.preregistration.tool_source import source_sha256
-from marin_scaling.preregistration.versions import LATEST
+from marin_scaling.preregistration.statement import derived_fields, line_through_the_best, require_samples_of
 
 PROMISE = Promise(
     resolver="carol@example.org",

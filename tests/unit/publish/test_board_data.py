@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from submission_factory import seed_document, submission
 
-from marin_scaling.publish.board_data import COLUMNS, live_board
-from marin_scaling.speedrun.board import FIRST_AXIS, Board, boards
-from marin_scaling.speedrun.validate import validate
+from marin_scaling.publish.board_page import COLUMNS, live_board
+from marin_scaling.speedrun.checks import validate
+from marin_scaling.speedrun.leaderboard import FIRST_AXIS, Board, boards
 
 COUNT = 400
 
@@ -73,7 +73,7 @@ def test_what_is_the_same_everywhere_is_said_once(board: Board) -> None:
 def test_of_many_entries_the_figure_shows_the_front_and_the_best_of_the_others(board: Board) -> None:
     """And says how many it leaves out."""
     pytest.importorskip("altair", reason="comes with the site extra")
-    from marin_scaling.publish.board_chart import board_chart
+    from marin_scaling.publish.board_page import board_chart
 
     spec = board_chart(board).to_dict()
     drawn = max(spec["datasets"].values(), key=len)

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from submission_factory import changed, seed_document, submission
 
-from marin_scaling.publish.board_pages import read_speedruns, speedrun_pages
-from marin_scaling.speedrun.submission import Submission
-from marin_scaling.speedrun.submission_file import parse_submission, write_submission
+from marin_scaling.publish.board_page import read_speedruns, speedrun_pages
+from marin_scaling.speedrun.submission import Submission, parse_submission, write_submission
 from marin_scaling.speedrun.track import read_tracks
 
 pytest.importorskip("altair", reason="comes with the site extra")

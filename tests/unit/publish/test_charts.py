@@ -9,12 +9,12 @@ import altair as alt
 import pytest
 
 from marin_scaling.errors import StorageError, UsageError
-from marin_scaling.fit.fit_runs import fit
+from marin_scaling.fit.fit import fit
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.laws import SurfaceLaw
 from marin_scaling.publish.charts import MeasuredOutcome, law_chart, save_chart
-from marin_scaling.run.run_table import read_run_table
 from marin_scaling.run.simulate import simulate_ladder
+from marin_scaling.run.table import read_run_table
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 

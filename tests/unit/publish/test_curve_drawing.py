@@ -6,9 +6,8 @@ from pathlib import Path
 
 from submission_factory import seed_document, submission
 
-from marin_scaling.publish.curve_drawing import curve_drawing
-from marin_scaling.publish.submission_curves import curves_of, recorded_curves
-from marin_scaling.speedrun.submission_file import read_submission
+from marin_scaling.publish.drawings import curve_drawing, curves_of, recorded_curves
+from marin_scaling.speedrun.submission import read_submission
 
 ROOT = Path(__file__).parents[3]
 OWN = ROOT / "speedruns" / "cpu" / "dense-24-batch-8"

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from marin_scaling.experiment.experiment import Experiment, Step
-from marin_scaling.experiment.experiment_file import write_experiments
+from marin_scaling.experiment.experiment import Experiment, Step, write_experiments
+from marin_scaling.publish.drawings import steps_drawing
 from marin_scaling.publish.experiment_pages import experiment_pages
-from marin_scaling.publish.steps_drawing import steps_drawing
 
 ROOT = Path(__file__).parents[3]
 

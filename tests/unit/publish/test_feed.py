@@ -8,11 +8,11 @@ import pytest
 from registration_factory import make_registration, store_run
 from submission_factory import submission
 
-from marin_scaling.check.verdict import check_all
 from marin_scaling.preregistration.log import write_down
+from marin_scaling.preregistration.verdict import check_all
+from marin_scaling.publish.build import generated_pages
 from marin_scaling.publish.feed import feed
-from marin_scaling.publish.pages import generated_pages
-from marin_scaling.speedrun.submission_file import write_submission
+from marin_scaling.speedrun.submission import write_submission
 
 pytest.importorskip("altair", reason="comes with the site extra")
 ATOM = "{http://www.w3.org/2005/Atom}"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marin_scaling.publish.markdown import escape, preformatted, table
+from marin_scaling.markdown import escape, preformatted, table
 
 HOSTILE = [
     "<script>alert(1)</script>",

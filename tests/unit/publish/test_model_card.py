@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from marin_scaling.publish.model_card import CardSource, CarriedTokenizer, model_card, read_forecast
-from marin_scaling.run.run_spec import HeldOutSpec, TokenizerSpec
-from marin_scaling.run.run_store import StoredRun, read_runs
+from marin_scaling.run.spec import HeldOutSpec, TokenizerSpec
+from marin_scaling.run.store import StoredRun, read_runs
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "preregistrations" / "2026-11-22-bytes-dense"

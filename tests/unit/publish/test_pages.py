@@ -12,21 +12,22 @@ import pytest
 from amendment_factory import lower, make_amendment
 from registration_factory import CREATED_AT, PRINCIPAL, forecast_document, make_registration, run_spec, signing_key, store_run
 
-from marin_scaling.check.public_record import RECORD_NAME, read_public_record
-from marin_scaling.check.verdict import check_preregistration
-from marin_scaling.fit.fit_runs import fit
+from marin_scaling.fit.fit import fit
 from marin_scaling.forecast.backtest import backtest, backtest_text
 from marin_scaling.forecast.forecast import forecast
-from marin_scaling.ladder.ladder_file import Assumption, Promise
+from marin_scaling.ladder.config import Assumption, Promise
+from marin_scaling.markdown import escape, page_name
+from marin_scaling.preregistration.events.notice import give_notice
+from marin_scaling.preregistration.format import LEVELS
+from marin_scaling.preregistration.layout import RECORD_NAME
 from marin_scaling.preregistration.log import write_down
-from marin_scaling.preregistration.notice import give_notice
+from marin_scaling.preregistration.public_record import read_public_record
 from marin_scaling.preregistration.registry import signers_path
-from marin_scaling.preregistration.statement_format import LEVELS
-from marin_scaling.publish.markdown import escape, page_name
-from marin_scaling.publish.pages import generated_pages, write_generated_pages
-from marin_scaling.run.loss_curve import LossCurve
-from marin_scaling.run.run_table import read_run_table
-from marin_scaling.run.workplace import Workplace, curve_path, work_dir
+from marin_scaling.preregistration.verdict import check_preregistration
+from marin_scaling.publish.build import generated_pages, write_generated_pages
+from marin_scaling.run.curves import LossCurve
+from marin_scaling.run.paths import Workplace, curve_path, work_dir
+from marin_scaling.run.table import read_run_table
 from marin_scaling.scoring import crps
 from marin_scaling.units import format_count, format_flops
 

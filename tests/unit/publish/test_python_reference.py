@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from marin_scaling.publish.python_reference import module_reference
+from tools.docs.python_reference import module_reference
 
 SOURCE = '''"""What the module is."""
 

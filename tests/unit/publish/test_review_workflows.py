@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from marin_scaling import __version__
-from marin_scaling.publish.user_repository import make_user_repository
+from marin_scaling.publish.new_repository import make_user_repository
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = ("template", "own")

@@ -6,7 +6,7 @@ import urllib.request
 import pytest
 
 from marin_scaling.errors import UsageError
-from marin_scaling.publish.serve_site import serve_site
+from marin_scaling.publish.build import serve_site
 
 
 def test_the_site_is_served_to_this_machine_only(tmp_path):

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from marin_scaling.ladder.ladder_file import read_ladder_file
-from marin_scaling.publish.user_repository import make_user_repository
+from marin_scaling.ladder.config import read_ladder_file
+from marin_scaling.publish.new_repository import make_user_repository
 
 ROOT = Path(__file__).parents[3]
 
@@ -55,7 +55,7 @@ def test_the_workflow_and_the_site_are_sound_yaml_and_the_signed_files_keep_thei
 def test_its_site_builds_strictly_and_needs_no_network(tmp_path):
     """A new repository has a site from the first moment, with no remote asset in any page."""
     pytest.importorskip("material", reason="the site extra is not installed")
-    from marin_scaling.publish.build_site import build_site
+    from marin_scaling.publish.build import build_site
 
     make_user_repository(tmp_path)
     page = build_site(tmp_path)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from marin_scaling.recipe.flop_counting import forward_flops_per_token, training_flops
+from marin_scaling.recipe.flops import forward_flops_per_token, training_flops
 from marin_scaling.recipe.model_shape import ModelShape
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"

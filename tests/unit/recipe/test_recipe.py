@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marin_scaling.errors import RecipeError
-from marin_scaling.recipe.catalogue import find_recipe
+from marin_scaling.recipe.base import BUDGET_TOLERANCE
 from marin_scaling.recipe.delphi import DelphiRecipe
+from marin_scaling.recipe.find import find_recipe
 from marin_scaling.recipe.quickstart import QuickstartRecipe
-from marin_scaling.recipe.run_plan import BUDGET_TOLERANCE
 
 
 @given(st.floats(1e11, 1e14), st.sampled_from(QuickstartRecipe().widths()))

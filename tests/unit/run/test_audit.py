@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin_scaling.laws import SurfaceLaw
-from marin_scaling.run.loss_audit import audit_losses, find_outliers
-from marin_scaling.run.run_table import read_run_table
+from marin_scaling.run.audit import audit_losses, find_outliers
 from marin_scaling.run.simulate import simulate_ladder
+from marin_scaling.run.table import read_run_table
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marin_scaling.run.curve_faults import curve_faults
-from marin_scaling.run.run_store import read_runs
+from marin_scaling.run.curves import curve_faults
+from marin_scaling.run.store import read_runs
 
 RUNS = Path(__file__).parents[3] / "runs"
 

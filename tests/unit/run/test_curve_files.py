@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from marin_scaling.errors import RunTableError
-from marin_scaling.run.curve_files import read_curve
+from marin_scaling.run.curves import read_curve
 
 
 def write(folder: Path, name: str, text: str) -> Path:

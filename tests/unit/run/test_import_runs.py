@@ -10,11 +10,10 @@ import pandas as pd
 import pytest
 
 from marin_scaling.errors import RunTableError, UsageError
-from marin_scaling.run.import_runs import import_runs
-from marin_scaling.run.run_store import read_runs
-from marin_scaling.run.run_table import read_run_table
-from marin_scaling.run.table_files import write_table_file
-from marin_scaling.run.tracker_logs import TrackedRun, flat, read_tracked_runs
+from marin_scaling.run.store import read_runs
+from marin_scaling.run.table import read_run_table
+from marin_scaling.run.table_io import write_table_file
+from marin_scaling.run.trackers import TrackedRun, flat, import_runs, read_tracked_runs
 
 SUMMARY = {"throughput/total_gflops": 6e9, "throughput/total_tokens": 1e10, "parameter_count": 1e8, "eval/loss": 3.1}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from marin_scaling.errors import StorageError
-from marin_scaling.run.loss_curve import LossCurve
+from marin_scaling.run.curves import LossCurve
 
 
 def losses(curve: LossCurve) -> list[float | None]:

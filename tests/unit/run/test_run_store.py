@@ -8,11 +8,10 @@ import pytest
 from run_factory import record_of, rung_spec
 
 from marin_scaling.errors import RecordError, StorageError
-from marin_scaling.publish.submission_curves import recorded_curves
-from marin_scaling.run.run_record import History, HistoryRow, RunRecord
-from marin_scaling.run.run_spec import RunSpec, read_spec
-from marin_scaling.run.run_store import add_run, is_finished, read_run, read_runs, run_folders
-from marin_scaling.run.run_table import read_run_table
+from marin_scaling.publish.drawings import recorded_curves
+from marin_scaling.run.spec import RunSpec, read_spec
+from marin_scaling.run.store import History, HistoryRow, RunRecord, add_run, is_finished, read_run, read_runs, run_folders
+from marin_scaling.run.table import read_run_table
 
 HISTORY_ROWS = (HistoryRow(step=0, train_loss_nats_per_token=5.5), HistoryRow(step=1, train_loss_nats_per_token=None))
 

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from marin_scaling.cli.app import app
 from marin_scaling.errors import RunTableError, StorageError
-from marin_scaling.ladder.compute import Compute
-from marin_scaling.run.run_spec import DataSpec, EvaluationSpec
-from marin_scaling.run.run_table import read_run_table
+from marin_scaling.ladder.config import Compute
+from marin_scaling.run.spec import DataSpec, EvaluationSpec
+from marin_scaling.run.table import read_run_table
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 HEAD = "flops,params,tokens,loss"

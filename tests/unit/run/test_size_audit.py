@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marin_scaling.run.run_table import read_run_table
-from marin_scaling.run.size_audit import audit_sizes
+from marin_scaling.run.audit import audit_sizes
+from marin_scaling.run.table import read_run_table
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 

@@ -7,14 +7,12 @@ import pytest
 from command_line import assert_refused, make_repository, marin_scale
 from run_factory import record_of
 
-from marin_scaling.fit.fit_runs import fit
+from marin_scaling.fit.fit import fit
 from marin_scaling.forecast.forecast import forecast
-from marin_scaling.run.run_record import History, HistoryRow
-from marin_scaling.run.run_store import add_run, read_runs
-from marin_scaling.run.run_table import read_run_table
-from marin_scaling.run.table_files import write_table_file
-from marin_scaling.run.table_out import rows_of
-from marin_scaling.run.tracker_logs import read_tracked_runs
+from marin_scaling.run.store import History, HistoryRow, add_run, read_runs
+from marin_scaling.run.table import read_run_table, rows_of
+from marin_scaling.run.table_io import write_table_file
+from marin_scaling.run.trackers import read_tracked_runs
 
 ROOT = Path(__file__).parents[3]
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from submission_factory import FINISHED_AT, changed, seed_document, submission
 
-from marin_scaling.speedrun.board import Board, boards, pooled_noise, record_history
-from marin_scaling.speedrun.submission import Submission
-from marin_scaling.speedrun.submission_file import read_submissions
-from marin_scaling.speedrun.validate import validate
+from marin_scaling.speedrun.checks import validate
+from marin_scaling.speedrun.leaderboard import Board, boards, pooled_noise, record_history
+from marin_scaling.speedrun.submission import Submission, read_submissions
 
 ROOT = Path(__file__).parents[3]
 NOW = FINISHED_AT + timedelta(days=9)

@@ -8,14 +8,12 @@ import pytest
 from registration_factory import run_spec, store_run, target_spec
 
 from marin_scaling.errors import UsageError
-from marin_scaling.recipe.flop_counting import WITH_LM_HEAD, training_flops
-from marin_scaling.run.run_record import Hardware
-from marin_scaling.run.run_store import StoredRun, read_run
-from marin_scaling.speedrun.finding import Weight
+from marin_scaling.findings import Weight
+from marin_scaling.recipe.flops import WITH_LM_HEAD, training_flops
+from marin_scaling.run.store import Hardware, StoredRun, read_run
+from marin_scaling.speedrun.checks import validate
 from marin_scaling.speedrun.from_runs import submission_from_runs
-from marin_scaling.speedrun.submission import Author, Submission
-from marin_scaling.speedrun.submission_file import parse_submission, to_bytes
-from marin_scaling.speedrun.validate import validate
+from marin_scaling.speedrun.submission import Author, Submission, parse_submission, to_bytes
 from marin_scaling.units import format_flops
 
 ROOT = Path(__file__).parents[3]

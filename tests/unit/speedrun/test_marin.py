@@ -14,15 +14,12 @@ from typer.testing import CliRunner
 
 from marin_scaling.cli.app import app
 from marin_scaling.errors import DocumentError
-from marin_scaling.recipe.flop_counting import WITH_LM_HEAD, training_flops
-from marin_scaling.speedrun.imported import import_file
-from marin_scaling.speedrun.marin_board import import_marin_board
-from marin_scaling.speedrun.marin_results import import_marin_results
-from marin_scaling.speedrun.pareto import Point, front
+from marin_scaling.recipe.flops import WITH_LM_HEAD, training_flops
+from marin_scaling.speedrun.checks import Validated, validate
+from marin_scaling.speedrun.import_marin import import_file, import_marin_board, import_marin_results
+from marin_scaling.speedrun.leaderboard import Point, front
 from marin_scaling.speedrun.scaling import projections
-from marin_scaling.speedrun.submission import Submission
-from marin_scaling.speedrun.submission_file import parse_submission, to_bytes
-from marin_scaling.speedrun.validate import Validated, validate
+from marin_scaling.speedrun.submission import Submission, parse_submission, to_bytes
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "speedrun"
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
@@ -164,7 +161,7 @@ def test_what_is_no_table_of_the_old_board_is_refused(document: object) -> None:
 
 def test_validation_says_all_as_json(tmp_path: Path) -> None:
     """For other people's programs."""
-    from marin_scaling.speedrun.submission_file import write_submission
+    from marin_scaling.speedrun.submission import write_submission
 
     write_submission(tmp_path, submission())
     done = CliRunner().invoke(app, ["speedrun", "validate", str(tmp_path), "--json"])

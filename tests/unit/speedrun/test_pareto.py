@@ -6,7 +6,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marin_scaling.speedrun.pareto import Point, dominated_by, front, hypervolume, records, tied
+from marin_scaling.speedrun.leaderboard import Point, dominated_by, front, hypervolume, records, tied
 
 points = st.lists(
     st.tuples(st.integers(1, 8), st.integers(1, 8)).map(lambda place: Point(cost=place[0], loss=place[1], name="x")),

@@ -7,7 +7,7 @@ import pytest
 from submission_factory import submission_document
 
 from marin_scaling.laws import SurfaceLaw, surface_loss
-from marin_scaling.publish.scaling_section import scaling_section
+from marin_scaling.publish.board_page import scaling_section
 from marin_scaling.speedrun.scaling import Projection, projections
 from marin_scaling.speedrun.submission import Submission
 

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from submission_factory import SECONDS, changed, submission, submission_document
 
 from marin_scaling.errors import DocumentError, MarinScalingError
-from marin_scaling.speedrun.submission import Submission
-from marin_scaling.speedrun.submission_file import (
+from marin_scaling.speedrun.submission import (
+    Submission,
     parse_submission,
     read_submission,
     read_submissions,

@@ -7,11 +7,10 @@ import pytest
 from submission_factory import FINISHED_AT, changed, submission
 
 from marin_scaling.errors import DocumentError
-from marin_scaling.speedrun.finding import Weight
-from marin_scaling.speedrun.submission import Submission
-from marin_scaling.speedrun.submission_file import read_submissions
+from marin_scaling.findings import Weight
+from marin_scaling.speedrun.checks import validate
+from marin_scaling.speedrun.submission import Submission, read_submissions
 from marin_scaling.speedrun.track import AXES, Track, axis_key, read_tracks, track_findings
-from marin_scaling.speedrun.validate import validate
 
 ROOT = Path(__file__).parents[3]
 LIMITED = ("model_flops", "hardware_flops", "chip_seconds", "seconds", "us_dollars", "parameters", "trained_tokens")

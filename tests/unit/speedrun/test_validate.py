@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from submission_factory import FINISHED_AT, SECONDS, changed, seed_document, submission, submission_document
 
-from marin_scaling.speedrun.finding import Weight
+from marin_scaling.findings import Weight
+from marin_scaling.speedrun.checks import validate
 from marin_scaling.speedrun.submission import Submission
-from marin_scaling.speedrun.validate import validate
 
 NOW = FINISHED_AT + timedelta(days=1)
 

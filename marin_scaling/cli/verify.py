@@ -1,0 +1,271 @@
+"""`marin-scale verify`, `check`, `review` and `log`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import typer
+
+from marin_scaling.printable import printable
+
+if TYPE_CHECKING:
+    from marin_scaling.preregistration.log import LogEntry
+    from marin_scaling.preregistration.state import VerifiedStep
+
+T = TypeVar("T")
+
+_WHICH = typer.Argument("all", metavar="FOLDER|all", help="A folder of the registry, by name or path, or all of them.")
+_REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where preregistrations and allowed_signers lie.")
+_RUNS = typer.Option(Path("runs"), "--runs", help="The run store.")
+
+
+def verify(
+    which: str = _WHICH,
+    registry: Path = _REGISTRY,
+    runs: Path = _RUNS,
+    refit: bool = typer.Option(True, help="Fit each ladder again and compare what it gives (a second or two)."),
+    base: str | None = typer.Option(
+        None,
+        "--base",
+        metavar="REF",
+        help="The branch to be merged into: nothing of it may have changed, and its signers count.",
+    ),
+) -> None:
+    """Verify that preregistrations are what they claim to be.
+
+    Unchanged, signed by whom they say, equal to what their ladder gives when it is fitted again, to their runs, and to the log.
+    Exit status 1 when one of them is not. -- stands where something could not be compared here, with the reason.
+
+    Example: marin-scale verify all
+    """
+    from marin_scaling.errors import VerificationError
+    from marin_scaling.preregistration.history import log_step, require_whole
+    from marin_scaling.preregistration.layout import require_known_names
+    from marin_scaling.preregistration.log import read_log
+    from marin_scaling.preregistration.receipts import receipts_with_history, received_step
+    from marin_scaling.preregistration.registry import find_folders, require_readable_signers
+    from marin_scaling.preregistration.verify.authenticity import verify_folder
+    from marin_scaling.preregistration.verify.policy import policy_steps
+    from marin_scaling.untrusted_files import require_regular_tree
+
+    require_regular_tree([registry, runs])
+    folders = find_folders(which, registry_dir=registry)
+    require_regular_tree(folder for folder in folders if folder.parent != registry)
+    status, verified = 0, verify_folder
+    if refit:
+        from marin_scaling.preregistration.verify.refit import verify_and_fit as verified
+    logs = {parent: read_log(parent) for parent in {folder.parent for folder in folders}}
+    if base is None:
+        receipts = receipts_with_history(folders, runs_dir=runs)
+    else:
+        from marin_scaling.preregistration.review.pull_request import (
+            base_receipts,
+            base_step,
+            require_forecast_first,
+            require_runs_kept,
+            trust_steps,
+        )
+
+        typer.echo(registry)
+        print_steps([base_step(base, registry_dir=registry), *trust_steps(base, registry_dir=registry)])
+        require_runs_kept(base, registry_dir=registry, runs_dir=runs)
+        receipts = dict.fromkeys({folder.parent for folder in folders}, base_receipts(base, registry_dir=registry))
+    with _signers(base, registry) as (signers_of, called):
+        for folder in _found(folders, registry):
+            typer.echo(printable(folder.name))
+            try:
+                known, signers = receipts[folder.parent], signers_of(folder)
+                print_steps(verified(folder, allowed_signers=signers, runs_dir=runs, receipts=known), called=called)
+                print_steps(policy_steps(folder, allowed_signers=signers, receipts=known), called=called)
+                print_steps([log_step(folder, log=logs[folder.parent]), *received_step(folder, receipts=known)])
+                if base is not None:
+                    require_forecast_first(base, folder, runs_dir=runs)
+            except VerificationError as error:
+                status = error.exit_status
+                typer.echo("  refused")
+                typer.echo(f"error: {called(str(error))}", err=True)
+    if which == "all":
+        require_known_names(registry)
+        require_whole(registry, log=read_log(registry))
+    if not folders:
+        require_readable_signers(registry)
+    raise typer.Exit(status)
+
+
+@contextlib.contextmanager
+def _signers(base: str | None, registry: Path) -> Iterator[tuple[Callable[[Path], Path], Callable[[str], str]]]:
+    """Which list of signers speaks for a folder, the one beside it or that of the base branch; and how a message calls it."""
+    from functools import partial
+
+    from marin_scaling.preregistration.registry import signers_path
+
+    if base is None:
+        yield signers_path, str
+        return
+    from marin_scaling.preregistration.review.pull_request import as_called_there, signers_at
+
+    with signers_at(base, registry_dir=registry) as path:
+        yield lambda _: path, partial(as_called_there, signers=path, base=base, registry_dir=registry)
+
+
+def print_steps(steps: Iterable[VerifiedStep], *, called: Callable[[str], str] = str) -> None:
+    """A line a step: what was checked, whether it could be, and by which evidence, after `called`."""
+    for step in steps:
+        typer.echo(f"  {step.what:<10} {'ok' if step.compared else '--'}  {called(step.evidence)}")
+
+
+def check(
+    which: str = _WHICH,
+    registry: Path = _REGISTRY,
+    runs: Path = _RUNS,
+    strict: bool = typer.Option(False, "--strict", help="Exit with status 1 when a forecast was missed or is overdue."),
+    as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
+) -> None:
+    """Compare preregistered forecasts with their runs.
+
+    Each outcome is written once, beside its statement. A forecast that is not run yet is pending, one whose time is over
+    without a run is overdue, and one that missed is a result: all exit with status 0. With --strict a missed or overdue one
+    exits with status 1. After all of them stands the record of each who registered any.
+
+    Example: marin-scale check all --strict
+    """
+    import json
+    from datetime import UTC, datetime
+
+    from marin_scaling.preregistration.registry import find_folders
+    from marin_scaling.preregistration.state import State
+    from marin_scaling.preregistration.track_record import record_text, track_records
+    from marin_scaling.preregistration.verdict import check_all
+    from marin_scaling.untrusted_files import require_regular_tree
+
+    require_regular_tree([registry, runs])
+    folders = find_folders(which, registry_dir=registry)
+    require_regular_tree(folder for folder in folders if folder.parent != registry)
+    verdicts = check_all(folders, runs_dir=runs, checked_at=datetime.now(UTC))
+    if as_json:
+        typer.echo(json.dumps([verdict.to_document() for verdict in verdicts], indent=1))
+    else:
+        for verdict in _found(verdicts, registry):
+            typer.echo(f"{printable(verdict.id)}  {verdict.sentence}")
+        if which == "all" and verdicts:
+            typer.echo("\n" + "\n".join(map(record_text, track_records(verdicts))))
+    states = {verdict.state for verdict in verdicts}
+    raise typer.Exit(
+        1 if State.REFUSED in states or (strict and states & {State.MISSED, State.OVERDUE, State.WITHDRAWN_LATE}) else 0
+    )
+
+
+def _found(items: list[T], registry: Path) -> list[T]:
+    if not items:
+        typer.echo(f"{registry} holds no preregistrations yet.")
+    return items
+
+
+_BASE = typer.Option("origin/main", "--base", metavar="REF", help="The branch that it is to be merged into.")
+
+
+def review(
+    base: str = _BASE,
+    registry: Path = _REGISTRY,
+    runs: Path = _RUNS,
+    whole: bool = typer.Option(False, "--whole", help="All details, also more than a comment holds."),
+) -> None:
+    """Print the review of a branch that adds forecasts, as Markdown.
+
+    What was verified with the base's signers, the forecast beside its baseline and the earlier ones, what it hangs on, its
+    registrant's record, what is doubtful, and the questions that only a person can answer. Writes nothing. Exit status 1 when
+    something is refused.
+
+    Example: marin-scale review --base origin/main >> "$GITHUB_STEP_SUMMARY"
+    """
+    from datetime import UTC, datetime
+
+    from marin_scaling.preregistration.review.pull_request import review_branch
+    from marin_scaling.preregistration.review.report import review_text
+    from marin_scaling.printable import COMMENT_CHARACTERS
+
+    found = review_branch(base, registry_dir=registry, runs_dir=runs)
+    most = None if whole else COMMENT_CHARACTERS
+    typer.echo(review_text(found, registry=registry, runs_dir=runs, at=datetime.now(UTC), most=most), nl=False)
+    raise typer.Exit(0 if found.sound else 1)
+
+
+_PROVE = typer.Option(None, "--prove", metavar="NAME", help="Print a proof that this one is in the log, as JSON.")
+_PROOF = typer.Option(None, "--check-proof", metavar="FILE", help="Check such a proof against --root.")
+_ROOT = typer.Option(None, "--root", metavar="HEX", help="The log's root, as you kept it.")
+_HEX_DIGITS = 64
+
+
+def log(
+    registry: Path = _REGISTRY, prove: str | None = _PROVE, check_proof: Path | None = _PROOF, root: str | None = _ROOT
+) -> None:
+    """Write into the log what lies in the registry and is not in it yet, and print its root.
+
+    preregister, sign and check write their lines by themselves; this is for a branch whose lines came second: take the other
+    log as it is, and type this. The root is one digest for all lines; publish it elsewhere, and nobody can change the log
+    behind it.
+
+    Example: marin-scale log
+    """
+    if check_proof is not None:
+        _check(check_proof, root=root)
+    elif prove is not None:
+        _prove(registry, name=prove)
+    else:
+        _write_down(registry)
+
+
+def _write_down(registry: Path) -> None:
+    from datetime import UTC, datetime
+
+    from marin_scaling.preregistration.log import log_path, read_log, write_down
+
+    added = write_down(registry, at=datetime.now(UTC))
+    for entry in added:
+        typer.echo(f"line {entry.number + 1}: {entry.kind} {entry.id}")
+    if added:
+        _say_what_was_logged_before(added, registry=registry)
+    found = read_log(registry)
+    typer.echo(f"{log_path(registry)} has {len(found.entries)} lines; root {found.root}")
+
+
+def _say_what_was_logged_before(added: Sequence[LogEntry], *, registry: Path) -> None:
+    """A log that was cut is written anew with the time of today, by which amendments and notices count."""
+    from marin_scaling.preregistration.log import log_path
+    from marin_scaling.preregistration.review.pull_request import logged_there
+    from marin_scaling.units import counted
+
+    before = {(entry.id, *entry.files): entry for entry in logged_there("HEAD", registry_dir=registry).entries}
+    again = [then for entry in added if (then := before.get((entry.id, *entry.files))) and then.logged_at != entry.logged_at]
+    if again:
+        typer.echo(
+            f"note: {counted(len(again), 'line')} of these stood in the log of your last commit, {again[0].id} since "
+            f"{again[0].logged_at}. From now on they count as of today. If that log was lost, and not given up in a merge: "
+            f"git checkout HEAD -- {log_path(registry)}"
+        )
+
+
+def _prove(registry: Path, *, name: str) -> None:
+    import json
+
+    from marin_scaling.preregistration.log import proof_document, read_log
+
+    typer.echo(json.dumps(proof_document(read_log(registry), id=name), indent=1))
+
+
+def _check(path: Path, *, root: str | None) -> None:
+    from marin_scaling.errors import UsageError
+    from marin_scaling.files import read_bytes
+    from marin_scaling.preregistration.log import check_proof
+
+    if root is None or len(root) != _HEX_DIGITS or set(root) - set("0123456789abcdef"):
+        raise UsageError(
+            f"--check-proof {path} needs --root with {_HEX_DIGITS} hexadecimal digits.",
+            why="A proof leads to a root, and only the one that you kept yourself shows anything.",
+            fix="Give the root that marin-scale log printed when you kept it.",
+        )
+    entry = check_proof(read_bytes(path), root=root, name=str(path))
+    typer.echo(f"{entry.id} stands in that log, line {entry.number + 1}, since {entry.logged_at}.")

@@ -1,0 +1,244 @@
+"""A tokenized corpus in memory, its digest, and the windows a run reads from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marin_scaling.canonical_json import digest_of, dump_canonical
+from marin_scaling.errors import DataError, MarinScalingError, StorageError
+from marin_scaling.files import read_own_bytes, replace_file
+
+Tokens = NDArray[np.unsignedinteger]
+"""Of shape (token,): uint8, uint16 or uint32, the smallest that holds every kind."""
+
+HELD_OUT = "validation"
+"""Name of the held-out tokens where there is one row of them and nobody named it."""
+MANIFEST_NAME = "corpus.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerIdentity:
+    """Which tokenizer: name, digest of all that it is, and how many kinds of tokens it has."""
+
+    name: str
+    digest: str
+    size: int
+
+
+BYTES = TokenizerIdentity(name="bytes", digest=digest_of({"bytes": 256}), size=256)
+"""Each byte of UTF-8 is a token."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowFacts:
+    """How long a row is, in tokens and in bytes of the text that they stand for, and the digest of its tokens."""
+
+    tokens: int
+    text_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenCorpus:
+    """Tokens to train on and to evaluate on.
+
+    `token_bytes` has, for each kind of token, the bytes of text that it stands for; `facts` is what is known of each row, by
+    its name (`train`, or a held-out one).
+    """
+
+    source: str
+    tokenizer: TokenizerIdentity
+    token_bytes: NDArray[np.uint16]
+    train: Tokens
+    validation: Mapping[str, Tokens]
+    facts: Mapping[str, RowFacts]
+    digest: str
+    """SHA-256 over the digests of all rows; names the exact tokens."""
+
+
+def byte_corpus(*, source: str, train: NDArray[np.uint8], validation: NDArray[np.uint8]) -> TokenCorpus:
+    """A corpus whose tokens are bytes, with one held-out row."""
+    facts = {
+        name: RowFacts(tokens=len(row), text_bytes=len(row), sha256=_sha256(row))
+        for name, row in (("train", train), (HELD_OUT, validation))
+    }
+    return TokenCorpus(
+        source=source,
+        tokenizer=BYTES,
+        token_bytes=np.ones(BYTES.size, np.uint16),
+        train=train,
+        validation={HELD_OUT: validation},
+        facts=facts,
+        digest=corpus_digest({name: each.sha256 for name, each in facts.items()}),
+    )
+
+
+def token_type(size: int) -> np.dtype[np.unsignedinteger]:
+    """The smallest type that holds so many kinds of tokens.
+
+    >>> token_type(256), token_type(50_257), token_type(128_256)
+    (dtype('uint8'), dtype('uint16'), dtype('uint32'))
+    """
+    return np.dtype("u1" if size <= 2**8 else "<u2" if size <= 2**16 else "<u4")
+
+
+def corpus_digest(sha256_by_row: Mapping[str, str], tokenizer: TokenizerIdentity = BYTES) -> str:
+    """The digest of a corpus from those of its rows (`train`, and held-out ones by name) and its tokenizer's, if not bytes."""
+    return digest_of({**sha256_by_row, **({} if tokenizer == BYTES else {"tokenizer": tokenizer.digest})})
+
+
+def write_corpus(corpus: TokenCorpus, folder: Path) -> None:
+    """Lay the corpus down for training processes to map; a folder that holds it already, whole, is left as it is.
+
+    `StorageError` where it is the corpus that is damaged, because it was mapped from a folder that is.
+    """
+    found = find_corpus(folder)
+    if found is not None and not damaged_rows(found):
+        return
+    if damaged := damaged_rows(corpus):
+        raise _lost(row_path(folder, damaged[0]), corpus.facts[damaged[0]])
+    rows = {"train": corpus.train, **corpus.validation}
+    for name, tokens in rows.items():
+        replace_file(row_path(folder, name), tokens.tobytes())
+    write_manifest(
+        folder,
+        source=corpus.source,
+        tokenizer=corpus.tokenizer,
+        token_bytes=corpus.token_bytes,
+        rows=corpus.facts,
+        digest=corpus.digest,
+    )
+
+
+def write_manifest(
+    folder: Path,
+    *,
+    source: str,
+    tokenizer: TokenizerIdentity,
+    token_bytes: NDArray[np.uint16],
+    rows: Mapping[str, RowFacts],
+    digest: str,
+) -> None:
+    """The last file of a corpus: with it, the corpus is complete."""
+    document = {
+        "source": source,
+        "tokenizer": asdict(tokenizer),
+        "token_bytes": token_bytes.tolist(),
+        "rows": {name: asdict(known) for name, known in rows.items()},
+        "digest": digest,
+    }
+    replace_file(folder / MANIFEST_NAME, dump_canonical({**document, "sha256": digest_of(document)}))
+
+
+def map_corpus(folder: Path) -> TokenCorpus:
+    """The corpus in a folder, mapped from disk and not copied; `StorageError` where the manifest is not what was written."""
+    document = _manifest(folder / MANIFEST_NAME)
+    tokenizer = TokenizerIdentity(**document["tokenizer"])
+    kind = token_type(tokenizer.size)
+    facts = {name: RowFacts(**known) for name, known in document["rows"].items()}
+    rows = {name: _mapped(row_path(folder, name), kind, known) for name, known in facts.items()}
+    return TokenCorpus(
+        source=document["source"],
+        tokenizer=tokenizer,
+        token_bytes=np.array(document["token_bytes"], np.uint16),
+        train=rows.pop("train"),
+        validation=rows,
+        facts=facts,
+        digest=document["digest"],
+    )
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    raw = read_own_bytes(path)
+    try:
+        document = dict(json.loads(raw))
+        if document.pop("sha256", None) == digest_of(document):
+            return document
+    except (ValueError, TypeError, MarinScalingError):  # no JSON, or numbers that no digest is of
+        pass
+    raise StorageError(
+        f"{path} is not what was written there.",
+        why="It says how many bytes of text each token stands for: losses in bits per byte depend on it.",
+        fix=f"Remove {path.parent} and type the command again: the text is tokenized anew.",
+    )
+
+
+def find_corpus(folder: Path) -> TokenCorpus | None:
+    """The corpus in a folder if it is whole, every row as long as the manifest says; else None."""
+    try:
+        return map_corpus(folder)
+    except (StorageError, ValueError, KeyError, TypeError):  # not there, damaged, or of another version
+        return None
+
+
+def damaged_rows(corpus: TokenCorpus) -> list[str]:
+    """Names of the rows whose tokens are not those that were put there."""
+    rows = {"train": corpus.train, **corpus.validation}
+    return [name for name, tokens in rows.items() if _sha256(tokens) != corpus.facts[name].sha256]
+
+
+def _mapped(path: Path, kind: np.dtype[np.unsignedinteger], known: RowFacts) -> Tokens:
+    if not path.exists() or path.stat().st_size != known.tokens * kind.itemsize:
+        raise _lost(path, known)
+    return np.memmap(path, dtype=kind, mode="r")
+
+
+def _lost(path: Path, known: RowFacts) -> StorageError:
+    return StorageError(
+        f"{path} does not hold the {known.tokens} tokens that it should.",
+        why="A disk or a copy lost or changed some of them; training would go on with other text.",
+        fix=f"Remove {path.parent} and type the command again: the text is tokenized anew.",
+    )
+
+
+def data_folder(digest: str, *, work_root: Path) -> Path:
+    """Where the corpus of a digest lies."""
+    return work_root / "data" / digest[:16]
+
+
+def row_path(folder: Path, name: str) -> Path:
+    """Where a row of tokens lies: `train`, or a held-out one."""
+    return folder / f"{name}.bin"
+
+
+def _sha256(tokens: Tokens) -> str:
+    return hashlib.sha256(np.ascontiguousarray(tokens).data).hexdigest()  # nothing of a mapped file is copied
+
+
+def training_window_starts(tokens: int, *, seq_len: int, seed: int, epochs: int = 1) -> NDArray[np.int64]:
+    """Starts of all full, disjoint windows, in an order drawn anew for each epoch from `seed`, which may have 64 bits.
+
+    >>> sorted(training_window_starts(10, seq_len=3, seed=7).tolist())
+    [0, 3, 6]
+    """
+    starts = np.arange(tokens // seq_len, dtype=np.int64) * seq_len
+    seeds: list[int | list[int]] = [seed, *([seed, epoch] for epoch in range(1, epochs))]
+    return np.concatenate([np.random.default_rng(each).permutation(starts) for each in seeds])
+
+
+def evaluation_window_starts(tokens: int, *, seq_len: int, windows: int) -> NDArray[np.int64]:
+    """Starts of `windows` disjoint windows, spread evenly over the held-out tokens.
+
+    >>> evaluation_window_starts(100, seq_len=10, windows=4).tolist()
+    [0, 30, 60, 90]
+    """
+    require_windows(tokens, seq_len=seq_len, windows=windows)
+    return np.linspace(0, tokens - seq_len, windows).round().astype(np.int64)
+
+
+def require_windows(tokens: int, *, seq_len: int, windows: int) -> None:
+    """`DataError` with the numbers when that many disjoint windows do not fit into the held-out tokens."""
+    if windows * seq_len > tokens:
+        raise DataError(
+            f"{windows} evaluation windows of {seq_len} tokens do not fit into {tokens} held-out tokens.",
+            why="Overlapping windows would count the same text twice.",
+            fix="Lower evaluation.windows in the ladder file." if seq_len <= tokens else "Hold out more text.",
+        )

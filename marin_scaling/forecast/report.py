@@ -1,0 +1,279 @@
+"""A forecast as JSON document and as text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from marin_scaling import __version__
+from marin_scaling.fit.coupled_law import Prior
+from marin_scaling.fit.frontier import pinned_asymptote
+from marin_scaling.fit.optima import FrontierPoint, has_bowl
+from marin_scaling.fit.result import FitResult
+from marin_scaling.forecast.backtest import Backtest, backtest_doubts, backtest_scores
+from marin_scaling.forecast.forecast import Forecast
+from marin_scaling.laws import FARTHEST_CHECKED, Array
+from marin_scaling.run.audit import Exclusion
+from marin_scaling.units import counted, format_count, format_flops
+
+if TYPE_CHECKING:
+    from marin_scaling.forecast.sensitivity import SensitivityRow
+
+WIDTH = 100
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    """A paragraph; its further lines stand two columns in, and no word or hyphen is broken.
+
+    >>> wrapped("status: Usable", "  ")
+    '  status: Usable'
+    """
+    return textwrap.fill(
+        text,
+        width=WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+_LISTED_EXCLUSIONS = _LISTED_POINTS = 12  # more are counted; the JSON document lists every one
+
+_ASSUMES = {
+    True: "The interval assumes that the recipe still holds there, as it did in the ladders that calibrated it.",
+    False: "The interval assumes that this form of law, and the recipe behind the runs, still hold there.",
+}
+
+_UNITS = {"bits_per_byte": "bits/byte", "paloma_macro_loss_nats": "nats/token"}
+
+
+def forecast_document(
+    result: FitResult,
+    forecasts: Sequence[Forecast],
+    *,
+    sensitivities: Sequence[Sequence[SensitivityRow]] = (),
+    tested: Backtest | None = None,
+) -> dict[str, Any]:
+    """The document that `marin-scale fit --json` prints and that a preregistration carries.
+
+    `sensitivities`: the rows of each forecast, in their order, or nothing. `tested`: the same table's back-test, whose scores
+    and doubts then stand in it.
+    """
+    predictions = [_prediction(forecast) for forecast in forecasts]
+    for prediction, rows in zip(predictions, sensitivities, strict=False):
+        prediction["sensitivity"] = [asdict(row) for row in rows]
+    return {
+        "law": f"{result.law_name}: {result.formula}",
+        "why_this_law": result.why_this_law,
+        "parameters": dict(result.parameters),
+        "parameter_intervals": {name: list(ends) for name, ends in parameter_intervals(result).items()},
+        "prior": prior_document(result.posterior.prior) if result.posterior else None,
+        "allocation": {
+            "params_exponent": result.allocation.params_exponent,
+            "tokens_exponent": result.allocation.tokens_exponent,
+            "read_off": result.allocation.origin,
+        },
+        "optima": [_optimum(point) for point in result.points],
+        "status": result.status.value,
+        "may_be_used": result.status.may_be_used,
+        "metric": result.metric,
+        "predictions": predictions,
+        "excluded": [{"run": each.run, "why": each.why} for each in result.excluded],
+        "warnings": [*result.warnings, *(backtest_doubts(tested) if tested else [])],
+        **({"backtest": backtest_scores(tested)} if tested else {}),
+        "column_mapping": dict(result.column_mapping),
+        "runs_used": len(result.frame),
+        "seed": result.seed,
+        "tool": f"marin-scaling {__version__}",
+    }
+
+
+def forecast_text(result: FitResult, forecasts: Sequence[Forecast]) -> str:
+    """The same for a reader: runs, what was left out, optima, law, forecasts, doubts."""
+    parts = [
+        _runs_text(result),
+        _left_out_text(result.excluded),
+        _points_text(result),
+        _law_text(result),
+        *(_forecast_text(forecast, unit=unit_of(result.metric)) for forecast in forecasts),
+        _doubts_text(result, with_forecast=bool(forecasts)),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def parameter_intervals(result: FitResult) -> dict[str, tuple[float, float]]:
+    """Central 90 % intervals of the coupled law's numbers; empty for a frontier law, whose interval is in its forecasts."""
+    if result.posterior is None:
+        return {}
+    laws = result.posterior.laws
+    named = {"E": laws.E, "K": laws.K, "w": laws.w, "a": laws.a, "b": laws.b, "g": laws.g, "gamma": laws.gamma}
+    return {name: (float(low), float(high)) for name, (low, high) in _ends(named)}
+
+
+def _ends(named: Mapping[str, Array]) -> list[tuple[str, Array]]:
+    return [(name, np.quantile(values, (0.05, 0.95))) for name, values in named.items()]
+
+
+def prior_document(prior: Prior) -> dict[str, Any]:
+    """What was held likely before the runs were seen, as normal distributions of dimensionless numbers."""
+    return {field.name: asdict(getattr(prior, field.name)) for field in fields(Prior)}
+
+
+def unit_of(metric: str) -> str:
+    """The unit of a metric's values, or "" when the metric's name does not say.
+
+    >>> unit_of("bits_per_byte")
+    'bits/byte'
+    """
+    return _UNITS.get(metric, "")
+
+
+def _optimum(point: FrontierPoint) -> dict[str, Any]:
+    return {
+        "flops": point.flops,
+        "params": point.params,
+        "tokens": point.tokens,
+        "loss": point.loss,
+        "runs": point.run_count,
+        "note": point.note or None,
+    }
+
+
+def _prediction(forecast: Forecast) -> dict[str, Any]:
+    return {
+        "flops": forecast.flops,
+        "params": forecast.params,
+        "active_params": forecast.active_params,
+        "tokens": forecast.tokens,
+        "tokens_per_param": forecast.tokens_per_param,
+        "optimal": forecast.optimal,
+        "params_interval": None if forecast.params_interval is None else list(forecast.params_interval),
+        "mis_sizing": None if forecast.mis_sizing is None else dict(zip(("half", "double"), forecast.mis_sizing, strict=True)),
+        "median": forecast.median,
+        "quantiles": {f"{level:g}": value for level, value in forecast.quantiles.items()},
+        "bands": dict(forecast.bands),
+        "band_notes": dict(forecast.band_notes),
+        "extrapolation": forecast.extrapolation,
+    }
+
+
+def _runs_text(result: FitResult) -> str:
+    lines = [f"{result.source}: {len(result.frame)} runs used, {len(result.excluded)} left out; metric {result.metric}"]
+    renamed = [f"{theirs} as {ours}" for ours, theirs in result.column_mapping.items() if ours != theirs]
+    return "\n".join([*lines, *([wrapped("columns: " + ", ".join(renamed))] if renamed else [])])
+
+
+def _left_out_text(excluded: Sequence[Exclusion]) -> str:
+    if not excluded:
+        return ""
+    lines = [wrapped(f"{_short_name(each.run)}: {each.why}", "  ") for each in excluded[:_LISTED_EXCLUSIONS]]
+    more = len(excluded) - _LISTED_EXCLUSIONS
+    return "\n".join(["left out:", *lines, *([f"  and {more} more: see --json"] if more > 0 else [])])
+
+
+def _short_name(run: str) -> str:
+    return run[:16] if len(run) == 64 else run
+
+
+def _points_text(result: FitResult) -> str:
+    head = f"{'budget':>8} {'runs':>5} {'tokens D*':>10} {'params N*':>10} {'D*/N*':>7} {'loss L*':>9}"
+    shown = result.points[-_LISTED_POINTS:]
+    rows = [
+        f"{format_flops(point.flops):>8} {point.run_count:>5} {format_count(point.tokens):>10} "
+        f"{format_count(point.params):>10} {point.tokens / point.params:>7.3g} {point.loss:>9.5f}{'  *' if point.note else ''}"
+        for point in shown
+    ]
+    shapes = dict.fromkeys(point.note for point in result.points if point.note)
+    title = "optimum of each budget" if result.bowls else "runs that no cheaper run beats"
+    if len(shown) < len(result.points):
+        title += f", the largest {len(shown)} of {len(result.points)}; all: see --json"
+    notes = [*(f"* {shape}" for shape in shapes), *_budgets_without_optimum(result)]
+    return "\n".join([f"{title} (FLOPs):", head, *rows, *(wrapped(note, "  ") for note in notes)])
+
+
+def _budgets_without_optimum(result: FitResult) -> list[str]:
+    """Why a budget is not among the optima, though the law takes its runs."""
+    budgets = [runs for _, runs in result.frame.groupby("budget_flops") if not has_bowl(runs)] if result.bowls else []
+    return [
+        f"none at {format_flops(runs['budget_flops'].iloc[0])} ({counted(len(runs), 'run')}): a bowl takes three sizes at one "
+        "cost; the law takes these runs all the same"
+        for runs in budgets
+    ]
+
+
+def _law_text(result: FitResult) -> str:
+    sizes, pinned = result.allocation, pinned_asymptote(result.law_name) is not None
+    return "\n".join(
+        [
+            wrapped(f"law: {result.law_name}, the asymptote E {'pinned' if pinned else 'free'} ({result.why_this_law})"),
+            *_law_lines(result),
+            f"  N* grows as C^{sizes.params_exponent:.3f} (read off {sizes.origin})",
+        ]
+    )
+
+
+def _law_lines(result: FitResult) -> list[str]:
+    if result.posterior:
+        return _coupled_lines(result)
+    return _surface_lines(result) if result.surfaces else _frontier_lines(result)
+
+
+def _surface_lines(result: FitResult) -> list[str]:
+    named = ", ".join(f"{name} {value:.5g}" for name, value in result.parameters.items())
+    return [wrapped(f"loss = {result.formula}", "  "), f"  {named}"]
+
+
+def _frontier_lines(result: FitResult) -> list[str]:
+    law = result.parameters
+    return [f"  loss = {law['E']:.4f} + {law['A']:.4f} * (C / {format_flops(law['C0'])})^-{law['gamma']:.4f}"]
+
+
+def _coupled_lines(result: FitResult) -> list[str]:
+    law, ends = result.parameters, parameter_intervals(result)
+    likely = [f"{name} {law[name]:.3g} [{ends[name][0]:.3g}, {ends[name][1]:.3g}]" for name in ("E", "gamma", "g", "a", "b")]
+    return [
+        f"  loss = E + K (w (N/N0)^-a + (1-w) (D/D0)^-b)^g, N0 {format_count(law['N0'])}, D0 {format_count(law['D0'])}",
+        wrapped(f"{', '.join(likely)}: most likely, and 90 % intervals; gamma = g a b / (a + b)", "  "),
+    ]
+
+
+def _forecast_text(forecast: Forecast, *, unit: str) -> str:
+    low, high = forecast.interval
+    bands = [f"{name} ±{half:.4f}" for name, half in forecast.bands.items() if half is not None]
+    unknown = [name for name, half in forecast.bands.items() if half is None]
+    left_open = f"; not estimated: {', '.join(unknown)}" if unknown else ""
+    unchecked = f"; no forecast beyond {FARTHEST_CHECKED:.0f}x is known to be checked"
+    far = unchecked if forecast.extrapolation > FARTHEST_CHECKED else ""
+    return "\n".join(
+        [
+            f"forecast at {format_flops(forecast.flops)} FLOPs ({forecast.extrapolation:.3g}x the largest budget{far}):",
+            f"  loss {forecast.median:.4f}{' ' + unit if unit else ''}, 90 % interval [{low:.4f}, {high:.4f}]",
+            *_size_lines(forecast),
+            f"  half-widths: {', '.join(bands)}{left_open}",
+        ]
+    )
+
+
+def _size_lines(forecast: Forecast) -> list[str]:
+    star = "*" if forecast.optimal else ""
+    total = "" if forecast.active_params == forecast.params else f" active of {format_count(forecast.params)}"
+    size = f"  N{star} {format_count(forecast.active_params)}{total} parameters"
+    if forecast.params_interval:
+        size += " [{}, {}]".format(*map(format_count, forecast.params_interval))
+    size += f", D{star} {format_count(forecast.tokens)} tokens, {forecast.tokens_per_param:.3g} tokens per parameter"
+    if forecast.mis_sizing is None:
+        return [size]
+    half, double = forecast.mis_sizing
+    return [size, f"  at the same compute half N* would cost {half:.1%} of the loss, twice N* {double:.1%}"]
+
+
+def _doubts_text(result: FitResult, *, with_forecast: bool) -> str:
+    lines = [wrapped(f"status: {result.status.value}"), *(wrapped(f"warning: {each}", "  ") for each in result.warnings)]
+    if with_forecast:
+        lines.append(wrapped(_ASSUMES[result.posterior is not None]))
+    return "\n".join(lines)

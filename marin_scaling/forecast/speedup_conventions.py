@@ -1,0 +1,398 @@
+"""Conventions of speedups: measured losses, own laws, a pinned law; draws and verdicts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from marin_scaling.errors import FitRefused
+from marin_scaling.fit.bowl import Bowl, BowlShape, fit_bowl
+from marin_scaling.fit.fit import fit
+from marin_scaling.fit.frontier import SEED_NOISE, FrontierLaws
+from marin_scaling.fit.frontier_law import resample
+from marin_scaling.fit.optima import has_bowl
+from marin_scaling.fit.refusals import cells_of
+from marin_scaling.fit.result import FitResult
+from marin_scaling.laws import Array, FrontierLaw
+from marin_scaling.run.table import BUDGET_SPAN
+from marin_scaling.units import format_flops
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from marin_scaling.run.table import RunTable
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredLoss:
+    """The loss that a table shows for one budget or size.
+
+    `leverage` is its variance in units of one run's; `squares` and their `freedom` say how far runs scatter there.
+    `flops_per_second` are model FLOPs, None without a column `tokens_per_second`. `note` is a doubt, or empty.
+    """
+
+    flops: float
+    params: float
+    loss: float
+    leverage: float
+    squares: float
+    freedom: int
+    flops_per_second: float | None
+    note: str
+
+
+def measure(frame: pd.DataFrame) -> list[MeasuredLoss]:
+    """The loss at each budget of a run table's frame, cheapest first: bottom of the bowl, else the best size, seeds averaged.
+
+    >>> import pandas as pd
+    >>> run = {"flops": 6e18, "params": 1e9, "tokens": 1e9, "budget_flops": 6e18}
+    >>> seeds = pd.DataFrame([run | {"seed": "0", "loss": 3.1}, run | {"seed": "1", "loss": 3.3}])
+    >>> [(point.loss, point.leverage, point.freedom) for point in measure(seeds)]
+    [(3.2, 0.5, 1)]
+    """
+    return [_measure_budget(runs) for _, runs in frame.groupby("budget_flops")]
+
+
+def partner(point: MeasuredLoss, others: Sequence[MeasuredLoss]) -> MeasuredLoss | None:
+    """The other table's nearest budget, None when it is farther than runs of one budget may be."""
+    nearest = min(others, key=lambda other: abs(math.log(other.flops / point.flops)))
+    return nearest if abs(math.log(nearest.flops / point.flops)) <= math.log(BUDGET_SPAN) else None
+
+
+def _measure_budget(runs: pd.DataFrame) -> MeasuredLoss:
+    flops, params, tokens, loss = (runs[name].to_numpy(dtype=np.float64) for name in ("flops", "params", "tokens", "loss"))
+    cells = [_measure_cell(cell) for _, cell in runs.groupby(cells_of(params, tokens))]
+    best = min(cells, key=lambda cell: cell.loss)
+    if not has_bowl(runs):
+        return replace(best, squares=sum(each.squares for each in cells), freedom=sum(each.freedom for each in cells))
+    bowl = fit_bowl(flops, params=params, tokens=tokens, loss=loss)
+    bottom = _bottom(bowl, cells) if bowl.shape is BowlShape.CLOSED else best
+    squares = bowl.residual_sum_of_squares if bowl.degrees_of_freedom else 0.0
+    return replace(bottom, squares=squares, freedom=bowl.degrees_of_freedom, note=bowl.shape.value)
+
+
+def _bottom(bowl: Bowl, cells: Sequence[MeasuredLoss]) -> MeasuredLoss:
+    """The optimum, which runs as fast as the size next to it."""
+    nearest = min(cells, key=lambda cell: abs(math.log(cell.params / bowl.optimal_params)))
+    return replace(nearest, flops=bowl.flops, params=bowl.optimal_params, loss=bowl.optimal_loss, leverage=bowl.leverage)
+
+
+def _measure_cell(cell: pd.DataFrame) -> MeasuredLoss:
+    loss, count = cell["loss"].to_numpy(dtype=np.float64), len(cell)
+    seeds = "seed" in cell and cell["seed"].nunique() == count
+    alike = f"{count} runs of one size that no column `seed` tells apart: the lowest was taken"
+    return MeasuredLoss(
+        flops=float(np.exp(np.log(cell["flops"].to_numpy(dtype=np.float64)).mean())),
+        params=float(cell["params"].iloc[0]),
+        loss=float(loss.mean() if seeds else loss.min()),
+        leverage=1 / count if seeds else 1.0,
+        squares=float(np.sum((loss - loss.mean()) ** 2)) if seeds else 0.0,
+        freedom=count - 1 if seeds else 0,
+        flops_per_second=_flops_per_second(cell),
+        note=alike if count > 1 and not seeds else "",
+    )
+
+
+def _flops_per_second(cell: pd.DataFrame) -> float | None:
+    if "tokens_per_second" not in cell:
+        return None
+    rates = (cell["tokens_per_second"] * cell["flops"] / cell["tokens"]).dropna()
+    return float(rates.mean()) if len(rates) else None
+
+
+DRAWS = 10_000
+"""The ends of a 90 % interval then rest on 500 draws each."""
+
+FARTHEST_FACTOR = 1e100
+"""An exponent near 0 asks for factors that no number holds."""
+
+ENOUGH_FREEDOM = 4
+"""With fewer degrees of freedom of its own, a table's noise is pooled with that of the other table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """The variant's budgets, the baseline's law at each, and draws of the logarithm of the speedup: (draw,) each."""
+
+    law_fit: FitResult | None
+    points: Sequence[MeasuredLoss]
+    laws: Sequence[FrontierLaw]
+    draws: Sequence[Array]
+    noise: str
+    warnings: tuple[str, ...]
+
+
+def needed_flops(law: FrontierLaw, *, loss: float) -> float | None:
+    """The compute with which a law reaches a loss, in FLOPs; None when none does, or more than `FARTHEST_FACTOR` times C0.
+
+    >>> law = FrontierLaw(E=1.6, A=3.8104 - 1.6, gamma=0.0941, reference_flops=1.0)  # issue 5596 at width 512
+    >>> round(needed_flops(law, loss=3.7542), 2), needed_flops(law, loss=1.6)
+    (1.31, None)
+    """
+    if loss <= law.E or law.A <= 0:
+        return None
+    log_factor = math.log(law.A / (loss - law.E)) / law.gamma
+    farthest = math.log(FARTHEST_FACTOR)
+    return law.reference_flops * math.exp(max(log_factor, -farthest)) if log_factor <= farthest else None
+
+
+def log_speedups(laws: FrontierLaws, losses: Array, *, flops: float) -> Array:
+    """Logarithm of what each law needs for its loss, over `flops`: (draw,). Infinite where no compute does."""
+    excess = np.maximum(losses - laws.E, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = (np.log(laws.A) - np.log(excess)) / laws.gamma
+    return np.asarray(np.where(excess == 0, np.inf, logs) + math.log(laws.reference_flops / flops))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scatter:
+    """Variance of a loss with its degrees of freedom, and where both were seen."""
+
+    variance: float
+    freedom: int
+    seen_in: str
+
+    def draw(self, generator: np.random.Generator, *, leverage: float = 1.0) -> Array:
+        """Deviates of a loss whose variance is `leverage` times this one: (draw,)."""
+        return np.asarray(math.sqrt(leverage * self.variance) * generator.standard_t(self.freedom, DRAWS))
+
+    def sentence(self, whose: str, *, loss: float) -> str:
+        """How much it is, as a share of `loss`."""
+        plural = "" if self.freedom == 1 else "s"
+        share = math.sqrt(self.variance) / loss
+        return f"{whose} scatters by {share:.2%} of the loss ({self.freedom} degree{plural} of freedom: {self.seen_in})"
+
+
+def pooled(points: Sequence[MeasuredLoss], others: Sequence[MeasuredLoss]) -> Scatter | None:
+    """Scatter of one run about bowls and among seeds; None when neither table has a bowl of four runs, or seeds."""
+    used, seen_in = [*points], "its bowls and seeds"
+    if sum(point.freedom for point in used) < ENOUGH_FREEDOM:
+        used, seen_in = [*points, *others], "bowls and seeds of both tables"
+    freedom = sum(point.freedom for point in used)
+    if not freedom:
+        return None
+    seen = sum(point.squares for point in used) / freedom
+    return Scatter(variance=max(seen, seed_variance(points)), freedom=freedom, seen_in=seen_in)
+
+
+def seed_variance(points: Sequence[MeasuredLoss]) -> float:
+    """Variance of one run among seeds as other ladders saw it, at the lowest of these losses."""
+    return (SEED_NOISE * min(point.loss for point in points)) ** 2
+
+
+def by_own_law(
+    result: FitResult, points: Sequence[MeasuredLoss], within: Scatter | None, generator: np.random.Generator, *, seed: int
+) -> Compared:
+    """Each budget of the variant against the one law; the variant's optima are taken to scatter as the baseline's do."""
+    assert isinstance(result.law, FrontierLaw)  # what a frontier fit has
+    laws = resample(result, seed=seed, count=DRAWS).laws
+    of_run, of_budget = _variant_scatter(result, within)
+    draws = []
+    for point in points:
+        losses = np.full(DRAWS, point.loss)
+        losses += of_run.draw(generator, leverage=point.leverage) if of_run else 0.0
+        losses += of_budget.draw(generator) if of_budget else 0.0
+        draws.append(log_speedups(laws, losses, flops=point.flops))
+    said = [("a run of the variant", of_run), ("its budget, beyond that,", of_budget)]
+    return Compared(
+        law_fit=result,
+        points=points,
+        laws=[result.law] * len(points),
+        draws=draws,
+        noise="; ".join(each.sentence(whose, loss=points[-1].loss) for whose, each in said if each),
+        warnings=tuple(f"{result.source}: {each}" for each in result.warnings),
+    )
+
+
+def _variant_scatter(result: FitResult, within: Scatter | None) -> tuple[Scatter | None, Scatter | None]:
+    """Scatter of one run, and of a budget beyond that. A law through best runs has one scatter only, which holds both."""
+    noise = result.noise
+    assert noise is not None  # what a frontier fit has
+    about = "the baseline about its law"
+    runs = Scatter(variance=noise.run_variance, freedom=noise.run_freedom, seen_in=about)
+    if not result.bowls:
+        return within, runs
+    if not noise.budget_variance:
+        return within or runs, None
+    return within or runs, Scatter(variance=noise.budget_variance, freedom=noise.budget_freedom, seen_in=about)
+
+
+def fit_baseline(table: RunTable) -> FitResult:
+    """The baseline's own frontier law; `FitRefused`, with the way around it, when it carries none."""
+    try:
+        result = fit(table, law="isoflop-frontier")
+        if not result.bowls:
+            result = fit(replace(table, frame=_means_of_seeds(table.frame)), law="isoflop-frontier")
+    except FitRefused as error:
+        _refuse_baseline(error.what, why=error.why)
+    if not result.status.may_be_used:
+        _refuse_baseline(f"{table.source}: {result.status.value}", why="Without a law nobody knows what compute a loss costs.")
+    return result
+
+
+def _refuse_baseline(what: str, *, why: str) -> NoReturn:
+    raise FitRefused(
+        what,
+        why=why,
+        fix="Give the baseline runs at four budgets or more, or compare budget by budget by a pinned law: --convention marin",
+    )
+
+
+def _means_of_seeds(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row for each size and budget whose runs differ in their seed only, with the mean loss; other rows as they are."""
+    if "seed" not in frame:
+        return frame
+    params, tokens = (frame[name].to_numpy(dtype=np.float64) for name in ("params", "tokens"))
+    by_cell = frame.assign(cell=cells_of(params, tokens)).groupby(["budget_flops", "cell"])
+    seeds = by_cell["seed"].transform("nunique") == by_cell["seed"].transform("size")
+    means = frame.assign(loss=frame["loss"].where(~seeds, by_cell["loss"].transform("mean")))
+    return means[~seeds | (by_cell.cumcount() == 0)].reset_index(drop=True)
+
+
+MARIN_E, MARIN_ALPHA = 1.6, 0.0941
+"""Pinned by Marin's gate for its mixture-of-experts recipes (issue 5596), in nats per token of Paloma macro loss."""
+
+MARIN_METRIC = "paloma_macro_loss_nats"
+
+SEED_FREEDOM = 4
+"""`SEED_NOISE` was seen in two groups of three seeds."""
+
+
+def by_pinned_law(ours: Sequence[MeasuredLoss], theirs: Sequence[MeasuredLoss], generator: np.random.Generator) -> Compared:
+    """Each budget that both tables have: the law of Marin's exponents through the baseline's loss there."""
+    pairs = [(mine, point) for point in theirs if (mine := partner(point, ours)) is not None]
+    _require_pairs(pairs)
+    baseline_scatter, variant_scatter = (
+        pooled(first, other) or Scatter(variance=seed_variance(first), freedom=SEED_FREEDOM, seen_in="seeds of Delphi's runs")
+        for first, other in ((ours, theirs), (theirs, ours))
+    )
+    draws = []
+    for mine, point in pairs:
+        losses = mine.loss + baseline_scatter.draw(generator, leverage=mine.leverage)
+        variant_losses = point.loss + variant_scatter.draw(generator, leverage=point.leverage)
+        draws.append(log_speedups(_pinned_laws(losses, flops=mine.flops), variant_losses, flops=point.flops))
+    said = (("a run of the baseline", baseline_scatter), ("one of the variant", variant_scatter))
+    return Compared(
+        law_fit=None,
+        points=[point for _, point in pairs],
+        laws=[
+            FrontierLaw(E=MARIN_E, A=mine.loss - MARIN_E, gamma=MARIN_ALPHA, reference_flops=mine.flops) for mine, _ in pairs
+        ],
+        draws=draws,
+        noise="; ".join(scatter.sentence(whose, loss=pairs[-1][1].loss) for whose, scatter in said),
+        warnings=(*_alone("baseline", ours, theirs), *_alone("variant", theirs, ours)),
+    )
+
+
+def _pinned_laws(losses: Array, *, flops: float) -> FrontierLaws:
+    whole = np.ones_like(losses)
+    return FrontierLaws(
+        E=MARIN_E * whole, A=np.maximum(losses - MARIN_E, 0.0), gamma=MARIN_ALPHA * whole, reference_flops=flops
+    )
+
+
+def _alone(whose: str, points: Sequence[MeasuredLoss], others: Sequence[MeasuredLoss]) -> tuple[str, ...]:
+    alone = [format_flops(point.flops) for point in points if partner(point, others) is None]
+    return (f"not compared, because only the {whose} has runs there: {', '.join(alone)} FLOPs",) if alone else ()
+
+
+def _require_pairs(pairs: Sequence[tuple[MeasuredLoss, MeasuredLoss]]) -> None:
+    if not pairs:
+        raise FitRefused(
+            "No budget of the variant is within 25 % of one of the baseline's.",
+            why="Under a pinned convention the baseline's law goes through its loss at the same budget.",
+            fix="Train both at the same FLOPs, or compare by the baseline's own law: --convention own",
+        )
+    low = min(mine.loss for mine, _ in pairs)
+    if low <= MARIN_E:
+        raise FitRefused(
+            f"The baseline's loss of {low:g} is not above the pinned asymptote of {MARIN_E}.",
+            why="A power law that falls towards the asymptote never gets there.",
+            fix="Compare by the baseline's own law: --convention own",
+        )
+
+
+INTERVAL = 0.9
+
+LARGEST_SPEEDUP = 1e6
+"""Beyond it nothing is said but that there is no end: no two recipes that anybody compares are so far apart."""
+
+
+class Verdict(Enum):
+    """What an interval says of a variant."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    TIE = "tie"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speedup:
+    """So many times faster than the baseline, with a 90 % interval.
+
+    `value`, or the interval's upper end, is None where it would be above `LARGEST_SPEEDUP`: the baseline's law comes down to
+    such a loss with more compute than anybody has, or never.
+    `p_value` is two-sided, of no difference. `verdict` is a tie where the interval holds 1; `verdict_after_holm` is what is
+    left of it when all budgets of a comparison are looked at together.
+    """
+
+    value: float | None
+    interval: tuple[float, float | None]
+    p_value: float
+    verdict: Verdict
+    verdict_after_holm: Verdict
+
+
+def speedups(logs: Sequence[float], draws: Sequence[Array]) -> list[Speedup]:
+    """A family of comparisons that Holm's correction looks at together."""
+    p_values = [_p_value(each) for each in draws]
+    return [
+        _speedup(value, each, p_value=p_value, adjusted=adjusted)
+        for value, each, p_value, adjusted in zip(logs, draws, p_values, holm(p_values), strict=True)
+    ]
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P-values adjusted so that all may be held against one level (Holm 1979); true under any dependence between them.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    order = np.argsort(p_values, kind="stable")
+    steps = np.asarray(p_values, dtype=np.float64)[order] * np.arange(len(order), 0, -1)
+    adjusted = np.empty(len(order))
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    return [float(each) for each in adjusted]
+
+
+def _speedup(log_value: float, draws: Array, *, p_value: float, adjusted: float) -> Speedup:
+    low, high = _ends(draws)
+    verdict = Verdict.FASTER if low > 0 else Verdict.SLOWER if high < 0 else Verdict.TIE
+    return Speedup(
+        value=_unless_endless(log_value),
+        interval=(min(math.exp(min(low, 700.0)), LARGEST_SPEEDUP), _unless_endless(high)),
+        p_value=p_value,
+        verdict=verdict,
+        verdict_after_holm=verdict if adjusted <= 1 - INTERVAL else Verdict.TIE,
+    )
+
+
+def _ends(draws: Array) -> tuple[float, float]:
+    """The interval of draws that may be infinite, as order statistics: `np.quantile` gives NaN beside infinities."""
+    tail, ordered = round(len(draws) * (1 - INTERVAL) / 2), np.sort(draws)
+    return float(ordered[tail - 1]), float(ordered[-tail])
+
+
+def _unless_endless(log_value: float) -> float | None:
+    return math.exp(log_value) if log_value <= math.log(LARGEST_SPEEDUP) else None
+
+
+def _p_value(draws: Array) -> float:
+    """Two-sided: twice the share of draws on the rarer side of no difference, which is never taken to be zero."""
+    rarer = min(int(np.sum(draws <= 0)), int(np.sum(draws >= 0)))
+    return min(1.0, 2 * (rarer + 1) / (len(draws) + 1))

@@ -1,0 +1,93 @@
+"""A table of runs to forecast: `params` and `tokens` of each, or `flops` alone for the compute-optimal run of that budget.
+
+Optional: `flops` beside sizes (else what such runs cost in the fitted table), `active_params` for sparse models, `run`.
+Reads numbers; forecasts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from marin_scaling.errors import RunTableError
+from marin_scaling.fit.refusals import is_swept
+from marin_scaling.forecast.forecast import Target, optimal_target
+from marin_scaling.run.table_io import RawTable, cells_of_column, is_empty, map_columns, positive_number, read_table_file
+
+if TYPE_CHECKING:
+    from marin_scaling.fit.result import FitResult
+
+_NUMBERS = ("flops", "params", "tokens", "active_params")
+_WHY = "A run is forecast from its parameters and tokens, or from its FLOPs as the compute-optimal run."
+_FIX = "Give every row params and tokens, or flops: positive, finite numbers."
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedRun:
+    """The numbers that a row gives; None where it gives none."""
+
+    flops: float | None
+    params: float | None
+    tokens: float | None
+    active_params: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedRuns:
+    """All rows; `swept` when many of them are of one size and length, so that they are as the runs come and not the best."""
+
+    runs: tuple[WantedRun, ...]
+    swept: bool
+
+
+def read_targets(path: Path) -> WantedRuns:
+    """Read a CSV, Parquet or JSON-lines file; `RunTableError` names file, line and column of what is missing or no number."""
+    raw = read_table_file(Path(path))
+    mapping = map_columns(raw.column_names(), chosen={}, name=raw.name, required=())
+    columns = {name: _column(raw, mapping[name]) for name in _NUMBERS if name in mapping}
+    if not ({"params", "tokens"} <= columns.keys() or "flops" in columns):
+        _refuse(f"{raw.name} has the columns {', '.join(raw.column_names())}: neither params and tokens nor flops.")
+    rows = [
+        _wanted({name: values[row] for name, values in columns.items()}, where=f"{raw.name}, {place}")
+        for row, place in enumerate(raw.places)
+    ]
+    sized = [row for row in rows if row.params and row.tokens]
+    sizes = np.array([(row.params, row.tokens) for row in sized], dtype=np.float64).reshape(-1, 2)
+    return WantedRuns(runs=tuple(rows), swept=len(sized) > 0 and is_swept(sizes[:, 0], sizes[:, 1]))
+
+
+def target_runs(result: FitResult, wanted: WantedRuns) -> list[Target]:
+    """The rows as targets of a fit."""
+    return [_target(result, run) for run in wanted.runs]
+
+
+def _target(result: FitResult, run: WantedRun) -> Target:
+    if run.params is None or run.tokens is None:
+        assert run.flops is not None  # as `_wanted` has seen to
+        return optimal_target(result, run.flops)
+    active = run.active_params or run.params
+    flops = run.flops or float(result.allocation.cost.at(np.array([active]))[0]) * active * run.tokens
+    return Target(flops=flops, params=run.params, tokens=run.tokens, active_params=active)
+
+
+def _wanted(numbers: Mapping[str, float | None], *, where: str) -> WantedRun:
+    run = WantedRun(**{name: numbers.get(name) for name in _NUMBERS})
+    if not (run.params and run.tokens) and not run.flops:
+        _refuse(f"{where} gives neither params and tokens nor flops.")
+    return run
+
+
+def _column(raw: RawTable, column: str) -> list[float | None]:
+    """The numbers of a column, None where a cell is empty."""
+    return [
+        None if is_empty(cell) else positive_number(cell, where=where, why=_WHY, fix=_FIX)
+        for cell, where in cells_of_column(raw, column)
+    ]
+
+
+def _refuse(what: str) -> NoReturn:
+    raise RunTableError(what, why=_WHY, fix=_FIX)

@@ -1,0 +1,223 @@
+"""Markdown that untrusted text cannot break: escaped words, tables, preformatted blocks, links, front matter.
+
+Names of runs, ladders and signers come from files that anyone may send in a pull request. Escaped text is the same text in
+Markdown, in HTML and in an attribute: it holds no character but letters, digits, harmless punctuation and entities. The theme
+prints a page's title as it is, so the title of the front matter is escaped text.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+from urllib.parse import quote
+
+from marin_scaling.printable import (
+    CELL_CHARACTERS,
+    LISTED,
+    PREFORMATTED_CHARACTERS,
+    PREFORMATTED_LINES,
+    TITLE_CHARACTERS,
+    is_hidden,
+    printable,
+    shortened,
+)
+from marin_scaling.untrusted_text import can_be_read
+
+_ITEM = re.compile(r"[-*+•] |\d+[.)] ")
+_LINKED = re.compile(r"(https?://[A-Za-z0-9._~:/?#\[\]@!$&()*+,;=%-]*[A-Za-z0-9/=_~-])")
+_WEB = re.compile(r"https?://[^\s<>\\\"`|\x00-\x20\x7f-\x9f]+")
+_PLAIN = frozenset(" .,:;()/%=?+-'")
+_BLOCK = re.compile(r"[-+=:?]|\d+(?=[.)])")
+"""What begins a list, a heading or another block, if it stands first on a line."""
+
+
+def escape(text: object) -> str:
+    """Text for anywhere in a Markdown line: no sign in it can end a cell, open a tag, or turn the line's direction.
+
+    >>> print(escape("a|b <b>*c*"))
+    a&#124;b &#60;b&#62;&#42;c&#42;
+    """
+    return "".join(_escaped(sign) for sign in str(text))
+
+
+def _escaped(sign: str) -> str:
+    if sign in "\n\r\t":
+        return " "
+    if is_hidden(sign):
+        return "&#65533;"
+    return sign if sign.isalnum() or sign in _PLAIN else f"&#{ord(sign)};"
+
+
+def cell(text: object, most: int = CELL_CHARACTERS) -> str:
+    """Escaped text of bounded length."""
+    return escape(shortened(str(text), most))
+
+
+def listed(items: Sequence[str], *, separator: str = ", ", most: int) -> str:
+    """Items that are Markdown already, beside each other: the first ones, and how many more there are.
+
+    >>> listed(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    rest = len(items) - most
+    return separator.join(items[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def table(
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Sequence[int] = (),
+    most: int | None = None,
+    rest_in: str = "its file",
+) -> str:
+    """A table of cells that are Markdown already (escape first what is not); columns in `right` are right-aligned.
+
+    Below the first `most` rows stands how many more there are, and in which file.
+
+    >>> print(table(["run", "loss"], [["a", "2.5"], ["b", "2.4"]], right=[1], most=1, rest_in="runs.csv"))
+    | run | loss |
+    | --- | ---: |
+    | a | 2.5 |
+    <BLANKLINE>
+    1 more in runs.csv.
+    """
+    rows = list(rows)
+    rule = ["---:" if number in right else "---" for number in range(len(header))]
+    lines = "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *rows[:most]])
+    return f"{lines}\n\n{_more(len(rows) - most, rest_in)}" if most is not None and len(rows) > most else lines
+
+
+def bullets(items: Sequence[str], *, rest_in: str, most: int = LISTED) -> str:
+    """A list of items that are Markdown already; below the first ones stands how many more there are, and in which file."""
+    lines = "\n".join(f"- {_within_block(item)}" for item in items[:most])
+    return f"{lines}\n\n{_more(len(items) - most, rest_in)}" if len(items) > most else lines
+
+
+def _more(count: int, place: str) -> str:
+    return f"{count} more in {cell(place, TITLE_CHARACTERS)}."
+
+
+def preformatted(text: str, *, rest_in: str = "") -> str:
+    """A block that shows `text` as it is, also where it holds blank lines, fences or tags.
+
+    Hidden characters are shown as escapes. A long text is cut; below it stands how much more there is, and in which file.
+
+    >>> print(preformatted("a <b>"))
+    <pre class="output"><code>a &lt;b&gt;
+    </code></pre>
+    """
+    shown = html.escape(_beginning(text.rstrip(), rest_in), quote=False)
+    shown = shown.replace("`", "&#96;").replace("~", "&#126;")  # fences are read first
+    return f'<pre class="output"><code>{shown}\n</code></pre>'
+
+
+def _beginning(text: str, rest_in: str) -> str:
+    kept = "\n".join(text[:PREFORMATTED_CHARACTERS].split("\n")[:PREFORMATTED_LINES])
+    lines = ["\t".join(map(printable, line.split("\t"))) for line in kept.replace("\r\n", "\n").split("\n")]
+    if left := len(text) - len(kept):
+        lines += ["", f"… {left} more characters{f' in {printable(rest_in)}' if rest_in else ''}"]
+    return "\n".join(lines)
+
+
+def whole(text: object) -> str:
+    """Text for a cell that is not to be broken over two lines: a day, one word with a hyphen.
+
+    >>> print(whole("2026-11-23"))
+    <span class="whole">2026-11-23</span>
+    """
+    return f'<span class="whole">{escape(text)}</span>' if str(text) else ""
+
+
+def prose(text: str) -> str:
+    """A person's plain text: its paragraphs, its lists line by line, its addresses as links; no other sign of it is Markdown.
+
+    >>> print(prose("It held:\\n- so\\n- and so\\n\\nSee https://a.org."))
+    It held:<br>
+    &#45; so<br>
+    &#45; and so
+    <BLANKLINE>
+    See [https://a.org](<https://a.org>).
+    """
+    paragraphs = [_lines(each) for each in re.split(r"\n\s*\n", text)]
+    return "\n\n".join("<br>\n".join(map(_prose_line, lines)) for lines in paragraphs if lines)
+
+
+def web_link(words: str, address: str) -> str:
+    """A link with escaped words to an address on the web; only the words of any other address.
+
+    >>> print(web_link("a*", "https://example.org"), web_link("b", "https://[x"), web_link("c", "javascript:x"))
+    [a&#42;](<https://example.org>) b c
+    """
+    return f"[{cell(words)}](<{address}>)" if _WEB.fullmatch(address) and can_be_read(address) else cell(words)
+
+
+def _lines(paragraph: str) -> list[str]:
+    """Its items on lines of their own; other lines go on where the one before ended."""
+    found: list[str] = []
+    for line in filter(None, (" ".join(each.split()) for each in paragraph.split("\n"))):
+        if found and not _ITEM.match(line):
+            found[-1] += f" {line}"
+        else:
+            found.append(line)
+    return found
+
+
+def _prose_line(line: str) -> str:
+    parts = _LINKED.split(line)  # text, address, text, ...
+    return _within_block("".join(web_link(each, each) if number % 2 else escape(each) for number, each in enumerate(parts)))
+
+
+def _within_block(line: str) -> str:
+    """A line of Markdown that begins no block of its own: neither a list, nor one by its indentation."""
+    line = line.strip()
+    first = _BLOCK.match(line)
+    return "".join(f"&#{ord(sign)};" for sign in first[0]) + line[first.end() :] if first else line
+
+
+def without_root(text: str, root: PurePath) -> str:
+    """The text with paths below `root` told from there: what is published does not say where on a machine it was made.
+
+    >>> without_root("/home/ada/lab/runs/tiny is empty; /home/ada/lab-book is not.", PurePath("/home/ada/lab"))
+    'runs/tiny is empty; /home/ada/lab-book is not.'
+    """
+    below = text.replace(f"{root}/", "")
+    return re.sub(rf"{re.escape(str(root))}(?![\w.-])", ".", below)
+
+
+def malformed_section(noun: str, found: Sequence[tuple[str, str]], root: PurePath) -> str:
+    """Files that are none of what they should be: where each lies and why; empty where there is none."""
+    rows = [[cell(without_root(each, root)) for each in line] for line in found]
+    shown = table(["place", "why"], rows, most=LISTED, rest_in="the files themselves")
+    return f"## Malformed\n\nThese are no {noun}.\n\n{shown}" if rows else ""
+
+
+def page_name(name: str) -> str:
+    """The name, without `.md`, of the page about what has this name; names that mkdocs keeps for the page of a folder get a
+    suffix, and so does what has the suffix already, so that no two share a page.
+
+    >>> page_name("delphi"), page_name("index"), page_name("index.page"), page_name("README")
+    ('delphi', 'index.page', 'index.page.page', 'README.page')
+    """
+    return f"{name}.page" if re.fullmatch(r"(index|readme)(\.page)*", name, re.IGNORECASE) else name
+
+
+def link(words: str, target: str) -> str:
+    """A link with escaped words to a page or file of the site, by its relative path.
+
+    >>> print(link("law", "ladders/delphi.md"))
+    [law](ladders/delphi.md)
+    """
+    return f"[{cell(words, TITLE_CHARACTERS)}]({quote(target, errors='surrogateescape')})"
+
+
+def page(title: str, *parts: str) -> str:
+    """A whole page of the site: its title for the theme, and its document."""
+    return f'---\ntitle: "{cell(title, TITLE_CHARACTERS)}"\n---\n\n{document(title, *parts)}'
+
+
+def document(title: str, *parts: str) -> str:
+    """A Markdown document: the title, escaped, and its parts with a blank line between them; empty parts are left out."""
+    return "\n\n".join([f"# {cell(title, TITLE_CHARACTERS)}", *(part for part in parts if part)]) + "\n"

@@ -1,0 +1,1 @@
+"""Events after a registration: seals, notices, amendments and time stamps."""

@@ -1,0 +1,384 @@
+"""Amendments: later forecasts of a registered run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from marin_scaling.canonical_json import dump_canonical, load_canonical, sha256_hex
+from marin_scaling.errors import SigningError, VerificationError, refuse
+from marin_scaling.files import publish_folder, read_bytes, read_plain
+from marin_scaling.preregistration.events.notice import ENDING_KINDS, require_not_ended, verified_notices
+from marin_scaling.preregistration.format import PRINCIPAL, STATEMENT_TYPE
+from marin_scaling.preregistration.format_schema import MOMENT, SHA256, Choice, ListOf, Means, Number, Shape, Text, check_shape
+from marin_scaling.preregistration.format_versions import PREDICATE_SHAPE, VERSION_0_2
+from marin_scaling.preregistration.ladder_records import ladder_step
+from marin_scaling.preregistration.layout import (
+    AMENDMENT_FILES,
+    AMENDMENT_NAME,
+    AMENDMENT_SIGNATURE_NAME,
+    NOTICE_NAME,
+    OUTCOME_NAME,
+    SUBJECT_NAMES,
+    amendment_names,
+)
+from marin_scaling.preregistration.outcome import scores_of
+from marin_scaling.preregistration.receipts import Receipts, known_at, own_receipts
+from marin_scaling.preregistration.register import ladder_document, thinned, tool_document, usual_ladder_rule
+from marin_scaling.preregistration.registry import read_registration, signers_path
+from marin_scaling.preregistration.signing.allowed_signers import require_may_sign
+from marin_scaling.preregistration.signing.keys import SigningKey
+from marin_scaling.preregistration.signing.signatures import fingerprint_at, read_whole, require_signed
+from marin_scaling.preregistration.signing.sshsig import NAMESPACE
+from marin_scaling.preregistration.state import VerifiedStep
+from marin_scaling.preregistration.statement import (
+    Statement,
+    agrees,
+    amended_fields,
+    moment_text,
+    parse_moment,
+    read_subject,
+    require_samples_of,
+    require_sound_forecast,
+)
+from marin_scaling.untrusted_files import is_present
+
+AMENDMENT_TYPE = "urn:marin-scaling:amendment:v0.1"
+AMENDMENT_SHAPE: dict[str, Shape] = {
+    "_type": Choice(of=(STATEMENT_TYPE,)),
+    "subject": ListOf(item={"name": Choice(of=SUBJECT_NAMES), "digest": {"sha256": SHA256}}),
+    "predicateType": Choice(of=(AMENDMENT_TYPE,)),
+    "predicate": {
+        "kind": Means(value=Choice(of=("amend",)), what="a later forecast of a run that has one"),
+        "supersedes": Means(value=SHA256, what="SHA-256 of the statement in the folder above"),
+        "registrant": Means(value=PRINCIPAL, what="who signs: that statement's registrant"),
+        "createdAt": Means(value=MOMENT, what="when it was made, by the registrant's clock (UTC)"),
+        "reason": Means(
+            value=Text(pattern=r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,10000}"), what="why it was made, in the registrant's words"
+        ),
+        "tool": PREDICATE_SHAPE["tool"],
+        "knowledge": {
+            "targetRunStepsSeen": Means(
+                value=Number(whole=True, least=0),
+                what="how many steps of the run's loss the registrant had seen, by their word; fewer than it has",
+            )
+        },
+        "forecast": PREDICATE_SHAPE["forecast"],
+        "fit": PREDICATE_SHAPE["fit"],
+    },
+}
+_MADE_ANEW = ("createdAt", "tool", "forecast", "fit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amendment:
+    """An amendment that was read: the name of its folder, what it says, and the original with its forecast instead."""
+
+    name: str
+    predicate: Mapping[str, Any]
+    amended: Statement
+
+    @property
+    def steps_seen(self) -> int:
+        """How many steps of the target's loss its registrant had seen, by their word."""
+        return int(self.predicate["knowledge"]["targetRunStepsSeen"])
+
+
+def read_amendment(files: Mapping[str, bytes], *, place: Path, original: Statement, target: Mapping[str, Any]) -> Amendment:
+    """The amendment in these files (name to bytes) of the folder `place`; who signed it is for `check` to say.
+
+    `VerificationError` or `StatementError` when it is about another statement, by someone else, or its files say otherwise.
+    """
+    where = str(place / AMENDMENT_NAME)
+    document = load_canonical(files[AMENDMENT_NAME], name=where)
+    check_shape(document, AMENDMENT_SHAPE, name=where)
+    predicate = document["predicate"]
+    _require_about(predicate, original=original, target=target, where=where)
+    _require_digests(document["subject"], files, where=where)
+    subjects = {name: read_subject(files[name], name=name, path=str(place / name)) for name in SUBJECT_NAMES}
+    view = {**original.predicate, **{key: predicate[key] for key in _MADE_ANEW}}
+    amended = Statement(raw=files[AMENDMENT_NAME], document={**document, "predicate": view}, version=VERSION_0_2)
+    require_sound_forecast(amended)
+    for part, fields in amended_fields({**subjects, "target.json": target}).items():
+        for key, value in fields.items():
+            if not agrees(value, predicate[part][key]):
+                _refuse(where, f"{part}.{key} is {predicate[part][key]!r}, and its files say {value!r}")
+    require_samples_of(subjects["samples.json"]["losses"], amended.quantiles)
+    return Amendment(name=place.name, predicate=predicate, amended=amended)
+
+
+def _require_about(predicate: Mapping[str, Any], *, original: Statement, target: Mapping[str, Any], where: str) -> None:
+    if predicate["supersedes"] != original.sha256:
+        _refuse(where, "it amends another statement")
+    if predicate["registrant"] != original.predicate["registrant"]:
+        _refuse(where, f"{predicate['registrant']} amends what {original.predicate['registrant']} promised")
+    if parse_moment(predicate["createdAt"]) <= original.created_at:
+        _refuse(where, f"it was made at {predicate['createdAt']}, not after the statement that it amends")
+    seen = predicate["knowledge"]["targetRunStepsSeen"]
+    if seen >= target["train_steps"]:
+        _refuse(where, f"{seen} steps of the target had been seen, and it has {target['train_steps']}")
+
+
+def _require_digests(subjects: Sequence[Mapping[str, Any]], files: Mapping[str, bytes], *, where: str) -> None:
+    promised = {subject["name"]: subject["digest"]["sha256"] for subject in subjects}
+    if tuple(sorted(promised)) != SUBJECT_NAMES or len(subjects) != len(SUBJECT_NAMES):
+        _refuse(where, f"its files are {sorted(promised)}, not {list(SUBJECT_NAMES)}")
+    for name, digest in promised.items():
+        if sha256_hex(files[name]) != digest:
+            _refuse(where, f"{name} has the digest {sha256_hex(files[name])}, and it promises {digest}")
+
+
+def _refuse(where: str, reason: str) -> None:
+    raise VerificationError(
+        f"{where}: {reason}.",
+        why="A later forecast stands beside the first one only where it is its author's, about the same run, before its end.",
+        fix="Restore it from version control, or make another: marin-scale amend",
+    )
+
+
+def amend(
+    folder: Path,
+    *,
+    rows: Sequence[Mapping[str, Any]],
+    forecast: Mapping[str, Any],
+    losses: Sequence[float],
+    key: SigningKey,
+    principal: str,
+    at: datetime,
+    reason: str,
+    steps_seen: int,
+) -> Path:
+    """Write a signed amendment beside the statement in `folder`; returns its folder.
+
+    `rows`, `forecast` and `losses` as in `Evidence`. `SigningError` when it comes too late or by someone else than the
+    registrant, `StatementError` when the files carry no forecast of that target.
+    """
+    require_open(folder)
+    original, path = read_registration(folder), folder / "target.json"
+    target = read_subject(read_bytes(path), name=path.name, path=str(path), version=original.version)
+    documents = _documents(rows, forecast, losses, original=original)
+    files = {name: dump_canonical(document) for name, document in documents.items()}
+    said = {
+        "kind": "amend",
+        "supersedes": original.sha256,
+        "registrant": principal,
+        "createdAt": moment_text(at),
+        "reason": reason,
+        "knowledge": {"targetRunStepsSeen": steps_seen},
+    }
+    raw = _statement(said, {**documents, "target.json": target}, files=files)
+    earlier = amendment_names(each.name for each in folder.iterdir())
+    _require_another(files["forecast.json"], standing=folder / earlier[-1] if earlier else folder)
+    if earlier:
+        _require_no_fewer_seen(steps_seen, standing=folder / earlier[-1])
+    place = folder / f"amend-{len(earlier) + 1}"
+    try:
+        read_amendment({**files, AMENDMENT_NAME: raw}, place=place, original=original, target=target)
+    except VerificationError as error:
+        raise SigningError(
+            error.what,
+            why=error.why,
+            fix="Nothing was written. Only its registrant forecasts it again (--as NAME --key KEY), before the run has ended.",
+        ) from error
+    require_may_sign(signers_path(folder), principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)
+    publish_folder(place, {**files, AMENDMENT_NAME: raw, AMENDMENT_SIGNATURE_NAME: key.sign(raw)})
+    return place
+
+
+def require_open(folder: Path) -> None:
+    """`SigningError` when the forecast in `folder` has its outcome, was taken back, or was found void."""
+    require_not_ended(folder)
+    if is_present(folder / OUTCOME_NAME):
+        raise SigningError(
+            f"{folder} has its outcome.", why="What is known cannot be forecast.", fix="Register a forecast of the next run."
+        )
+
+
+def _require_another(forecast: bytes, *, standing: Path) -> None:
+    """`SigningError` where nothing has changed since the forecast that stands."""
+    if read_bytes(standing / "forecast.json") == forecast:
+        raise SigningError(
+            f"It would say what {standing} says, number for number.",
+            why="A later forecast is worth a line of its own when something has changed: runs, or the tool.",
+            fix="Train more rungs first (budgets in the ladder's file), or leave the first one as it is.",
+        )
+
+
+def _require_no_fewer_seen(steps_seen: int, *, standing: Path) -> None:
+    """`SigningError` where less is said to be seen of the run than the amendment said that stands."""
+    path = standing / AMENDMENT_NAME
+    then = load_canonical(read_bytes(path), name=str(path))["predicate"]["knowledge"]["targetRunStepsSeen"]
+    if steps_seen < then:
+        raise SigningError(
+            f"--steps-seen {steps_seen}: {standing.name} says that {then} had been seen.",
+            why="What was seen stays seen.",
+            fix=f"Say how many steps you have seen by now, at least {then}.",
+        )
+
+
+def _documents(
+    rows: Sequence[Mapping[str, Any]], forecast: Mapping[str, Any], losses: Sequence[float], *, original: Statement
+) -> dict[str, Any]:
+    run, metric = original.predicate["targetRun"], forecast["metric"]
+    samples = {"format_version": 1, "metric": metric, "flops": run["flops"], "losses": thinned(losses)}
+    ladder = ladder_document(rows, ladder=run["ladder"], metric=metric)
+    return {"forecast.json": dict(forecast), "ladder.json": ladder, "samples.json": samples}
+
+
+def _statement(said: Mapping[str, Any], documents: Mapping[str, Any], *, files: Mapping[str, bytes]) -> bytes:
+    fields = amended_fields(documents)
+    fields["fit"]["ladderRule"] = usual_ladder_rule(documents["ladder.json"]["ladder"])
+    statement = {
+        "_type": STATEMENT_TYPE,
+        "subject": [{"name": name, "digest": {"sha256": sha256_hex(files[name])}} for name in SUBJECT_NAMES],
+        "predicateType": AMENDMENT_TYPE,
+        "predicate": {**said, "tool": tool_document(), **fields},
+    }
+    return dump_canonical(statement)
+
+
+def verified_amendments(
+    folder: Path, *, statement: Statement, allowed_signers: Path, receipts: Receipts | None = None
+) -> list[Amendment]:
+    """The amendments of the statement in `folder`, in order; `VerificationError` names the first that is not sound."""
+    names = amendment_names(path.name for path in folder.iterdir())
+    for number, name in enumerate(names, start=1):
+        if name != f"amend-{number}":
+            refuse(f"{folder / name} is there, and number {number} is not", fix="Restore the missing one from version control.")
+    known = receipts or own_receipts(folder.parent)
+    found = [_verified(folder / name, statement=statement, allowed_signers=allowed_signers, receipts=known) for name in names]
+    for one, other in pairwise(found):
+        if other.amended.created_at <= one.amended.created_at:
+            refuse(f"{folder / other.name} is not younger than {one.name}", fix="Restore both from version control.")
+        if other.steps_seen < one.steps_seen:
+            refuse(
+                f"{folder / other.name} says that {other.steps_seen} steps of the run had been seen, and {one.name} before it "
+                f"{one.steps_seen}",
+                fix="What was seen stays seen: restore both from version control, or make the later one again.",
+            )
+    for what, at in _endings(folder, statement=statement, allowed_signers=allowed_signers, receipts=known) if found else ():
+        _require_before(found, folder=folder, what=what, at=at, receipts=known)
+    return found
+
+
+def amendment_steps(amendments: Sequence[Amendment], *, folder: Path, runs_dir: Path | None) -> list[VerifiedStep]:
+    """A step for each, and one for its ladder, where there is a run store to compare it with."""
+    return [step for each in amendments for step in _steps(each, folder=folder / each.name, runs_dir=runs_dir)]
+
+
+def scored_amendments(
+    amendments: Sequence[Amendment],
+    *,
+    folder: Path,
+    value: float | None,
+    finished_at: datetime | None,
+    receipts: Receipts | None = None,
+) -> list[dict[str, Any]]:
+    """How each did against the value of the run; not scored where it came after the run's end, or the run diverged."""
+    known = receipts or own_receipts(folder.parent)
+    return [_scored(each, folder=folder, value=value, finished_at=finished_at, receipts=known) for each in amendments]
+
+
+def amendments_text(scored: Sequence[Mapping[str, Any]]) -> str:
+    """The same for a reader, to stand behind the verdict."""
+    return "".join(_text(each) for each in scored)
+
+
+def _verified(place: Path, *, statement: Statement, allowed_signers: Path, receipts: Receipts) -> Amendment:
+    files, path = read_whole(place, names=AMENDMENT_FILES), place.parent / "target.json"
+    target = read_subject(read_plain(path), name=path.name, path=str(path), version=statement.version)
+    amendment = read_amendment(files, place=place, original=statement, target=target)
+    require_signed(
+        files[AMENDMENT_NAME],
+        signature=files[AMENDMENT_SIGNATURE_NAME],
+        path=place / AMENDMENT_SIGNATURE_NAME,
+        principal=statement.predicate["registrant"],
+        moments=[amendment.amended.created_at, _given_at(amendment, folder=place.parent, receipts=receipts)],
+        allowed_signers=allowed_signers,
+    )
+    return amendment
+
+
+def _endings(
+    folder: Path, *, statement: Statement, allowed_signers: Path, receipts: Receipts
+) -> Iterator[tuple[str, datetime]]:
+    """What ended the forecast, after which nothing is forecast of that run, and when it was known at the latest."""
+    for notice in verified_notices(folder, statement=statement, allowed_signers=allowed_signers, receipts=receipts):
+        if notice.kind in ENDING_KINDS:
+            yield notice.name, known_at(notice.at, f"{notice.name}/{NOTICE_NAME}", folder=folder, receipts=receipts)
+    for checked_at in _checked_at(folder):
+        yield OUTCOME_NAME, known_at(checked_at, OUTCOME_NAME, folder=folder, receipts=receipts)
+
+
+def _require_before(amendments: Sequence[Amendment], *, folder: Path, what: str, at: datetime, receipts: Receipts) -> None:
+    for each in amendments:
+        given = _given_at(each, folder=folder, receipts=receipts)
+        if given > at:
+            refuse(
+                f"{folder / each.name} was given at {moment_text(given)}, after {what} of {moment_text(at)}",
+                fix="Take it out, if it is not merged: what has ended is not forecast again.",
+            )
+
+
+def _given_at(amendment: Amendment, *, folder: Path, receipts: Receipts) -> datetime:
+    name = f"{amendment.name}/{AMENDMENT_NAME}"
+    return known_at(amendment.amended.created_at, name, folder=folder, receipts=receipts)
+
+
+def _checked_at(folder: Path) -> list[datetime]:
+    """When the outcome was written, by its own word; empty where there is none."""
+    path = folder / OUTCOME_NAME
+    return [parse_moment(load_canonical(read_plain(path), name=str(path))["checked_at"])] if is_present(path) else []
+
+
+def _steps(amendment: Amendment, *, folder: Path, runs_dir: Path | None) -> Iterator[VerifiedStep]:
+    predicate = amendment.predicate
+    key = fingerprint_at(folder / AMENDMENT_SIGNATURE_NAME)
+    said = f"by {predicate['registrant']} with {key} at {predicate['createdAt']}, after {amendment.steps_seen} steps"
+    yield VerifiedStep(what=amendment.name, evidence=f"{said}: {predicate['reason']}")
+    if runs_dir is not None:
+        path = folder / "ladder.json"
+        ladder = read_subject(read_plain(path), name=path.name, path=str(path))
+        yield replace(ladder_step(amendment.amended, ladder=ladder, where=str(path), runs_dir=runs_dir), what="its ladder")
+
+
+def _scored(
+    amendment: Amendment, *, folder: Path, value: float | None, finished_at: datetime | None, receipts: Receipts
+) -> dict[str, Any]:
+    amended, ended_at = amendment.amended, _ended_at(folder, finished_at=finished_at, receipts=receipts)
+    given_at = _given_at(amendment, folder=folder, receipts=receipts)
+    too_late = ended_at is not None and given_at >= ended_at
+    scores = None if too_late else scores_of(amended, value=value)
+    no_value = "the run has not ended" if ended_at is None else "the run has no value"
+    return {
+        "name": amendment.name,
+        "created_at": amendment.predicate["createdAt"],
+        "given_at": moment_text(given_at),
+        "reason": amendment.predicate["reason"],
+        "steps_seen": amendment.steps_seen,
+        "point": amended.quantiles[0.5],
+        "interval_90": [amended.quantiles[0.05], amended.quantiles[0.95]],
+        "scores": asdict(scores) if scores else None,
+        "why_not_scored": "it came after the run had ended" if too_late else "" if scores else no_value,
+    }
+
+
+def _ended_at(folder: Path, *, finished_at: datetime | None, receipts: Receipts) -> datetime | None:
+    """When the run had ended at the latest: by its record, or, where that is not here, when its outcome was first known."""
+    checked = _checked_at(folder)
+    known = [finished_at, *checked, receipts.file_at(OUTCOME_NAME, folder=folder) if checked else None]
+    return min([each for each in known if each is not None], default=None)
+
+
+def _text(scored: Mapping[str, Any]) -> str:
+    low, high = scored["interval_90"]
+    said = f"; {scored['name']} after {scored['steps_seen']} steps: {scored['point']:.4f} ({low:.4f} to {high:.4f}), "
+    scores = scored["scores"]
+    if scores is None:
+        return f"{said}not scored: {scored['why_not_scored']}"
+    hit = "in" if scores["hit"] else "outside"
+    return f"{said}error {scores['signed_error']:+.4f}, CRPS {scores['crps']:.4f}, {hit} its interval"

@@ -1,0 +1,270 @@
+"""Signed notices: withdrawal, void, deviation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from marin_scaling.canonical_json import dump_canonical, load_canonical
+from marin_scaling.errors import SigningError, VerificationError, refuse
+from marin_scaling.files import publish_folder, read_bytes
+from marin_scaling.preregistration.format import PRINCIPAL
+from marin_scaling.preregistration.format_schema import MOMENT, SHA256, Choice, MayLack, Means, Number, Shape, Text, check_shape
+from marin_scaling.preregistration.layout import _NOTICE_FOLDER, NOTICE_NAME, NOTICE_SIGNATURE_NAME, OUTCOME_NAME, notice_names
+from marin_scaling.preregistration.receipts import Receipts, known_at, own_receipts
+from marin_scaling.preregistration.registry import read_registration, signers_path
+from marin_scaling.preregistration.signing.allowed_signers import listed_people, require_may_sign
+from marin_scaling.preregistration.signing.signatures import fingerprint_at, read_whole, require_signed
+from marin_scaling.preregistration.signing.sshsig import NAMESPACE
+from marin_scaling.preregistration.state import State, Verdict, VerifiedStep, verdict_of
+from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment, read_subject
+from marin_scaling.run.spec import RunSpec
+from marin_scaling.run.store import is_finished, read_run, run_folder
+from marin_scaling.untrusted_files import is_present
+
+if TYPE_CHECKING:
+    from marin_scaling.preregistration.signing.keys import SigningKey
+
+Kind = Literal["withdraw", "void", "deviate"]
+KINDS: tuple[Kind, ...] = ("withdraw", "void", "deviate")
+ENDING_KINDS: tuple[Kind, ...] = ("withdraw", "void")
+"""After which the forecast has ended: nothing is forecast of that run any more."""
+NOTICE_SHAPE: dict[str, Shape] = {
+    "format_version": Choice(of=(1,)),
+    "kind": Choice(of=KINDS),
+    "statement_sha256": Means(value=SHA256, what="SHA-256 of the statement in the folder above"),
+    "by": Means(
+        value=PRINCIPAL, what="who signs: the registrant withdraws, the resolver finds void, any signer tells of a deviation"
+    ),
+    "at": Means(value=MOMENT, what="when it was given, by that person's clock (UTC)"),
+    "reason": Means(value=Text(pattern=r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,10000}"), what="why, in that person's words"),
+    "target_steps_seen": Means(
+        value=Number(whole=True, least=0), what="how many steps of the run's loss they had seen, by their word"
+    ),
+    "condition": MayLack(
+        value=Means(value=Text(), what="only of `void`: which of the statement's `voidIf` came true, word by word")
+    ),
+    "from_step": MayLack(
+        value=Means(value=Number(whole=True, least=0), what="only of `deviate`, and always there: from which step on")
+    ),
+    "evidence": MayLack(value=Means(value=Text(), what="not of `withdraw`: where it can be seen")),
+}
+_OWN_KEYS: Mapping[str, set[str]] = {"withdraw": set(), "void": {"condition", "evidence"}, "deviate": {"from_step", "evidence"}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notice:
+    """What a notice says; `name` is that of its folder."""
+
+    name: str
+    document: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """One of `KINDS`."""
+        return str(self.document["kind"])
+
+    @property
+    def sentence(self) -> str:
+        """By whom, when and why; of a deviation from which step on."""
+        since = f"from step {self.document['from_step']}: " if self.kind == "deviate" else ""
+        return f"by {self.document['by']} at {self.document['at']}: {since}{self.document['reason']}"
+
+    @property
+    def at(self) -> datetime:
+        """When it was made, by the word of who made it (UTC)."""
+        return parse_moment(self.document["at"])
+
+
+def give_notice(folder: Path, kind: Kind, *, key: SigningKey, principal: str, at: datetime, reason: str, **said: Any) -> Path:
+    """Write a signed notice beside the statement in `folder`; returns its folder.
+
+    `said` are further keys of `NOTICE_SHAPE`. `SigningError` when that person may not give this notice, `VerificationError`
+    when `allowed_signers` does not let them sign, `DocumentError` when it says what no notice can.
+    """
+    statement, names = read_registration(folder), notice_names(path.name for path in folder.iterdir())
+    _require_step(said.get("from_step", 0), folder=folder)
+    name = f"notice-{len(names) + 1}-{kind}"
+    document = {
+        "format_version": 1,
+        "kind": kind,
+        "statement_sha256": statement.sha256,
+        "by": principal,
+        "at": moment_text(at),
+        "reason": reason,
+        "target_steps_seen": 0,
+        **{key_said: value for key_said, value in said.items() if value is not None},
+    }
+    raw = dump_canonical(document)
+    try:
+        read_notice(raw, name=name, statement=statement)
+    except VerificationError as error:
+        raise SigningError(
+            error.what,
+            why=error.why,
+            fix="Nothing was written. Let the right person say it (--as NAME --key KEY), and in the statement's own words.",
+        ) from error
+    require_may_sign(signers_path(folder), principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)
+    publish_folder(folder / name, {NOTICE_NAME: raw, NOTICE_SIGNATURE_NAME: key.sign(raw)})
+    return folder / name
+
+
+def ending_names(folder: Path) -> list[str]:
+    """The notices in `folder` that took its forecast back, or found it void."""
+    return [name for name in notice_names(path.name for path in folder.iterdir()) if name.endswith(ENDING_KINDS)]
+
+
+def require_not_ended(folder: Path) -> None:
+    """`SigningError` when the forecast in `folder` was taken back, or was found void."""
+    if ended := ending_names(folder):
+        raise SigningError(
+            f"{folder} has its {ended[0]}.",
+            why="A forecast ends once: then it is not made again, and no run answers it.",
+            fix="Leave it as it is, and register a forecast of the next run.",
+        )
+
+
+def _require_step(from_step: int, *, folder: Path) -> None:
+    path = folder / "target.json"
+    steps = read_subject(read_bytes(path), name=path.name, path=str(path))["train_steps"]
+    if from_step >= steps:
+        raise SigningError(
+            f"--from-step {from_step}: the run of {folder.name} has {steps} steps, the last of them {steps - 1}.",
+            why="A run leaves its recipe at a step that it has.",
+            fix="Name the first step that differs, counted from 0.",
+        )
+
+
+def read_notice(raw: bytes, *, name: str, statement: Statement) -> Notice:
+    """The notice in the bytes of a `notice.json`, about this statement; who signed it is for `check` to say.
+
+    `VerificationError` when it is about another statement, or by someone who may not give it.
+    """
+    document = load_canonical(raw, name=name)
+    check_shape(document, NOTICE_SHAPE, name=name)
+    notice = Notice(name=Path(name).name if not name.endswith(NOTICE_NAME) else Path(name).parent.name, document=document)
+    _require_place(notice, statement=statement, where=name)
+    _require_right(notice, statement=statement, where=name)
+    return notice
+
+
+def _require_place(notice: Notice, *, statement: Statement, where: str) -> None:
+    match = _NOTICE_FOLDER.fullmatch(notice.name)
+    if match is None or match[2] != notice.kind:
+        _refuse(where, f"it says {notice.kind!r}, and its folder is {notice.name}")
+    if notice.document["statement_sha256"] != statement.sha256:
+        _refuse(where, "it is about another statement")
+    if notice.at < statement.created_at:
+        _refuse(where, f"it was given at {notice.document['at']}, before the statement was made")
+    unknown = {"condition", "from_step", "evidence"} & notice.document.keys() - _OWN_KEYS[notice.kind]
+    if unknown:
+        _refuse(where, f"a notice of the kind {notice.kind!r} says nothing of {', '.join(sorted(unknown))}")
+
+
+def _require_right(notice: Notice, *, statement: Statement, where: str) -> None:
+    registrant, by = statement.predicate["registrant"], notice.document["by"]
+    if notice.kind == "withdraw" and by != registrant:
+        _refuse(where, f"{by} takes back what {registrant} promised")
+    if notice.kind == "deviate" and "from_step" not in notice.document:
+        _refuse(where, "it does not say from which step on")
+    if notice.kind == "void":
+        resolution = statement.predicate.get("resolution") or {"resolver": registrant, "voidIf": []}
+        if by != resolution["resolver"] or by == registrant:
+            _refuse(where, f"{by} is not its resolver, or is its registrant, too ({resolution['resolver']} resolves it)")
+        if notice.document.get("condition") not in resolution["voidIf"]:
+            listed = "; ".join(resolution["voidIf"]) or "none"
+            _refuse(where, f"{notice.document.get('condition')!r} is none of the conditions that the statement names: {listed}")
+
+
+def _refuse(where: str, reason: str) -> None:
+    raise VerificationError(
+        f"{where}: {reason}.",
+        why="What is said of a promise afterwards is said by who may say it, about this promise, in words fixed before.",
+        fix="Remove it, or let the right person give it: marin-scale withdraw, void or deviate.",
+    )
+
+
+def verified_notices(
+    folder: Path, *, statement: Statement, allowed_signers: Path, receipts: Receipts | None = None
+) -> list[Notice]:
+    """The notices about the statement in `folder`, in order; `VerificationError` names the first that is not sound."""
+    names = notice_names(path.name for path in folder.iterdir())
+    for number, name in enumerate(names, start=1):
+        if not name.startswith(f"notice-{number}-"):
+            refuse(f"{folder / name} is there, and number {number} is not", fix="Restore the missing one from version control.")
+    known = receipts or own_receipts(folder.parent)
+    return [_verified(folder / name, statement=statement, allowed_signers=allowed_signers, receipts=known) for name in names]
+
+
+def notice_steps(notices: Sequence[Notice], *, folder: Path) -> list[VerifiedStep]:
+    """A step for each of `folder`."""
+    keys = [fingerprint_at(folder / notice.name / NOTICE_SIGNATURE_NAME) for notice in notices]
+    return [
+        VerifiedStep(what=notice.kind, evidence=f"with {key}, {notice.sentence}")
+        for notice, key in zip(notices, keys, strict=True)
+    ]
+
+
+def _verified(place: Path, *, statement: Statement, allowed_signers: Path, receipts: Receipts) -> Notice:
+    files, path = read_whole(place, names=(NOTICE_NAME, NOTICE_SIGNATURE_NAME)), place / NOTICE_SIGNATURE_NAME
+    raw, signature = files[NOTICE_NAME], files[NOTICE_SIGNATURE_NAME]
+    notice = read_notice(raw, name=str(place / NOTICE_NAME), statement=statement)
+    by = notice.document["by"]
+    moments = [notice.at, known_at(notice.at, f"{place.name}/{NOTICE_NAME}", folder=place.parent, receipts=receipts)]
+    require_signed(raw, signature=signature, path=path, principal=by, moments=moments, allowed_signers=allowed_signers)
+    registrant = statement.predicate["registrant"]
+    if notice.kind == "void" and listed_people(allowed_signers).are_one(by, registrant):
+        refuse(
+            f"{place / NOTICE_NAME}: {by} and the registrant {registrant} are one person, by the keys in {allowed_signers}",
+            fix="Remove the notice: only a resolver who is someone else finds a forecast void.",
+        )
+    return notice
+
+
+def ended_by(
+    notices: Sequence[Notice],
+    *,
+    folder: Path,
+    statement: Statement,
+    spec: RunSpec,
+    runs_dir: Path,
+    receipts: Receipts | None = None,
+) -> Verdict | None:
+    """The verdict where the registrant took the forecast back, or its resolver found it void; None where neither did."""
+    for notice in notices:
+        said = notice.sentence
+        if notice.kind == "void":
+            return verdict_of(
+                statement, state=State.VOID, sentence=f"void ({notice.document['condition']}), {said}", outcome=None
+            )
+        if notice.kind == "withdraw" and (
+            late := _too_late(notice, folder=folder, statement=statement, spec=spec, runs=runs_dir, receipts=receipts)
+        ):
+            sentence = f"withdrawn after {late}, which counts as missed, {said}"
+            return verdict_of(statement, state=State.WITHDRAWN_LATE, sentence=sentence, outcome=None)
+        if notice.kind == "withdraw":
+            return verdict_of(statement, state=State.WITHDRAWN, sentence=f"withdrawn before its run, {said}", outcome=None)
+    return None
+
+
+def _too_late(
+    notice: Notice, *, folder: Path, statement: Statement, spec: RunSpec, runs: Path, receipts: Receipts | None
+) -> str | None:
+    """What had happened when a forecast was taken back, so that it counts as missed; None where nothing had."""
+    at = known_at(notice.at, f"{notice.name}/{NOTICE_NAME}", folder=folder, receipts=receipts)
+    if notice.document["target_steps_seen"] or is_present(folder / OUTCOME_NAME) or _had_begun(spec, runs=runs, at=at):
+        return "its run began"
+    return "it was due" if statement.is_overdue(at=at) else None
+
+
+def _had_begun(spec: RunSpec, *, runs: Path, at: datetime) -> bool:
+    return is_finished(runs, spec) and parse_moment(read_run(run_folder(runs, spec)).record.started_at) <= at
+
+
+def deviations(notices: Sequence[Notice]) -> str:
+    """What is said of a run that left its recipe, to stand behind its score; empty where nothing is."""
+    said = [f"from step {each.document['from_step']}: {each.document['reason']}" for each in notices if each.kind == "deviate"]
+    return f"; its run left the recipe {'; '.join(said)}" if said else ""

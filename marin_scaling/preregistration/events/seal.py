@@ -1,0 +1,242 @@
+"""Seals: commit to a forecast now, reveal it later."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from marin_scaling.canonical_json import dump_canonical, load_canonical, sha256_hex
+from marin_scaling.errors import StatementError, StorageError, UsageError, VerificationError
+from marin_scaling.files import publish_folder, read_bytes, replace_file, write_once
+from marin_scaling.preregistration.format import PRINCIPAL, REGISTRATION_ID
+from marin_scaling.preregistration.format_schema import MOMENT, SHA256, Choice, Means, Shape, check_shape
+from marin_scaling.preregistration.layout import (
+    OPENING_NAME,
+    SEAL_FILES,
+    SEAL_NAME,
+    SEAL_SIGNATURE_NAME,
+    STATEMENT_NAME,
+    is_sealed,
+)
+from marin_scaling.preregistration.registry import (
+    find_registration,
+    find_twin,
+    publish_registration,
+    read_registration,
+    require_free,
+)
+from marin_scaling.preregistration.statement import LONGEST_TERM, Statement, moment_text, parse_moment
+from marin_scaling.untrusted_files import is_present
+
+if TYPE_CHECKING:
+    from marin_scaling.preregistration.signing.keys import SigningKey
+
+SEALED_DIR = Path(".marin-scaling/sealed")
+"""Where the files of one's own sealed forecasts wait, a folder each, below the root of the repository."""
+
+LONGEST_SEAL = LONGEST_TERM
+"""How long a seal may last: four years, as at the Open Science Framework."""
+
+SEAL_SHAPE: dict[str, Shape] = {
+    "format_version": Choice(of=(1,)),
+    "kind": Choice(of=("seal",)),
+    "id": Means(value=REGISTRATION_ID, what="the folder's name, and the statement's `id`"),
+    "by": Means(value=PRINCIPAL, what="who signs: the registrant of the statement, as in `allowed_signers`"),
+    "at": Means(value=MOMENT, what="when it was sealed, by the registrant's clock (UTC); not before the statement was made"),
+    "commitment": Means(value=SHA256, what="SHA-256 over the 32 bytes of the salt, followed by the bytes of `statement.json`"),
+    "reveal_by": Means(
+        value=MOMENT, what="until when it is to be shown (UTC), four years after `at` at most; then it is missed"
+    ),
+}
+OPENING_SHAPE: dict[str, Shape] = {
+    "format_version": Choice(of=(1,)),
+    "salt": Means(value=SHA256, what="32 random bytes in hexadecimal, without which nobody can try out statements"),
+}
+_ALL_IGNORED = b"# What is sealed is not shown before its time.\n*\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seal:
+    """What a seal says, and the bytes that were signed."""
+
+    raw: bytes
+    document: Mapping[str, Any]
+
+    @property
+    def by(self) -> str:
+        """Who sealed it."""
+        return str(self.document["by"])
+
+    @property
+    def at(self) -> datetime:
+        """When it was sealed, by that person's word (UTC)."""
+        return parse_moment(self.document["at"])
+
+    @property
+    def reveal_by(self) -> datetime:
+        """Until when the forecast is to be shown (UTC)."""
+        return parse_moment(self.document["reveal_by"])
+
+
+def commitment(statement: bytes, *, salt: str) -> str:
+    """The digest that is public while a statement is sealed: SHA-256 over the 32 bytes of the salt and the statement's bytes.
+
+    >>> commitment(b"{}\\n", salt="00" * 32)[:16]
+    'e2e53fdad3219f48'
+    """
+    return sha256_hex(bytes.fromhex(salt) + statement)
+
+
+def seal_files(statement: Statement, *, key: SigningKey, at: datetime, reveal_by: datetime) -> dict[str, bytes]:
+    """The bytes of `seal.json`, its signature and `opening.json` for a statement; `StatementError` for no sensible term."""
+    salt, predicate = secrets.token_hex(32), statement.predicate
+    document = {
+        "format_version": 1,
+        "kind": "seal",
+        "id": predicate["id"],
+        "by": predicate["registrant"],
+        "at": moment_text(at),
+        "commitment": commitment(statement.raw, salt=salt),
+        "reveal_by": moment_text(reveal_by),
+    }
+    raw = dump_canonical(document)
+    try:
+        read_seal(raw, name=SEAL_NAME)
+    except VerificationError as error:
+        raise StatementError(error.what, why=error.why, fix="Choose a day after today, within four years.") from error
+    opening = dump_canonical({"format_version": 1, "salt": salt})
+    return {SEAL_NAME: raw, SEAL_SIGNATURE_NAME: key.sign(raw), OPENING_NAME: opening}
+
+
+def read_seal(raw: bytes, *, name: str) -> Seal:
+    """The seal in these bytes, sound in itself; `DocumentError` or `VerificationError` names what is wrong."""
+    document = load_canonical(raw, name=name)
+    check_shape(document, SEAL_SHAPE, name=name)
+    seal = Seal(raw=raw, document=document)
+    if not timedelta(0) < seal.reveal_by - seal.at <= LONGEST_SEAL:
+        _refuse(name, f"sealed at {document['at']} until {document['reveal_by']}, which is no term of up to four years")
+    return seal
+
+
+def read_opening(raw: bytes, *, name: str) -> str:
+    """The salt in the bytes of an `opening.json`, in hexadecimal."""
+    document = load_canonical(raw, name=name)
+    check_shape(document, OPENING_SHAPE, name=name)
+    return str(document["salt"])
+
+
+def require_opens(seal: Seal, statement: Statement, *, salt: str, name: str) -> None:
+    """`VerificationError` unless this is the statement that was sealed, by its registrant, not made after its seal."""
+    predicate = statement.predicate
+    if commitment(statement.raw, salt=salt) != seal.document["commitment"]:
+        _refuse(name, "salt and statement do not give the digest that was sealed: another forecast was sealed")
+    if (seal.document["id"], seal.by) != (predicate["id"], predicate["registrant"]):
+        _refuse(name, f"{seal.by} sealed {seal.document['id']}, and it opens {predicate['id']} of {predicate['registrant']}")
+    if seal.at < statement.created_at:
+        _refuse(name, f"it was sealed at {seal.document['at']}, before the statement of {predicate['createdAt']} was made")
+
+
+def register_sealed(registry_dir: Path, *, files: Mapping[str, bytes], sealed: Mapping[str, bytes], name: str) -> Path:
+    """Keep the files of a forecast where version control does not see them, then publish its seal; returns the seal's folder.
+
+    `sealed` is what `seal_files` gave. `StatementError` when this target has a forecast already that is not sealed.
+    """
+    folder = registry_dir / name
+    private = private_folder(folder)
+    if standing := find_registration(registry_dir, target=files["target.json"]):
+        _refuse_second(standing, registry_dir=registry_dir)
+    require_free(folder)
+    replace_file(private.parent / ".gitignore", _ALL_IGNORED)
+    publish_folder(private, {**files, **sealed})
+    publish_registration(folder, {each: sealed[each] for each in SEAL_FILES})
+    return folder
+
+
+def require_none_sealed(registry_dir: Path, *, target: bytes, by: str) -> None:
+    """`StatementError` when the same person has sealed a forecast of this target here: of two, one could be chosen."""
+    standing = find_twin(private_folder(registry_dir / "any").parent, target=target, registrant=by)
+    if standing:
+        _refuse_second(standing, registry_dir=registry_dir)
+
+
+def _refuse_second(standing: Path, *, registry_dir: Path) -> NoReturn:
+    fix = f"Keep the first, {standing.name}, or forecast another target."
+    if not is_present(registry_dir / standing.name):
+        fix = f"If its sealing was interrupted, so that its seal was never shown, remove {standing} and seal again."
+    raise StatementError(
+        f"{standing} is a preregistration for this target already.",
+        why="Of two forecasts for one run, one could be chosen after the fact.",
+        fix=fix,
+    )
+
+
+def private_folder(folder: Path) -> Path:
+    """Where all files of a sealed forecast of one's own lie, for its folder in the registry."""
+    return folder.absolute().parent.parent / SEALED_DIR / folder.name
+
+
+def whole_folder(folder: Path) -> Path:
+    """The folder with all files of a forecast: itself, or of a sealed one that is one's own the private one.
+
+    `UsageError` where it is sealed and someone else's, `StorageError` where the private one has another seal.
+    """
+    if not is_sealed(folder):
+        return folder
+    private = private_folder(folder)
+    if not is_present(private / SEAL_NAME):
+        raise UsageError(
+            f"{folder} is sealed, and {private} is not here.",
+            why="Only who sealed a forecast has its statement.",
+            fix="Work where it was sealed, or put a copy of that folder there.",
+        )
+    for name in SEAL_FILES:
+        if read_bytes(private / name) != read_bytes(folder / name):
+            raise StorageError(
+                f"{private / name} differs from {folder / name}.",
+                why="What is revealed must be what was sealed.",
+                fix="Restore both: the one from your copy, the other from version control.",
+            )
+    return private
+
+
+def reveal(folder: Path) -> list[str]:
+    """Put the files of a sealed forecast beside its seal; returns their names. Typed again after a crash, it goes on.
+
+    The statement comes last: until then it is still sealed. `StatementError` where the same person forecast this target openly
+    meanwhile: of two forecasts by one, one would be chosen.
+    """
+    private = whole_folder(folder)
+    _require_only_one(private, registry_dir=folder.parent)
+    names = sorted((path.name for path in private.iterdir()), key=lambda name: (name == STATEMENT_NAME, name))
+    for name in names:
+        content, path = read_bytes(private / name), folder / name
+        if not is_present(path):
+            write_once(path, content)
+        elif read_bytes(path) != content:
+            raise StorageError(
+                f"{path} is there, and differs from {private / name}.", why="Nothing is written over.", fix="Move it away."
+            )
+    return names
+
+
+def _require_only_one(private: Path, *, registry_dir: Path) -> None:
+    by = read_registration(private).predicate["registrant"]
+    standing = find_twin(registry_dir, target=read_bytes(private / "target.json"), registrant=by)
+    if standing and standing.name != private.name:
+        raise StatementError(
+            f"{standing} is a forecast of the same target by {by}, too.",
+            why="Of two forecasts by one person, one could be chosen after the fact.",
+            fix="It stays sealed, and counts as missed when its day is over.",
+        )
+
+
+def _refuse(name: str, reason: str) -> NoReturn:
+    raise VerificationError(
+        f"{name}: {reason}.",
+        why="A seal promises one forecast, unseen, to be shown by a day: only that one opens it.",
+        fix="Restore seal, opening and statement from version control, or from the copy that was kept.",
+    )

@@ -1,0 +1,181 @@
+"""Whether a registry is whole: what its log says came in lies there unchanged, and what lies there came in by the log.
+
+The chain of the log itself is checked where it is read; what one preregistration means, in `authenticity`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from marin_scaling.canonical_json import sha256_hex
+from marin_scaling.errors import refuse
+from marin_scaling.files import read_bytes
+from marin_scaling.preregistration.layout import (
+    AMENDMENT_NAME,
+    LOG_NAME,
+    NOTICE_NAME,
+    OUTCOME_NAME,
+    SEAL_NAME,
+    amendment_names,
+    countersigners,
+    is_sealed,
+    notice_names,
+    seal_names,
+    stamp_names,
+)
+from marin_scaling.preregistration.log import Log, LogEntry, log_path, read_log
+from marin_scaling.preregistration.receipts import made_at
+from marin_scaling.preregistration.registry import read_registration, registration_folders
+from marin_scaling.preregistration.run_identity import identity
+from marin_scaling.preregistration.signing.allowed_signers import compared_name
+from marin_scaling.preregistration.state import VerifiedStep
+from marin_scaling.preregistration.statement import moment_text, parse_moment
+from marin_scaling.untrusted_files import is_present
+
+_CLOCKS_DIFFER = timedelta(minutes=10)
+_AHEAD = timedelta(days=1)
+"""How far a line's clock may be ahead of ours: one that is set wrongly, or keeps local time as UTC, is off by hours. No later
+line may be older, so that one in the future would date all that come after it, too."""
+_COME_IN = {"seal": "sealed", "register": "registered", "reveal": "revealed"}
+
+
+def log_step(folder: Path, *, log: Log) -> VerifiedStep:
+    """One preregistration against the log of its registry; `VerificationError` when they do not agree.
+
+    A registry without a log is no refusal: then it is said that nothing shows what was taken out.
+    """
+    if not log.entries:
+        path = log_path(folder.parent)
+        why = f"{path} is {'empty' if is_present(path) else 'not there'}: nothing shows that none was taken out"
+        return VerifiedStep(what="log", evidence=why, compared=False)
+    own = log.by_id.get(folder.name, [])
+    _require_past(own, log_file=log_path(folder.parent))
+    _require_order(own, folder=folder)
+    _require_files(own, folder=folder)
+    made, first = made_at(folder), own[0]
+    if parse_moment(first.logged_at) + _CLOCKS_DIFFER < made:
+        refuse(
+            f"{folder} was made at {moment_text(made)} by its own word, and logged before, at {first.logged_at}",
+            fix="Restore the log from version control.",
+        )
+    lines = ", ".join(f"{entry.kind} {entry.number + 1}" for entry in own)
+    times = ", ".join(entry.logged_at for entry in own)
+    evidence = f"lines {lines} of {len(log.entries)}, each chained to the one before; logged at {times}"
+    return VerifiedStep(what="log", evidence=evidence)
+
+
+def require_whole(registry_dir: Path, *, log: Log) -> None:
+    """`VerificationError` when the log names a preregistration that is not there: one that failed must not disappear.
+
+    And when two are for one target: then one could be shown and the other be forgotten. And when a line lies in the future.
+    """
+    _require_past(log.entries, log_file=log_path(registry_dir))
+    folders = registration_folders(registry_dir)
+    _require_one_for_each_target(folders)
+    there = {folder.name for folder in folders}
+    for entry in log.entries:
+        if entry.id not in there:
+            where = f"{registry_dir / LOG_NAME}, line {entry.number + 1}"
+            refuse(
+                f"{registry_dir / entry.id} is missing, and {where}, says that it came in at {entry.logged_at}",
+                fix="Restore the folder from version control: nothing that was registered is taken out again.",
+            )
+
+
+def line_times(name: str, *, folder: Path) -> list[datetime]:
+    """When a file came into the log; empty where the log does not name it."""
+    own = read_log(folder.parent).by_id.get(folder.name, ())
+    return [parse_moment(entry.logged_at) for entry in own if name in entry.files]
+
+
+def _require_one_for_each_target(folders: Sequence[Path]) -> None:
+    """Refuse a second forecast of a target, and a second one by one registrant of a target that differs in labels only."""
+    seen: dict[str, list[Path]] = {}
+    for folder in folders:
+        path = folder / "target.json"
+        earlier = seen.setdefault(identity(read_bytes(path)), []) if is_present(path) else []
+        for first in earlier:
+            is_same = read_bytes(path) == read_bytes(first / "target.json")
+            if (is_same and not _could_not_know(first, folder)) or (not is_same and len(_registrants(first, folder)) == 1):
+                refuse(
+                    f"{folder} is for the same target as {first}",
+                    fix="Keep the one that was registered first: of two forecasts for one run, one could be chosen after the "
+                    "fact.",
+                )
+        earlier.append(folder)
+
+
+def _could_not_know(*folders: Path) -> bool:
+    """Whether two people forecast one run because one of them could not see that the other had: it was sealed."""
+    return len(_registrants(*folders)) == len(folders) and any(is_present(folder / SEAL_NAME) for folder in folders)
+
+
+def _registrants(*folders: Path) -> set[str]:
+    return {compared_name(read_registration(folder).predicate["registrant"]) for folder in folders}
+
+
+def _require_past(entries: Sequence[LogEntry], *, log_file: Path) -> None:
+    now = datetime.now(UTC)
+    for entry in entries:
+        if parse_moment(entry.logged_at) > now + _AHEAD:
+            refuse(
+                f"{log_file}, line {entry.number + 1}, was logged at {entry.logged_at}, and here it is {moment_text(now)}",
+                fix="Restore the log from version control; or, if the clock of this machine is wrong, set it.",
+            )
+
+
+def _require_order(own: Sequence[LogEntry], *, folder: Path) -> None:
+    _require_once(own, folder=folder)
+    kinds, expected = [entry.kind for entry in own], _openings(folder)
+    if not kinds or kinds[0] != expected[0] or tuple(kind for kind in kinds if kind in _COME_IN) != expected:
+        said, first = ", ".join(kinds) or "nothing", " and ".join(_COME_IN[kind] for kind in expected)
+        refuse(
+            f"{log_path(folder.parent)} says of {folder.name}: {said}; it must be {first} there first",
+            fix="If you have just made it, add its line: marin-scale log. Else restore the log from version control.",
+        )
+
+
+def _openings(folder: Path) -> tuple[str, ...]:
+    """How a preregistration came in: open, or sealed and perhaps revealed."""
+    if is_sealed(folder):
+        return ("seal",)
+    return ("seal", "register", "reveal") if is_present(folder / SEAL_NAME) else ("register",)
+
+
+def _require_once(own: Sequence[LogEntry], *, folder: Path) -> None:
+    seen: dict[str, LogEntry] = {}
+    for entry in own:
+        for name in entry.files:
+            if name in seen:
+                refuse(
+                    f"{log_path(folder.parent)} has {folder.name}/{name} twice, in the lines {seen[name].number + 1} and "
+                    f"{entry.number + 1}",
+                    fix="Restore the log from version control: what came in once does not come in again.",
+                )
+            seen[name] = entry
+
+
+def _require_files(own: Sequence[LogEntry], *, folder: Path) -> None:
+    logged: Mapping[str, LogEntry] = {name: entry for entry in own for name in entry.files}
+    for name, entry in logged.items():
+        path = folder / name
+        found = sha256_hex(read_bytes(path)) if is_present(path) else "no file"
+        if found != entry.files[name]:
+            refuse(
+                f"{path}: line {entry.number + 1} of the log has the digest {entry.files[name]}, and there is {found}",
+                fix="Restore the file from version control: what is logged is not written again.",
+            )
+    present = [path.name for path in folder.iterdir()]
+    notices = [f"{name}/{NOTICE_NAME}" for name in notice_names(present)]
+    notices += [f"{name}/{AMENDMENT_NAME}" for name in amendment_names(present)]
+    for name in [
+        *countersigners(present).values(),
+        *({OUTCOME_NAME} & set(present)),
+        *sorted(seal_names(present)),
+        *notices,
+        *stamp_names(present),
+    ]:
+        if name not in logged:
+            refuse(f"{folder / name} is not in the log", fix="If you have just made it, add its line: marin-scale log")

@@ -1,0 +1,183 @@
+"""The records of runs beside what was signed of them: each row of a ladder, each run that was left out, and the target's own.
+
+Without a run store nothing of it can be compared. Whether the rows carry the forecast is seen in `reproduction`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from marin_scaling.canonical_json import load_canonical, sha256_hex
+from marin_scaling.errors import refuse
+from marin_scaling.files import read_plain
+from marin_scaling.preregistration.format_schema import SHA256, Anything, AtLeast, MapOf, Nullable, Number, Text, check_shape
+from marin_scaling.preregistration.state import VerifiedStep
+from marin_scaling.preregistration.statement import Statement, parse_moment, undeclared_differences
+
+_ANY_KEYS = MapOf(value=Anything())
+_SPEC_SHAPE = AtLeast(
+    keys={
+        "role": Text(),
+        "statement_sha256": Nullable(value=SHA256),
+        "budget_flops": Number(above=0),
+        "recipe": Text(),
+        "data": _ANY_KEYS,
+        "evaluation": _ANY_KEYS,
+        "model": _ANY_KEYS,
+        "optimizer": _ANY_KEYS,
+    }
+)
+_RECORD_SHAPE = AtLeast(
+    keys={
+        "flops": Number(above=0),
+        "params_total": Number(above=0),
+        "params_active": Number(above=0),
+        "trained_tokens": Number(above=0),
+        "loss": Nullable(value=Number()),
+        "finished_at": Text(),
+        "history_sha256": SHA256,
+    }
+)
+_FITTED = {
+    "flops": "flops",
+    "params": "params_total",
+    "active_params": "params_active",
+    "tokens": "trained_tokens",
+    "loss": "loss",
+}
+"""Columns of `ladder.json` and where a record has them."""
+_RUN_NAME = re.compile(r"[0-9a-f]{16}")
+
+
+def ladder_step(statement: Statement, *, ladder: Mapping[str, Any], where: str, runs_dir: Path) -> VerifiedStep:
+    """That every row of `ladder` (the content of `ladder.json`, at `where`) is what its run's record says, and none is missing.
+
+    Not compared where the run store holds no runs of that ladder.
+    """
+    ladder_dir = runs_dir / ladder["ladder"]
+    if not holds_runs(ladder_dir):
+        why = f"not compared: {ladder_dir} holds no runs here (go to the root of the repository, or name them: --runs)"
+        return VerifiedStep(what="ladder", evidence=why, compared=False)
+    _require_each_once(ladder["rows"], where=where)
+    for row in ladder["rows"]:
+        _compare_row(row, ladder_dir=ladder_dir, statement=statement, where=where)
+    _check_nothing_left_out(statement, ladder["rows"], ladder_dir=ladder_dir)
+    return VerifiedStep(what="ladder", evidence=f"{len(ladder['rows'])} rows equal to the records in {ladder_dir}")
+
+
+def holds_runs(ladder_dir: Path) -> bool:
+    """Whether a folder of the run store has any run in it."""
+    return ladder_dir.is_dir() and any(_RUN_NAME.fullmatch(path.name) for path in ladder_dir.iterdir())
+
+
+def _require_each_once(rows: Sequence[Mapping[str, Any]], *, where: str) -> None:
+    name, count = Counter(row["run"][:16] for row in rows).most_common(1)[0]
+    if count > 1:
+        refuse(f"{where} has the run {name} {count} times", fix="Register the forecast anew, from a table with each run once.")
+
+
+def _compare_row(row: Mapping[str, Any], *, ladder_dir: Path, statement: Statement, where: str) -> None:
+    folder = ladder_dir / row["run"][:16]
+    if not _RUN_NAME.fullmatch(folder.name) or not (folder / "record.json").is_file():
+        refuse(f"{where}: the run {row['run']} is not in {ladder_dir}", fix="Restore that run from version control.")
+    spec, record, raw_spec = _read_run(folder)
+    if not sha256_hex(raw_spec).startswith(row["run"]) or spec["statement_sha256"] is not None:
+        refuse(f"{folder / 'spec.json'} is not the spec of the rung {row['run']}", fix="Restore that run from version control.")
+    _require_same_kind(spec, statement, where=str(folder / "spec.json"))
+    if parse_moment(record["finished_at"]) > statement.created_at:
+        refuse(
+            f"{folder} was finished at {record['finished_at']}, after the statement of "
+            f"{statement.predicate['createdAt']} that rests on it",
+            fix="A statement cannot be older than the runs it was made from; register the forecast anew, before its run.",
+        )
+    if record["params_active"] != record["params_total"] and "active_params" not in row:
+        refuse(
+            f"{where}: the run {row['run'][:16]} has no active_params, and is a mixture of experts",
+            fix="A fit takes the active parameters of such runs; register the forecast anew, with all of the fitted table.",
+        )
+    trained = {column: record[key] for column, key in _FITTED.items()} | {"budget_flops": spec["budget_flops"]}
+    for column, value in trained.items():
+        if column in row and value != row[column]:
+            refuse(
+                f"{where}: {column} of the run {row['run'][:16]} is {row[column]!r}, and its record says {value!r}",
+                fix="Restore the record from version control; a forecast from other numbers must be registered anew.",
+            )
+
+
+def _require_same_kind(spec: Mapping[str, Any], statement: Statement, *, where: str) -> None:
+    """A run of another recipe, on another text or measured in another way says nothing of the target."""
+    predicate = statement.predicate
+    promised = {"recipe": predicate["targetRun"]["recipe"], "evaluation": predicate["metric"]["protocol"]}
+    promised |= {"data": predicate["recipe"]["data"]} if "recipe" in predicate else {}  # not in the first format
+    for key, value in promised.items():
+        if spec[key] != value:
+            refuse(
+                f"{where}: the {key} of this run of the ladder is {spec[key]!r}, and the target's {value!r}",
+                fix="Register a target of the ladder's own recipe, data and evaluation.",
+            )
+
+
+def require_declared(statement: Statement, subjects: Mapping[str, Any], *, where: str, runs_dir: Path) -> None:
+    """A constant of the recipe that is another in the target than in all runs of the ladder must be a known difference.
+
+    `subjects` are the content of the files beside the statement. Nothing is compared without a run store.
+    """
+    ladder = subjects["ladder.json"]
+    if "recipe.json" not in subjects or not holds_runs(runs_dir / ladder["ladder"]):
+        return
+    rungs = [_read_run(runs_dir / ladder["ladder"] / row["run"][:16])[0] for row in ladder["rows"]]
+    declared = statement.predicate["recipe"]["knownDifferencesFromLadder"]
+    undeclared = undeclared_differences(
+        rungs, target=subjects["target.json"], recipe=subjects["recipe.json"], declared=declared
+    )
+    if undeclared:
+        refuse(
+            f"{where}: recipe.knownDifferencesFromLadder does not name {undeclared[0]}",
+            fix="Register it anew, with that difference declared: promise.known_differences in the ladder file.",
+        )
+
+
+def _read_run(folder: Path) -> tuple[dict[str, Any], dict[str, Any], bytes]:
+    raw_spec, raw_record = (read_plain(folder / name) for name in ("spec.json", "record.json"))
+    spec = load_canonical(raw_spec, name=str(folder / "spec.json"))
+    record = load_canonical(raw_record, name=str(folder / "record.json"))
+    check_shape(spec, _SPEC_SHAPE, name=str(folder / "spec.json"))
+    check_shape(record, _RECORD_SHAPE, name=str(folder / "record.json"))
+    if sha256_hex(read_plain(folder / "history.json")) != record["history_sha256"]:
+        refuse(
+            f"{folder / 'history.json'} is not the loss curve that record.json names", fix="Restore it from version control."
+        )
+    return spec, record, raw_spec
+
+
+def _check_nothing_left_out(statement: Statement, rows: Sequence[Mapping[str, Any]], *, ladder_dir: Path) -> None:
+    fit = statement.predicate["fit"]
+    named = {row["run"][:16] for row in rows}
+    named.update(name for excluded in fit["excluded"] for name in _RUN_NAME.findall(excluded["run"]))
+    for folder in sorted(path for path in ladder_dir.iterdir() if _RUN_NAME.fullmatch(path.name) and path.name not in named):
+        spec, record, _ = _read_run(folder)
+        if spec["role"] == "rung" and parse_moment(record["finished_at"]) <= statement.created_at:
+            refuse(
+                f"{folder} was finished before the forecast and is neither in its ladder nor among those left out",
+                fix="A run that is left out must be listed with the reason: register the forecast anew, before its run.",
+            )
+
+
+def require_record(folder: Path, *, outcome: Mapping[str, Any], where: str) -> None:
+    """The target's record must be where its ladder's runs are, and be the one that the outcome was derived from."""
+    if not (folder / "record.json").is_file():
+        refuse(f"{where} tells an outcome, and its run {folder} is not there", fix="Restore that run from version control.")
+    _, record, raw_spec = _read_run(folder)
+    if sha256_hex(raw_spec) != outcome["run"]:
+        refuse(f"{folder / 'spec.json'} is not the spec of the run that {where} names", fix="Restore that run.")
+    found = sha256_hex(read_plain(folder / "record.json"))
+    for key, expected in (("value", record["loss"]), ("record_sha256", found)):
+        if outcome[key] != expected:
+            refuse(
+                f"{where}: {key} is {outcome[key]!r}, and {folder / 'record.json'} says {expected!r}",
+                fix="Outcome and record are each written once; restore both from version control.",
+            )

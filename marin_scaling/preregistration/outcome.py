@@ -1,0 +1,120 @@
+"""The outcome of a preregistration (`outcome.json`): the value, the run it came from, the scores, and held or missed.
+
+Derived from the statement and the run's record, so that anyone can derive it again; it is not signed. Written once, by
+`verdict`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from marin_scaling.canonical_json import load_canonical
+from marin_scaling.errors import VerificationError
+from marin_scaling.preregistration.format_schema import MOMENT, SHA256, Choice, Nullable, Number, Shape, Text, check_shape
+from marin_scaling.preregistration.format_versions import VERSION_0_1
+from marin_scaling.preregistration.statement import Statement, agrees, sorted_quantiles
+from marin_scaling.scoring import Scores, crps, score
+
+_OLDEST_SHAPE: dict[str, Shape] = {
+    "format_version": Choice(of=(1,)),
+    "statement_sha256": SHA256,
+    "run": SHA256,
+    "record_sha256": SHA256,
+    "status": Choice(of=("finished", "diverged")),
+    "metric": Text(),
+    "value": Nullable(value=Number(above=0)),
+    "scores": Nullable(
+        value={
+            "crps": Number(),
+            "weighted_interval_score": Number(),
+            "interval_score_90": Number(),
+            "pit": Number(),
+            "hit": Choice(of=(True, False)),
+            "signed_error": Number(),
+            "per_cent_of_loss": Number(),
+            "per_cent_of_reducible_loss": Nullable(value=Number()),
+        }
+    ),
+    "verdict": Choice(of=("held", "missed")),
+    "checked_at": MOMENT,
+    "tool": {"name": Choice(of=("marin-scaling",)), "version": Text()},
+}
+
+OUTCOME_SHAPE: dict[str, Shape] = {
+    **_OLDEST_SHAPE,
+    "format_version": Choice(of=(2,)),
+    "baseline": Nullable(value={"crps": Number(), "skill": Nullable(value=Number())}),
+}
+"""Of a statement that registers a baseline; that of version 0.1 has none, and an outcome of format version 1."""
+
+
+def outcome_document(
+    statement: Statement, *, value: float | None, run: str, record_sha256: str, checked_at: datetime, tool_version: str
+) -> dict[str, Any]:
+    """The content of `outcome.json`; `value` is None for a run that diverged, which is a miss without scores."""
+    scores, with_baseline = scores_of(statement, value=value), statement.version is not VERSION_0_1
+    return {
+        "format_version": 2 if with_baseline else 1,
+        **({"baseline": _against_baseline(statement, value=value)} if with_baseline else {}),
+        "statement_sha256": statement.sha256,
+        "run": run,
+        "record_sha256": record_sha256,
+        "status": "diverged" if value is None else "finished",
+        "metric": statement.predicate["metric"]["name"],
+        "value": value,
+        "scores": asdict(scores) if scores else None,
+        "verdict": "held" if scores and scores.hit else "missed",
+        "checked_at": f"{checked_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "tool": {"name": "marin-scaling", "version": tool_version},
+    }
+
+
+def scores_of(statement: Statement, *, value: float | None) -> Scores | None:
+    """The scores of a statement against a value, by the rule that the statement itself fixes; None without a value."""
+    if value is None:
+        return None
+    return score(statement.quantiles, observed=value, asymptote=statement.predicate["scoring"]["reducibleE"])
+
+
+def _against_baseline(statement: Statement, *, value: float | None) -> dict[str, float | None] | None:
+    """What the registered baseline scored, and the skill: 1 is a perfect forecast, 0 one no better than the baseline."""
+    if value is None:
+        return None
+    stated = sorted_quantiles(statement.predicate["scoring"]["baseline"]["quantiles"])
+    baseline = crps(stated, observed=value)
+    return {"crps": baseline, "skill": 1 - crps(statement.quantiles, observed=value) / baseline if baseline else None}
+
+
+def read_outcome(raw: bytes, *, statement: Statement, run: str, name: str) -> dict[str, Any]:
+    """The outcome in the bytes of an `outcome.json`, refused unless it follows from `statement`, `run` and its value."""
+    outcome: dict[str, Any] = load_canonical(raw, name=name)
+    check_shape(outcome, _OLDEST_SHAPE if statement.version is VERSION_0_1 else OUTCOME_SHAPE, name=name)
+    checked_at = datetime.fromisoformat(outcome["checked_at"])
+    expected = outcome_document(
+        statement,
+        value=outcome["value"],
+        run=run,
+        record_sha256=outcome["record_sha256"],
+        checked_at=checked_at,
+        tool_version=outcome["tool"]["version"],
+    )
+    differing = [key for key in expected if not agrees(expected[key], outcome[key])]
+    if differing:
+        key, found, follows = _difference(differing[0], expected=expected, outcome=outcome)
+        raise VerificationError(
+            f"{name}: {key} is {found!r}, and from the statement and the value follows {follows!r}.",
+            why="An outcome is derived from what was promised and what was measured; nothing in it may be chosen.",
+            fix="Restore the file from version control.",
+        )
+    return outcome
+
+
+def _difference(key: str, *, expected: dict[str, Any], outcome: dict[str, Any]) -> tuple[str, Any, Any]:
+    """The one number that differs, with its key, where the key's value is a table."""
+    found, follows = outcome[key], expected[key]
+    if isinstance(found, dict) and isinstance(follows, dict):
+        inner = next(name for name in follows if not agrees(follows[name], found.get(name)))
+        return f"{key}.{inner}", found.get(inner), follows[inner]
+    return key, found, follows

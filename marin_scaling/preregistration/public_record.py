@@ -1,0 +1,240 @@
+"""Forecasts that stood in public before they could be signed: `public-record.csv`, imported, unsigned, each a point.
+
+Read strictly, and scored as far as a point can be: there is no interval to cover anything and no baseline to beat. It is no
+preregistration; nothing here verifies it, and no registrant's record counts it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from enum import StrEnum
+from itertools import zip_longest
+from pathlib import Path
+from statistics import mean
+from typing import NoReturn
+
+from marin_scaling.errors import RunTableError, VerificationError
+from marin_scaling.files import read_bytes
+from marin_scaling.printable import quoted
+from marin_scaling.run.table_io import finite_number, positive_number
+from marin_scaling.scoring import PointScores, score_point
+
+COLUMNS = {
+    "run": "the run, in the source's words",
+    "registered_date": "day of the post, `2026-03-03`; `2026-03` where only the month is known, `2026-04-10/2026-04-13` of two "
+    "posts",
+    "registered_where": "address of the post; of two, with a blank between them",
+    "run_began_date": "day on which the run began",
+    "target_flops": "training FLOPs, by the source's own count",
+    "forecast_loss_nats": "the forecast, in nats per token; empty where none was stated",
+    "metric": "what was forecast, and how it is evaluated",
+    "asymptote_nats": "asymptote of the law behind it, chosen or fitted, in nats per token",
+    "interval": "`none`: it was stated without one",
+    "observed_loss_nats": "what was measured, in nats per token",
+    "observed_date": "day of the measurement, or of its post",
+    "caveat": "what else is to be known; where sources differ, how",
+    "source": "where these figures stand",
+}
+_WHY = "It is the record of what others forecast: each figure as its source has it, empty where the source has none."
+_MEND = "Write the source's number, without a unit, or leave the cell empty."
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_POSTED = re.compile(rf"\d{{4}}-\d\d|{_DAY.pattern}|{_DAY.pattern}/{_DAY.pattern}")
+_ADDRESS = re.compile(r"https://[A-Za-z0-9./_~#=%+-]+")
+
+
+class PublicState(StrEnum):
+    """What became of a public forecast; whether its run was still the one it spoke of stands in its caveat."""
+
+    SCORED = "scored"
+    OPEN = "open"
+    EMPTY = "empty"
+
+
+class Late(StrEnum):
+    """How much of a forecast is known to have been posted after its run began."""
+
+    WHOLE = "after its run began"
+    PART = "in part after its run began"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicForecast:
+    """One row: losses in nats per token, dates as ISO 8601 text; None and empty text where the source has nothing."""
+
+    run: str
+    registered_date: str
+    registered_where: tuple[str, ...]
+    run_began_date: str
+    target_flops: float | None
+    forecast: float | None
+    metric: str
+    asymptote: float | None
+    observed: float | None
+    observed_date: str
+    caveat: str
+    source: str
+
+    @property
+    def state(self) -> PublicState:
+        """Scored, open (no value yet), or empty (no number was stated)."""
+        if self.forecast is None:
+            return PublicState.EMPTY
+        return PublicState.OPEN if self.observed is None else PublicState.SCORED
+
+    @property
+    def scores(self) -> PointScores | None:
+        """Its scores; None unless there are both a number and a value."""
+        if self.forecast is None or self.observed is None:
+            return None
+        return score_point(self.forecast, observed=self.observed, asymptote=self.asymptote)
+
+    @property
+    def late(self) -> Late | None:
+        """Whether it was posted after its run began; None where that is not known, or not so."""
+        first, last = self.registered_date.split("/")[0], self.registered_date.split("/")[-1]
+        if not self.run_began_date or not last > self.run_began_date:
+            return None
+        return Late.WHOLE if first > self.run_began_date else Late.PART
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicTotals:
+    """The denominators first: all rows by state, how many were posted late, and mean absolute errors in nats per token."""
+
+    registered: int
+    states: Mapping[PublicState, int]
+    late: Mapping[Late, int]
+    mean_absolute_error: float | None
+    mean_absolute_error_late: float | None
+    mean_absolute_error_of_others: float | None
+
+
+def read_public_record(path: Path) -> list[PublicForecast]:
+    """Every forecast of a public record, in the file's order.
+
+    `RunTableError` names line and column of what cannot stand there, `StorageError` a file that cannot be read.
+    """
+    return _forecasts(read_bytes(path), name=str(path))
+
+
+def public_totals(forecasts: Sequence[PublicForecast]) -> PublicTotals:
+    """How many there are of what, and how far off those with a value were, with those posted late apart, too."""
+    errors = [(each.scores.crps, each.late is not None) for each in forecasts if each.scores]
+    return PublicTotals(
+        registered=len(forecasts),
+        states=Counter(each.state for each in forecasts),
+        late=Counter(each.late for each in forecasts if each.late),
+        mean_absolute_error=_mean([error for error, _ in errors]),
+        mean_absolute_error_late=_mean([error for error, is_late in errors if is_late]),
+        mean_absolute_error_of_others=_mean([error for error, is_late in errors if not is_late]),
+    )
+
+
+def require_only_added(before: bytes | None, now: bytes, *, name: str, base: str) -> None:
+    """`VerificationError` unless a record only grew: rows at its end, cells that were empty, words at the end of a caveat.
+
+    So an outcome can be added, and no figure exchanged once it is known. `RunTableError` where one of the two cannot be read.
+    """
+    _forecasts(now, name=name)
+    grown = _rows(now, name=name)
+    standing = [] if before is None else _rows(before, name=f"{name} of {base}")
+    for number, (_, old) in enumerate(standing):
+        where, new = grown[number] if number < len(grown) else (f"{name}, after its last line", dict.fromkeys(COLUMNS, ""))
+        for column, cell in old.items():
+            if cell and new[column] != cell and not (column == "caveat" and new[column].startswith(cell)):
+                raise VerificationError(
+                    f"{where}, column {column!r} has {quoted(new[column])!r}, and {base} has {quoted(cell)!r}.",
+                    why="What was forecast is not written again after its outcome is known.",
+                    fix=f"Merge {base} if it is newer. Else leave what stands there: what is to be said of it goes to the end "
+                    "of its caveat, a further forecast to the end of the file.",
+                )
+
+
+def _forecasts(raw: bytes, *, name: str) -> list[PublicForecast]:
+    return [_forecast(cells, where=where) for where, cells in _rows(raw, name=name)]
+
+
+def _rows(raw: bytes, *, name: str) -> list[tuple[str, dict[str, str]]]:
+    """The cells of each row, below that of the columns, and where it stands."""
+    try:
+        reader = csv.reader(io.StringIO(raw.decode("utf-8"), newline=""), strict=True)
+        lines = [(f"{name}, line {reader.line_num}", cells) for cells in reader]
+    except (UnicodeDecodeError, csv.Error) as error:
+        _refuse(f"{name} is not CSV in UTF-8: {error}.", fix="Save it as CSV in UTF-8, or restore it from version control.")
+    (top, columns), *rest = lines or [(f"{name}, line 1", [])]
+    _require_columns(columns, where=top)
+    for where, cells in rest:
+        if len(cells) != len(COLUMNS):
+            _refuse(f"{where} has {len(cells)} cells.", fix=f"Give it {len(COLUMNS)}, one a column; empty ones count.")
+    return [(where, dict(zip(COLUMNS, cells, strict=True))) for where, cells in rest]
+
+
+def _require_columns(cells: Sequence[str], *, where: str) -> None:
+    for column, found in zip_longest(COLUMNS, cells):
+        if column != found:
+            said = f"column {column!r} is missing" if column else f"there is no column {quoted(found)!r}"
+            _refuse(f"{where}: {said}.", fix=f"Let the first line be: {','.join(COLUMNS)}")
+
+
+def _forecast(cells: Mapping[str, str], *, where: str) -> PublicForecast:
+    places = {column: f"{where}, column {column!r}" for column in COLUMNS}
+    for column in ("run", "registered_where", "source"):
+        if not cells[column].strip():
+            _refuse(f"{places[column]} is empty.", fix="Say which run it is about, and where it can be read.")
+    if cells["interval"] not in ("", "none"):
+        _refuse(f"{places['interval']} holds {quoted(cells['interval'])!r}.", fix="Write none: only points are scored here.")
+    return PublicForecast(
+        run=cells["run"],
+        registered_date=_dates(cells["registered_date"], _POSTED, where=places["registered_date"]),
+        registered_where=_addresses(cells["registered_where"], where=places["registered_where"]),
+        run_began_date=_dates(cells["run_began_date"], _DAY, where=places["run_began_date"]),
+        target_flops=_positive(cells["target_flops"], where=places["target_flops"]),
+        forecast=_positive(cells["forecast_loss_nats"], where=places["forecast_loss_nats"]),
+        metric=cells["metric"],
+        asymptote=_number(cells["asymptote_nats"], where=places["asymptote_nats"]),
+        observed=_positive(cells["observed_loss_nats"], where=places["observed_loss_nats"]),
+        observed_date=_dates(cells["observed_date"], _DAY, where=places["observed_date"]),
+        caveat=cells["caveat"],
+        source=cells["source"],
+    )
+
+
+def _number(cell: str, *, where: str) -> float | None:
+    return finite_number(cell, where=where, why=_WHY, fix=_MEND) if cell else None
+
+
+def _positive(cell: str, *, where: str) -> float | None:
+    return positive_number(cell, where=where, why=_WHY, fix=_MEND) if cell else None
+
+
+def _dates(cell: str, form: re.Pattern[str], *, where: str) -> str:
+    """The cell, if it is empty or its days are in the calendar."""
+    try:
+        if cell and not form.fullmatch(cell):
+            raise ValueError(cell)
+        for day in cell.split("/") if cell else ():
+            date.fromisoformat(day if len(day) == len("2026-03-03") else f"{day}-01")
+    except ValueError:
+        _refuse(f"{where} holds {quoted(cell)!r}, which is no date.", fix="Write 2026-03-03, or what the column allows.")
+    return cell
+
+
+def _addresses(cell: str, *, where: str) -> tuple[str, ...]:
+    for address in cell.split():
+        if not _ADDRESS.fullmatch(address):
+            _refuse(f"{where} holds {quoted(address)!r}.", fix="Write the address of a post, from https:// on.")
+    return tuple(cell.split())
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return mean(values) if values else None
+
+
+def _refuse(what: str, *, fix: str) -> NoReturn:
+    raise RunTableError(what, why=_WHY, fix=fix)

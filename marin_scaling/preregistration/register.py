@@ -1,0 +1,298 @@
+"""Preregister a forecast: evidence, statement, signature, folder, log line."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import marin_scaling
+from marin_scaling.canonical_json import digest_of, dump_canonical, sha256_hex
+from marin_scaling.errors import StatementError
+from marin_scaling.files import alone_in, read_bytes
+from marin_scaling.preregistration.events.seal import register_sealed, require_none_sealed, seal_files
+from marin_scaling.preregistration.format_versions import SAMPLE_COUNT
+from marin_scaling.preregistration.layout import SIGNATURE_NAME, STATEMENT_NAME
+from marin_scaling.preregistration.log import log_path, missing_lines, read_log, write_down
+from marin_scaling.preregistration.registry import allow_signer, find_registration, read_registration, register, registration_id
+from marin_scaling.preregistration.signing.keys import SigningKey
+from marin_scaling.preregistration.statement import Statement, build_statement, moment_text, read_subject
+from marin_scaling.untrusted_files import is_present
+
+if TYPE_CHECKING:
+    from marin_scaling.ladder.config import Promise
+    from marin_scaling.run.spec import RunSpec
+
+_LIBRARIES = ("numpy", "scipy", "pandas")
+
+
+def tool_document() -> dict[str, Any]:
+    """What a statement says of the tool."""
+    versions = {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}}
+    return {
+        "name": "marin-scaling",
+        "version": marin_scaling.__version__,
+        "sourceSha256": source_sha256(),
+        "versions": versions,
+    }
+
+
+@cache
+def source_sha256() -> str:
+    """SHA-256 over the lines "digest, two spaces, path" of all Python files of the package, sorted by path.
+
+    As `sha256sum` prints them in the folder of the package, so that it can be worked out without this tool.
+
+    >>> len(source_sha256())
+    64
+    """
+    root = Path(marin_scaling.__file__).parent
+    paths = sorted(path.relative_to(root).as_posix() for path in root.rglob("*.py"))
+    lines = [f"{hashlib.sha256((root / path).read_bytes()).hexdigest()}  {path}\n" for path in paths]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def order_seed(statement: bytes) -> int:
+    """Seed of the data order: the first 8 bytes of the statement's SHA-256, as an unsigned integer.
+
+    >>> order_seed(b"") == 0xE3B0C44298FC1C14
+    True
+    """
+    return int(sha256_hex(statement)[:16], 16)
+
+
+def unbound_spec(target: RunSpec) -> RunSpec:
+    """The target as it stands in `target.json`: no statement, and a data order of 0."""
+    return target.model_copy(update={"statement_sha256": None, "data_order_seed": 0})
+
+
+def bound_spec(target: RunSpec, *, statement: bytes) -> RunSpec:
+    """The spec of the run that answers `statement` (its exact bytes): what must be trained, and what `check` looks for.
+
+    `StatementError` when `target` is not a target, or is bound to another statement already.
+    """
+    if target.role != "target" or target.statement_sha256 not in (None, sha256_hex(statement)):
+        raise StatementError(
+            f"A run of the role {target.role!r} with the statement {target.statement_sha256} cannot answer this statement.",
+            why="One run answers one forecast, the one that it carried from its first step.",
+            fix="Take the spec in target.json beside the statement.",
+        )
+    return target.model_copy(update=_binding(statement))
+
+
+def answering_spec(folder: Path) -> RunSpec:
+    """The spec of the run that answers the preregistration in `folder`, from its `target.json` and `statement.json`."""
+    from marin_scaling.run.spec import read_spec
+
+    path = folder / "target.json"
+    return bound_spec(read_spec(read_bytes(path), name=str(path)), statement=read_bytes(folder / "statement.json"))
+
+
+def bound_digest(target: Mapping[str, Any], *, statement: bytes) -> str:
+    """Digest of the bound spec, from the content of `target.json`: the name of the run to look for."""
+    return digest_of({**target, **_binding(statement)})
+
+
+def _binding(statement: bytes) -> dict[str, Any]:
+    return {"statement_sha256": sha256_hex(statement), "data_order_seed": order_seed(statement)}
+
+
+USUAL_TERM = timedelta(days=180)
+"""Until when the run must be there, after the statement is made, where nothing else is said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registration:
+    """A preregistration that stands: where, what it says, and the spec of the run that answers it."""
+
+    folder: Path
+    statement: Statement
+    target: RunSpec
+    key_note: str | None = None
+    """Which key signed, for the reader; None of what stood already."""
+
+    added_signer: str | None = None
+    """What was added to allowed_signers, for the reader; None where the key stood there already."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """All that a forecast is registered with.
+
+    `rows` are the runs that were fitted (`run`: digest, `budget_flops`, `flops`, `params`, `tokens`, `loss`), `forecast` the
+    document of `marin-scale fit --json --sensitivity` with a prediction at exactly the target's FLOPs, `losses` equally likely
+    losses of the target in the metric's unit (draw,), `recipe` the target's numbers with their formulas and sources.
+    """
+
+    rows: Sequence[Mapping[str, Any]]
+    forecast: Mapping[str, Any]
+    losses: Sequence[float]
+    recipe: Mapping[str, Any]
+    target: RunSpec
+
+
+def preregister_target(
+    evidence: Evidence,
+    *,
+    registry_dir: Path,
+    key: SigningKey,
+    principal: str,
+    slug: str,
+    created_at: datetime,
+    promise: Promise,
+    ladder_rule: str | None = None,
+    reveal_by: datetime | None = None,
+) -> Registration:
+    """Register, signed, what is forecast of a target; train `Registration.target` afterwards, and nothing else answers it.
+
+    `promise` is what a person says of it, `ladder_rule` which runs were taken; with `reveal_by` it is sealed until it is
+    revealed. Nothing is written when something is refused (`StatementError`, `SigningError`, `StorageError`).
+    """
+    missing_lines(registry_dir, log=read_log(registry_dir), at=created_at)  # a broken log is told before anything is written
+    files, target = subject_files(evidence), evidence.target
+    statement = statement_about(
+        files,
+        target=target,
+        slug=slug,
+        principal=principal,
+        created_at=created_at,
+        promise=promise,
+        ladder_rule=ladder_rule,
+    )
+    signature = key.sign(statement.raw)
+    sealed = {} if reveal_by is None else seal_files(statement, key=key, at=created_at, reveal_by=reveal_by)
+    files, added = {**files, STATEMENT_NAME: statement.raw, SIGNATURE_NAME: signature}, None
+    with alone_in(registry_dir):  # of two begun at once, the second sees the first
+        _require_new_to_the_log(registry_dir, name=statement.predicate["id"])
+        require_none_sealed(registry_dir, target=files["target.json"], by=principal)
+        if not _will_be_refused(registry_dir, target=files["target.json"], statement=statement):  # no signer is added for it
+            added = allow_signer(registry_dir, principal=principal, key=key.public_key, at=statement.created_at)
+        if reveal_by is None:
+            folder = register(registry_dir, slug=slug, created_at=created_at, files=files)
+        else:
+            folder = register_sealed(registry_dir, files=files, sealed=sealed, name=statement.predicate["id"])
+    write_down(registry_dir, at=created_at)
+    bound = bound_spec(unbound_spec(target), statement=statement.raw)
+    return Registration(folder=folder, statement=statement, target=bound, key_note=key.note, added_signer=added)
+
+
+def statement_about(
+    files: Mapping[str, bytes],
+    *,
+    target: RunSpec,
+    slug: str,
+    principal: str,
+    created_at: datetime,
+    promise: Promise,
+    ladder_rule: str | None = None,
+) -> Statement:
+    """What is signed of these subject files, by the tool that runs now; nothing is written."""
+    rule = ladder_rule or usual_ladder_rule(target.ladder)
+    return build_statement(
+        files,
+        registration_id=registration_id(slug, created_at=created_at),
+        registrant=principal,
+        created_at=created_at,
+        tool=tool_document(),
+        declared=declared_fields(promise, registrant=principal, created_at=created_at, ladder_rule=rule),
+    )
+
+
+def usual_ladder_rule(ladder: str) -> str:
+    """Which runs are taken where nothing else is said."""
+    return f"all finished rungs of runs/{ladder}, except those listed as excluded"
+
+
+def _require_new_to_the_log(registry_dir: Path, *, name: str) -> None:
+    """`StatementError` where the log has a forecast of this name whose folder is gone: the new one could never be logged."""
+    lines, folder, log = read_log(registry_dir).by_id.get(name, ()), registry_dir / name, log_path(registry_dir)
+    if lines and not is_present(folder):
+        raise StatementError(
+            f"{log}, line {lines[0].number + 1}, has {name} since {lines[0].logged_at}, and its folder is gone.",
+            why="What was registered stays. Nothing was written.",
+            fix=f"Restore it (git checkout -- {folder}). What was never committed may go whole, its lines, too "
+            f"(git checkout -- {log}). Or take another name: --slug NAME",
+        )
+
+
+def _will_be_refused(registry_dir: Path, *, target: bytes, statement: Statement) -> bool:
+    return bool(find_registration(registry_dir, target=target)) or is_present(registry_dir / statement.predicate["id"])
+
+
+def standing_registration(target: RunSpec, *, registry_dir: Path) -> Registration | None:
+    """The preregistration for this target that stands already, or None: what to go on with after an interruption."""
+    folder = find_registration(registry_dir, target=unbound_spec(target).to_bytes())
+    if folder is None:
+        return None
+    statement = read_registration(folder)
+    bound = bound_spec(unbound_spec(target), statement=statement.raw)
+    return Registration(folder=folder, statement=statement, target=bound)
+
+
+def declared_fields(promise: Promise, *, registrant: str, created_at: datetime, ladder_rule: str) -> dict[str, Any]:
+    """What a registrant says and no file shows, grouped as it stands in the predicate."""
+    due = datetime.combine(promise.due, time(23, 59, 59), tzinfo=UTC) if promise.due else created_at + USUAL_TERM
+    assumptions = enumerate(promise.assumptions, start=1)
+    return {
+        "reviewers": list(promise.reviewers),
+        "targetRun": {"uid": secrets.token_hex(16), "tolerance": {"flops": 0.0, "tokens": 0.0}},
+        "recipe": {"knownDifferencesFromLadder": list(promise.known_differences)},
+        "fit": {"ladderRule": ladder_rule},
+        "assumptions": [{"id": f"A{number}", "text": each.text, "ifFalse": each.if_false} for number, each in assumptions],
+        "knowledge": {"relatedRunsSeen": list(promise.related_runs_seen)},
+        "resolution": {"resolver": promise.resolver or registrant, "due": moment_text(due), "voidIf": list(promise.void_if)},
+    }
+
+
+def subject_files(evidence: Evidence) -> dict[str, bytes]:
+    """The canonical bytes of the files that a statement names by digest."""
+    target, raw_forecast = evidence.target, dump_canonical(evidence.forecast)
+    metric = read_subject(raw_forecast, name="forecast.json", path="forecast.json")["metric"]
+    spec = unbound_spec(target).to_bytes()
+    measured = read_subject(spec, name="target.json", path="target.json")
+    documents = {
+        "evaluation.json": {"format_version": 1, "evaluation": measured["evaluation"], "data": measured["data"]},
+        "ladder.json": ladder_document(evidence.rows, ladder=target.ladder, metric=metric),
+        "recipe.json": evidence.recipe,
+        "samples.json": {"format_version": 1, "metric": metric, "flops": target.flops, "losses": thinned(evidence.losses)},
+    }
+    files = {name: dump_canonical(document) for name, document in documents.items()}
+    return {**files, "forecast.json": raw_forecast, "target.json": spec}
+
+
+def ladder_document(rows: Sequence[Mapping[str, Any]], *, ladder: str, metric: str) -> dict[str, Any]:
+    """The content of `ladder.json`: the exact runs that were fitted."""
+    return {"format_version": 2, "ladder": ladder, "metric": metric, "rows": [_ladder_row(row) for row in rows]}
+
+
+def thinned(losses: Sequence[float]) -> list[float]:
+    """`SAMPLE_COUNT` rising values that stand for all draws: quantiles at the middles of as many equal shares.
+
+    They are interpolated as the forecast's own quantiles are, so that few draws give both the same tails.
+
+    >>> thinned([float(draw) for draw in range(8001)])[:2]
+    [4.0, 12.0]
+    """
+    ordered = sorted(losses)
+    places = [(number + 0.5) / SAMPLE_COUNT * (len(ordered) - 1) for number in range(SAMPLE_COUNT)]
+    return [_between(ordered, place) for place in places]
+
+
+def _between(ordered: Sequence[float], place: float) -> float:
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return float(ordered[low] + (place - low) * (ordered[high] - ordered[low]))
+
+
+def _ladder_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    names = [name for name in ("params", "active_params", "tokens") if name in row]
+    counts = {name: int(row[name]) if float(row[name]).is_integer() else float(row[name]) for name in names}
+    measures = {name: float(row[name]) for name in ("budget_flops", "flops", "loss", "epochs") if name in row}
+    return {"run": str(row["run"]), **measures, **counts}

@@ -1,0 +1,1 @@
+"""Review of a pull request to a registry."""

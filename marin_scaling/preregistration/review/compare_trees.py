@@ -1,0 +1,144 @@
+"""Files of a folder in the base branch, the commit and the working tree, compared byte by byte."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from marin_scaling.errors import UsageError, refuse
+from marin_scaling.files import read_bytes
+from marin_scaling.git import GitError, Repository, TreeEntry, require_repository
+from marin_scaling.preregistration.log import extends
+from marin_scaling.untrusted_files import GIT_NAME, MOST_TABLE_BYTES, shown
+
+_LINK, _PROGRAM, _FILE, _OTHER = "120000", "100755", "100644", "000000"
+
+
+def working_tree(folder: Path, *, repository: Repository, is_sha256: bool) -> dict[Path, TreeEntry]:
+    """Return every file at or below `folder` by its path from the root, also ignored, hidden and temporary ones."""
+    return {repository.path_from_root(path): _entry(path, is_sha256=is_sha256) for path in _files(folder, root=repository.root)}
+
+
+def without_modes(entries: Mapping[Path, TreeEntry]) -> dict[Path, TreeEntry]:
+    """Return the same files, none of them a program: for a disk that does not keep which files are."""
+    return {path: replace(entry, mode=_FILE) if entry.mode == _PROGRAM else entry for path, entry in entries.items()}
+
+
+def _files(folder: Path, *, root: Path) -> Iterator[Path]:
+    if not os.path.lexists(folder):
+        return
+    if folder.is_symlink() or not folder.is_dir():
+        yield folder
+        return
+    for entry in sorted(os.scandir(folder), key=lambda each: each.name):
+        path = folder / entry.name
+        if entry.name == GIT_NAME and path.absolute() == root / GIT_NAME:
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            yield from _files(path, root=root)
+        else:
+            yield path
+
+
+def _entry(path: Path, *, is_sha256: bool) -> TreeEntry:
+    mode = path.lstat().st_mode
+    if stat.S_ISLNK(mode):
+        return TreeEntry(mode=_LINK, id=blob_id(os.fsencode(os.readlink(path)), is_sha256=is_sha256))
+    if not stat.S_ISREG(mode):
+        return TreeEntry(mode=_OTHER, id="")
+    content = read_bytes(path, most_bytes=MOST_TABLE_BYTES)
+    return TreeEntry(mode=_PROGRAM if mode & stat.S_IXUSR else _FILE, id=blob_id(content, is_sha256=is_sha256))
+
+
+def blob_id(content: bytes, *, is_sha256: bool = False) -> str:
+    """Return git's id of a file with this content.
+
+    >>> blob_id(b"")
+    'e69de29bb2d1d6434b8b29ae775ad8c2e48c5391'
+    """
+    digest = hashlib.sha256() if is_sha256 else hashlib.sha1(usedforsecurity=False)
+    digest.update(b"blob %d\0" % len(content))
+    digest.update(content)
+    return digest.hexdigest()
+
+
+_SHA256_DIGITS = 64
+
+
+class ComparedTrees:
+    """The files of one folder in three places, by their paths from the root of the repository."""
+
+    def __init__(self, repository: Repository, folder: Path, *, base: str) -> None:
+        self._repository, self._folder = repository, folder
+        head = repository.head()
+        self._base = repository.tree(base, folder)
+        self._head = repository.tree(head, folder) if head else {}
+        self._now = working_tree(folder, repository=repository, is_sha256=len(base) == _SHA256_DIGITS)
+        if repository.setting("core.fileMode", "--type=bool") == "false":
+            self._base, self._head, self._now = map(without_modes, (self._base, self._head, self._now))
+
+    def changes(self) -> dict[Path, str]:
+        """Return what was added (A), removed (D) or modified (M) since the base, in the commit or the working tree.
+
+        A change of the commit counts also where the working tree hides it: attributes can check out the base's bytes.
+        """
+        found = _differences(self._base, self._head) | _differences(self._base, self._now)
+        return {self._path(name): status for name, status in found.items()}
+
+    def require_committed(self, *, growing: Path | None = None) -> None:
+        """`VerificationError` where a file that the commit changes is another one in the working tree.
+
+        A `growing` file may go on after the commit's content.
+        """
+        for name in _differences(self._base, self._head):
+            entry, path = self._head.get(name), self._path(name)
+            if self._now.get(name) == entry:
+                continue
+            if path == growing and entry and name in self._now and extends(self._repository.content(entry), read_bytes(path)):
+                continue
+            refuse(
+                f"{shown(path)} differs between the working tree and the commit that is checked out",
+                fix=f"Commit it, or restore it (git checkout -- {shown(path)}). If git sees no change, an attribute in a "
+                ".gitattributes file rewrites it: remove that attribute.",
+            )
+
+    def _path(self, name: Path) -> Path:
+        return self._folder / name.relative_to(self._repository.path_from_root(self._folder))
+
+
+def compared_trees(base: str, folder: Path) -> ComparedTrees:
+    """Return the comparison of a folder with the base; `UsageError` when git knows no such base, or the folder is elsewhere."""
+    repository, commit = _at(base, folder)
+    return ComparedTrees(repository, folder, base=commit)
+
+
+def file_at(base: str, path: Path) -> bytes | None:
+    """Return the bytes of a regular file of the base; None where it has none there."""
+    repository, commit = _at(base, path)
+    entry = repository.tree(commit, path).get(repository.path_from_root(path))
+    return repository.content(entry) if entry and entry.is_regular else None
+
+
+def _differences(before: Mapping[Path, TreeEntry], after: Mapping[Path, TreeEntry]) -> dict[Path, str]:
+    return {
+        name: "A" if name not in before else "D" if name not in after else "M"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    }
+
+
+def _at(base: str, path: Path) -> tuple[Repository, str]:
+    try:
+        repository = require_repository()
+        repository.path_from_root(path)
+        return repository, repository.commit_id(base)
+    except GitError as error:
+        raise UsageError(
+            f"git cannot compare {shown(path)} with {base!r}: {error.reason}.",
+            why="What a branch changed is seen against the branch that it is to be merged into.",
+            fix="Name a branch or commit that is here (git fetch origin main; --base origin/main), in a git repository.",
+        ) from error

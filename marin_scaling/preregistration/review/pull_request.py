@@ -1,0 +1,410 @@
+"""What a branch changes in a registry, compared with its base branch."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from marin_scaling.canonical_json import load_canonical
+from marin_scaling.errors import DocumentError, MarinScalingError, UsageError, VerificationError, refuse
+from marin_scaling.files import read_bytes
+from marin_scaling.git import require_repository
+from marin_scaling.preregistration.events.amendment import Amendment, verified_amendments
+from marin_scaling.preregistration.history import log_step, require_whole
+from marin_scaling.preregistration.layout import (
+    AMENDMENT_NAME,
+    ATTRIBUTES,
+    ATTRIBUTES_NAME,
+    LOG_NAME,
+    POLICY_NAME,
+    RECORD_NAME,
+    ROOTS_NAME,
+    SEAL_NAME,
+    SIGNERS_NAME,
+    STATEMENT_NAME,
+    is_sealed,
+    require_known_additions,
+    require_known_names,
+)
+from marin_scaling.preregistration.log import Log, extends, log_path, parse_log, read_log
+from marin_scaling.preregistration.public_record import require_only_added
+from marin_scaling.preregistration.receipts import Receipts, received_step
+from marin_scaling.preregistration.register import answering_spec
+from marin_scaling.preregistration.registry import read_registration, registration_folders
+from marin_scaling.preregistration.review.compare_trees import compared_trees, file_at
+from marin_scaling.preregistration.review.trust_changes import trust_changes
+from marin_scaling.preregistration.run_identity import identity
+from marin_scaling.preregistration.state import State, Verdict, VerifiedStep
+from marin_scaling.preregistration.statement import Statement, moment_text
+from marin_scaling.preregistration.verdict import verdicts_on
+from marin_scaling.preregistration.verify.authenticity import verify_folder
+from marin_scaling.preregistration.verify.policy import policy_steps
+from marin_scaling.preregistration.verify.refit import verify_and_fit
+from marin_scaling.run.store import run_folder, run_folders
+from marin_scaling.units import counted
+from marin_scaling.untrusted_files import is_present, require_regular_tree
+
+_MOST_NAMED = 64
+"""The length of a base's name in the name of a file."""
+_STATUS = {"A": "is new", "M": "changed", "T": "changed", "D": "was removed"}
+_TRUST_NAMES = (SIGNERS_NAME, ROOTS_NAME, POLICY_NAME)
+"""Whose signatures and time stamps count, and what is asked of all: never changed together with what they are to judge."""
+
+
+@contextlib.contextmanager
+def signers_at(base: str, *, registry_dir: Path) -> Iterator[Path]:
+    """The `allowed_signers` of the base branch as a file, as long as it is needed; empty where the base has none.
+
+    Beside it lie the base's `tsa_roots.pem` and `policy.yaml`, where it has these.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{SIGNERS_NAME} of {base.replace('/', '-')[:_MOST_NAMED]}"
+        path.write_bytes(_file_at(base, registry_dir / SIGNERS_NAME) or b"")
+        for name in _TRUST_NAMES[1:]:
+            if (content := _file_at(base, registry_dir / name)) is not None:
+                path.with_name(name).write_bytes(content)
+        yield path
+
+
+def as_called_there(text: str, *, signers: Path, base: str, registry_dir: Path) -> str:
+    """A message in which the files of `signers_at` have the names that they have in the base branch."""
+    text = text.replace(str(signers), f"{registry_dir / SIGNERS_NAME} of {base}").replace(
+        signers.name, f"{SIGNERS_NAME} of {base}"
+    )
+    for name in _TRUST_NAMES[1:]:
+        text = text.replace(str(signers.with_name(name)), f"{registry_dir / name} of {base}")
+    return text
+
+
+def is_uncommitted(folder: Path) -> bool:
+    """Whether the commit that is checked out has not what lies in a folder as it is now; False where there is no git to ask."""
+    try:
+        return bool(compared_trees("HEAD", folder).changes())
+    except UsageError:
+        return False
+
+
+def logged_there(base: str, *, registry_dir: Path) -> Log:
+    """The log of a registry as `base` has it; empty where that has none, git knows no such base, or there is no git."""
+    try:
+        raw = _file_at(base, log_path(registry_dir)) or b""
+    except UsageError:
+        raw = b""
+    return parse_log(raw, name=f"{log_path(registry_dir)} of {base}")
+
+
+def added_files(base: str, *, registry_dir: Path) -> dict[Path, list[str]]:
+    """Each preregistration that has files which `base` has not, with their names in it."""
+    added = [path for path, status in _changes(base, registry_dir).items() if status == "A"]
+    folders = registration_folders(registry_dir)
+    found = {folder: sorted(str(path.relative_to(folder)) for path in added if folder in path.parents) for folder in folders}
+    return {folder: names for folder, names in found.items() if names}
+
+
+def changes_trust(base: str, *, registry_dir: Path) -> bool:
+    """Whether a branch changes whose signatures and stamps count, or what is asked of all."""
+    return any(registry_dir / name in _changes(base, registry_dir) for name in _TRUST_NAMES)
+
+
+def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
+    """What the working tree did to a registry since `base`: `VerificationError` unless it only added to it.
+
+    A file that was there is as it was, the base's log is the beginning of this one, the public record only grew, and what the
+    registry trusts and asks for (signers, roots, policy) does not change together with anything else. `UsageError` when git
+    knows no such base.
+    """
+    trees = compared_trees(base, registry_dir)
+    if not extends(_file_at(base, log_path(registry_dir)) or b"", _now(log_path(registry_dir))):
+        refuse(
+            f"{log_path(registry_dir)} does not begin with the log of {base}",
+            fix=f"Merge {base} first (git merge {base}; of the log, keep its version), then: marin-scale log",
+        )
+    changes, record = trees.changes(), registry_dir / RECORD_NAME
+    record_grew = _record_grew(base, record, status=changes.get(record))
+    policies = [path for name in _TRUST_NAMES if (path := registry_dir / name) in changes]
+    _require_only_added(changes, allowed={log_path(registry_dir), *policies, *([record] if record_grew else [])}, base=base)
+    require_known_additions(changes, registry_dir=registry_dir)
+    _require_own_attributes(changes, registry_dir=registry_dir)
+    trees.require_committed(growing=log_path(registry_dir))
+    added = {path for path, status in changes.items() if status == "A" and path.name not in (LOG_NAME, ATTRIBUTES_NAME)}
+    others = len(added - set(policies)) + record_grew
+    if policies and others:
+        refuse(
+            f"{policies[0]} and {others} other files of the registry changed since {base}",
+            fix="Let a maintainer change what the registry trusts in a pull request of its own, and merge that one first. If "
+            f"that is done already, {base} is old here: git fetch, and name the branch as it is there (--base origin/main).",
+        )
+    also = ", its public record only grew" if record_grew else ""
+    if policies:
+        for path in policies:
+            trust_changes(path, before=_file_at(base, path), base=base)  # refused here where it could not be read once merged
+        names = ", ".join(f"{path.name} {_STATUS[changes[path]]}" for path in policies)
+        also += f", and {names}: it counts once it is merged"
+    evidence = f"{base} is only added to: {counted(len(added), 'new file')}, its log is the beginning of ours{also}"
+    return VerifiedStep(what="base", evidence=evidence)
+
+
+def trust_steps(base: str, *, registry_dir: Path) -> list[VerifiedStep]:
+    """Return a step for each change since `base` of what a registry trusts: what it allows now, with its warnings."""
+    changes = _changes(base, registry_dir)
+    paths = [registry_dir / name for name in _TRUST_NAMES if registry_dir / name in changes]
+    found = [change for path in paths for change in trust_changes(path, before=_file_at(base, path), base=base)]
+    return [VerifiedStep(what="trust", evidence=change.text, compared=not change.warnings) for change in found]
+
+
+def base_receipts(base: str, *, registry_dir: Path) -> Receipts:
+    """Return when files were received, by the log of `base`: what `base` does not have is received now."""
+    new = {str(path.relative_to(registry_dir)) for path, status in _changes(base, registry_dir).items() if status == "A"}
+    return Receipts(log=logged_there(base, registry_dir=registry_dir), now=datetime.now(UTC), new=new)
+
+
+def require_forecast_first(base: str, folder: Path, *, runs_dir: Path) -> None:
+    """`VerificationError` where `base` has the record of a run, and not yet the forecast that the run answers.
+
+    Unlike `started_at`, which is the word of whoever trained, the content of the base branch cannot be written afterwards.
+    """
+    if is_sealed(folder) or any(_file_at(base, folder / name) is not None for name in (STATEMENT_NAME, SEAL_NAME)):
+        return
+    record = run_folder(runs_dir, answering_spec(folder)) / "record.json"
+    raw = _file_at(base, record) if record.parent.is_dir() else None  # one that was taken out is refused elsewhere
+    if raw is not None:
+        began = load_canonical(raw, name=f"{record} of {base}").get("started_at", "an unknown time")
+        refuse(
+            f"{record} is in {base} already, of a run that began at {began}, and {base} receives {folder.name} only now, "
+            f"{moment_text(datetime.now(UTC))}",
+            fix="This forecast cannot be merged: its result was public first. Register the next one before its run.",
+        )
+
+
+def require_runs_kept(base: str, *, registry_dir: Path, runs_dir: Path) -> None:
+    """`VerificationError` where a run of a ladder that a forecast of `base` rests on was changed or removed since.
+
+    Without its runs a forecast's ladder is compared with nothing, and its outcome is only claimed.
+    """
+    held = {read_registration(folder).predicate["targetRun"]["ladder"] for folder in _readable(registry_dir)}
+    if not require_repository().holds(runs_dir):
+        return
+    trees = compared_trees(base, runs_dir)
+    for path, status in trees.changes().items():
+        below = path.relative_to(runs_dir).parts if path.is_relative_to(runs_dir) else ()
+        if status != "A" and len(below) > 1 and below[0] in held:
+            refuse(
+                f"{path} was {'removed' if status == 'D' else 'changed'} since {base}, and forecasts rest on that ladder",
+                fix=f"Runs stay as they were recorded: git checkout {base} -- {path}",
+            )
+    trees.require_committed()
+
+
+def _readable(registry_dir: Path) -> Iterator[Path]:
+    """The folders with a statement; those without are sealed, or refused elsewhere."""
+    for folder in registration_folders(registry_dir):
+        with contextlib.suppress(MarinScalingError):
+            read_registration(folder)
+            yield folder
+
+
+def _require_only_added(changes: Mapping[Path, str], *, allowed: Set[Path], base: str) -> None:
+    for path, status in changes.items():
+        if path.is_symlink():
+            refuse(f"{path} is a link since {base}", fix="Put the file itself there: what a link leads to could be exchanged.")
+        if status != "A" and path not in allowed:
+            refuse(
+                f"{path} was {'removed' if status == 'D' else 'changed'} since {base}",
+                fix=f"Nothing in a registry is written again: merge {base} if it is newer, else git checkout {base} -- {path}",
+            )
+
+
+def _record_grew(base: str, record: Path, *, status: str | None) -> bool:
+    """Whether the public record of the base has more in it now; also a new one is read, so that it can be read later."""
+    if status in ("A", "M"):
+        require_only_added(_file_at(base, record), read_bytes(record), name=str(record), base=base)
+    return status == "M"
+
+
+def _require_own_attributes(changes: Mapping[Path, str], *, registry_dir: Path) -> None:
+    """Other attributes would let git check out other bytes than those that were signed."""
+    path = registry_dir / ATTRIBUTES_NAME
+    if path in changes and read_bytes(path) != ATTRIBUTES:
+        refuse(f"{path} is not the one that keeps exact bytes", fix=f"Put this into it: {ATTRIBUTES.decode().strip()!r}")
+
+
+def _changes(base: str, folder: Path) -> dict[Path, str]:
+    """Path in the working tree to A, M or D, also for files that git does not know yet, or ignores."""
+    return compared_trees(base, folder).changes()
+
+
+def _file_at(base: str, path: Path) -> bytes | None:
+    return file_at(base, path)
+
+
+def _now(path: Path) -> bytes:
+    return read_bytes(path) if is_present(path) else b""
+
+
+def brought_runs(base: str, *, registry_dir: Path, runs_dir: Path) -> dict[Path, tuple[str, ...]]:
+    """Return each readable preregistration whose ladder has runs that `base` has not, with these runs as `LADDER/RUN`."""
+    if not require_repository().holds(runs_dir):
+        return {}
+    new = sorted({path.relative_to(runs_dir).parts[:2] for path in compared_trees(base, runs_dir).changes()})
+    brought: dict[str, list[str]] = {}
+    for ladder, *run in new:
+        brought.setdefault(ladder, []).extend(f"{ladder}/{name}" for name in run)
+    found: dict[Path, tuple[str, ...]] = {}
+    for folder in registration_folders(registry_dir) if brought else []:
+        with contextlib.suppress(MarinScalingError):  # sealed, or refused elsewhere
+            if runs := brought.get(read_registration(folder).predicate["targetRun"]["ladder"]):
+                found[folder] = tuple(runs)
+    return found
+
+
+def answering_run(folder: Path, *, runs_dir: Path) -> str:
+    """Return the run that answers a preregistration, as `LADDER/RUN`."""
+    return str(run_folder(runs_dir, answering_spec(folder)).relative_to(runs_dir))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reviewed:
+    """One preregistration that a branch adds, or adds to: what was verified of it, or why it is refused."""
+
+    folder: Path
+    added: tuple[str, ...]
+    """The names of the files in it that the base has not."""
+
+    statement: Statement | None
+    """None of one that is refused, or still sealed."""
+
+    steps: tuple[VerifiedStep, ...] = ()
+    runs: tuple[str, ...] = ()
+    """The runs of its ladder that the base has not, as `LADDER/RUN`, where nothing else is added to it."""
+
+    amendments: tuple[Amendment, ...] = ()
+    """The later forecasts of the same run that the base has not."""
+
+    refusal: str | None = None
+    receipts: Receipts | None = None
+    """When the base received the files of the registry."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the forecast itself is new, and not only something beside it."""
+        return STATEMENT_NAME in self.added
+
+
+@dataclass(frozen=True, kw_only=True)
+class Review:
+    """What a branch does to a registry as a whole (`step`, or `refusal`), and to each preregistration that it touches."""
+
+    step: VerifiedStep | None
+    refusal: str | None
+    reviewed: tuple[Reviewed, ...]
+    would_refuse: tuple[Verdict, ...] = ()
+    """The forecasts of the base that its new signers, roots or policy would refuse."""
+
+    trust: tuple[VerifiedStep, ...] = ()
+    """What each change of the signers, the roots and the policy allows; not `compared` where it has a warning."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is refused."""
+        return self.refusal is None and all(each.refusal is None for each in self.reviewed)
+
+
+def review_branch(base: str, *, registry_dir: Path, runs_dir: Path) -> Review:
+    """The review of the working tree as a branch to be merged into `base`; `UsageError` when git knows no such base."""
+    require_regular_tree([registry_dir, runs_dir])
+    step, refusal, trust = None, None, []
+    try:
+        step = base_step(base, registry_dir=registry_dir)
+        require_runs_kept(base, registry_dir=registry_dir, runs_dir=runs_dir)
+        require_known_names(registry_dir)
+        require_whole(registry_dir, log=read_log(registry_dir))
+        trust = trust_steps(base, registry_dir=registry_dir)
+    except (DocumentError, VerificationError) as error:
+        refusal = str(error)
+    added, receipts = added_files(base, registry_dir=registry_dir), base_receipts(base, registry_dir=registry_dir)
+    with signers_at(base, registry_dir=registry_dir) as signers:
+        called = partial(as_called_there, signers=signers, base=base, registry_dir=registry_dir)
+        reviewed = [
+            _reviewed(
+                folder, base=base, added=tuple(names), signers=signers, runs_dir=runs_dir, called=called, receipts=receipts
+            )
+            for folder, names in added.items()
+        ]
+        for folder, runs in brought_runs(base, registry_dir=registry_dir, runs_dir=runs_dir).items():
+            if folder not in added:
+                reviewed += _reviewed_for_runs(folder, runs=runs, signers=signers, runs_dir=runs_dir, called=called)
+        would_refuse = _would_refuse(base, registry_dir=registry_dir, runs_dir=runs_dir, signers=signers)
+    return Review(step=step, refusal=refusal, reviewed=tuple(reviewed), would_refuse=would_refuse, trust=tuple(trust))
+
+
+def _would_refuse(base: str, *, registry_dir: Path, runs_dir: Path, signers: Path) -> tuple[Verdict, ...]:
+    """What is sound by the trust of the base, and is not by that of the branch."""
+    if not changes_trust(base, registry_dir=registry_dir):
+        return ()
+    folders, at = registration_folders(registry_dir), datetime.now(UTC)
+    verdicts = verdicts_on(folders, runs_dir=runs_dir, at=at)
+    before = verdicts_on(folders, runs_dir=runs_dir, at=at, allowed_signers=signers)
+    pairs = zip(verdicts, before, strict=True)
+    return tuple(now for now, then in pairs if now.state is State.REFUSED and then.state is not State.REFUSED)
+
+
+def _reviewed_for_runs(
+    folder: Path, *, runs: tuple[str, ...], signers: Path, runs_dir: Path, called: Callable[[str], str]
+) -> list[Reviewed]:
+    """Return the review of a forecast of the base that new runs settle or make refused; empty where they do neither."""
+    try:
+        steps = verify_folder(folder, allowed_signers=signers, runs_dir=runs_dir)
+        run = answering_run(folder, runs_dir=runs_dir)
+    except MarinScalingError as error:
+        return [Reviewed(folder=folder, added=(), statement=None, refusal=called(str(error)))]
+    if run not in runs:
+        return []
+    said = tuple(replace(step, evidence=called(step.evidence)) for step in steps)
+    return [Reviewed(folder=folder, added=(), statement=read_registration(folder), steps=said, runs=(run,))]
+
+
+def _reviewed(
+    folder: Path,
+    *,
+    base: str,
+    added: tuple[str, ...],
+    signers: Path,
+    runs_dir: Path,
+    called: Callable[[str], str],
+    receipts: Receipts,
+) -> Reviewed:
+    try:
+        steps = verify_and_fit(folder, allowed_signers=signers, runs_dir=runs_dir, receipts=receipts)
+        steps += policy_steps(folder, allowed_signers=signers, receipts=receipts)
+        steps += [log_step(folder, log=read_log(folder.parent)), *received_step(folder, receipts=receipts)]
+        require_forecast_first(base, folder, runs_dir=runs_dir)
+        said = tuple(replace(step, evidence=called(step.evidence)) for step in steps)
+        if is_sealed(folder):
+            return Reviewed(folder=folder, added=added, statement=None, steps=said)
+        statement = read_registration(folder)
+        amendments = verified_amendments(folder, statement=statement, allowed_signers=signers, receipts=receipts)
+        new = tuple(each for each in amendments if f"{each.name}/{AMENDMENT_NAME}" in added)
+        return Reviewed(folder=folder, added=added, statement=statement, steps=said, amendments=new, receipts=receipts)
+    except MarinScalingError as error:
+        return Reviewed(folder=folder, added=added, statement=None, refusal=called(str(error)))
+
+
+def rehearsals(folder: Path, *, runs_dir: Path) -> list[str]:
+    """Return the recorded runs that differ from the target of a forecast in labels only, as `LADDER/RUN`.
+
+    The run that answers the forecast is none of them.
+    """
+    wanted, own = identity(read_bytes(folder / "target.json")), answering_run(folder, runs_dir=runs_dir)
+    ladders = sorted(path for path in runs_dir.iterdir() if path.is_dir()) if runs_dir.is_dir() else []
+    found = []
+    for run in (run for ladder in ladders for run in run_folders(ladder)):
+        name = str(run.relative_to(runs_dir))
+        with contextlib.suppress(MarinScalingError):  # refused where its ladder is verified
+            if name != own and is_present(run / "record.json") and identity(read_bytes(run / "spec.json")) == wanted:
+                found.append(name)
+    return found

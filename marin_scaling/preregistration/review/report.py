@@ -1,0 +1,518 @@
+"""The review of a pull request as Markdown."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from marin_scaling.canonical_json import load_canonical
+from marin_scaling.errors import MarinScalingError
+from marin_scaling.files import read_bytes
+from marin_scaling.markdown import preformatted, table, without_root
+from marin_scaling.preregistration.events.amendment import Amendment
+from marin_scaling.preregistration.events.seal import read_seal
+from marin_scaling.preregistration.families import near_forecasts
+from marin_scaling.preregistration.layout import AMENDMENT_NAME, NOTICE_NAME, OUTCOME_NAME, SEAL_NAME, countersigners
+from marin_scaling.preregistration.receipts import CLOCKS_DIFFER, known_at
+from marin_scaling.preregistration.register import answering_spec
+from marin_scaling.preregistration.registry import read_registration, registration_folders
+from marin_scaling.preregistration.review.comment import escape, fitting
+from marin_scaling.preregistration.review.pull_request import Review, Reviewed, rehearsals
+from marin_scaling.preregistration.sections import doubts_section, promise_section
+from marin_scaling.preregistration.state import State, Verdict
+from marin_scaling.preregistration.statement import Statement, moment_text
+from marin_scaling.preregistration.track_record import record_text, track_records
+from marin_scaling.preregistration.verdict import verdicts_on
+from marin_scaling.printable import COMMENT_CHARACTERS, JOINED, REVIEWED_NAMED, joined, shortened
+from marin_scaling.run.store import is_finished
+from marin_scaling.units import format_flops
+from marin_scaling.untrusted_files import is_present
+
+_FAR = 100  # times beyond the ladder; the published practice went 333 times beyond it
+_LONG_TERM = timedelta(days=365)
+_OF_THE_VALUE = re.compile(
+    r"\b(forecast\w*|predict\w*|values?|loss(es)?|intervals?|median|quantiles?|results?|outcomes?|miss(es|ed)?|bits)\b",
+    re.IGNORECASE,
+)
+"""Words by which a void condition may hang on the run's value, which would let a miss be taken back."""
+_HALF = 0.5
+
+
+def remarks(each: Reviewed, statement: Statement, *, runs_dir: Path, at: datetime) -> Iterator[str]:
+    """Yield a line for each."""
+    yield from of_void_conditions(statement)
+    yield from _of_time(each, statement, at=at)
+    yield from _of_term(statement)
+    yield from _of_family(each, statement)
+    yield from _of_outcome(each, runs_dir=runs_dir, at=at)
+    yield from _of_promise(statement)
+    yield from of_fit(each.folder, statement)
+
+
+def _of_time(each: Reviewed, statement: Statement, *, at: datetime) -> Iterator[str]:
+    said = {step.what: step for step in each.steps}
+    if "stamp" in said and said["stamp"].compared:
+        yield f"its time: {escape(said['stamp'].evidence)}"
+    else:
+        yield "**its time is its registrant's word**, and that of whoever merges it"
+    yield from (
+        f"**{step.what}**: {escape(step.evidence)}" for step in each.steps if not step.compared and step.what != "stamp"
+    )
+    if "sealed" in said:
+        yield f"it was sealed before it was shown: {escape(said['sealed'].evidence)}"
+    elif at - statement.created_at > CLOCKS_DIFFER:
+        days = (at - statement.created_at).days
+        yield f"**it says that it was made {days} days ago**; policy and keys are judged by the day of its receipt"
+
+
+def of_void_conditions(statement: Statement) -> Iterator[str]:
+    """Yield every void condition in full, and a warning for one whose words speak of the run's value: no tool can judge it."""
+    for condition in statement.predicate.get("resolution", {}).get("voidIf", ()):
+        yield f"it is void if: {escape(condition)}"
+        if words := sorted({match[0].lower() for match in _OF_THE_VALUE.finditer(condition)}):
+            yield f"**that condition may depend on the value itself** ({escape(', '.join(words))}): a miss could be taken back"
+
+
+def _of_term(statement: Statement) -> Iterator[str]:
+    if statement.due is not None and statement.due - statement.created_at > _LONG_TERM:
+        days = (statement.due - statement.created_at).days
+        yield f"**its run is due only after {days} days**, on {statement.due:%Y-%m-%d}; until then it is pending without a run"
+
+
+def _of_family(each: Reviewed, statement: Statement) -> Iterator[str]:
+    near = list(near_forecasts(each.folder, statement, registry=each.folder.parent))
+    if near:
+        listed = "; ".join(f"{folder.name}: {other.quantiles[_HALF]:.4f}" for folder, other in near)
+        noun = "forecast" if len(near) == 1 else "forecasts"
+        yield (
+            f"**{len(near)} other {noun} of nearly this run by this registrant** (parameters and tokens within 10 %): "
+            f"{escape(listed)}. They count as one, as the worst of them"
+        )
+
+
+def _of_outcome(each: Reviewed, *, runs_dir: Path, at: datetime) -> Iterator[str]:
+    """Whether what is promised is known already, by a run or an outcome that is here."""
+    if OUTCOME_NAME in each.added and not any(step.what == "sealed" for step in each.steps):
+        yield "**its outcome comes with it**, so nobody else could see the forecast before the run"
+    (verdict,) = verdicts_on([each.folder], runs_dir=runs_dir, at=at, receipts=each.receipts)
+    if found := rehearsals(each.folder, runs_dir=runs_dir):
+        listed = escape(joined(found))
+        yield f"**runs of this target are recorded already**: {listed} (same model, data and steps, other order of the data)"
+    if verdict.state is not State.PENDING:
+        yield f"**it is no open forecast any more**: {escape(verdict.sentence)}"
+
+
+def _of_promise(statement: Statement) -> Iterator[str]:
+    predicate = statement.predicate
+    if predicate.get("resolution", {}).get("resolver") == predicate["registrant"]:
+        yield "**its resolver is its registrant**, so nobody can find it void"
+    if predicate["forecast"]["extrapolation"] > _FAR:
+        yield f"**it reaches more than {_FAR} times beyond its ladder**"
+
+
+def of_fit(folder: Path, statement: Statement) -> Iterator[str]:
+    """What the fit says of itself, what it left out, and what its numbers hang on."""
+    fitted = statement.predicate["fit"]
+    document = load_canonical(read_bytes(folder / "forecast.json"), name=str(folder / "forecast.json"))
+    if not document.get("may_be_used", True):
+        yield f"**the fit says of itself that it may not be used**: {escape(document['status'])}"
+    elif "status" in document:
+        yield f"the fit says of itself: {escape(document['status'])}"
+    if fitted["excluded"]:
+        left_out = joined((f"{run['run']} ({run['why']})" for run in fitted["excluded"]), separator="; ")
+        yield f"left out of the fit: {escape(left_out)}"
+    yield from (f"the fit warns: {escape(warning)}" for warning in fitted.get("warnings", ())[:JOINED])
+    yield from of_backtest(fitted.get("backtest", ()))
+    yield from of_other_choices(statement)
+
+
+def of_backtest(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The distances at which forecasts from the ladder's own smaller budgets missed half of the larger runs, or more."""
+    for row in rows:
+        if row["inside90"] <= _HALF:
+            direction = "high" if row["bias"] > 0 else "low"
+            yield (
+                f"**its own back-test missed**: of {row['count']} runs, {row['nearest']:g} times and more beyond those that "
+                f"were fitted, {row['inside90']:.0%} lay in their 90 % intervals; "
+                f"forecast {abs(row['bias']):.1%} too {direction}"
+            )
+
+
+def of_other_choices(statement: Statement) -> Iterator[str]:
+    """Medians that a careful person could have got as well, and that the interval leaves out."""
+    low, high = statement.quantiles[0.05], statement.quantiles[0.95]
+    choices = [row for row in statement.predicate["forecast"].get("sensitivity", ()) if row["median"] is not None]
+    outside = [row for row in choices if not low <= row["median"] <= high]
+    if outside:
+        listed = joined((f"{row['choice']}: {row['median']:.4f}" for row in outside), separator="; ")
+        yield f"**{len(outside)} of {len(choices)} other choices lie outside its 90 % interval**: {escape(listed)}"
+
+
+def remark_on_notices(each: Reviewed, *, runs_dir: Path) -> str:
+    """What is doubtful of notices that come later; empty where nothing is."""
+    known = is_present(each.folder / OUTCOME_NAME) or is_finished(runs_dir, answering_spec(each.folder))
+    if known and any(name.endswith(f"-void/{NOTICE_NAME}") for name in each.added):
+        return "**It is found void after its value was known**: ask why the condition was not seen before."
+    return ""
+
+
+def measured_table(statement: Statement) -> str:
+    """Which run is promised, what is measured of it, and which runs were taken: what a reader has to agree to first."""
+    predicate = statement.predicate
+    run, metric, recipe = predicate["targetRun"], predicate["metric"], predicate.get("recipe", {})
+    cost = f"{run['flops']:.6g} FLOPs ({run['flopsConvention']})"
+    protocol = {name: value for name, value in metric.get("protocol", {}).items() if name != "metric"}
+    rows = {
+        "run": f"{run['ladder']}, recipe {run['recipe']}" if "recipe" in run else run["ladder"],
+        "shape": _named(run.get("shape", {})),
+        "size": f"{run['paramsTotal']:,} parameters, {run['tokens']:,} tokens, {cost}",
+        "beyond the ladder": ", ".join(f"{name} {times:.4g}x" for name, times in recipe.get("beyondLadder", {}).items()),
+        "text": _named(recipe.get("data", {})),
+        "metric": f"{metric['name']} in {metric['unit']}; {_named(protocol)}",
+        "of which weights": metric.get("checkpointRule", ""),
+        "runs that were fitted": predicate["fit"].get("ladderRule", ""),
+    }
+    return "### What is promised\n\n" + table(
+        ["what", "as signed"], [[what, escape(said)] for what, said in rows.items() if said]
+    )
+
+
+def _named(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in sorted(values.items()))
+
+
+_AMENDMENT_QUESTIONS = (
+    "Has the run not ended? Where could one see it, and how many of its steps were done when this was made?",
+    "Would the reason convince someone who knows only the first forecast?",
+    "Are the runs that came in those that were planned, and is there a reason for each one that is gone?",
+)
+
+
+def amendment_parts(each: Reviewed, statement: Statement) -> Iterator[str]:
+    """Of every amendment that is new: what it says beside the first forecast, what is doubtful, what a person has to ask."""
+    for amendment in each.amendments:
+        yield f"### {escape(amendment.name)}: the same run, forecast again"
+        yield _sentence(amendment, statement, folder=each.folder)
+        yield _amended_table(amendment, statement, folder=each.folder)
+        yield "\n".join(f"- {remark}" for remark in _remarks(amendment, each, statement))
+        yield "To be answered by a person:\n\n" + "\n".join(f"- [ ] {question}" for question in _AMENDMENT_QUESTIONS)
+
+
+def _sentence(amendment: Amendment, statement: Statement, *, folder: Path) -> str:
+    steps = _document(folder / "target.json")["train_steps"]
+    return (
+        f"**Verified**, signed by {escape(statement.predicate['registrant'])}, who says that {amendment.steps_seen} of {steps} "
+        f"steps of the run had been seen. The first forecast keeps the verdict and every count. The reason that is given: "
+        f"{escape(amendment.predicate['reason'])}"
+    )
+
+
+def _amended_table(amendment: Amendment, statement: Statement, *, folder: Path) -> str:
+    """The first forecast and this one; by how much the median moved, in the metric, in nats, and in widths of the first."""
+    first, later = statement.quantiles, amendment.amended.quantiles
+    width, moved = first[0.95] - first[0.05], later[0.5] - first[0.5]
+    nats = f"{moved * math.log(2):+.4f}" if statement.predicate["metric"]["name"] == "bits_per_byte" else ""
+    rows = [
+        _row("the first", statement, runs=_amended_runs(folder), moved=["", "", ""]),
+        _row(
+            escape(amendment.name),
+            amendment.amended,
+            runs=_amended_runs(folder / amendment.name, since=folder),
+            moved=[f"{moved:+.4f}", nats, f"{moved / width:+.2f}"],
+        ),
+    ]
+    unit = escape(statement.predicate["metric"]["unit"])
+    header = [
+        "forecast",
+        f"median, {unit}",
+        "90 % interval",
+        "its width",
+        "moved",
+        "in nats per byte",
+        "in widths of the first",
+    ]
+    return table([*header, "runs fitted"], rows, right=[1, 2, 3, 4, 5, 6])
+
+
+def _row(name: str, statement: Statement, *, runs: str, moved: list[str]) -> list[str]:
+    low, middle, high = (statement.quantiles[level] for level in (0.05, 0.5, 0.95))
+    return [name, f"{middle:.4f}", f"{low:.4f} to {high:.4f}", f"{high - low:.4f}", *moved, runs]
+
+
+def _remarks(amendment: Amendment, each: Reviewed, statement: Statement) -> Iterator[str]:
+    """What a machine can say of how far it is to be trusted; doubts in bold."""
+    name, first, later = amendment.name, statement.predicate, amendment.amended.predicate
+    known = known_at(amendment.amended.created_at, f"{name}/{AMENDMENT_NAME}", folder=each.folder)
+    yield (
+        f"**its time and its steps are its registrant's words**: made at {escape(later['createdAt'])}; by that and its line in "
+        f"the log it counts as given at {moment_text(known)}"
+    )
+    yield from (f"**{step.what}**: {escape(step.evidence)}" for step in each.steps if step.what == name and not step.compared)
+    if each.is_new:
+        yield "**it comes together with the first forecast**, so nobody saw that one alone"
+    if OUTCOME_NAME in each.added:
+        yield "**the outcome comes with it**, so nobody else could see it before the run had ended"
+    _, gone, other = _compared(each.folder / name, each.folder)
+    if gone or other:
+        yield f"**of the first forecast's runs {gone} are not among its own, and {other} have other numbers there**"
+    for key in ("law", "fixed", "seed"):
+        if first["fit"][key] != later["fit"][key]:
+            yield f"**another {key}**: {escape(later['fit'][key])}; the first had {escape(first['fit'][key])}"
+    if later["fit"]["excluded"]:
+        left_out = joined((f"{run['run']} ({run['why']})" for run in later["fit"]["excluded"]), separator="; ")
+        yield f"left out of the fit: {escape(left_out)}"
+    yield from (f"the fit warns: {escape(warning)}" for warning in later["fit"]["warnings"][:JOINED])
+
+
+def _amended_runs(place: Path, *, since: Path | None = None) -> str:
+    count = str(len(_rows(place)))
+    if since is None:
+        return count
+    new, gone, other = _compared(place, since)
+    return f"{count} ({new} new, {gone} gone, {other} with other numbers)"
+
+
+def _compared(place: Path, since: Path) -> tuple[int, int, int]:
+    """How many runs of a ladder are new beside an earlier one, how many of that are gone, and how many have other numbers."""
+    now, before = _rows(place), _rows(since)
+    other = sum(now[name] != before[name] for name in now.keys() & before.keys())
+    return len(now.keys() - before.keys()), len(before.keys() - now.keys()), other
+
+
+def _rows(place: Path) -> dict[str, Any]:
+    return {row["run"]: row for row in _document(place / "ladder.json")["rows"]}
+
+
+def _document(path: Path) -> Any:
+    return load_canonical(read_bytes(path), name=str(path))
+
+
+_QUESTIONS = (
+    "Is it beyond doubt what is measured: which metric, of which weights, on which text?",
+    "Is the rule by which runs of the ladder were taken plausible, and each one that was left out?",
+    "Is everything listed in which the target differs from the ladder?",
+    "Is the interval wide enough beside what the number hangs on?",
+    "Are the conditions fair under which it is void?",
+    "Has the run not begun? Where could one see it?",
+    "Is it launched with marin-scale run, or carries its launch the digest below?",
+)
+_SEALED_WORDS = (
+    "Its target, number and ladder are to be judged when it is revealed. Ask now whether that day is soon enough, and whether "
+    "this person has others that were not revealed in time: each of those counts as missed."
+)
+_WHOSE_WORDS = (
+    "A run of the pull request's own workflow wrote this text, so whoever opened the pull request could have changed it. To be "
+    "sure, run `marin-scale review` in a checkout of your own. Text like `this` is that of its files."
+)
+_ALL = "`marin-scale review --whole`"
+_REASON = 6000  # of the registry's refusal, in characters
+_LEAST_POINTS = 2
+
+
+def review_text(review: Review, *, registry: Path, runs_dir: Path, at: datetime, most: int | None = COMMENT_CHARACTERS) -> str:
+    """The review: all verdicts, then the details of each preregistration.
+
+    Details that do not fit into `most` characters are left out, which the last line says.
+    """
+    root = registry.absolute().parent
+    ordered = sorted(review.reviewed, key=lambda each: each.refusal is None)
+    head = [
+        "# Review of preregistrations",
+        _WHOSE_WORDS,
+        _verdicts(ordered),
+        _trust(review),
+        _registry_line(review),
+        _would_refuse(review),
+    ]
+    details = [
+        *(_lost(each, root=root) for each in review.would_refuse),
+        *("\n\n".join(filter(None, _parts(each, registry=registry, runs_dir=runs_dir, at=at))) for each in ordered),
+    ]
+    kept, left = fitting("\n\n".join(filter(None, head)), details, most=most)
+    if left:
+        kept.append(f"**Too long for a comment**: {len(left)} of {len(details)} details are left out. All of them: {_ALL}")
+    return "\n\n".join(kept) + "\n"
+
+
+def _registry_line(review: Review) -> str:
+    if review.step is None or review.refusal is not None:
+        return f"**Refused**, the registry as a whole:\n\n{preformatted(shortened(review.refusal or '', _REASON))}"
+    return f"The registry: {escape(review.step.evidence)}."
+
+
+def _trust(review: Review) -> str:
+    """What the registry trusts from then on, each change with its warnings."""
+    lines = [f"- {'' if step.compared else '**Warning**: '}{escape(step.evidence)}" for step in review.trust]
+    return "What is trusted from then on:\n\n" + "\n".join(lines) if lines else ""
+
+
+def _would_refuse(review: Review) -> str:
+    if not review.would_refuse:
+        return ""
+    named = ", ".join(escape(each.id) for each in review.would_refuse[:JOINED])
+    rest = len(review.would_refuse) - JOINED
+    more = f" and {rest} more" if rest > 0 else ""
+    return f"**{len(review.would_refuse)} forecasts of the base would be refused from then on**: {named}{more}."
+
+
+def _lost(verdict: Verdict, *, root: Path) -> str:
+    return f"**{escape(verdict.id)}** would be refused from then on:\n\n{preformatted(without_root(verdict.sentence, root))}"
+
+
+def _verdicts(ordered: Sequence[Reviewed]) -> str:
+    """A line for each preregistration, refused ones first."""
+    if not ordered:
+        return "It adds to no preregistration, and adds none."
+    refused = sum(each.refusal is not None for each in ordered)
+    lines = [f"- {_word(each)}: {escape(each.folder.name)}" for each in ordered[:REVIEWED_NAMED]]
+    rest = len(ordered) - REVIEWED_NAMED
+    more = [f"- and {rest} more"] if rest > 0 else []
+    return "\n".join([f"Preregistrations: {len(ordered)}, of which refused: {refused}.", "", *lines, *more])
+
+
+def _word(each: Reviewed) -> str:
+    return "**refused**" if each.refusal is not None else "sealed" if each.statement is None else "verified"
+
+
+def _parts(each: Reviewed, *, registry: Path, runs_dir: Path, at: datetime) -> Iterator[str]:
+    yield f"## {escape(each.folder.name)}"
+    if each.refusal is not None:
+        yield f"**Refused**, so nothing of it is shown:\n\n{preformatted(each.refusal)}"
+        return
+    if each.statement is None:
+        yield f"**Sealed**: {escape(each.steps[0].evidence)}. {_SEALED_WORDS}"
+        by = read_seal(read_bytes(each.folder / SEAL_NAME), name=SEAL_NAME).by
+        yield _record(by, registry=registry, runs_dir=runs_dir, at=at)
+    elif each.is_new:
+        yield from _forecast_parts(each, each.statement, registry=registry, runs_dir=runs_dir, at=at)
+    else:
+        (verdict,) = verdicts_on([each.folder], runs_dir=runs_dir, at=at, receipts=each.receipts)
+        files = dict.fromkeys(name.partition("/")[0] for name in each.added)
+        added = [*files, *(f"the run {run}, whose record nobody signed" for run in each.runs)]
+        yield f"**Verified.** Added to it: {escape(', '.join(added))}. It is now {escape(verdict.sentence)}"
+        yield remark_on_notices(each, runs_dir=runs_dir)
+    if each.statement is not None:
+        yield from amendment_parts(each, each.statement)
+    rows = [[step.what, "ok" if step.compared else "--", escape(step.evidence)] for step in each.steps]
+    yield f"<details><summary>All that was verified</summary>\n\n{table(['step', '', 'evidence'], rows)}\n\n</details>"
+
+
+def _forecast_parts(each: Reviewed, statement: Statement, *, registry: Path, runs_dir: Path, at: datetime) -> Iterator[str]:
+    yield _verdict_line(statement, reviewers=list(countersigners(path.name for path in each.folder.iterdir())))
+    yield "\n".join(f"- {remark}" for remark in remarks(each, statement, runs_dir=runs_dir, at=at))
+    yield measured_table(statement)
+    yield _beside_table(each.folder, statement, registry=registry)
+    yield _figure(each.folder, statement)
+    yield doubts_section(statement, shown=escape, heading="###")
+    yield promise_section(statement, shown=escape, heading="###")
+    yield _record(statement.predicate["registrant"], registry=registry, runs_dir=runs_dir, at=at)
+    yield "### To be answered by a person\n\n" + "\n".join(f"- [ ] {question}" for question in _QUESTIONS)
+    yield f"Digest of the statement, which the run carries from its first step: `{statement.sha256}`"
+
+
+def _verdict_line(statement: Statement, *, reviewers: Sequence[str]) -> str:
+    quantiles, predicate = statement.quantiles, statement.predicate
+    unit = escape(predicate["metric"]["unit"])
+    signers = escape(predicate["registrant"] + "".join(f", reviewed by {each}" for each in reviewers))
+    return (
+        f"**Verified**, signed by {signers}: **{quantiles[0.5]:.4f} {unit}**, 90 % interval "
+        f"{quantiles[0.05]:.4f} to {quantiles[0.95]:.4f}, at {format_flops(predicate['targetRun']['flops'])} FLOPs, "
+        f"{predicate['forecast']['extrapolation']:.4g} times beyond the largest run that was fitted."
+    )
+
+
+def _beside_table(folder: Path, statement: Statement, *, registry: Path) -> str:
+    """This forecast beside its baseline and the earlier ones of its ladder: what changed since."""
+    quantiles, predicate = statement.quantiles, statement.predicate
+    rows = [_beside_row("this one", statement, folder=folder, since=None, point=quantiles[_HALF])]
+    if baseline := predicate["scoring"].get("baseline"):
+        low, high = (baseline["quantiles"][level] for level in ("0.05", "0.95"))
+        beside = f"{baseline['point'] / quantiles[_HALF] - 1:+.2%}"
+        rows.append(["its baseline", f"{baseline['point']:.4f}", beside, f"{high - low:.4f}", "", "", "", ""])
+    for other, earlier in _earlier(statement, registry=registry):
+        rows.append(_beside_row(other.name, earlier, folder=other, since=folder, point=quantiles[_HALF]))
+    header = ["forecast", "median", "beside this", "width of 90 %", "asymptote", "law", "runs fitted", "FLOPs"]
+    return "### Beside others\n\n" + table(header, rows, right=[1, 2, 3, 4])
+
+
+def _earlier(statement: Statement, *, registry: Path) -> Iterator[tuple[Path, Statement]]:
+    """The other forecasts of the same ladder's targets."""
+    for folder in registration_folders(registry):
+        try:
+            other = read_registration(folder)
+        except MarinScalingError:
+            continue  # the registry's own verification says so
+        same = other.predicate["targetRun"]["ladder"] == statement.predicate["targetRun"]["ladder"]
+        if same and other.sha256 != statement.sha256:
+            yield folder, other
+
+
+def _beside_row(name: str, statement: Statement, *, folder: Path, since: Path | None, point: float) -> list[str]:
+    quantiles, predicate = statement.quantiles, statement.predicate
+    asymptote = predicate["fit"]["parameters"].get("E")
+    return [
+        escape(name),
+        f"{quantiles[_HALF]:.4f}",
+        f"{quantiles[_HALF] / point - 1:+.2%}",
+        f"{quantiles[0.95] - quantiles[0.05]:.4f}",
+        "" if asymptote is None else f"{asymptote:.4f}",
+        escape(str(predicate["fit"]["law"]).partition(":")[0]),
+        _runs(folder, since=since),
+        format_flops(predicate["targetRun"]["flops"]),
+    ]
+
+
+def _runs(folder: Path, *, since: Path | None) -> str:
+    own = {row["run"] for row in _ladder_rows(folder)}
+    if since is None:
+        return str(len(own))
+    ours = {row["run"] for row in _ladder_rows(since)}
+    return f"{len(own)} ({len(ours - own)} more here, {len(own - ours)} not here)"
+
+
+def _ladder_rows(folder: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = load_canonical(read_bytes(folder / "ladder.json"), name=str(folder / "ladder.json"))["rows"]
+    return rows
+
+
+def _figure(folder: Path, statement: Statement) -> str:
+    """The best run of each budget and the forecast, as a chart that the forge draws itself; it knows no error bars.
+
+    None of the first format, whose ladders do not say their budgets.
+    """
+    best = _best_of_budgets(_ladder_rows(folder))
+    if len(best) < _LEAST_POINTS:
+        return ""
+    labels = ", ".join(f'"{format_flops(flops)}"' for flops in [*best, statement.predicate["targetRun"]["flops"]])
+    lines = [[*best.values(), statement.quantiles[level]] for level in (_HALF, 0.05, 0.95)]
+    low, high = math.floor(10 * min(map(min, lines))) / 10, math.ceil(10 * max(map(max, lines))) / 10
+    drawn = "\n".join(f"  line [{', '.join(f'{value:.4f}' for value in line)}]" for line in lines)
+    return (
+        "```mermaid\nxychart-beta\n"
+        f'  title "best run of each budget; median, 5 % and 95 % of the forecast"\n  x-axis "training FLOPs" [{labels}]\n'
+        f'  y-axis "{_plain(statement.predicate["metric"]["unit"])}" {low:g} --> {high:g}\n{drawn}\n```'
+    )
+
+
+def _plain(text: str) -> str:
+    """Words for a chart of the forge's, which has a language of its own."""
+    return re.sub(r"[^A-Za-z0-9 /]", "", text[:40])
+
+
+def _best_of_budgets(rows: Sequence[Mapping[str, Any]]) -> dict[float, float]:
+    best: dict[float, float] = {}
+    for row in rows:
+        if budget := row.get("budget_flops"):
+            best[budget] = min(row["loss"], best.get(budget, math.inf))
+    return dict(sorted(best.items()))
+
+
+def _record(registrant: str, *, registry: Path, runs_dir: Path, at: datetime) -> str:
+    """How this registrant's forecasts have done, all of them."""
+    records = track_records(verdicts_on(registration_folders(registry), runs_dir=runs_dir, at=at))
+    text = "\n".join(record_text(record) for record in records if record.registrant == registrant)
+    return f"### The registrant's record\n\n{preformatted(text)}"

@@ -1,0 +1,1 @@
+"""Keys, SSH signatures and the list of allowed signers."""

@@ -1,0 +1,293 @@
+"""Signing keys: from files, the agent, security keys, or newly made."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
+
+from marin_scaling.child_process import program
+from marin_scaling.errors import SigningError, VerificationError
+from marin_scaling.files import configuration_folder, write_secret
+from marin_scaling.git import setting as git_setting
+from marin_scaling.preregistration.signing.sshsig import (
+    NAMESPACE,
+    MalformedKeyError,
+    PublicKey,
+    make_signature,
+    public_key_from_text,
+    public_key_of,
+    verify_signature,
+)
+
+
+def sign_with_agent(content: bytes, *, key: PublicKey) -> bytes:
+    """The armored signature over `content` by the agent's private half of `key`; `SigningError` when there is none."""
+    with tempfile.TemporaryDirectory() as folder:
+        public = Path(folder) / "key.pub"
+        public.write_text(f"{key.text}\n", encoding="ascii")
+        return sign_with_file(content, path=public, key=key)
+
+
+def agent_holds(key: PublicKey) -> bool:
+    """Whether a running agent has the private half of `key`; False where there is no agent."""
+    try:
+        listed = subprocess.run([program("ssh-add"), "-L"], capture_output=True, text=True, check=False)
+    except OSError:
+        return False
+    return any(line.split()[:2] == key.text.split()[:2] for line in listed.stdout.splitlines())
+
+
+def sign_with_file(content: bytes, *, path: Path, key: PublicKey) -> bytes:
+    """The same, with the key file that `ssh-keygen` is given: a public one (agent), or the handle of a security key."""
+    try:
+        command = [program("ssh-keygen"), "-q", "-Y", "sign", "-n", NAMESPACE, "-f", str(path)]
+        done = subprocess.run(command, input=content, capture_output=True, check=False)
+    except OSError as error:
+        _refuse_signature(key, f"ssh-keygen cannot be run ({(error.strerror or str(error)).lower()})")
+    if done.returncode:
+        words = done.stderr.decode(errors="replace").strip().splitlines()
+        _refuse_signature(key, words[-1] if words else f"ssh-keygen ended with status {done.returncode}")
+    try:
+        signer = verify_signature(done.stdout, content=content, name="what ssh-keygen made")
+    except VerificationError as error:
+        _refuse_signature(key, error.what)
+    if signer.wire != key.wire:
+        _refuse_signature(key, f"ssh-keygen signed with another key, {signer.fingerprint}")
+    return done.stdout
+
+
+def _refuse_signature(key: PublicKey, reason: str) -> NoReturn:
+    raise SigningError(
+        f"The key {key.fingerprint} did not sign: {reason}.",
+        why="Its private half is held by an agent or a security key, which OpenSSH's ssh-keygen asks.",
+        fix="Start the agent and add the key (ssh-add), plug the security key in and touch it, or give another key with --key.",
+    )
+
+
+Holder = Literal["file", "agent", "security key"]
+PASSPHRASE_VARIABLE = "MARIN_SCALE_KEY_PASSPHRASE"
+_PUBLIC_KINDS = (b"ssh-", b"ecdsa-", b"sk-")
+_PRINCIPAL = re.compile(r"[A-Za-z0-9._+-]+@[A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SigningKey:
+    """A key ready to sign, where it came from, and what to tell the reader about it.
+
+    `private_key` is None where no program can read it; then `ssh-keygen` signs.
+    """
+
+    private_key: Any
+    public_key: PublicKey
+    path: Path
+    note: str
+    """One line for the reader: which key this is, and whether it was made just now."""
+    held_by: Holder = "file"
+
+    def sign(self, content: bytes) -> bytes:
+        """The armored signature over `content`; `SigningError` when an agent or a security key does not make it."""
+        if self.held_by == "agent":
+            return sign_with_agent(content, key=self.public_key)
+        if self.held_by == "security key":
+            return sign_with_file(content, path=self.path, key=self.public_key)
+        return make_signature(content, private_key=self.private_key)
+
+
+def find_signing_key(option: Path | None = None, *, environment: Mapping[str, str] | None = None) -> SigningKey:
+    """The key of `option`, else git's SSH signing key, else the tool's own (made with mode 0600 when there is none).
+
+    `environment` stands for the process's variables. `SigningError` names the file that cannot be used.
+    """
+    variables = os.environ if environment is None else environment
+    if option is not None:
+        return load_signing_key(option, note="given with --key", environment=variables)
+    if from_git := _git_signing_key():
+        return load_signing_key(from_git, note="git's user.signingkey", environment=variables)
+    if literal := _git_literal_key():
+        return _public_only(literal.encode(), path=Path("git"), held_by="agent", note="git's user.signingkey")
+    own = own_key_path(variables)
+    if own.exists():
+        return load_signing_key(own, note="made by marin-scale earlier", environment=variables)
+    return make_signing_key(own)
+
+
+def load_signing_key(path: Path, *, note: str, environment: Mapping[str, str] | None = None) -> SigningKey:
+    """The private key in a file (OpenSSH or PEM); of a `.pub` file, the private key beside it."""
+    private_path = path.with_suffix("") if path.suffix == ".pub" and path.with_suffix("").exists() else path
+    try:
+        raw = private_path.read_bytes()
+    except OSError as error:
+        _refuse(private_path, (error.strerror or str(error)).lower())
+    if raw.startswith(_PUBLIC_KINDS):
+        return _public_only(raw, path=private_path, held_by="agent", note=note)
+    beside = private_path.with_name(private_path.name + ".pub")
+    if beside.is_file() and beside.read_bytes().startswith(b"sk-"):
+        return _public_only(beside.read_bytes(), path=private_path, held_by="security key", note=note)
+    variables = os.environ if environment is None else environment
+    if beside.is_file() and PASSPHRASE_VARIABLE not in variables and _is_locked(raw) and _agent_holds(beside):
+        return _public_only(beside.read_bytes(), path=private_path, held_by="agent", note=note)
+    private_key = _private_key(raw, path=private_path, passphrase=lambda: _passphrase(private_path, variables))
+    try:
+        public = public_key_of(private_key)
+    except (MalformedKeyError, ValueError, UnsupportedAlgorithm) as error:  # a kind of key that OpenSSH does not sign with
+        _refuse(private_path, str(error))
+    return SigningKey(
+        private_key=private_key,
+        public_key=public,
+        path=private_path,
+        note=f"signing with {_shown(private_path)} ({note}), {public.fingerprint}",
+    )
+
+
+def _is_locked(raw: bytes) -> bool:
+    """Whether a private key is encrypted."""
+    try:
+        _loader(raw)(raw, None)
+    except TypeError:  # how `cryptography` says so
+        return True
+    except (ValueError, UnsupportedAlgorithm, NotImplementedError):
+        return False
+    return False
+
+
+def _agent_holds(public: Path) -> bool:
+    try:
+        return agent_holds(public_key_from_text(public.read_text(encoding="ascii", errors="replace")))
+    except MalformedKeyError:
+        return False
+
+
+def _loader(raw: bytes) -> Callable[..., Any]:
+    return serialization.load_ssh_private_key if b"OPENSSH PRIVATE KEY" in raw else serialization.load_pem_private_key
+
+
+def _public_only(raw: bytes, *, path: Path, held_by: Holder, note: str) -> SigningKey:
+    try:
+        public = public_key_from_text(raw.decode("ascii", errors="replace"))
+    except MalformedKeyError as error:
+        _refuse(path, str(error))
+    where = f"{_shown(path)} ({note}), whose private half the {held_by} holds"
+    return SigningKey(
+        private_key=None,
+        public_key=public,
+        path=path,
+        held_by=held_by,
+        note=f"signing with {where}, {public.fingerprint}",
+    )
+
+
+def make_signing_key(path: Path) -> SigningKey:
+    """A new Ed25519 key at `path` (mode 0600) with its public half at `path`.pub; a file already there is an error."""
+    private_key = ed25519.Ed25519PrivateKey.generate()
+    public = public_key_of(private_key)
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH
+    secret = private_key.private_bytes(encoding, form, serialization.NoEncryption())
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_secret(path, secret)
+        path.with_name(path.name + ".pub").write_text(f"{public.text} marin-scaling\n", encoding="ascii")
+    except OSError as error:
+        raise SigningError(
+            f"A signing key cannot be made at {path}: {(error.strerror or str(error)).lower()}.",
+            why="A forecast is worth what its signature is worth, so none is registered without one.",
+            fix="Make that folder writable, set XDG_CONFIG_HOME to another, or give a key of yours with --key.",
+        ) from error
+    note = f"made a signing key for you: {_shown(path)} (keep it private; share {path.name}.pub), {public.fingerprint}"
+    return SigningKey(private_key=private_key, public_key=public, path=path, note=note)
+
+
+def own_key_path(environment: Mapping[str, str]) -> Path:
+    """Where the tool's own key lies: `$XDG_CONFIG_HOME/marin-scaling/signing_key`.
+
+    >>> print(own_key_path({"XDG_CONFIG_HOME": "/home/ada/.config"}))
+    /home/ada/.config/marin-scaling/signing_key
+    """
+    return configuration_folder(environment) / "signing_key"
+
+
+def _shown(path: Path) -> str:
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
+def find_principal(option: str | None = None) -> str:
+    """The name to sign as: `option` (--as), else git's user.email, else user@hostname."""
+    principal = option or git_setting("user.email") or f"{_user_name()}@{socket.gethostname()}"
+    if not _PRINCIPAL.fullmatch(principal):
+        raise SigningError(
+            f"{principal!r} cannot be the name of a signer.",
+            why="It stands in a list of signers, where spaces, quotes, commas and asterisks have a meaning of their own.",
+            fix="Give a name like ada@example.org with --as.",
+        )
+    return principal
+
+
+def _user_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user without an entry in the system's list, as in many containers
+        return f"user{os.getuid()}"
+
+
+def _git_signing_key() -> Path | None:
+    if git_setting("gpg.format") != "ssh" or not (named := git_setting("user.signingkey", "--type=path")):
+        return None
+    path = Path(named)
+    return path if path.is_file() else None
+
+
+def _git_literal_key() -> str | None:
+    """A public key that stands in git's settings itself, as `key::ssh-ed25519 AAAA…` or without the `key::`."""
+    if git_setting("gpg.format") != "ssh":
+        return None
+    named = (git_setting("user.signingkey") or "").removeprefix("key::")
+    return named if named.encode().startswith(_PUBLIC_KINDS) else None
+
+
+def _private_key(raw: bytes, *, path: Path, passphrase: Callable[[], bytes]) -> Any:
+    if b"BEGIN PUBLIC KEY" in raw or b"BEGIN SSH2 PUBLIC KEY" in raw:
+        _refuse(path, "it holds a public key only, and signing needs the private one")
+    load = _loader(raw)
+    try:
+        return load(raw, None)
+    except TypeError:  # encrypted
+        pass
+    except (ValueError, UnsupportedAlgorithm, NotImplementedError) as error:
+        _refuse(path, f"it is not a private key in the OpenSSH or PEM format ({error})")
+    try:
+        return load(raw, passphrase())
+    except (ValueError, TypeError, UnsupportedAlgorithm, NotImplementedError) as error:
+        _refuse(path, f"the passphrase does not open it ({error})")
+
+
+def _passphrase(path: Path, environment: Mapping[str, str]) -> bytes:
+    if PASSPHRASE_VARIABLE in environment:
+        return environment[PASSPHRASE_VARIABLE].encode()
+    if sys.stdin.isatty():
+        return getpass.getpass(f"Passphrase of {path}: ").encode()
+    raise SigningError(
+        f"{path} is encrypted, and there is no terminal to ask for its passphrase.",
+        why="The key stays closed until its owner opens it.",
+        fix=f"Set {PASSPHRASE_VARIABLE}, run this on a terminal, or give another key with --key.",
+    )
+
+
+def _refuse(path: Path, reason: str) -> NoReturn:
+    raise SigningError(
+        f"{path} cannot be used as a signing key: {reason}.",
+        why="A forecast is worth what its signature is worth, so none is registered without one.",
+        fix="Give an Ed25519, ECDSA or RSA (2048 bits or more) private key with --key, or make one: ssh-keygen -t ed25519",
+    )

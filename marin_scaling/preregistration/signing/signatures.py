@@ -1,0 +1,90 @@
+"""Signatures of the registrant and of reviewers beside a statement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from marin_scaling.errors import SigningError, refuse
+from marin_scaling.files import read_bytes, read_plain, write_once
+from marin_scaling.preregistration.layout import SIGNATURE_NAME, countersignature_name, countersigners
+from marin_scaling.preregistration.registry import read_registration, signers_path
+from marin_scaling.preregistration.signing.allowed_signers import AllowedSigner, require_listed, require_may_sign
+from marin_scaling.preregistration.signing.sshsig import NAMESPACE, PublicKey, parse_signature, verify_signature
+from marin_scaling.untrusted_files import is_present
+
+if TYPE_CHECKING:
+    from marin_scaling.preregistration.signing.keys import SigningKey
+    from marin_scaling.preregistration.statement import Statement
+
+
+def countersign(folder: Path, *, key: SigningKey, principal: str) -> Path:
+    """Sign the statement in `folder` as someone else than its registrant; returns the file, which is never written over.
+
+    `SigningError` for the registrant; `VerificationError` when `allowed_signers` does not let that name sign with that key.
+    """
+    statement = read_registration(folder)
+    if principal == statement.predicate["registrant"]:
+        raise SigningError(
+            f"{principal} is the registrant of {folder.name} and has signed it already.",
+            why="A second signature is worth something when it is someone else's.",
+            fix="Let a reviewer sign, with a key of their own: marin-scale sign --as NAME --key KEY",
+        )
+    path, at = signers_path(folder), max(statement.created_at, datetime.now(UTC))
+    require_may_sign(path, principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)
+    signed = folder / countersignature_name(principal)
+    if is_present(signed):
+        raise SigningError(
+            f"{principal} has signed {folder.name} already: {signed.name}.",
+            why="One signature says all that a second one would.",
+            fix=f"See what it says: marin-scale verify {folder.name}",
+        )
+    _require_own_key(folder, statement, key=key)
+    write_once(signed, key.sign(statement.raw))
+    return signed
+
+
+def _require_own_key(folder: Path, statement: Statement, *, key: SigningKey) -> None:
+    """`SigningError` where the same key has signed under another name: it would be one signature, and the forecast refused."""
+    for name in (SIGNATURE_NAME, *countersigners(each.name for each in folder.iterdir()).values()):
+        known = verify_signature(read_bytes(folder / name), content=statement.raw, name=str(folder / name))
+        if known.wire == key.public_key.wire:
+            raise SigningError(
+                f"{folder / name} was made with this key, {known.fingerprint}.",
+                why="Two names with one key are one signer.",
+                fix="Nothing was written. Let someone else sign, with a key of their own.",
+            )
+
+
+def read_whole(place: Path, *, names: Sequence[str]) -> dict[str, bytes]:
+    """The files of a folder by name; `VerificationError` where it is no plain folder, or holds other files than `names`."""
+    present = sorted(path.name for path in place.iterdir()) if place.is_dir() and not place.is_symlink() else []
+    if present != sorted(names):
+        *first, last = sorted(names)
+        refuse(
+            f"{place} holds {', '.join(present) or 'nothing'}, not {', '.join(first)} and {last}",
+            fix="Restore it from version control.",
+        )
+    return {name: read_plain(place / name) for name in present}
+
+
+def require_signed(
+    content: bytes, *, signature: bytes, path: Path, principal: str, moments: Iterable[datetime], allowed_signers: Path
+) -> tuple[PublicKey, AllowedSigner]:
+    """Return the key that signed `content`, and the line that lets `principal` sign with it at every one of `moments`.
+
+    `moments` are the time that the document says, and the time at which it was received: whoever finds a key that was given up
+    could write an older date. `path` is that of the signature, for errors; `VerificationError` where it is none, or by someone
+    else.
+    """
+    key = verify_signature(signature, content=content, name=str(path))
+    for moment in sorted(set(moments)):
+        line = require_listed(allowed_signers, principal=principal, key=key, namespace=NAMESPACE, at=moment)
+    return key, line
+
+
+def fingerprint_at(path: Path) -> str:
+    """The fingerprint of the key in a signature file that was verified before."""
+    return parse_signature(read_plain(path), name=str(path)).public_key.fingerprint

@@ -1,0 +1,171 @@
+"""How the forecasts of each registrant have done, all of them: the denominator first, then coverage, calibration and skill.
+
+What was promised and is not there counts as missed, so that nobody looks better by leaving a run out. Forecasts of nearly the
+same run by one person are a family, which counts once, as its worst member: it is settled when one member lies outside its
+interval, or when all are settled. With few forecasts the figures say little, and the exact interval says how little.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+from typing import Any
+
+from marin_scaling.preregistration.families import family_numbers
+from marin_scaling.preregistration.state import State, Verdict
+
+_ANONYMOUS = "nobody (not authentic)"
+_SETTLED = (State.HELD, State.MISSED, State.OVERDUE, State.WITHDRAWN_LATE)
+_USUAL = (State.PENDING, State.OVERDUE, State.HELD, State.MISSED, State.REFUSED)
+_PIT_BINS = 5
+_CENTRAL_HALF = (0.25, 0.75)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackRecord:
+    """All forecasts of one registrant.
+
+    `counts` by state; `families` of them, of which some are `settled`; `inside_90` and `inside_50` of settled families, a
+    diverged or overdue run outside of both. Of each settled family that has any, `pit` is the outermost level at which an
+    observed value fell, and `skills` the lowest skill against a baseline.
+    """
+
+    registrant: str
+    counts: Mapping[State, int]
+    families: int
+    settled: int
+    inside_90: int
+    inside_50: int
+    pit: tuple[float, ...]
+    skills: tuple[float, ...]
+
+    @property
+    def families_text(self) -> str:
+        """How many families there are, and how many of these are settled."""
+        noun = "family" if self.families == 1 else "families"
+        return f"{self.families} {noun} of nearly the same run, {self.settled} settled"
+
+    @property
+    def states(self) -> str:
+        """How many are what, the usual states also where there is none."""
+        shown = [state for state in State if state in _USUAL or self.counts.get(state)]
+        return ", ".join(f"{self.counts.get(state, 0)} {state}" for state in shown)
+
+    @property
+    def pit_histogram(self) -> tuple[int, ...]:
+        """How many values fell into each fifth of [0, 1]; of calibrated forecasts about as many in each."""
+        bins = Counter(min(int(value * _PIT_BINS), _PIT_BINS - 1) for value in self.pit)
+        return tuple(bins[number] for number in range(_PIT_BINS))
+
+
+def track_records(verdicts: Sequence[Verdict]) -> list[TrackRecord]:
+    """A record for each registrant, by name; those that are refused are under nobody's."""
+    names = sorted({verdict.registrant or _ANONYMOUS for verdict in verdicts})
+    families: dict[int, list[Verdict]] = {}
+    for verdict, number in zip(verdicts, family_numbers([each.forecaster for each in verdicts]), strict=True):
+        families.setdefault(number, []).append(verdict)
+    return [_record(name, _with_member(name, families.values())) for name in names]
+
+
+def _with_member(name: str, families: Iterable[Sequence[Verdict]]) -> list[Sequence[Verdict]]:
+    """Return the families in which a registrant has a forecast, whole: one person may have registered under two names."""
+    return [family for family in families if any((each.registrant or _ANONYMOUS) == name for each in family)]
+
+
+def record_text(record: TrackRecord) -> str:
+    """The record for a reader."""
+    registered = sum(record.counts.values())
+    alike = f" in {record.families_text}" if record.families < registered else ""
+    lines = [f"{record.registrant}: {registered} registered{alike}: {record.states}"]
+    if record.settled:
+        low, high = exact_interval(record.inside_90, record.settled)
+        lines.append(
+            f"  in their 90 % intervals {record.inside_90} of {record.settled} (exact 95 % interval of the share "
+            f"{low:.0%} to {high:.0%}), in their 50 % intervals {record.inside_50}"
+        )
+    if record.pit:
+        histogram = " ".join(map(str, record.pit_histogram))
+        skill = f"; mean skill {mean(record.skills):+.2f} over {len(record.skills)} with a baseline" if record.skills else ""
+        lines.append(f"  observed values by fifths of their forecasts: {histogram}{skill}")
+    return "\n".join(lines)
+
+
+def exact_interval(hits: int, count: int, *, confidence: float = 0.95) -> tuple[float, float]:
+    """The central interval for a share, of Clopper & Pearson (1934): it covers at least as often as it says.
+
+    >>> low, high = exact_interval(9, 10)
+    >>> round(low, 3), round(high, 4)
+    (0.555, 0.9975)
+    """
+    tail = (1 - confidence) / 2
+    low = 0.0 if hits == 0 else _crossing(lambda share: _at_least(hits, count, share) - tail)
+    high = 1.0 if hits == count else _crossing(lambda share: tail - (1 - _at_least(hits + 1, count, share)))
+    return low, high
+
+
+def _record(name: str, families: Sequence[Sequence[Verdict]]) -> TrackRecord:
+    settled = [[each for each in family if each.state in _SETTLED] for family in families if _is_settled(family)]
+    own = [verdict for family in families for verdict in family if (verdict.registrant or _ANONYMOUS) == name]
+    levels = [[scores["pit"] for each in family if (scores := _scores(each))] for family in settled]
+    skills = [[skill for each in family if (skill := _skill(each)) is not None] for family in settled]
+    return TrackRecord(
+        registrant=name,
+        counts=Counter(verdict.state for verdict in own),
+        families=len(families),
+        settled=len(settled),
+        inside_90=sum(all(map(_hit, family)) for family in settled),
+        inside_50=sum(all(map(_is_central, family)) for family in settled),
+        pit=tuple(max(each, key=lambda level: abs(level - 0.5)) for each in levels if each),
+        skills=tuple(min(each) for each in skills if each),
+    )
+
+
+def _is_settled(family: Sequence[Verdict]) -> bool:
+    """Return True if no further member can change what a family counts as; forecasts that ended without a run do not count."""
+    members = [each for each in family if each.state not in (State.WITHDRAWN, State.VOID, State.REFUSED)]
+    done = [each for each in members if each.state in _SETTLED]
+    return bool(done) and (len(done) == len(members) or not all(_hit(each) for each in done))
+
+
+def _scores(verdict: Verdict) -> Mapping[str, Any] | None:
+    scores: Mapping[str, Any] | None = verdict.outcome["scores"] if verdict.outcome else None
+    return scores
+
+
+def _hit(verdict: Verdict) -> bool:
+    scores = _scores(verdict)
+    return bool(scores and scores["hit"])
+
+
+def _is_central(verdict: Verdict) -> bool:
+    scores = _scores(verdict)
+    return bool(scores and _CENTRAL_HALF[0] <= scores["pit"] <= _CENTRAL_HALF[1])
+
+
+def _skill(verdict: Verdict) -> float | None:
+    skill: float | None = ((verdict.outcome or {}).get("baseline") or {}).get("skill")
+    return skill if _scores(verdict) else None
+
+
+def _at_least(hits: int, count: int, share: float) -> float:
+    """Probability of so many hits or more."""
+    return math.fsum(_probability(each, count, share) for each in range(hits, count + 1))
+
+
+def _probability(hits: int, count: int, share: float) -> float:
+    if share in (0.0, 1.0):
+        return float(hits == count * share)
+    logarithm = math.lgamma(count + 1) - math.lgamma(hits + 1) - math.lgamma(count - hits + 1)
+    return math.exp(logarithm + hits * math.log(share) + (count - hits) * math.log1p(-share))
+
+
+def _crossing(rising: Callable[[float], float]) -> float:
+    """Where a rising function of a share is zero, by halving."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if rising(middle) > 0 else (middle, high)
+    return (low + high) / 2

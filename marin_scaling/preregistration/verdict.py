@@ -1,0 +1,268 @@
+"""What became of a preregistration: not run yet, overdue, held, or missed. A missed forecast is a result, not an error.
+
+Verifies first, then looks for the one run that carries the statement, and writes `outcome.json` once. Checking again says
+the same and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from marin_scaling import __version__
+from marin_scaling.canonical_json import dump_canonical, sha256_hex
+from marin_scaling.errors import MarinScalingError, VerificationError
+from marin_scaling.files import read_bytes, write_once
+from marin_scaling.preregistration.events.amendment import amendments_text, scored_amendments, verified_amendments
+from marin_scaling.preregistration.events.notice import deviations, ended_by, verified_notices
+from marin_scaling.preregistration.events.timestamp import roots_path, stamped_at
+from marin_scaling.preregistration.families import forecaster
+from marin_scaling.preregistration.history import line_times
+from marin_scaling.preregistration.layout import OUTCOME_NAME, is_sealed
+from marin_scaling.preregistration.log import write_down
+from marin_scaling.preregistration.outcome import outcome_document, read_outcome
+from marin_scaling.preregistration.receipts import Receipts, made_at, own_receipts, receipts_with_history
+from marin_scaling.preregistration.register import answering_spec
+from marin_scaling.preregistration.registry import read_registration, signers_path
+from marin_scaling.preregistration.state import State, Verdict, verdict_of
+from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
+from marin_scaling.preregistration.verify.authenticity import sealed_verdict, verify_folder
+from marin_scaling.preregistration.verify.policy import policy_steps
+from marin_scaling.run.spec import RunSpec
+from marin_scaling.run.store import StoredRun, is_finished, read_run, run_folder
+from marin_scaling.untrusted_files import is_present
+
+_AWAY = "its run is not here to be compared"
+
+
+def check_preregistration(
+    folder: Path, *, runs_dir: Path, allowed_signers: Path, checked_at: datetime, receipts: Receipts | None = None
+) -> Verdict:
+    """The verdict on one preregistration; writes `outcome.json` beside the statement when its run is there for the first time.
+
+    `VerificationError` when the preregistration is not authentic, the run began before it, or the run is about something else.
+    """
+    verdict = verdict_on(folder, runs_dir=runs_dir, allowed_signers=allowed_signers, at=checked_at, receipts=receipts)
+    if verdict.outcome is not None and not is_present(folder / OUTCOME_NAME):
+        _require_not_logged(folder)
+        write_once(folder / OUTCOME_NAME, dump_canonical(verdict.outcome))
+        write_down(folder.parent, at=checked_at)
+    return verdict
+
+
+def _require_not_logged(folder: Path) -> None:
+    """`VerificationError` where the log knows an outcome that is gone: another one, of another hour, would not be it."""
+    if times := line_times(OUTCOME_NAME, folder=folder):
+        raise VerificationError(
+            f"{folder / OUTCOME_NAME} is not there, and the log has it since {moment_text(times[0])}.",
+            why="An outcome is written once. Nothing was written now.",
+            fix=f"Restore it from version control: git checkout -- {folder / OUTCOME_NAME}",
+        )
+
+
+def verdict_on(
+    folder: Path, *, runs_dir: Path, allowed_signers: Path, at: datetime, receipts: Receipts | None = None
+) -> Verdict:
+    """Like `check_preregistration`, but read-only."""
+    known = receipts or own_receipts(folder.parent)
+    verify_folder(folder, allowed_signers=allowed_signers, runs_dir=runs_dir, receipts=known)
+    if is_sealed(folder):
+        return sealed_verdict(folder, allowed_signers=allowed_signers, at=at)
+    policy_steps(folder, allowed_signers=allowed_signers, receipts=known)
+    statement = read_registration(folder)
+    verdict = _verdict_of(folder, statement, runs_dir=runs_dir, allowed_signers=allowed_signers, at=at, known=known)
+    return replace(verdict, forecaster=forecaster(folder, statement))
+
+
+def _verdict_of(
+    folder: Path, statement: Statement, *, runs_dir: Path, allowed_signers: Path, at: datetime, known: Receipts
+) -> Verdict:
+    spec, claimed = answering_spec(folder), ""
+    notices = verified_notices(folder, statement=statement, allowed_signers=allowed_signers, receipts=known)
+    if ended := ended_by(notices, folder=folder, statement=statement, spec=spec, runs_dir=runs_dir, receipts=known):
+        return ended
+    run = read_run(run_folder(runs_dir, spec)) if is_finished(runs_dir, spec) else None
+    amendments = verified_amendments(folder, statement=statement, allowed_signers=allowed_signers, receipts=known)
+    if run is not None:
+        _require_stamped_before(folder, statement=statement, run=run)
+        outcome, claimed = (
+            _settle(folder, statement=statement, run=run, checked_at=at),
+            _run_first(folder, run=run, receipts=known),
+        )
+    elif is_present(folder / OUTCOME_NAME):
+        outcome, claimed = _standing_outcome(folder, statement=statement, spec=spec), f"; claimed: {_AWAY}"
+    else:
+        scored = scored_amendments(amendments, folder=folder, value=None, finished_at=None, receipts=known)
+        waiting = _not_run(statement, where=run_folder(runs_dir, spec), at=at)
+        return replace(waiting, sentence=waiting.sentence + amendments_text(scored), amendments=tuple(scored))
+    state = State(outcome["verdict"])
+    finished_at = parse_moment(run.record.finished_at) if run else None
+    scored = scored_amendments(amendments, folder=folder, value=outcome["value"], finished_at=finished_at, receipts=known)
+    sentence = _sentence(statement, outcome=outcome, state=state) + claimed + amendments_text(scored) + deviations(notices)
+    return replace(verdict_of(statement, state=state, sentence=sentence, outcome=outcome), amendments=tuple(scored))
+
+
+def check_all(folders: Sequence[Path], *, runs_dir: Path, checked_at: datetime) -> list[Verdict]:
+    """The verdict on each folder, with the `allowed_signers` beside it; `REFUSED`, with the reason, when not authentic."""
+
+    receipts = receipts_with_history(folders, runs_dir=runs_dir)
+
+    def checked(folder: Path) -> Verdict:
+        return check_preregistration(
+            folder,
+            runs_dir=runs_dir,
+            allowed_signers=signers_path(folder),
+            checked_at=checked_at,
+            receipts=receipts.get(folder.parent),
+        )
+
+    return [_or_refused(checked, folder) for folder in folders]
+
+
+def verdicts_on(
+    folders: Sequence[Path],
+    *,
+    runs_dir: Path,
+    at: datetime,
+    allowed_signers: Path | None = None,
+    receipts: Receipts | None = None,
+) -> list[Verdict]:
+    """What `check_all` would say, or would with these signers and receipts; nothing is written."""
+
+    def seen(folder: Path) -> Verdict:
+        signers = allowed_signers or signers_path(folder)
+        return verdict_on(folder, runs_dir=runs_dir, allowed_signers=signers, at=at, receipts=receipts)
+
+    return [_or_refused(seen, folder) for folder in folders]
+
+
+def _or_refused(judge: Callable[[Path], Verdict], folder: Path) -> Verdict:
+    try:
+        return judge(folder)
+    except MarinScalingError as error:
+        return Verdict(id=folder.name, state=State.REFUSED, sentence=f"refused: {error}", outcome=None)
+
+
+def _settle(folder: Path, *, statement: Statement, run: StoredRun, checked_at: datetime) -> dict[str, Any]:
+    _check_run(statement, made=made_at(folder), run=run)
+    outcome = outcome_document(
+        statement,
+        value=run.record.loss,
+        run=run.spec.digest,
+        record_sha256=sha256_hex(read_bytes(run.folder / "record.json")),
+        checked_at=checked_at,
+        tool_version=__version__,
+    )
+    if not is_present(folder / OUTCOME_NAME):
+        return outcome
+    standing = _standing_outcome(folder, statement=statement, spec=run.spec)
+    for key in ("value", "record_sha256"):
+        if standing[key] != outcome[key]:
+            raise VerificationError(
+                f"{folder / OUTCOME_NAME}: {key} is {standing[key]!r}, and {run.folder / 'record.json'} says {outcome[key]!r}.",
+                why="Outcome and record are each written once; one of them was changed afterwards.",
+                fix="Restore both from version control.",
+            )
+    return standing
+
+
+def _require_stamped_before(folder: Path, *, statement: Statement, run: StoredRun) -> None:
+    """Where a third party said when the signature was there, the run must have begun after the first time that it said."""
+    moments = stamped_at(folder, made_at=statement.created_at, roots=roots_path(folder))
+    if moments and parse_moment(run.record.started_at) < min(moments):
+        raise VerificationError(
+            f"{run.folder} began at {run.record.started_at}, before the first stamp of {moment_text(min(moments))}.",
+            why="A signature that was stamped after the run began may have been made after it, too.",
+            fix="This forecast cannot be scored; have the next one stamped before its run.",
+        )
+
+
+def _run_first(folder: Path, *, run: StoredRun, receipts: Receipts) -> str:
+    """Return the warning that a run began, or its record came, before the registry received the forecast; empty where not.
+
+    This is a warning and no refusal: lines of the log are made again when another branch came first, and commits can be made
+    of old files in any order. With a base branch `require_forecast_first` refuses.
+    """
+    began, received, warnings = parse_moment(run.record.started_at), receipts.forecast_at(folder), ""
+    if received is not None and received > began:
+        warnings += f"; logged at {moment_text(received)}, after its run had begun at {moment_text(began)}: "
+        warnings += "that it was made before is its registrant's word"
+    committed, record_at = receipts.committed_at(folder), receipts.runs.get(f"{run.folder.parent.name}/{run.folder.name}")
+    if committed is not None and record_at is not None and record_at.order < committed.order:
+        warnings += f"; the record of its run was committed at {moment_text(record_at.at)}, before the forecast, which was "
+        warnings += f"committed at {moment_text(committed.at)}"
+    return warnings
+
+
+def _standing_outcome(folder: Path, *, statement: Statement, spec: RunSpec) -> dict[str, Any]:
+    path = folder / OUTCOME_NAME
+    return read_outcome(read_bytes(path), statement=statement, run=spec.digest, name=str(path))
+
+
+def _check_run(statement: Statement, *, made: datetime, run: StoredRun) -> None:
+    promised, record = statement.predicate["targetRun"], run.record
+    if parse_moment(record.started_at) < made:
+        raise VerificationError(
+            f"{run.folder} began at {record.started_at}, before its preregistration of {moment_text(made)}.",
+            why="A forecast made after the run began may have seen it.",
+            fix="This forecast cannot be scored; register the next one before its run.",
+        )
+    tolerance = promised.get("tolerance", {"flops": 0.0, "tokens": 0.0})
+    numbers = (
+        ("FLOPs", record.flops, promised["flops"], tolerance["flops"]),
+        ("trained tokens", record.trained_tokens, promised["tokens"], tolerance["tokens"]),
+        ("parameters", record.params_total, promised["paramsTotal"], 0.0),
+    )
+    differing: list[tuple[str, Any, Any]]
+    names = (
+        ("FLOP convention", record.flops_convention, promised["flopsConvention"]),
+        ("metric", record.metric, statement.predicate["metric"]["name"]),
+    )
+    differing = [
+        (what, found, expected) for what, found, expected, share in numbers if abs(found - expected) > share * expected
+    ]
+    differing += [(what, found, expected) for what, found, expected in names if found != expected]
+    if differing:
+        what, found, expected = differing[0]
+        raise VerificationError(
+            f"{run.folder}: {what} {found!r} differ from the promised {expected!r}.",
+            why="A forecast speaks of one run; another one neither confirms nor refutes it.",
+            fix="Train the target in target.json with this statement, as registered.",
+        )
+
+
+def _not_run(statement: Statement, *, where: Path, at: datetime) -> Verdict:
+    forecast, unit = statement.predicate["forecast"], statement.predicate["metric"]["unit"]
+    promised = f"{forecast['point']:.4f} {unit} was forecast"
+    if statement.is_overdue(at=at):
+        state, due = State.OVERDUE, statement.predicate["resolution"]["due"]
+        sentence = f"overdue: {promised}, and its run was due at {due}; until it is there, it counts as missed"
+    else:
+        state, sentence = State.PENDING, f"not run yet: {promised}; its run will lie in {where}"
+    return verdict_of(statement, state=state, sentence=sentence, outcome=None)
+
+
+def _sentence(statement: Statement, *, outcome: dict[str, Any], state: State) -> str:
+    low, high = statement.quantiles[0.05], statement.quantiles[0.95]
+    forecast = f"{statement.quantiles[0.5]:.4f} (90 % interval {low:.4f} to {high:.4f})"
+    if outcome["scores"] is None:
+        return f"{state}: the run diverged; {forecast} was forecast"
+    scores, unit = outcome["scores"], statement.predicate["metric"]["unit"]
+    return (
+        f"{state}: observed {outcome['value']:.4f} {unit}, forecast {forecast}; "
+        f"error {scores['signed_error']:+.4f} ({scores['per_cent_of_loss']:+.2f} %{_reducible(scores)}), "
+        f"CRPS {scores['crps']:.4f}{_skill(outcome)}"
+    )
+
+
+def _skill(outcome: dict[str, Any]) -> str:
+    skill = (outcome.get("baseline") or {}).get("skill")
+    return "" if skill is None else f", skill {skill:+.2f}"
+
+
+def _reducible(scores: dict[str, Any]) -> str:
+    percent = scores["per_cent_of_reducible_loss"]
+    return "" if percent is None else f", {percent:+.2f} % of the reducible loss"

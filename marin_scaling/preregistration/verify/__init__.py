@@ -1,0 +1,1 @@
+"""Verification of one preregistration: authenticity, refit and policy."""

@@ -1,0 +1,400 @@
+"""Verify that a preregistration is authentic: files, digests, signatures, derivation."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from marin_scaling.canonical_json import sha256_hex
+from marin_scaling.errors import DocumentError, MarinScalingError, VerificationError, refuse
+from marin_scaling.files import read_plain
+from marin_scaling.preregistration.events.amendment import amendment_steps, verified_amendments
+from marin_scaling.preregistration.events.notice import notice_steps, verified_notices
+from marin_scaling.preregistration.events.seal import Seal, read_opening, read_seal, require_opens
+from marin_scaling.preregistration.events.timestamp import stamp_step, stamped_at
+from marin_scaling.preregistration.format_versions import VERSION_0_1, VERSION_0_1_ENDED, FormatVersion
+from marin_scaling.preregistration.ladder_records import holds_runs, ladder_step, require_declared, require_record
+from marin_scaling.preregistration.layout import (
+    OPENING_NAME,
+    OUTCOME_NAME,
+    ROOTS_NAME,
+    SEAL_FILES,
+    SEAL_NAME,
+    SEAL_SIGNATURE_NAME,
+    SIGNATURE_NAME,
+    STATEMENT_NAME,
+    amendment_names,
+    countersigners,
+    is_sealed,
+    is_unfinished,
+    notice_names,
+    seal_names,
+    stamp_names,
+    unfinished_name,
+)
+from marin_scaling.preregistration.outcome import read_outcome
+from marin_scaling.preregistration.receipts import Receipts, effective_time, known_at, own_receipts
+from marin_scaling.preregistration.register import bound_digest
+from marin_scaling.preregistration.registry import read_registration
+from marin_scaling.preregistration.signing.signatures import fingerprint_at, require_signed
+from marin_scaling.preregistration.signing.sshsig import PublicKey
+from marin_scaling.preregistration.state import State, Verdict, VerifiedStep
+from marin_scaling.preregistration.statement import (
+    Statement,
+    agrees,
+    derived_fields,
+    moment_text,
+    read_statement,
+    read_subject,
+    require_samples_of,
+)
+from marin_scaling.units import format_count, format_flops
+from marin_scaling.untrusted_files import is_present
+
+
+def verified_seal(folder: Path, *, allowed_signers: Path, at: datetime | None = None, received: datetime | None = None) -> Seal:
+    """Return the seal in a folder, signed by a key that was allowed at `at`; else when it says it was made, and when received.
+
+    `VerificationError` names what is wrong.
+    """
+    raw = read_plain(folder / SEAL_NAME)
+    seal = read_seal(raw, name=str(folder / SEAL_NAME))
+    if seal.document["id"] != folder.resolve().name:
+        refuse(
+            f"{folder / SEAL_NAME} is the seal of {seal.document['id']}, not that of its folder",
+            fix="Give the folder its own name back.",
+        )
+    path = folder / SEAL_SIGNATURE_NAME
+    moments = [at] if at else [seal.at, effective_time(seal.at, received)]
+    signature = read_plain(path)
+    require_signed(raw, signature=signature, path=path, principal=seal.by, moments=moments, allowed_signers=allowed_signers)
+    return seal
+
+
+def sealed_step(folder: Path, *, allowed_signers: Path) -> VerifiedStep:
+    """What can be said of a forecast that is still sealed; nothing but seal and stamps may lie there."""
+    seal = verified_seal(folder, allowed_signers=allowed_signers)
+    present = {path.name for path in folder.iterdir() if not is_unfinished(path, files={unfinished_name(path.name)} - {""})}
+    for name in sorted(present - {*SEAL_FILES, *stamp_names(present)}):
+        refuse(
+            f"{folder / name} lies beside a seal, without the statement that was sealed",
+            fix=f"If it is being revealed, go on: marin-scale reveal {folder.name}. Else remove it.",
+        )
+    evidence = (
+        f"by {seal.by} with {fingerprint_at(folder / SEAL_SIGNATURE_NAME)} at {seal.document['at']}, "
+        f"to be shown by {seal.document['reveal_by']}; not to be seen before"
+    )
+    return VerifiedStep(what="sealed", evidence=evidence, compared=False)
+
+
+def opened_steps(
+    statement: Statement, *, files: Mapping[str, bytes], folder: Path, allowed_signers: Path, received: datetime | None
+) -> list[VerifiedStep]:
+    """That the statement is the one that was sealed; no step where none was."""
+    if not seal_names(files):
+        return []
+    for name in (SEAL_NAME, SEAL_SIGNATURE_NAME, OPENING_NAME):
+        if name not in files:
+            refuse(f"{folder / name} is missing", fix="Restore it from version control.")
+    seal = verified_seal(folder, allowed_signers=allowed_signers, received=received)
+    name = str(folder / OPENING_NAME)
+    require_opens(seal, statement, salt=read_opening(files[OPENING_NAME], name=name), name=name)
+    evidence = f"this statement, by {seal.by} at {seal.document['at']}, to be shown by {seal.document['reveal_by']}"
+    return [VerifiedStep(what="sealed", evidence=evidence)]
+
+
+def sealed_verdict(folder: Path, *, allowed_signers: Path, at: datetime) -> Verdict:
+    """What became of a forecast that is still sealed: it waits, or it is overdue and counts as missed."""
+    seal, name = verified_seal(folder, allowed_signers=allowed_signers), folder.name
+    by = seal.document["reveal_by"]
+    if at > seal.reveal_by:
+        sentence = f"overdue: sealed by {seal.by}, to be shown by {by}, and not shown; until it is, it counts as missed"
+        return Verdict(id=name, state=State.OVERDUE, sentence=sentence, outcome=None, registrant=seal.by)
+    sentence = f"sealed by {seal.by} at {seal.document['at']}, to be shown by {by}"
+    return Verdict(id=name, state=State.SEALED, sentence=sentence, outcome=None, registrant=seal.by)
+
+
+def signature_steps(
+    statement: Statement, *, files: Mapping[str, bytes], folder: Path, allowed_signers: Path, receipts: Receipts, stamped: bool
+) -> list[VerifiedStep]:
+    """The registrant's signature, then one step for each other signer, and one for reviewers who have not signed.
+
+    `VerificationError` for a signature that is none, a key that is not allowed to speak for that name when the statement
+    was made and when its signature was received, or one key that signed under two names. A stamp says instead when the
+    registrant's signature was received; a reviewer's has no time of its own.
+    """
+    names = {statement.predicate["registrant"]: SIGNATURE_NAME, **countersigners(files)}
+    if names[statement.predicate["registrant"]] != SIGNATURE_NAME:
+        refuse(f"{folder / names[statement.predicate['registrant']]} is a second signature of the registrant", fix="Remove it.")
+    keys: dict[str, PublicKey] = {}
+    steps = []
+    for principal, name in names.items():
+        moments = _moments(statement, name, folder=folder, receipts=receipts, stamped=stamped)
+        key, where = _signer(
+            statement, files[name], principal=principal, path=folder / name, allowed_signers=allowed_signers, moments=moments
+        )
+        for other, known in keys.items():
+            if known.wire == key.wire:
+                refuse(
+                    f"{folder / name}: {principal} and {other} signed with one key, {key.fingerprint}",
+                    fix="Let someone else sign, with a key of their own.",
+                )
+        keys[principal] = key
+        what = "signature" if name == SIGNATURE_NAME else "review"
+        steps.append(VerifiedStep(what=what, evidence=f"{principal} with {key.fingerprint}, allowed by {where}"))
+    missing = [reviewer for reviewer in statement.predicate.get("reviewers", ()) if reviewer not in keys]
+    if missing:
+        steps.append(VerifiedStep(what="review", evidence=f"not signed by {', '.join(missing)} so far", compared=False))
+    return steps
+
+
+def require_registrant_at(folder: Path, *, allowed_signers: Path, at: datetime) -> None:
+    """`VerificationError` unless the registrant's key was allowed at `at`, when a third party saw the signature.
+
+    Else whoever finds a key that has expired, or was given up, could sign with an older date.
+    """
+    if is_present(folder / SEAL_NAME):
+        verified_seal(folder, allowed_signers=allowed_signers, at=at)
+    if is_sealed(folder):
+        return
+    statement, path = read_registration(folder), folder / SIGNATURE_NAME
+    by = statement.predicate["registrant"]
+    _signer(statement, read_plain(path), principal=by, path=path, allowed_signers=allowed_signers, moments=[at])
+
+
+def _moments(statement: Statement, name: str, *, folder: Path, receipts: Receipts, stamped: bool) -> list[datetime]:
+    """Return when the key behind a signature file must have been allowed."""
+    if name != SIGNATURE_NAME:
+        return [known_at(statement.created_at, name, folder=folder, receipts=receipts)]
+    received = None if stamped else receipts.forecast_at(folder)
+    return [statement.created_at, effective_time(statement.created_at, received)]
+
+
+def _signer(
+    statement: Statement,
+    signature: bytes,
+    *,
+    principal: str,
+    path: Path,
+    allowed_signers: Path,
+    moments: Iterable[datetime],
+) -> tuple[PublicKey, str]:
+    """Return the key that signed for a name, and the line that allows it at these moments."""
+    key, allowed = require_signed(
+        statement.raw,
+        signature=signature,
+        path=path,
+        principal=principal,
+        moments=moments,
+        allowed_signers=allowed_signers,
+    )
+    return key, Path(allowed.where).name
+
+
+_RESTORE = "Restore the file from version control: nothing in a registered one may be written again."
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Opened:
+    folder: Path
+    files: Mapping[str, bytes]
+    statement: Statement
+    subjects: Mapping[str, Any]
+
+    def path(self, name: str) -> str:
+        return str(self.folder / name)
+
+
+def verify_folder(
+    folder: Path, *, allowed_signers: Path, runs_dir: Path | None = None, receipts: Receipts | None = None
+) -> list[VerifiedStep]:
+    """All steps that show a preregistration authentic, in order; `VerificationError` names the first thing that is wrong.
+
+    `runs_dir` is the run store, used when it holds the ladder; without it the ladder is only what was signed. Beside
+    `allowed_signers` may lie `tsa_roots.pem`. `receipts` say when files were received, by default as the log beside the folder
+    has it. Whether a registry asks for more than that is seen in `policy`.
+    """
+    roots = allowed_signers.with_name(ROOTS_NAME)
+    with _refusals(folder):
+        _require_plain_folder(folder)
+        receipts = receipts or own_receipts(folder.parent)
+        if is_sealed(folder):
+            return _sealed_steps(folder, allowed_signers=allowed_signers, receipts=receipts)
+        statement = read_statement(read_plain(folder / STATEMENT_NAME), name=str(folder / STATEMENT_NAME))
+        files = {**_read_files(folder, version=statement.version), STATEMENT_NAME: statement.raw}
+        _check_digests(statement, files=files, folder=folder)
+        subjects = {
+            name: read_subject(files[name], name=name, path=str(folder / name), version=statement.version)
+            for name in statement.version.subject_names
+        }
+        moments = stamped_at(folder, made_at=statement.created_at, roots=roots)
+        received = None if moments else receipts.forecast_at(folder)
+        _require_format_of_its_time(statement, received=receipts.forecast_at(folder), folder=folder)
+        opened = _Opened(folder=folder, files=files, statement=statement, subjects=subjects)
+        steps = [
+            _statement_step(opened),
+            _subjects_step(opened),
+            *signature_steps(
+                statement, files=files, folder=folder, allowed_signers=allowed_signers, receipts=receipts, stamped=bool(moments)
+            ),
+            *opened_steps(statement, files=files, folder=folder, allowed_signers=allowed_signers, received=received),
+            _derivation_step(opened),
+            _binding_step(opened),
+        ]
+        steps += [_ladder_step(opened, runs_dir=runs_dir)] if runs_dir is not None else []
+        steps += [_outcome_step(opened, runs_dir=runs_dir)] if OUTCOME_NAME in files else []
+        if moments:
+            require_registrant_at(folder, allowed_signers=allowed_signers, at=min(moments))
+        steps += stamp_step(folder, moments=moments, roots=roots)
+        amendments = verified_amendments(folder, statement=statement, allowed_signers=allowed_signers, receipts=receipts)
+        steps += amendment_steps(amendments, folder=folder, runs_dir=runs_dir)
+        notices = verified_notices(folder, statement=statement, allowed_signers=allowed_signers, receipts=receipts)
+        steps += notice_steps(notices, folder=folder)
+    return steps
+
+
+def _sealed_steps(folder: Path, *, allowed_signers: Path, receipts: Receipts) -> list[VerifiedStep]:
+    step, roots = sealed_step(folder, allowed_signers=allowed_signers), allowed_signers.with_name(ROOTS_NAME)
+    seal = verified_seal(folder, allowed_signers=allowed_signers)
+    moments = stamped_at(folder, made_at=seal.at, roots=roots)
+    if not moments:
+        verified_seal(folder, allowed_signers=allowed_signers, received=receipts.forecast_at(folder))
+    if moments:
+        require_registrant_at(folder, allowed_signers=allowed_signers, at=min(moments))
+    return [step, *stamp_step(folder, moments=moments, roots=roots)]
+
+
+def _require_format_of_its_time(statement: Statement, *, received: datetime | None, folder: Path) -> None:
+    """Refuse a statement in the first format that was received after that format ended, whatever date it says."""
+    if statement.version is VERSION_0_1 and effective_time(statement.created_at, received) >= VERSION_0_1_ENDED:
+        refuse(
+            f"{folder} is in format {VERSION_0_1.number}, which ended on {VERSION_0_1_ENDED:%Y-%m-%d}, and was received "
+            f"{moment_text(effective_time(statement.created_at, received))}",
+            fix="Register with the newest format: marin-scale preregister",
+        )
+
+
+def _require_plain_folder(folder: Path) -> None:
+    if folder.is_symlink() or not folder.is_dir():
+        refuse(f"{folder} is not a plain folder", fix="Name a folder of the registry.")
+
+
+def _read_files(folder: Path, *, version: FormatVersion) -> dict[str, bytes]:
+    required = {STATEMENT_NAME, SIGNATURE_NAME, *version.subject_names}
+    present = {path.name: path for path in folder.iterdir() if not _is_unfinished(path, required=required)}
+    for name in sorted(required - present.keys()):
+        refuse(f"{folder / name} is missing", fix="Restore it from version control.")
+    for name in sorted(present.keys() - required - _added_later(present)):
+        refuse(
+            f"{folder / name} does not belong to a preregistration",
+            fix="Move it elsewhere: what is not signed must not lie here.",
+        )
+    return {name: read_plain(path) for name, path in sorted(present.items()) if name not in _folders(present)}
+
+
+def _added_later(names: Iterable[str]) -> set[str]:
+    """Which of these names are of what may come in beside a statement after it was made."""
+    present = set(names)
+    outcome = {OUTCOME_NAME} & present
+    return outcome | {*countersigners(present).values(), *stamp_names(present), *seal_names(present), *_folders(present)}
+
+
+def _folders(names: Iterable[str]) -> set[str]:
+    return {*notice_names(names), *amendment_names(names)}
+
+
+def _is_unfinished(path: Path, *, required: Set[str]) -> bool:
+    """Whether a command that was interrupted left it while it added or revealed something: it is never read."""
+    inner = [unfinished_name(path.name)]
+    return is_unfinished(path, files={*required, *_added_later(inner)} - _folders(inner), folders=_folders(inner))
+
+
+def _check_digests(statement: Statement, *, files: Mapping[str, bytes], folder: Path) -> None:
+    for name, promised in statement.subjects.items():
+        found = sha256_hex(files[name])
+        if found != promised:
+            refuse(
+                f"{folder / name} has the digest {found}, and the statement promises {promised}",
+                fix="Restore the file from version control.",
+            )
+
+
+def _statement_step(opened: _Opened) -> VerifiedStep:
+    if opened.statement.predicate["id"] != opened.folder.resolve().name:
+        refuse(
+            f"{opened.path(STATEMENT_NAME)} is the statement {opened.statement.predicate['id']}, not that of its folder",
+            fix="Give the folder its own name back.",
+        )
+    run = opened.statement.predicate["targetRun"]
+    evidence = (
+        f"canonical, {format_count(run['paramsTotal'])} parameters on {format_count(run['tokens'])} tokens, "
+        f"{format_flops(run['flops'])} FLOPs, sha256 {opened.statement.sha256[:16]}"
+    )
+    return VerifiedStep(what="statement", evidence=evidence)
+
+
+def _subjects_step(opened: _Opened) -> VerifiedStep:
+    evidence = ", ".join(f"{name} {digest[:12]}" for name, digest in opened.statement.subjects.items())
+    return VerifiedStep(what="subjects", evidence=evidence)
+
+
+def _derivation_step(opened: _Opened) -> VerifiedStep:
+    predicate = opened.statement.predicate
+    derived = derived_fields(opened.subjects, version=opened.statement.version)
+    for part, fields in derived.items():
+        for key, value in fields.items():
+            if not agrees(value, predicate[part][key]):
+                refuse(
+                    f"{opened.path(STATEMENT_NAME)}: {part}.{key} is {predicate[part][key]!r}, and its subjects say {value!r}",
+                    fix="Nothing can be mended in a signed statement; register the forecast that was made, before its run.",
+                )
+    if "samples.json" in opened.subjects:
+        require_samples_of(opened.subjects["samples.json"]["losses"], opened.statement.quantiles)
+    rows = opened.subjects["ladder.json"]["rows"]
+    evidence = f"equal to forecast.json; {len(rows)} runs, target {predicate['forecast']['extrapolation']:.4g}x the largest"
+    return VerifiedStep(what="forecast", evidence=evidence)
+
+
+def _binding_step(opened: _Opened) -> VerifiedStep:
+    target = opened.subjects["target.json"]
+    digest = bound_digest(target, statement=opened.statement.raw)
+    return VerifiedStep(
+        what="run", evidence=f"only {target['ladder']}/{digest[:16]} can answer it; its seed follows from the statement"
+    )
+
+
+def _ladder_step(opened: _Opened, *, runs_dir: Path) -> VerifiedStep:
+    ladder, where = opened.subjects["ladder.json"], opened.path("ladder.json")
+    step = ladder_step(opened.statement, ladder=ladder, where=where, runs_dir=runs_dir)
+    require_declared(opened.statement, opened.subjects, where=opened.path(STATEMENT_NAME), runs_dir=runs_dir)
+    return step
+
+
+def _outcome_step(opened: _Opened, *, runs_dir: Path | None) -> VerifiedStep:
+    run = bound_digest(opened.subjects["target.json"], statement=opened.statement.raw)
+    outcome = read_outcome(opened.files[OUTCOME_NAME], statement=opened.statement, run=run, name=opened.path(OUTCOME_NAME))
+    value = "diverged" if outcome["value"] is None else f"{outcome['value']:.6g} {opened.statement.predicate['metric']['unit']}"
+    ladder_dir = (runs_dir or Path()) / opened.subjects["target.json"]["ladder"]
+    if runs_dir is None or not holds_runs(ladder_dir):
+        evidence = f"{outcome['verdict']}: {value}, so it is claimed; its run is not here"
+        return VerifiedStep(what="outcome", evidence=evidence, compared=False)
+    require_record(ladder_dir / run[:16], outcome=outcome, where=opened.path(OUTCOME_NAME))
+    return VerifiedStep(what="outcome", evidence=f"{outcome['verdict']}: {value}, as its run's record says (not signed)")
+
+
+@contextlib.contextmanager
+def _refusals(folder: Path) -> Iterator[None]:
+    """A file that cannot be read as what it should be is a "no", not bad input: it was sound when it was registered."""
+    try:
+        yield
+    except VerificationError:
+        raise
+    except MarinScalingError as error:
+        fix = _RESTORE if isinstance(error, DocumentError) else error.fix
+        raise VerificationError(error.what, why=error.why, fix=fix) from error
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+        refuse(f"a file in {folder} holds what no preregistration does ({error})", fix="Restore it from version control.")

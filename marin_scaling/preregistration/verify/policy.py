@@ -1,0 +1,144 @@
+"""The policy of a registry, and whether a forecast follows it."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+
+from pydantic import Field
+
+from marin_scaling.errors import SigningError, VerificationError, refuse
+from marin_scaling.preregistration.events.timestamp import stamped_at
+from marin_scaling.preregistration.layout import POLICY_NAME, ROOTS_NAME, SIGNERS_NAME, countersigners, is_sealed
+from marin_scaling.preregistration.receipts import Receipts, effective_time, own_receipts
+from marin_scaling.preregistration.registry import read_registration
+from marin_scaling.preregistration.signing.allowed_signers import listed_people
+from marin_scaling.preregistration.state import VerifiedStep
+from marin_scaling.preregistration.statement import LONGEST_TERM, Statement, moment_text
+from marin_scaling.units import counted
+from marin_scaling.untrusted_files import is_present
+from marin_scaling.yaml_config import Part, read_part
+
+
+class Policy(Part):
+    """The rules of a registry."""
+
+    since: date
+    """The first day (UTC) of receipt on which forecasts have to follow the rules."""
+    reviewers: int = Field(default=0, ge=0)
+    """How many others must have signed the statement, beside its registrant."""
+    stamps: int = Field(default=0, ge=0)
+    """How many time stamps must lie over the registrant's signature."""
+    due_days: int | None = Field(default=None, gt=0, le=LONGEST_TERM.days)
+    """How many days after a statement is made its run may be due; by default as many as the format allows, four years."""
+    own_resolver: bool = True
+    """Whether the registrant may be the one, too, who says how it came out."""
+
+
+def read_policy(path: Path) -> Policy:
+    """The rules in a file; `VerificationError` names line and key of what cannot be read."""
+    return read_part(
+        path,
+        Policy,
+        noun="a policy",
+        refused=lambda what: VerificationError(
+            what,
+            why="A rule that is not understood would be no rule.",
+            fix="Write keys as in the reference: since, reviewers, stamps, own_resolver, due_days.",
+        ),
+    )
+
+
+def policy_steps(
+    folder: Path, *, allowed_signers: Path, stamped: Path | None = None, receipts: Receipts | None = None
+) -> list[VerifiedStep]:
+    """Return the step that an authentic preregistration follows the rules beside `allowed_signers`, or that they do not apply.
+
+    `stamped` is the folder with its stamps, where that is another: a sealed one has them beside its seal, in the registry.
+    `receipts` say when the registry received it, by default as its own log has it. `VerificationError` names the first rule
+    that it does not follow.
+    """
+    if is_sealed(folder):  # a sealed one is judged when it is shown
+        return []
+    statement, path = read_registration(folder), allowed_signers.with_name(POLICY_NAME)
+    _require_due(statement, most=LONGEST_TERM, rule="The format", folder=folder)
+    if not is_present(path):
+        return []
+
+    policy, known = read_policy(path), receipts or own_receipts(folder.parent)
+    received = _received(folder, made=statement.created_at, receipts=known)
+    if received < datetime.combine(policy.since, time(), tzinfo=UTC):
+        evidence = f"not applied, received {received:%Y-%m-%d}, before {policy.since}"
+        return [VerifiedStep(what="policy", evidence=evidence, compared=False)]
+    roots = allowed_signers.with_name(ROOTS_NAME)
+    people, registrant = listed_people(allowed_signers), statement.predicate["registrant"]
+    reviewers = people.count(countersigners(each.name for each in folder.iterdir()), besides=registrant)
+    stamps = len(stamped_at(stamped or folder, made_at=statement.created_at, roots=roots))
+    resolver = statement.predicate.get("resolution", {}).get("resolver")
+    independent = resolver is not None and not people.are_one(resolver, registrant)
+    asked, stamps_asked = counted(policy.reviewers, "signature"), counted(policy.stamps, "time stamp")
+    _require(reviewers >= policy.reviewers, f"{asked} of reviewers, and {folder} has {reviewers}")
+    _require(stamps >= policy.stamps, f"{stamps_asked}, and of {folder} {stamps} were read")
+    _require(policy.own_resolver or independent, f"another resolver than the registrant, and {resolver} is both in {folder}")
+    if policy.due_days is not None:
+        _require_due(statement, most=timedelta(days=policy.due_days), rule=f"{POLICY_NAME} of this registry", folder=folder)
+    found = f"{counted(reviewers, 'reviewer')} of {policy.reviewers} asked, {counted(stamps, 'stamp')} of {policy.stamps} asked"
+    evidence = f"{POLICY_NAME} of {policy.since}: {found}, resolved by {resolver}"
+    return [VerifiedStep(what="policy", evidence=evidence)]
+
+
+def _received(folder: Path, *, made: datetime, receipts: Receipts) -> datetime:
+    """Return the time from which a policy counts: also a commit that brought the forecast later than its line in the log."""
+    commit = receipts.committed_at(folder)
+    logged = effective_time(made, receipts.forecast_at(folder))
+    return effective_time(logged, commit.at if commit else None)
+
+
+def _require_due(statement: Statement, *, most: timedelta, rule: str, folder: Path) -> None:
+    if statement.due is not None and statement.due - statement.created_at > most:
+        days = (statement.due - statement.created_at).days
+        refuse(
+            f"{folder} is due at {moment_text(statement.due)}, {days} days after it was made; {rule} allows {most.days} days",
+            fix="Register a forecast whose run is due earlier (promise.due in the ladder file): a run never due never misses.",
+        )
+
+
+def require_followable(
+    registry_dir: Path, *, registrant: str, resolver: str, sealed: bool, at: datetime, due: datetime | None = None
+) -> None:
+    """`SigningError` where a forecast that is about to be signed could never follow the registry's rules."""
+    path = registry_dir / POLICY_NAME
+    if not is_present(path):
+        return
+
+    policy = read_policy(path)
+    if at < datetime.combine(policy.since, time(), tzinfo=UTC):
+        return
+    why = "What does not follow it is refused for ever, and nothing that is signed is signed again."
+    if policy.due_days is not None and due is not None and due - at > timedelta(days=policy.due_days):
+        raise SigningError(
+            f"{path} allows {policy.due_days} days until a run is due, and this one would be due at {moment_text(due)}.",
+            why=why,
+            fix="Give an earlier day in the ladder's file (promise: {due: YYYY-MM-DD}).",
+        )
+    if not policy.own_resolver and listed_people(registry_dir / SIGNERS_NAME).are_one(resolver, registrant):
+        raise SigningError(
+            f"{path} asks for another resolver than the registrant, and {resolver} would be both.",
+            why=why,
+            fix="Name who says how it came out, in the ladder's file (promise: {resolver: NAME}).",
+        )
+    if sealed and policy.reviewers:
+        raise SigningError(
+            f"{path} asks for {counted(policy.reviewers, 'signature')} of reviewers before the run, and nobody else can sign "
+            "what is sealed.",
+            why=why,
+            fix="Register it openly (without --seal-until).",
+        )
+
+
+def _require(followed: bool, rule: str) -> None:
+    if not followed:
+        refuse(
+            f"{POLICY_NAME} of this registry asks for {rule}",
+            fix="Let others sign it (marin-scale sign), have it stamped (marin-scale stamp), or name a resolver (promise:).",
+        )

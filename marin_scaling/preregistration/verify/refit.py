@@ -1,0 +1,257 @@
+"""Refit a preregistered forecast from its ladder and compare every number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from marin_scaling import __version__
+from marin_scaling.errors import MarinScalingError, UsageError, VerificationError
+from marin_scaling.files import read_bytes
+from marin_scaling.preregistration.events.amendment import verified_amendments
+from marin_scaling.preregistration.format_versions import VERSION_0_1, as_in_statement
+from marin_scaling.preregistration.layout import STATEMENT_NAME, is_sealed
+from marin_scaling.preregistration.receipts import Receipts
+from marin_scaling.preregistration.register import thinned
+from marin_scaling.preregistration.registry import read_registration
+from marin_scaling.preregistration.state import VerifiedStep
+from marin_scaling.preregistration.statement import Statement, read_subject
+from marin_scaling.preregistration.verify.authenticity import verify_folder
+
+if TYPE_CHECKING:
+    from marin_scaling.fit.coupled_law import Prior
+    from marin_scaling.forecast.forecast import Forecast
+
+TOLERANCE = 0.01
+"""By which share of the 90 % interval's width a quantile, a sample, a median or a band may differ, or a parameter by a share of
+itself, as processors round differently. Seeds are the same."""
+_GIVES = "and its ladder, fitted again, gives"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedAgain:
+    """What a ladder gives now.
+
+    `document` is that of `forecast_document` (with the doubts, where the statement has any), `said_of_table` the warnings in it
+    that are about the table; `losses` are samples as in samples.json.
+    """
+
+    forecast: Forecast
+    document: Mapping[str, Any]
+    said_of_table: Sequence[str]
+    losses: Sequence[float]
+
+
+def difference(statement: Statement, subjects: Mapping[str, Any], again: FittedAgain) -> str:
+    """The first number or doubt that the ladder does not give, in words; empty where it gives all.
+
+    `subjects` are the content of forecast.json, and of samples.json where there is one.
+    """
+    return next((unlike for unlike in _differences(statement, subjects, again) if unlike), "")
+
+
+def furthest(stated: Mapping[float, float], found: Mapping[float, float]) -> float:
+    """The largest difference of two quantiles, as a share of the stated 90 % interval."""
+    return max(abs(found[level] - value) for level, value in stated.items()) / (stated[0.95] - stated[0.05])
+
+
+def instead(statement: Statement, found: str) -> str:
+    """That the ladder gives something else than the statement's median."""
+    return f"it forecasts {statement.predicate['forecast']['point']:.4f}, {_GIVES} {found}"
+
+
+def _differences(statement: Statement, subjects: Mapping[str, Any], again: FittedAgain) -> Iterator[str]:
+    forecast, fit = statement.predicate["forecast"], statement.predicate["fit"]
+    close = TOLERANCE * (statement.quantiles[0.95] - statement.quantiles[0.05])
+    if furthest(statement.quantiles, again.forecast.quantiles) > TOLERANCE:
+        low, high = again.forecast.interval
+        yield instead(statement, f"{again.forecast.median:.4f}, 90 % interval [{low:.4f}, {high:.4f}]")
+    yield _unlike("fit.parameters", fit["parameters"], again.document["parameters"], close=0.0)
+    yield _unlike("forecast.bands", forecast["bands"], again.forecast.bands, close=close)
+    if "samples.json" in subjects:
+        yield _unlike_samples(subjects["samples.json"]["losses"], again.losses, close=close)
+    if statement.version is not VERSION_0_1:  # it had no doubts
+        yield _unlike_words(fit, again.document)
+        yield _unlike_status(subjects["forecast.json"], again.document)
+        (found,) = again.document["predictions"]
+        yield _unlike_choices(forecast["sensitivity"], [*map(as_in_statement, found["sensitivity"])], close=close)
+        tested = [*map(as_in_statement, again.document["backtest"])]
+        yield _unlike_scores(fit["backtest"], tested, close=close / again.forecast.median)
+        yield _missing(fit["warnings"], again)
+
+
+def _unlike(where: str, stated: Mapping[str, float | None], found: Mapping[str, float | None], *, close: float) -> str:
+    for key in sorted(stated.keys() | found.keys()):
+        if key not in stated or key not in found or not _alike(stated[key], found[key], close=close):
+            return f"{where}.{key} is {stated.get(key)}, {_GIVES} {found.get(key)}"
+    return ""
+
+
+def _alike(one: float | None, other: float | None, *, close: float) -> bool:
+    if one is None or other is None:
+        return one is other
+    return math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=close)
+
+
+def _unlike_samples(stated: Sequence[float], found: Sequence[float], *, close: float) -> str:
+    """The farthest of them: also beyond the outermost quantiles, where the score still sees them."""
+    place = max(range(len(stated)), key=lambda place: abs(stated[place] - found[place]))
+    if abs(stated[place] - found[place]) <= close:
+        return ""
+    return f"of the losses in samples.json number {place + 1} is {stated[place]:.6g}, {_GIVES} {found[place]:.6g}"
+
+
+def _unlike_words(stated: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """The law's formula, and what was set by hand: a reader takes both for what the ladder was fitted with."""
+    for key, ours in (("law", found["law"]), ("fixed", found.get("fixed", {}))):
+        if stated[key] != ours:
+            return f"fit.{key} is {stated[key]!r}, {_GIVES} {ours!r}"
+    return ""
+
+
+def _unlike_status(stated: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    if stated.get("status", found["status"]) == found["status"]:
+        return ""
+    return f"the status in forecast.json is {stated['status']!r}, {_GIVES} {found['status']!r}"
+
+
+def _unlike_choices(stated: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]], *, close: float) -> str:
+    """Medians only: why a choice gives none is said with the name of the registrant's own table."""
+    medians, again = ({row["choice"]: row["median"] for row in rows} for rows in (stated, found))
+    for choice, median in again.items():
+        if choice not in medians:
+            return f"forecast.sensitivity has no {choice!r}, {_GIVES} {median}"
+        if (medians[choice] is None) != (median is None) or (median is not None and abs(medians[choice] - median) > close):
+            return f"forecast.sensitivity: {choice!r} is {medians[choice]}, {_GIVES} {median}"
+    added = [row["choice"] for row in stated if row["choice"] not in again] or [""] * (len(stated) != len(found))
+    return f"forecast.sensitivity has {len(stated)} choices, {_GIVES} {len(found)}: not {added[0]!r}" if added else ""
+
+
+def _unlike_scores(stated: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]], *, close: float) -> str:
+    if len(stated) != len(found):
+        return f"fit.backtest has {len(stated)} rows, {_GIVES} {len(found)}"
+    rows = enumerate(zip(stated, found, strict=True))
+    return next((unlike for place, pair in rows if (unlike := _unlike(f"fit.backtest[{place}]", *pair, close=close))), "")
+
+
+def _missing(stated: Sequence[str], again: FittedAgain) -> str:
+    own = [each for each in again.document["warnings"] if each not in again.said_of_table]
+    return next((f"fit.warnings says nothing of this, {_GIVES} it: {each}" for each in own if each not in stated), "")
+
+
+_FITTED_FILES = ("forecast.json", "ladder.json", "samples.json")
+
+
+def verify_and_fit(
+    folder: Path, *, allowed_signers: Path, runs_dir: Path | None = None, receipts: Receipts | None = None
+) -> list[VerifiedStep]:
+    """All steps of `verify_folder`, and after that of the forecast the one that fits it again."""
+    steps = verify_folder(folder, allowed_signers=allowed_signers, runs_dir=runs_dir, receipts=receipts)
+    if is_sealed(folder):
+        return steps
+    statement = read_registration(folder)
+    fitted = fit_step(statement, _subjects(folder, statement), name=str(folder / STATEMENT_NAME))
+    after = [step.what for step in steps].index("forecast") + 1
+    again = {
+        each.name: replace(fit_step(each.amended, _subjects(place, each.amended), name=str(place)), what=f"{each.name} fit")
+        for each in verified_amendments(folder, statement=statement, allowed_signers=allowed_signers, receipts=receipts)
+        for place in [folder / each.name]
+    }
+    rest = [each for step in steps[after:] for each in (step, again.get(step.what)) if each is not None]
+    return [*steps[:after], fitted, *rest]
+
+
+def _subjects(place: Path, statement: Statement) -> dict[str, Any]:
+    paths = [place / name for name in _FITTED_FILES if name in statement.version.subject_names]
+    return {
+        path.name: read_subject(read_bytes(path), name=path.name, path=str(path), version=statement.version) for path in paths
+    }
+
+
+def fit_step(statement: Statement, subjects: Mapping[str, Any], *, name: str) -> VerifiedStep:
+    """Fit the ladder in `subjects` (content by file name) anew with the statement's law and seed, and compare what it gives.
+
+    `VerificationError` when the version that made the forecast gives something else now. Another version may fit better, and a
+    law of one's own is not known here: then the step says what could not be compared, and what this version gives.
+    """
+    made_by, law = statement.predicate["tool"]["version"], str(statement.predicate["fit"]["law"]).partition(":")[0]
+    if not _is_ours(law):
+        return _not_compared(f"the law {law!r} is not one of marin-scaling {__version__}: the number is claimed")
+    try:
+        again = _fitted_again(statement, subjects, law=law)
+    except MarinScalingError as error:
+        differing = instead(statement, f"no forecast ({error.what})")
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # of numbers that no ladder has
+        differing = instead(statement, f"no forecast ({error})")
+    else:
+        differing = difference(statement, subjects, again)
+        if not differing:
+            return _reproduced(statement, again, runs=len(subjects["ladder.json"]["rows"]))
+    if made_by == __version__:
+        _refuse(name, differing)
+    return _not_compared(f"made by version {made_by}, and here is version {__version__}: {differing}")
+
+
+def _fitted_again(statement: Statement, subjects: Mapping[str, Any], *, law: str) -> FittedAgain:
+    import pandas as pd
+
+    from marin_scaling.fit.fit import fit
+    from marin_scaling.forecast.backtest import backtest_of_fit
+    from marin_scaling.forecast.forecast import forecast, samples
+    from marin_scaling.forecast.report import forecast_document
+    from marin_scaling.forecast.sensitivity import sensitivity
+    from marin_scaling.run.table import table_of_frame
+
+    rows = pd.DataFrame(subjects["ladder.json"]["rows"])
+    table = table_of_frame(rows, keep=rows["run"], source="ladder.json")  # they were fitted: none is left out now
+    flops = statement.predicate["targetRun"]["flops"]
+    prior = _default_named_by(subjects["forecast.json"])
+    result = fit(table, law=law, seed=statement.predicate["fit"]["seed"] or 0, swept="all", prior=prior)
+    again = forecast(result, flops=flops)
+    if statement.version is VERSION_0_1:  # it had no doubts
+        document = forecast_document(result, [again])
+    else:
+        document = forecast_document(
+            result, [again], sensitivities=[sensitivity(result, again)], tested=backtest_of_fit(result)
+        )
+    losses = thinned(samples(result, flops=flops).tolist())
+    return FittedAgain(forecast=again, document=document, said_of_table=table.warnings, losses=losses)
+
+
+def _default_named_by(document: Mapping[str, Any]) -> Prior | None:
+    """The prior that a forecast names, where it was ever the default; else None, today's: one's own is not taken on trust."""
+    from marin_scaling.fit.coupled_law import DEFAULT_PRIORS
+    from marin_scaling.forecast.report import prior_document
+
+    return next((prior for prior in DEFAULT_PRIORS if prior_document(prior) == document.get("prior")), None)
+
+
+def _reproduced(statement: Statement, again: FittedAgain, *, runs: int) -> VerifiedStep:
+    apart = furthest(statement.quantiles, again.forecast.quantiles)
+    level = "to the last digit" if apart == 0 else f"to {apart:.0e} of the 90 % interval"
+    return VerifiedStep(what="fit", evidence=f"{runs} runs fitted again: all {len(again.forecast.quantiles)} quantiles {level}")
+
+
+def _is_ours(law: str) -> bool:
+    from marin_scaling.fit.fit import is_law
+
+    try:
+        return is_law(law)
+    except UsageError:
+        return False
+
+
+def _not_compared(why: str) -> VerifiedStep:
+    return VerifiedStep(what="fit", evidence=why, compared=False)
+
+
+def _refuse(name: str, reason: str) -> NoReturn:
+    raise VerificationError(
+        f"{name}: {reason}.",
+        why=f"The version that made it ({__version__}) is the one that runs here, so the same runs give the same numbers: "
+        "what was signed does not come from this ladder by this law.",
+        fix="Nothing can be mended in a signed statement; register the forecast that the ladder gives, before its run.",
+    )

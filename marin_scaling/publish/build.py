@@ -1,0 +1,132 @@
+"""Build and serve the site."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from marin_scaling.child_process import child_environment, python_module
+from marin_scaling.errors import SiteError, UsageError, missing_extra
+from marin_scaling.files import replace_file
+from marin_scaling.preregistration.layout import is_sealed
+from marin_scaling.preregistration.registry import registration_folders
+from marin_scaling.printable import SITE_SECONDS
+from marin_scaling.publish.board_page import read_speedruns, speedrun_pages
+from marin_scaling.publish.charts import PLOTTER_NAME, plotter
+from marin_scaling.publish.experiment_pages import experiment_pages
+from marin_scaling.publish.feed import FEED_NAME, feed
+from marin_scaling.publish.forecast_index import forecasts_index
+from marin_scaling.publish.forecast_page import forecast_page, sealed_page
+from marin_scaling.publish.ladder_page import PROGRAM_NAME, ladder_names, ladder_page, ladders_index, law_program
+from marin_scaling.publish.site_settings import SETTINGS_NAME, SITE_DIR, require_plain_settings
+from marin_scaling.untrusted_files import DATA_FOLDERS, SITE_SETTINGS, is_present, require_regular_tree
+
+GENERATED = Path("site/generated")
+
+
+def generated_pages(root: Path) -> dict[str, bytes]:
+    """Every generated file by its path below `site/generated/`; none says where on this machine the repository lies."""
+    root = root.resolve()
+    forecasts = [
+        sealed_page(root, folder) if is_sealed(folder) else forecast_page(root, folder)
+        for folder in registration_folders(root / "preregistrations")
+    ]
+    promised = [each.promised for each in forecasts if each.promised]
+    ladders = [
+        ladder_page(root, name, promised=[each for each in promised if each.ladder == name]) for name in ladder_names(root)
+    ]
+    files = {**forecasts_index(forecasts, root=root), "ladders/index.md": ladders_index(ladders)}
+    files[f"ladders/{PROGRAM_NAME}"] = law_program()
+    for each in [*ladders, *forecasts]:
+        files.update(each.files)
+    speedruns = read_speedruns(root)
+    verdicts = [each.verdict for each in forecasts]
+    files[FEED_NAME] = feed(root, verdicts=verdicts, boards=speedruns.boards, pages=speedruns.pages)
+    files |= speedrun_pages(speedruns, root=root)
+    if any(name.endswith("/interactive.html") for name in files):
+        files[PLOTTER_NAME] = plotter()
+    return files | experiment_pages(root, linked=files.keys())
+
+
+def write_generated_pages(root: Path) -> list[Path]:
+    """Write them in place of those of an earlier time; returns their paths."""
+    files = generated_pages(root)
+    shutil.rmtree(root / GENERATED, ignore_errors=True)
+    for name, content in files.items():
+        replace_file(root / GENERATED / name, content)
+    return [root / GENERATED / name for name in files]
+
+
+_KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "PYTHONPATH", "PYTHONHASHSEED", "SOURCE_DATE_EPOCH")
+
+
+def build_site(root: Path) -> Path:
+    """Build the site of the repository at `root` and return its first page.
+
+    `UsageError` where there is no `mkdocs.yml`, `MissingExtra` without mkdocs, `SiteError` when mkdocs refuses a page, or where
+    the settings could run code of the repository or read files outside of it.
+    """
+    root = root.resolve()
+    if not is_present(root / SITE_SETTINGS):
+        raise UsageError(
+            f"{root / 'mkdocs.yml'} is not there.",
+            why="A site is built from a repository's mkdocs.yml and its folder site/.",
+            fix="Go to the root of the repository, or make one: marin-scale init",
+        )
+    if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None:
+        raise missing_extra("site", needed_for="building a site")
+    require_regular_tree(root / name for name in (*DATA_FOLDERS, SITE_SETTINGS, str(SITE_DIR)))
+    require_plain_settings(root)
+    write_generated_pages(root)
+    _run_mkdocs(root)
+    return root / SITE_DIR / "index.html"
+
+
+def _environment() -> dict[str, str]:
+    """Return what mkdocs needs of this process's variables: none of them is a secret."""
+    kept = {name: value for name, value in os.environ.items() if name in _KEPT_VARIABLES or name.startswith("LC_")}
+    return child_environment({**kept, "NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"})
+
+
+def _run_mkdocs(root: Path) -> None:
+    command = [*python_module("mkdocs"), "build", "--strict"]
+    command += ["--config-file", str(root / SETTINGS_NAME), "--site-dir", str(root / SITE_DIR)]
+    try:
+        done = subprocess.run(
+            command, cwd=root, env=_environment(), capture_output=True, text=True, check=False, timeout=SITE_SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SiteError(
+            f"mkdocs did not build the site in {SITE_SECONDS} s, and was stopped.",
+            why="A page of some kilobytes can take Markdown hours, such as one with very many open brackets.",
+            fix="Take away the pages in site/ that changed last, one after the other, and run again: marin-scale site build",
+        ) from error
+    if done.returncode != 0:
+        said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        raise SiteError(
+            ("mkdocs refused to build the site:", *said[-20:]),
+            why="A page with a broken link or a missing file is not published.",
+            fix="Mend the page that is named, and run again: marin-scale site build",
+        )
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing of each request."""
+
+
+def serve_site(site_dir: Path, *, port: int) -> ThreadingHTTPServer:
+    """A server of the files in `site_dir` on 127.0.0.1, not started yet; close it, or use it as a context manager."""
+    try:
+        return ThreadingHTTPServer(("127.0.0.1", port), partial(_Quiet, directory=str(site_dir)))
+    except OSError as error:
+        raise UsageError(
+            f"Port {port} cannot be used: {(error.strerror or str(error)).lower()}.",
+            why="The site is shown by a small server on this machine.",
+            fix="Choose another: marin-scale site serve --port 8001",
+        ) from error

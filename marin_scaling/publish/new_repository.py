@@ -1,0 +1,84 @@
+"""Files of a new repository for forecasts, and the repository's address."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from marin_scaling import __version__
+from marin_scaling.files import read_bytes, write_once
+from marin_scaling.git import remote_address
+from marin_scaling.ladder.config import SCHEMA_FILE, ladder_schema
+from marin_scaling.untrusted_files import is_present
+
+_TEMPLATES: Mapping[str, str] = {
+    "README.md": "README.md",
+    "ladders/quickstart.yaml": "ladders/quickstart.yaml",
+    "mkdocs.yml": "mkdocs.yml",
+    "site/index.md": "site/index.md",
+    "site/assets/forecasts.css": "site/forecasts.css",
+    "site/assets/names.js": "site/names.js",
+    "site/assets/iframe-worker.js": "site/iframe-worker.js",
+    ".gitignore": "gitignore",
+    ".gitattributes": "gitattributes",
+    ".github/CODEOWNERS": "github/CODEOWNERS",
+    ".github/workflows/marin-scale.yml": "github/marin-scale.yml",
+    ".github/workflows/preregistration.yml": "github/preregistration.yml",
+    ".github/workflows/preregistration-comment.yml": "github/preregistration-comment.yml",
+    ".github/workflows/preregistration-attest.yml": "github/preregistration-attest.yml",
+    ".github/workflows/speedrun.yml": "github/speedrun.yml",
+    "preregistrations/policy.yaml": "preregistrations/policy.yaml",
+}
+_KEPT_FOLDERS = ("runs",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserRepository:
+    """What was made, and which files were there already with other content and were kept."""
+
+    made: tuple[Path, ...]
+    kept: tuple[Path, ...]
+
+
+def make_user_repository(root: Path) -> UserRepository:
+    """Make what is missing of a repository at `root`; what is there is kept. `StorageError` when it cannot be written."""
+    contents = {root / name: _template(source) for name, source in _TEMPLATES.items()}
+    contents[root / "ladders" / SCHEMA_FILE] = ladder_schema().encode()
+    contents |= {root / name / ".gitkeep": b"" for name in _KEPT_FOLDERS if not (root / name).is_dir()}
+    there = {path for path in contents if is_present(path)}
+    for path, content in contents.items():
+        if path not in there:
+            write_once(path, content)
+    return UserRepository(
+        made=tuple(sorted(contents.keys() - there)),
+        kept=tuple(sorted(path for path in there if path.is_symlink() or read_bytes(path) != contents[path])),
+    )
+
+
+def _template(name: str) -> bytes:
+    """Return a template; a workflow installs the version of the tool that writes it."""
+    content = resources.files("marin_scaling.publish").joinpath("templates", *name.split("/")).read_bytes()
+    return content.replace(b"]==VERSION", f"]=={__version__}".encode()) if name.startswith("github/") else content
+
+
+_OF_SSH = re.compile(r"(?:ssh://)?(?:[^@/\s]+@)(?P<host>[^:/\s]+)(?::\d+/|[:/])(?P<path>[^\s]+?)(?:\.git)?/?")
+_OF_HTTPS = re.compile(r"https://(?:[^@/\s]+@)?(?P<host>[^/\s]+)/(?P<path>[^\s?#]+?)(?:\.git)?/?")
+
+
+def address_on_the_web(folder: Path) -> str | None:
+    """The page of the origin of the repository at `folder`; None where it has none, or git is not there."""
+    remote = remote_address(folder)
+    return page_of_remote(remote) if remote else None
+
+
+def page_of_remote(remote: str) -> str | None:
+    """The page that belongs to the address of a remote, without any account in it; None of a folder.
+
+    >>> page_of_remote("git@example.org:lab/forecasts.git"), page_of_remote("https://ada:key@example.org/lab/forecasts")
+    ('https://example.org/lab/forecasts', 'https://example.org/lab/forecasts')
+    """
+    match = _OF_HTTPS.fullmatch(remote) or _OF_SSH.fullmatch(remote)
+    return f"https://{match['host']}/{match['path']}" if match else None

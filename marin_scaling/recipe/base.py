@@ -1,0 +1,232 @@
+"""The `Recipe` interface, the plan of one run, and the range of widths a budget allows."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Literal, Protocol
+
+from marin_scaling.errors import RecipeError
+from marin_scaling.recipe.flops import WITH_LM_HEAD, WITHOUT_LM_HEAD, forward_flops_per_token, training_flops
+from marin_scaling.recipe.hyperparameters import MARIN, Formula, Hyperparameters, TransferRules, constant
+from marin_scaling.recipe.model_shape import ModelShape
+from marin_scaling.units import format_flops
+
+BUDGET_TOLERANCE = 0.01
+"""Largest relative difference between a rung's FLOPs and its budget; 1 % of compute is 0.001 nats or less."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """Warm-up, stable and linear decay as fractions of all steps; clipping (0: none) and z-losses."""
+
+    warmup_fraction: float
+    decay_fraction: float
+    min_learning_rate_ratio: float
+    max_grad_norm: float
+    z_loss_weight: float
+    router_z_loss_weight: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.warmup_fraction + self.decay_fraction > 1:
+            raise RecipeError(
+                f"The learning rate would warm up for {self.warmup_fraction:g} of the steps and decay for "
+                f"{self.decay_fraction:g} of them.",
+                why="Together they are more than all steps.",
+                fix="Lower warmup_fraction or decay_fraction.",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RungPlan:
+    """One run, planned. `constant_norm` is what the optimizer keeps the norm of (`run_spec.OptimizerSpec`); `doubts` are
+    sentences on what the recipe could not do as it would: a batch that was halved. `wanted_tokens`: what is cut into steps
+    where it is not what the budget pays for."""
+
+    recipe: str
+    budget_flops: float
+    shape: ModelShape
+    batch_size: int
+    train_steps: int
+    hyperparameters: Hyperparameters
+    schedule: Schedule
+    optimizer: Literal["adamH", "muonH"] = "adamH"
+    constant_norm: Literal["matrix", "slice"] = "matrix"
+    doubts: tuple[str, ...] = ()
+    wanted_tokens: float | None = None
+
+    @property
+    def trained_tokens(self) -> int:
+        """Batch size times sequence length times steps."""
+        return self.batch_size * self.shape.seq_len * self.train_steps
+
+    @property
+    def flops(self) -> float:
+        """Training FLOPs, at most `BUDGET_TOLERANCE` off the budget."""
+        return training_flops(self.shape, tokens=self.trained_tokens)
+
+    @property
+    def planned_tokens(self) -> float:
+        """Tokens before they are cut into whole steps: those that the budget pays for, or that the recipe wants instead."""
+        return self.wanted_tokens or paid_tokens(self.shape, budget_flops=self.budget_flops)
+
+    @property
+    def tokens_per_param(self) -> float:
+        """Trained tokens over active parameters."""
+        return self.trained_tokens / self.shape.params_active
+
+    def values(self) -> dict[str, float]:
+        """Every number of the run by its name, in the order in which a recipe decides them."""
+        is_sparse, schedule = self.shape.router_outputs > 0, asdict(self.schedule)
+        other = ("flops_with_lm_head", WITH_LM_HEAD) if is_sparse else ("flops_without_lm_head", WITHOUT_LM_HEAD)
+        if not is_sparse:
+            del schedule["router_z_loss_weight"]
+        return {
+            "budget_flops": self.budget_flops,
+            **asdict(self.shape),
+            "head_dim": self.shape.head_dim,
+            "params_total": self.shape.params_total,
+            **({"params_active": self.shape.params_active} if is_sparse else {}),
+            "flops_per_token": 3 * forward_flops_per_token(self.shape),
+            "planned_tokens": self.planned_tokens,
+            "batch_size": self.batch_size,
+            "train_steps": self.train_steps,
+            "trained_tokens": self.trained_tokens,
+            "flops": self.flops,
+            other[0]: training_flops(self.shape, tokens=self.trained_tokens, convention=other[1]),
+            **asdict(self.hyperparameters),
+            **schedule,
+        }
+
+
+def paid_tokens(shape: ModelShape, *, budget_flops: float) -> float:
+    """Tokens that a budget pays for at this shape."""
+    return budget_flops / (3 * forward_flops_per_token(shape))
+
+
+def steps_for_budget(shape: ModelShape, *, batch_size: int, budget_flops: float, tokens: float | None = None) -> int:
+    """Whole steps nearest to `tokens`, or to what the budget pays for; `RecipeError` where their cost is more than
+    `BUDGET_TOLERANCE` off the budget."""
+    flops_per_step = 3.0 * forward_flops_per_token(shape) * batch_size * shape.seq_len
+    steps = round(budget_flops / flops_per_step if tokens is None else tokens / (batch_size * shape.seq_len))
+    if steps < 1 or abs(steps * flops_per_step / budget_flops - 1) > BUDGET_TOLERANCE:
+        raise RecipeError(
+            f"{format_flops(budget_flops)} FLOPs pay {budget_flops / flops_per_step:.1f} steps at width {shape.hidden_dim}.",
+            why=f"With so few steps the cost cannot meet the budget to {BUDGET_TOLERANCE:.0%}, and nothing would be learnt.",
+            fix="Raise the budget or take a smaller width.",
+        )
+    return steps
+
+
+class Recipe(Protocol):
+    """What every recipe can do. Its constants are the fields of a frozen dataclass, each made by `formula.constant`."""
+
+    @property
+    def name(self) -> str:
+        """The name in ladder files."""
+
+    @property
+    def formulas(self) -> Mapping[str, Formula]:
+        """How each number of a plan is found, by the names of `RungPlan.values`; what is a constant may be absent."""
+
+    def widths(self) -> tuple[int, ...]:
+        """The widths this recipe can make, narrow to wide."""
+
+    def widths_at(self, budget_flops: float) -> tuple[int, ...]:
+        """Those of them that make a sensible run of this budget, narrow to wide; maybe none."""
+
+    def shape(self, hidden_dim: int) -> ModelShape:
+        """The model of this width; `RecipeError` where there is none."""
+
+    def plan(self, *, budget_flops: float, hidden_dim: int, batch_size: int | None = None) -> RungPlan:
+        """The run of this width that costs the budget; `RecipeError` where there is none.
+
+        `batch_size` in sequences takes the place of the recipe's own, as when hardware decides it.
+        """
+
+
+_MARIN = "Marin, experiments/scaling_law_sweeps/completed_adamh.py and experiments/grug/moe/heuristic.py"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WidthRange:
+    """From the narrowest to the widest in equal steps."""
+
+    narrowest: int = constant(512, _MARIN)
+    widest: int = constant(16_384, "beyond any published run")
+    width_step: int = constant(128, _MARIN)
+
+    def widths(self) -> tuple[int, ...]:
+        """From the narrowest to the widest in equal steps."""
+        return tuple(self._range)
+
+    @property
+    def _range(self) -> range:
+        return range(self.narrowest, self.widest + 1, self.width_step)
+
+    def _require_width(self, recipe: str, hidden_dim: int, *, why: str) -> None:
+        """`RecipeError` where the recipe has no such width."""
+        if hidden_dim not in self._range:
+            raise RecipeError(
+                f"The recipe {recipe!r} has no width {hidden_dim}.",
+                why=why,
+                fix=f"Choose one from {self.narrowest} to {self.widest}, in steps of {self.width_step}.",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarinWidths(WidthRange):
+    """Widths of whole heads, each with the depth that Marin gives it."""
+
+    width_of_head: int = constant(128, _MARIN)
+    depth_offset: float = constant(55.0, f"{_MARIN}: 64 - 9")
+    depth_per_doubling: float = constant(4.0, _MARIN)
+
+    def _depth(self, hidden_dim: float) -> int:
+        return round(hidden_dim / (self.depth_offset + self.depth_per_doubling * math.log2(hidden_dim)))
+
+
+def sensible_widths(recipe: Recipe, budget_flops: float, *, least: float, most: float) -> tuple[int, ...]:
+    """Widths at which a run of this budget can be planned and sees `least` to `most` tokens for each active parameter."""
+    found = []
+    for width in recipe.widths():
+        with contextlib.suppress(RecipeError):
+            plan = recipe.plan(budget_flops=budget_flops, hidden_dim=width)
+            found += [width] if least <= plan.tokens_per_param <= most else []
+    return tuple(found)
+
+
+DEPTH = Formula("round(hidden_dim / (depth_offset + depth_per_doubling * log2(hidden_dim)))", _MARIN)
+
+
+def batch_for_steps(tokens: float, *, steps: int, seq_len: int) -> int:
+    """Sequences a step: the power of two at or above what makes so many steps.
+
+    >>> batch_for_steps(4.3e9, steps=2**14, seq_len=4096)
+    128
+    """
+    exact = tokens / (steps * seq_len)
+    return 1 if exact <= 1 else int(2 ** math.ceil(math.log2(exact)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdamHRecipe(TransferRules, WidthRange):
+    """Constants with Delphi's values; a recipe sets its own where it differs."""
+
+    max_tokens_per_param: float = constant(250.0, MARIN)
+    warmup_fraction: float = constant(0.1, MARIN, zero=True, most=1)
+    decay_fraction: float = constant(0.2, MARIN, zero=True, most=1)
+    min_learning_rate_ratio: float = constant(0.0, MARIN, zero=True, most=1)
+    max_grad_norm: float = constant(0.1, MARIN)
+    z_loss_weight: float = constant(1e-7, MARIN, zero=True)
+
+    def _schedule(self) -> Schedule:
+        return Schedule(
+            warmup_fraction=self.warmup_fraction,
+            decay_fraction=self.decay_fraction,
+            min_learning_rate_ratio=self.min_learning_rate_ratio,
+            max_grad_norm=self.max_grad_norm,
+            z_loss_weight=self.z_loss_weight,
+        )

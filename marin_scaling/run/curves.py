@@ -1,0 +1,334 @@
+"""Loss curves: append, read, find faults; expert shares of mixture-of-experts runs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from marin_scaling.canonical_json import sha256_hex
+from marin_scaling.errors import RunTableError, UsageError
+from marin_scaling.files import read_own_bytes, replace_file
+from marin_scaling.laws import Array
+from marin_scaling.run.paths import Workplace, curve_path, elsewhere_dir, known_specs, shares_path, work_dir
+from marin_scaling.run.spec import RunSpec
+from marin_scaling.run.store import History, HistoryRow, is_finished, read_run, run_folder
+from marin_scaling.run.table_io import read_table_file
+
+
+class LossCurve:
+    """Training loss in nats per token, step after step from step 0; None where it was not finite.
+
+    Opened on the file of an earlier attempt it holds what stands there, up to the first line that is torn or no number, as a
+    kill or a power cut leaves it; the steps from there on are trained again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._losses = recorded_losses(path)
+        self._file = open(path, "a", encoding="ascii")  # noqa: SIM115  # closed by __exit__
+
+    def __enter__(self) -> LossCurve:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._file.close()
+
+    @property
+    def steps_done(self) -> int:
+        """Number of steps in the curve."""
+        return len(self._losses)
+
+    def last_finite(self) -> float | None:
+        """The newest finite loss, or None."""
+        return next((loss for loss in reversed(self._losses) if loss is not None), None)
+
+    def first_finite(self) -> float | None:
+        """The oldest finite loss, or None."""
+        return next((loss for loss in self._losses if loss is not None), None)
+
+    def truncate(self, steps_done: int) -> None:
+        """Forget the steps from `steps_done` on, which are about to be trained again; ValueError when there are fewer."""
+        if steps_done > self.steps_done:
+            raise ValueError(f"{self._path} holds {self.steps_done} steps, not {steps_done}")
+        self._losses = self._losses[:steps_done]
+        self._seal()  # first: of a longer file it is the digest of the beginning
+        self._file.close()
+        replace_file(self._path, "".join(map(_line, self._losses)).encode("ascii"))
+        self._file = open(self._path, "a", encoding="ascii")  # noqa: SIM115
+
+    def add(self, loss_nats_per_token: float | None) -> int:
+        """Append the next step and return its number."""
+        self._losses.append(loss_nats_per_token)
+        self._file.write(_line(loss_nats_per_token))
+        self._file.flush()
+        return len(self._losses) - 1
+
+    def sync(self) -> None:
+        """Bring what was added to the disk, so that no checkpoint outlives the steps before it."""
+        os.fsync(self._file.fileno())
+        self._seal()
+
+    def _seal(self) -> None:
+        replace_file(_seal_of(self._path), _digest(self._losses))
+
+    def history(self, *, spec_digest: str) -> History:
+        """The whole curve as the document that goes into the store."""
+        rows = tuple(HistoryRow(step=step, train_loss_nats_per_token=loss) for step, loss in enumerate(self._losses))
+        return History(spec_digest=spec_digest, rows=rows)
+
+
+def recorded_losses(path: Path) -> list[float | None]:
+    """The losses that a curve holds so far, by step; none where there is no file, or where a sealed step was changed."""
+    losses = list(_read_losses(path)) if path.exists() else []
+    kept = _seal_of(path)
+    if not kept.exists():
+        return losses
+    sealed = read_own_bytes(kept)
+    count = sealed.partition(b" ")[0]
+    return losses if count.isdigit() and sealed == _digest(losses[: int(count)]) else []
+
+
+def forget_seal(path: Path) -> None:
+    """Remove the digest beside a curve that another one takes the place of."""
+    _seal_of(path).unlink(missing_ok=True)
+
+
+def _seal_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.sha256")
+
+
+def _digest(losses: Sequence[float | None]) -> bytes:
+    return f"{len(losses)} {sha256_hex(''.join(map(_line, losses)).encode())}".encode()
+
+
+def _line(loss: float | None) -> str:
+    return json.dumps(loss) + "\n"
+
+
+def _read_losses(path: Path) -> Iterator[float | None]:
+    """The losses up to the first line that is not one of ours."""
+    for line in read_own_bytes(path).splitlines(keepends=True):
+        try:
+            loss = json.loads(line)
+        except ValueError:  # torn, or not text at all
+            return
+        if not line.endswith(b"\n") or not (loss is None or (type(loss) is float and math.isfinite(loss))):
+            return
+        yield loss
+
+
+_SPIKE_SCALES = 8.0  # times the scatter about the running median
+_SPIKE_LEAST = 1.25  # and at least so many times the median
+_LEAST_WINDOW, _WINDOW_SHARE = 16, 0.02  # steps of the running median: so many, or this share of all
+_LEAST_SHARE, _LEAST_FALL = 0.15, 0.02  # of the steps done, before the loss must fall by this power of the step
+
+
+def curve_faults(losses: Sequence[float | None], *, train_steps: int, decay_steps: int, vocab_size: int) -> list[str]:
+    """A sentence for each fault of the losses of steps 0, 1, ... so far; the rate falls in the last `decay_steps` of all.
+
+    >>> curve_faults([5.0, 4.0, None], train_steps=10, decay_steps=2, vocab_size=256)
+    ['the loss is no number at step 2']
+    """
+    broken = [step for step, loss in enumerate(losses) if loss is None or not math.isfinite(loss)]
+    if broken:
+        return [f"the loss is no number at step {broken[0]}"]
+    values = np.array([loss for loss in losses if loss is not None])
+    faults = [_worse_than_guessing(values, train_steps, vocab_size), _spikes(values, train_steps)]
+    return [*itertools.chain(*faults), *_flat(values, train_steps, decay_steps)]
+
+
+def has_diverged(held_out_nats: float, *, first_nats: float, vocab_size: int) -> bool:
+    """Whether a run ended worse than it began in training, and than by guessing uniformly.
+
+    Losses in nats per token. A run of few steps that has not yet learnt to beat guessing has not diverged.
+
+    >>> has_diverged(9.0, first_nats=6.1, vocab_size=256), has_diverged(5.7, first_nats=6.1, vocab_size=256)
+    (True, False)
+    """
+    return not held_out_nats <= max(math.log(vocab_size), first_nats)  # also where it is no number
+
+
+def _worse_than_guessing(losses: Array, train_steps: int, vocab_size: int) -> list[str]:
+    """Whether the latest losses lie above that of guessing uniformly, when a part of the run is done."""
+    if len(losses) == 0 or len(losses) < _LEAST_SHARE * train_steps:
+        return []
+    guessing, latest = math.log(vocab_size), losses[-max(1, len(losses) // 20) :].mean()
+    if latest < guessing:
+        return []
+    return [f"the loss is {latest:.4g} nats a token, above that of guessing uniformly ({guessing:.4g})"]
+
+
+def _spikes(losses: Array, train_steps: int) -> list[str]:
+    """Where the loss jumps far above the median of the steps before, each stretch of such steps once."""
+    window = max(_LEAST_WINDOW, round(_WINDOW_SHARE * train_steps))
+    if len(losses) <= 2 * window:
+        return []
+    medians = np.median(sliding_window_view(losses[:-1], window), axis=1)  # of the steps before each
+    above = np.log(losses[window:] / medians)
+    bound = max(_SPIKE_SCALES * 1.4826 * float(np.median(np.abs(above))), math.log(_SPIKE_LEAST))
+    spiked = np.flatnonzero(above > bound)
+    if not spiked.size:
+        return []
+    stretches = np.split(spiked, np.flatnonzero(np.diff(spiked) > window) + 1)
+    worst = int(spiked[np.argmax(above[spiked])])
+    times = math.exp(float(above[worst]))
+    counted = "a spike" if len(stretches) == 1 else f"{len(stretches)} spikes"
+    return [f"{counted} of the loss, the highest at step {window + worst}: {times:.3g} times the steps before"]
+
+
+def _flat(losses: Array, train_steps: int, decay_steps: int) -> list[str]:
+    """Whether, at the full rate, the loss has stopped falling over the latter half of the steps so far."""
+    done = len(losses)
+    if done < _LEAST_SHARE * train_steps or done > train_steps - decay_steps:
+        return []
+    steps = np.arange(done // 2, done)
+    power = float(np.polyfit(np.log(steps + 1), np.log(losses[steps]), 1)[0])
+    if power < -_LEAST_FALL:
+        return []
+    return [f"the loss has not fallen since step {steps[0]}: a learning rate that is too high looks like this"]
+
+
+_LEAST_OF_EVEN = 0.1  # balancing by quantiles gives each expert an even share of the batch before
+
+
+def write_shares(folder: Path, shares: NDArray[np.float32]) -> None:
+    """Keep shares of shape (layer, expert) in a run's working folder."""
+    replace_file(shares_path(folder), json.dumps(shares.tolist()).encode())
+
+
+def read_shares(folder: Path) -> list[list[float]]:
+    """What was written last, by layer and expert; nothing where nothing was."""
+    path = shares_path(folder)
+    found: list[list[float]] = json.loads(read_own_bytes(path)) if path.exists() else []
+    return found
+
+
+def router_faults(shares: Sequence[Sequence[float]]) -> list[str]:
+    """A sentence for each layer with experts that hardly any token chooses.
+
+    >>> router_faults([[0.25, 0.26, 0.24, 0.25], [0.5, 0.49, 0.01, 0.0]])
+    ['layer 1: 2 of 4 experts get less than a tenth of an even share of the tokens']
+    """
+    return [
+        f"layer {layer}: {idle} of {len(each)} experts get less than a tenth of an even share of the tokens"
+        for layer, each in enumerate(shares)
+        if (idle := sum(share < _LEAST_OF_EVEN / len(each) for share in each))
+    ]
+
+
+Losses = list[float | None]
+"""Training losses in nats per token from step 0 on; None where one was no number."""
+
+_STEP_NAMES = ("step", "_step", "global_step", "steps")
+_LOSS_NAMES = ("train_loss_nats_per_token", "train/loss", "train_loss", "loss")
+
+
+def losses_so_far(spec: RunSpec, workplace: Workplace) -> Losses:
+    """Of a run that is finished or under way, here or, as far as was brought, elsewhere; empty where it has not begun."""
+    if is_finished(workplace.runs_dir, spec):
+        rows = read_run(run_folder(workplace.runs_dir, spec)).history().rows
+        return [row.train_loss_nats_per_token for row in rows]
+    return recorded_losses(curve_path(_furthest(spec, workplace)))
+
+
+def loss_at_end(spec: RunSpec, workplace: Workplace) -> float | None:
+    """The metric of a run that is finished; None of one that is not, or that diverged."""
+    return read_run(run_folder(workplace.runs_dir, spec)).record.loss if is_finished(workplace.runs_dir, spec) else None
+
+
+def _furthest(spec: RunSpec, workplace: Workplace) -> Path:
+    """The folder with the longer curve: of the work here, or of what was brought from another machine."""
+    return max(
+        (work_dir(spec, workplace), elsewhere_dir(spec, workplace)), key=lambda folder: len(recorded_losses(curve_path(folder)))
+    )
+
+
+def shares_so_far(spec: RunSpec, workplace: Workplace) -> list[list[float]]:
+    """Of a mixture under way here the experts' shares of tokens, by layer, when its state was saved last; else nothing."""
+    return read_shares(_furthest(spec, workplace))
+
+
+def find_spec(digits: str, workplace: Workplace) -> RunSpec:
+    """The spec of the run whose digest begins with `digits`; `UsageError` where there is none, or more than one."""
+    found = known_specs(workplace, digits=digits) if re.fullmatch("[0-9a-f]+", digits) else []
+    if len(found) != 1:
+        has = f"{len(found)} runs here have" if found else "no run here has"
+        raise UsageError(
+            f"{digits}: {has} a digest that begins so, and it is no preregistration and no table.",
+            why="A run is named by the first digits of its digest, as its folder in runs/ is.",
+            fix="Take the digits from `ls runs/LADDER` or from `ls .marin-scaling/specs`.",
+        )
+    return found[0]
+
+
+def read_curve(path: Path, *, train_steps: int) -> Losses:
+    """Losses by step of a run of `train_steps`, from CSV, Parquet or JSON lines; of a step that stands twice the last.
+
+    Where only some steps were logged, each stands for those up to the next.
+    """
+    table = read_table_file(path)
+    step, loss = (_column(table.column_names(), names, path) for names in (_STEP_NAMES, _LOSS_NAMES))
+    found: dict[int, float | None] = {}
+    for place, at, value in zip(table.places, table.cells[step], table.cells[loss], strict=True):
+        if value is None or value == "" or (path.suffix == ".parquet" and math.isnan(value)):
+            continue  # a row of other metrics, as loggers write them
+        found[_step(at, path, place, train_steps)] = _loss(value, path, place)
+    if not found:
+        raise RunTableError(f"{path}: no row has a loss.", why="There is no curve in it.", fix=f"Check its column {loss!r}.")
+    return _filled(found)
+
+
+def _filled(found: dict[int, float | None]) -> Losses:
+    steps = sorted(found)
+    losses: Losses = [found[steps[0]]] * steps[0]
+    for at, following in zip(steps, [*steps[1:], steps[-1] + 1], strict=True):
+        losses += [found[at]] * (following - at)
+    return losses
+
+
+def _column(columns: Sequence[str], names: Sequence[str], path: Path) -> str:
+    for name in names:
+        if name in columns:
+            return name
+    raise RunTableError(
+        f"{path}: it has no column {' or '.join(map(repr, names))}; it has {', '.join(map(str, columns))}.",
+        why="A curve is a loss for each step.",
+        fix="Rename the column.",
+    )
+
+
+def _number(value: object, path: Path, place: str) -> float:
+    try:
+        return float(str(value))
+    except ValueError as error:
+        raise RunTableError(
+            f"{path}, {place}: {value!r} is no number.", why="A curve is a loss for each step.", fix="Correct the row."
+        ) from error
+
+
+def _step(value: object, path: Path, place: str, train_steps: int) -> int:
+    step = _number(value, path, place)
+    if not (0 <= step < train_steps and step == int(step)):
+        raise RunTableError(
+            f"{path}, {place}: {value!r} is no step of a run of {train_steps}.",
+            why="Steps are counted from 0.",
+            fix="Correct the row, or name the preregistration that this run answers.",
+        )
+    return int(step)
+
+
+def _loss(value: object, path: Path, place: str) -> float | None:
+    loss = _number(value, path, place)
+    if loss <= 0:
+        raise RunTableError(f"{path}, {place}: {value!r} is no loss.", why="It has to be above 0.", fix="Correct the row.")
+    return loss if math.isfinite(loss) else None

@@ -1,0 +1,104 @@
+"""Where runs are recorded, and where the work on them lies: specs, checkpoints, curves, weights. Names and addresses only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from marin_scaling.errors import UsageError
+from marin_scaling.files import read_bytes, read_own_bytes
+from marin_scaling.run.spec import RunSpec, read_spec
+
+RUNS_DIR = Path("runs")
+WORK_ROOT = Path(".marin-scaling")
+
+
+STARTED_NAME = "started_at"
+"""In a run's working folder: when it was first begun."""
+WEIGHTS_MARKER = "weights.json"
+"""In a folder of kept weights, written last: whose they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workplace:
+    """The run store, and a folder for the work (checkpoints, caches, logs; safe to delete when idle).
+
+    The weights of a target are kept there when it is trained; with `keep_weights` those of every run. At `storage`, if there is
+    one, other machines find what is here (`exchange`). A process that trains looks for the git commit where it works, unless
+    it is said here, because the processes of a cluster work elsewhere.
+    """
+
+    runs_dir: Path
+    work_root: Path
+    keep_weights: bool = False
+    storage: str | None = None
+    git_commit: str | None = None
+
+
+def spec_path(spec: RunSpec, place: Workplace) -> Path:
+    """Where the processes find the spec of a run."""
+    return place.work_root / "specs" / f"{spec.directory_name}.json"
+
+
+def known_specs(place: Workplace, *, digits: str = "") -> list[RunSpec]:
+    """The specs of runs that are recorded or were begun here, by digest; only those whose digest begins with `digits`."""
+    recorded = ((path, read_bytes(path)) for path in place.runs_dir.glob(f"*/{digits}*/spec.json"))
+    begun = ((path, read_own_bytes(path)) for path in place.work_root.glob(f"specs/{digits}*.json"))
+    specs = {spec.digest: spec for spec in (read_spec(raw, name=str(path)) for path, raw in (*recorded, *begun))}
+    return [specs[digest] for digest in sorted(specs)]
+
+
+def work_dir(spec: RunSpec, place: Workplace) -> Path:
+    """Where the work on an unfinished run lies."""
+    return place.work_root / "work" / spec.directory_name
+
+
+def compiled_dir(place: Workplace) -> Path:
+    """Where processes share compiled programs."""
+    return place.work_root / "compiled"
+
+
+def elsewhere_dir(spec: RunSpec, place: Workplace) -> Path:
+    """What another machine has of a run under way, brought to be looked at."""
+    return place.work_root / "elsewhere" / spec.directory_name
+
+
+def curve_path(folder: Path) -> Path:
+    """The loss curve so far, in a run's working folder."""
+    return folder / "loss_curve.jsonl"
+
+
+def shares_path(folder: Path) -> Path:
+    """How a mixture's tokens were spread over its experts when its state was saved, in a run's working folder."""
+    return folder / "expert_shares.json"
+
+
+def checkpoints_root(folder: Path) -> Path:
+    """Levanter's checkpoints, in a run's working folder; it makes a folder in it that is called like the run."""
+    return folder / "checkpoints"
+
+
+def weights_dir(run: str, place: Workplace) -> Path:
+    """Where the trained model of the run of this name is kept."""
+    return place.work_root / "weights" / run
+
+
+def require_untracked_work_root(root: Path, tracked: Sequence[Path]) -> None:
+    """`UsageError` where the folder for the work is a link, or where git tracks files in it: all of it is this machine's own.
+
+    What lies there is resumed from, loaded and trained on. `tracked` are the files below `root` that git tracks.
+    """
+    if root.is_symlink():
+        raise UsageError(
+            f"{root} is a link to {os.readlink(root)}.",
+            why="Checkpoints, tokens and compiled programs would be taken from there.",
+            fix=f"Remove the link; a folder is made in its place: rm {root}",
+        )
+    if tracked:
+        raise UsageError(
+            f"Git tracks {len(tracked)} files below {root}, {tracked[0].name!r} among them.",
+            why="Checkpoints, tokens and weights of somebody else would be taken for this machine's own.",
+            fix=f"Take them out of the repository and away: git rm -r --cached {root.name} && rm -r {root.name}",
+        )

@@ -1,0 +1,212 @@
+"""From planned rungs to run specs: the plan, the exact data and the evaluation bound together, ready to train."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from marin_scaling.canonical_json import sha256_hex
+from marin_scaling.data.corpus import BYTES, HELD_OUT, TokenCorpus, TokenizerIdentity, require_windows
+from marin_scaling.errors import DataError, RecipeError
+from marin_scaling.ladder.config import Compute, Data, Evaluation, LadderFile
+from marin_scaling.ladder.plan import Ladder
+from marin_scaling.recipe.base import RungPlan
+from marin_scaling.recipe.find import find_recipe
+from marin_scaling.recipe.model_shape import MoeShape
+from marin_scaling.recipe.report import usual_plan
+from marin_scaling.run.paths import RUNS_DIR
+from marin_scaling.run.spec import (
+    DataSpec,
+    EvaluationProtocol,
+    EvaluationSpec,
+    HeldOutSpec,
+    ModelSpec,
+    MoeModelSpec,
+    OptimizerSpec,
+    RunSpec,
+    TokenizerSpec,
+)
+from marin_scaling.units import format_count, format_flops
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedLadder:
+    """A ladder, bound to its data."""
+
+    ladder: Ladder
+    corpus: TokenCorpus
+    specs: list[RunSpec]
+
+    @property
+    def runs_dir(self) -> Path:
+        """Where the ladder's runs lie."""
+        return RUNS_DIR / self.ladder.file.name
+
+
+_MOST_PADDING = 128  # kinds that a model may have beyond the tokenizer's, for the sake of hardware
+
+
+class Written(Protocol):
+    """What a file says of all its runs: a ladder's, or that of a speedrun's entry."""
+
+    @property
+    def data(self) -> Data:
+        """What is trained on."""
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """What is measured."""
+
+    @property
+    def compute(self) -> Compute:
+        """How the steps are computed."""
+
+
+def rung_specs(ladder: Ladder, *, corpus: TokenCorpus) -> list[RunSpec]:
+    """The spec of every rung, in the ladder's order."""
+    return [run_spec(ladder.file, rung.plan, ladder=ladder.file.name, seed=rung.seed, corpus=corpus) for rung in ladder.rungs]
+
+
+def target_spec(file: LadderFile, plan: RungPlan, *, corpus: TokenCorpus) -> RunSpec:
+    """The spec of the target run, with the ladder's first seed and not yet bound to a statement."""
+    spec = run_spec(file, plan, ladder=file.name, seed=file.seeds[0], corpus=corpus, role="target")
+    return spec.model_copy(update={"data_order_seed": 0})
+
+
+def run_spec(
+    file: Written, plan: RungPlan, *, ladder: str, seed: int, corpus: TokenCorpus, role: Literal["rung", "target"] = "rung"
+) -> RunSpec:
+    """The spec of one planned run from one seed, in the store's folder `ladder`; `DataError` where the text does not do."""
+    spec = RunSpec(
+        ladder=ladder,
+        role=role,
+        recipe=plan.recipe,
+        budget_flops=plan.budget_flops,
+        model=model_of(plan),
+        optimizer=optimizer_of(plan),
+        batch_size=plan.batch_size,
+        train_steps=plan.train_steps,
+        seed=seed,
+        data_order_seed=_data_order_seed(ladder, seed),
+        data=data_of(corpus),
+        epochs=min(file.data.epochs, _epochs_wanted(plan, corpus)),
+        evaluation=EvaluationSpec(
+            metric=file.evaluation.metric,
+            seq_len=plan.shape.seq_len,
+            windows=file.evaluation.windows,
+            protocol=_protocol(corpus),
+        ),
+        compute=file.compute,
+    )
+    require_data(spec, corpus=corpus)
+    return spec
+
+
+def model_of(plan: RungPlan) -> ModelSpec | MoeModelSpec:
+    """The plan's shape as it stands in its spec."""
+    kind = MoeModelSpec if isinstance(plan.shape, MoeShape) else ModelSpec
+    return kind(**asdict(plan.shape))
+
+
+def optimizer_of(plan: RungPlan) -> OptimizerSpec:
+    """The plan's optimizer, rates and schedule as they stand in its spec."""
+    return OptimizerSpec(
+        name=plan.optimizer, constant_norm=plan.constant_norm, **asdict(plan.hyperparameters), **asdict(plan.schedule)
+    )
+
+
+def _epochs_wanted(plan: RungPlan, corpus: TokenCorpus) -> int:
+    windows = len(corpus.train) // plan.shape.seq_len
+    return max(1, math.ceil(plan.batch_size * plan.train_steps / max(1, windows)))
+
+
+def data_of(corpus: TokenCorpus) -> DataSpec:
+    """The corpus as it stands in a spec."""
+    is_bytes = corpus.tokenizer == BYTES
+    tokenizer = None if is_bytes else TokenizerSpec(**asdict(corpus.tokenizer))
+    held_out = {
+        name: HeldOutSpec(tokens=known.tokens, bytes=known.text_bytes, digest=known.sha256)
+        for name, known in corpus.facts.items()
+        if name != "train"
+    }
+    return DataSpec(
+        source=corpus.source,
+        digest=corpus.digest,
+        train_bytes=corpus.facts["train"].text_bytes,
+        validation_bytes=sum(each.bytes for each in held_out.values()),
+        tokenizer=tokenizer,
+        train_tokens=None if is_bytes else len(corpus.train),
+        held_out={} if list(held_out) == [HELD_OUT] else held_out,
+    )
+
+
+def _protocol(corpus: TokenCorpus) -> EvaluationProtocol:
+    if list(corpus.validation) == [HELD_OUT]:
+        return "disjoint-windows-first-byte-given"
+    return "disjoint-windows-first-token-given-mean-of-sets"
+
+
+def require_data(spec: RunSpec, *, corpus: TokenCorpus) -> None:
+    """`DataError` with both numbers: another vocabulary than the data, more text than there is, or too little held out."""
+    require_vocabulary(spec.recipe, spec.model.vocab_size, corpus.tokenizer)
+    windows = spec.epochs * (len(corpus.train) // spec.model.seq_len)
+    if spec.batch_size * spec.train_steps > windows:
+        raise DataError(
+            f"The run of {format_flops(spec.budget_flops)} FLOPs at width {spec.model.hidden_dim} wants "
+            f"{spec.trained_tokens} tokens; the training data has {len(corpus.train)}, seen {_times(spec.epochs)}.",
+            why="Text that is repeated is worth less than new text, and a law fitted across that border misleads.",
+            fix="Lower the budget or raise the model size in the ladder file, give more text, or allow repeats: data.epochs.",
+        )
+    for name, tokens in corpus.validation.items():
+        least = spec.evaluation.windows if name == HELD_OUT else 1
+        require_windows(len(tokens), seq_len=spec.evaluation.seq_len, windows=least)
+
+
+def data_doubts(specs: Sequence[RunSpec]) -> list[str]:
+    """What a reader of the plan should know of its data: how many runs see text again, and how often."""
+    repeated = [spec.times_seen for spec in specs if spec.times_seen > 1]
+    return (
+        [f"{len(repeated)} of {len(specs)} runs see text more than once, up to {max(repeated):.3g} times"] if repeated else []
+    )
+
+
+def target_doubts(file: LadderFile, *, corpus: TokenCorpus) -> list[str]:
+    """What would keep the target from being trained after all rungs were; at the recipe's usual width, as the fit's is not
+    known yet."""
+    target, recipe = file.target, find_recipe(file.recipe)
+    try:
+        plan = usual_plan(recipe, budget_flops=target.budget_flops, batch_size=target.batch_size)
+    except RecipeError:  # no width that is usual there; the fit's may do
+        return []
+    allowed = file.data.epochs * len(corpus.train)
+    if plan.trained_tokens <= allowed:
+        return []
+    return [
+        f"the target wants {format_count(plan.trained_tokens)} tokens at width {plan.shape.hidden_dim}; the text has "
+        f"{format_count(len(corpus.train))}, seen {_times(file.data.epochs)}. More text, or more data.epochs, is for now: "
+        "rungs that are trained on other text do not count"
+    ]
+
+
+def require_vocabulary(recipe: str, vocab_size: int, tokenizer: TokenizerIdentity) -> None:
+    """`DataError` when a recipe's models have other tokens than the data."""
+    if tokenizer.size <= vocab_size < tokenizer.size + _MOST_PADDING:
+        return
+    raise DataError(
+        f"The recipe {recipe!r} makes models of {vocab_size} kinds of tokens; the data have {tokenizer.size} "
+        f"(tokenizer: {tokenizer.name}).",
+        why="A model of other tokens than those it is trained on is another model, and its FLOPs are not what was planned.",
+        fix=f"Set vocab_size to {tokenizer.size} in a recipe file, or name the recipe's own tokenizer in data.tokenizer.",
+    )
+
+
+def _times(epochs: int) -> str:
+    return "once" if epochs == 1 else f"{epochs} times"
+
+
+def _data_order_seed(ladder: str, seed: int) -> int:
+    """64 bits from the ladder's name and the run's seed, so that rungs of one seed see the data in one order."""
+    return int(sha256_hex(f"{ladder}/{seed}".encode())[:16], 16)

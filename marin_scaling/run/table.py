@@ -1,0 +1,343 @@
+"""The run table: read, checked, with excluded runs listed; and tables of the store's runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from marin_scaling.errors import RunTableError, StorageError, UsageError, first_line, missing_extra
+from marin_scaling.printable import TEXT_CHARACTERS, printable
+from marin_scaling.run.audit import KINDS, Exclusion, audit_runs, audit_words
+from marin_scaling.run.table_io import (
+    METRIC_OF_COLUMN,
+    REQUIRED,
+    RawTable,
+    cells_of_column,
+    is_empty,
+    map_columns,
+    positive_number,
+    read_table_file,
+)
+from marin_scaling.units import counted
+from marin_scaling.untrusted_files import is_present
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from marin_scaling.run.spec import RunSpec
+    from marin_scaling.run.store import StoredRun
+
+BUDGET_RATIO = 1.1
+"""Runs sorted by cost start a new budget where the cost rises by more than this. Marin rounds budgets to powers of 1.1."""
+
+BUDGET_SPAN = 1.25
+"""No budget spans more than this: runs at every cost do not become one budget. As much moves the loss by per cents."""
+
+_OPTIONAL_NUMBERS = ("budget_flops", "active_params", "epochs")
+_NUMBERS_OR_NOTHING = ("tokens_per_second",)  # tables are put together from runs that were and were not timed
+TEXTS = ("run", "seed", "status", "metric", "suite", "flops_convention", "evaluation", "eval_length", "cooldown")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunTable:
+    """Usable runs, and what was left out.
+
+    `frame` has a row a run: `run` (text), `flops`, `params`, `tokens`, `loss`, `budget_flops` (float64), and `active_params`,
+    `epochs`, `tokens_per_second` (float64), `seed`, `suite`, `flops_convention`, `evaluation` (text) where the table has them.
+    A run's `tokens_per_second` is NaN where its cell is empty; no other number may be. `column_mapping` gives the table's own
+    name of each column.
+    """
+
+    frame: pd.DataFrame
+    excluded: tuple[Exclusion, ...]
+    warnings: tuple[str, ...]
+    column_mapping: Mapping[str, str]
+    source: str
+    metric: str
+
+
+def read_run_table(
+    path: Path, *, columns: Mapping[str, str] | None = None, keep: Collection[str] = (), drop: Collection[str] = ()
+) -> RunTable:
+    """Read and audit a table of runs; `columns` gives the table's name for those of our columns that need settling.
+
+    `keep` and `drop` name runs that stay or go whatever the audit finds; both are recorded in the table.
+
+    `StorageError` when nothing can be read there, `RunTableError` (file, line, column) when it is no table of usable runs.
+    """
+    path = Path(path)
+    is_store = path.is_dir() and not is_present(path / "runs.csv")
+    return _from_cells(read_cells(path), {} if is_store else columns or {}, keep=keep, drop=drop)
+
+
+def read_cells(path: Path) -> RawTable:
+    """All cells of a table of runs as they stand in a file or suite; of a run store a row a rung, its `source` the folder."""
+    if not path.is_dir():
+        return read_table_file(path)
+    if is_present(path / "runs.csv"):
+        return read_table_file(path / "runs.csv")
+    return _stored_cells(path)
+
+
+def table_of_frame(
+    frame: pd.DataFrame,
+    *,
+    columns: Mapping[str, str] | None = None,
+    keep: Collection[str] = (),
+    drop: Collection[str] = (),
+    source: str = "DataFrame",
+) -> RunTable:
+    """Audit a table of runs that is in memory already, as `read_run_table` does a file; errors name the row by its label."""
+    cells = frame.rename(columns=str)
+    places = tuple(f"row {label}" for label in frame.index)
+    return _from_cells(RawTable(name=source, cells=cells.astype(object), places=places), columns or {}, keep=keep, drop=drop)
+
+
+def _instead_of(folder: Path) -> str:
+    """What to give in place of a folder without runs: the ladders in it, where it has some."""
+    from marin_scaling.run.store import run_folders
+
+    ladders = sorted(path.name for path in folder.glob("*/") if run_folders(path) or is_present(path / "runs.csv"))
+    if ladders:
+        return f"Name one of the ladders in it: {', '.join(str(folder / name) for name in ladders)}."
+    return "Train the ladder first (marin-scale ladder FILE), or give another folder or table."
+
+
+def _stored_cells(folder: Path) -> RawTable:
+    import pandas as pd
+
+    from marin_scaling.run.store import read_runs
+
+    runs = [stored for stored in read_runs(folder) if stored.spec.role == "rung"]
+    if not runs:
+        raise StorageError(
+            f"{folder} holds no runs: neither runs.csv nor folders of finished rungs.",
+            why="A fit needs runs.",
+            fix=_instead_of(folder),
+        )
+    _require_one_kind(folder, runs)
+    repeats = any(stored.spec.times_seen > 1 for stored in runs)
+    is_sparse = any(stored.record.params_active != stored.record.params_total for stored in runs)
+    cells = pd.DataFrame(
+        [
+            {
+                "run": stored.spec.digest,
+                "flops": stored.record.flops,
+                "params": stored.record.params_total,
+                **({"active_params": stored.record.params_active} if is_sparse else {}),
+                "tokens": stored.record.trained_tokens,
+                **({"epochs": stored.spec.times_seen} if repeats else {}),
+                "loss": stored.record.loss,
+                "budget_flops": stored.spec.budget_flops,
+                "seed": str(stored.spec.seed),
+                "status": stored.record.status,
+                "metric": stored.record.metric,
+                "flops_convention": stored.record.flops_convention,
+                "evaluation": stored.spec.measured_on,
+                "source": str(stored.folder),
+            }
+            for stored in runs
+        ]
+    ).astype({"loss": object})
+    places = tuple(stored.folder.name for stored in runs)
+    return RawTable(name=str(folder), cells=cells, places=places)
+
+
+def _require_one_kind(folder: Path, runs: Sequence[StoredRun]) -> None:
+    """`RunTableError` unless all runs have the recipe, data, evaluation and computation of the first."""
+    for of_what, value_of in _ONE_OF_EACH.items():
+        first = value_of(runs[0].spec)
+        for other in runs[1:]:
+            if (value := value_of(other.spec)) != first:
+                raise RunTableError(
+                    f"{folder}: {runs[0].folder.name} and {other.folder.name} differ in their {of_what}: {first} and {value}.",
+                    why="One law goes through runs that differ in size and tokens only.",
+                    fix="Put the others into a ladder of another name (train them from a file of that name), or remove them.",
+                )
+
+
+_ONE_OF_EACH: dict[str, Callable[[RunSpec], str]] = {
+    "recipe": lambda spec: spec.recipe,
+    "data": lambda spec: f"digest {spec.data.digest}",
+    "evaluation": lambda spec: ", ".join(f"{key} {value}" for key, value in spec.evaluation),
+    "compute": lambda spec: ", ".join(f"{key} {value}" for key, value in spec.compute),
+}
+
+
+def _from_cells(raw: RawTable, columns: Mapping[str, str], *, keep: Collection[str], drop: Collection[str]) -> RunTable:
+    mapping = map_columns(raw.column_names(), chosen=columns, name=raw.name)
+    texts = {name: _texts(raw, mapping[name]) for name in TEXTS if name in mapping}
+    runs = texts.get("run") or list(raw.places)
+    words = audit_words(runs, texts, keep=keep, drop=drop)
+    rows = [row for row in range(len(runs)) if row not in words.reasons]
+    frame, grouping = _with_budgets(_frame(raw, mapping, texts | {"run": runs}, rows=rows))
+    audit = audit_runs(frame, keep=keep)
+    found = {rows[position]: why for position, why in audit.reasons.items()}
+    return RunTable(
+        frame=frame.drop(index=list(audit.reasons)).reset_index(drop=True),
+        excluded=tuple(Exclusion(run=runs[row], why=why) for row, why in sorted((words.reasons | found).items())),
+        warnings=(*grouping, *words.doubts, *audit.doubts),
+        column_mapping=mapping,
+        source=printable(raw.name),
+        metric=_one_meaning(raw, texts, mapping, rows=[row for row in rows if runs[row] not in keep] or rows),
+    )
+
+
+def _frame(raw: RawTable, mapping: Mapping[str, str], texts: Mapping[str, list[str]], *, rows: Sequence[int]) -> pd.DataFrame:
+    import pandas as pd
+
+    numbers = [name for name in (*REQUIRED, *_OPTIONAL_NUMBERS) if name in mapping]
+    named = [name for name in ("run", "seed", "suite", "flops_convention", "evaluation") if name in texts]
+    columns: dict[str, Any] = {name: [texts[name][row] for row in rows] for name in named}
+    columns |= {name: _positive_numbers(raw, mapping[name], rows=rows) for name in numbers}
+    sparse = [name for name in _NUMBERS_OR_NOTHING if name in mapping]
+    return pd.DataFrame(columns | {name: _numbers_or_nan(raw, mapping[name], rows=rows) for name in sparse})
+
+
+def _with_budgets(frame: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    if "budget_flops" in frame or frame.empty:
+        return frame, ()
+    import numpy as np
+
+    order = np.argsort(frame["flops"].to_numpy(), kind="stable")
+    logs = np.log(frame["flops"].to_numpy()[order])
+    group = _groups(logs)
+    means = np.exp(np.bincount(group, weights=logs) / np.bincount(group))
+    budgets = np.empty(len(frame))
+    budgets[order] = means[group]
+    note = (
+        f"no column budget_flops: the runs were taken as {counted(len(means), 'budget')}, a new one wherever "
+        f"sorted FLOPs rise by more than {BUDGET_RATIO - 1:.0%}"
+    )
+    return frame.assign(budget_flops=budgets), (note,)
+
+
+def _groups(logs: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The number of each run's budget, for sorted logarithms of FLOPs."""
+    import numpy as np
+
+    gaps = np.flatnonzero(np.diff(logs) > math.log(BUDGET_RATIO)) + 1
+    starts, at = [0], 0
+    while at < len(logs):
+        too_wide = int(np.searchsorted(logs, logs[at] + math.log(BUDGET_SPAN), side="right"))
+        next_gap = int(np.searchsorted(gaps, at, side="right"))
+        at = min(too_wide, int(gaps[next_gap]) if next_gap < len(gaps) else len(logs))
+        starts.append(at)
+    return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+
+
+def _texts(raw: RawTable, column: str) -> list[str]:
+    cells = raw.cells[column]
+    texts = ["" if absent else printable(str(cell)) for cell, absent in zip(cells.tolist(), cells.isna(), strict=True)]
+    long = next((row for row, text in enumerate(texts) if len(text) > TEXT_CHARACTERS), None)
+    if long is not None:
+        count = f"{len(texts[long])} characters, more than {TEXT_CHARACTERS}"
+        raise RunTableError(
+            f"{raw.name}, {raw.places[long]}, column {column!r} holds {count}.",
+            why="Names of runs stand in every table, figure and statement of them.",
+            fix="Shorten the name.",
+        )
+    return texts
+
+
+def _positive_numbers(raw: RawTable, column: str, *, rows: Sequence[int]) -> list[float]:
+    return [
+        positive_number(
+            cell,
+            where=where,
+            why="FLOPs, parameters, tokens and loss of a run are positive, finite numbers; nothing is dropped silently.",
+            fix="Mend the cell, or remove its row; a diverged run may stay when a column `status` says diverged.",
+        )
+        for cell, where in cells_of_column(raw, column, rows=rows)
+    ]
+
+
+def _numbers_or_nan(raw: RawTable, column: str, *, rows: Sequence[int]) -> list[float]:
+    """One a row, NaN where the cell is empty or says nan."""
+    why = "A throughput is a positive, finite number, or not known; nothing is guessed."
+    fix = "Mend the cell, or leave it empty: the run was not timed."
+    return [
+        math.nan if is_empty(cell) else positive_number(cell, where=where, why=why, fix=fix)
+        for cell, where in cells_of_column(raw, column, rows=rows)
+    ]
+
+
+def _one_meaning(raw: RawTable, texts: Mapping[str, list[str]], mapping: Mapping[str, str], *, rows: Sequence[int]) -> str:
+    """The metric of these rows, which are of one kind in all that makes losses or FLOPs comparable."""
+    metric = METRIC_OF_COLUMN.get(mapping["loss"].lower(), "loss")
+    for name in KINDS:
+        values = sorted({texts[name][row] for row in rows if texts[name][row]}) if name in texts else []
+        if len(values) > 1:
+            raise RunTableError(
+                f"{raw.name}: the column {mapping[name]!r} holds {' and '.join(map(repr, values[:3]))}.",
+                why=f"One law cannot go through runs that differ in their {KINDS[name]}.",
+                fix="Fit them one at a time: a table for each, or --drop RUN for every run of one of them.",
+            )
+        if name == "metric" and values:
+            metric = values[0]
+    return metric
+
+
+Rows = Sequence[Mapping[str, Any]]
+_EXACT = 2.0**53
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """The rows of a table or run store, None where a cell is empty; `source` says of each where it stood, if nothing does yet.
+
+    A column whose cells are all numbers, or nothing, has numbers, unless it is one of names and words (`run`, `seed`).
+    """
+    raw = read_cells(path)
+    mapping = map_columns(raw.column_names(), chosen={}, name=raw.name, required=())
+    words = {mapping[name] for name in TEXTS if name in mapping}
+    columns = {name: _cells(raw.cells[name].tolist(), is_words=name in words) for name in raw.column_names()}
+    columns.setdefault("source", [f"{raw.name}, {place}" for place in raw.places])
+    return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+
+
+def _cells(cells: Sequence[Any], *, is_words: bool) -> list[Any]:
+    found = [None if is_empty(cell) else cell for cell in cells]
+    try:
+        return found if is_words else [None if cell is None else _number(cell) for cell in found]
+    except (TypeError, ValueError):
+        return found
+
+
+def _number(cell: Any) -> float | int:
+    """Whole where it stands so and float64 holds it; FLOPs as whole numbers are too long for the integers of a file."""
+    number = float(cell)
+    if not math.isfinite(number) or isinstance(cell, bool) or "_" in str(cell):
+        raise ValueError(cell)
+    return int(cell) if str(cell).isdecimal() and number < _EXACT else number
+
+
+def log_to_wandb(rows: Rows, *, project: str, name: str, source: str) -> str:
+    """Log the rows as one table, `runs`, of one run of the project (PROJECT or ENTITY/PROJECT); where it is to be seen.
+
+    `UsageError` when W&B cannot be reached.
+    """
+    if importlib.util.find_spec("wandb") is None:
+        raise missing_extra("wandb", needed_for=f"a table in the project {project}")
+    import wandb
+
+    entity, _, short = project.rpartition("/")
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    try:
+        with wandb.init(
+            project=short, entity=entity or None, name=name, job_type="table-of-runs", config={"source": source}
+        ) as run:
+            data = [[row.get(column) for column in columns] for row in rows]
+            run.log({"runs": wandb.Table(columns=columns, data=data, allow_mixed_types=True)})
+            return str(run.dir if run.offline else run.url)
+    except Exception as error:  # no key, no network, no such project: whatever the client raises
+        raise UsageError(
+            f"The table cannot be logged to the W&B project {project}: {first_line(error)}.",
+            why="It is written through W&B's own client.",
+            fix="Log in (wandb login), check the project's name and the network, or set WANDB_MODE=offline.",
+        ) from error

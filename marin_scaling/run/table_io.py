@@ -1,0 +1,338 @@
+"""Read and write table files; recognize columns; parse cells with their place."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from marin_scaling.errors import RunTableError
+from marin_scaling.files import read_bytes, replace_file
+from marin_scaling.printable import printable, quoted
+from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawTable:
+    """The cells of a file and where each row stands: `places` has one phrase a row, such as "line 7"."""
+
+    name: str
+    cells: pd.DataFrame
+    places: tuple[str, ...]
+
+    def column_names(self) -> list[str]:
+        """The columns as the file names them."""
+        return [str(name) for name in self.cells.columns]
+
+
+def read_table_file(path: Path) -> RawTable:
+    """The cells of one file, by its suffix: .csv, .tsv, .parquet, .jsonl (also .ndjson); an empty file is an error."""
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None and not is_present(path):
+        _refuse(f"{path} is not there.", fix="Name a table, or a folder of runs, as seen from the folder that you are in.")
+    if reader is None:
+        _refuse(
+            f"{path}: files that end in {path.suffix or 'nothing'!r} are not read as tables of runs.",
+            fix=f"Give a file that ends in {', '.join(_READERS)}, or a folder of runs.",
+        )
+    raw = read_bytes(path, most_bytes=MOST_TABLE_BYTES)
+    if not raw.strip():
+        _refuse(f"{path} is empty.", fix="Give a table with one run a row, below a line of column names.")
+    table = reader(raw, str(path))
+    table.cells.columns = _column_names(table)
+    if table.cells.empty:
+        _refuse(f"{path} holds no runs.", fix="Give a table with one run a row, below a line of column names.")
+    return table
+
+
+def write_table_file(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows as a table that `read_table_file` reads, in the format that the name ends in."""
+    import pandas as pd
+
+    frame = pd.DataFrame(list(rows))
+    buffer = io.BytesIO()
+    if path.suffix == ".csv":
+        frame.to_csv(buffer, index=False)
+    elif path.suffix == ".parquet":
+        frame.astype(dict.fromkeys(_beyond_64_bits(frame), "float64")).to_parquet(buffer, index=False)
+    elif path.suffix in (".jsonl", ".ndjson"):
+        buffer.write("".join(json.dumps(row, default=str) + "\n" for row in rows).encode())
+    else:
+        _refuse(f"{path}: tables are written as .csv, .parquet or .jsonl.", fix="Give it one of these endings.")
+    replace_file(path, buffer.getvalue())
+
+
+def _beyond_64_bits(frame: pd.DataFrame) -> list[str]:
+    """Columns of whole numbers of which Parquet has no such long ones."""
+    objects = [str(name) for name in frame if frame[name].dtype == object]
+    return [name for name in objects if all(isinstance(each, int | float) for each in frame[name])]
+
+
+def _column_names(table: RawTable) -> list[str]:
+    names = [printable(name).strip() for name in table.column_names()]
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        _refuse(f"{table.name}: two columns are named {twice[0]!r}.", fix="Give every column its own name.")
+    return names
+
+
+def _read_csv(raw: bytes, name: str, *, separator: str = ",") -> RawTable:
+    import pandas as pd
+
+    try:
+        text = raw.decode("utf-8-sig")
+        header = next((line for line in text.splitlines() if line.strip()), "")
+        names = [name.strip() for name in header.split(separator)]
+        if len(set(names)) < len(names):
+            _refuse(f"{name}: a column name stands twice in its first line.", fix="Give every column its own name.")
+        if len(names) == 1 and header.count(";") > 1:
+            _refuse(
+                f"{name}: its cells are separated by ';'.",
+                fix="Save it with commas between cells and points in numbers (or with tabs, as .tsv).",
+            )
+        cells = pd.read_csv(io.StringIO(text), sep=separator, dtype=str, keep_default_na=False, skip_blank_lines=False)
+    except UnicodeDecodeError as error:
+        _refuse(f"{name} is not text in UTF-8 (byte {error.start}).", fix="Save the table as CSV in UTF-8.")
+    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        reason = str(error).strip().removeprefix("Error tokenizing data. C error: ")
+        _refuse(f"{name} is not a CSV table: {reason}.", fix="Every line needs as many cells as the first has column names.")
+    if not isinstance(cells.index, pd.RangeIndex):  # pandas takes surplus cells at the start of every line for row names
+        _refuse(
+            f"{name}: its lines have more cells than the first has column names.",
+            fix="Name every column, and write numbers with a point (3.5e9, not 3,5e9).",
+        )
+    places = tuple(f"line {number}" for number in range(2, len(cells) + 2))
+    blank = cells.apply(lambda column: column.isna() | (column == "")).all(axis=1)
+    kept = [place for place, is_blank in zip(places, blank, strict=True) if not is_blank]
+    return RawTable(name=name, cells=cells[~blank].reset_index(drop=True), places=tuple(kept))
+
+
+def _read_tsv(raw: bytes, name: str) -> RawTable:
+    return _read_csv(raw, name, separator="\t")
+
+
+def _read_parquet(raw: bytes, name: str) -> RawTable:
+    import pandas as pd
+    from pyarrow import ArrowInvalid
+
+    try:
+        cells = pd.read_parquet(io.BytesIO(raw)).reset_index(drop=True)
+    except (ArrowInvalid, OSError, ValueError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        _refuse(f"{name} is not a Parquet table: {reason}.", fix="Write it again, or give a CSV file.")
+    return RawTable(name=name, cells=cells, places=tuple(f"row {number}" for number in range(1, len(cells) + 1)))
+
+
+def _read_json_lines(raw: bytes, name: str) -> RawTable:
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    places: list[str] = []
+    for number, line in enumerate(raw.splitlines(), start=1):
+        if line.strip():
+            rows.append(_json_object(line, f"{name}, line {number}"))
+            places.append(f"line {number}")
+    keys = dict.fromkeys(key for row in rows for key in row)
+    cells = pd.DataFrame({n: pd.Series([row.get(key) for row in rows], dtype=object) for n, key in enumerate(keys)})
+    cells.columns = [printable(key) for key in keys]
+    return RawTable(name=name, cells=cells, places=tuple(places))
+
+
+def _json_object(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        _refuse(f"{where}: this is not a JSON object ({error}).", fix='Write one object a line, such as {"flops": 1e18, …}.')
+    if not isinstance(row, dict):
+        _refuse(f"{where}: this is not a JSON object.", fix='Write one object a line, such as {"flops": 1e18, …}.')
+    return row
+
+
+_READERS: dict[str, Callable[[bytes, str], RawTable]] = {
+    ".csv": _read_csv,
+    ".tsv": _read_tsv,
+    ".parquet": _read_parquet,
+    ".jsonl": _read_json_lines,
+    ".ndjson": _read_json_lines,
+}
+
+
+def _refuse(what: str, *, fix: str) -> NoReturn:
+    raise RunTableError(what, why="A fit needs a table of runs: FLOPs, parameters, tokens and loss of each.", fix=fix)
+
+
+LEAST_NUMBER, LARGEST_NUMBER = 1e-9, 1e50
+"""Outside of these a cell is a mistake: 1e50 FLOPs are a thousand years of more power than the Sun gives."""
+
+_EMPTY = ("", "nan", "<na>")  # as CSV and Parquet come to be read; JSON gives None
+
+
+def cells_of_column(raw: RawTable, column: str, *, rows: Sequence[int] | None = None) -> Iterator[tuple[Any, str]]:
+    """The cells of some rows, or of all, each with the phrase that says where it stands."""
+    cells = raw.cells[column].tolist()
+    for row in range(len(cells)) if rows is None else rows:
+        yield cells[row], f"{raw.name}, {raw.places[row]}, column {column!r}"
+
+
+def is_empty(cell: Any) -> bool:
+    """Whether a cell holds nothing.
+
+    >>> is_empty(" "), is_empty(float("nan")), is_empty(0)
+    (True, True, False)
+    """
+    return cell is None or str(cell).strip().lower() in _EMPTY
+
+
+def finite_number(cell: Any, *, where: str, why: str, fix: str) -> float:
+    """The number in a cell; `RunTableError` with `where` it stands when it holds none, or one that is not finite.
+
+    >>> finite_number("6e18", where="runs.csv, line 2, column 'flops'", why="", fix="")
+    6e+18
+    """
+    try:
+        number = float(_no_underscores(cell))
+    except (TypeError, ValueError, OverflowError):
+        if cell is None or not str(cell).strip():
+            raise RunTableError(f"{where} is empty.", why=why, fix=fix) from None
+        raise RunTableError(f"{where} holds {quoted(cell)!r}, which is not a number.", why=why, fix=fix) from None
+    if not math.isfinite(number):
+        raise RunTableError(f"{where} holds {number}.", why=why, fix=fix)
+    return number
+
+
+def positive_number(cell: Any, *, where: str, why: str, fix: str) -> float:
+    """A finite number above zero that some run could have; `RunTableError` otherwise."""
+    number = finite_number(cell, where=where, why=why, fix=fix)
+    if number <= 0:
+        raise RunTableError(f"{where} holds {number:g}; it must be above zero.", why=why, fix=fix)
+    if not LEAST_NUMBER <= number <= LARGEST_NUMBER:
+        raise RunTableError(f"{where} holds {number:g}; no run has such a number.", why=why, fix=fix)
+    return number
+
+
+def _no_underscores(cell: Any) -> Any:
+    """Python reads 5_0 as fifty; in a table it is a slip."""
+    if isinstance(cell, str) and "_" in cell:
+        raise ValueError(cell)
+    return cell
+
+
+REQUIRED = ("flops", "params", "tokens", "loss")
+
+RECOGNISED: dict[str, tuple[str, ...]] = {
+    "flops": ("train_flops", "training_flops", "total_flops", "train_flops_incl_lm_head", "compute", "C"),
+    "params": ("total_params", "params_total", "parameters", "num_params", "n_params", "N"),
+    "tokens": ("train_tokens", "trained_tokens", "total_tokens", "num_tokens", "n_tokens", "D"),
+    "loss": (
+        "final_loss",
+        "eval_loss",
+        "eval/loss",
+        "val_loss",
+        "validation_loss",
+        "bits_per_byte",
+        "bpb",
+        "eval/bpb",
+        "paloma_macro_loss",
+        "paloma_macro_loss_nats",
+        "eval/paloma/macro_loss",
+    ),
+    "budget_flops": ("budget_nominal_flops", "nominal_flops", "flops_budget"),
+    "active_params": ("params_active", "num_active_params", "active_parameters"),
+    "epochs": ("num_epochs",),
+    "tokens_per_second": ("tps", "throughput/tokens_per_second"),
+    "run": ("run_name", "run_id", "name"),
+    "seed": (),
+    "status": ("state",),
+    "metric": (),
+    "suite": (),
+    "flops_convention": (),
+    "evaluation": (),
+    "eval_length": ("eval_seq_len", "eval_sequence_length", "eval_context"),
+    "cooldown": ("cooled", "cool_down", "decayed", "annealed"),
+}
+"""Our column, and the names others give it (Marin's tables and trackers, papers' letters); case matters for letters only."""
+
+METRIC_OF_COLUMN = {
+    "bits_per_byte": "bits_per_byte",
+    "bpb": "bits_per_byte",
+    "eval/bpb": "bits_per_byte",
+    "paloma_macro_loss": "paloma_macro_loss_nats",
+    "paloma_macro_loss_nats": "paloma_macro_loss_nats",
+    "eval/paloma/macro_loss": "paloma_macro_loss_nats",
+}
+"""The metric that the name of a loss column says by itself."""
+
+
+def map_columns(
+    found: Sequence[str], *, chosen: Mapping[str, str], name: str, required: Sequence[str] = REQUIRED
+) -> dict[str, str]:
+    """Our column names to those of the table `name`, for all that are there; `chosen` settles what the user settled.
+
+    Our own name wins where it stands; two other candidates for one column, or a required one that is missing, are errors.
+
+    >>> map_columns(["C", "N", "D", "eval/loss", "notes"], chosen={}, name="runs.csv")
+    {'flops': 'C', 'params': 'N', 'tokens': 'D', 'loss': 'eval/loss'}
+    """
+    _check_chosen(found, chosen, name)
+    mapping = {}
+    for column in RECOGNISED:
+        source = chosen.get(column) or _find(column, found, name)
+        if source is not None:
+            mapping[column] = source
+    missing = [column for column in required if column not in mapping]
+    if missing:
+        _refuse_columns(
+            f"{name} has no column {missing[0]!r}, nor one that is known to mean it; it has: {', '.join(found)}.",
+            fix=f"Name the column that holds it: --column {missing[0]}=NAME",
+        )
+    return mapping
+
+
+def _find(column: str, found: Sequence[str], name: str) -> str | None:
+    if column in found:
+        return column
+    own = [other for other in found if _same_name(other, column)]
+    candidates = own or [other for other in found if any(_same_name(other, known) for known in RECOGNISED[column])]
+    if len(candidates) > 1:
+        _refuse_columns(
+            f"{name}: {' and '.join(repr(each) for each in candidates)} could each be the column {column!r}.",
+            fix=f"Choose one: --column {column}={candidates[0]}",
+        )
+    return candidates[0] if candidates else None
+
+
+def _same_name(found: str, known: str) -> bool:
+    return found == known if len(known) == 1 else found.lower() == known.lower()
+
+
+def _check_chosen(found: Sequence[str], chosen: Mapping[str, str], name: str) -> None:
+    for column, source in chosen.items():
+        if column not in RECOGNISED:
+            _refuse_columns(f"{column!r} is no column of a run table.", fix=f"Choose for one of: {', '.join(RECOGNISED)}.")
+        if source not in found:
+            _refuse_columns(
+                f"{name} has no column {source!r}; it has: {', '.join(found)}.",
+                fix=f"Name one of these: --column {column}={found[0]}",
+            )
+    for source, columns in _taken(chosen).items():
+        if len(columns) > 1:
+            _refuse_columns(
+                f"The column {source!r} is taken for {' and for '.join(columns)}.", fix="Name another column for one of them."
+            )
+
+
+def _taken(chosen: Mapping[str, str]) -> dict[str, list[str]]:
+    """For every column of the table, which of ours it was chosen for."""
+    return {source: [ours for ours in chosen if chosen[ours] == source] for source in chosen.values()}
+
+
+def _refuse_columns(what: str, *, fix: str) -> NoReturn:
+    raise RunTableError(what, why="Nothing is guessed about what a column means.", fix=fix)

@@ -1,0 +1,266 @@
+"""The board of a track: points, Pareto fronts, records."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from statistics import variance
+from typing import Any
+
+from marin_scaling.speedrun.checks import Validated
+from marin_scaling.speedrun.submission import Submission
+from marin_scaling.speedrun.track import AXES, axis_key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """A submission's place: its cost in any unit, its loss (bits per byte), its name."""
+
+    cost: float
+    loss: float
+    name: str
+
+
+def front(points: Sequence[Point]) -> list[Point]:
+    """The points that no other dominates, by rising cost; equal points all of them.
+
+    >>> a, b, c = (Point(cost=c, loss=l, name=n) for c, l, n in ((1, 3.0, "a"), (2, 2.0, "b"), (2, 2.5, "c")))
+    >>> [point.name for point in front([c, b, a])]
+    ['a', 'b']
+    """
+    found: list[Point] = []
+    best = math.inf
+    for _, same_cost in groupby(sorted(points, key=_place), key=lambda point: point.cost):
+        cheapest = list(same_cost)
+        lowest = cheapest[0].loss
+        if lowest < best:
+            found += [point for point in cheapest if point.loss == lowest]
+            best = lowest
+    return found
+
+
+def dominated_by(point: Point, standing: Sequence[Point]) -> Point | None:
+    """Of the points of a front, the best that is cheaper or as cheap, and better or as good; None of a point on the front."""
+    place = bisect_right(standing, point.cost, key=lambda other: other.cost)
+    best = standing[place - 1] if place else None
+    if best is None or best.loss > point.loss or (best.cost, best.loss) == (point.cost, point.loss):
+        return None
+    equal = [other for other in standing if (other.cost, other.loss) == (best.cost, best.loss)]
+    return min(equal, key=lambda other: other.name)
+
+
+def tied(points: Sequence[Point], *, noise: float) -> list[Point]:
+    """The points that are not on the front and would be, were their loss lower by what two runs may differ by chance.
+
+    `noise` is the standard deviation of one run's loss; two differ by 1.96 sqrt(2) of it in one case of twenty.
+    """
+    margin = 1.959964 * math.sqrt(2) * noise
+    standing = front(points)
+    kept = set(map(id, standing))
+    costs = [point.cost for point in standing]
+    return [
+        point
+        for point in sorted(points, key=_place)
+        if id(point) not in kept and point.loss - margin <= _lowest_at(point.cost, costs, standing)
+    ]
+
+
+def _lowest_at(cost: float, costs: Sequence[float], standing: Sequence[Point]) -> float:
+    """The loss of the front at a cost."""
+    return standing[bisect_right(costs, cost) - 1].loss
+
+
+def records(points: Sequence[Point]) -> Iterator[Point]:
+    """Of points in the order in which they came, those that stood on the front when they came; an equal one is no record.
+
+    >>> a, b, c = (Point(cost=c, loss=l, name=n) for c, l, n in ((2, 3.0, "a"), (1, 2.0, "b"), (2, 2.5, "c")))
+    >>> [point.name for point in records([a, b, c])]
+    ['a', 'b']
+    """
+    standing: list[Point] = []
+    for point in points:
+        if all(point.cost < other.cost or point.loss < other.loss for other in standing):
+            standing = [other for other in standing if other.cost < point.cost or other.loss < point.loss]
+            standing.append(point)
+            yield point
+
+
+def hypervolume(points: Sequence[Point], *, worst_cost: float, worst_loss: float) -> float:
+    """The area that the front leaves behind it, up to a worst point: decades of cost times units of loss. It only grows.
+
+    >>> hypervolume([Point(cost=10, loss=1.0, name="a")], worst_cost=1000, worst_loss=1.5)
+    1.0
+    """
+    standing = [point for point in front(points) if point.cost < worst_cost and point.loss < worst_loss]
+    corners = [*(point.cost for point in standing[1:]), worst_cost]
+    return sum(
+        (math.log10(corner) - math.log10(point.cost)) * (worst_loss - point.loss)
+        for point, corner in zip(standing, corners, strict=False)
+        if corner > point.cost
+    )
+
+
+def _place(point: Point) -> tuple[float, float, str]:
+    return point.cost, point.loss, point.name
+
+
+FIRST_AXIS = "model FLOPs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A submission on its board."""
+
+    validated: Validated
+    on_front: tuple[str, ...]
+    """The axes on which nobody beats it."""
+
+    tied: tuple[str, ...]
+    """The axes on which it would be on the front, were it better by what may be chance."""
+
+    beaten_by: str | None
+    """Who is cheaper and better, on the first axis."""
+
+    record: bool
+    """Whether it stood on the front of the first axis when it was finished."""
+
+    @property
+    def submission(self) -> Submission:
+        """What was submitted."""
+        return self.validated.submission
+
+    def to_document(self) -> dict[str, Any]:
+        """A row of `board.json` and `board.csv`; None where something is not known."""
+        each = self.submission
+        return {
+            "name": each.name,
+            "track": each.track,
+            "authors": ", ".join(author.name for author in each.authors),
+            "bits_per_byte": each.bits_per_byte,
+            "standard_error": each.standard_error,
+            "seeds": len(each.seeds),
+            **{axis_key(axis): cost(each) for axis, cost in AXES.items()},
+            "mfu": each.mfu,
+            "epochs": each.epochs,
+            "hardware": each.compute.hardware.kind if each.compute.hardware else None,
+            "finished_at": moment.isoformat() if (moment := finished_at(each)) else None,
+            "verification": each.verification.level,
+            "on_front": list(self.on_front),
+            "tied": list(self.tied),
+            "beaten_by": self.beaten_by,
+            "record": self.record,
+            "findings": [finding.rule for finding in self.validated.findings],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A submission that stood on the front of the first axis when it was finished."""
+
+    at: datetime
+    submission: Submission
+    hypervolume: float
+    """The area behind the front since then, up to the track's highest cost and loss: decades of cost times bits per byte."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """A track: entries from the lowest loss on, those that were refused, and the noise of one run in bits per byte."""
+
+    track: str
+    entries: tuple[Entry, ...]
+    refused: tuple[Validated, ...]
+    noise: float | None
+    """Standard deviation of one run, pooled over the submissions of several seeds; None where there is none."""
+
+    records: tuple[Record, ...]
+    """In the order in which they were set; of submissions whose end is known."""
+
+
+def boards(validated: Sequence[Validated]) -> list[Board]:
+    """A board for each track, by name."""
+    tracks: dict[str, list[Validated]] = defaultdict(list)
+    for each in validated:
+        tracks[each.submission.track].append(each)
+    return [_board(track, tracks[track]) for track in sorted(tracks)]
+
+
+def finished_at(submission: Submission) -> datetime | None:
+    """When its last seed ended; None where that is not known of all."""
+    moments = [each.finished_at for each in submission.seeds]
+    known = [moment.astimezone(UTC) for moment in moments if moment is not None]
+    return max(known) if len(known) == len(moments) else None
+
+
+def points(submissions: Sequence[Submission], *, axis: str) -> list[Point]:
+    """The places of those whose cost on that axis is known."""
+    return [
+        Point(cost=cost, loss=each.bits_per_byte, name=each.name)
+        for each in submissions
+        if (cost := AXES[axis](each)) is not None
+    ]
+
+
+def _board(track: str, validated: Sequence[Validated]) -> Board:
+    accepted = [each for each in validated if each.accepted]
+    submissions = [each.submission for each in accepted]
+    noise = pooled_noise(submissions)
+    standing, close = (
+        _names_by_axis(submissions, front),
+        _names_by_axis(submissions, lambda places: tied(places, noise=noise or 0.0)),
+    )
+    first = front(points(submissions, axis=FIRST_AXIS))
+    broke = record_history(submissions)
+    names = {each.submission.name for each in broke}
+    entries = [
+        Entry(
+            validated=each,
+            on_front=tuple(axis for axis in AXES if each.submission.name in standing[axis]),
+            tied=tuple(axis for axis in AXES if each.submission.name in close[axis]),
+            beaten_by=_beaten_by(each.submission, first),
+            record=each.submission.name in names,
+        )
+        for each in accepted
+    ]
+    ordered = sorted(entries, key=lambda entry: (entry.submission.bits_per_byte, entry.submission.name))
+    refused = tuple(each for each in validated if not each.accepted)
+    return Board(track=track, entries=tuple(ordered), refused=refused, noise=noise, records=tuple(broke))
+
+
+def pooled_noise(submissions: Sequence[Submission]) -> float | None:
+    """Standard deviation of one run, pooled over all submissions of two seeds or more; None where there is none."""
+    several = [[seed.bits_per_byte for seed in each.seeds] for each in submissions if len(each.seeds) > 1]
+    freedom = sum(len(losses) - 1 for losses in several)
+    return math.sqrt(sum((len(losses) - 1) * variance(losses) for losses in several) / freedom) if freedom else None
+
+
+def _names_by_axis(submissions: Sequence[Submission], chosen: Callable[[list[Point]], list[Point]]) -> dict[str, set[str]]:
+    return {axis: {point.name for point in chosen(points(submissions, axis=axis))} for axis in AXES}
+
+
+def _beaten_by(submission: Submission, first: Sequence[Point]) -> str | None:
+    (place,) = points([submission], axis=FIRST_AXIS)
+    other = dominated_by(place, first)
+    return other.name if other else None
+
+
+def record_history(submissions: Sequence[Submission]) -> list[Record]:
+    """Which submissions of a track were records when they were finished, and what area lay behind the front then."""
+    dated = [(moment, each) for each in submissions if (moment := finished_at(each)) is not None]
+    ordered = sorted(dated, key=lambda pair: (pair[0], pair[1].name))
+    known = {each.name: (moment, each) for moment, each in ordered}
+    places = points([each for _, each in ordered], axis=FIRST_AXIS)
+    worst_cost, worst_loss = (max((getattr(point, of) for point in places), default=0.0) for of in ("cost", "loss"))
+    standing: list[Point] = []
+    found = []
+    for point in records(places):
+        standing = front([*standing, point])
+        moment, each = known[point.name]
+        area = hypervolume(standing, worst_cost=worst_cost, worst_loss=worst_loss)
+        found.append(Record(at=moment, submission=each, hypervolume=area))
+    return found

@@ -1,0 +1,338 @@
+"""`python -m marin_scaling.train SPEC.json ...`: train each of these runs that nobody has trained or is training.
+
+A process of its own, so that a crash or an out-of-memory kill costs one run. It takes one run after the other, which saves
+importing Levanter for each. It dies with its launcher. It tells its progress as JSON lines; everything that libraries print
+goes to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import functools
+import gc
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from marin_scaling.canonical_json import sha256_hex
+from marin_scaling.errors import Interrupted, MarinScalingError, StorageError
+from marin_scaling.files import claim, read_own_bytes, replace_file
+from marin_scaling.git import checked_out_commit
+from marin_scaling.run.paths import STARTED_NAME, Workplace, compiled_dir, weights_dir, work_dir
+from marin_scaling.run.spec import RunSpec, read_spec
+from marin_scaling.run.store import History, RunRecord, add_run, end_of_run, is_finished, is_moment, read_run, run_folder
+from marin_scaling.train.compile_lock import compiling_once, in_turns
+from marin_scaling.train.process_group import ALONE, ProcessGroup
+from marin_scaling.train.progress import EventWriter, WorkerEvent, failure_of
+from marin_scaling.train.shared_storage import Exchange
+
+if TYPE_CHECKING:
+    from marin_scaling.train.train import TrainingResult
+
+_TO_END = threading.Event()
+_POLL_SECONDS = 5.0
+_ENDING_SECONDS = 60.0
+_FULL = os.strerror(errno.ENOSPC)
+
+
+def main() -> int:
+    """Train the runs named on the command line; 1 when one of them failed, 143 when SIGTERM ended it, its run saved."""
+    arguments = _parser().parse_args()
+    if arguments.processes == 1:  # a group saves together, or ends at once
+        signal.signal(signal.SIGTERM, lambda _number, _frame: _TO_END.set())
+    events = EventWriter(_take_standard_output())
+    if arguments.launcher:
+        threading.Thread(target=_die_with, args=(arguments.launcher,), daemon=True).start()
+    if arguments.cores:
+        os.sched_setaffinity(0, arguments.cores)
+    group = ProcessGroup(count=arguments.processes, rank=arguments.process, coordinator=arguments.coordinator)
+    group.join()
+    specs = [read_spec(read_own_bytes(path), name=str(path)) for path in arguments.specs]
+    place = Workplace(
+        runs_dir=arguments.runs,
+        work_root=arguments.work,
+        keep_weights=arguments.keep_weights,
+        storage=arguments.storage,
+        git_commit=arguments.git_commit,
+    )
+    if group.count > 1:
+        for spec in specs:
+            _train_together(spec, place, events=events, group=group)
+        sys.exit(0)  # it waits for the others
+    try:
+        turns = in_turns(specs, compiled_dir(place))
+        return 0 if all([_train_if_free(spec, place, events=events, waits=len(specs) == 1) for spec in turns]) else 1
+    except Interrupted:
+        return 128 + signal.SIGTERM
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m marin_scaling.train", description=__doc__)
+    parser.add_argument(
+        "specs", nargs="+", type=Path, help="spec.json files, trained in this order unless another process compiles"
+    )
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="the run store")
+    parser.add_argument("--work", type=Path, default=Path(".marin-scaling"), help="checkpoints, caches and logs")
+    parser.add_argument("--keep-weights", action="store_true", help="keep the weights of rungs, too, and not of targets only")
+    parser.add_argument("--storage", help="an address where other machines find runs and their state")
+    parser.add_argument("--git-commit", help="what is recorded as the commit; otherwise that of the current folder")
+    parser.add_argument("--cores", type=lambda text: {int(core) for core in text.split(",")}, help="CPU cores to stay on")
+    parser.add_argument("--processes", type=int, default=1, help="how many such processes train each run together")
+    parser.add_argument("--process", type=int, default=0, help="which of them this is, from 0")
+    parser.add_argument("--coordinator", default="", help="HOST:PORT where the first of them listens")
+    parser.add_argument("--launcher", type=int, help="process to die with")
+    return parser
+
+
+def _take_standard_output() -> TextIO:
+    """Keep the real standard output for events; what libraries print goes to standard error."""
+    stream = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return stream
+
+
+def _die_with(launcher: int) -> None:
+    while os.getppid() == launcher:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def _train_if_free(spec: RunSpec, place: Workplace, *, events: EventWriter, waits: bool) -> bool:
+    """Train unless the run is finished or claimed by another process; False when it failed.
+
+    With `waits`, one that another machine holds is waited for, and taken over if that machine is gone.
+    """
+    if place.storage is None and is_finished(place.runs_dir, spec):
+        return True
+    try:
+        if _TO_END.is_set():
+            raise Interrupted
+        with claim(work_dir(spec, place)) as is_ours:
+            if is_ours and place.storage is not None:
+                _train_what_is_shared(spec, place, events=events, waits=waits)
+            elif is_ours and not is_finished(place.runs_dir, spec):
+                _train_and_record(spec, place, events=events)
+    except MarinScalingError as error:
+        events.tell(failure_of(spec.directory_name, error))
+        return False
+    except Exception as error:  # of whatever library it was that wrote
+        if _FULL not in str(error):
+            raise
+        with contextlib.suppress(OSError):  # the log may be on that disk
+            traceback.print_exc()
+        message = f"the disk is full: nothing could be written below {place.work_root}. What was saved before is kept."
+        events.tell(WorkerEvent(kind="failed", run=spec.directory_name, message=message))
+        return False
+    return True
+
+
+def _train_together(spec: RunSpec, place: Workplace, *, events: EventWriter, group: ProcessGroup) -> None:
+    """With the other processes of a group, whose leader claims the run for all; ends this one when it failed."""
+    try:
+        with contextlib.ExitStack() as stack:
+            is_free = group.is_leader and _claimed_soon(spec, place, stack)
+            if group.leaders(is_free and not is_finished(place.runs_dir, spec)):
+                _train_and_record(spec, place, events=events, group=group)
+        return
+    except MarinScalingError as error:
+        events.tell(failure_of(spec.directory_name, error))
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)  # at the usual exit it would wait for the others, which wait for it in a step: five minutes
+
+
+def _claimed_soon(spec: RunSpec, place: Workplace, stack: contextlib.ExitStack) -> bool:
+    """Whether the run could be claimed, until `stack` is left; a process of a group before may still be ending."""
+    until = time.monotonic() + _ENDING_SECONDS
+    while not (is_ours := stack.enter_context(claim(work_dir(spec, place)))) and time.monotonic() < until:
+        time.sleep(1.0)
+    return is_ours
+
+
+def _train_what_is_shared(spec: RunSpec, place: Workplace, *, events: EventWriter, waits: bool) -> None:
+    """Train a run that no other machine has trained or is training, from where the last one left it.
+
+    Where others cannot be asked it is left for later. What cannot be copied to them after that costs the copy only.
+    """
+    exchange = Exchange(place)
+    with contextlib.ExitStack() as stack:
+        try:
+            while waits and exchange.is_leased(spec):
+                if _TO_END.wait(_POLL_SECONDS):
+                    raise Interrupted
+            is_ours = stack.enter_context(exchange.lease(spec))
+            exchange.share_finished([spec])
+            if not is_ours or is_finished(place.runs_dir, spec):
+                return
+            exchange.bring_data(spec.data.digest)
+            exchange.bring_state(spec)
+        except StorageError as error:
+            _tell_note(events, spec, f"it is not begun, because others cannot be asked for it. {error.what}")
+            return
+        _train_and_record(spec, place, events=events, exchange=exchange)
+
+
+def _train_and_record(
+    spec: RunSpec, place: Workplace, *, events: EventWriter, exchange: Exchange | None = None, group: ProcessGroup = ALONE
+) -> None:
+    events.tell(WorkerEvent(kind="started", run=spec.directory_name))
+    _load_levanter()
+    from marin_scaling.train.levanter_config import use_compilation_cache
+    from marin_scaling.train.weights import keep_weights
+
+    use_compilation_cache(compiled_dir(place), on_note=partial(_tell_note, events, spec))
+    started_at, clock = _first_start(work_dir(spec, place)), time.perf_counter()
+    result = _trained(spec, place, events=events, exchange=exchange, group=group)
+    seconds = time.perf_counter() - clock
+    record = _record(spec, result, started_at=started_at, wall_seconds=seconds, commit=place.git_commit)
+    if record.status == "finished" and (place.keep_weights or spec.role == "target"):
+        keep_weights(result.model, record, train_steps=spec.train_steps, place=place, group=group)  # before there is a record
+    if group.is_leader:
+        _publish(spec, record, result.loss_curve.history(spec_digest=spec.digest), place, events=events, exchange=exchange)
+    group.is_everywhere(True)  # who is at its exit waits for others five minutes only
+
+
+@functools.cache
+def _load_levanter() -> None:
+    """Import what trains, once. It stays for good: a collector that looks through it again and again takes a second."""
+    gc.disable()
+
+    gc.freeze()
+    gc.enable()
+
+
+def _trained(
+    spec: RunSpec, place: Workplace, *, events: EventWriter, exchange: Exchange | None, group: ProcessGroup
+) -> TrainingResult:
+    """Trained to the end, with progress told to the launcher, to trackers, and to machines that share runs."""
+    from marin_scaling.data.corpus import data_folder, map_corpus
+    from marin_scaling.train.environment import wandb_trackers
+    from marin_scaling.train.train import train
+
+    if exchange is not None:
+        _copied(events, spec, exchange.agree_when_begun, spec)
+    trackers = wandb_trackers(spec, on_note=partial(_tell_note, events, spec)) if group.is_leader else []
+    with _compiling(spec, place, events=events, group=group) as tell_compiled:
+        result = train(
+            spec,
+            corpus=map_corpus(data_folder(spec.data.digest, work_root=place.work_root)),
+            work_dir=work_dir(spec, place),
+            on_step=partial(_see_step, events, spec, tell_compiled),
+            on_note=partial(_tell_note, events, spec),
+            on_saved=None if exchange is None else partial(_copied, events, spec, exchange.take_state, spec),
+            trackers=trackers,
+            group=group,
+            is_to_end=_TO_END.is_set,
+        )
+    for tracker in trackers:
+        tracker.log_summary({spec.evaluation.metric: result.bits_per_byte})
+        tracker.finish()
+    return result
+
+
+def _compiling(
+    spec: RunSpec, place: Workplace, *, events: EventWriter, group: ProcessGroup
+) -> AbstractContextManager[Callable[[], None]]:
+    """`compiling_once`, but the processes of a group train together, whatever others do."""
+    if group.count > 1:
+        return contextlib.nullcontext(lambda: None)
+    return compiling_once(spec, compiled_dir(place), wait=_TO_END.wait, on_note=partial(_tell_note, events, spec))
+
+
+def _record(spec: RunSpec, result: TrainingResult, *, started_at: str, wall_seconds: float, commit: str | None) -> RunRecord:
+    from marin_scaling.train.environment import hardware, package_versions
+
+    shape, history = spec.model.shape(), result.loss_curve.history(spec_digest=spec.digest)
+    return RunRecord(
+        spec_digest=spec.digest,
+        status="diverged" if result.bits_per_byte is None else "finished",
+        metric=spec.evaluation.metric,
+        loss=result.bits_per_byte,
+        losses=dict(result.bits_per_byte_by_set) if spec.data.held_out else {},
+        final_train_loss_nats_per_token=result.loss_curve.last_finite(),
+        flops=spec.flops,
+        flops_convention=spec.flops_convention,
+        params_total=shape.params_total,
+        params_active=shape.params_active,
+        params_non_embedding=shape.params_non_embedding,
+        trained_tokens=spec.trained_tokens,
+        seed=spec.seed,
+        wall_seconds=round(wall_seconds, 3),
+        step_seconds=round(result.step_seconds, 3),
+        started_at=started_at,
+        finished_at=end_of_run(started_at, wall_seconds=wall_seconds, now=datetime.now(UTC)),
+        hardware=hardware(),
+        versions=package_versions(),
+        git_commit=commit or checked_out_commit(Path.cwd()),
+        data_digest=spec.data.digest,
+        history_sha256=sha256_hex(history.to_bytes()),
+        statement_sha256=spec.statement_sha256,
+    )
+
+
+def _publish(
+    spec: RunSpec, record: RunRecord, history: History, place: Workplace, *, events: EventWriter, exchange: Exchange | None
+) -> None:
+    """Add the run to the store, and to that of others; where another machine was faster, its record stands and this goes."""
+    if exchange is not None:
+        _copied(events, spec, exchange.share_finished, [spec])
+    if is_finished(place.runs_dir, spec):
+        _tell_note(events, spec, "another machine has recorded it meanwhile: that record stands.")
+        shutil.rmtree(weights_dir(spec.directory_name, place), ignore_errors=True)
+    else:
+        add_run(place.runs_dir, spec=spec, record=record, history=history)
+        if exchange is not None:
+            _copied(events, spec, exchange.share_finished, [spec])
+    record = read_run(run_folder(place.runs_dir, spec)).record
+    events.tell(WorkerEvent(kind=record.status, run=spec.directory_name, step=spec.train_steps, loss=record.loss))
+    shutil.rmtree(work_dir(spec, place), ignore_errors=True)
+
+
+def _first_start(work_dir: Path) -> str:
+    """When this run was first begun, also after interruptions: a forecast must be older than that."""
+    marker = work_dir / STARTED_NAME
+    if not marker.exists():
+        replace_file(marker, datetime.now(UTC).isoformat(timespec="seconds").encode())
+    elif not is_moment(read_own_bytes(marker)):  # a damaged disk
+        began = datetime.fromtimestamp(marker.stat().st_mtime, UTC)
+        replace_file(marker, began.isoformat(timespec="seconds").encode())
+    return read_own_bytes(marker).decode()
+
+
+def _copied(events: EventWriter, spec: RunSpec, copy: Callable[..., None], *arguments: Any) -> None:
+    """Where other machines cannot be told, this one goes on, and has it."""
+    try:
+        copy(*arguments)
+    except StorageError as error:
+        _tell_note(events, spec, f"it is on this machine only for now. {error.what}")
+
+
+def _tell_note(events: EventWriter, spec: RunSpec, note: str) -> None:
+    events.tell(WorkerEvent(kind="noted", run=spec.directory_name, message=note))
+
+
+def _see_step(events: EventWriter, spec: RunSpec, tell_compiled: Callable[[], None], step: int, loss: float) -> None:
+    tell_compiled()
+    if step == spec.train_steps:
+        events.tell(WorkerEvent(kind="evaluating", run=spec.directory_name, step=step))
+    else:
+        events.tell_step(spec.directory_name, step, loss)
+
+
+if __name__ == "__main__":
+    if status := main():
+        sys.exit(status)  # libraries close what a run left open
+    sys.stderr.flush()
+    os._exit(0)  # all is closed; to take JAX apart takes a second

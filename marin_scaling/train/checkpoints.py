@@ -1,0 +1,199 @@
+"""Choose the checkpoint to resume from; seal checkpoints; set damaged ones aside."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+from levanter.checkpoint import discover_latest_checkpoint, load_checkpoint
+from levanter.trainer import Trainer
+from levanter.trainer_state import TrainerState
+
+from marin_scaling.canonical_json import digest_of
+from marin_scaling.errors import StorageError, first_line
+from marin_scaling.files import read_own_bytes, replace_file
+from marin_scaling.run.spec import RunSpec
+from marin_scaling.train.process_group import ALONE, ProcessGroup
+
+SEAL_ENDING = ".sha256"
+"""Of the file with the digest, which is called like the folder, after a dot."""
+
+
+def seal(folder: Path) -> None:
+    """Keep the digest of all files in a folder beside it, in place of those of folders that are no more.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as name:
+    ...     folder = Path(name) / "step-7"
+    ...     folder.mkdir()
+    ...     _ = (folder / "arrays").write_bytes(b"1")
+    ...     before, _, kept = is_intact(folder), seal(folder), is_intact(folder)
+    ...     _ = (folder / "arrays").write_bytes(b"2")
+    ...     before, kept, is_intact(folder)
+    (True, True, False)
+    """
+    replace_file(_seal_of(folder), digest_of_files(folder).encode("ascii"))
+    for other in folder.parent.glob(f".*{SEAL_ENDING}"):
+        if not folder.with_name(other.name[1:].removesuffix(SEAL_ENDING)).exists():
+            other.unlink(missing_ok=True)
+
+
+def is_intact(folder: Path) -> bool:
+    """Whether the files are those that were sealed; true of a folder that was not."""
+    kept = _seal_of(folder)
+    return not kept.exists() or read_own_bytes(kept) == digest_of_files(folder).encode("ascii")
+
+
+def digest_of_files(folder: Path, *, without: str = "") -> str:
+    """Of the names and contents of all files in a folder, but for one name."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != without)
+    return digest_of({path.relative_to(folder).as_posix(): _digest_of_file(path) for path in paths})
+
+
+def _seal_of(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}{SEAL_ENDING}")
+
+
+def _digest_of_file(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+try:  # 0.2.227 has one process read for others; if it cannot, these wait for ever
+    from levanter.tensorstore_serialization import ReplicaRestoreMode, TensorStoreReadConfig
+
+    _EACH_READS: dict[str, Any] = {"read_config": TensorStoreReadConfig(replica_mode=ReplicaRestoreMode.EVERY_REPLICA)}
+except ImportError:
+    _EACH_READS = {}
+
+_DESCRIPTION = "metadata.json"
+"""In a checkpoint, written last: of which step it is."""
+_MOST_SEALED_BYTES = 2**30
+_SEALING_SECONDS, _POLL_SECONDS = 60.0, 0.1
+
+
+def resume_latest(
+    trainer: Trainer,
+    state: TrainerState,
+    spec: RunSpec,
+    *,
+    steps_recorded: int,
+    on_note: Callable[[str], None],
+    group: ProcessGroup = ALONE,
+) -> TrainerState:
+    """The state in the newest complete checkpoint of this run, or `state` where there is none.
+
+    The spec of the run (and in it, of a target, the digest of its statement) is kept beside its checkpoints from before the
+    first step. A checkpoint beside another spec, one that cannot be read, one whose files are not those that were saved, or
+    one that was made after more steps than the loss curve records (a damaged disk) and would leave a gap in the curve, is set
+    aside with a note, and the run begins again with `state`. In a group the leader says which checkpoint it is; where only
+    another process cannot read it, all end with an error, and may be started again.
+    """
+    folder = Path(trainer.checkpoint_path)
+    if group.is_leader:
+        _leave_damaged(folder, on_note=on_note)
+        _claim(folder, spec, on_note=on_note)
+    latest = discover_latest_checkpoint(trainer.checkpoint_path) if group.is_leader else None
+    step = group.leaders(-1 if latest is None else _step_of(latest))
+    if step < 0:
+        return state
+    resumed, reason = _read(trainer, state, step=step, steps_recorded=group.leaders(steps_recorded), group=group)
+    if group.is_everywhere(not reason):
+        return resumed
+    if not group.leaders(bool(reason)):
+        raise RuntimeError(f"A process of the group cannot read the checkpoint of step {step}. {reason}")
+    if group.is_leader:
+        _leave(folder, reason, on_note=on_note)
+    return state
+
+
+def seal_once_whole(checkpoint: Path) -> None:
+    """Keep the digest of a checkpoint that is being written, once it is complete; nothing where a later one takes its place.
+
+    Not of one that is written for a minute, or larger than a GiB: to read it again would take what training needs.
+    """
+    until = time.monotonic() + _SEALING_SECONDS
+    while not is_whole(checkpoint) and time.monotonic() < until:
+        time.sleep(_POLL_SECONDS)
+    with contextlib.suppress(OSError, StorageError):  # it has gone meanwhile, or the disk is full
+        if is_whole(checkpoint) and sum(path.stat().st_size for path in checkpoint.rglob("*")) <= _MOST_SEALED_BYTES:
+            seal(checkpoint)
+
+
+def is_whole(checkpoint: Path) -> bool:
+    """Whether all of it was written."""
+    return (checkpoint / _DESCRIPTION).exists()
+
+
+def _read(
+    trainer: Trainer, state: TrainerState, *, step: int, steps_recorded: int, group: ProcessGroup
+) -> tuple[TrainerState, str]:
+    """The state in the checkpoint of this step, or what is wrong with it."""
+    try:
+        saved = load_checkpoint(
+            state.saveable_state,
+            f"{trainer.checkpoint_path}/step-{step}",
+            axis_mapping=trainer.parameter_axis_mapping,
+            mesh=trainer.device_mesh,
+            **(_EACH_READS if group.count > 1 else {}),
+        )
+        resumed = eqx.combine(saved, state)
+        if int(resumed.step) <= steps_recorded:
+            return resumed, ""
+        return state, f"it is of step {int(resumed.step)}, and the loss curve ends at {steps_recorded}"
+    except Exception as error:  # whatever tensorstore, JAX and Levanter make of damaged files
+        return state, first_line(error)
+
+
+def _leave_damaged(folder: Path, *, on_note: Callable[[str], None]) -> None:
+    """Set checkpoints aside where Levanter would end on a damaged one, or go on from it with other numbers.
+
+    An older one may lack files: a process that is killed while it removes it leaves the rest.
+    """
+    whole = sorted(path for path in folder.glob("step-*") if is_whole(path))
+    for checkpoint in whole:
+        if not _says_its_step(checkpoint / _DESCRIPTION):
+            return _leave(folder, f"{checkpoint.name}/{_DESCRIPTION} is damaged", on_note=on_note)
+    if whole and not is_intact(newest := max(whole, key=_step_of)):
+        return _leave(folder, f"the files of {newest.name} are not those that were saved", on_note=on_note)
+    return None
+
+
+def _step_of(checkpoint: Path | str) -> int:
+    return int(str(checkpoint).rpartition("-")[2])
+
+
+def _says_its_step(path: Path) -> bool:
+    try:
+        saved = json.loads(read_own_bytes(path))
+        return int(saved["step"]) >= 0 and bool(datetime.fromisoformat(saved["timestamp"]))
+    except (ValueError, TypeError, KeyError):
+        return False
+
+
+def _claim(folder: Path, spec: RunSpec, *, on_note: Callable[[str], None]) -> None:
+    """Say in a folder of checkpoints whose they are; those of another run are set aside."""
+    mark = folder / "spec.json"
+    if mark.exists() and read_own_bytes(mark) != spec.to_bytes():
+        on_note(f"its checkpoints are another run's and were moved to {_set_aside(folder)}; the run begins again.")
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_file(mark, spec.to_bytes())
+
+
+def _leave(folder: Path, why: str, *, on_note: Callable[[str], None]) -> None:
+    on_note(f"its checkpoint cannot be used and was moved to {_set_aside(folder)}; the run begins again. {why}.")
+
+
+def _set_aside(folder: Path) -> Path:
+    """Give a folder a name beside its own that nothing looks for."""
+    kept = next(path for n in itertools.count(1) if not (path := folder.with_name(f"{folder.name}-damaged-{n}")).exists())
+    folder.rename(kept)
+    return kept

@@ -1,0 +1,77 @@
+"""The software and hardware a run was trained with, and the W&B mirror of its curve."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Callable
+
+from levanter.tracker.tracker import Tracker
+
+from marin_scaling.errors import first_line, missing_extra
+from marin_scaling.run.spec import RunSpec
+from marin_scaling.run.store import Hardware
+
+_PACKAGES = ("marin-scaling", "marin-levanter", "marin-haliax", "jax", "jaxlib", "optax", "numpy")
+
+
+def hardware() -> Hardware:
+    """The devices that JAX sees, and the cores that this process may use."""
+    import jax  # the launcher asks for the commit only
+
+    device = jax.devices()[0]
+    return Hardware(
+        platform=f"{platform.system()} {platform.machine()}, {device.platform}",
+        device_kind=device.device_kind,
+        device_count=jax.device_count(),
+        cpu_count=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+    )
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of Python and of the packages that decide a loss; those not installed are absent."""
+    versions = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+_AWAY: list[str] = []
+
+
+def wandb_is_asked_for() -> bool:
+    """Whether the environment asks for W&B."""
+    return os.environ.get("WANDB_MODE", "") not in ("", "disabled") or bool(os.environ.get("WANDB_PROJECT"))
+
+
+def wandb_trackers(spec: RunSpec, *, on_note: Callable[[str], None]) -> list[Tracker]:
+    """Levanter's W&B tracker for this run; none when it was not asked for, or with a note when W&B cannot be reached.
+
+    To wait for a server that is away takes minutes: a process that has done so once does not for its other runs.
+    """
+    if not wandb_is_asked_for():
+        return []
+    if _AWAY:
+        on_note(f"W&B could not be reached for the run {_AWAY[0]} and is not asked again: this one is not mirrored there.")
+        return []
+    try:
+        from levanter.tracker.wandb import WandbConfig
+    except ImportError as error:
+        raise missing_extra("wandb", needed_for="mirroring runs to Weights & Biases") from error
+    mode = os.environ.get("WANDB_MODE", "online")
+    project = os.environ.get("WANDB_PROJECT", "marin-scaling")
+    config = WandbConfig(
+        project=project, name=f"{spec.ladder}-{spec.directory_name}", group=spec.ladder, mode=mode, save_code=False
+    )
+    try:
+        tracker: Tracker = config.init(spec.directory_name)
+        tracker.log_hyperparameters(spec.model_dump(mode="json"))
+    except Exception as error:  # no key, no network, no such project: whatever the client raises
+        _AWAY.append(spec.directory_name)
+        on_note(f"W&B cannot be reached, and the run is not mirrored there; nothing else is lost. {first_line(error)}.")
+        return []
+    return [tracker]

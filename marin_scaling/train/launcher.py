@@ -1,0 +1,400 @@
+"""Train runs on this machine: a pool of worker processes, sharing cores and GPUs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from marin_scaling.child_process import child_environment, program, python_module
+from marin_scaling.data.corpus import TokenCorpus, data_folder, write_corpus
+from marin_scaling.errors import StorageError, TrainingFailed
+from marin_scaling.files import claim, replace_file, require_writable
+from marin_scaling.run.paths import Workplace, spec_path, work_dir
+from marin_scaling.run.spec import RunSpec
+from marin_scaling.run.store import is_finished
+from marin_scaling.train.process_group import ALONE, ProcessGroup
+from marin_scaling.train.progress import WorkerEvent, parse_event
+from marin_scaling.train.shared_storage import Exchange
+
+_USED_SHARE = 0.9  # of a GPU's memory by all processes together; the rest is the driver's and the compiler's
+
+
+def visible_gpus() -> list[str]:
+    """Those that `CUDA_VISIBLE_DEVICES` names, or all that the driver lists; none where there is no driver."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [name for name in named.split(",") if name.strip() not in ("", "-1")]
+    try:
+        listed = subprocess.run([program("nvidia-smi"), "--list-gpus"], capture_output=True, text=True, check=False)
+    except OSError:
+        return []
+    return [str(number) for number in range(len(listed.stdout.splitlines()))] if listed.returncode == 0 else []
+
+
+def runs_that_fit(gpus_per_run: float, gpus: int) -> int:
+    """How many runs have their GPUs at once.
+
+    >>> [runs_that_fit(each, 8) for each in (0.25, 1, 3)]
+    [32, 8, 2]
+    """
+    return gpus // int(gpus_per_run) if gpus_per_run >= 1 else gpus * _sharers(gpus_per_run)
+
+
+def gpu_environment(number: int, *, gpus_per_run: float, gpus: Sequence[str]) -> dict[str, str]:
+    """What to set for the process of this number: its GPUs, and its share of one; without a GPU of its own it uses none.
+
+    >>> gpu_environment(1, gpus_per_run=2, gpus=["0", "1", "2", "3"])
+    {'CUDA_VISIBLE_DEVICES': '2,3'}
+    >>> gpu_environment(5, gpus_per_run=0.25, gpus=["0", "1"])
+    {'CUDA_VISIBLE_DEVICES': '1', 'XLA_PYTHON_CLIENT_MEM_FRACTION': '0.225'}
+    >>> gpu_environment(0, gpus_per_run=0, gpus=["0"])
+    {'CUDA_VISIBLE_DEVICES': ''}
+    >>> gpu_environment(0, gpus_per_run=0, gpus=[])
+    {}
+    """
+    if not gpus_per_run:
+        return {"CUDA_VISIBLE_DEVICES": ""} if gpus else {}
+    if gpus_per_run >= 1:
+        each = int(gpus_per_run)
+        return {"CUDA_VISIBLE_DEVICES": ",".join(gpus[number * each : (number + 1) * each])}
+    return {"CUDA_VISIBLE_DEVICES": gpus[number // _sharers(gpus_per_run)], **shared_memory(gpus_per_run)}
+
+
+def shared_memory(gpus_per_run: float) -> dict[str, str]:
+    """What keeps a process to its share of a GPU's memory; nothing where it has the whole.
+
+    >>> shared_memory(0.5)
+    {'XLA_PYTHON_CLIENT_MEM_FRACTION': '0.45'}
+    """
+    return {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{_USED_SHARE * gpus_per_run:g}"} if 0 < gpus_per_run < 1 else {}
+
+
+def _sharers(share: float) -> int:
+    return int(1 / share + 1e-9)
+
+
+_POLL_SECONDS = 1.0
+_SHARED_POLL_SECONDS = 5.0  # each costs requests
+_PATIENCE_SECONDS = 300.0  # in which a storage that was away may come back
+_SAVING_SECONDS = 10.0  # one that compiles hears of nothing meanwhile
+_QUOTED_LINES = 8  # of a worker's log
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingTime:
+    """Seconds that this call took, and those in which at least one run was in its training steps."""
+
+    wall_seconds: float
+    stepping_seconds: float
+
+
+Pool = Callable[[Sequence[RunSpec], Workplace], Iterator[WorkerEvent]]
+"""Events of training these runs, until each is recorded, claimed by another launcher, or told as failed."""
+
+
+def train_runs(
+    specs: Sequence[RunSpec],
+    *,
+    corpus: TokenCorpus,
+    workplace: Workplace,
+    pool: Pool,
+    on_event: Callable[[WorkerEvent], None],
+) -> TrainingTime:
+    """Train all `specs` that are not finished, and return when the store holds every one.
+
+    The most expensive is begun first, but while a process compiles, another begins what needs no compiling (`turns`).
+    Raises `TrainingFailed` naming the runs that failed, after all others are done, or quoting the log when the processes end
+    before they begin a run. Runs that another launcher is training are waited for, and taken over if it dies. Where machines
+    share runs, all are there in the end; `StorageError` where that cannot be done.
+    """
+    clock, stepping = time.monotonic(), _SteppingTime()
+    pending = _unfinished(specs, workplace)
+    if pending:
+        _lay_out(pending, corpus, workplace)
+    failures: dict[str, WorkerEvent] = {}
+    others = _Others(workplace, on_event)
+    while pending:
+        attempts = [spec for spec in pending if spec.directory_name not in failures]
+        if not attempts:
+            raise _failed(failures, specs, workplace)
+        free = [spec for spec in attempts if not others.train(spec)]
+        for event in pool(free, workplace) if free else ():
+            stepping.see(event)
+            on_event(event)
+            if event.kind == "failed":
+                failures[event.run] = event
+        others.share(pending)
+        pending = _unfinished(specs, workplace)
+        if any(others.train(spec) for spec in pending):
+            time.sleep(_POLL_SECONDS if workplace.storage is None else _SHARED_POLL_SECONDS)
+    others.share_at_last(specs)
+    return TrainingTime(wall_seconds=time.monotonic() - clock, stepping_seconds=stepping.seconds)
+
+
+class _Others:
+    """What other processes do, here and on machines that share runs; says what is waited for, once."""
+
+    def __init__(self, workplace: Workplace, on_event: Callable[[WorkerEvent], None]) -> None:
+        self._place, self._on_event = workplace, on_event
+        self._said: set[str] = set()
+
+    def train(self, spec: RunSpec) -> bool:
+        """Whether one of them trains the run; also where that cannot be asked."""
+        try:
+            is_theirs = is_claimed(spec, self._place)
+        except StorageError as error:
+            self._say(spec, f"whether another machine trains it cannot be asked; it is tried again. {error.what}")
+            return True
+        if is_theirs:
+            self._say(spec, "another process is training it, and is waited for.")
+        return is_theirs
+
+    def share(self, specs: Sequence[RunSpec]) -> None:
+        """Exchange finished runs, as soon as that can be done."""
+        if self._place.storage is not None:
+            with contextlib.suppress(StorageError):  # `train` has said so
+                Exchange(self._place).share_finished(specs)
+
+    def share_at_last(self, specs: Sequence[RunSpec]) -> None:
+        """The same once all are recorded here: waited for if need be, because nobody would take them there afterwards.
+
+        `StorageError` where it cannot be done for `_PATIENCE_SECONDS`; the same command does it later.
+        """
+        given_up = time.monotonic() + _PATIENCE_SECONDS
+        while self._place.storage is not None and specs:
+            try:
+                Exchange(self._place).share_finished(specs)
+                return
+            except StorageError as error:
+                if time.monotonic() > given_up:
+                    raise
+                self._say(specs[-1], f"it is recorded here, and cannot be taken to the others; it is tried again. {error.what}")
+                time.sleep(_SHARED_POLL_SECONDS)
+
+    def _say(self, spec: RunSpec, message: str) -> None:
+        if message not in self._said:
+            self._on_event(WorkerEvent(kind="noted", run=spec.directory_name, message=message))
+        self._said.add(message)
+
+
+class _SteppingTime:
+    """Measures the time in which at least one run is between its first step and its evaluation."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._stepping: set[str] = set()
+        self._since = 0.0
+
+    def see(self, event: WorkerEvent) -> None:
+        now = time.monotonic()
+        if self._stepping:
+            self.seconds += now - self._since
+        self._since = now
+        if event.kind == "stepped":
+            self._stepping.add(event.run)
+        else:
+            self._stepping.discard(event.run)
+
+
+def _unfinished(specs: Sequence[RunSpec], workplace: Workplace) -> list[RunSpec]:
+    pending = [spec for spec in specs if not is_finished(workplace.runs_dir, spec)]
+    return sorted(pending, key=lambda spec: -spec.flops)
+
+
+def _lay_out(specs: Sequence[RunSpec], corpus: TokenCorpus, workplace: Workplace) -> None:
+    """Write the data and the specs where the processes find them, once it is sure that the runs can be recorded."""
+    for ladder in sorted({spec.ladder for spec in specs}):
+        require_writable(workplace.runs_dir / ladder)
+    write_corpus(corpus, data_folder(corpus.digest, work_root=workplace.work_root))
+    if workplace.storage is not None:
+        exchange = Exchange(workplace)
+        exchange.require_writable()
+        exchange.take_data(corpus.digest)
+    for spec in specs:
+        replace_file(spec_path(spec, workplace), spec.to_bytes())
+
+
+def is_claimed(spec: RunSpec, workplace: Workplace) -> bool:
+    """Whether a process is training the run now, here or on a machine that shares runs with this one."""
+    with claim(work_dir(spec, workplace)) as is_free:
+        pass
+    return not is_free or (workplace.storage is not None and Exchange(workplace).is_leased(spec))
+
+
+def local_pool(runs_at_a_time: int, *, gpus: Sequence[str] = (), gpus_per_run: float = 0) -> Pool:
+    """So many processes on this machine, each on its share of the cores and with so many of the `gpus`, or a share of one.
+
+    `TrainingFailed` when one ended in an error and none said a word: the next pool would do the same, again and again.
+    """
+    environments = [gpu_environment(number, gpus_per_run=gpus_per_run, gpus=gpus) for number in range(runs_at_a_time)]
+    return lambda specs, workplace: _run_pool(specs, workplace=workplace, environments=environments)
+
+
+def _run_pool(
+    specs: Sequence[RunSpec], *, workplace: Workplace, environments: Sequence[Mapping[str, str]]
+) -> Iterator[WorkerEvent]:
+    workers = min(len(environments), len(specs))
+    log_sizes = [_size(_log_path(workplace, number)) for number in range(workers)]
+    events: queue.Queue[WorkerEvent | None] = queue.Queue()
+    with contextlib.ExitStack() as stack:
+        processes = [
+            stack.enter_context(_worker(number, cores, specs, workplace, environments[number]))
+            for number, cores in enumerate(_share_cores(len(environments))[:workers])
+        ]
+        stack.callback(_let_them_save, processes)
+        for process in processes:
+            threading.Thread(target=_forward, args=(process, events), daemon=True).start()
+        ended, is_silent = 0, True
+        while ended < workers:
+            event = events.get()
+            if event is None:
+                ended += 1
+            else:
+                is_silent = False
+                yield event
+        broken = [number for number, process in enumerate(processes) if process.returncode]
+        if is_silent and broken:
+            log_path = _log_path(workplace, broken[0])
+            raise _never_began(log_path, status=processes[broken[0]].returncode, log_size=log_sizes[broken[0]])
+
+
+def _let_them_save(processes: Sequence[subprocess.Popen[str]]) -> None:
+    """Where the launcher stops before they do: time to save the states that their runs are in, before they are killed."""
+    until = time.monotonic() + _SAVING_SECONDS
+    for process in processes:
+        process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        for process in processes:
+            process.wait(timeout=max(until - time.monotonic(), 0))
+
+
+def _forward(process: subprocess.Popen[str], events: queue.Queue[WorkerEvent | None]) -> None:
+    """Pass a process's events on; one that dies in the middle of a run is told as that run's failure."""
+    assert process.stdout is not None
+    current = ""
+    with process.stdout as lines:
+        for line in lines:
+            event = parse_event(line)
+            if event is not None:
+                current = event.run if event.kind in ("started", "stepped", "evaluating", "noted") else ""
+                events.put(event)
+    if process.wait() != 0 and current:
+        events.put(WorkerEvent(kind="failed", run=current, message=how_it_ended(process.returncode)))
+    events.put(None)
+
+
+def how_it_ended(status: int) -> str:
+    """What the exit status of a training process says.
+
+    >>> how_it_ended(1)
+    'its process ended with status 1.'
+    """
+    if status == -signal.SIGKILL:
+        return (
+            "its process was killed (signal 9), as systems do when memory runs out: train fewer at a time (--max-parallel 1), "
+            "or smaller models or batches."
+        )
+    return f"its process ended with status {status}."
+
+
+@contextlib.contextmanager
+def _worker(
+    number: int, cores: Sequence[int], specs: Sequence[RunSpec], workplace: Workplace, environment: Mapping[str, str]
+) -> Iterator[subprocess.Popen[str]]:
+    """A training process in a session of its own (Ctrl-C reaches the launcher only), ended when the block is left."""
+    log_path = _log_path(workplace, number)
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    command = worker_command(specs, workplace=workplace, cores=cores)
+    with open(log_path, "a") as log:
+        process = subprocess.Popen(
+            command,
+            env=child_environment(os.environ | environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def worker_command(
+    specs: Sequence[RunSpec], *, workplace: Workplace, cores: Sequence[int], group: ProcessGroup = ALONE
+) -> list[str]:
+    """The command of a process that trains these runs on these cores, and dies with the one that started it."""
+    command = python_module("marin_scaling.train")
+    command += ["--runs", str(workplace.runs_dir), "--work", str(workplace.work_root)]
+    command += ["--launcher", str(os.getpid()), "--cores", ",".join(map(str, cores))]
+    command += ["--keep-weights"] if workplace.keep_weights else []
+    command += ["--storage", workplace.storage] if workplace.storage is not None else []
+    command += ["--git-commit", workplace.git_commit] if workplace.git_commit is not None else []
+    if group.count > 1:
+        command += ["--processes", str(group.count), "--process", str(group.rank), "--coordinator", group.coordinator]
+    return command + [str(spec_path(spec, workplace)) for spec in specs]
+
+
+def _share_cores(workers: int) -> list[list[int]]:
+    """Disjoint sets of this process's cores, one for each of the runs at a time; more runs than cores share them.
+
+    A run that is left alone does not get more: the last bits of its losses depend on how many cores it has.
+
+    >>> len(_share_cores(1)[0]) == len(os.sched_getaffinity(0))
+    True
+    """
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    return [cores[number::workers] or [cores[number % len(cores)]] for number in range(workers)]
+
+
+def _log_path(workplace: Workplace, number: int) -> Path:
+    return workplace.work_root / "logs" / f"worker-{number}.log"
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _never_began(log_path: Path, *, status: int, log_size: int) -> TrainingFailed:
+    """The error for a process that ended before its first run; its log held `log_size` bytes before it began."""
+    with open(log_path, "rb") as log:
+        log.seek(log_size)
+        said = log.read().decode(errors="replace").splitlines()[-_QUOTED_LINES:]
+    wrote = f"It wrote into {log_path}:{'' if said else ' nothing.'}"
+    return TrainingFailed(
+        (f"A training process ended with status {status} before it began a run. {wrote}", *said),
+        why="Another one would end in the same way; what is recorded stays as it is.",
+        fix=f"Mend what {log_path} says, and type the same command again; it goes on where it was.",
+    )
+
+
+def _failed(failures: Mapping[str, WorkerEvent], specs: Sequence[RunSpec], workplace: Workplace) -> TrainingFailed:
+    others = len(specs) - len(failures)
+    return TrainingFailed(
+        (f"{len(failures)} of the runs failed:", *_listed(failures, specs)),
+        why="All other runs are trained and recorded." if others else "None of the runs that were asked for is recorded.",
+        fix=f"Look into {_log_path(workplace, 0).parent}, mend the cause, and type the same command again.",
+    )
+
+
+def _listed(failures: Mapping[str, WorkerEvent], specs: Sequence[RunSpec]) -> list[str]:
+    """A line for each run with what happened; why and how to go on once for all that have them in common."""
+    named = {spec.directory_name: spec.rung_name for spec in specs}
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for run, event in sorted(failures.items()):
+        reasons.setdefault((event.why, event.fix), []).append(f"{named[run]} ({run}): {event.message}")
+    lines = []
+    for (why, fix), runs in reasons.items():
+        lines += [line.strip() for run in runs for line in run.splitlines()]
+        lines += [f"  why: {why}", f"  fix: {fix}"] if why else []
+    return lines

@@ -1,0 +1,228 @@
+"""Write a run as configuration and cache for Levanter's `train_lm`."""
+
+from __future__ import annotations
+
+import json
+import math
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from levanter.data.text.formats import PrebuiltCacheProcessor
+from levanter.store.cache import CacheMetadata, SerialCacheWriter
+from numpy.typing import NDArray
+
+from marin_scaling.data.corpus import TokenCorpus, training_window_starts
+from marin_scaling.errors import StorageError
+from marin_scaling.files import new_folder, read_own_bytes, replace_file
+from marin_scaling.run.spec import RunSpec
+from marin_scaling.train.levanter_config import model_settings, precision_policy, sequences_at_once
+from marin_scaling.train.optimizer import schedule_settings
+from marin_scaling.train.train import evaluation_windows
+from marin_scaling.units import format_count, format_flops
+
+COMMAND = "python -P -m levanter.main.train_lm --config_path"
+"""What trains a file, typed in its folder."""
+TOKENIZER_FOLDER = "no-tokenizer"
+"""A tokenizer that nothing uses: without one on disk, Levanter fetches one from the Hugging Face hub for any Qwen3."""
+TRAIN = "train"
+"""Name of the tokens to train on; no held-out set has it."""
+_COMMENT_WIDTH = 126
+
+
+def file_name(spec: RunSpec) -> str:
+    """Budget, width and seed of a rung, and `.yaml`."""
+    budget = f"{spec.budget_flops:g}".replace("+", "")
+    return f"{budget}-width-{spec.model.hidden_dim}-seed-{spec.seed}.yaml"
+
+
+def tokens_folder(spec: RunSpec) -> str:
+    """Where the tokens lie, beside the file: the same for all runs of one seed and sequence length."""
+    return f"tokens/seed-{spec.seed}-windows-of-{spec.model.seq_len}"
+
+
+def train_lm_yaml(spec: RunSpec, *, bits_per_byte_of_nat: Mapping[str, float]) -> bytes:
+    """The file; `bits_per_byte_of_nat` has, for each held-out set, what a nat per token is there."""
+    document = {
+        "data": _data(spec, list(bits_per_byte_of_nat)),
+        "model": {"type": spec.model.family, "tokenizer": TOKENIZER_FOLDER, **model_settings(spec), **_layers(spec)},
+        "optimizer": {"type": spec.optimizer.name, **schedule_settings(spec.optimizer)},
+        "z_loss_weight": spec.optimizer.z_loss_weight,
+        "trainer": _trainer(spec),
+    }
+    return (_comments(spec, bits_per_byte_of_nat) + yaml.safe_dump(document, sort_keys=False)).encode()
+
+
+def _layers(spec: RunSpec) -> dict[str, bool]:
+    """Scanned where the norm of matrices is to be kept, for so Levanter's optimizers do it; only then it can recompute them."""
+    is_scanned = spec.optimizer.constant_norm == "matrix"
+    return {"scan_layers": is_scanned, "gradient_checkpointing": is_scanned and spec.compute.recompute}
+
+
+def _data(spec: RunSpec, held_out: list[str]) -> dict[str, Any]:
+    """The windows as they lie on disk, one after the other; a window may hold parts of several documents."""
+    prebuilt = {"type": "prebuilt"}
+    return {
+        "tokenizer": "passthrough",
+        "vocab_size": spec.model.vocab_size,
+        "cache_dir": tokens_folder(spec),
+        "shuffle": False,
+        "mixture_block_size": 1,  # within a block Levanter shuffles, whatever `shuffle` says
+        "block_cross_document_attention": False,
+        "components": {
+            TRAIN: {"format": prebuilt, "flat_cache": True},
+            **{name: {"format": dict(prebuilt)} for name in held_out},
+        },
+        "train_weights": {TRAIN: 1.0, **dict.fromkeys(held_out, 0.0)},
+    }
+
+
+def _trainer(spec: RunSpec) -> dict[str, Any]:
+    return {
+        "id": spec.directory_name,
+        "seed": spec.seed,
+        "mp": precision_policy(spec),
+        "per_device_parallelism": sequences_at_once(spec, devices=1) if spec.compute.sequences_at_a_time else -1,
+        "train_batch_size": spec.batch_size,
+        "num_train_steps": spec.train_steps,
+        "steps_per_eval": spec.train_steps,
+        "require_accelerator": False,
+        "tracker": {"type": "json_logger"},
+        "log_dir": "logs",
+        "log_jaxprs": False,
+        "log_xla_hlo": False,
+        "watch": {"watch_targets": []},
+        "checkpointer": {"base_path": "checkpoints"},
+    }
+
+
+def _comments(spec: RunSpec, bits_per_byte_of_nat: Mapping[str, float]) -> str:
+    name = file_name(spec)
+    paragraphs = [
+        f"Ladder {spec.ladder}, recipe {spec.recipe}: the rung of {format_flops(spec.budget_flops)} FLOPs at width "
+        f"{spec.model.hidden_dim}, seed {spec.seed}; {format_count(spec.trained_tokens)} tokens.",
+        f"SHA-256 of its spec: {spec.digest}",
+        f"For marin-levanter {version('marin-levanter')}. In the folder of this file:",
+        f"  {COMMAND} {name}",
+        "With tokens and checkpoints in a bucket, the rest of the folder here, add:",
+        f"  --data.cache_dir gs://BUCKET/{tokens_folder(spec)} --trainer.checkpointer.base_path gs://BUCKET/checkpoints",
+        "As `marin-scale ladder` trains it: the model, every batch, the rates of every step, the loss, the held-out windows.",
+        "Not as there: the initial weights, which this command draws in another way from the same seed. So the final loss is "
+        "that of another seed.",
+        f"Levanter's bpb is wrong, because it does not know the text of these tokens. {_conversion(bits_per_byte_of_nat)}",
+        _freedom(spec),
+    ]
+    lines = [line for text in paragraphs for line in _wrapped(text)]
+    return "".join(f"# {line}\n" for line in lines) + "\n"
+
+
+def _freedom(spec: RunSpec) -> str:
+    """What may be changed and what may not."""
+    if spec.optimizer.constant_norm == "matrix":
+        return (
+            "attn_backend and gradient_checkpointing may be changed: they cost time or memory, and no loss. scan_layers may "
+            "not: the optimizer keeps the norm of each matrix of scanned layers, of others that of each head's part."
+        )
+    return (
+        "attn_backend may be changed: it costs time or memory, and no loss. scan_layers may not: of scanned layers the "
+        "optimizer keeps the norm of each matrix, of these that of each head's part. gradient_checkpointing does nothing "
+        "without it."
+    )
+
+
+def _wrapped(text: str) -> list[str]:
+    return [text] if text.startswith(" ") else textwrap.wrap(text, _COMMENT_WIDTH, break_long_words=False)
+
+
+def _conversion(bits_per_byte_of_nat: Mapping[str, float]) -> str:
+    """How the loss that Levanter logs becomes bits per byte."""
+    if len(bits_per_byte_of_nat) == 1:
+        (factor,) = bits_per_byte_of_nat.values()
+        return f"Bits per byte are eval/loss times {factor!r}."
+    sets = ", ".join(f"eval/{name}/loss times {factor!r}" for name, factor in bits_per_byte_of_nat.items())
+    return f"Bits per byte are the mean of {sets}."
+
+
+_WINDOWS_AT_A_TIME = 4096
+_NO_TOKENIZER = {
+    "tokenizer.json": {
+        "version": "1.0",
+        "added_tokens": [],
+        "model": {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"},
+    },
+    "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"},
+}
+
+
+def emit_levanter(specs: Sequence[RunSpec], *, corpus: TokenCorpus, folder: Path) -> bool:
+    """Make `folder` with a YAML file for each of these dense runs and the tokens that they read; it appears whole.
+
+    False where it is there already with the same files, and is left as it is; `StorageError` where it is there with others.
+    """
+    files = {file_name(spec): _yaml(spec, corpus) for spec in specs}
+    if folder.exists():
+        _require_same(folder, files)
+        return False
+    with new_folder(folder) as inside:
+        for alike in _by_tokens(specs).values():
+            _write_tokens(inside / tokens_folder(alike[0]), alike, corpus)
+        for name, content in _NO_TOKENIZER.items():
+            replace_file(inside / TOKENIZER_FOLDER / name, json.dumps(content).encode())
+        for name, text in files.items():
+            replace_file(inside / name, text)
+    return True
+
+
+def _yaml(spec: RunSpec, corpus: TokenCorpus) -> bytes:
+    bits = {
+        name: windows[:, 1:].size / (math.log(2) * int(corpus.token_bytes[windows[:, 1:]].sum(dtype=np.int64)))
+        for name, windows in evaluation_windows(spec, corpus).items()
+    }
+    return train_lm_yaml(spec, bits_per_byte_of_nat=bits)
+
+
+def _require_same(folder: Path, files: Mapping[str, bytes]) -> None:
+    for name, content in files.items():
+        path = folder / name
+        if not path.exists() or read_own_bytes(path) != content:
+            raise StorageError(
+                f"{folder} is there already, and {name} in it is {'another' if path.exists() else 'missing'}.",
+                why="It may be in use, or was changed by hand; nothing in it is overwritten.",
+                fix=f"Move {folder} away or remove it, and type the command again.",
+            )
+
+
+def _by_tokens(specs: Iterable[RunSpec]) -> dict[str, list[RunSpec]]:
+    """The runs that read the same windows in the same order, each as many as it wants."""
+    found: dict[str, list[RunSpec]] = {}
+    for spec in specs:
+        found.setdefault(tokens_folder(spec), []).append(spec)
+    return found
+
+
+def _write_tokens(folder: Path, alike: Sequence[RunSpec], corpus: TokenCorpus) -> None:
+    longest = max(alike, key=lambda spec: spec.batch_size * spec.train_steps)
+    _write_cache(folder / TRAIN, _training_windows(longest, corpus))
+    for name, windows in evaluation_windows(longest, corpus).items():
+        _write_cache(folder / name / "validation", [windows])
+
+
+def _training_windows(spec: RunSpec, corpus: TokenCorpus) -> Iterator[NDArray[np.int32]]:
+    """All windows that the run reads, in its order, some thousands at a time: (window, position)."""
+    seq_len, wanted = spec.model.seq_len, spec.batch_size * spec.train_steps
+    starts = training_window_starts(len(corpus.train), seq_len=seq_len, seed=spec.data_order_seed, epochs=spec.epochs)[:wanted]
+    for first in range(0, wanted, _WINDOWS_AT_A_TIME):
+        some = starts[first : first + _WINDOWS_AT_A_TIME]
+        yield corpus.train[some[:, None] + np.arange(seq_len)].astype(np.int32)
+
+
+def _write_cache(folder: Path, parts: Iterable[NDArray[np.int32]]) -> None:
+    rows = PrebuiltCacheProcessor("input_ids", None)
+    metadata = CacheMetadata(preprocessor_metadata=rows.metadata)
+    with SerialCacheWriter(str(folder), rows.output_exemplar, metadata=metadata) as writer:
+        for windows in parts:
+            writer.write_batch([{"input_ids": window} for window in windows])

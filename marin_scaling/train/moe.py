@@ -1,0 +1,363 @@
+"""Mixture-of-experts model, router and expert dispatch, on Levanter."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import haliax as hax
+import haliax.nn as hnn
+import jax
+import jax.numpy as jnp
+from haliax import Axis, NamedArray
+from haliax.jax_utils import shaped_rng_split
+from haliax.nn.scan import BlockSeq, Stacked
+from jax import Array
+from levanter.layers.attention import Attention, AttentionConfig, AttentionMask
+from levanter.models.llama import LlamaConfig, LlamaEmbedding, LlamaLMHeadModel, LlamaMlp, LlamaTransformer
+from levanter.utils.activation import ActivationFunctionEnum
+
+ROUTED_WEIGHT_SUM = 2.5
+"""What the weights of a token's experts sum to (Marin, experiments/grug/moe/model.py)."""
+
+
+class Routing(NamedTuple):
+    """For each token its experts and their weights, both of shape (token, choice), and the bias of the next step (expert,)."""
+
+    experts: Array
+    weights: Array
+    next_bias: Array
+
+
+def route(logits: Array, bias: Array, *, experts_per_token: int) -> Routing:
+    """Route by logits of shape (token, expert) in float32 and the bias of shape (expert,).
+
+    The bias decides who is chosen and has no part in the weights: those are sigmoids of the logits, scaled to sum to 2.5.
+    """
+    biased = jax.lax.stop_gradient(logits + bias)
+    highest, chosen = jax.lax.top_k(biased, experts_per_token + 1)
+    experts = chosen[:, :-1]
+    gates = jax.nn.sigmoid(jnp.take_along_axis(logits, experts, axis=-1))
+    weights = gates * (ROUTED_WEIGHT_SUM / jnp.sum(gates, axis=-1, keepdims=True))
+    next_bias = balancing_bias(jax.lax.stop_gradient(logits), threshold=highest[:, -1], experts_per_token=experts_per_token)
+    return Routing(experts=experts, weights=weights, next_bias=next_bias)
+
+
+def balancing_bias(logits: Array, *, threshold: Array, experts_per_token: int) -> Array:
+    """The bias (expert,) with which a share experts_per_token / experts of the tokens would exceed their `threshold` (token,).
+
+    `threshold` is the biased logit of the first expert that a token did not choose.
+    """
+    share = experts_per_token / logits.shape[-1]
+    return -jnp.quantile(logits - threshold[:, None], 1 - share, axis=0)
+
+
+@jax.custom_vjp  # type: ignore[untyped-decorator]
+def with_auxiliary_loss(value: Array, auxiliary_loss: Array) -> Array:  # noqa: ARG001
+    """`value` unchanged, where the gradient of the training loss is as if `auxiliary_loss`, a scalar, had been added to it.
+
+    So a layer can add to the loss without handing it through the model; the loss that is reported does not contain it.
+    """
+    return value
+
+
+def _forward(value: Array, _auxiliary_loss: Array) -> tuple[Array, None]:
+    return value, None
+
+
+def _backward(_: None, gradient: Array) -> tuple[Array, Array]:
+    return gradient, jnp.ones((), jnp.float32)
+
+
+with_auxiliary_loss.defvjp(_forward, _backward)
+
+
+def router_loss(logits: Array, bias: Array, next_bias: Array, *, z_loss_weight: float) -> Array:
+    """What a router adds to the loss: its z-loss, and half the squared distance of its bias to the one of the next step.
+
+    The gradient of that second part is just the distance, so that a step of gradient descent with rate 1 sets the bias.
+    """
+    z_loss = jnp.mean(jnp.square(jax.nn.logsumexp(logits, axis=-1))) if z_loss_weight else 0.0
+    distance = bias - jax.lax.stop_gradient(next_bias)
+    return z_loss_weight * z_loss + 0.5 * jnp.sum(jnp.square(distance))
+
+
+_BUFFER_SHARES = 2
+"""Length of an expert's buffer on a CPU, in even shares of the tokens."""
+
+ExpertMlp = Callable[[Array, Callable[[Array, Array], Array]], Array]
+"""From tokens and a product (tokens, matrices) -> tokens to what the experts make of the tokens."""
+
+
+def through_experts(tokens: Array, experts: Array, weights: Array, *, num_experts: int, mlp: ExpertMlp) -> Array:
+    """What its experts make of each token, weighted and summed: shape (token, embed).
+
+    `tokens` has shape (token, embed), `experts` and `weights` (token, choice). `mlp` is given tokens and the product with
+    which to multiply them by a matrix of each expert, of shape (expert, in, out).
+    """
+    if jax.default_backend() != "cpu":
+        return _ragged(tokens, experts, weights, num_experts, mlp)
+    room = min(-(-_BUFFER_SHARES * experts.size // num_experts), len(tokens))
+    fullest = jnp.max(jnp.bincount(experts.reshape(-1), length=num_experts))
+    return jax.lax.cond(
+        fullest <= room,
+        lambda: _packed(tokens, experts, weights, num_experts, mlp, room=room),
+        lambda: _ragged(tokens, experts, weights, num_experts, mlp),
+    )
+
+
+def _ragged(tokens: Array, experts: Array, weights: Array, num_experts: int, mlp: ExpertMlp) -> Array:
+    flat = experts.reshape(-1)
+    order = jnp.argsort(flat)
+    loads = jnp.bincount(flat, length=num_experts)
+    made = mlp(tokens[order // experts.shape[1]], lambda each, matrices: jax.lax.ragged_dot(each, matrices, loads))
+    return _weighted_sum(made[jnp.argsort(order)], weights)
+
+
+def _packed(tokens: Array, experts: Array, weights: Array, num_experts: int, mlp: ExpertMlp, *, room: int) -> Array:
+    flat = experts.reshape(-1)
+    is_its = jax.nn.one_hot(flat, num_experts, dtype=jnp.int32)  # (token and choice, expert)
+    place = jnp.sum(jnp.cumsum(is_its, axis=0) * is_its, axis=1) - 1  # which of its expert's tokens each one is
+    slot = flat * room + place
+    source = jnp.full(num_experts * room, len(tokens)).at[slot].set(jnp.arange(flat.size) // experts.shape[1])
+    padded = jnp.concatenate([tokens, jnp.zeros_like(tokens[:1])])  # an empty slot holds zeros
+    made = mlp(padded[source].reshape(num_experts, room, -1), lambda each, matrices: jnp.einsum("eti,eio->eto", each, matrices))
+    return _weighted_sum(made.reshape(num_experts * room, -1)[slot], weights)
+
+
+def _weighted_sum(made: Array, weights: Array) -> Array:
+    return jnp.einsum("tke,tk->te", made.reshape(*weights.shape, -1), weights.astype(made.dtype))
+
+
+QUERY_SCALE = 1.3
+"""What normed queries are multiplied by (Marin, experiments/grug/moe/heuristic.py)."""
+INITIAL_SCALE = 0.5
+"""Matrices begin with this standard deviation over the root of the width (same source)."""
+
+
+@dataclass(frozen=True)
+class GrugMoeConfig(LlamaConfig):  # type: ignore[misc]  # Levanter is untyped here
+    """Sizes and switches; `intermediate_dim` is that of one expert."""
+
+    num_experts: int = 8
+    experts_per_token: int = 2
+    shared_intermediate_dim: int = 128
+    norm_gate_rank: int = 128
+    router_z_loss_weight: float = 0.0
+
+    @property
+    def model_type(self) -> type[GrugMoeModel]:
+        """What `build` makes."""
+        return GrugMoeModel
+
+    def attention_config(self) -> AttentionConfig:
+        """Levanter's attention with queries and keys normed without weights, and queries scaled."""
+        return dataclasses.replace(
+            super().attention_config(),
+            qk_norm=dataclasses.replace(self.norm_config, use_weight=False),
+            scaling_factor=QUERY_SCALE / math.sqrt(self.hidden_dim // self.num_heads),
+        )
+
+
+class GatedNorm(eqx.Module):  # type: ignore[misc]
+    """RMSNorm and a gate of low rank: y sigmoid(up silu(down y)) (arXiv 2601.22966)."""
+
+    norm: hnn.RmsNorm
+    down: hnn.Linear
+    up: hnn.Linear
+
+    @staticmethod
+    def init(config: GrugMoeConfig, *, key: Any) -> GatedNorm:
+        """Matrices are drawn anew by `GrugMoeModel`."""
+        key_down, key_up = jax.random.split(key)
+        rank = Axis("gate_rank", config.norm_gate_rank)
+        down = hnn.Linear.init(In=config.Embed, Out=rank, key=key_down, use_bias=False, out_first=True)
+        up = hnn.Linear.init(In=rank, Out=config.Embed, key=key_up, use_bias=False, out_first=True)
+        return GatedNorm(config.mk_LayerNorm(config.Embed), down, up)
+
+    def __call__(self, x: NamedArray) -> NamedArray:
+        """Normed and gated; axes as they were."""
+        normed = self.norm(x)
+        return normed * hnn.sigmoid(self.up(hnn.silu(self.down(normed)))).astype(normed.dtype)
+
+
+class HeadGatedAttention(eqx.Module):  # type: ignore[misc]
+    """Levanter's attention, where each head's output is multiplied by 2 sigmoid(x w) before heads are joined.
+
+    Levanter's own gate for each head cannot be used: in both versions its shapes do not fit.
+    """
+
+    attention: Attention
+    gate: hnn.Linear
+
+    @staticmethod
+    def init(config: GrugMoeConfig, *, key: Any) -> HeadGatedAttention:
+        """Matrices are drawn anew by `GrugMoeModel`."""
+        key_attention, key_gate = jax.random.split(key)
+        attention = config.attention_config()
+        gate = hnn.Linear.init(In=config.Embed, Out=attention.Heads, key=key_gate, use_bias=False, out_first=True)
+        return HeadGatedAttention(Attention.init(attention, key=key_attention), gate)
+
+    def __call__(self, x: NamedArray, mask: Any, *, key: Any = None, pos_ids: NamedArray | None = None) -> NamedArray:
+        """What the heads make of `x`, gated and joined."""
+        join, gates = self.attention.o_proj, 2.0 * hnn.sigmoid(self.gate(x))
+        gated = eqx.tree_at(lambda module: module.o_proj, self.attention, lambda heads, key=None: join(heads * gates, key=key))
+        return gated(x, mask, key=key, pos_ids=pos_ids)
+
+
+class RoutedExperts(eqx.Module):  # type: ignore[misc]
+    """A router with its bias, and Levanter's gated MLP once for each expert.
+
+    The MLPs are stacked as Haliax stacks layers, so that Levanter's optimizers take each expert's matrix for one of its own.
+    """
+
+    config: GrugMoeConfig = eqx.field(static=True)
+    router: hnn.Linear
+    router_bias: NamedArray
+    experts: Stacked
+
+    @staticmethod
+    def init(config: GrugMoeConfig, *, key: Any) -> RoutedExperts:
+        """Matrices are drawn anew by `GrugMoeModel`; the bias begins at 0."""
+        key_router, key_experts = jax.random.split(key)
+        axis = Axis("experts", config.num_experts)
+        router = hnn.Linear.init(In=config.Embed, Out=axis, key=key_router, use_bias=False, out_first=True)
+        experts = Stacked.init(axis, LlamaMlp, gradient_checkpointing=False)(
+            config.Embed,
+            config.Mlp,
+            ActivationFunctionEnum.silu,
+            key=shaped_rng_split(key_experts, config.num_experts),
+        )
+        return RoutedExperts(config, router, hax.zeros(axis), experts)
+
+    def __call__(self, x: NamedArray) -> NamedArray:
+        """What each token's experts make of it; axes as they were."""
+        others, rows = _as_rows(x)
+        logits, bias = self._logits(rows), self.router_bias.array
+        routing = route(logits, bias, experts_per_token=self.config.experts_per_token)
+        made = through_experts(
+            rows.array, routing.experts, routing.weights, num_experts=self.config.num_experts, mlp=self._each_expert
+        )
+        weight = self.config.router_z_loss_weight / self.config.num_layers  # the z-loss is the mean over layers
+        loss = router_loss(logits, bias, routing.next_bias, z_loss_weight=weight)
+        made = with_auxiliary_loss(made, loss)
+        return hax.named(made, rows.axes).unflatten_axis("token", others).rearrange(x.axes)
+
+    def shares(self, x: NamedArray) -> Any:
+        """Of the experts that these tokens choose the share of each one, of shape (expert,)."""
+        _, rows = _as_rows(x)
+        chosen = route(self._logits(rows), self.router_bias.array, experts_per_token=self.config.experts_per_token).experts
+        return jnp.bincount(chosen.reshape(-1), length=self.config.num_experts) / chosen.size
+
+    def _logits(self, rows: NamedArray) -> Any:
+        return self.router(rows).rearrange(("token", "experts")).array.astype(jnp.float32)
+
+    def _each_expert(self, tokens: Any, product: Any) -> Any:
+        mlp = self.experts.stacked
+        gate, up, down = (
+            linear.weight.rearrange(("experts", linear.In, linear.Out)).array
+            for linear in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+        )
+        return product(jax.nn.silu(product(tokens, gate)) * product(tokens, up), down)
+
+
+def _as_rows(x: NamedArray) -> tuple[list[Axis], NamedArray]:
+    """The axes of tokens, and one row for each token."""
+    others = [axis for axis in x.axes if axis.name != "embed"]
+    return others, x.flatten_axes(others, "token").rearrange(("token", "embed"))
+
+
+class GrugMoeLayer(eqx.Module):  # type: ignore[misc]
+    """Gated attention, then routed experts and the shared one side by side, each after a gated norm."""
+
+    attention_norm: GatedNorm
+    attention: HeadGatedAttention
+    mlp_norm: GatedNorm
+    routed: RoutedExperts
+    shared: LlamaMlp
+
+    @staticmethod
+    def init(config: GrugMoeConfig, *, key: Any) -> GrugMoeLayer:
+        """Matrices are drawn anew by `GrugMoeModel`."""
+        keys = jax.random.split(key, 5)
+        shared_axis = Axis("mlp", config.shared_intermediate_dim)
+        return GrugMoeLayer(
+            attention_norm=GatedNorm.init(config, key=keys[1]),
+            attention=HeadGatedAttention.init(config, key=keys[0]),
+            mlp_norm=GatedNorm.init(config, key=keys[2]),
+            routed=RoutedExperts.init(config, key=keys[3]),
+            shared=LlamaMlp.init(config.Embed, shared_axis, ActivationFunctionEnum.silu, key=keys[4]),
+        )
+
+    def __call__(self, x: NamedArray, mask: Any, *, key: Any = None, pos_ids: NamedArray | None = None) -> NamedArray:
+        """The residual stream after this layer."""
+        x = x + self.attention(self.attention_norm(x), mask, key=key, pos_ids=pos_ids)
+        normed = self.mlp_norm(x)
+        return x + self.routed(normed) + self.shared(normed)
+
+    def shares(self, x: NamedArray, mask: Any) -> Any:
+        """Of the experts that the tokens of the residual stream `x` choose here the share of each one, of shape (expert,)."""
+        return self.routed.shares(self.mlp_norm(x + self.attention(self.attention_norm(x), mask)))
+
+
+class GrugMoeModel(LlamaLMHeadModel):  # type: ignore[misc]
+    """Levanter's language model with these layers, and gated norms after the embedding and before the head."""
+
+    @classmethod
+    def init(cls, Vocab: Axis, config: GrugMoeConfig, *, key: Any) -> GrugMoeModel:
+        """All matrices and the embedding drawn from one truncated normal, but heads' gates 0: they let everything through."""
+        keys = jax.random.split(key, 6)
+        layers = BlockSeq.init(config.Layers, GrugMoeLayer, gradient_checkpointing=False)(
+            config, key=shaped_rng_split(keys[0], config.num_layers)
+        )
+        transformer = LlamaTransformer(config, layers, GatedNorm.init(config, key=keys[1]))
+        tokens = hnn.Embedding.init(Vocab, config.Embed, key=keys[2])
+        head = hnn.Linear.init(In=config.Embed, Out=Vocab, key=keys[3], use_bias=False, out_first=True)
+        model = cls(transformer, LlamaEmbedding(tokens, GatedNorm.init(config, key=keys[4])), head)
+        drawn = _drawn(model, scale=INITIAL_SCALE / math.sqrt(config.hidden_dim), key=keys[5])
+        shut: GrugMoeModel = eqx.tree_at(head_gates, drawn, replace_fn=lambda gate: jax.tree.map(jnp.zeros_like, gate))
+        return shut
+
+    def expert_shares(self, tokens: NamedArray) -> Any:
+        """Of the experts that tokens of axes (batch, position) choose the share of each, by layer: of shape (layer, expert)."""
+        x, mask, found = self.embeddings.embed(tokens), AttentionMask.causal(), []
+        for layer in self.transformer.layers.blocks:
+            found.append(layer.shares(x, mask))
+            x = layer(x, mask)
+        return jnp.stack(found)
+
+
+def head_gates(model: Any) -> list[Any]:
+    """What gates heads, one a layer."""
+    return [layer.attention.gate for layer in model.transformer.layers.blocks]
+
+
+def routers(model: Any) -> list[Any]:
+    """The routers without their biases, one a layer."""
+    return [layer.routed.router for layer in model.transformer.layers.blocks]
+
+
+def router_biases(model: Any) -> list[Any]:
+    """The routers' biases, one a layer."""
+    return [layer.routed.router_bias for layer in model.transformer.layers.blocks]
+
+
+def _drawn(model: GrugMoeModel, *, scale: float, key: Any) -> GrugMoeModel:
+    """`model` with every matrix drawn from a normal distribution cut at 3, times `scale`."""
+
+    def is_matrix(node: Any) -> bool:
+        return isinstance(node, (hnn.Linear, hnn.Embedding))
+
+    def drawn(node: Any, key: Any) -> Any:
+        weight = scale * hax.random.truncated_normal(key, node.weight.axes, -3, 3)
+        return dataclasses.replace(node, weight=weight)
+
+    nodes, structure = jax.tree.flatten(model, is_leaf=is_matrix)
+    keys = jax.random.split(key, len(nodes))
+    changed = [drawn(node, own) if is_matrix(node) else node for node, own in zip(nodes, keys, strict=True)]
+    whole: GrugMoeModel = jax.tree.unflatten(structure, changed)
+    return whole

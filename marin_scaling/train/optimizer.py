@@ -1,0 +1,176 @@
+"""The optimizer of a run: Levanter's AdamH or MuonH, with rates from outside, and for a mixture of experts what it needs more.
+
+In a mixture, routers and the gates of heads get Adam as in Marin's experiments/grug/moe/optimizer.py (a gate begins at 0, whose
+norm AdamH would keep), and a router's bias is set to what the step found instead of being optimised (`routing`).
+
+Levanter's two take the first axis of an array that has more than two for a stack of matrices, which it is where layers are
+scanned. In ours, which are not, it is that of heads: so they are shown matrices, unless a spec asks for slices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import haliax as hax
+import haliax.nn as hnn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from levanter.optim.adamh import AdamHConfig
+from levanter.optim.config import OptimizerConfig
+from levanter.optim.muonh import MuonHConfig
+from numpy.typing import NDArray
+
+from marin_scaling.run.spec import MoeModelSpec, OptimizerSpec, RunSpec
+from marin_scaling.train.moe import head_gates, router_biases, routers
+
+_STEPS_AT_ONCE = 4096
+_LEVANTERS: dict[str, type[OptimizerConfig]] = {"adamH": AdamHConfig, "muonH": MuonHConfig}
+
+
+class _GivenRates:
+    """Rates that are given at each step instead of being computed from the step's number.
+
+    Then they are inputs of the compiled step and not constants in it, so that all runs of one shape share one program.
+    """
+
+    def lr_scheduler(self, _num_train_steps: int, override_lr: Any = None) -> Callable[[Any], Any]:
+        """A constant schedule: the rate of the one step that is compiled."""
+        rate = self.learning_rate if override_lr is None else override_lr  # type: ignore[attr-defined]  # of the other base
+        return lambda _step: rate
+
+
+class _SparseLabels:
+    """Adam for routers and for the gates of heads."""
+
+    def create_mask(self, params: Any) -> Any:
+        """Levanter's choice for each parameter but these."""
+        labels = super().create_mask(params)  # type: ignore[misc]  # of the other base
+        return eqx.tree_at(lambda model: head_gates(model) + routers(model), labels, replace_fn=lambda _: "adam")
+
+
+def levanters_schedule(optimizer: OptimizerSpec) -> OptimizerConfig:
+    """Levanter's configuration, with its own schedule: warm-up, stable, linear decay."""
+    return _LEVANTERS[optimizer.name](**schedule_settings(optimizer))
+
+
+def schedule_settings(optimizer: OptimizerSpec) -> dict[str, Any]:
+    """Rates, schedule and constants by Levanter's names."""
+    return {
+        "learning_rate": optimizer.learning_rate,
+        "adam_lr": optimizer.adam_learning_rate,
+        **_constants(optimizer),
+        "epsilon": optimizer.epsilon,
+        "warmup": optimizer.warmup_fraction,
+        "decay": optimizer.decay_fraction,
+        "min_lr_ratio": optimizer.min_learning_rate_ratio,
+        "lr_schedule": "linear",
+    }
+
+
+def scheduled_rates(optimizer: OptimizerSpec, *, train_steps: int) -> NDArray[np.float32]:
+    """Levanter's own schedule, evaluated: matrix and Adam learning rate of every step, shape (2, steps)."""
+    config = levanters_schedule(optimizer)
+    schedules = (config.lr_scheduler(train_steps), config.lr_scheduler(train_steps, override_lr=config.adam_lr))
+    return np.stack([_at_every_step(jax.vmap(schedule), train_steps) for schedule in schedules])
+
+
+def _at_every_step(schedule: Callable[[Any], Any], train_steps: int) -> NDArray[np.float32]:
+    """In pieces of one length, because JAX compiles it for each length: .3 s for every run."""
+    pieces = [schedule(first + jnp.arange(_STEPS_AT_ONCE)) for first in range(0, train_steps, _STEPS_AT_ONCE)]
+    return np.concatenate(pieces)[:train_steps].astype(np.float32)
+
+
+def optimizer_for_one_step(spec: RunSpec, *, learning_rate: Any, adam_learning_rate: Any, epsilon: Any) -> Any:
+    """The optimizer of a step at which the schedule stands at these rates (numbers or traced scalars)."""
+    return _at_rates((learning_rate, adam_learning_rate, epsilon), spec.optimizer, is_sparse=_is_sparse(spec))
+
+
+def initial_optimizer(spec: RunSpec) -> Any:
+    """The same at rates of 1: for the state that a run begins with, which does not depend on them."""
+    return _at_rates_of_1(spec.optimizer.without_rates, is_sparse=_is_sparse(spec))
+
+
+@functools.cache  # one object, by which programs that runs of a shape share are known
+def _at_rates_of_1(constants: OptimizerSpec, *, is_sparse: bool) -> Any:
+    return _at_rates((1.0, 1.0, 1.0), constants, is_sparse=is_sparse)
+
+
+def _at_rates(rates: tuple[Any, Any, Any], constants: OptimizerSpec, *, is_sparse: bool) -> Any:
+    learning_rate, adam_learning_rate, epsilon = rates
+    bases = (_GivenRates, *((_SparseLabels,) if is_sparse else ()), _LEVANTERS[constants.name])
+    config = type("OneStep", bases, {})(
+        **_constants(constants), learning_rate=learning_rate, adam_lr=adam_learning_rate, epsilon=epsilon
+    )
+    optimizer = config.build(1) if constants.constant_norm == "slice" else _shown_matrices(config.build(1))
+    return _setting_router_biases(optimizer) if is_sparse else optimizer
+
+
+def _is_sparse(spec: RunSpec) -> bool:
+    return isinstance(spec.model, MoeModelSpec)
+
+
+def _constants(optimizer: OptimizerSpec) -> dict[str, float]:
+    return {
+        "beta1": optimizer.beta1,
+        "beta2": optimizer.beta2,
+        "max_grad_norm": optimizer.max_grad_norm,
+        "weight_decay": 0.0,
+    }
+
+
+def _shown_matrices(optimizer: Any) -> Any:
+    """`optimizer`, to which each linear layer's weight is a matrix (experts': a stack of them)."""
+
+    def update(gradients: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
+        updates, state = optimizer.update(_as_matrices(gradients), state, _as_matrices(params), **more)
+        return jax.tree.map(_in_shape_of, params, updates, is_leaf=_is_linear), state
+
+    return optax.GradientTransformationExtraArgs(lambda params: optimizer.init(_as_matrices(params)), update)
+
+
+def _is_linear(node: Any) -> bool:
+    return isinstance(node, hnn.Linear)
+
+
+def _as_matrices(tree: Any) -> Any:
+    return jax.tree.map(lambda node: _as_matrix(node) if _is_linear(node) else node, tree, is_leaf=_is_linear)
+
+
+def _as_matrix(layer: hnn.Linear) -> hnn.Linear:
+    """With one axis for what goes in and one for what comes out; a single axis keeps its name, by which it is sharded.
+
+    (Levanter's `flatten_linear_layers` renames every axis, after which each device would hold all of the state.)
+    """
+    weight, axes = layer.weight, {"In": layer.In, "Out": layer.Out}
+    for name in [name for name in axes if not isinstance(axes[name], hax.Axis)]:
+        weight = weight.flatten_axes(axes[name], name)
+        axes[name] = weight.resolve_axis(name)
+    return dataclasses.replace(layer, weight=weight, **axes)
+
+
+def _in_shape_of(layer: Any, changed: Any) -> Any:
+    """The way back from `_as_matrix`."""
+    if not _is_linear(layer):
+        return changed
+    weight, axes = changed.weight, {"In": layer.In, "Out": layer.Out}
+    for name in [name for name in axes if not isinstance(axes[name], hax.Axis)]:
+        weight = weight.unflatten_axis(name, axes[name])
+    return dataclasses.replace(changed, weight=weight.rearrange(layer.weight.axes), **axes)
+
+
+def _setting_router_biases(optimizer: Any) -> Any:
+    """`optimizer`, where a router's bias loses its whole gradient at once, which is its distance to where it has to be."""
+
+    def update(gradients: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
+        rest = eqx.tree_at(router_biases, gradients, replace_fn=lambda bias: 0 * bias)  # no part in any norm
+        updates, state = optimizer.update(rest, state, params, **more)
+        steps = [-1.0 * bias for bias in router_biases(gradients)]
+        return eqx.tree_at(router_biases, updates, replace=steps), state
+
+    return optax.GradientTransformationExtraArgs(optimizer.init, update)

@@ -1,0 +1,151 @@
+"""Events of training processes, and their display as progress bars."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Literal, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from marin_scaling.errors import MarinScalingError
+from marin_scaling.printable import printable
+from marin_scaling.run.spec import RunSpec
+from marin_scaling.units import format_duration, format_flops
+
+EventKind = Literal["started", "stepped", "evaluating", "finished", "diverged", "failed", "noted"]
+_SECONDS_BETWEEN_STEPS = 0.25
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerEvent:
+    """One line: which run (by its folder's name), what happened, after how many steps, at which loss, and what is said."""
+
+    kind: EventKind
+    run: str
+    step: int = 0
+    loss: float | None = None
+    message: str = ""
+    why: str = ""
+    fix: str = ""
+
+
+def failure_of(run: str, error: MarinScalingError) -> WorkerEvent:
+    """The event of a run that ended in this error."""
+    return WorkerEvent(kind="failed", run=run, message=error.what, why=error.why, fix=error.fix)
+
+
+def parse_event(line: str) -> WorkerEvent | None:
+    """The event in a line, or None for anything else (a library that prints)."""
+    try:
+        return WorkerEvent(**json.loads(line))
+    except (ValueError, TypeError):
+        return None
+
+
+class EventWriter:
+    """Writes events to the launcher; steps at most four times a second."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._next_step_event = 0.0
+
+    def tell(self, event: WorkerEvent) -> None:
+        """Write one event."""
+        self._stream.write(json.dumps(asdict(event), allow_nan=False) + "\n")
+        self._stream.flush()
+
+    def tell_step(self, run: str, step: int, loss: float) -> None:
+        """Write that a step is done, unless the last such event is too fresh."""
+        now = time.monotonic()
+        if now >= self._next_step_event:
+            self._next_step_event = now + _SECONDS_BETWEEN_STEPS
+            self.tell(WorkerEvent(kind="stepped", run=run, step=step, loss=loss if abs(loss) < float("inf") else None))
+
+
+class RunProgress:
+    """Progress of a list of runs, measured in FLOPs; use as a context manager and pass `see` to the launcher."""
+
+    def __init__(self, specs: Sequence[RunSpec], *, label: str, console: Console) -> None:
+        self._specs = {spec.directory_name: spec for spec in specs}
+        self._console = console
+        self._steps = dict.fromkeys(self._specs, 0)
+        self._finished = 0
+        self._began = time.monotonic()
+        self._bars = Progress(
+            TextColumn("{task.description:<34}", markup=False),
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TextColumn("{task.fields[loss]:<12}"),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+            console=console,
+            disable=not console.is_terminal,
+            transient=True,
+        )
+        self._total = self._bars.add_task(label, total=sum(spec.flops for spec in specs), loss="")
+        self._rows: dict[str, TaskID] = {}
+
+    def __enter__(self) -> RunProgress:
+        self._bars.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._bars.stop()
+
+    def see(self, event: WorkerEvent) -> None:
+        """Take in one event of a training process."""
+        spec = self._specs[event.run]
+        if event.run not in self._rows:  # also where a worker died before it said that it starts
+            self._rows[event.run] = self._bars.add_task(_name(spec), total=spec.train_steps, loss="starting")
+        if event.kind == "started":
+            self._bars.update(self._rows[event.run], loss="starting")
+        elif event.kind in ("stepped", "evaluating"):
+            self._move(event)
+        elif event.kind == "noted":
+            self._console.print(
+                f"note: {_name(spec).strip()}: {printable(event.message)}", highlight=False, markup=False, soft_wrap=True
+            )
+        else:
+            self._end(event, spec)
+
+    def _move(self, event: WorkerEvent) -> None:
+        loss = "evaluating" if event.kind == "evaluating" else "" if event.loss is None else f"loss {event.loss:.3f}"
+        self._bars.update(self._rows[event.run], completed=event.step, loss=loss)
+        self._advance(event.run, event.step)
+
+    def _end(self, event: WorkerEvent, spec: RunSpec) -> None:
+        self._bars.remove_task(self._rows.pop(event.run))
+        if event.kind == "failed":
+            self._console.print(f"{_name(spec)}  failed", highlight=False, markup=False)
+            return
+        self._finished += 1
+        self._advance(event.run, spec.train_steps)
+        outcome = "diverged" if event.loss is None else f"{event.loss:.4f} bits/byte"
+        self._console.print(
+            f"[{self._finished:>2}/{len(self._specs)}] {_name(spec)}  {outcome}  {self._remaining()}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+
+    def _advance(self, run: str, step: int) -> None:
+        self._steps[run] = step
+        self._bars.update(self._total, completed=self._done_flops())
+
+    def _done_flops(self) -> float:
+        return sum(spec.flops * self._steps[run] / spec.train_steps for run, spec in self._specs.items())
+
+    def _remaining(self) -> str:
+        done, total = self._done_flops(), sum(spec.flops for spec in self._specs.values())
+        if done >= total:
+            return f"all done in {format_duration(time.monotonic() - self._began)}"
+        return f"{format_duration((time.monotonic() - self._began) * (total / done - 1))} left"
+
+
+def _name(spec: RunSpec) -> str:
+    return f"{format_flops(spec.budget_flops):>7} FLOPs, width {spec.model.hidden_dim:>3}, {spec.train_steps:>5} steps"

@@ -1,0 +1,397 @@
+"""Train runs on a Ray cluster: resources, task groups, retries."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from marin_scaling.errors import ClusterError, first_line
+from marin_scaling.git import checked_out_commit
+from marin_scaling.ladder.config import PerRun, TpuSlice
+from marin_scaling.run.paths import Workplace
+from marin_scaling.run.spec import RunSpec
+from marin_scaling.train.launcher import Pool, how_it_ended
+from marin_scaling.train.process_group import ProcessGroup
+from marin_scaling.train.progress import WorkerEvent, parse_event
+from marin_scaling.train.ray_node import free_address, train_one
+
+_HOST_LABEL = "ray.io/tpu-worker-id"
+_RESERVING_SECONDS = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How a run's tasks ended: well where there is no reason; `may_go_on` where starting them again may help."""
+
+    reason: str = ""
+    may_go_on: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskGroup:
+    """The tasks that train a run now."""
+
+    spec: RunSpec
+    tasks: Sequence[Any]
+    leave: Callable[[], None]
+    """Gives back what the group was placed on."""
+
+    def ending(self, ended: Sequence[Any]) -> Ending | None:
+        """How it ended, now that these tasks have; None while it is under way. One that ends badly ends its group."""
+        endings = [_ending(task) for task in self.tasks if task in ended]
+        bad = [ending for ending in endings if ending.reason]
+        if not bad:
+            return Ending() if len(endings) == len(self.tasks) else None
+        if len(self.tasks) == 1:
+            return bad[0]
+        return Ending(reason=" ".join(dict.fromkeys(ending.reason for ending in bad)), may_go_on=True)  # one takes others along
+
+    def release(self) -> None:
+        """End what is left of it."""
+        import ray
+
+        for task in self.tasks:
+            ray.cancel(task, force=True)
+        self.leave()
+
+
+def _ending(task: Any) -> Ending:
+    import ray
+
+    try:
+        status = ray.get(task)
+    except ray.exceptions.RayError as error:
+        is_ours = isinstance(error, ray.exceptions.RayTaskError)  # an error in our own code comes again
+        return Ending(reason=f"its Ray task ended: {str(error).strip().splitlines()[-1]}", may_go_on=not is_ours)
+    return Ending(reason=f"{how_it_ended(status)} See ray-*.log." if status else "")
+
+
+class Retries:
+    """How often runs may be started again without getting any further: on machines that are taken away, as often as it helps.
+
+    >>> retries = Retries(1)
+    >>> retries.take("a"), retries.take("a")
+    (True, False)
+    >>> retries.see(WorkerEvent(kind="stepped", run="a", step=7))
+    >>> retries.take("a")
+    True
+    >>> retries.see(WorkerEvent(kind="stepped", run="a", step=6))
+    >>> retries.take("a")
+    False
+    """
+
+    def __init__(self, without_progress: int) -> None:
+        self._all = without_progress
+        self._left = dict[str, int]()
+        self._furthest = dict[str, int]()
+
+    def see(self, event: WorkerEvent) -> None:
+        """Take note of how far a run is."""
+        if event.step > self._furthest.get(event.run, 0):
+            self._furthest[event.run] = event.step
+            self._left[event.run] = self._all
+
+    def take(self, run: str) -> bool:
+        """Whether it may be started once more; then that counts."""
+        left = self._left.get(run, self._all)
+        self._left[run] = left - 1
+        return left > 0
+
+
+def start_group(spec: RunSpec, workplace: Workplace, *, per_run: PerRun, events: Any) -> TaskGroup | None:
+    """Start the tasks of a run; they wait for what they want. None where they want a slice and none is idle now."""
+    import ray
+
+    options = {"num_cpus": per_run.cpus, "num_gpus": per_run.gpus, "resources": dict(per_run.resources), "max_retries": 0}
+    if not per_run.is_group:
+        alone = ray.remote(**options)(train_one).remote(spec, workplace, per_run, events, ProcessGroup())
+        return TaskGroup(spec=spec, tasks=[alone], leave=lambda: None)
+    held = _apart(per_run) if per_run.tpu_slice is None else _on_slice(per_run.tpu_slice, cpus=per_run.cpus)
+    if held is None:
+        return None
+    coordinator = ray.remote(num_cpus=0)(free_address).options(scheduling_strategy=held.places[0]).remote()
+    task = ray.remote(**{**options, **held.options})(train_one)
+    tasks = [
+        task.options(scheduling_strategy=place).remote(
+            spec, workplace, per_run, events, ProcessGroup(count=len(held.places), rank=rank), coordinator
+        )
+        for rank, place in enumerate(held.places)
+    ]
+    return TaskGroup(spec=spec, tasks=tasks, leave=held.leave)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Held:
+    """Where the processes of a group go, in their order; what their tasks ask for there; how it is given back."""
+
+    places: Sequence[Any]
+    options: Mapping[str, Any]
+    leave: Callable[[], None]
+
+
+def _apart(per_run: PerRun) -> _Held:
+    """On several nodes, as far as there are."""
+    from ray.util import placement_group, remove_placement_group
+
+    group = placement_group([dict(_wanted(per_run))] * per_run.processes, strategy="SPREAD")
+    return _Held(places=_bundles(group, range(per_run.processes)), options={}, leave=lambda: remove_placement_group(group))
+
+
+def _on_slice(tpu: TpuSlice, *, cpus: int) -> _Held | None:
+    """On every host of one slice, in the order in which the TPU counts them; None where none is idle now."""
+    import ray
+    from ray.util.placement_group import placement_group_table
+    from ray.util.tpu import slice_placement_group
+
+    try:
+        held = slice_placement_group(
+            tpu.topology,
+            tpu.version,
+            resources_per_bundle={"CPU": cpus},
+            head_reservation_timeout_s=_RESERVING_SECONDS,
+        )
+    except TimeoutError:
+        return None
+    except (RuntimeError, ValueError) as error:
+        raise ClusterError(
+            f"A slice {tpu.topology} of TPU {tpu.version} cannot be reserved: {first_line(error)}",
+            why="A run needs all hosts of one slice at once.",
+            fix="See that its hosts have joined the cluster with Ray's labels of a TPU, or correct hardware.per_run.",
+        ) from error
+    group = held.slice_placement_group
+    if not ray.wait([group.ready()], timeout=_RESERVING_SECONDS)[0]:
+        held.shutdown()
+        return None
+    hosts = {node["NodeID"]: int(node["Labels"].get(_HOST_LABEL, 0)) for node in ray.nodes()}
+    nodes = placement_group_table(group)["bundles_to_node_id"]  # by bundle
+    places = _bundles(group, sorted(nodes, key=lambda bundle: hosts[nodes[bundle]]))
+    return _Held(places=places, options={"resources": {"TPU": held.bundle_resources["TPU"]}}, leave=held.shutdown)
+
+
+def _bundles(group: Any, order: Sequence[int]) -> list[Any]:
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    return [PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle) for bundle in order]
+
+
+def _wanted(per_run: PerRun) -> Mapping[str, float]:
+    """What one process of a run is given, by Ray's names."""
+    every = {"CPU": per_run.cpus, "GPU": per_run.gpus, **per_run.resources}
+    return {name: amount for name, amount in every.items() if amount}
+
+
+def require_resources(per_run: PerRun) -> None:
+    """`ClusterError` where the cluster has not what one run wants: such tasks would wait for ever."""
+    import ray
+
+    if per_run.tpu_slice is not None:
+        _require_slice(per_run.tpu_slice)
+        return
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    each = _wanted(per_run)
+    room = sum(min(int(node.get(name, 0) / amount + 1e-9) for name, amount in each.items()) for node in nodes)
+    listed = ", ".join(f"{amount:g} of {name}" for name, amount in each.items())
+    if not room:
+        raise _never(f"A run wants {listed}, and none of the cluster's {len(nodes)} nodes has that")
+    if room < per_run.processes:
+        raise _never(f"A run wants {per_run.processes} times {listed}, and the cluster has room for {room}")
+
+
+def _require_slice(tpu: TpuSlice) -> None:
+    import ray
+
+    try:
+        from ray.util.tpu import get_num_tpu_slices
+    except ImportError as error:
+        raise _never(f"Ray {ray.__version__} cannot place a run on a slice; later versions (2.60) can") from error
+    if not get_num_tpu_slices(tpu.topology, _ray_name(tpu)):
+        raise _never(f"A run wants a slice {tpu.topology} of TPU {tpu.version}, and the cluster has no whole one")
+
+
+def _ray_name(tpu: TpuSlice) -> str:
+    return f"TPU-{tpu.version.upper()}"
+
+
+def _never(what: str) -> ClusterError:
+    return ClusterError(
+        f"{what}.",
+        why="It would wait for ever.",
+        fix="Lower hardware.per_run in the ladder file, or add a node that has it.",
+    )
+
+
+_POLL_SECONDS = 0.5
+_RETRIES = 5  # of a run whose worker died, and that got no further; an error in the training itself is not tried again
+_CONNECT_SECONDS = 5.0
+_HTTP2_SETTINGS = b"\x04"  # a frame's type, after three bytes of its length
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + _HTTP2_SETTINGS + bytes(5)  # RFC 9113, section 3.4
+_ROOM_SECONDS = 15.0  # until a slice is asked for again
+_GOES_ON = "what trained it died; it goes on from its last checkpoint, if it has one."
+_WAITS = "it waits for a slice of the cluster that is whole and idle."
+
+
+def ray_pool(address: str | None, *, per_run: PerRun, max_parallel: int | None = None) -> Pool:
+    """A pool on the cluster at `address`, or on one that is started on this machine and ended after use.
+
+    As many runs at a time as the cluster has room for, or at most `max_parallel`.
+    """
+
+    def pool(specs: Sequence[RunSpec], workplace: Workplace) -> Iterator[WorkerEvent]:
+        workplace = replace(workplace, git_commit=checked_out_commit(Path.cwd()))
+        with _cluster(address):
+            yield from _run_tasks(specs, workplace, per_run=per_run, at_a_time=max_parallel or len(specs))
+
+    return pool
+
+
+def _tracker() -> dict[str, Any]:
+    """What nodes are told of where curves are mirrored, where this process was told."""
+    names = ("WANDB_PROJECT", "WANDB_ENTITY", "WANDB_MODE")
+    told = {name: value for name in names if (value := os.environ.get(name))}
+    return {"runtime_env": {"env_vars": told}} if told else {}
+
+
+@contextlib.contextmanager
+def _cluster(address: str | None) -> Iterator[None]:
+    """Connected to a cluster; `ClusterError` where there is none at that address."""
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # or a node's last log comes to standard output, if it dies
+    import ray
+
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    started = {"num_cpus": len(os.sched_getaffinity(0)), "include_dashboard": False} if address is None else {}
+    try:
+        _require_answer(address)
+        ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **started, **_tracker())
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ClusterError(
+            f"No Ray cluster answers at {address or 'this machine'}: {first_line(error)}.",
+            why="Runs are trained where the ladder was told to train them, and nowhere else.",
+            fix="Start it (ray start --head), correct the address, or train here: --on local.",
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _require_answer(address: str | None) -> None:
+    """`OSError` where nothing at HOST:PORT speaks gRPC, as Ray does; Ray itself would try for minutes."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return
+    with socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS) as connection:
+        if os.environ.get("RAY_USE_TLS") == "1":  # then it answers in TLS only
+            return
+        connection.sendall(_HTTP2_PREFACE)
+        if connection.makefile("rb").read(4)[3:] != _HTTP2_SETTINGS:
+            raise OSError("what listens there is not Ray")
+
+
+def _run_tasks(specs: Sequence[RunSpec], workplace: Workplace, *, per_run: PerRun, at_a_time: int) -> Iterator[WorkerEvent]:
+    """Events of the tasks of all runs, in the order in which they come, until the last has ended."""
+    require_resources(per_run)
+    runs = _Runs(specs, workplace, per_run=per_run, at_a_time=at_a_time)
+    try:
+        while runs.waiting or runs.groups:
+            yield from runs.start()
+            ended = runs.wait()
+            yield from runs.tell()
+            yield from runs.see(ended)
+    finally:
+        for group in runs.groups:
+            group.release()
+
+
+class _Runs:
+    """Those that wait for their tasks, and those whose tasks are under way."""
+
+    def __init__(self, specs: Sequence[RunSpec], workplace: Workplace, *, per_run: PerRun, at_a_time: int) -> None:
+        import ray
+
+        self.waiting, self.groups = list(specs), list[TaskGroup]()
+        self._workplace, self._per_run, self._at_a_time = workplace, per_run, at_a_time
+        self._lines = ray.remote(num_cpus=0, max_restarts=-1)(_Lines).remote()
+        self._retries = Retries(_RETRIES)
+        self._failed, self._said_to_wait = set[str](), set[str]()
+        self._next_start = 0.0
+
+    def start(self) -> Iterator[WorkerEvent]:
+        """Start as many as may be under way; what finds no slice is tried again later, and said once to wait."""
+        while self.waiting and len(self.groups) < self._at_a_time and time.monotonic() >= self._next_start:
+            spec = self.waiting[0]
+            group = start_group(spec, self._workplace, per_run=self._per_run, events=self._lines)
+            if group is not None:
+                self.groups.append(group)
+                self.waiting.pop(0)
+                continue
+            self._next_start = time.monotonic() + _ROOM_SECONDS
+            if spec.directory_name not in self._said_to_wait:
+                self._said_to_wait.add(spec.directory_name)
+                yield WorkerEvent(kind="noted", run=spec.directory_name, message=_WAITS)
+
+    def wait(self) -> Sequence[Any]:
+        """The tasks that have ended, once all have or some time has passed."""
+        import ray
+
+        tasks = [task for group in self.groups for task in group.tasks]
+        if not tasks:
+            time.sleep(_POLL_SECONDS)
+            return []
+        ended, _ = ray.wait(tasks, num_returns=len(tasks), timeout=_POLL_SECONDS)
+        return list(ended)
+
+    def tell(self) -> Iterator[WorkerEvent]:
+        """What the processes have said; that a run failed once, though each process of a group says it."""
+        for event in _drained(self._lines):
+            self._retries.see(event)
+            if event.run not in self._failed:
+                yield event
+            self._failed |= {event.run} if event.kind == "failed" else set()
+
+    def see(self, ended: Sequence[Any]) -> Iterator[WorkerEvent]:
+        """Take out the groups that have ended, and put back those that may go on."""
+        for group, ending in [(group, ending) for group in self.groups if (ending := group.ending(ended))]:
+            group.release()
+            self.groups.remove(group)
+            run = group.spec.directory_name
+            if ending.reason and run not in self._failed:
+                if ending.may_go_on and self._retries.take(run):
+                    self.waiting.insert(0, group.spec)
+                    yield WorkerEvent(kind="noted", run=run, message=_GOES_ON)
+                else:
+                    yield WorkerEvent(kind="failed", run=run, message=ending.reason)
+
+
+class _Lines:
+    """An actor: what the tasks' processes have said and nobody has read yet."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def add(self, line: str) -> None:
+        self._lines.append(line)
+
+    def take(self) -> list[str]:
+        lines, self._lines = self._lines, []
+        return lines
+
+
+def _drained(events: Any) -> Iterator[WorkerEvent]:
+    import ray
+
+    try:
+        lines = ray.get(events.take.remote())
+    except ray.exceptions.RayActorError:  # its node died; it is started again, and what it had not told is lost
+        lines = []
+    for line in lines:
+        event = parse_event(line)
+        if event is not None:
+            yield event

@@ -1,0 +1,188 @@
+"""The compiled training step on Levanter's trainer, with optional recomputation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import haliax as hax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from haliax.nn.scan import BlockSeq
+from levanter.models.lm_model import LmExample
+from levanter.trainer import Trainer
+from levanter.trainer_state import TrainerState
+from numpy.typing import NDArray
+
+from marin_scaling.run.spec import RunSpec
+from marin_scaling.train.levanter_config import model_config
+from marin_scaling.train.optimizer import optimizer_for_one_step, scheduled_rates
+
+
+class RecomputedLayers(BlockSeq):  # type: ignore[misc]  # Haliax is untyped here
+    """A model's unrolled layers; of each only what goes in is kept."""
+
+    def fold(self, init: Any, *arguments: Any, **more: Any) -> Any:
+        """What the last layer makes of `init`."""
+        again = [eqx.filter_checkpoint(layer) for layer in self.blocks]
+        return BlockSeq(again, self.Block, self.gradient_checkpointing).fold(init, *arguments, **more)
+
+
+def recomputing(model: Any) -> Any:
+    """`model` with layers that are recomputed; its arrays and their names stay."""
+    layers = model.transformer.layers
+    again = RecomputedLayers(layers.blocks, layers.Block, layers.gradient_checkpointing)
+    return eqx.tree_at(lambda whole: whole.transformer.layers, model, again)
+
+
+_PROGRAMS: dict[tuple[Any, ...], Callable[..., Any]] = {}
+
+
+def language_model_loss(z_loss_weight: float) -> Callable[..., Any]:
+    """Next-token cross-entropy in nats with z-loss, as Levanter's `Trainer` wants it."""
+
+    def loss(model: Any, example: LmExample, *, key: Any = None) -> Any:
+        return model.compute_next_token_loss(example, key=key, logsumexp_weight=z_loss_weight)
+
+    return loss
+
+
+def initial_state(trainer: Trainer, spec: RunSpec, optimizer: Any) -> TrainerState:
+    """A fresh training state, spread over the devices where there are several; randomness comes from the spec's seed."""
+    key_training, key_model = jax.random.split(jax.random.PRNGKey(spec.seed))
+    begin = partial(TrainerState.init, optimizer, is_trainable=True, mp=trainer.mp)
+
+    @partial(eqx.filter_jit, **_for_one_call())
+    def program(key_model: Any, key_training: Any) -> TrainerState:
+        return begin(built_model(spec, key=key_model), key=key_training)
+
+    if trainer.device_mesh.size == 1:
+        return _shared("beginning", program, spec, trainer, optimizer)(key_model, key_training)
+    build = hax.named_jit(partial(built_model, spec), axis_resources=trainer.parameter_axis_mapping)
+    return hax.shard(begin(build(key=key_model), key=key_training), trainer.parameter_axis_mapping)
+
+
+def built_model(spec: RunSpec, *, key: Any) -> Any:
+    """The model of a spec with fresh parameters."""
+    model = model_config(spec).build(hax.Axis("vocab", spec.model.vocab_size), key=key)
+    return recomputing(model) if spec.compute.recompute else model
+
+
+def _for_one_call() -> dict[str, Any]:
+    """On a processor less optimization, which compiles in half the time: for what runs once."""
+    if jax.default_backend() != "cpu":
+        return {}
+    return {"compiler_options": {"xla_backend_optimization_level": "1"}}
+
+
+def _shared(kind: str, program: Callable[..., Any], spec: RunSpec, trainer: Trainer, *more: Any) -> Callable[..., Any]:
+    """`program`, or the one of its kind that this process has compiled for a run of the same shape.
+
+    JAX's cache on disk spares a run compiling; this, tracing and loading too, which take about a second.
+    """
+    return _PROGRAMS.setdefault((kind, spec.program_digest, trainer.device_mesh, *more), program)
+
+
+def parameter_count(model: Any) -> int:
+    """Number of trainable numbers in the model."""
+    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
+
+
+class CompiledStep:
+    """A training run between two steps: `advance` does the next one, `state` shows where it stands."""
+
+    def __init__(
+        self, program: Callable[..., Any], leaves: list[Any], rebuild: Callable[..., Any], rates: NDArray[Any]
+    ) -> None:
+        self._program, self._leaves, self._rebuild, self._rates = program, leaves, rebuild, rates
+        self.steps_done = int(rebuild(leaves).step)
+
+    def advance(self, tokens: NDArray[np.int32]) -> float:
+        """Do one step on `tokens` of shape (batch, position); the loss in nats per token before the update."""
+        self._leaves, loss = self._program(self._leaves, tokens, *self._rates[:, self.steps_done])
+        self.steps_done += 1
+        return float(loss)
+
+    def state(self) -> TrainerState:
+        """The training state, as Levanter saves it."""
+        return self._rebuild(self._leaves)
+
+
+def compile_step(trainer: Trainer, state: TrainerState, spec: RunSpec) -> CompiledStep:
+    """Levanter's step for this run, ready to `advance`."""
+    leaves, rebuild = _flatten(state)
+    axes = (hax.Axis("batch", spec.batch_size), hax.Axis("position", spec.model.seq_len))
+    weights = hax.named(_next_token_weights(spec.batch_size, spec.model.seq_len), axes)
+
+    @jax.jit  # type: ignore[untyped-decorator]
+    def program(leaves: list[Any], tokens: Any, learning_rate: Any, adam_learning_rate: Any, epsilon: Any) -> Any:
+        optimizer = optimizer_for_one_step(
+            spec, learning_rate=learning_rate, adam_learning_rate=adam_learning_rate, epsilon=epsilon
+        )
+        state = dataclasses.replace(rebuild(leaves), optimizer=optimizer)
+        example = LmExample(tokens=hax.named(tokens, axes), loss_weight=weights)
+        with hax.axis_mapping(trainer.compute_axis_mapping):
+            example = hax.shard(example)
+        result = trainer._train_step(state, (example,), {}, _no_hooks=True)
+        return jax.tree.leaves(eqx.filter(result.new_state, eqx.is_array)), result.loss
+
+    rates = scheduled_rates(spec.optimizer, train_steps=spec.train_steps)
+    epsilons = np.full((1, spec.train_steps), spec.optimizer.epsilon, np.float32)
+    return CompiledStep(_shared("step", program, spec, trainer), leaves, rebuild, np.concatenate([rates, epsilons]))
+
+
+def compile_evaluation(
+    trainer: Trainer, model: Any, spec: RunSpec, *, windows: int
+) -> Callable[[NDArray[np.int32], NDArray[np.bool_]], float]:
+    """The mean loss of `model` in nats per token, on tokens of shape (windows, position), over the windows that are to count.
+
+    Computed as training is, in the trainer's precision and over its devices. The last token of a window has no next one.
+    """
+    leaves, rebuild = _flatten(model)
+    seq_len = spec.evaluation.seq_len
+    axes = (hax.Axis("batch", windows), hax.Axis("position", seq_len))
+
+    @jax.jit  # type: ignore[untyped-decorator]
+    def program(leaves: list[Any], tokens: Any, counts: Any) -> Any:
+        weights = _next_token_weights(windows, seq_len) * counts[:, None]
+        example = LmExample(tokens=hax.named(tokens, axes), loss_weight=hax.named(weights, axes))
+        with hax.axis_mapping(trainer.compute_axis_mapping):
+            model = trainer.mp.cast_to_compute(rebuild(leaves))
+            return model.compute_next_token_loss(hax.shard(example), key=None, logsumexp_weight=0.0).scalar()
+
+    shared = _shared("evaluation", program, spec, trainer, windows, seq_len)
+    return lambda tokens, counts: float(shared(leaves, tokens, counts))
+
+
+def compile_expert_shares(trainer: Trainer, model: Any) -> Callable[[Any, NDArray[np.int32]], NDArray[np.float32]]:
+    """From a mixture like `model` and tokens of shape (batch, position) to shares of its experts, of shape (layer, expert).
+
+    Of a batch that is computed in parts, those of the first part.
+    """
+    _, rebuild = _flatten(model)
+    at_once = trainer.config.per_device_parallelism * trainer.device_mesh.size
+
+    @jax.jit  # type: ignore[untyped-decorator]
+    def program(leaves: list[Any], tokens: Any) -> Any:
+        with hax.axis_mapping(trainer.compute_axis_mapping):
+            named = hax.shard(hax.named(tokens, ("batch", "position")))
+            return trainer.mp.cast_to_compute(rebuild(leaves)).expert_shares(named)
+
+    return lambda model, tokens: np.asarray(program(_flatten(model)[0], tokens[:at_once]), np.float32)
+
+
+def _flatten(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+    """The arrays of a tree as a list, and the way back from such a list."""
+    arrays, static = eqx.partition(tree, eqx.is_array)
+    leaves, structure = jax.tree.flatten(arrays)
+    return leaves, lambda leaves: eqx.combine(jax.tree.unflatten(structure, leaves), static)
+
+
+def _next_token_weights(batch_size: int, seq_len: int) -> Any:
+    weights = np.ones((batch_size, seq_len), np.float32)
+    weights[:, -1] = 0.0
+    return jnp.asarray(weights)

@@ -1,0 +1,157 @@
+"""Weights kept after training, and their export to Hugging Face format."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+from levanter.compat.hf_checkpoints import HFCheckpointConverter
+from levanter.models.qwen import Qwen3Config
+from levanter.tracker.tracker import NoopConfig
+from levanter.trainer import TrainerConfig
+from transformers import AutoTokenizer
+from transformers import Qwen3Config as HuggingFaceConfig
+
+from marin_scaling.canonical_json import dump_canonical
+from marin_scaling.errors import StorageError, UsageError, first_line
+from marin_scaling.files import read_own_bytes, replace_file, sync_folder
+from marin_scaling.run.paths import WEIGHTS_MARKER, Workplace, weights_dir
+from marin_scaling.run.spec import DIRECTORY_DIGITS, RunSpec
+from marin_scaling.run.store import RunRecord, StoredRun
+from marin_scaling.train.checkpoints import digest_of_files
+from marin_scaling.train.process_group import ALONE, ProcessGroup
+
+
+def keep_weights(model: Any, record: RunRecord, *, train_steps: int, place: Workplace, group: ProcessGroup = ALONE) -> None:
+    """Keep Levanter's trained `model` as that of `record`, over what an interrupted process may have left.
+
+    Written in the run's working folder, by each process of the group its part, then moved. `StorageError` when that fails; the
+    run then resumes from its checkpoint.
+    """
+    from levanter.checkpoint import save_checkpoint
+
+    name = record.spec_digest[:DIRECTORY_DIGITS]
+    unfinished, folder = place.work_root / "work" / name / "weights", weights_dir(name, place)
+    try:
+        if group.is_leader:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        group.is_everywhere(True)  # nobody writes into what goes
+        save_checkpoint(model, step=train_steps, checkpoint_path=str(unfinished), is_temporary=False)
+        if group.is_everywhere(True) and group.is_leader:
+            replace_file(
+                unfinished / WEIGHTS_MARKER,
+                dump_canonical({**_marker(record), "files": digest_of_files(unfinished, without=WEIGHTS_MARKER)}),
+            )
+            sync_folder(unfinished)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            unfinished.rename(folder)
+    except Exception as error:  # whatever tensorstore, JAX and the disk raise
+        if group.count > 1 and not isinstance(error, OSError):
+            raise  # perhaps the end of another process, after which all are started again
+        raise StorageError(
+            f"{folder}: the weights cannot be kept: {first_line(error)}.",
+            why="A run that is to have its weights is not recorded without them.",
+            fix="Free some space, or give yourself permission, and type the same command again: it goes on where it was.",
+        ) from error
+
+
+def kept_weights(run: StoredRun, place: Workplace) -> Path:
+    """The checkpoint of a recorded run's model; `UsageError` where it was not kept, or is of another training of the run.
+
+    `StorageError` where a file of it is damaged.
+    """
+    folder = weights_dir(run.spec.directory_name, place)
+    marker = folder / WEIGHTS_MARKER
+    if not marker.is_file():
+        raise UsageError(
+            f"The weights of {run.folder.name} were not kept: there is no {folder}.",
+            why="Those of a target are kept from when it is trained; those of a ladder's other runs with --keep-weights.",
+            fix=f"{_again(run)} On the same machine and as many cores its loss curve is the same, bit for bit.",
+        )
+    files = _marked(marker, run)
+    if files is None:
+        raise UsageError(
+            f"{folder} has the weights of another training of {run.folder.name}: its loss curve is not the recorded one.",
+            why="On another machine, or on more or fewer cores, sums differ in their last digits, and so do the weights.",
+            fix=f"{_again(run)} Or export the record that was made with these weights.",
+        )
+    if files and files != digest_of_files(folder, without=WEIGHTS_MARKER):
+        raise StorageError(
+            f"{folder}: its files are not those that were kept.",
+            why="A disk or a copy lost or changed some of them; what would be exported was never measured.",
+            fix=_again(run),
+        )
+    return folder
+
+
+def load_weights(spec: RunSpec, folder: Path, *, axis_mapping: Any, mesh: Any) -> Any:
+    """Levanter's model of this spec with the weights in `folder`; `StorageError` when they cannot be read."""
+    import equinox as eqx
+    import jax
+    from levanter.checkpoint import load_checkpoint
+
+    from marin_scaling.train.step import built_model
+
+    shapes = eqx.filter_eval_shape(lambda: built_model(spec, key=jax.random.PRNGKey(0)))
+    try:
+        return load_checkpoint(shapes, str(folder), axis_mapping=axis_mapping, mesh=mesh)
+    except Exception as error:  # whatever tensorstore and JAX make of damaged files
+        raise StorageError(
+            f"{folder}: the weights cannot be read: {first_line(error)}.",
+            why="A disk or a copy lost some of them.",
+            fix="Remove that folder and train the run again with its weights kept.",
+        ) from error
+
+
+def _marker(record: RunRecord) -> dict[str, Any]:
+    return {"format_version": 1, "spec_digest": record.spec_digest, "history_sha256": record.history_sha256}
+
+
+def _marked(marker: Path, run: StoredRun) -> str | None:
+    """The digest of the files of these weights, empty where none was taken; None where they are of another training."""
+    try:
+        document = dict(json.loads(read_own_bytes(marker)))
+    except (ValueError, TypeError):
+        return None
+    files = str(document.pop("files", ""))
+    return files if document == _marker(run.record) else None
+
+
+def _again(run: StoredRun) -> str:
+    spec = run.spec
+    one = f"{spec.budget_flops:.10g}/{spec.model.hidden_dim}".replace("e+", "e")
+    command = (
+        "marin-scale run PREREGISTRATION"
+        if spec.role == "target"
+        else f"marin-scale ladder ladders/{spec.ladder}.yaml --only {one} --keep-weights"
+    )
+    cores = f"taskset -c 0-{run.record.hardware.cpu_count - 1}"  # alone, it would be given all
+    return f"Move {run.folder} away, train it again ({cores} {command}), and put the old folder back."
+
+
+def write_hugging_face(spec: RunSpec, *, weights: Path, folder: Path, tokenizer: Path | None) -> None:
+    """Write the dense model of `spec`, whose checkpoint is `weights`, into `folder`; `tokenizer` is a folder, too."""
+    logging.getLogger("levanter").setLevel(logging.ERROR)  # it warns that there is no checkpoint on the hub to copy from
+    trainer = TrainerConfig(tracker=NoopConfig(), require_accelerator=False)  # for its devices only; it writes nothing
+    with trainer.use_device_mesh():
+        model = load_weights(spec, weights, axis_mapping=trainer.parameter_axis_mapping, mesh=trainer.device_mesh)
+        converter(tokenizer).save_pretrained(model, str(folder), save_tokenizer=tokenizer is not None)
+
+
+def _tokenizer(folder: Path | None) -> Any:
+    """Return the tokenizer in a folder; nothing without one, because None would mean one of the hub."""
+    return () if folder is None else AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+
+
+def converter(tokenizer: Path | None) -> HFCheckpointConverter[Any]:
+    """Levanter's converter of our dense models, with the tokenizer in a folder, or without one."""
+    return HFCheckpointConverter(
+        Qwen3Config,
+        HfConfigClass=HuggingFaceConfig,
+        tokenizer=_tokenizer(tokenizer),
+        config_overrides={"architectures": ["Qwen3ForCausalLM"]},
+    )

@@ -1,0 +1,272 @@
+"""The reader of every file that a pull request can change: regular files only, no links, bounded size."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from marin_scaling.errors import StorageError, VerificationError
+from marin_scaling.printable import NAME_BYTES
+
+GIT_NAME = ".git"
+
+
+def repository_root(start: Path | None = None) -> Path | None:
+    """Return the nearest folder at or above `start` (the current directory) that holds `.git`; None if there is none.
+
+    `.git` is a folder, or a regular file in a linked worktree or a submodule.
+    """
+    found = nearest_with((GIT_NAME,), start=start or Path.cwd())
+    return Path(found) if found is not None else None
+
+
+def nearest_with(names: Sequence[str], *, start: str | Path) -> str | None:
+    """Return the nearest folder at or above `start` that holds one of these names; None if there is none.
+
+    >>> nearest_with(["no such name"], start=".") is None
+    True
+    """
+    place = os.path.abspath(start)
+    while not any(os.path.exists(os.path.join(place, name)) for name in names):
+        above = os.path.dirname(place)
+        if above == place:
+            return None
+        place = above
+    return place
+
+
+DATA_FOLDERS = ("preregistrations", "runs", "ladders", "speedruns", "experiments", "recipes", "site")
+SITE_SETTINGS = "mkdocs.yml"
+WORK_FOLDER = ".marin-scaling"
+"""In a repository: the folder of one's own work, which git ignores; it may be a link to another disk."""
+_ROOT_MARKS = (SITE_SETTINGS, *DATA_FOLDERS)
+MOST_BYTES = 64 * 1024 * 1024
+MOST_TABLE_BYTES = 1024 * 1024 * 1024
+"""Of a table of runs or a tracker's log, which may hold a million rows."""
+
+_MOST_ENTRIES = 2_000_000
+_MOST_DEPTH = 32
+_MOST_NAMED = 20
+_GIT_NAMES = {GIT_NAME, "git~1"}
+_UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Categories of signs that a terminal obeys or hides: control and format signs (also bidirectional), separators of lines, and
+the surrogates by which Python keeps bytes that are not UTF-8."""
+
+
+class UnsafeFileError(StorageError):
+    """A path holds something else than a regular file of sensible size with a plain name, or leads over a link."""
+
+
+class UnsafeTreeError(VerificationError):
+    """Folders hold what no command reads: links, devices, or names that systems read differently."""
+
+
+def read_regular_file(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
+    """Return the bytes of a regular file that has no link in its path below the root.
+
+    `UnsafeFileError` says what else is there; `OSError` where nothing is, or it cannot be read.
+    """
+    _require_no_link(path, root=_root(path))
+    return _read(path, most_bytes=most_bytes, flags=os.O_NOFOLLOW)
+
+
+def read_linked_file(path: Path) -> bytes:
+    """Return the bytes of a regular file of any size, reached over links as well: for files that no pull request brings."""
+    return _read(path, most_bytes=None, flags=0)
+
+
+def is_present(path: Path) -> bool:
+    """Return True if anything at all is at `path`, also a link that leads nowhere."""
+    return os.path.lexists(path)
+
+
+def trusted_root(path: Path) -> Path:
+    """Return the folder below which no part of `path` may be a link.
+
+    It is the root of the current directory's repository (without git: the nearest folder with data folders) if `path` lies
+    in it; else the root of the repository that `path` lies in; else the folder of `path` itself.
+    """
+    return Path(_root(path))
+
+
+def require_regular_tree(folders: Iterable[Path]) -> None:
+    """`UnsafeTreeError` names what is not a regular file or folder with a plain name, at or below these folders.
+
+    A folder that is absent is no error. All parts of a folder's path below the root are checked, too.
+    """
+    found: list[str] = []
+    for folder in folders:
+        found += [reason for reason in _faults(folder) if reason not in found]
+    if found:
+        more = [f"and {len(found) - _MOST_NAMED} more"] if len(found) > _MOST_NAMED else []
+        raise UnsafeTreeError(
+            "\n       ".join([*found[:_MOST_NAMED], *more]) + ".",
+            why="Such a name can stand for a file outside of the repository, or for another file on another system.",
+            fix="Remove each, or put the file itself there under a plain name.",
+        )
+
+
+def shown(path: Path | str) -> str:
+    """Return a path as text that is safe to print: what is not UTF-8 or unseen is written as an escape.
+
+    >>> shown("a\\nb"), shown(os.fsdecode(b"\\xff.txt"))
+    ('a\\\\nb', '\\\\xff.txt')
+    """
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    return "".join(sign.encode("unicode_escape").decode() if _is_unseen(sign) else sign for sign in text)
+
+
+def folded(name: str) -> str:
+    """Return a name as systems compare it that ignore case, how an accent is composed, or dots and spaces at the end.
+
+    >>> folded("Stra\\u00dfe") == folded("STRASSE"), folded("runs. ")
+    (True, 'runs')
+    """
+    plain = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+    return plain.rstrip(". ") or plain
+
+
+def _is_git_name(name: str) -> bool:
+    """Return True if some system reads a name as `.git`: in other case, in the short form, or with a stream's name."""
+    return folded(name.partition(":")[0]) in _GIT_NAMES
+
+
+def _read(path: Path, *, most_bytes: int | None, flags: int) -> bytes:
+    status = os.lstat(path) if flags & os.O_NOFOLLOW else os.stat(path)
+    _require_regular(path, status)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        _require_regular(path, found)
+        if most_bytes is not None and found.st_size > most_bytes:
+            _refuse(path, f"has {found.st_size} bytes, more than {most_bytes}")
+        content = file.read() if most_bytes is None else file.read(most_bytes + 1)
+    if most_bytes is not None and len(content) > most_bytes:
+        _refuse(path, f"has more than {most_bytes} bytes")
+    return content
+
+
+def _require_regular(path: Path, status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(status.st_mode):
+        _refuse(path, _kind(status.st_mode))
+
+
+def _root(path: Path) -> str:
+    absolute, here = os.path.abspath(path), os.getcwd()
+    root = nearest_with((GIT_NAME,), start=here) or nearest_with(_ROOT_MARKS, start=here) or here
+    for own in (os.path.join(root, WORK_FOLDER), root):
+        if _is_below(absolute, own):
+            return own
+    folder = os.path.dirname(absolute)
+    other = nearest_with((GIT_NAME,), start=folder)
+    return folder if other is None or os.path.islink(other) else other
+
+
+def _is_below(absolute: str, root: str) -> bool:
+    return absolute == root or absolute.startswith(root.rstrip(os.sep) + os.sep)
+
+
+def _parts_below(path: Path, root: str) -> Iterator[tuple[str, str]]:
+    """Each part of a path below the root, with the place that it leads to."""
+    place = root
+    for part in os.path.abspath(path)[len(root) :].split(os.sep):
+        if part:
+            place = os.path.join(place, part)
+            yield part, place
+
+
+def _require_no_link(path: Path, *, root: str) -> None:
+    absolute = os.path.abspath(path)
+    for part, place in _parts_below(path, root):
+        if reason := _name_fault(part):
+            _refuse(path, reason)
+        if stat.S_ISLNK(os.lstat(place).st_mode):
+            _refuse(path, "is a link" if place == absolute else f"leads over a link, {shown(place)}")
+
+
+def _refuse(path: Path, reason: str) -> NoReturn:
+    raise UnsafeFileError(
+        f"{shown(path)} {reason}.",
+        why="Only regular files of sensible size are read: anything else can stand for a file outside of the repository.",
+        fix="Put the file itself there, or restore it from version control.",
+    )
+
+
+def _faults(folder: Path) -> Iterator[str]:
+    root = _root(folder)
+    for part, place in _parts_below(folder, root):
+        if not os.path.lexists(place):
+            return
+        if fault := _name_fault(part) or _link_fault(place) or _twin_fault(place):
+            yield f"{shown(os.path.relpath(place))} {fault}"
+            return
+    yield from _faults_below(folder, root=root)
+
+
+def _faults_below(folder: Path, *, root: str) -> Iterator[str]:
+    waiting, count = [(str(folder), 0)], 0
+    while waiting:
+        place, depth = waiting.pop()
+        names: dict[str, str] = {}
+        for entry in _entries(place):
+            count += 1
+            if entry.name == GIT_NAME and os.path.abspath(place) == root:
+                continue
+            if _is_git_name(entry.name):
+                yield f"{shown(entry.path)} is a repository within the repository"
+                continue
+            twin = names.setdefault(folded(entry.name), entry.name)
+            mode = entry.stat(follow_symlinks=False).st_mode
+            reason = _name_fault(entry.name) or (f"is the same name as {shown(twin)}" if twin != entry.name else "")
+            if reason or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                yield f"{shown(entry.path)} {reason or _kind(mode)}"
+            elif stat.S_ISDIR(mode):
+                waiting.append((entry.path, depth + 1))
+        if count > _MOST_ENTRIES or depth > _MOST_DEPTH:
+            yield f"{shown(folder)} holds more than {_MOST_ENTRIES} names, or folders more than {_MOST_DEPTH} deep"
+            return
+
+
+def _entries(place: str) -> list[os.DirEntry[str]]:
+    if not os.path.isdir(place):
+        return []
+    with os.scandir(place) as found:
+        return sorted(found, key=lambda entry: entry.name)
+
+
+def _link_fault(place: str) -> str:
+    mode = os.lstat(place).st_mode
+    return "" if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else _kind(mode)
+
+
+def _twin_fault(place: str) -> str:
+    folder, own = os.path.split(place)
+    twins = [name for name in os.listdir(folder) if name != own and folded(name) == folded(own)]
+    return f"is the same name as {shown(twins[0])}" if twins else ""
+
+
+def _name_fault(name: str) -> str:
+    """Why a name is not plain; empty where it is."""
+    if len(name) * 4 > NAME_BYTES and (count := len(os.fsencode(name))) > NAME_BYTES:
+        return f"has a name of {count} bytes, more than {NAME_BYTES}"
+    if name.isascii() and name.isprintable():
+        return ""
+    if any("\udc80" <= sign <= "\udcff" for sign in name):
+        return "has a name that is not UTF-8"
+    return "has a name with signs that are not seen" if any(map(_is_unseen, name)) else ""
+
+
+def _is_unseen(sign: str) -> bool:
+    return unicodedata.category(sign) in _UNSEEN
+
+
+def _kind(mode: int) -> str:
+    names = {stat.S_IFLNK: "is a link", stat.S_IFDIR: "is a folder", stat.S_IFIFO: "is a pipe", stat.S_IFSOCK: "is a socket"}
+    return names.get(stat.S_IFMT(mode), "is a device")

@@ -1,0 +1,193 @@
+"""Checked text from strangers: names, links, digests, and a search for leaked keys."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Annotated
+from urllib.parse import unquote, urlsplit
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from marin_scaling.yaml_config import PATTERNS
+
+_ENDINGS = (
+    "token",
+    "apikey",
+    "accesskey",
+    "accesskeyid",
+    "secretkey",
+    "privatekey",
+    "secret",
+    "password",
+    "passwd",
+    "signature",
+)
+_WHOLE = frozenset({"auth", "authorization", "credential", "credentials", "jwt", "key", "pwd", "session", "sessionid", "sig"})
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[^\s<>\"`\\]+", re.IGNORECASE)
+_FIELD = re.compile(r"([?&;#/])([^?&;#/=]+)=([^?&;#/]*)")
+_PASSWORD = re.compile(r"(://)[^/?#@\s]*@")
+_NO_KEYS = re.compile(r"(eos|bos|pad|unk|mask|sep|cls|start|end|image)_?tokens?|.*per_?token|key|session|sig", re.IGNORECASE)
+_OF_A_VOCABULARY = re.compile(r"<.*>", re.DOTALL)
+_SHORTEST_SECRET = 12
+_MOST_LAYERS = 5  # of percent signs over percent signs
+
+
+def key_in(address: str) -> str:
+    """What in an address lets its reader act for its owner: the name of a key, or "a password"; empty where nothing does.
+
+    >>> key_in("https://wandb.ai/lab/reports/x?accessToken=abc"), key_in("https://ada:pw@example.org/"), key_in("https://a.org/?q=1")
+    ('accessToken', 'a password', '')
+    """
+    plain = _plain(address)
+    if _PASSWORD.search(plain):
+        return "a password"
+    return _field_with_key(plain)
+
+
+def without_key(address: str) -> str:
+    """The address without its keys and passwords; one that hides a key under percent signs is told without them.
+
+    >>> without_key("https://wandb.ai/lab/reports/x?accessToken=abc&nw=ada")
+    'https://wandb.ai/lab/reports/x?nw=ada'
+    """
+    if not key_in(address):
+        return address
+    shown = address if _PASSWORD.search(address) or _field_with_key(address) else _plain(address)
+    kept = _FIELD.sub(lambda field: field[1] if field[3] and names_key(field[2]) else field[0], _PASSWORD.sub(r"\1", shown))
+    tidy = re.sub(r"([?&;#])[&;]+", r"\1", kept)
+    tidy = re.sub(r"[?&;#]+$", "", tidy)
+    if not key_in(tidy):
+        return tidy
+    return without_key(_plain(tidy)) if tidy != address else ""
+
+
+def keys_in_text(text: str) -> list[str]:
+    """The names of keys in the addresses that stand in a text.
+
+    >>> keys_in_text("see https://a.org/x?token=1, and https://b.org")
+    ['token']
+    """
+    return [key for found in _ADDRESS.findall(text) if (key := key_in(found))]
+
+
+def text_without_keys(text: str) -> str:
+    """The text with every address in it without its keys."""
+    return _ADDRESS.sub(lambda match: without_key(match[0]), text)
+
+
+def names_key(name: str) -> bool:
+    """Whether a field of this name holds a key, however it is written.
+
+    >>> [names_key(name) for name in ("X-Amz-Security-Token", "wandb_api_key", "tokenizer", "page")]
+    [True, True, False, False]
+    """
+    letters = re.sub(r"[^a-z]", "", name.lower())
+    return letters in _WHOLE or letters.endswith(_ENDINGS)
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a setting holds a key itself: it is named as one, and its value is none of a person's words.
+
+    >>> is_secret("hf_token", "hf_abcdefghijkl"), is_secret("eos_token", "<|endoftext|>"), is_secret("key", "text")
+    (True, False, False)
+    """
+    is_word = len(value) < _SHORTEST_SECRET or re.search(r"\s", value) is not None or value == name
+    return names_secret(name) and not is_word and not _OF_A_VOCABULARY.fullmatch(value)
+
+
+def names_secret(name: str) -> bool:
+    """Whether a setting of this name, or several of them in a list, is a key, and nothing of a vocabulary or a table.
+
+    >>> [names_secret(name) for name in ("hf_token", "api_keys", "eos_token", "flops_per_token", "key", "special_tokens_map")]
+    [True, True, False, False, False, False]
+    """
+    return not _NO_KEYS.fullmatch(name) and (names_key(name) or names_key(name.removesuffix("s")))
+
+
+def _field_with_key(address: str) -> str:
+    return next((name for _, name, value in _FIELD.findall(address) if value and names_key(name)), "")
+
+
+def _plain(address: str) -> str:
+    """Without signs that stand for others, however often they were replaced."""
+    for _ in range(_MOST_LAYERS):
+        plainer = html.unescape(unquote(address))
+        if plainer == address:
+            break
+        address = plainer
+    return address
+
+
+def can_be_read(address: str) -> bool:
+    """Whether an address has the parts of one, for every program that takes it apart.
+
+    >>> can_be_read("https://example.org/x"), can_be_read("https://[x")
+    (True, False)
+    """
+    try:
+        return urlsplit(address).hostname is not None
+    except ValueError:
+        return False
+
+
+_SHA256, _COMMIT, _LINE, _WORDS, LINK_PATTERN, _NAME = PATTERNS
+SHA256 = Annotated[str, StringConstraints(pattern=_SHA256)]
+Commit = Annotated[str, StringConstraints(pattern=_COMMIT)]
+
+
+def _readable(address: str) -> str:
+    if not can_be_read(address):
+        raise ValueError("it is no address that can be taken apart")
+    return address
+
+
+Line = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=_LINE)]
+Words = Annotated[str, StringConstraints(max_length=10_000, pattern=_WORDS)]
+Link = Annotated[str, StringConstraints(max_length=2000, pattern=LINK_PATTERN), AfterValidator(_readable)]
+Name = Annotated[str, StringConstraints(max_length=200, pattern=_NAME)]
+Count = Annotated[int, Field(gt=0, le=10**30)]
+Amount = Annotated[float, Field(gt=0, le=1e60)]  # products of a few stay numbers
+
+
+_STORES = ("abfs", "abfss", "adl", "az", "ftp", "gcs", "gs", "hf", "http", "https", "memory", "oci", "oss", "r2", "s3", "s3a")
+FILE_SYSTEMS = frozenset({"file", "local", *_STORES})
+"""Protocols of an address; the file systems behind them read bytes and do nothing else."""
+
+
+def plain_address(address: str) -> str:
+    """Return a path, pattern or address of one known file system; `ValueError` for any other.
+
+    >>> plain_address("gs://bucket/*.jsonl"), plain_address("text/a.jsonl")
+    ('gs://bucket/*.jsonl', 'text/a.jsonl')
+    """
+    protocol, found, _ = address.partition("://")
+    if "::" in address or (found and protocol not in FILE_SYSTEMS):
+        raise ValueError(f"an address is a path, or begins with one of {', '.join(sorted(FILE_SYSTEMS))} and ://")
+    return address
+
+
+def plain_data_set(name: str) -> str:
+    """Return the name or folder of a data set; `ValueError` for a name without a slash, which can name a reader of files.
+
+    >>> plain_data_set("our-org/code"), plain_data_set("./code")
+    ('our-org/code', './code')
+    """
+    if "/" not in plain_address(name) or "://" in name:
+        raise ValueError("a data set is named OWNER/NAME, or by the path of its folder, as in ./NAME")
+    return name
+
+
+def refuse_references() -> None:
+    """Let no library of this process open an address of the file system `reference`, whichever file names it."""
+    import fsspec  # not at the top: it is slow, and most commands need none
+
+    class Refused(fsspec.AbstractFileSystem):  # type: ignore[misc]
+        """A file system that is never opened."""
+
+        cachable = False
+
+        def __init__(self, *_: object, **__: object) -> None:
+            raise ValueError("the file system `reference` runs templates of its file, and is not opened")
+
+    fsspec.register_implementation("reference", Refused, clobber=True)

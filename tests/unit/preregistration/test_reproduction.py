@@ -1,0 +1,68 @@
+"""A signed number is what its signed ladder gives: who puts another one into the statement is refused, with both numbers."""
+
+from pathlib import Path
+
+import pytest
+from fitted_registration import make_fitted_registration
+from registration_factory import forecast_document, make_registration
+
+from marin_scaling.errors import VerificationError
+from marin_scaling.fit.coupled_law import FIRST_PRIOR, Normal, Prior
+from marin_scaling.preregistration.registry import registration_folders, signers_path
+from marin_scaling.preregistration.state import VerifiedStep
+from marin_scaling.preregistration.verify import refit as reproduction
+from marin_scaling.preregistration.verify.refit import verify_and_fit
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def fit_step(folder: Path) -> VerifiedStep:
+    """What is said of the re-fit."""
+    (step,) = [step for step in verify_and_fit(folder, allowed_signers=signers_path(folder)) if step.what == "fit"]
+    return step
+
+
+@pytest.mark.parametrize("law", ["coupled-surface", "isoflop-frontier", "pinned-frontier@1.2", "additive-surface"])
+def test_an_honest_forecast_of_every_kind_of_law_is_found_again(tmp_path: Path, law: str) -> None:
+    """From the ladder, the law's name and the seed that were signed, and nothing else."""
+    step = fit_step(make_fitted_registration(tmp_path, law=law))
+    assert step.compared
+    assert step.evidence.startswith("16 runs fitted again: all 23 quantiles to")
+
+
+def test_a_forecast_under_an_earlier_default_is_fitted_again_under_it(tmp_path: Path) -> None:
+    """Its prior stands in the signed document; quantiles, back-test and sensitivity table are all found again."""
+    step = fit_step(make_fitted_registration(tmp_path, prior=FIRST_PRIOR))
+    assert step.compared
+    assert step.evidence.startswith("16 runs fitted again: all 23 quantiles to")
+
+
+def test_a_prior_of_ones_own_is_not_taken_on_trust(tmp_path: Path) -> None:
+    """An asymptote that somebody chose would come in through it; what the default gives is said beside it."""
+    chosen = Prior(reducible_share=Normal(mean=-1.5, deviation=0.05))
+    folder = make_fitted_registration(tmp_path, prior=chosen)
+    with pytest.raises(VerificationError, match="The version that made it"):
+        fit_step(folder)
+
+
+def test_another_version_may_fit_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An old promise stays a promise: what this version makes of its ladder is told beside it, and nothing is refused."""
+    folder = make_fitted_registration(tmp_path, shift=0.5)
+    monkeypatch.setattr(reproduction, "__version__", "9.9.9")
+    step = fit_step(folder)
+    assert not step.compared
+    assert "made by version 0.1.0, and here is version 9.9.9: it forecasts" in step.evidence
+
+
+def test_a_law_of_ones_own_is_told_as_a_claim(tmp_path: Path) -> None:
+    """It cannot be fitted by someone who does not have it."""
+    folder = make_registration(tmp_path, forecast=forecast_document()).folder
+    step = fit_step(folder)
+    assert not step.compared
+    assert "is not one of marin-scaling" in step.evidence
+
+
+@pytest.mark.parametrize("folder", registration_folders(REPOSITORY / "preregistrations"), ids=lambda folder: folder.name)
+def test_every_forecast_of_this_repository_follows_from_its_ladder(folder: Path) -> None:
+    """Whatever version made it: those of version 0.1.0 are found again to the last digits."""
+    assert fit_step(folder).compared

@@ -1,0 +1,77 @@
+"""Levanter's own command trains an emitted rung to its end, and from the same initial weights our training gives its losses.
+
+Ours trains in the test's own process, so this module stands after those that start processes by forking.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("levanter", reason="the train extra is not installed")
+pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
+
+from run_factory import corpus, rung_spec  # noqa: E402
+
+from marin_scaling.ladder.config import Compute  # noqa: E402
+from marin_scaling.run.spec import RunSpec  # noqa: E402
+from marin_scaling.run.trackers import read_tracked_runs  # noqa: E402
+
+
+def state_as_train_lm_begins(trainer: Any, spec: RunSpec, optimizer: Any) -> Any:
+    """Our first state but for the weights, which that command draws from the third of four keys of the seed."""
+    import equinox as eqx
+    import haliax as hax
+    import jax
+    from levanter.trainer_state import TrainerState
+
+    from marin_scaling.train.levanter_config import model_config
+
+    _, _, key_model, key_training = jax.random.split(jax.random.PRNGKey(spec.seed), 4)
+    vocabulary = hax.Axis("vocab", spec.model.vocab_size)
+    model = eqx.filter_jit(lambda key: model_config(spec).build(vocabulary, key=key))(key_model)
+    return TrainerState.init(optimizer, model, key=key_training, is_trainable=True, mp=trainer.mp)
+
+
+def logged_losses(log: Path) -> dict[int, float]:
+    """Training losses by step, as the command's JSON log has them."""
+    events = [json.loads(line[line.index('{"tracker"') :]) for line in log.read_text().splitlines() if '{"tracker"' in line]
+    return {each["step"]: each["metrics"]["train/loss"] for each in events if "train/loss" in each.get("metrics", {})}
+
+
+@pytest.mark.parametrize("constant_norm", ["matrix", "slice"])
+def test_levanters_command_trains_an_emitted_rung_as_we_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, constant_norm: str
+) -> None:
+    """Every loss that it logs, and the last evaluation, to what float32 and the order of sums leave (rel 1e-5).
+
+    Where the norm of matrices is kept, its layers are scanned and, as asked, recomputed.
+    """
+    import marin_scaling.train.train as module
+    from marin_scaling.train.levanter_yaml import COMMAND, emit_levanter, file_name
+
+    optimizer = rung_spec().optimizer.model_copy(update={"constant_norm": constant_norm})
+    spec = rung_spec(train_steps=40, seed=5, optimizer=optimizer, compute=Compute(recompute=constant_norm == "matrix"))
+    folder = tmp_path / "tiny"
+    emit_levanter([spec], corpus=corpus(), folder=folder)
+    command = [sys.executable, *COMMAND.split()[1:], file_name(spec)]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (log,) = (folder / "logs").glob("*.log")
+    (run,) = read_tracked_runs(str(log))
+    assert run.state == "finished"
+
+    monkeypatch.setattr(module, "initial_state", state_as_train_lm_begins)
+    ours = module.train(spec, corpus=corpus(), work_dir=tmp_path / "ours", on_step=lambda _step, _loss: None)
+    rows = ours.loss_curve.history(spec_digest=spec.digest).rows
+    theirs = logged_losses(log)
+    assert len(theirs) >= spec.train_steps - 2
+    for step, loss in theirs.items():
+        assert loss == pytest.approx(rows[step].train_loss_nats_per_token, rel=1e-5)
+    assert run.metrics["eval/loss"] * 1.4426950408889634 == pytest.approx(ours.bits_per_byte, rel=1e-5)
+    assert run.config["trainer/id"] == spec.directory_name
