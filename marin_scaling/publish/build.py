@@ -103,7 +103,7 @@ def _run_mkdocs(root: Path) -> None:
     except subprocess.TimeoutExpired as error:
         raise SiteError(
             f"mkdocs did not build the site in {SITE_SECONDS} s, and was stopped.",
-            why="A page of some kilobytes can take Markdown hours, such as one with very many open brackets.",
+            why="The time that Markdown takes for some pages is quadratic: 14 s for 10 kB of open brackets.",
             fix="Take away the pages in site/ that changed last, one after the other, and run again: marin-scale site build",
         ) from error
     if done.returncode != 0:

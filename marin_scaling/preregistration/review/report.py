@@ -323,9 +323,10 @@ def review_text(review: Review, *, registry: Path, runs_dir: Path, at: datetime,
     head = [
         "# Review of preregistrations",
         _WHOSE_WORDS,
+        *_refused_registry(review),
         _verdicts(ordered),
         _trust(review),
-        _registry_line(review),
+        *_sound_registry(review),
         _would_refuse(review),
     ]
     details = [
@@ -338,10 +339,14 @@ def review_text(review: Review, *, registry: Path, runs_dir: Path, at: datetime,
     return "\n\n".join(kept) + "\n"
 
 
-def _registry_line(review: Review) -> str:
+def _refused_registry(review: Review) -> Iterator[str]:
     if review.step is None or review.refusal is not None:
-        return f"**Refused**, the registry as a whole:\n\n{preformatted(shortened(review.refusal or '', _REASON))}"
-    return f"The registry: {escape(review.step.evidence)}."
+        yield f"**Refused**, the registry as a whole:\n\n{preformatted(shortened(review.refusal or '', _REASON))}"
+
+
+def _sound_registry(review: Review) -> Iterator[str]:
+    if review.step is not None and review.refusal is None:
+        yield f"The registry: {escape(review.step.evidence)}."
 
 
 def _trust(review: Review) -> str:
