@@ -70,7 +70,7 @@ def _run(arguments: Sequence[str], *, folder: Path, log: Path, until: float) -> 
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "HOME": str(folder), "WANDB_MODE": "disabled", "PYTHONPATH": paths}
     environment.pop("XDG_CONFIG_HOME", None)  # the signing key is made in that home
-    command = [sys.executable, "-m", "marin_scaling.cli", *arguments]
+    command = [sys.executable, "-P", "-m", "marin_scaling.cli", *arguments]
     with log.open("a") as output:
         print(f"$ marin-scale {' '.join(arguments)}", file=output, flush=True)
         process = subprocess.Popen(
