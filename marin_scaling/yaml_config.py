@@ -33,7 +33,7 @@ PATTERNS = {
     r"^https?://[A-Za-z0-9._~:/?#\[\]@!$&()*+,;=%-]+$": "an address that begins with http:// or https://, of RFC 3986's signs",
     r"^[A-Za-z0-9][A-Za-z0-9._+-]*(/[A-Za-z0-9][A-Za-z0-9._+-]*)*$": "a name of letters, digits and ._+-, its parts apart by /",
 }
-"""Regular expression to words; their order is that in which `value_types` names them."""
+"""Regular expression to words; their order is that in which `untrusted_text` names them."""
 
 
 MOST_VALUES = 100_000

@@ -3,7 +3,7 @@
 `coupled-surface`, the default, takes all runs of any table and gives a posterior. `isoflop-frontier` and `best-runs-frontier`
 are the usual practice with a free asymptote: they see the best loss of each budget only; `pinned-frontier@1.6` is the same with
 an asymptote that somebody chose. The surfaces of fixed form
-(`surface_runs`) take all runs, and their bootstrap knows of no other form.
+(`surface_law`) take all runs, and their bootstrap knows of no other form.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What all versions of the format have in common: fixed words, quantile levels, metrics, and the shapes of the oldest subjects.
 
-A value here is part of what old signatures cover: it changes only with a new predicate type (`versions`). What the fields must
-mean together is checked in `statement`.
+A value here is part of what old signatures cover: it changes only with a new predicate type (`format_versions`). What the
+fields must mean together is checked in `statement`.
 """
 
 from __future__ import annotations

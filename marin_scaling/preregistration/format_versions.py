@@ -142,7 +142,7 @@ PREDICATE_SHAPE: dict[str, Shape] = {
     "tool": {
         "name": Choice(of=("marin-scaling",)),
         "version": Means(value=Text(), what="of the tool that fitted"),
-        "sourceSha256": Means(value=SHA256, what="digest of the tool's own source files, as `tool_source` counts it"),
+        "sourceSha256": Means(value=SHA256, what="digest of the tool's own source files"),
         "versions": Means(value=MapOf(value=Text()), what="Python and the libraries that the fit hangs on"),
     },
     "targetRun": {

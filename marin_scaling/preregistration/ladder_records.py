@@ -1,6 +1,6 @@
 """The records of runs beside what was signed of them: each row of a ladder, each run that was left out, and the target's own.
 
-Without a run store nothing of it can be compared. Whether the rows carry the forecast is seen in `reproduction`.
+Without a run store nothing of it can be compared. Whether the rows carry the forecast is seen in `verify.refit`.
 """
 
 from __future__ import annotations

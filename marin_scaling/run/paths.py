@@ -26,8 +26,8 @@ class Workplace:
     """The run store, and a folder for the work (checkpoints, caches, logs; safe to delete when idle).
 
     The weights of a target are kept there when it is trained; with `keep_weights` those of every run. At `storage`, if there is
-    one, other machines find what is here (`exchange`). A process that trains looks for the git commit where it works, unless
-    it is said here, because the processes of a cluster work elsewhere.
+    one, other machines find what is here (`shared_storage`). A process that trains looks for the git commit where it works,
+    unless it is said here, because the processes of a cluster work elsewhere.
     """
 
     runs_dir: Path

@@ -1,6 +1,6 @@
 """Tracks: what the submissions of one board have in common, a file for each in `speedruns/tracks/`, and who breaks its rules.
 
-A rule is checked on what a submission states; whether that is true is for `accounting` and `conduct`.
+A rule is checked on what a submission states; whether that is true is for `checks` to find out.
 """
 
 from __future__ import annotations

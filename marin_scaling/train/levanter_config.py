@@ -1,4 +1,4 @@
-"""RunSpec to Levanter's configuration of model and trainer; `optimizer` has the optimizer, `moe_model` the mixture of experts.
+"""RunSpec to Levanter's configuration of model and trainer; `optimizer` has the optimizer, `moe` the mixture of experts.
 
 Holds for both pinned versions (0.2.20 on Python 3.11, 0.2.227 on 3.12); a contract test runs on each. Imports come from
 Levanter's defining submodules, because package-level names move between versions.
@@ -60,7 +60,7 @@ def model_settings(spec: RunSpec) -> dict[str, Any]:
         "num_layers": model.num_layers,
         "num_heads": model.num_heads,
         "num_kv_heads": model.num_kv_heads,
-        "gradient_checkpointing": False,  # see `recomputation`
+        "gradient_checkpointing": False,  # see `step`
         "scan_layers": False,
         "attn_backend": _attention_backend(spec),
         "tie_word_embeddings": False,

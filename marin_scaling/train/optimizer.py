@@ -1,7 +1,7 @@
 """The optimizer of a run: Levanter's AdamH or MuonH, with rates from outside, and for a mixture of experts what it needs more.
 
 In a mixture, routers and the gates of heads get Adam as in Marin's experiments/grug/moe/optimizer.py (a gate begins at 0, whose
-norm AdamH would keep), and a router's bias is set to what the step found instead of being optimised (`routing`).
+norm AdamH would keep), and a router's bias is set to what the step found instead of being optimised (`moe`).
 
 Levanter's two take the first axis of an array that has more than two for a stack of matrices, which it is where layers are
 scanned. In ours, which are not, it is that of heads: so they are shown matrices, unless a spec asks for slices.

@@ -2,7 +2,7 @@
 
 Each computes on its own devices. Decisions that hang on a clock or on files are the first one's. It writes the files, except
 checkpoints, of which each writes its part into a folder that all of them see. When one dies, the others cannot go on; started
-again, all go on from the last checkpoint. Starting them is `ray_task_groups`' business.
+again, all go on from the last checkpoint. Starting them is `ray_pool`' business.
 """
 
 from __future__ import annotations

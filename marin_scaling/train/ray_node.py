@@ -1,6 +1,6 @@
 """What a Ray task does on its node: start the same training process as here, on cores of its own, and pass its lines on.
 
-Imported there, too: nothing here needs JAX. Which tasks there are is in `ray_task_groups`.
+Imported there, too: nothing here needs JAX. Which tasks there are is in `ray_pool`.
 """
 
 from __future__ import annotations
