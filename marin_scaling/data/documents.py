@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
@@ -29,6 +28,8 @@ from marin_scaling.ladder.config import STANDARD_LIBRARY
 from marin_scaling.untrusted_text import plain_address, plain_data_set, refuse_references
 
 if TYPE_CHECKING:
+    import fsspec
+
     from marin_scaling.ladder.config import Texts
 
 Document = tuple[str, str]
@@ -43,6 +44,8 @@ def files_at(address: str) -> list[str]:
 
     `hf://datasets/NAME/...` reads a hub's repository, `gs://` and `s3://` a bucket, anything else this machine.
     """
+    import fsspec
+
     try:
         system, path = fsspec.core.url_to_fs(plain_address(address))
         if _is_file(system, path):
@@ -87,6 +90,8 @@ def _as_given(path: str, address: str, system: fsspec.AbstractFileSystem) -> str
 
 def fingerprint(address: str) -> str:
     """What changes when the file at an address does, without reading it: size, and time or tag as its store has them."""
+    import fsspec
+
     system, path = fsspec.core.url_to_fs(address)
     known = {key.lower(): value for key, value in system.info(path).items()}
     told = [key for key in _CHANGE_WITH_CONTENT if key in known] or ["created"]
@@ -95,6 +100,8 @@ def fingerprint(address: str) -> str:
 
 def folder_fingerprint(address: str) -> str:
     """The same for all files in a folder."""
+    import fsspec
+
     system, path = fsspec.core.url_to_fs(address)
     return "\n".join(fingerprint(_as_given(each, address, system)) for each in sorted(system.find(path)))
 
@@ -172,6 +179,8 @@ def _lines_of_json(address: str, text_key: str) -> Iterator[Document]:
 
 
 def _rows_of_parquet(address: str, text_key: str) -> Iterator[Document]:
+    import fsspec
+
     with fsspec.open(address, "rb") as stream:
         file = parquet.ParquetFile(stream)
         if text_key not in file.schema_arrow.names:
@@ -188,6 +197,8 @@ def _rows_of_parquet(address: str, text_key: str) -> Iterator[Document]:
 @contextlib.contextmanager
 def _opened(address: str) -> Iterator[IO[bytes]]:
     """The file's bytes, unpacked. A packed file that was cut off is an error, which `zstandard` would not make of it."""
+    import fsspec
+
     is_zstd = address.endswith(".zst")
     with fsspec.open(address, "rb", compression=None if is_zstd else "infer") as stream:
         yield io.BufferedReader(pa.CompressedInputStream(stream, "zstd")) if is_zstd else stream

@@ -124,11 +124,12 @@ def _train_if_free(spec: RunSpec, place: Workplace, *, events: EventWriter, wait
                 _train_what_is_shared(spec, place, events=events, waits=waits)
             elif is_ours and not is_finished(place.runs_dir, spec):
                 _train_and_record(spec, place, events=events)
-    except MarinScalingError as error:
-        events.tell(failure_of(spec.directory_name, error))
-        return False
-    except Exception as error:  # of whatever library it was that wrote
-        if _FULL not in str(error):
+    except Exception as error:  # a full disk is told as one, whichever library met it
+        is_full = _FULL in f"{error} {error.__cause__}"
+        if isinstance(error, MarinScalingError) and not is_full:
+            events.tell(failure_of(spec.directory_name, error))
+            return False
+        if not is_full:
             raise
         with contextlib.suppress(OSError):  # the log may be on that disk
             traceback.print_exc()

@@ -6,14 +6,7 @@ import json
 import logging
 import shutil
 from pathlib import Path
-from typing import Any
-
-from levanter.compat.hf_checkpoints import HFCheckpointConverter
-from levanter.models.qwen import Qwen3Config
-from levanter.tracker.tracker import NoopConfig
-from levanter.trainer import TrainerConfig
-from transformers import AutoTokenizer
-from transformers import Qwen3Config as HuggingFaceConfig
+from typing import TYPE_CHECKING, Any
 
 from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.errors import StorageError, UsageError, first_line
@@ -23,6 +16,9 @@ from marin_scaling.run.spec import DIRECTORY_DIGITS, RunSpec
 from marin_scaling.run.store import RunRecord, StoredRun
 from marin_scaling.train.checkpoints import digest_of_files
 from marin_scaling.train.process_group import ALONE, ProcessGroup
+
+if TYPE_CHECKING:
+    from levanter.compat.hf_checkpoints import HFCheckpointConverter
 
 
 def keep_weights(model: Any, record: RunRecord, *, train_steps: int, place: Workplace, group: ProcessGroup = ALONE) -> None:
@@ -135,6 +131,9 @@ def _again(run: StoredRun) -> str:
 
 def write_hugging_face(spec: RunSpec, *, weights: Path, folder: Path, tokenizer: Path | None) -> None:
     """Write the dense model of `spec`, whose checkpoint is `weights`, into `folder`; `tokenizer` is a folder, too."""
+    from levanter.tracker.tracker import NoopConfig
+    from levanter.trainer import TrainerConfig
+
     logging.getLogger("levanter").setLevel(logging.ERROR)  # it warns that there is no checkpoint on the hub to copy from
     trainer = TrainerConfig(tracker=NoopConfig(), require_accelerator=False)  # for its devices only; it writes nothing
     with trainer.use_device_mesh():
@@ -144,11 +143,17 @@ def write_hugging_face(spec: RunSpec, *, weights: Path, folder: Path, tokenizer:
 
 def _tokenizer(folder: Path | None) -> Any:
     """Return the tokenizer in a folder; nothing without one, because None would mean one of the hub."""
+    from transformers import AutoTokenizer
+
     return () if folder is None else AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
 def converter(tokenizer: Path | None) -> HFCheckpointConverter[Any]:
     """Levanter's converter of our dense models, with the tokenizer in a folder, or without one."""
+    from levanter.compat.hf_checkpoints import HFCheckpointConverter
+    from levanter.models.qwen import Qwen3Config
+    from transformers import Qwen3Config as HuggingFaceConfig
+
     return HFCheckpointConverter(
         Qwen3Config,
         HfConfigClass=HuggingFaceConfig,

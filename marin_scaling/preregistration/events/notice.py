@@ -21,12 +21,11 @@ from marin_scaling.preregistration.signing.signatures import fingerprint_at, rea
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
 from marin_scaling.preregistration.state import State, Verdict, VerifiedStep, verdict_of
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment, read_subject
-from marin_scaling.run.spec import RunSpec
-from marin_scaling.run.store import is_finished, read_run, run_folder
 from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.signing.keys import SigningKey
+    from marin_scaling.run.spec import RunSpec
 
 Kind = Literal["withdraw", "void", "deviate"]
 KINDS: tuple[Kind, ...] = ("withdraw", "void", "deviate")
@@ -261,6 +260,8 @@ def _too_late(
 
 
 def _had_begun(spec: RunSpec, *, runs: Path, at: datetime) -> bool:
+    from marin_scaling.run.store import is_finished, read_run, run_folder
+
     return is_finished(runs, spec) and parse_moment(read_run(run_folder(runs, spec)).record.started_at) <= at
 
 
