@@ -83,18 +83,17 @@ def export_run(run: str = _EXPORT_RUN, to: Path = _EXPORT_TO, registry: Path = _
     from marin_scaling.errors import missing_extra
     from marin_scaling.files import new_folder
     from marin_scaling.publish.model_card import CARD_NAME, model_card
-    from marin_scaling.train.weights import kept_weights
 
     stored = _exportable(named_spec(run, registry=registry))
     if importlib.util.find_spec("levanter") is None:
         raise missing_extra("train", needed_for="writing a model")
+    from marin_scaling.train.weights import kept_weights, write_hugging_face
+
     weights = kept_weights(stored, _with_weights(stored))
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_NO_ADVISORY_WARNINGS="1")  # all that is needed is here
     tokenizer, forecast = _tokenizer_of(stored.spec), _exported_forecast(stored.spec, registry=registry)
     card = model_card(stored, tokenizer=tokenizer, forecast=forecast, source=_source_of(stored.spec))
     with new_folder(to.absolute()) as folder:
-        from marin_scaling.train.weights import write_hugging_face
-
         write_hugging_face(stored.spec, weights=weights, folder=folder, tokenizer=tokenizer.folder)
         (folder / CARD_NAME).write_text(card, encoding="utf-8")
     typer.echo(f"{to}: {', '.join(sorted(path.name for path in to.iterdir()))}")
