@@ -22,7 +22,7 @@ from marin_scaling.preregistration.layout import OUTCOME_NAME
 from marin_scaling.preregistration.log import read_log
 from marin_scaling.preregistration.register import answering_spec
 from marin_scaling.preregistration.registry import read_registration, signers_path
-from marin_scaling.preregistration.sections import doubts_section, promise_section
+from marin_scaling.preregistration.review.report import doubts_section, promise_section
 from marin_scaling.preregistration.state import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.statement import parse_moment
 from marin_scaling.preregistration.verify.authenticity import sealed_verdict, verify_folder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from typing import Any
 from marin_scaling.canonical_json import load_canonical
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.files import read_bytes
-from marin_scaling.markdown import preformatted, table, without_root
+from marin_scaling.markdown import cell, preformatted, table, without_root
+from marin_scaling.markdown import escape as markdown_escape
 from marin_scaling.preregistration.events.amendment import Amendment
 from marin_scaling.preregistration.events.seal import read_seal
 from marin_scaling.preregistration.families import near_forecasts
@@ -22,12 +23,11 @@ from marin_scaling.preregistration.register import answering_spec
 from marin_scaling.preregistration.registry import read_registration, registration_folders
 from marin_scaling.preregistration.review.comment import escape, fitting
 from marin_scaling.preregistration.review.pull_request import Review, Reviewed, rehearsals
-from marin_scaling.preregistration.sections import doubts_section, promise_section
 from marin_scaling.preregistration.state import State, Verdict
 from marin_scaling.preregistration.statement import Statement, moment_text
 from marin_scaling.preregistration.track_record import record_text, track_records
 from marin_scaling.preregistration.verdict import verdicts_on
-from marin_scaling.printable import COMMENT_CHARACTERS, JOINED, REVIEWED_NAMED, joined, shortened
+from marin_scaling.printable import COMMENT_CHARACTERS, JOINED, LISTED, REVIEWED_NAMED, joined, shortened
 from marin_scaling.run.store import is_finished
 from marin_scaling.units import format_flops
 from marin_scaling.untrusted_files import is_present
@@ -521,3 +521,65 @@ def _record(registrant: str, *, registry: Path, runs_dir: Path, at: datetime) ->
     records = track_records(verdicts_on(registration_folders(registry), runs_dir=runs_dir, at=at))
     text = "\n".join(record_text(record) for record in records if record.registrant == registrant)
     return f"### The registrant's record\n\n{preformatted(text)}"
+
+
+Shown = Callable[[str], str]
+"""From text of a statement to Markdown of where it is shown."""
+
+
+def doubts_section(statement: Statement, *, shown: Shown = cell, heading: str = "##") -> str:
+    """What the number hangs on, how it was tested, and what has to be beaten; the first format did not say."""
+    predicate = statement.predicate
+    if "sensitivity" not in predicate["forecast"]:
+        return ""
+    point, baseline = predicate["forecast"]["point"], predicate["scoring"]["baseline"]["point"]
+    rows = [
+        [shown(row["choice"]), *_beside(row["median"], point=point, why_none=shown(row["whyNone"]))]
+        for row in predicate["forecast"]["sensitivity"]
+    ]
+    rows.append(["baseline: a line through the best run of each budget, on logarithms", *_beside(baseline, point=point)])
+    choices = table(
+        ["another choice", "median", "beside the forecast"], rows, right=[1, 2], most=LISTED, rest_in="statement.json"
+    )
+    tested = [
+        [
+            f"{row['nearest']:g}x to {row['farthest']:g}x" if row["farthest"] else f"{row['nearest']:g}x and more",
+            str(row["count"]),
+            f"{row['medianAbsoluteError']:.2%}",
+            f"{row['bias']:+.2%}",
+            f"{row['inside90']:.0%}",
+        ]
+        for row in predicate["fit"]["backtest"]
+    ]
+    header = ["beyond the runs", "forecasts", "error", "bias", "in 90 %"]
+    backtest = f"Each budget of the ladder, forecast from the smaller ones:\n\n{table(header, tested, right=[1, 2, 3, 4])}"
+    none = "No budget of the ladder could be forecast from smaller ones."
+    return f"{heading} What the number hangs on\n\n{choices}\n\n{backtest if tested else none}"
+
+
+def _beside(median: float | None, *, point: float, why_none: str = "") -> tuple[str, str]:
+    return (why_none, "") if median is None else (f"{median:.4f}", f"{median / point - 1:+.2%}")
+
+
+def promise_section(statement: Statement, *, shown: Shown = markdown_escape, heading: str = "##") -> str:
+    """What the registrant said in words, and what was left unsaid."""
+    predicate = statement.predicate
+    if "resolution" not in predicate:
+        return ""
+    resolution = predicate["resolution"]
+    said = {
+        "assumed": [_assumed(each) for each in predicate["assumptions"]],
+        "differs from the ladder": predicate["recipe"]["knownDifferencesFromLadder"],
+        "related runs whose losses were known": predicate["knowledge"]["relatedRunsSeen"],
+        "void if": resolution["voidIf"],
+        "reviewers": predicate["reviewers"],
+        "resolved by": [resolution["resolver"]],
+        "due": [resolution["due"]],
+    }
+    rows = [[what, "; ".join(map(shown, words)) or "nothing was said"] for what, words in said.items()]
+    return f"{heading} What was promised in words\n\n{table(['what', 'said'], rows)}"
+
+
+def _assumed(assumption: Mapping[str, str]) -> str:
+    otherwise = f" (if not: {assumption['ifFalse']})" if assumption["ifFalse"] else ""
+    return f"{assumption['id']}: {assumption['text']}{otherwise}"

@@ -15,6 +15,7 @@ from typing import Any
 from marin_scaling.errors import DocumentError, MarinScalingError, VerificationError, refuse
 from marin_scaling.files import read_bytes
 from marin_scaling.preregistration.layout import POLICY_NAME, SIGNERS_NAME
+from marin_scaling.preregistration.policy import Policy, read_policy
 from marin_scaling.preregistration.signing.allowed_signers import (
     AllowedSigner,
     compared_name,
@@ -23,7 +24,6 @@ from marin_scaling.preregistration.signing.allowed_signers import (
 )
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
 from marin_scaling.preregistration.statement import LONGEST_TERM, moment_text
-from marin_scaling.preregistration.verify.policy import Policy, read_policy
 from marin_scaling.printable import SIGNERS_CHANGED, printable
 from marin_scaling.untrusted_files import is_present
 
