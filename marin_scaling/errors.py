@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import NoReturn, Self
 
-from marin_scaling.printable import MESSAGE_CHARACTERS, MESSAGE_LINES, printable, shortened
+from marin_scaling.limits import MESSAGE_CHARACTERS, MESSAGE_LINES
+from marin_scaling.printable import printable, shortened
 
 
 def refuse(what: str, *, fix: str) -> NoReturn:

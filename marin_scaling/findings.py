@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from marin_scaling.printable import MESSAGE_CHARACTERS, quoted
+from marin_scaling.limits import MESSAGE_CHARACTERS
+from marin_scaling.printable import quoted
 
 
 class Weight(StrEnum):

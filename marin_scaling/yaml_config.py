@@ -14,7 +14,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Valid
 
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.files import read_bytes
-from marin_scaling.printable import (
+from marin_scaling.limits import (
     FAULTS_NAMED,
     FIRST_YEAR,
     LAST_YEAR,
@@ -22,8 +22,8 @@ from marin_scaling.printable import (
     UNKNOWN_KEYS_NAMED,
     VALUE_CHARACTERS,
     YAML_BYTES,
-    quoted,
 )
+from marin_scaling.printable import quoted
 
 PATTERNS = {
     r"^[0-9a-f]{64}$": "a SHA-256 digest, 64 hexadecimal digits",

@@ -95,7 +95,7 @@ def validate(
     from marin_scaling.experiment.checks import all_findings
     from marin_scaling.experiment.experiment import EXPERIMENTS_DIR, read_experiments, root_of
     from marin_scaling.findings import Weight
-    from marin_scaling.printable import EXPERIMENTS_NAMED
+    from marin_scaling.limits import EXPERIMENTS_NAMED
     from marin_scaling.untrusted_files import is_present, require_regular_tree
 
     if not is_present(place):

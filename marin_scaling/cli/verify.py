@@ -183,9 +183,9 @@ def review(
     """
     from datetime import UTC, datetime
 
+    from marin_scaling.limits import COMMENT_CHARACTERS
     from marin_scaling.preregistration.review.pull_request import review_branch
     from marin_scaling.preregistration.review.report import review_text
-    from marin_scaling.printable import COMMENT_CHARACTERS
 
     found = review_branch(base, registry_dir=registry, runs_dir=runs)
     most = None if whole else COMMENT_CHARACTERS

@@ -18,7 +18,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from marin_scaling.canonical_json import load_strict
 from marin_scaling.errors import DocumentError, MarinScalingError
 from marin_scaling.files import read_plain, replace_file
-from marin_scaling.printable import MALFORMED_LINES, YAML_BYTES, joined, printable
+from marin_scaling.limits import MALFORMED_LINES, YAML_BYTES
+from marin_scaling.printable import joined, printable
 from marin_scaling.speedrun.submission import Author, Code, explained
 from marin_scaling.untrusted_files import is_present
 from marin_scaling.untrusted_text import SHA256, Line, Link, Name, Words, is_secret, keys_in_text

@@ -2,17 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.preregistration.layout import SIGNATURE_NAME
 from marin_scaling.preregistration.registry import read_registration, registration_folders
-from marin_scaling.preregistration.run_identity import NEAR, RunSize, run_size
 from marin_scaling.preregistration.signing.allowed_signers import compared_name, joined_people
 from marin_scaling.preregistration.signing.signatures import fingerprint_at
 from marin_scaling.preregistration.statement import Statement
+
+NEAR = math.log(1.1)
+"""Two runs are nearly one if their parameters and tokens differ by at most 10 %."""
+
+_NO_MORE_THAN_ZERO = 1e-6
+"""A difference between two constants of a recipe that changes no run: a weight of 1e-30 is no weight."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSize:
+    """What decides whether two runs are nearly one: kind of run, parameters and trained tokens."""
+
+    recipe: str
+    optimizer: Mapping[str, Any]
+    data: Mapping[str, Any]
+    params: float
+    tokens: float
+
+    def is_near(self, other: RunSize) -> bool:
+        """Return True if two runs are of one kind, and their parameters and tokens differ by at most 10 %.
+
+        A recipe under another name whose constants differ by at most 10 % is the same kind, and so is a text with the same
+        name or the same digest.
+        """
+        return (
+            _are_near(self.params, other.params)
+            and _are_near(self.tokens, other.tokens)
+            and any(self.data.get(key) == other.data.get(key) for key in ("source", "digest"))
+            and (self.recipe == other.recipe or _are_alike(self.optimizer, other.optimizer))
+        )
+
+
+def run_size(predicate: Mapping[str, Any]) -> RunSize:
+    """Return the size of the run that a statement's predicate promises; the first format says less of its kind."""
+    run, recipe = predicate["targetRun"], predicate.get("recipe", {})
+    return RunSize(
+        recipe=run.get("recipe", ""),
+        optimizer=recipe.get("optimizer", {}),
+        data=recipe.get("data", {}),
+        params=run["paramsTotal"],
+        tokens=run["tokens"],
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,3 +108,17 @@ def _others(folder: Path, *, registry: Path) -> Iterator[tuple[Path, Statement]]
             continue  # sealed, or refused by the registry's own verification
         if other.name != folder.name:
             yield other, statement
+
+
+def _are_near(one: float, other: float) -> bool:
+    return abs(math.log(one) - math.log(other)) <= NEAR
+
+
+def _are_alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(_is_like(one[key], other[key]) for key in one)
+
+
+def _is_like(one: Any, other: Any) -> bool:
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return math.isclose(one, other, rel_tol=0.1, abs_tol=_NO_MORE_THAN_ZERO)
+    return bool(one == other)

@@ -27,8 +27,7 @@ from marin_scaling.preregistration.layout import (
 )
 from marin_scaling.preregistration.log import Log, LogEntry, log_path, read_log
 from marin_scaling.preregistration.receipts import made_at
-from marin_scaling.preregistration.registry import read_registration, registration_folders
-from marin_scaling.preregistration.run_identity import identity
+from marin_scaling.preregistration.registry import identity, read_registration, registration_folders
 from marin_scaling.preregistration.signing.allowed_signers import compared_name
 from marin_scaling.preregistration.state import VerifiedStep
 from marin_scaling.preregistration.statement import moment_text, parse_moment

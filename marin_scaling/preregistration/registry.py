@@ -6,6 +6,7 @@ here, except which target it is about.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,6 @@ from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.errors import SigningError, StatementError, StorageError, UsageError
 from marin_scaling.files import publish_folder, read_bytes, replace_file
 from marin_scaling.preregistration.layout import _SLUG, ATTRIBUTES, ATTRIBUTES_NAME, SIGNERS_NAME, STATEMENT_NAME
-from marin_scaling.preregistration.run_identity import identity
 from marin_scaling.preregistration.signing.allowed_signers import (
     compared_name,
     parse_allowed_signers,
@@ -25,6 +25,24 @@ from marin_scaling.preregistration.signing.sshsig import NAMESPACE, PublicKey
 from marin_scaling.preregistration.statement import Statement, read_statement
 from marin_scaling.units import counted
 from marin_scaling.untrusted_files import is_present
+
+LABELS = frozenset({"budget_flops", "ladder", "role", "statement_sha256", "data_order_seed", "format_version"})
+"""Keys of a target that name it and change nothing of its training. The seed is none of them: another seed is another run."""
+
+
+def identity(target: bytes) -> str:
+    """Return what two targets have in common if they are one run: the content of `target.json` without its labels.
+
+    >>> identity(b'{"seed": 0, "ladder": "a"}') == identity(b'{"ladder": "b", "seed": 0, "budget_flops": 1e9}')
+    True
+    """
+    try:
+        document = json.loads(target)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):  # it is refused where it is verified
+        return target.decode("latin-1")
+    return json.dumps({key: document[key] for key in sorted(document.keys() - LABELS)}, sort_keys=True)
 
 
 def registration_id(slug: str, *, created_at: datetime) -> str:

@@ -19,8 +19,9 @@ import altair as alt
 import pandas as pd
 
 from marin_scaling.errors import MarinScalingError
+from marin_scaling.limits import LISTED
 from marin_scaling.markdown import escape, link, malformed_section, page, preformatted, table, without_root
-from marin_scaling.printable import LISTED, joined
+from marin_scaling.printable import joined
 from marin_scaling.publish.charts import LAW_COLOUR, POINT_COLOUR, figure_files, show_figure, styled
 from marin_scaling.publish.drawings import curves_of, recorded_curves
 from marin_scaling.publish.submission_page import pages_of, submission_page

@@ -13,9 +13,9 @@ from pathlib import Path
 from marin_scaling.child_process import child_environment, python_module
 from marin_scaling.errors import SiteError, UsageError, missing_extra
 from marin_scaling.files import replace_file
+from marin_scaling.limits import SITE_SECONDS
 from marin_scaling.preregistration.layout import is_sealed
 from marin_scaling.preregistration.registry import registration_folders
-from marin_scaling.printable import SITE_SECONDS
 from marin_scaling.publish.board_page import read_speedruns, speedrun_pages
 from marin_scaling.publish.charts import PLOTTER_NAME, plotter
 from marin_scaling.publish.experiment_pages import experiment_pages

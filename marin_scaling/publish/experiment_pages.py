@@ -34,6 +34,7 @@ from marin_scaling.experiment.experiment import (
     to_line,
 )
 from marin_scaling.findings import Finding, Weight
+from marin_scaling.limits import FAULTS_NAMED, JOINED, LISTED
 from marin_scaling.markdown import (
     bullets,
     cell,
@@ -49,7 +50,7 @@ from marin_scaling.markdown import (
     web_link,
     whole,
 )
-from marin_scaling.printable import FAULTS_NAMED, JOINED, LISTED, joined
+from marin_scaling.printable import joined
 from marin_scaling.publish.drawings import duration, steps_drawing
 from marin_scaling.publish.submission_page import again_section
 from marin_scaling.speedrun.submission import Author

@@ -12,12 +12,12 @@ import altair as alt
 import pandas as pd
 
 from marin_scaling.errors import MarinScalingError
+from marin_scaling.limits import JOINED, LISTED
 from marin_scaling.markdown import cell, escape, listed, page, preformatted, table, web_link, without_root
 from marin_scaling.preregistration.layout import RECORD_NAME
 from marin_scaling.preregistration.public_record import Late, PublicForecast, PublicState, public_totals, read_public_record
 from marin_scaling.preregistration.state import State
 from marin_scaling.preregistration.track_record import TrackRecord, exact_interval, track_records
-from marin_scaling.printable import JOINED, LISTED
 from marin_scaling.publish.charts import LAW_COLOUR, POINT_COLOUR, styled
 from marin_scaling.publish.forecast_page import ForecastPage
 from marin_scaling.units import format_flops

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.files import read_bytes
 from marin_scaling.forecast.tracking import EarlierForecast, finished_curves, track_losses, tracked_text
+from marin_scaling.limits import LISTED
 from marin_scaling.markdown import cell, escape, link, listed, page, page_name, preformatted, table, without_root
 from marin_scaling.preregistration.events.amendment import scored_amendments, verified_amendments
 from marin_scaling.preregistration.events.notice import deviations, ended_by, verified_notices
@@ -27,7 +28,6 @@ from marin_scaling.preregistration.state import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.statement import parse_moment
 from marin_scaling.preregistration.verify.authenticity import sealed_verdict, verify_folder
 from marin_scaling.preregistration.verify.policy import policy_steps
-from marin_scaling.printable import LISTED
 from marin_scaling.publish.ladder_page import PromisedRun, PublishedPage, ladder_names, signed_forecast
 from marin_scaling.run.curves import losses_so_far, shares_so_far
 from marin_scaling.run.paths import Workplace

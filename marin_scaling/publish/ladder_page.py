@@ -14,8 +14,8 @@ from marin_scaling.errors import FitRefused, MarinScalingError
 from marin_scaling.files import read_bytes
 from marin_scaling.fit.result import FitResult
 from marin_scaling.forecast.forecast import Forecast, forecast_runs, optimal_target
+from marin_scaling.limits import LISTED, RUNS_LISTED, TITLE_CHARACTERS
 from marin_scaling.markdown import cell, escape, link, page, page_name, preformatted, table, without_root
-from marin_scaling.printable import LISTED, RUNS_LISTED, TITLE_CHARACTERS
 from marin_scaling.speedrun.entry import RUNS_PREFIX
 from marin_scaling.units import format_count, format_flops
 from marin_scaling.untrusted_files import is_present

@@ -10,8 +10,9 @@ from typing import Any
 from urllib.parse import quote
 
 from marin_scaling.canonical_json import leaves
+from marin_scaling.limits import JOINED, LISTED
 from marin_scaling.markdown import bullets, cell, escape, link, page, page_name, preformatted, prose, table, web_link
-from marin_scaling.printable import JOINED, LISTED, joined
+from marin_scaling.printable import joined
 from marin_scaling.publish.drawings import Curve, curve_drawing
 from marin_scaling.speedrun.checks import Validated
 from marin_scaling.speedrun.leaderboard import Entry, finished_at

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from marin_scaling.canonical_json import dump_canonical, load_strict, sha256_hex
 from marin_scaling.errors import RecordError
 from marin_scaling.files import publish_folder, read_bytes
-from marin_scaling.printable import FIRST_YEAR, LAST_YEAR
+from marin_scaling.limits import FIRST_YEAR, LAST_YEAR
 from marin_scaling.run.spec import DIRECTORY_DIGITS, Document, RunSpec, _malformed, read_spec
 from marin_scaling.untrusted_files import is_present
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.errors import RunTableError, StorageError, UsageError, first_line, missing_extra
-from marin_scaling.printable import TEXT_CHARACTERS, printable
+from marin_scaling.limits import TEXT_CHARACTERS
+from marin_scaling.printable import printable
 from marin_scaling.run.audit import KINDS, Exclusion, audit_runs, audit_words
 from marin_scaling.run.table_io import (
     METRIC_OF_COLUMN,

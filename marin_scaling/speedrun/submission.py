@@ -15,7 +15,8 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 from marin_scaling.canonical_json import dump_canonical, load_strict
 from marin_scaling.errors import DocumentError, MarinScalingError
 from marin_scaling.files import publish_folder, read_bytes
-from marin_scaling.printable import UNKNOWN_KEYS_NAMED, joined, quoted
+from marin_scaling.limits import UNKNOWN_KEYS_NAMED
+from marin_scaling.printable import joined, quoted
 from marin_scaling.untrusted_text import SHA256, Amount, Commit, Count, Line, Link, Name, Words
 from marin_scaling.yaml_config import PATTERNS, Moment, Part
 

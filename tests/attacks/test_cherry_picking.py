@@ -27,10 +27,10 @@ from typer.testing import CliRunner
 from marin_scaling.cli.app import app
 from marin_scaling.errors import SigningError, StatementError
 from marin_scaling.ladder.config import Promise
+from marin_scaling.preregistration.families import run_size
 from marin_scaling.preregistration.register import Registration
 from marin_scaling.preregistration.registry import allow_signer, read_registration, registration_folders
 from marin_scaling.preregistration.review.report import of_void_conditions, remarks
-from marin_scaling.preregistration.run_identity import run_size
 from marin_scaling.preregistration.verify.policy import require_followable
 from marin_scaling.publish.forecast_index import forecasts_index
 from marin_scaling.publish.forecast_page import forecast_page

@@ -14,8 +14,8 @@ import yaml
 from command_line import marin_scale
 from submission_factory import submission_document
 
+from marin_scaling.limits import LISTED, PREFORMATTED_CHARACTERS, UNKNOWN_KEYS_NAMED, YAML_BYTES
 from marin_scaling.preregistration.public_record import COLUMNS
-from marin_scaling.printable import LISTED, PREFORMATTED_CHARACTERS, UNKNOWN_KEYS_NAMED, YAML_BYTES
 from marin_scaling.publish import experiment_pages as experiment_page
 from marin_scaling.publish.build import generated_pages
 

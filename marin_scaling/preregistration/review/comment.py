@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from marin_scaling.printable import CELL_CHARACTERS, printable, shortened
+from marin_scaling.limits import CELL_CHARACTERS
+from marin_scaling.printable import printable, shortened
 
 _PLAIN = re.compile(r"(?:[A-Za-z0-9 ,;()%=+'?-]|[.:](?=[ \d]|$)|(?<=[A-Za-z])[/_](?=[A-Za-z]))*")
 _REFERENCE = re.compile(r"\b[0-9a-f]{7,40}\b|\bgh-\d|www|http", re.IGNORECASE)

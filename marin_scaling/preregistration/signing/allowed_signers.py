@@ -13,9 +13,9 @@ from typing import NoReturn
 
 from marin_scaling.errors import DocumentError, VerificationError
 from marin_scaling.files import read_bytes
+from marin_scaling.limits import SIGNERS_BYTES
 from marin_scaling.preregistration.format import PRINCIPAL
 from marin_scaling.preregistration.signing.sshsig import MalformedKeyError, PublicKey, public_key_from_text
-from marin_scaling.printable import SIGNERS_BYTES
 from marin_scaling.untrusted_files import is_present
 
 _TOKEN = re.compile(r'(?:[^ \t"]|"[^"]*")+')
