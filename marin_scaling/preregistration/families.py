@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.preregistration.layout import SIGNATURE_NAME
 from marin_scaling.preregistration.registry import read_registration, registration_folders
-from marin_scaling.preregistration.signing.allowed_signers import compared_name, joined_people
+from marin_scaling.preregistration.signing.allowed_signers import compared_name, joined_people, representative
 from marin_scaling.preregistration.signing.signatures import fingerprint_at
 from marin_scaling.preregistration.statement import Statement
 
@@ -80,34 +81,34 @@ def family_numbers(made: Sequence[Forecaster | None]) -> list[int]:
     One key under two names is one person, and so are two keys of one name. Near forecasts are joined from one to the next.
     """
     people = joined_people((each.name, each.key) for each in made if each)
-    numbers = list(range(len(made)))
+    leads_to = {place: place for place in range(len(made))}
     known = sorted(((each.run.params, place, each) for place, each in enumerate(made) if each), key=lambda item: item[:2])
     for start, (params, place, each) in enumerate(known):
-        for larger, other_place, other in known[start + 1 :]:
+        for larger, other_place, other in map(known.__getitem__, range(start + 1, len(known))):
             if larger > params * (1 + NEAR * 1.1):  # a little more than 10 %; `is_near` decides
                 break
-            if people.are_one(each.name, other.name) and each.run.is_near(other.run):
-                kept, joined = sorted((numbers[place], numbers[other_place]))
-                numbers = [kept if number == joined else number for number in numbers]
-    return numbers
+            one, another = representative(place, leads_to), representative(other_place, leads_to)
+            if one != another and people.are_one(each.name, other.name) and each.run.is_near(other.run):
+                leads_to[max(one, another)] = min(one, another)
+    return [representative(place, leads_to) for place in range(len(made))]
 
 
-def near_forecasts(folder: Path, statement: Statement, *, registry: Path) -> Iterator[tuple[Path, Statement]]:
-    """Yield the other forecasts in a registry that are of one family with the one in `folder`."""
-    found = [(folder, statement), *_others(folder, registry=registry)]
-    numbers = family_numbers([forecaster(*each) for each in found])
-    yield from (each for each, number in zip(found[1:], numbers[1:], strict=True) if number == numbers[0])
+def families(forecasts: Sequence[tuple[Path, Statement]]) -> dict[str, list[tuple[Path, Statement]]]:
+    """Return, by the name of each forecast's folder, all forecasts of its family: the forecast itself among them."""
+    numbers = family_numbers([forecaster(*each) for each in forecasts])
+    members: dict[int, list[tuple[Path, Statement]]] = {}
+    for each, number in zip(forecasts, numbers, strict=True):
+        members.setdefault(number, []).append(each)
+    return {folder.name: members[number] for (folder, _), number in zip(forecasts, numbers, strict=True)}
 
 
-def _others(folder: Path, *, registry: Path) -> Iterator[tuple[Path, Statement]]:
-    for other in registration_folders(registry):
-        try:
-            statement = read_registration(other)
-            fingerprint_at(other / SIGNATURE_NAME)
-        except MarinScalingError:
-            continue  # sealed, or refused by the registry's own verification
-        if other.name != folder.name:
-            yield other, statement
+def readable_forecasts(registry: Path) -> Iterator[tuple[Path, Statement]]:
+    """Yield the forecasts of a registry whose statement and signature can be read; verification refuses the others."""
+    for folder in registration_folders(registry):
+        with contextlib.suppress(MarinScalingError):
+            statement = read_registration(folder)
+            fingerprint_at(folder / SIGNATURE_NAME)
+            yield folder, statement
 
 
 def _are_near(one: float, other: float) -> bool:

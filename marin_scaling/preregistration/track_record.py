@@ -11,11 +11,17 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from marin_scaling.preregistration.families import family_numbers
+from marin_scaling.preregistration.families import families, family_numbers, readable_forecasts
+from marin_scaling.preregistration.registry import registration_folders
 from marin_scaling.preregistration.state import State, Verdict
+from marin_scaling.preregistration.statement import Statement
+from marin_scaling.preregistration.verdict import verdicts_on
 
 _ANONYMOUS = "nobody (not authentic)"
 _SETTLED = (State.HELD, State.MISSED, State.OVERDUE, State.WITHDRAWN_LATE)
@@ -73,6 +79,30 @@ def track_records(verdicts: Sequence[Verdict]) -> list[TrackRecord]:
 def _with_member(name: str, families: Iterable[Sequence[Verdict]]) -> list[Sequence[Verdict]]:
     """Return the families in which a registrant has a forecast, whole: one person may have registered under two names."""
     return [family for family in families if any((each.registrant or _ANONYMOUS) == name for each in family)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownForecasts:
+    """The forecasts of a registry, read and judged once for a whole review."""
+
+    registry: Path
+    runs_dir: Path
+    at: datetime
+
+    @cached_property
+    def statements(self) -> list[tuple[Path, Statement]]:
+        """Every readable forecast with its folder."""
+        return list(readable_forecasts(self.registry))
+
+    @cached_property
+    def families(self) -> dict[str, list[tuple[Path, Statement]]]:
+        """The family of each forecast, by the name of its folder."""
+        return families(self.statements)
+
+    @cached_property
+    def records(self) -> list[TrackRecord]:
+        """The record of each registrant."""
+        return track_records(verdicts_on(registration_folders(self.registry), runs_dir=self.runs_dir, at=self.at))
 
 
 def record_text(record: TrackRecord) -> str:

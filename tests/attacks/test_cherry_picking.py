@@ -27,10 +27,12 @@ from typer.testing import CliRunner
 from marin_scaling.cli.app import app
 from marin_scaling.errors import SigningError, StatementError
 from marin_scaling.ladder.config import Promise
-from marin_scaling.preregistration.families import run_size
+from marin_scaling.preregistration.families import Forecaster, RunSize, family_numbers, run_size
 from marin_scaling.preregistration.register import Registration
 from marin_scaling.preregistration.registry import allow_signer, read_registration, registration_folders
 from marin_scaling.preregistration.review.report import of_void_conditions, remarks
+from marin_scaling.preregistration.track_record import KnownForecasts
+from marin_scaling.preregistration.verdict import verdicts_on
 from marin_scaling.preregistration.verify.policy import require_followable
 from marin_scaling.publish.forecast_index import forecasts_index
 from marin_scaling.publish.forecast_page import forecast_page
@@ -144,7 +146,8 @@ def shown(root: Path, slug: str) -> list[str]:
 
     statement = read_registration(each.folder)
     plain = Reviewed(folder=each.folder, added=each.added, statement=statement, receipts=each.receipts)
-    return [html.unescape(line) for line in remarks(plain, statement, runs_dir=root / "runs", at=datetime.now(UTC))]
+    known = KnownForecasts(registry=each.folder.parent, runs_dir=root / "runs", at=datetime.now(UTC))
+    return [html.unescape(line) for line in remarks(plain, statement, known=known)]
 
 
 def test_another_name_or_a_hair_of_a_constant_makes_no_other_recipe(root: Path) -> None:
@@ -223,3 +226,35 @@ def test_a_run_that_is_due_after_more_than_a_year_is_warned_of(root: Path, monke
     assert any("its run is due only after 407 days" in line for line in shown(root, "second"))
     assert not any("is due only after" in line for line in shown(root, "third"))
     assert CliRunner().invoke(app, ["verify", "all", "--no-refit"]).exit_code == 0
+
+
+def test_very_many_forecasts_of_one_run_are_joined_with_as_many_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in one family already is not compared again: 1,000 forecasts took 10 s, eight times as long for each doubling."""
+    compared, is_near = [0], RunSize.is_near
+
+    def counted(one: RunSize, other: RunSize) -> bool:
+        compared[0] += 1
+        return is_near(one, other)
+
+    monkeypatch.setattr(RunSize, "is_near", counted)
+    sizes = [RunSize(recipe="a", optimizer={}, data={"source": "b"}, params=1e6 + place, tokens=1e9) for place in range(300)]
+    assert family_numbers([Forecaster(name="ada@example.org", key="k", run=size) for size in sizes]) == [0] * 300
+    assert compared[0] == 299
+
+
+def test_a_review_of_several_forecasts_judges_the_registry_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole registry was verified again for each forecast of a pull request."""
+    make_registration(root)
+    branch_off(root)
+    for steps in (1200, 1600, 2000):
+        second(root, run_spec(hidden_dim=128, train_steps=steps, role="target"), slug=f"target-{steps}")
+    judged: list[int] = []
+
+    def counted(folders: Any, **options: Any) -> Any:
+        judged.append(len(folders))
+        return verdicts_on(folders, **options)
+
+    monkeypatch.setattr("marin_scaling.preregistration.track_record.verdicts_on", counted)
+    monkeypatch.chdir(root)
+    assert "Preregistrations: 3" in CliRunner().invoke(app, ["review", "--base", "main", "--whole"]).stdout
+    assert judged == [4]

@@ -10,23 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from marin_scaling.canonical_json import load_canonical
-from marin_scaling.errors import MarinScalingError
 from marin_scaling.files import read_bytes
 from marin_scaling.limits import COMMENT_CHARACTERS, JOINED, LISTED, REVIEWED_NAMED
 from marin_scaling.markdown import cell, preformatted, table, without_root
 from marin_scaling.markdown import escape as markdown_escape
 from marin_scaling.preregistration.events.amendment import Amendment
 from marin_scaling.preregistration.events.seal import read_seal
-from marin_scaling.preregistration.families import near_forecasts
 from marin_scaling.preregistration.layout import AMENDMENT_NAME, NOTICE_NAME, OUTCOME_NAME, SEAL_NAME, countersigners
 from marin_scaling.preregistration.receipts import CLOCKS_DIFFER, known_at
 from marin_scaling.preregistration.register import answering_spec
-from marin_scaling.preregistration.registry import read_registration, registration_folders
 from marin_scaling.preregistration.review.comment import escape, fitting
 from marin_scaling.preregistration.review.pull_request import Review, Reviewed, rehearsals
 from marin_scaling.preregistration.state import State, Verdict
 from marin_scaling.preregistration.statement import Statement, moment_text
-from marin_scaling.preregistration.track_record import record_text, track_records
+from marin_scaling.preregistration.track_record import KnownForecasts, record_text
 from marin_scaling.preregistration.verdict import verdicts_on
 from marin_scaling.printable import joined, shortened
 from marin_scaling.run.store import is_finished
@@ -43,13 +40,13 @@ _OF_THE_VALUE = re.compile(
 _HALF = 0.5
 
 
-def remarks(each: Reviewed, statement: Statement, *, runs_dir: Path, at: datetime) -> Iterator[str]:
-    """Yield a line for each."""
+def remarks(each: Reviewed, statement: Statement, *, known: KnownForecasts) -> Iterator[str]:
+    """Yield a line for each remark on a new forecast."""
     yield from of_void_conditions(statement)
-    yield from _of_time(each, statement, at=at)
+    yield from _of_time(each, statement, at=known.at)
     yield from _of_term(statement)
-    yield from _of_family(each, statement)
-    yield from _of_outcome(each, runs_dir=runs_dir, at=at)
+    yield from _of_family(each, known=known)
+    yield from _of_outcome(each, runs_dir=known.runs_dir, at=known.at)
     yield from _of_promise(statement)
     yield from of_fit(each.folder, statement)
 
@@ -84,10 +81,10 @@ def _of_term(statement: Statement) -> Iterator[str]:
         yield f"**its run is due only after {days} days**, on {statement.due:%Y-%m-%d}; until then it is pending without a run"
 
 
-def _of_family(each: Reviewed, statement: Statement) -> Iterator[str]:
-    near = list(near_forecasts(each.folder, statement, registry=each.folder.parent))
+def _of_family(each: Reviewed, *, known: KnownForecasts) -> Iterator[str]:
+    near = [(folder, other) for folder, other in known.families.get(each.folder.name, []) if folder.name != each.folder.name]
     if near:
-        listed = "; ".join(f"{folder.name}: {other.quantiles[_HALF]:.4f}" for folder, other in near)
+        listed = joined((f"{folder.name}: {other.quantiles[_HALF]:.4f}" for folder, other in near), separator="; ")
         noun = "forecast" if len(near) == 1 else "forecasts"
         yield (
             f"**{len(near)} other {noun} of nearly this run by this registrant** (parameters and tokens within 10 %): "
@@ -319,7 +316,7 @@ def review_text(review: Review, *, registry: Path, runs_dir: Path, at: datetime,
 
     Details that do not fit into `most` characters are left out, which the last line says.
     """
-    root = registry.absolute().parent
+    root, known = registry.absolute().parent, KnownForecasts(registry=registry, runs_dir=runs_dir, at=at)
     ordered = sorted(review.reviewed, key=lambda each: each.refusal is None)
     head = [
         "# Review of preregistrations",
@@ -332,7 +329,7 @@ def review_text(review: Review, *, registry: Path, runs_dir: Path, at: datetime,
     ]
     details = [
         *(_lost(each, root=root) for each in review.would_refuse),
-        *("\n\n".join(filter(None, _parts(each, registry=registry, runs_dir=runs_dir, at=at))) for each in ordered),
+        *("\n\n".join(filter(None, _parts(each, known=known))) for each in ordered),
     ]
     kept, left = fitting("\n\n".join(filter(None, head)), details, most=most)
     if left:
@@ -384,7 +381,7 @@ def _word(each: Reviewed) -> str:
     return "**refused**" if each.refusal is not None else "sealed" if each.statement is None else "verified"
 
 
-def _parts(each: Reviewed, *, registry: Path, runs_dir: Path, at: datetime) -> Iterator[str]:
+def _parts(each: Reviewed, *, known: KnownForecasts) -> Iterator[str]:
     yield f"## {escape(each.folder.name)}"
     if each.refusal is not None:
         yield f"**Refused**, so nothing of it is shown:\n\n{preformatted(each.refusal)}"
@@ -392,30 +389,30 @@ def _parts(each: Reviewed, *, registry: Path, runs_dir: Path, at: datetime) -> I
     if each.statement is None:
         yield f"**Sealed**: {escape(each.steps[0].evidence)}. {_SEALED_WORDS}"
         by = read_seal(read_bytes(each.folder / SEAL_NAME), name=SEAL_NAME).by
-        yield _record(by, registry=registry, runs_dir=runs_dir, at=at)
+        yield _record(by, known=known)
     elif each.is_new:
-        yield from _forecast_parts(each, each.statement, registry=registry, runs_dir=runs_dir, at=at)
+        yield from _forecast_parts(each, each.statement, known=known)
     else:
-        (verdict,) = verdicts_on([each.folder], runs_dir=runs_dir, at=at, receipts=each.receipts)
+        (verdict,) = verdicts_on([each.folder], runs_dir=known.runs_dir, at=known.at, receipts=each.receipts)
         files = dict.fromkeys(name.partition("/")[0] for name in each.added)
         added = [*files, *(f"the run {run}, whose record nobody signed" for run in each.runs)]
         yield f"**Verified.** Added to it: {escape(', '.join(added))}. It is now {escape(verdict.sentence)}"
-        yield remark_on_notices(each, runs_dir=runs_dir)
+        yield remark_on_notices(each, runs_dir=known.runs_dir)
     if each.statement is not None:
         yield from amendment_parts(each, each.statement)
     rows = [[step.what, "ok" if step.compared else "--", escape(step.evidence)] for step in each.steps]
     yield f"<details><summary>All that was verified</summary>\n\n{table(['step', '', 'evidence'], rows)}\n\n</details>"
 
 
-def _forecast_parts(each: Reviewed, statement: Statement, *, registry: Path, runs_dir: Path, at: datetime) -> Iterator[str]:
+def _forecast_parts(each: Reviewed, statement: Statement, *, known: KnownForecasts) -> Iterator[str]:
     yield _verdict_line(statement, reviewers=list(countersigners(path.name for path in each.folder.iterdir())))
-    yield "\n".join(f"- {remark}" for remark in remarks(each, statement, runs_dir=runs_dir, at=at))
+    yield "\n".join(f"- {remark}" for remark in remarks(each, statement, known=known))
     yield measured_table(statement)
-    yield _beside_table(each.folder, statement, registry=registry)
+    yield _beside_table(each.folder, statement, known=known)
     yield _figure(each.folder, statement)
     yield doubts_section(statement, shown=escape, heading="###")
     yield promise_section(statement, shown=escape, heading="###")
-    yield _record(statement.predicate["registrant"], registry=registry, runs_dir=runs_dir, at=at)
+    yield _record(statement.predicate["registrant"], known=known)
     yield "### To be answered by a person\n\n" + "\n".join(f"- [ ] {question}" for question in _QUESTIONS)
     yield f"Digest of the statement, which the run carries from its first step: `{statement.sha256}`"
 
@@ -431,7 +428,7 @@ def _verdict_line(statement: Statement, *, reviewers: Sequence[str]) -> str:
     )
 
 
-def _beside_table(folder: Path, statement: Statement, *, registry: Path) -> str:
+def _beside_table(folder: Path, statement: Statement, *, known: KnownForecasts) -> str:
     """This forecast beside its baseline and the earlier ones of its ladder: what changed since."""
     quantiles, predicate = statement.quantiles, statement.predicate
     rows = [_beside_row("this one", statement, folder=folder, since=None, point=quantiles[_HALF])]
@@ -439,22 +436,17 @@ def _beside_table(folder: Path, statement: Statement, *, registry: Path) -> str:
         low, high = (baseline["quantiles"][level] for level in ("0.05", "0.95"))
         beside = f"{baseline['point'] / quantiles[_HALF] - 1:+.2%}"
         rows.append(["its baseline", f"{baseline['point']:.4f}", beside, f"{high - low:.4f}", "", "", "", ""])
-    for other, earlier in _earlier(statement, registry=registry):
+    others = [each for each in known.statements if _is_beside(each[1], statement)]
+    for other, earlier in others[-LISTED:]:
         rows.append(_beside_row(other.name, earlier, folder=other, since=folder, point=quantiles[_HALF]))
     header = ["forecast", "median", "beside this", "width of 90 %", "asymptote", "law", "runs fitted", "FLOPs"]
     return "### Beside others\n\n" + table(header, rows, right=[1, 2, 3, 4])
 
 
-def _earlier(statement: Statement, *, registry: Path) -> Iterator[tuple[Path, Statement]]:
-    """The other forecasts of the same ladder's targets."""
-    for folder in registration_folders(registry):
-        try:
-            other = read_registration(folder)
-        except MarinScalingError:
-            continue  # the registry's own verification says so
-        same = other.predicate["targetRun"]["ladder"] == statement.predicate["targetRun"]["ladder"]
-        if same and other.sha256 != statement.sha256:
-            yield folder, other
+def _is_beside(other: Statement, statement: Statement) -> bool:
+    """Return True for another forecast of the same ladder's targets."""
+    same_ladder = other.predicate["targetRun"]["ladder"] == statement.predicate["targetRun"]["ladder"]
+    return bool(same_ladder) and other.sha256 != statement.sha256
 
 
 def _beside_row(name: str, statement: Statement, *, folder: Path, since: Path | None, point: float) -> list[str]:
@@ -517,10 +509,9 @@ def _best_of_budgets(rows: Sequence[Mapping[str, Any]]) -> dict[float, float]:
     return dict(sorted(best.items()))
 
 
-def _record(registrant: str, *, registry: Path, runs_dir: Path, at: datetime) -> str:
+def _record(registrant: str, *, known: KnownForecasts) -> str:
     """How this registrant's forecasts have done, all of them."""
-    records = track_records(verdicts_on(registration_folders(registry), runs_dir=runs_dir, at=at))
-    text = "\n".join(record_text(record) for record in records if record.registrant == registrant)
+    text = "\n".join(record_text(record) for record in known.records if record.registrant == registrant)
     return f"### The registrant's record\n\n{preformatted(text)}"
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import fnmatch
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from marin_scaling.errors import DocumentError, VerificationError
 from marin_scaling.files import read_bytes
@@ -18,6 +18,7 @@ from marin_scaling.preregistration.format import PRINCIPAL
 from marin_scaling.preregistration.signing.sshsig import MalformedKeyError, PublicKey, public_key_from_text
 from marin_scaling.untrusted_files import is_present
 
+Item = TypeVar("Item")
 _TOKEN = re.compile(r'(?:[^ \t"]|"[^"]*")+')
 _OPTION = re.compile(r'([a-z-]+)(?:="([^"]*)")?(?:,|$)')  # a value without quotes is none for OpenSSH
 MAX_LINE_CHARACTERS = 16 * 1024
@@ -273,13 +274,13 @@ def joined_people(pairs: Iterable[tuple[str, str]]) -> People:
     for principal, key in pairs:
         name = compared_name(principal)
         owner = owner_of.setdefault(key, leads_to.setdefault(name, name))
-        leads_to[_person(name, leads_to)] = _person(owner, leads_to)
-    return People(person_of={name: _person(name, leads_to) for name in leads_to})
+        leads_to[representative(name, leads_to)] = representative(owner, leads_to)
+    return People(person_of={name: representative(name, leads_to) for name in leads_to})
 
 
-def _person(name: str, leads_to: dict[str, str]) -> str:
-    """Return the name at the end of a chain of names, and shorten the chain: long lists take linear time."""
-    while leads_to[name] != name:
-        leads_to[name] = leads_to[leads_to[name]]
-        name = leads_to[name]
-    return name
+def representative(item: Item, leads_to: MutableMapping[Item, Item]) -> Item:
+    """Return the end of a chain of items, and shorten the chain: many joined items take nearly linear time."""
+    while leads_to[item] != item:
+        leads_to[item] = leads_to[leads_to[item]]
+        item = leads_to[item]
+    return item
