@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from marin_scaling.cli.options import REASON, STEPS_SEEN, require_reason, steps_said
+from marin_scaling.cli.options import REASON, REGISTRY, STEPS_SEEN, require_reason, steps_said
 from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.events.notice import Kind
 
-_REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where preregistrations lie.")
 _KEY = typer.Option(None, "--key", help="SSH private key to sign with.")
 
 
@@ -22,7 +21,7 @@ def amend(
     which: str = typer.Argument(metavar="FOLDER", help="A folder of the registry, by name or path."),
     reason: str = REASON,
     steps_seen: int | None = STEPS_SEEN,
-    registry: Path = _REGISTRY,
+    registry: Path = REGISTRY,
     key: Path | None = _KEY,
     signer: str | None = typer.Option(None, "--as", help="Who signs, as in allowed_signers; default: git's user.email."),
 ) -> None:
@@ -93,7 +92,7 @@ def withdraw(
     which: str = _FOLDER,
     reason: str = REASON,
     steps_seen: int | None = STEPS_SEEN,
-    registry: Path = _REGISTRY,
+    registry: Path = REGISTRY,
     key: Path | None = _KEY,
     signer: str | None = _SIGNER,
 ) -> None:
@@ -111,7 +110,7 @@ def void(
     because: str = typer.Option(..., "--because", metavar="CONDITION", help="A condition in the statement's own words."),
     reason: str = REASON,
     evidence: str | None = _EVIDENCE,
-    registry: Path = _REGISTRY,
+    registry: Path = REGISTRY,
     key: Path | None = _KEY,
     signer: str | None = _SIGNER,
 ) -> None:
@@ -130,7 +129,7 @@ def deviate(
     from_step: int = typer.Option(..., "--from-step", min=0, help="From which step on the run differs."),
     reason: str = REASON,
     evidence: str | None = _EVIDENCE,
-    registry: Path = _REGISTRY,
+    registry: Path = REGISTRY,
     key: Path | None = _KEY,
     signer: str | None = _SIGNER,
 ) -> None:
@@ -192,7 +191,7 @@ def _give(
 _SEALED_FOLDER = typer.Argument(metavar="FOLDER", help="A folder of the registry, by name or path.")
 
 
-def reveal(which: str = _SEALED_FOLDER, registry: Path = _REGISTRY) -> None:
+def reveal(which: str = _SEALED_FOLDER, registry: Path = REGISTRY) -> None:
     """Show a forecast of yours that was sealed.
 
     Its files are verified as they lie in .marin-scaling/sealed, then put beside the seal, with the salt that opens it. From

@@ -10,6 +10,7 @@ import typer
 if TYPE_CHECKING:
     from marin_scaling.run.spec import RunSpec
 
+REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where preregistrations and allowed_signers lie.")
 REASON = typer.Option(..., "--reason", help="Why, in a sentence.")
 
 

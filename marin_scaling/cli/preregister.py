@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from marin_scaling.cli.options import REGISTRY
 from marin_scaling.preregistration.target_forecast import forecast_target, require_declared, require_whole_ladder, target_in
 
 if TYPE_CHECKING:
@@ -24,12 +25,11 @@ _SEAL_UNTIL = typer.Option(
     None, "--seal-until", metavar="DAY", help="Show only a digest until you reveal it, by this day (YYYY-MM-DD)."
 )
 _KEY = typer.Option(None, "--key", help="SSH private key to sign with; one is made when you have none.")
-_REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where preregistrations lie.")
 
 
 def preregister(
     ladder_path: Path = _LADDER,
-    registry: Path = _REGISTRY,
+    registry: Path = REGISTRY,
     key: Path | None = _KEY,
     signer: str | None = typer.Option(
         None, "--as", help="Who signs, as in allowed_signers; default: git's user.email, else user@host."
@@ -86,7 +86,7 @@ def preregister(
 
 def sign(
     which: str = _FOLDER,
-    registry: Path = _REGISTRY,
+    registry: Path = REGISTRY,
     key: Path | None = _KEY,
     signer: str | None = typer.Option(None, "--as", help="Who signs, as in allowed_signers; default: git's user.email."),
 ) -> None:
@@ -118,7 +118,7 @@ def sign(
 def stamp(
     which: str = _FOLDER,
     tsa: str = typer.Option(..., "--tsa", metavar="URL", help="The time-stamping authority to ask (RFC 3161)."),
-    registry: Path = _REGISTRY,
+    registry: Path = REGISTRY,
 ) -> None:
     """Have a third party say when a preregistration's signature was there.
 
@@ -151,7 +151,7 @@ def stamp(
 
 def run(
     which: str = _FOLDER,
-    registry: Path = _REGISTRY,
+    registry: Path = REGISTRY,
     where: str = typer.Option("local", "--on", metavar="PLACE", help="Where to train: local, ray, or ray:ADDRESS."),
 ) -> None:
     """Train the target of a preregistration, bound to it.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from marin_scaling.cli.fit import TABLE, chosen_columns
+from marin_scaling.cli.options import REGISTRY
 from marin_scaling.units import counted
 
 if TYPE_CHECKING:
@@ -68,10 +69,9 @@ def write_table(table: Path = TABLE, to: str = _TO) -> None:
 
 _EXPORT_RUN = typer.Argument(metavar="RUN", help="A preregistration (its target), or the first digits of a run's digest.")
 _EXPORT_TO = typer.Option(metavar="FOLDER", help="The folder to make.")
-_EXPORT_REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where preregistrations lie.")
 
 
-def export_run(run: str = _EXPORT_RUN, to: Path = _EXPORT_TO, registry: Path = _EXPORT_REGISTRY) -> None:
+def export_run(run: str = _EXPORT_RUN, to: Path = _EXPORT_TO, registry: Path = REGISTRY) -> None:
     """Write a trained model in Hugging Face's format.
 
     With a model card: its data, cost and measured loss, and of a target the signed forecast and what came of it. A target's
@@ -179,7 +179,6 @@ def _exported_forecast(spec: RunSpec, *, registry: Path) -> SignedForecast | Non
 
 
 _RUN = typer.Argument(metavar="RUN", help="A preregistration (its target), the first digits of a run's digest, or a table.")
-_REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where preregistrations lie.")
 
 
 def track_run(
@@ -188,7 +187,7 @@ def track_run(
         "", "--against", metavar="WHAT", help="A preregistration or a ladder file; default: the run's."
     ),
     steps: int | None = typer.Option(None, "--steps", metavar="N", min=1, help="As things stood after N steps."),
-    registry: Path = _REGISTRY,
+    registry: Path = REGISTRY,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
     """Say where a run under way will end, or where one ended.

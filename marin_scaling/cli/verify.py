@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
+from marin_scaling.cli.options import REGISTRY
 from marin_scaling.printable import printable
 
 if TYPE_CHECKING:
@@ -18,13 +19,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _WHICH = typer.Argument("all", metavar="FOLDER|all", help="A folder of the registry, by name or path, or all of them.")
-_REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where preregistrations and allowed_signers lie.")
 _RUNS = typer.Option(Path("runs"), "--runs", help="The run store.")
 
 
 def verify(
     which: str = _WHICH,
-    registry: Path = _REGISTRY,
+    registry: Path = REGISTRY,
     runs: Path = _RUNS,
     refit: bool = typer.Option(True, help="Fit each ladder again and compare what it gives (a second or two)."),
     base: str | None = typer.Option(
@@ -119,7 +119,7 @@ def print_steps(steps: Iterable[VerifiedStep], *, called: Callable[[str], str] =
 
 def check(
     which: str = _WHICH,
-    registry: Path = _REGISTRY,
+    registry: Path = REGISTRY,
     runs: Path = _RUNS,
     strict: bool = typer.Option(False, "--strict", help="Exit with status 1 when a forecast was missed or is overdue."),
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
@@ -169,7 +169,7 @@ _BASE = typer.Option("origin/main", "--base", metavar="REF", help="The branch th
 
 def review(
     base: str = _BASE,
-    registry: Path = _REGISTRY,
+    registry: Path = REGISTRY,
     runs: Path = _RUNS,
     whole: bool = typer.Option(False, "--whole", help="All details, also more than a comment holds."),
 ) -> None:
@@ -200,7 +200,7 @@ _HEX_DIGITS = 64
 
 
 def log(
-    registry: Path = _REGISTRY, prove: str | None = _PROVE, check_proof: Path | None = _PROOF, root: str | None = _ROOT
+    registry: Path = REGISTRY, prove: str | None = _PROVE, check_proof: Path | None = _PROOF, root: str | None = _ROOT
 ) -> None:
     """Write into the log what lies in the registry and is not in it yet, and print its root.
 

@@ -285,9 +285,6 @@ def _linear_programme(theta: Array, data: CentredRuns, radius: float) -> Array:
 
 FLOPS_PER_PARAM_TOKEN = 6.0  # Kaplan et al. 2020; Gadre's C
 
-_FORM_GRID_POINTS = 28
-_FORM_BASINS = 6
-
 
 @dataclass(frozen=True, kw_only=True)
 class TiedSurface:
@@ -427,15 +424,15 @@ def _fitted(
 
 def _best_form_basins(runs: CentredRuns, delta: float) -> list[Array]:
     """Starts from the lowest cell of every basin of a grid over the exponents, the best first, at most `_BASINS`."""
-    grid, count = np.geomspace(*EXPONENT_BRACKET, _FORM_GRID_POINTS), runs.powers.shape[2]
+    grid, count = np.geomspace(*EXPONENT_BRACKET, _GRID_POINTS), runs.powers.shape[2]
     cells = np.stack(np.meshgrid(*[grid] * count, indexing="ij"), axis=-1).reshape(-1, count)
     coefficients = np.array([_best_coefficients(cell, runs) for cell in cells])
     starts = np.concatenate([np.log(np.maximum(coefficients, LEAST_SHARE * float(runs.loss.mean()))), cells], axis=1)
-    values: Array = objective(starts, runs, np.ones((1, len(runs.loss))), delta).reshape([_FORM_GRID_POINTS] * count)
+    values: Array = objective(starts, runs, np.ones((1, len(runs.loss))), delta).reshape([_GRID_POINTS] * count)
     padded = np.pad(values, 1, constant_values=np.inf)
-    around = [padded[tuple(slice(i, i + _FORM_GRID_POINTS) for i in shift)] for shift in product((0, 1, 2), repeat=count)]
+    around = [padded[tuple(slice(i, i + _GRID_POINTS) for i in shift)] for shift in product((0, 1, 2), repeat=count)]
     lowest = np.flatnonzero(values <= np.min(around, axis=0))
-    return [starts[cell] for cell in sorted(lowest, key=lambda cell: values.flat[cell])[:_FORM_BASINS]]
+    return [starts[cell] for cell in sorted(lowest, key=lambda cell: values.flat[cell])[:_BASINS]]
 
 
 def _best_coefficients(exponents: Array, runs: CentredRuns) -> Array:
