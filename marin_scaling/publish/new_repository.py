@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from marin_scaling import __version__
 from marin_scaling.files import read_bytes, write_once
 from marin_scaling.git import remote_address
 from marin_scaling.ladder.config import SCHEMA_FILE, ladder_schema
@@ -59,9 +58,7 @@ def make_user_repository(root: Path) -> UserRepository:
 
 
 def _template(name: str) -> bytes:
-    """Return a template; a workflow installs the version of the tool that writes it."""
-    content = resources.files("marin_scaling.publish").joinpath("templates", *name.split("/")).read_bytes()
-    return content.replace(b"]==VERSION", f"]=={__version__}".encode()) if name.startswith("github/") else content
+    return resources.files("marin_scaling.publish").joinpath("templates", *name.split("/")).read_bytes()
 
 
 _OF_SSH = re.compile(r"(?:ssh://)?(?:[^@/\s]+@)(?P<host>[^:/\s]+)(?::\d+/|[:/])(?P<path>[^\s]+?)(?:\.git)?/?")

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from marin_scaling import __version__
 from marin_scaling.publish.new_repository import make_user_repository
 
 ROOT = Path(__file__).parents[3]
@@ -50,12 +49,13 @@ def test_who_may_write_runs_nothing_of_a_strangers(where: str, tmp_path: Path) -
 
 
 def test_a_stranger_says_nothing_of_which_tool_reviews(tmp_path: Path) -> None:
-    """Users install a release; here it is the base branch's own source; all else is the same."""
+    """Users install from the address in a variable of the repository; here from the base branch; all else is the same."""
     theirs, ours = (workflow("preregistration", where, tmp_path) for where in FOLDERS)
-    installs = [each["jobs"]["review"]["steps"].pop(2)["run"] for each in (theirs, ours)]
+    user, own = (each["jobs"]["review"]["steps"].pop(2) for each in (theirs, ours))
     assert theirs == ours
-    assert installs[0] == f"pip install 'marin-scaling[timestamp]=={__version__}'"
-    assert installs[1].startswith('git worktree add ../base "origin/$GITHUB_BASE_REF" && pip install')
+    assert user["env"] == {"SOURCE": "${{ vars.MARIN_SCALING }}"}
+    assert user["run"].endswith('pip install "marin-scaling[timestamp] @ $SOURCE"\n')
+    assert own["run"].startswith('git worktree add ../base "origin/$GITHUB_BASE_REF" && pip install')
 
 
 @pytest.mark.parametrize("where", FOLDERS)
