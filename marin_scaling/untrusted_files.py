@@ -43,7 +43,7 @@ def nearest_with(names: Sequence[str], *, start: str | Path) -> str | None:
 DATA_FOLDERS = ("preregistrations", "runs", "ladders", "speedruns", "experiments", "recipes", "site")
 SITE_SETTINGS = "mkdocs.yml"
 WORK_FOLDER = ".marin-scaling"
-"""In a repository: the folder of one's own work, which git ignores; it may be a link to another disk."""
+"""In a repository: the folder of one's own work, which git ignores."""
 _ROOT_MARKS = (SITE_SETTINGS, *DATA_FOLDERS)
 MOST_BYTES = 64 * 1024 * 1024
 MOST_TABLE_BYTES = 1024 * 1024 * 1024
@@ -107,7 +107,8 @@ def require_regular_tree(folders: Iterable[Path]) -> None:
         raise UnsafeTreeError(
             "\n       ".join([*found[:_MOST_NAMED], *more]) + ".",
             why="Such a name can stand for a file outside of the repository, or for another file on another system.",
-            fix="Remove each, or put the file itself there under a plain name.",
+            fix="Remove each, or put the file itself there under a plain name. "
+            "For more space keep the whole repository on a larger disk.",
         )
 
 
@@ -182,20 +183,26 @@ def _parts_below(path: Path, root: str) -> Iterator[tuple[str, str]]:
             yield part, place
 
 
+def require_no_link(path: Path) -> None:
+    """`UnsafeFileError` where a part of a path below the root is a link; what is absent is none."""
+    _require_no_link(path, root=_root(path))
+
+
 def _require_no_link(path: Path, *, root: str) -> None:
     absolute = os.path.abspath(path)
     for part, place in _parts_below(path, root):
         if reason := _name_fault(part):
             _refuse(path, reason)
-        if stat.S_ISLNK(os.lstat(place).st_mode):
-            _refuse(path, "is a link" if place == absolute else f"leads over a link, {shown(place)}")
+        if os.path.islink(place):
+            _refuse(path, "is a link" if place == absolute else f"is reached through a link, {shown(place)}")
 
 
 def _refuse(path: Path, reason: str) -> NoReturn:
     raise UnsafeFileError(
         f"{shown(path)} {reason}.",
         why="Only regular files of sensible size are read: anything else can stand for a file outside of the repository.",
-        fix="Put the file itself there, or restore it from version control.",
+        fix="Put the file itself there, or restore it from version control. "
+        "For more space keep the whole repository on a larger disk.",
     )
 
 

@@ -195,7 +195,7 @@ def _reason(fault: Any, keys: Collection[str]) -> str:
 
 def _meant(key: str, keys: Collection[str]) -> str:
     near = difflib.get_close_matches(key[:VALUE_CHARACTERS], {*keys} - {key}, n=1)  # a key of another table is not meant
-    return f"; is {near[0]} meant?" if near else ""
+    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def _line_of(node: yaml.Node | None, location: Sequence[int | str]) -> int:

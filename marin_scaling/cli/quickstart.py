@@ -132,4 +132,5 @@ def init(folder: Path = _INIT_FOLDER) -> None:
         typer.echo(f"made {path}")
     for path in repository.kept:
         typer.echo(f"kept {path} as it is")
+    typer.echo("Forecasts are reviewed with git: git init, if this is no repository yet.")
     typer.echo(f"Next: {'' if folder == Path() else f'cd {folder} && '}marin-scale ladder ladders/quickstart.yaml --dry-run")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -173,7 +174,7 @@ def review(
     runs: Path = _RUNS,
     whole: bool = typer.Option(False, "--whole", help="All details, also more than a comment holds."),
 ) -> None:
-    """Print the review of a branch that adds forecasts, as Markdown.
+    """Print the review of a branch that adds forecasts, as Markdown; in a terminal without its markup.
 
     What was verified with the base's signers, the forecast beside its baseline and the earlier ones, what it hangs on, its
     registrant's record, what is doubtful, and the questions that only a person can answer. Writes nothing. Exit status 1 when
@@ -184,12 +185,14 @@ def review(
     from datetime import UTC, datetime
 
     from marin_scaling.limits import COMMENT_CHARACTERS
+    from marin_scaling.preregistration.review.comment import readable
     from marin_scaling.preregistration.review.pull_request import review_branch
     from marin_scaling.preregistration.review.report import review_text
 
     found = review_branch(base, registry_dir=registry, runs_dir=runs)
     most = None if whole else COMMENT_CHARACTERS
-    typer.echo(review_text(found, registry=registry, runs_dir=runs, at=datetime.now(UTC), most=most), nl=False)
+    text = review_text(found, registry=registry, runs_dir=runs, at=datetime.now(UTC), most=most)
+    typer.echo(readable(text) if sys.stdout.isatty() else text, nl=False)
     raise typer.Exit(0 if found.sound else 1)
 
 

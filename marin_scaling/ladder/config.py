@@ -376,7 +376,7 @@ class LadderFile(Part):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")
     """The ladder's folder in `runs/`; the file is `ladders/NAME.yaml`."""
     recipe: str
-    """What turns a budget and a width into a run."""
+    """What turns a budget and a width into a run: a name, a recipe file, or MODULE:CLASS with --trust-recipe."""
     rungs: tuple[RungsAtBudget, ...] = Field(min_length=1)
     """The small runs, by budget."""
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0,), min_length=1)

@@ -50,9 +50,9 @@ class TrackRecord:
 
     @property
     def families_text(self) -> str:
-        """How many families there are, and how many of these are settled."""
+        """How many families there are, and how many of them are settled."""
         noun = "family" if self.families == 1 else "families"
-        return f"{self.families} {noun} of nearly the same run, {self.settled} settled"
+        return f"{self.families} {noun} of nearly the same run, {self.settled} of them settled"
 
     @property
     def states(self) -> str:

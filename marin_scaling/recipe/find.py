@@ -243,7 +243,7 @@ def _require_inside(name: str) -> None:
         raise RecipeError(
             f"The recipe file {name} lies outside of the folder from which it is named.",
             why="A file of a pull request could name any file of this machine, whose content would be shown.",
-            fix=f"Copy it into recipes/, or name it yourself: marin-scale --trust-recipe {shlex.quote(name)} ...",
+            fix=f"Copy it into recipes/, or name it yourself, before the command: {_trusting(name)}",
         )
 
 
@@ -270,9 +270,14 @@ def _checked(name: str, load: Callable[[], Any]) -> Recipe:
 def _untrusted(name: str) -> RecipeError:
     return RecipeError(
         f"The recipe {name!r} is Python code that a file names, and it was not run.",
-        why="A file of a pull request could run any code as you.",
-        fix=f"Read that code, then name it yourself: marin-scale --trust-recipe {shlex.quote(name)} ...",
+        why="A file of a pull request could run any code as you."
+        + (f" You trusted another: {', '.join(sorted(_TRUSTED))}." if _TRUSTED else ""),
+        fix=f"Read that code, then name it yourself, before the command: {_trusting(name)}",
     )
+
+
+def _trusting(name: str) -> str:
+    return f"marin-scale --trust-recipe {shlex.quote(name)} COMMAND"
 
 
 def _no_recipe(name: str, reason: str) -> RecipeError:

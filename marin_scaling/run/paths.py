@@ -94,7 +94,7 @@ def require_untracked_work_root(root: Path, tracked: Sequence[Path]) -> None:
         raise UsageError(
             f"{root} is a link to {os.readlink(root)}.",
             why="Checkpoints, tokens and compiled programs would be taken from there.",
-            fix=f"Remove the link; a folder is made in its place: rm {root}",
+            fix=f"Remove the link (rm {root}). For more space keep the whole repository on a larger disk.",
         )
     if tracked:
         raise UsageError(

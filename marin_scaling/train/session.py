@@ -107,15 +107,17 @@ def workplace(*, storage: str | None = None) -> Workplace:
 
 
 def own_work_root() -> Path:
-    """Return the folder for the work; `UsageError` where a repository brings files of it (`require_untracked_work_root`)."""
+    """Return the folder for the work; an error where a repository brings files of it, or where the run store is a link."""
     from marin_scaling.git import GitError, find_repository
     from marin_scaling.run.paths import require_untracked_work_root
+    from marin_scaling.untrusted_files import require_no_link
 
     tracked: list[Path] = []
     with contextlib.suppress(GitError):  # a repository of another user, which git does not read
         if repository := find_repository():
             tracked = repository.tracked(WORK_ROOT)
     require_untracked_work_root(WORK_ROOT, tracked)
+    require_no_link(RUNS_DIR)
     return WORK_ROOT
 
 
@@ -276,11 +278,14 @@ def train_with_progress(
     from marin_scaling.run.store import is_finished
     from marin_scaling.train.launcher import train_runs
     from marin_scaling.train.progress import RunProgress
+    from marin_scaling.untrusted_files import require_no_link
 
     if importlib.util.find_spec("levanter") is None:
         raise missing_extra("train", needed_for="training")
     _require_same_data(specs, corpus)
     place = at or replace(looked_at(specs, storage=storage), keep_weights=keep_weights)
+    for ladder in {spec.ladder for spec in specs}:
+        require_no_link(place.runs_dir / ladder)
     pending = [spec for spec in specs if not is_finished(place.runs_dir, spec)]
     if len(pending) < len(specs):
         print(f"{len(specs) - len(pending)} of {len(specs)} runs are finished already and are not trained again.")

@@ -6,6 +6,7 @@ nothing in a code element.
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Sequence
 
@@ -34,6 +35,17 @@ def escape(text: object) -> str:
 
 def _entities(found: re.Match[str]) -> str:
     return "".join(f"&#{ord(character)};" for character in found[0])
+
+
+def readable(comment: str) -> str:
+    """Return a comment as a person reads it in a terminal: without code elements and entities.
+
+    >>> readable("held: <code>&#64;</code><code>ada &#35;1</code>")
+    'held: @ada #1'
+    """
+    return "\n".join(
+        printable(html.unescape(re.sub(r"</?code>|\*\*|</?details>|</?summary>", "", line))) for line in comment.split("\n")
+    )
 
 
 def length(text: str) -> int:

@@ -14,6 +14,7 @@ from marin_scaling.canonical_json import load_canonical
 from marin_scaling.errors import DocumentError, MarinScalingError, UsageError, VerificationError, refuse
 from marin_scaling.files import read_bytes
 from marin_scaling.git import require_repository
+from marin_scaling.limits import FAULTS_NAMED
 from marin_scaling.preregistration.events.amendment import Amendment, verified_amendments
 from marin_scaling.preregistration.history import log_step, require_whole
 from marin_scaling.preregistration.layout import (
@@ -44,9 +45,10 @@ from marin_scaling.preregistration.verdict import verdicts_on
 from marin_scaling.preregistration.verify.authenticity import verify_folder
 from marin_scaling.preregistration.verify.policy import policy_steps
 from marin_scaling.preregistration.verify.refit import verify_and_fit
+from marin_scaling.printable import joined
 from marin_scaling.run.store import run_folder, run_folders
 from marin_scaling.units import counted
-from marin_scaling.untrusted_files import is_present, require_regular_tree
+from marin_scaling.untrusted_files import UnsafeTreeError, is_present, require_regular_tree
 
 _MOST_NAMED = 64
 """The length of a base's name in the name of a file."""
@@ -121,7 +123,8 @@ def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
     if not extends(_file_at(base, log_path(registry_dir)) or b"", _now(log_path(registry_dir))):
         refuse(
             f"{log_path(registry_dir)} does not begin with the log of {base}",
-            fix=f"Merge {base} first (git merge {base}; of the log, keep its version), then: marin-scale log",
+            fix=f"If {base} is newer, merge it. Else take its log: git checkout {base} -- {log_path(registry_dir)}. "
+            "Then: marin-scale log",
         )
     changes, record = trees.changes(), registry_dir / RECORD_NAME
     record_grew = _record_grew(base, record, status=changes.get(record))
@@ -144,7 +147,7 @@ def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
             trust_changes(path, before=_file_at(base, path), base=base)  # refused here where it could not be read once merged
         names = ", ".join(f"{path.name} {_STATUS[changes[path]]}" for path in policies)
         also += f", and {names}: it counts once it is merged"
-    evidence = f"{base} is only added to: {counted(len(added), 'new file')}, its log is the beginning of ours{also}"
+    evidence = f"{counted(len(added), 'new file')} since {base}, whose log is the beginning of ours{also}"
     return VerifiedStep(what="base", evidence=evidence)
 
 
@@ -208,14 +211,16 @@ def _readable(registry_dir: Path) -> Iterator[Path]:
 
 
 def _require_only_added(changes: Mapping[Path, str], *, allowed: Set[Path], base: str) -> None:
-    for path, status in changes.items():
-        if path.is_symlink():
-            refuse(f"{path} is a link since {base}", fix="Put the file itself there: what a link leads to could be exchanged.")
-        if status != "A" and path not in allowed:
-            refuse(
-                f"{path} was {'removed' if status == 'D' else 'changed'} since {base}",
-                fix=f"Nothing in a registry is written again: merge {base} if it is newer, else git checkout {base} -- {path}",
-            )
+    said = {"A": "is a link", "M": "was changed", "T": "was changed", "D": "was removed"}
+    wrong = {
+        path: "is a link" if path.is_symlink() else said[status]
+        for path, status in changes.items()
+        if path.is_symlink() or (status != "A" and path not in allowed)
+    }
+    if wrong:
+        faults = joined([f"{path} {fault}" for path, fault in wrong.items()], most=FAULTS_NAMED)
+        restore = f"git checkout {base} -- {next(iter(wrong))}"
+        refuse(f"{faults} since {base}", fix=f"Files of a registry never change. If {base} is newer, merge it; else {restore}")
 
 
 def _record_grew(base: str, record: Path, *, status: str | None) -> bool:
@@ -309,13 +314,17 @@ class Review:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is refused."""
-        return self.refusal is None and all(each.refusal is None for each in self.reviewed)
+        """Whether nothing is refused, and nothing would be once the branch is merged."""
+        refused = self.refusal is not None or any(each.refusal is not None for each in self.reviewed)
+        return not refused and not self.would_refuse
 
 
 def review_branch(base: str, *, registry_dir: Path, runs_dir: Path) -> Review:
     """The review of the working tree as a branch to be merged into `base`; `UsageError` when git knows no such base."""
-    require_regular_tree([registry_dir, runs_dir])
+    try:
+        require_regular_tree([registry_dir, runs_dir])
+    except UnsafeTreeError as error:
+        return Review(step=None, refusal=str(error), reviewed=())
     step, refusal, trust = None, None, []
     try:
         step = base_step(base, registry_dir=registry_dir)

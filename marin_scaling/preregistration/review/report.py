@@ -16,7 +16,14 @@ from marin_scaling.markdown import cell, preformatted, table, without_root
 from marin_scaling.markdown import escape as markdown_escape
 from marin_scaling.preregistration.events.amendment import Amendment
 from marin_scaling.preregistration.events.seal import read_seal
-from marin_scaling.preregistration.layout import AMENDMENT_NAME, NOTICE_NAME, OUTCOME_NAME, SEAL_NAME, countersigners
+from marin_scaling.preregistration.layout import (
+    AMENDMENT_NAME,
+    NOTICE_NAME,
+    OUTCOME_NAME,
+    POLICY_NAME,
+    SEAL_NAME,
+    countersigners,
+)
 from marin_scaling.preregistration.receipts import CLOCKS_DIFFER, known_at
 from marin_scaling.preregistration.register import answering_spec
 from marin_scaling.preregistration.review.comment import escape, fitting
@@ -27,7 +34,7 @@ from marin_scaling.preregistration.track_record import KnownForecasts, record_te
 from marin_scaling.preregistration.verdict import verdicts_on
 from marin_scaling.printable import joined, shortened
 from marin_scaling.run.store import is_finished
-from marin_scaling.units import format_flops
+from marin_scaling.units import counted, format_flops
 from marin_scaling.untrusted_files import is_present
 
 _FAR = 100  # times beyond the ladder; the published practice went 333 times beyond it
@@ -302,10 +309,6 @@ _SEALED_WORDS = (
     "Its target, number and ladder are to be judged when it is revealed. Ask now whether that day is soon enough, and whether "
     "this person has others that were not revealed in time: each of those counts as missed."
 )
-_WHOSE_WORDS = (
-    "A run of the pull request's own workflow wrote this text, so whoever opened the pull request could have changed it. To be "
-    "sure, run `marin-scale review` in a checkout of your own. Text like `this` is that of its files."
-)
 _ALL = "`marin-scale review --whole`"
 _REASON = 6000  # of the registry's refusal, in characters
 _LEAST_POINTS = 2
@@ -320,7 +323,6 @@ def review_text(review: Review, *, registry: Path, runs_dir: Path, at: datetime,
     ordered = sorted(review.reviewed, key=lambda each: each.refusal is None)
     head = [
         "# Review of preregistrations",
-        _WHOSE_WORDS,
         *_refused_registry(review),
         _verdicts(ordered),
         _trust(review),
@@ -338,8 +340,8 @@ def review_text(review: Review, *, registry: Path, runs_dir: Path, at: datetime,
 
 
 def _refused_registry(review: Review) -> Iterator[str]:
-    if review.step is None or review.refusal is not None:
-        yield f"**Refused**, the registry as a whole:\n\n{preformatted(shortened(review.refusal or '', _REASON))}"
+    if review.refusal is not None:
+        yield f"**Refused**, the registry as a whole:\n\n{preformatted(shortened(review.refusal, _REASON))}"
 
 
 def _sound_registry(review: Review) -> Iterator[str]:
@@ -359,7 +361,11 @@ def _would_refuse(review: Review) -> str:
     named = ", ".join(escape(each.id) for each in review.would_refuse[:JOINED])
     rest = len(review.would_refuse) - JOINED
     more = f" and {rest} more" if rest > 0 else ""
-    return f"**{len(review.would_refuse)} forecasts of the base would be refused from then on**: {named}{more}."
+    since = any(POLICY_NAME in step.evidence for step in review.trust)
+    hint = f" A rule for new forecasts only has `since` of today or later in {escape(POLICY_NAME)}." if since else ""
+    return (
+        f"**Refused**: {counted(len(review.would_refuse), 'forecast')} of the base would be from then on: {named}{more}.{hint}"
+    )
 
 
 def _lost(verdict: Verdict, *, root: Path) -> str:
@@ -369,7 +375,7 @@ def _lost(verdict: Verdict, *, root: Path) -> str:
 def _verdicts(ordered: Sequence[Reviewed]) -> str:
     """A line for each preregistration, refused ones first."""
     if not ordered:
-        return "It adds to no preregistration, and adds none."
+        return "No preregistration is added or changed."
     refused = sum(each.refusal is not None for each in ordered)
     lines = [f"- {_word(each)}: {escape(each.folder.name)}" for each in ordered[:REVIEWED_NAMED]]
     rest = len(ordered) - REVIEWED_NAMED

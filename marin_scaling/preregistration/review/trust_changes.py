@@ -141,7 +141,9 @@ def _widened(was: AllowedSigner, now: AllowedSigner) -> Iterator[str]:
         if new > old:
             moved = "later" if what == "end" else "earlier"
             gone = (now.valid_before if what == "end" else now.valid_after) is None
-            yield f"the {what} of this key was {'removed' if gone else f'moved {moved}'}: a key that was given up counts again"
+            ended = what == "end" and old < datetime.now(UTC)
+            again = ": a key that was given up counts again" if ended else ""
+            yield f"the {what} of this key was {'removed' if gone else f'moved {moved}'}{again}"
     if now.namespaces != was.namespaces and was.namespaces is not None and not _is_within(now.namespaces, was.namespaces):
         yield "its namespaces are wider"
 
@@ -191,7 +193,7 @@ def _policy_changes(path: Path, *, before: bytes | None) -> Iterator[TrustChange
         if old[rule] != new[rule]:
             said = f"{path.name}, {rule}: {_shown(old[rule])} -> {_shown(new[rule])}"
             looser = _is_looser(rule, old[rule], new[rule], removed=now is None)
-            yield TrustChange(sentence=f"{said} ({'looser' if looser else 'stricter'})", warnings=("looser",) * looser)
+            yield TrustChange(sentence=said if looser else f"{said} (stricter)", warnings=("looser",) * looser)
     if now is not None and now.since > datetime.now(UTC).date():
         yield TrustChange(
             sentence=f"{path.name} binds nothing before {now.since}", warnings=("forecasts of today need not follow it",)

@@ -53,7 +53,8 @@ def policy_steps(
     if policy.due_days is not None:
         _require_due(statement, most=timedelta(days=policy.due_days), rule=f"{POLICY_NAME} of this registry", folder=folder)
     found = f"{counted(reviewers, 'reviewer')} of {policy.reviewers} asked, {counted(stamps, 'stamp')} of {policy.stamps} asked"
-    evidence = f"{POLICY_NAME} of {policy.since}: {found}, resolved by {resolver}"
+    by = f", resolved by {resolver}" if resolver else ""
+    evidence = f"{POLICY_NAME} of {policy.since}: {found}{by}"
     return [VerifiedStep(what="policy", evidence=evidence)]
 
 
