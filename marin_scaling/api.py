@@ -6,7 +6,7 @@
     fitted.chart(1e23)
 
 A thin door: reading, auditing, fitting and drawing are done by the modules that the commands use, and every object here holds
-theirs (`fitted.result`, `fitted.table`). User-written laws with lmfit's parameters: `marin_scaling.fit.custom_law`.
+theirs (`fitted.result`, `fitted.table`). Laws of one's own with lmfit's parameters: `custom_law`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.fit.fit import fit as fit_table
+from marin_scaling.fit.law import DEFAULT_LAW, LawKind
 from marin_scaling.fit.result import FitResult
-from marin_scaling.forecast.backtest import Backtest, backtest
+from marin_scaling.forecast.backtest import Backtest, backtest_of_fit
 from marin_scaling.forecast.forecast import Forecast, forecast, samples
 from marin_scaling.forecast.report import forecast_text
 from marin_scaling.run.table import RunTable, read_run_table, table_of_frame
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 def fit(
     runs: pd.DataFrame | RunTable | Path | str,
     *,
-    law: str = "coupled-surface",
+    law: str | LawKind = DEFAULT_LAW,
     columns: Mapping[str, str] | None = None,
     keep: Collection[str] = (),
     drop: Collection[str] = (),
@@ -94,7 +95,7 @@ class Fitted:
 
     def backtest(self) -> Backtest:
         """Each budget forecast from the smaller ones, with the same law."""
-        return backtest(self.table, law=self.result.law_name, seed=self.result.seed)
+        return backtest_of_fit(self.result)
 
     def chart(self, *flops: float) -> Any:
         """The figure of `marin-scale fit --plot`, as an Altair chart: runs, law, and forecasts at `flops`."""

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import typer
 
+from marin_scaling.fit.law import DEFAULT_LAW, LawKind, law_help
+
 TABLE = typer.Argument(metavar="TABLE", help="CSV, Parquet or JSONL file, a suite (runs/delphi) or a ladder's runs.")
 _PREDICT = typer.Option([], "--predict", metavar="FLOPS", help="Forecast the best run of this compute; may be repeated.")
 _PREDICT_RUNS = typer.Option(
@@ -15,12 +17,7 @@ COLUMN = typer.Option([], "--column", metavar="OURS=THEIRS", help="Which column 
 KEEP = typer.Option([], "--keep", metavar="RUN", help="Keep a run whatever the audit finds; may be repeated.")
 DROP = typer.Option([], "--drop", metavar="RUN", help="Leave a run out; may be repeated, and is recorded.")
 LAW = typer.Option(
-    "coupled-surface",
-    "--law",
-    metavar="LAW",
-    help="coupled-surface; isoflop-frontier or best-runs-frontier, through the best of each budget; "
-    "pinned-frontier@1.6, with an asymptote of your choice; additive-surface, "
-    "tied-surface, interaction-surface or over-training.",
+    DEFAULT_LAW, "--law", metavar="LAW", help=f"{law_help()}; FILE.py:NAME: a law of your own, which runs that file."
 )
 _PLOT = typer.Option(None, "--plot", metavar="FILE", help="Draw runs, law and forecast: .html, .svg, .png or .json.")
 
@@ -60,7 +57,7 @@ def fit_table(
     budgets, columns = [parse_flops(text) for text in predict], chosen_columns(column)
     wanted = read_targets(predict_runs) if predict_runs else None
     runs = read_run_table(table, columns=columns, keep=keep, drop=drop)
-    result = fit(runs, law=law, seed=seed, swept=swept or ("all" if wanted and wanted.swept else "best"))
+    result = fit(runs, law=chosen_law(law), seed=seed, swept=swept or ("all" if wanted and wanted.swept else "best"))
     targets = [optimal_target(result, flops) for flops in budgets] + (target_runs(result, wanted) if wanted else [])
     forecasts = forecast_runs(result, targets)
     tables = [sensitivity(result, each) for each in forecasts] if hangs_on else []
@@ -75,6 +72,15 @@ def fit_table(
     else:
         parts = [forecast_text(result, forecasts), *map(sensitivity_text, tables), *([f"Drawn: {plot}"] if plot else [])]
         typer.echo("\n\n".join(parts))
+
+
+def chosen_law(text: str) -> str | LawKind:
+    """The choice of `--law`: a name, or the law in a Python file that the user named."""
+    if ".py:" not in text:
+        return text
+    from marin_scaling.fit.custom_law import load_law
+
+    return load_law(text)
 
 
 def chosen_columns(pairs: list[str]) -> dict[str, str]:
@@ -113,7 +119,9 @@ def backtest_table(
     from marin_scaling.forecast.backtest import backtest, backtest_document, backtest_text
     from marin_scaling.run.table import read_run_table
 
-    result = backtest(read_run_table(table, columns=chosen_columns(column), keep=keep, drop=drop), law=law, seed=seed)
+    result = backtest(
+        read_run_table(table, columns=chosen_columns(column), keep=keep, drop=drop), law=chosen_law(law), seed=seed
+    )
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
 

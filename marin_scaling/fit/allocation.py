@@ -14,8 +14,10 @@ import numpy as np
 
 from marin_scaling.fit.optima import DrawnPoints
 from marin_scaling.fit.posterior import SurfacePosterior
+from marin_scaling.fit.refusals import refuse
 from marin_scaling.laws import Array
 
+_LEAST_GROWTH, _LARGEST_GROWTH = -1.0, 2.0  # of N* with C; Delphi's is 0.40, Hoffmann's 0.46 to 0.50
 LEAST_BOWLS = 3
 """A line through two points has no residual to say how sure it is."""
 
@@ -91,6 +93,24 @@ def allocation_through(drawn: DrawnPoints, posterior: SurfacePosterior | None = 
     return _by_points(
         [np.array([getattr(each, name) for each in chosen]) for name in ("flops", "params", "tokens")], cost, origin
     )
+
+
+def allocation_of_best_runs(drawn: DrawnPoints, *, source: str) -> Allocation:
+    """Compute-optimal sizes of a law that gives none itself; `FitRefused` where the best runs follow no rule."""
+    if len({point.flops for point in drawn.points}) < 2:
+        refuse(
+            f"{source}: no run has a lower loss than the cheapest, so there is no compute-optimal size to read off.",
+            why="A loss that does not fall with compute says nothing about a larger run.",
+            fix="Check that the right column was taken for the loss: --column loss=NAME",
+        )
+    allocation = allocation_through(drawn)
+    if not _LEAST_GROWTH <= allocation.params_exponent <= _LARGEST_GROWTH:
+        refuse(
+            f"{source}: by its best runs the compute-optimal size would grow as C^{allocation.params_exponent:.3g}.",
+            why="Sizes that follow no rule leave open which run is to be forecast.",
+            fix="Add sizes at each budget, or fit the default law, which takes any table.",
+        )
+    return allocation
 
 
 def _by_points(points: list[Array], cost: FlopsPerParamToken, origin: str) -> Allocation:

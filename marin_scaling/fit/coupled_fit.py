@@ -6,16 +6,20 @@ part in it, except that closed bowls give the compute-optimal sizes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from marin_scaling.fit.allocation import allocation_through
 from marin_scaling.fit.bowl import BowlShape
-from marin_scaling.fit.coupled_law import SIGMA, TAU, Prior, laws_of
-from marin_scaling.fit.frontier import FRONTIER_UNKNOWNS, fit_frontier
+from marin_scaling.fit.coupled_law import SIGMA, TAU, CoupledLaws, Prior, laws_of
+from marin_scaling.fit.frontier import FRONTIER_UNKNOWNS
+from marin_scaling.fit.law import DEFAULT_LAW, Law, LawKind, LossDraws, Targets
 from marin_scaling.fit.optima import DrawnPoints, all_runs_drawn, loss_rises, size_column
 from marin_scaling.fit.posterior import MOST_RUNS, FittedRuns, SurfacePosterior, fit_posterior, variances
+from marin_scaling.fit.predictive import draw_losses, joint_covariance
 from marin_scaling.fit.result import LARGE_MISFIT, FitResult, FitStatus
 from marin_scaling.laws import Array
 
@@ -23,8 +27,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from marin_scaling.run.table import RunTable
-
-FORMULA = "E + K * (w * (N / N0)^-a + (1 - w) * (D / D0)^-b)^g"
 
 _FEW_RUNS = 8  # as many as the law has unknowns
 _ONE_RATIO = 0.05  # decades that tokens per parameter scatter about their trend, below which nothing off it was seen
@@ -35,31 +37,85 @@ _FAR_OFF = (
 )
 
 
-def fit_coupled_runs(table: RunTable, *, seed: int, prior: Prior | None = None) -> FitResult:
+@dataclass(frozen=True, kw_only=True)
+class CoupledLaw(Law):
+    """The coupled law as a posterior over the runs of `frame`."""
+
+    posterior: SurfacePosterior
+    frame: pd.DataFrame
+    seed: int
+    name: str = DEFAULT_LAW
+    formula: str = "E + K * (w * (N / N0)^-a + (1 - w) * (D / D0)^-b)^g"
+    is_calibrated: bool = True
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """The law of highest posterior density, one coherent set of numbers."""
+        posterior = self.posterior
+        return {
+            **{name: float(value[0]) for name, value in _named(laws_of(posterior.mode[None])).items()},
+            "N0": posterior.middle_params,
+            "D0": posterior.middle_tokens,
+            "sigma": float(np.exp(posterior.mode[SIGMA])),
+            "tau": float(np.exp(posterior.mode[TAU])),
+        }
+
+    @property
+    def prior(self) -> Prior:
+        """Prior of the posterior."""
+        return self.posterior.prior
+
+    @property
+    def noise_variance(self) -> float:
+        """Mean over the draws."""
+        return float(np.mean(self.posterior.noise**2))
+
+    def draws(self, targets: Targets, *, seed: int) -> LossDraws:
+        """Draw from the calibrated predictive distribution."""
+        return draw_losses(self.posterior, targets, seed=seed, log_sparsity=self._log_sparsity(targets))
+
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """Quantiles over the draws."""
+        ends = {name: np.quantile(values, (0.05, 0.95)) for name, values in _named(self.posterior.laws).items()}
+        return {name: (float(low), float(high)) for name, (low, high) in ends.items()}
+
+    def log_losses(self, *, params: Array, tokens: Array) -> Array:
+        """Log losses without model discrepancy."""
+        return self.posterior.log_losses(params=params, tokens=tokens)
+
+    def joint_covariance(self, targets: Targets) -> Array:
+        """Covariance over draws and model discrepancy."""
+        return joint_covariance(self.posterior, targets, log_sparsity=self._log_sparsity(targets))
+
+    def variants(self) -> Iterator[tuple[str, Law]]:
+        """The same law with outliers at full weight."""
+        posterior = fit_posterior(fitted_runs(self.frame), prior=self.prior, seed=self.seed, downweight_outliers=False)
+        yield "coupled surface, outliers at full weight", replace(self, posterior=posterior)
+
+    def _log_sparsity(self, targets: Targets) -> Array | None:
+        sparsity = 1.0 if targets.total_params is None else targets.total_params / targets.params
+        return log_sparsity_at(self.frame, np.asarray(sparsity))
+
+
+def _named(laws: CoupledLaws) -> dict[str, Array]:
+    return {"E": laws.E, "K": laws.K, "w": laws.w, "a": laws.a, "b": laws.b, "g": laws.g, "gamma": laws.gamma}
+
+
+def fit_coupled_runs(table: RunTable, *, kind: LawKind, seed: int, prior: Prior | None = None) -> FitResult:
     """Fit a table that `refuse_hopeless` lets pass."""
     drawn = all_runs_drawn(table.frame.assign(params=size_column(table.frame)))  # N is the active size
     posterior = fit_posterior(fitted_runs(table.frame), prior=prior, seed=seed)
-    law = fit_frontier(drawn.column("flops"), loss=drawn.column("loss")) if _carry_frontier(drawn) else None
-    statuses = _statuses(drawn, posterior)
-    return FitResult(
-        law_name="coupled-surface",
-        formula=FORMULA,
-        why_this_law=_why(drawn),
-        law=law,
-        posterior=posterior,
-        parameters=_parameters(posterior),
-        points=drawn.points,
-        bowls=drawn.bowls,
-        noise=None,
-        allocation=allocation_through(drawn, posterior),
-        status=statuses[0],
-        warnings=(*table.warnings, *drawn.warnings, *_doubts(posterior, table.frame, statuses)),
-        frame=table.frame,
-        excluded=table.excluded,
-        column_mapping=table.column_mapping,
-        source=table.source,
-        metric=table.metric,
+    return FitResult.of(
+        table,
+        CoupledLaw(posterior=posterior, frame=table.frame, seed=seed),
+        kind=kind,
         seed=seed,
+        prior=prior,
+        drawn=drawn,
+        allocation=allocation_through(drawn, posterior),
+        applies=_statuses(drawn, posterior),
+        why=_why(drawn),
+        warnings=_warnings(posterior, table.frame),
     )
 
 
@@ -90,10 +146,6 @@ def log_sparsity_at(frame: pd.DataFrame, sparsity: Array) -> Array | None:
     return np.asarray(np.log(sparsity) - np.median(np.log(frame["params"].to_numpy(dtype=np.float64) / size_column(frame))))
 
 
-def _carry_frontier(drawn: DrawnPoints) -> bool:
-    return len({point.flops for point in drawn.points}) >= FRONTIER_UNKNOWNS
-
-
 def _why(drawn: DrawnPoints) -> str:
     frame = drawn.frame
     shape = f"bowls at {len(drawn.bowls)} budgets" if drawn.bowls else "no isoFLOP grid"
@@ -101,23 +153,9 @@ def _why(drawn: DrawnPoints) -> str:
     return f"all {len(frame)} runs, {shape}, {10 ** ratio.min():.3g} to {10 ** ratio.max():.3g} tokens per parameter"
 
 
-def _parameters(posterior: SurfacePosterior) -> dict[str, float]:
-    """The law of highest posterior density, one coherent set of numbers."""
-    law = laws_of(posterior.mode[None])
-    named = {"E": law.E, "K": law.K, "w": law.w, "a": law.a, "b": law.b, "g": law.g, "gamma": law.gamma}
-    return {
-        **{name: float(value[0]) for name, value in named.items()},
-        "N0": posterior.middle_params,
-        "D0": posterior.middle_tokens,
-        "sigma": float(np.exp(posterior.mode[SIGMA])),
-        "tau": float(np.exp(posterior.mode[TAU])),
-    }
-
-
-def _statuses(drawn: DrawnPoints, posterior: SurfacePosterior) -> list[FitStatus]:
-    """All statuses that apply, worst first."""
+def _statuses(drawn: DrawnPoints, posterior: SurfacePosterior) -> dict[FitStatus, bool]:
     unclosed = sum(bowl.shape is not BowlShape.CLOSED for bowl in drawn.bowls)
-    applies = {
+    return {
         FitStatus.NOT_FALLING: loss_rises(drawn),
         FitStatus.TWO_BUDGETS: len({point.flops for point in drawn.points}) < FRONTIER_UNKNOWNS,
         FitStatus.FEW_RUNS: len(drawn.frame) <= _FEW_RUNS,
@@ -125,9 +163,7 @@ def _statuses(drawn: DrawnPoints, posterior: SurfacePosterior) -> list[FitStatus
         FitStatus.LARGE_MISFIT: float(np.median(np.exp(posterior.unknowns[:, TAU]))) > LARGE_MISFIT,
         FitStatus.BOWLS_NOT_CLOSED: bool(drawn.bowls) and 3 * unclosed >= len(drawn.bowls),
         FitStatus.ONE_RATIO: _ratio_scatter(drawn.frame) < _ONE_RATIO,
-        FitStatus.USABLE: True,
     }
-    return [status for status in FitStatus if applies.get(status)]
 
 
 def _best_run_off(posterior: SurfacePosterior) -> float:
@@ -147,8 +183,7 @@ def _ratio_scatter(frame: pd.DataFrame) -> float:
     return float(np.std(y - np.polyval(np.polyfit(x - x.mean(), y, 1), x - x.mean())))
 
 
-def _doubts(posterior: SurfacePosterior, frame: pd.DataFrame, statuses: list[FitStatus]) -> list[str]:
-    others = [status.value for status in statuses[1:] if status is not FitStatus.USABLE]
+def _warnings(posterior: SurfacePosterior, frame: pd.DataFrame) -> list[str]:
     thinned = f"of {len(frame)} runs the fit takes {MOST_RUNS}, half of them spread over the uppermost decade of compute"
     unsure = f"the posterior is rough: its draws are worth {posterior.worth:.0f} independent ones"
-    return [*others, *([thinned] if len(frame) > MOST_RUNS else []), *([unsure] if posterior.worth < 100 else [])]
+    return [*([thinned] if len(frame) > MOST_RUNS else []), *([unsure] if posterior.worth < 100 else [])]

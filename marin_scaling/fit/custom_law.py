@@ -1,29 +1,262 @@
-"""Fit a law that a user writes as a function, with bounds and fixed constants: a thin layer over lmfit.
+"""Laws that a user writes as a function, fitted by lmfit with bounds, constants and expressions.
 
-It adds several starts between the bounds, Hoffmann's log-Huber objective as a sum, a word on whether the answer can be trusted,
-and refusals that name what does not match. No grid scores every basin as for this project's own laws: that starts agree is
-the only sign of a global optimum. lmfit's standard errors take the runs to scatter independently.
+Around lmfit: several starts between the bounds, the log-Huber objective of Hoffmann et al. 2022, a sentence on whether the
+search converged, a bootstrap over runs for the interval, and refusals that name what does not match.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from marin_scaling.errors import FitRefused
+from marin_scaling.errors import FitRefused, UsageError
+from marin_scaling.fit.allocation import allocation_of_best_runs
+from marin_scaling.fit.law import LAWS, Law, LawKind, LossDraws, Targets
+from marin_scaling.fit.optima import DrawnPoints, all_runs_drawn, loss_rises, size_column
+from marin_scaling.fit.refusals import refuse
+from marin_scaling.fit.result import LARGE_MISFIT, FitResult, FitStatus
 from marin_scaling.fit.surface import Objective
 from marin_scaling.laws import Array
+from marin_scaling.printable import printable
 
+if TYPE_CHECKING:
+    from marin_scaling.fit.coupled_law import Prior
+    from marin_scaling.run.table import RunTable
+
+RESAMPLES = 100
+"""Refits behind an interval: each is a search by lmfit, of some milliseconds."""
+_COARSE = {"ftol": 1e-7, "xtol": 1e-7, "gtol": 1e-7}  # of refits: far below what resampling moves
+_REPEATS = 10  # of every refit, each with another residual
+_COLUMNS = ("flops", "params", "tokens")
 _TOLERANCES = {"ftol": 1e-12, "xtol": 1e-12, "gtol": 1e-12}
 _AS_GOOD_AS_FLOATS_ALLOW = (6, 7, 8)  # MINPACK's info: the tolerance is below what can still be gained
 _SAME_OBJECTIVE = 1e-6  # relative: two starts that end within it have ended in the same place
 _AT_BOUND = 1e-4  # of the distance between the bounds
+
+
+def custom_law(
+    function: Callable[..., ArrayLike],
+    parameters: Any,
+    *,
+    name: str | None = None,
+    formula: str | None = None,
+    objective: Objective = Objective.LOG_HUBER,
+    huber_delta: float = 1e-3,
+    starts: int = 20,
+) -> LawKind:
+    """Return a law of one's own for `fit(runs, law=...)`, and for `--law FILE.py:NAME` where a file assigns it to NAME.
+
+    `function` takes any of `flops`, `params` (active ones), `tokens` (run,), and parameters by name, and returns losses (run,)
+    in the unit of the table. A function of `flops` alone is fitted to the best loss of each budget. `parameters` are
+    `lmfit.Parameters`. `result.law.report()` is lmfit's report, `result.law.found.result` its `MinimizerResult`.
+
+    `UsageError` for a name of this project's own laws; a fit raises `FitRefused` where names, shapes or numbers do not match.
+
+    >>> from lmfit import create_params
+    >>> from marin_scaling.fit.fit import fit
+    >>> from marin_scaling.laws import SurfaceLaw
+    >>> from marin_scaling.run.simulate import simulate_ladder
+    >>> surface = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
+    >>> table = simulate_ladder(surface, budgets_flops=[1e18, 1e19, 1e20, 1e21], sizes_per_budget=5, noise=0.001, seed=0)
+    >>> power_law = custom_law(
+    ...     lambda flops, E, A, gamma: E + A * (flops / 1e19) ** -gamma,
+    ...     create_params(E={"value": 1, "min": 0, "max": 3}, A=1, gamma={"value": 0.2, "min": 0.01, "max": 1}),
+    ...     name="power-law",
+    ... )
+    >>> f"{fit(table, law=power_law).law.parameters['gamma']:.2f}"
+    '0.15'
+    """
+    chosen = printable(name or str(getattr(function, "__name__", "custom")))
+    if chosen in LAWS:
+        raise UsageError(
+            f"{chosen!r} is the name of another law.", why="Reports name the law by it.", fix="Give another: name=..."
+        )
+    known = inspect.signature(function).parameters
+    settings = _Settings(
+        function=function,
+        parameters=parameters,
+        formula=printable(formula or f"{chosen}({', '.join(known)})"),
+        objective=objective,
+        huber_delta=huber_delta,
+        starts=starts,
+        takes=tuple(column for column in _COLUMNS if column in known and column not in parameters),
+    )
+    return LawKind(
+        name=chosen,
+        about=settings.formula,
+        fit=partial(_fit_custom, settings=settings),
+        knows_any_size=settings.takes != ("flops",),
+    )
+
+
+def load_law(text: str) -> LawKind:
+    """Run the Python file of "FILE.py:NAME" and return the law that it assigns to NAME; `UsageError` if there is none.
+
+    For texts that the user typed only: the file runs with the user's rights.
+    """
+    path, _, name = text.rpartition(":")
+    try:
+        spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+        assert spec is not None  # the name ends in .py
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        found = getattr(module, name)
+    except Exception as error:  # code of the user's: anything
+        raise _no_law(text, f"{type(error).__name__}: {error}") from error
+    if not isinstance(found, LawKind):
+        raise _no_law(text, f"it is a {type(found).__name__}")
+    return found
+
+
+def _no_law(text: str, reason: str) -> UsageError:
+    return UsageError(
+        f"{text!r} is not a law: {reason}.",
+        why="A Python file gives a law by a line like NAME = marin_scaling.custom_law(function, parameters).",
+        fix="Write that line, and name file and variable: --law my_laws.py:NAME",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Settings:
+    """Arguments of `custom_law`; `takes` are the columns that the function takes."""
+
+    function: Callable[..., ArrayLike]
+    parameters: Any
+    formula: str
+    objective: Objective
+    huber_delta: float
+    starts: int
+    takes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CustomFit(Law):
+    """A user's law through runs; `resampled` are its parameters refitted to resampled runs, `residuals` (run,) in log loss."""
+
+    name: str
+    formula: str
+    knows_any_size: bool
+    function: Callable[..., ArrayLike]
+    takes: tuple[str, ...]
+    found: UserFit
+    resampled: tuple[Mapping[str, float], ...]
+    residuals: Array
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """Values of lmfit's parameters, constants included."""
+        return {name: float(value) for name, value in self.found.result.params.valuesdict().items()}
+
+    def draws(self, targets: Targets, *, seed: int) -> LossDraws:
+        """Every refitted law with residuals of the runs, drawn anew, for a new run's noise."""
+        law = np.repeat(self._losses(targets), _REPEATS, axis=0)
+        if not np.isfinite(law).all():
+            raise _refused("The law is not finite at the target.", fix="Forecast nearer to the runs, or narrow the bounds.")
+        noise = law * np.expm1(np.random.default_rng(seed).choice(self.residuals, size=(len(law), 1)))
+        return LossDraws(losses=law + noise, causes={"noise": noise, "sampling": law})
+
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """Quantiles over the refits; none for constants."""
+        free = [name for name, each in self.found.result.params.items() if each.vary or each.expr]
+        ends = {name: np.quantile([values[name] for values in self.resampled], (0.05, 0.95)) for name in free}
+        return {name: (float(low), float(high)) for name, (low, high) in ends.items()}
+
+    def report(self) -> str:
+        """Sentence on the search, and lmfit's report."""
+        return self.found.report()
+
+    def _losses(self, targets: Targets) -> Array:
+        columns = {name: getattr(targets, name) for name in self.takes}
+        known = inspect.signature(self.function).parameters
+        values = [{name: value for name, value in each.items() if name in known} for each in self.resampled]
+        losses = [_called(self.function, columns | each) for each in values]
+        return np.stack([np.broadcast_to(each, targets.flops.shape) for each in losses])
+
+
+def _fit_custom(table: RunTable, *, kind: LawKind, seed: int, prior: Prior | None = None, settings: _Settings) -> FitResult:
+    drawn = all_runs_drawn(table.frame.assign(params=size_column(table.frame)))
+    data = _data(drawn, of_optima=not kind.knows_any_size)
+    found = fit_user_law(
+        settings.function,
+        data=data,
+        parameters=settings.parameters,
+        objective=settings.objective,
+        huber_delta=settings.huber_delta,
+        starts=settings.starts,
+        seed=seed,
+    )
+    law = CustomFit(
+        name=kind.name,
+        formula=settings.formula,
+        knows_any_size=kind.knows_any_size,
+        function=settings.function,
+        takes=settings.takes,
+        found=found,
+        resampled=_resampled(found.result.params, data, settings, seed=seed),
+        residuals=_log_residuals(found.result, data, settings),
+    )
+    return FitResult.of(
+        table,
+        law,
+        kind=kind,
+        seed=seed,
+        prior=prior,
+        drawn=drawn,
+        allocation=allocation_of_best_runs(drawn, source=table.source),
+        applies={
+            FitStatus.NOT_CONVERGED: not found.converged,
+            FitStatus.NOT_FALLING: loss_rises(drawn),
+            FitStatus.LARGE_MISFIT: float(np.sqrt(np.mean(law.residuals**2))) > LARGE_MISFIT,
+            FitStatus.CUSTOM_LAW: True,
+        },
+        why=f"as asked, to {len(data['loss'])} {'runs' if kind.knows_any_size else 'best losses'}",
+        warnings=[] if found.sentence.startswith("Usable") else [found.sentence],
+    )
+
+
+def _of_rows(residuals: Callable[[Any], Array], rows: NDArray[np.int64], trial: Any) -> Array:
+    return residuals(trial)[rows]
+
+
+def _data(drawn: DrawnPoints, *, of_optima: bool) -> dict[str, Array]:
+    if of_optima:
+        return {name: drawn.column(name) for name in (*_COLUMNS, "loss")}
+    return {name: drawn.frame[name].to_numpy(dtype=np.float64) for name in (*_COLUMNS, "loss")}
+
+
+def _log_residuals(result: Any, data: Mapping[str, Array], settings: _Settings) -> Array:
+    """Logarithm of loss over law at each run, scaled up for the parameters that were fitted: (run,)."""
+    predict = _bound(settings.function, data, settings.parameters, runs=len(data["loss"]), needs_logarithm=True)
+    freedom = max(result.nfree, 1)
+    return np.asarray(np.sqrt(len(data["loss"]) / freedom) * np.log(data["loss"] / predict(result.params)))
+
+
+def _resampled(best: Any, data: Mapping[str, Array], settings: _Settings, *, seed: int) -> tuple[Mapping[str, float], ...]:
+    """Parameters refitted, from `best` on, to runs drawn with replacement."""
+    residuals = _residuals(settings.function, data, settings.parameters, settings.objective, settings.huber_delta)
+    generator, count, found = np.random.default_rng(seed), len(data["loss"]), []
+    for _ in range(RESAMPLES):
+        rows = generator.integers(count, size=count)
+        ended = _attempt(partial(_of_rows, residuals, rows), best, tolerances=_COARSE)
+        if ended is not None:
+            found.append(dict(ended.params.valuesdict()))
+    if 2 * len(found) < RESAMPLES:
+        refuse(
+            f"Of {RESAMPLES} resamples of {count} runs {RESAMPLES - len(found)} carry no such law.",
+            why="What a few runs decide alone has no interval.",
+            fix="Add runs, narrow the bounds, or fit the default law, which takes any table.",
+        )
+    return tuple(found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +269,15 @@ class UserFit:
     failed: int
 
     @property
+    def converged(self) -> bool:
+        """True if lmfit says so, or gains nothing that floats could hold."""
+        return bool(self.result.success) or self.result.ier in _AS_GOOD_AS_FLOATS_ALLOW
+
+    @property
     def sentence(self) -> str:
         """Whether the search converged, and what speaks against its answer."""
         counts = f"{self.agreeing} of {self.starts} starts end at the lowest objective"
-        if not (self.result.success or self.result.ier in _AS_GOOD_AS_FLOATS_ALLOW):
+        if not self.converged:
             return f"Not usable: the search did not converge ({self.result.message})."
         if at_bound := [parameter.name for parameter in self.result.params.values() if _is_at_bound(parameter)]:
             return f"Use with care: it converged, with {', '.join(at_bound)} at a bound; {counts}, {self.failed} failed."
@@ -84,22 +322,30 @@ def fit_user_law(
         raise _refused("Absolute residuals have no slope at zero.", fix="Take LOG_HUBER with a small huber_delta.")
     if "loss" not in data:
         raise _refused("The data have no column loss.", fix="Name the column of losses so.")
-    loss = np.asarray(data["loss"], dtype=np.float64)
-    predict = _bound(model, data, parameters, runs=len(loss), needs_logarithm=objective is Objective.LOG_HUBER)
-
-    def residuals(trial: Any) -> Array:
-        predicted = predict(trial)
-        return predicted - loss if objective is Objective.SQUARES else _huber_root(np.log(predicted / loss), huber_delta)
-
+    residuals = _residuals(model, data, parameters, objective, huber_delta)
     residuals(parameters)  # refuses what is wrong with the first start; of the others that fail only the number is said
     attempts = [_attempt(residuals, start) for start in _starts(parameters, starts, seed)]
     results = [each for each in attempts if each is not None]
     if not results:
         raise _refused("Every start led to where the law gives no usable loss.", fix="Narrow the bounds.")
     best = min(results, key=lambda each: float(each.chisqr))
-    ceiling = best.chisqr * (1 + _SAME_OBJECTIVE) + np.finfo(float).eps * len(loss)
+    ceiling = best.chisqr * (1 + _SAME_OBJECTIVE) + np.finfo(float).eps * np.size(data["loss"])
     agreeing = sum(each.chisqr <= ceiling for each in results)
     return UserFit(result=best, starts=len(attempts), agreeing=agreeing, failed=len(attempts) - len(results))
+
+
+def _residuals(
+    model: Callable[..., ArrayLike], data: Mapping[str, ArrayLike], parameters: Any, objective: Objective, delta: float
+) -> Callable[[Any], Array]:
+    """Function of lmfit's parameters that lmfit makes the squares of least: (run,)."""
+    loss = np.asarray(data["loss"], dtype=np.float64)
+    predict = _bound(model, data, parameters, runs=len(loss), needs_logarithm=objective is Objective.LOG_HUBER)
+
+    def residuals(trial: Any) -> Array:
+        predicted = predict(trial)
+        return predicted - loss if objective is Objective.SQUARES else _huber_root(np.log(predicted / loss), delta)
+
+    return residuals
 
 
 def _bound(
@@ -112,8 +358,7 @@ def _bound(
 
     def predict(trial: Any) -> Array:
         values = {name: value for name, value in trial.valuesdict().items() if name in signature}
-        with np.errstate(all="ignore"):  # what is not finite is refused here
-            predicted = np.asarray(model(**columns, **values), dtype=np.float64)
+        predicted = _called(model, {**columns, **values})
         if predicted.shape != (runs,):
             raise _refused(
                 f"The law gives an array of shape {predicted.shape} for {runs} runs.", fix="Give one loss for each run."
@@ -123,6 +368,15 @@ def _bound(
         return predicted
 
     return predict
+
+
+def _called(model: Callable[..., ArrayLike], arguments: Mapping[str, Any]) -> Array:
+    """Losses by a user's function; numbers that are not finite are for the caller to refuse."""
+    try:
+        with np.errstate(all="ignore"):
+            return np.asarray(model(**arguments), dtype=np.float64)
+    except Exception as error:  # code of the user's: anything
+        raise _refused(f"The law raised {type(error).__name__}: {error}.", fix="Correct the function.") from error
 
 
 def _require_match(
@@ -166,11 +420,11 @@ def _between(low: float, high: float, share: float) -> float:
     return float(low * (high / low) ** share) if 0 < 10 * low <= high else low + share * (high - low)
 
 
-def _attempt(residuals: Callable[[Any], Array], start: Any) -> Any:
+def _attempt(residuals: Callable[[Any], Array], start: Any, *, tolerances: Mapping[str, float] = _TOLERANCES) -> Any:
     from lmfit import minimize
 
     try:
-        return minimize(residuals, start, method="leastsq", **_TOLERANCES)
+        return minimize(residuals, start, method="leastsq", **tolerances)
     except FitRefused:  # it left the law's domain; the number of such starts is told
         return None
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from marin_scaling.errors import FitRefused, UsageError
+from marin_scaling.errors import FitRefused
 from marin_scaling.fit.bowl import Bowl, noise_variance
 from marin_scaling.laws import Array, FrontierLaw
 
@@ -126,28 +125,6 @@ def _fitted(asymptote: Array, scale: Array, terms: Array) -> Array:
 
 
 PINNED_UNKNOWNS = 2
-PINNED_LAW = "pinned-frontier@"
-
-
-def pinned_asymptote(law: str) -> float | None:
-    """The asymptote in the name of a pinned law, None for any other law; `UsageError` where it is no number of zero or more.
-
-    >>> pinned_asymptote("pinned-frontier@1.6"), pinned_asymptote("isoflop-frontier")
-    (1.6, None)
-    """
-    if not law.startswith(PINNED_LAW.rstrip("@")):
-        return None
-    try:
-        asymptote = float(law.removeprefix(PINNED_LAW))
-    except ValueError:
-        asymptote = math.nan
-    if "_" in law or not (math.isfinite(asymptote) and asymptote >= 0):  # Python reads 1_6 as 16
-        raise UsageError(
-            f"{law!r} does not say at which loss the asymptote is pinned.",
-            why="Somebody has to choose that number; this project has none of its own.",
-            fix=f"Write it like --law {PINNED_LAW}1.6, or leave it free: --law isoflop-frontier",
-        )
-    return asymptote
 
 
 def fit_pinned_frontier(flops: Array, *, loss: Array, asymptote: float) -> FrontierLaw:

@@ -21,8 +21,8 @@ from marin_scaling.fit.frontier import (
     fit_frontiers,
     fit_pinned_frontier,
     fit_pinned_frontiers,
-    pinned_asymptote,
 )
+from marin_scaling.fit.law import Law, LawKind, LossDraws, Targets
 from marin_scaling.fit.optima import DrawnPoints, has_bowl, through_best_runs, through_bowls
 from marin_scaling.fit.refusals import left_out, refuse
 from marin_scaling.fit.result import FitResult, FitStatus
@@ -31,20 +31,46 @@ from marin_scaling.laws import Array, FrontierLaw, frontier_loss
 if TYPE_CHECKING:
     import pandas as pd
 
+    from marin_scaling.fit.coupled_law import Prior
     from marin_scaling.run.table import RunTable
 
 _LEAST_POINTS = 3
 _CLEAR = 3.0  # standard deviations that every optimum has to lie above a pinned asymptote
-FORMULA = "E + A * (C / C0)^-gamma"
 
 
-def fit_frontier_runs(table: RunTable, *, law: str, seed: int) -> FitResult:
-    """Fit a table by the law of that name; `FitRefused` when too few budgets carry it.
+@dataclass(frozen=True, kw_only=True)
+class FrontierOfBudgets(Law):
+    """The frontier through the best loss of each budget, with its noise; `asymptote` is None unless it was pinned."""
 
-    When `law` is `isoflop-frontier` and the table is no isoFLOP grid, the best runs are taken, and `why_this_law` says so.
+    name: str
+    frontier: FrontierLaw
+    noise: Noise
+    drawn: DrawnPoints
+    asymptote: float | None
+    formula: str = "E + A * (C / C0)^-gamma"
+    knows_any_size: bool = False
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """The least-squares fit."""
+        law = self.frontier
+        return {"E": law.E, "A": law.A, "gamma": law.gamma, "C0": law.reference_flops}
+
+    def draws(self, targets: Targets, *, seed: int) -> LossDraws:
+        """Losses of compute-optimal runs under laws refitted to resampled budgets."""
+        drawn = resample(self, seed=seed)
+        law = drawn.laws.losses(targets.flops)
+        noise = np.broadcast_to(drawn.run_noise[:, None], law.shape)
+        return LossDraws(losses=law + noise, causes={"noise": noise, "sampling": law})
+
+
+def fit_frontier_runs(table: RunTable, *, kind: LawKind, seed: int, prior: Prior | None = None) -> FitResult:
+    """Fit a table by a frontier law; `FitRefused` when too few budgets carry it.
+
+    When `isoflop-frontier` is asked for and the table is no isoFLOP grid, the best runs are taken, and `why_this_law` says so.
     """
-    asymptote = pinned_asymptote(law)
-    name, why = _choose(table.frame, asked=law if asymptote is None else "isoflop-frontier")
+    asymptote = kind.number if kind.argument else None
+    name, why = _choose(table.frame, asked=kind.name if asymptote is None else "isoflop-frontier")
     drawn = through_bowls(table.frame) if name == "isoflop-frontier" else through_best_runs(table.frame)
     unknowns = FRONTIER_UNKNOWNS if asymptote is None else PINNED_UNKNOWNS
     _refuse_few_points(drawn, table, name, unknowns=unknowns)
@@ -55,26 +81,20 @@ def fit_frontier_runs(table: RunTable, *, law: str, seed: int) -> FitResult:
     noise = _noise(drawn, residuals=loss - frontier_loss(frontier, flops=flops), table=table, unknowns=unknowns)
     if asymptote is not None:
         _refuse_losses_at(asymptote, drawn, noise, table)
-    statuses = _statuses(drawn, frontier, noise, pinned=asymptote is not None)
-    return FitResult(
-        law_name=name if asymptote is None else law,
-        formula=FORMULA,
-        why_this_law=why,
-        law=frontier,
-        posterior=None,
-        parameters={"E": frontier.E, "A": frontier.A, "gamma": frontier.gamma, "C0": frontier.reference_flops},
-        points=drawn.points,
-        bowls=drawn.bowls,
-        noise=noise,
-        allocation=allocation_through(drawn),
-        status=statuses[0],
-        warnings=(*table.warnings, *drawn.warnings, *_doubts(noise, statuses)),
-        frame=drawn.frame,
-        excluded=(*table.excluded, *drawn.excluded),
-        column_mapping=table.column_mapping,
-        source=table.source,
-        metric=table.metric,
+    quiet = f"the runs scatter less than seeds do; {SEED_NOISE:.2%} of the loss is taken for their noise"
+    return FitResult.of(
+        table,
+        FrontierOfBudgets(
+            name=name if asymptote is None else kind.name, frontier=frontier, noise=noise, drawn=drawn, asymptote=asymptote
+        ),
+        kind=kind,
         seed=seed,
+        prior=prior,
+        drawn=drawn,
+        allocation=allocation_through(drawn),
+        applies=_statuses(drawn, frontier, noise, pinned=asymptote is not None),
+        why=why,
+        warnings=[quiet] if noise.at_floor else [],
     )
 
 
@@ -118,12 +138,11 @@ def _refuse_losses_at(asymptote: float, drawn: DrawnPoints, noise: Noise, table:
         )
 
 
-def _statuses(drawn: DrawnPoints, law: FrontierLaw, noise: Noise, *, pinned: bool) -> list[FitStatus]:
-    """All statuses that apply, worst first."""
+def _statuses(drawn: DrawnPoints, law: FrontierLaw, noise: Noise, *, pinned: bool) -> dict[FitStatus, bool]:
     count = len(drawn.points)
     unclosed = sum(bowl.shape is not BowlShape.CLOSED for bowl in drawn.bowls)
     low, high = GAMMA_BRACKET
-    applies = {
+    return {
         FitStatus.NOT_FALLING: law.A == 0 or law.gamma <= 0,
         FitStatus.EXPONENT_AT_EDGE: not pinned and not low * 1.001 < law.gamma < high / 1.001,
         FitStatus.ONLY_THREE_BUDGETS: not pinned and count == FRONTIER_UNKNOWNS,
@@ -133,16 +152,7 @@ def _statuses(drawn: DrawnPoints, law: FrontierLaw, noise: Noise, *, pinned: boo
         FitStatus.BUDGETS_SCATTER: noise.budgets_scatter,
         FitStatus.NOT_A_GRID: not drawn.bowls,
         FitStatus.FEW_BUDGETS: count == (PINNED_UNKNOWNS if pinned else FRONTIER_UNKNOWNS) + 1,
-        FitStatus.USABLE: True,
     }
-    return [status for status in FitStatus if applies.get(status)]
-
-
-def _doubts(noise: Noise, statuses: list[FitStatus]) -> list[str]:
-    """What is to be said beside the worst status: the others, and a floor under the noise."""
-    others = [status.value for status in statuses[1:] if status is not FitStatus.USABLE]
-    quiet = f"the runs scatter less than seeds do; {SEED_NOISE:.2%} of the loss is taken for their noise"
-    return [*others, *([quiet] if noise.at_floor else [])]
 
 
 RESAMPLES = 2000
@@ -162,29 +172,23 @@ class Resamples:
         return np.asarray(self.laws.losses(flops) + self.run_noise[:, None])
 
 
-def resample(result: FitResult, *, seed: int, count: int = RESAMPLES) -> Resamples:
+def resample(law: FrontierOfBudgets, *, seed: int, count: int = RESAMPLES) -> Resamples:
     """Draw `count` resamples of a frontier law's fit; equal seeds give equal numbers."""
-    if result.noise is None:
-        raise TypeError(f"{result.law_name} has a posterior: draw from that")
-    generator = np.random.default_rng(seed)
-    flops = np.array([point.flops for point in result.points])
-    loss = np.array([point.loss for point in result.points])
-    leverage = np.array([point.leverage for point in result.points])
+    generator, noise = np.random.default_rng(seed), law.noise
+    flops, loss, leverage = (law.drawn.column(name) for name in ("flops", "loss", "leverage"))
     weights = generator.dirichlet(np.ones(len(flops)), size=count)
-    noise = result.noise
     run_variance = _drawn_variance(generator, noise.run_variance, noise.run_freedom, count)
     budget_variance = _drawn_variance(generator, noise.budget_variance, noise.budget_freedom, count)
     spread = np.sqrt(run_variance[:, None] * leverage + budget_variance[:, None])  # (resample, budget)
     moves = spread * generator.standard_normal(spread.shape)
     return Resamples(
-        laws=_refitted(result, flops, loss, moves, weights=weights),
+        laws=_refitted(law.asymptote, flops, loss, moves, weights=weights),
         run_noise=np.sqrt(run_variance) * generator.standard_normal(count),
     )
 
 
-def _refitted(result: FitResult, flops: Array, loss: Array, moves: Array, *, weights: Array) -> FrontierLaws:
-    """The law of `result` through moved losses; above a pinned asymptote they move by shares of what is left above it."""
-    asymptote = pinned_asymptote(result.law_name)
+def _refitted(asymptote: float | None, flops: Array, loss: Array, moves: Array, *, weights: Array) -> FrontierLaws:
+    """Laws through moved losses; above a pinned asymptote they move by shares of what is left above it."""
     if asymptote is None:
         return fit_frontiers(flops, losses=loss + moves, weights=weights)
     left = loss - asymptote

@@ -1,12 +1,10 @@
-"""Descent of the log-Huber objective of a surface E + sum of c N^-p D^-q from many starts, or for many weightings, in step.
+"""Descent of the log-Huber objective of E + A N^-alpha + B D^-beta from many starts, or for many weightings, in step.
 
-The unknowns are the logarithms of E and of every term at the runs' mean sizes, then the exponents: (set, unknown); the powers p
-and q of a term are linear in the exponents, and how is all that is known of a form. A step is Levenberg-Marquardt's: the
-curvature is that of the runs inside delta (the Gauss-Newton matrix of the objective) plus a damping times that of iteratively
-reweighted least squares, which bounds Huber's function from above (Holland and Welsch 1977, doi 10.1080/03610927708827533), so
-that a step descends once the damping is large. All sets go together, as products of small matrices.
-
-Local: nothing here knows whether there is a lower basin. Arithmetic on arrays only.
+The unknowns are the logarithms of E and of both terms at the runs' mean sizes, then alpha and beta: (set, unknown). A step is
+Levenberg-Marquardt's: the curvature is that of the runs inside delta (the Gauss-Newton matrix of the objective) plus a damping
+times that of iteratively reweighted least squares, which bounds Huber's function from above (Holland and Welsch 1977, doi
+10.1080/03610927708827533), so that a step descends once the damping is large. All sets go together, as products of small
+matrices. The descent is local: another basin may be lower.
 """
 
 from __future__ import annotations
@@ -19,8 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from marin_scaling.laws import Array
 
-ADDITIVE = np.array([[[1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]])
-"""E + A N^-alpha + B D^-beta: (term, axis, exponent), the powers of N and D in each term but E by the exponents."""
 LEAST_SHARE = 1e-12
 """Of the mean loss: what stands for a coefficient that the data would set to zero."""
 
@@ -33,7 +29,7 @@ _RIDGE = 1e-13  # of the curvature's trace: keeps a set of too few different run
 class CentredRuns:
     """Logarithms of the runs' sizes about their means, and their losses: (run,).
 
-    `means` (axis,): of log params and log tokens; `powers` (term, axis, exponent): the form.
+    `means` (axis,): of log params and log tokens.
     """
 
     x: Array
@@ -41,17 +37,11 @@ class CentredRuns:
     loss: Array
     log_loss: Array
     means: Array
-    powers: Array
 
     @cached_property
     def logs(self) -> Array:
         """(axis, run)."""
         return np.stack([self.x, self.y])
-
-    @cached_property
-    def slopes(self) -> Array:
-        """By how much the logarithm of each term falls with each exponent: (term, exponent, run)."""
-        return np.asarray(np.einsum("tae,ar->ter", self.powers, self.logs))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +53,7 @@ class Descended:
     converged: NDArray[np.bool_]
 
 
-def centred(params: Array, tokens: Array, loss: Array, *, powers: Array = ADDITIVE) -> CentredRuns:
+def centred(params: Array, tokens: Array, loss: Array) -> CentredRuns:
     """Runs (run,) as the descent wants them; all numbers above zero."""
     x, y = np.log(params), np.log(tokens)
     return CentredRuns(
@@ -72,7 +62,6 @@ def centred(params: Array, tokens: Array, loss: Array, *, powers: Array = ADDITI
         loss=loss,
         log_loss=np.log(loss),
         means=np.array([x.mean(), y.mean()]),
-        powers=powers,
     )
 
 
@@ -112,18 +101,17 @@ def unknowns_of(numbers: ArrayLike, runs: CentredRuns) -> Array:
     >>> unknowns_of((1.7, 400.0, 1500.0, 0.34, 0.33), runs).round(3).tolist()
     [0.531, -0.663, 0.095, 0.34, 0.33]
     """
-    coefficients, exponents = np.split(np.asarray(numbers, dtype=np.float64), [1 + len(runs.powers)])
+    coefficients, exponents = np.split(np.asarray(numbers, dtype=np.float64), [3])
     with np.errstate(divide="ignore"):
-        at_centre = np.log(coefficients) - np.r_[0.0, runs.powers @ exponents @ runs.means]
+        at_centre = np.log(coefficients) - np.r_[0.0, exponents * runs.means]
     return np.concatenate([np.maximum(at_centre, np.log(LEAST_SHARE * runs.loss.mean())), exponents])
 
 
 def numbers_of(theta: Array, runs: CentredRuns) -> Array:
     """The other way round, of many laws: (set, unknown); infinite where a coefficient is too large to be written down."""
-    at_centre, exponents = np.split(theta, [1 + len(runs.powers)], axis=1)
-    fall = np.tensordot(exponents, runs.powers, axes=(1, 2)) @ runs.means  # (set, term)
+    at_centre, exponents = np.split(theta, [3], axis=1)
     with np.errstate(over="ignore"):
-        coefficients = np.exp(at_centre + np.pad(fall, ((0, 0), (1, 0))))
+        coefficients = np.exp(at_centre + np.pad(exponents * runs.means, ((0, 0), (1, 0))))
     return np.concatenate([coefficients, exponents], axis=1)
 
 
@@ -134,19 +122,17 @@ def objective(theta: Array, runs: CentredRuns, weights: Array, delta: float) -> 
 
 
 def terms(theta: Array, runs: CentredRuns) -> Array:
-    """The terms of the loss, E first: (set, 1 + term, run)."""
-    at_centre, exponents = np.split(theta, [1 + len(runs.powers)], axis=1)
-    fall = np.tensordot(exponents, runs.powers, axes=(1, 2)) @ runs.logs  # (set, term, run)
+    """The terms of the loss, E first: (set, 3, run)."""
+    at_centre, exponents = np.split(theta, [3], axis=1)
     logarithms = np.repeat(at_centre[:, :, None], len(runs.x), axis=2)
-    logarithms[:, 1:] -= fall
+    logarithms[:, 1:] -= exponents[:, :, None] * runs.logs
     with np.errstate(over="ignore"):  # a step too far: its objective is infinite, and it is not taken
         return np.asarray(np.exp(logarithms))
 
 
 def derivatives(parts: Array, runs: CentredRuns) -> Array:
-    """Derivatives by the unknowns of the sum of `parts` (set, 1 + term, run), which are the terms, or multiples of them."""
-    by_exponent = -sum(parts[:, 1 + term, None] * slopes for term, slopes in enumerate(runs.slopes))
-    return np.concatenate([parts, by_exponent], axis=1)
+    """Derivatives by the unknowns of the sum of `parts` (set, 3, run), which are the terms, or multiples of them."""
+    return np.concatenate([parts, -parts[:, 1:] * runs.logs], axis=1)
 
 
 def huber_function(residuals: Array, delta: float) -> Array:

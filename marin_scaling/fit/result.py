@@ -1,27 +1,24 @@
-"""What a fit hands on: the law, the points it was drawn through, the noise about it, and whether the numbers may be used.
-
-Every engine returns this, so that forecasts, charts, documents and statements need not know how a law was fitted.
-"""
+"""Result of a fit: the law, the best loss of each budget, and whether the numbers may be used."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.fit.bowl import Bowl
-from marin_scaling.fit.optima import FrontierPoint
-from marin_scaling.laws import FrontierLaw
+from marin_scaling.fit.law import Law, LawKind, find_law
+from marin_scaling.fit.optima import DrawnPoints, FrontierPoint
+from marin_scaling.fit.refusals import refuse_hopeless
 from marin_scaling.run.audit import Exclusion
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from marin_scaling.fit.allocation import Allocation
-    from marin_scaling.fit.frontier import Noise
-    from marin_scaling.fit.posterior import SurfacePosterior
-    from marin_scaling.fit.surface import SurfaceDraws
+    from marin_scaling.fit.coupled_law import Prior
+    from marin_scaling.run.table import RunTable
 
 LARGE_MISFIT = 0.02
 """Of the loss: where `FitStatus.LARGE_MISFIT` begins."""
@@ -30,6 +27,7 @@ LARGE_MISFIT = 0.02
 class FitStatus(Enum):
     """Whether the numbers may be used: worst first; the value is the sentence a reader sees."""
 
+    NOT_CONVERGED = "Not usable: the search for the parameters did not converge."
     NOT_FALLING = "Not usable: the loss does not fall with compute in these runs, so there is no law to extrapolate."
     EXPONENT_AT_EDGE = "Not usable: the best exponent lies at the edge of the searched range: no power law fits these budgets."
     ONLY_THREE_BUDGETS = "A rough guess only: three budgets determine the law's three unknowns exactly, and nothing tests it."
@@ -59,9 +57,10 @@ class FitStatus(Enum):
         "A baseline only: somebody chose the asymptote, and the interval does not hold what another choice would have given."
     )
     FIXED_FORM = (
-        "Use with care: a surface of fixed form and its bootstrap; over public ladders such 90 % intervals held 38 to 55 % of "
-        "the losses."
+        "Use with care: a surface of fixed form and its bootstrap; over public ladders such 90 % intervals held 51 % of the "
+        "losses."
     )
+    CUSTOM_LAW = "Use with care: a law of your own and its bootstrap; marin-scale backtest shows how often such intervals hold."
     ONE_RATIO = "Use with care: all runs follow one rule of tokens per parameter; how the loss changes off it was not seen."
     FEW_BUDGETS = "Use with care: one budget more than unknowns tests the law barely; read the interval, not the median."
     USABLE = "Usable within its interval: the law passes through the runs as their noise allows."
@@ -69,27 +68,21 @@ class FitStatus(Enum):
     @property
     def may_be_used(self) -> bool:
         """Whether a forecast from this fit means anything."""
-        return self not in (FitStatus.NOT_FALLING, FitStatus.EXPONENT_AT_EDGE)
+        return self not in (FitStatus.NOT_CONVERGED, FitStatus.NOT_FALLING, FitStatus.EXPONENT_AT_EDGE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitResult:
     """A fitted law and everything a forecast, a reader or a checker needs beside it. `frame` holds the runs that were used.
 
-    `posterior` is that of the coupled law, `surfaces` the resampled ones of a fixed form, None for other laws; `law` is the
-    frontier through `points`, None where there are too few or for surfaces; `noise` is that of a frontier law. `parameters` are
-    the fitted law's numbers by the letters of `formula`.
+    `points` are the best losses of budgets, `bowls` the parabolas whose bottoms they are. `refit` fits another table by the
+    same law, prior and seed.
     """
 
-    law_name: str
-    formula: str
+    law: Law
     why_this_law: str
-    law: FrontierLaw | None
-    posterior: SurfacePosterior | None
-    parameters: Mapping[str, float]
     points: tuple[FrontierPoint, ...]
     bowls: tuple[Bowl, ...]
-    noise: Noise | None
     allocation: Allocation
     status: FitStatus
     warnings: tuple[str, ...]
@@ -99,7 +92,48 @@ class FitResult:
     source: str
     metric: str
     seed: int
-    surfaces: SurfaceDraws | None = None
+    refit: Callable[[RunTable], FitResult]
+
+    @classmethod
+    def of(
+        cls,
+        table: RunTable,
+        law: Law,
+        *,
+        kind: LawKind,
+        seed: int,
+        prior: Prior | None,
+        drawn: DrawnPoints,
+        allocation: Allocation,
+        applies: Mapping[FitStatus, bool],
+        why: str,
+        warnings: Iterable[str] = (),
+    ) -> FitResult:
+        """Put a law together with its table; of the statuses that apply the worst is the status, others are warnings."""
+        status, *others = [each for each in FitStatus if applies.get(each, each is FitStatus.USABLE)]
+        kind = kind if kind.name == law.name else find_law(law.name)
+
+        def refit(other: RunTable) -> FitResult:
+            refuse_hopeless(other)
+            result: FitResult = kind(other, seed=seed, prior=prior)
+            return result
+
+        return cls(
+            law=law,
+            why_this_law=why,
+            points=drawn.points,
+            bowls=drawn.bowls,
+            allocation=allocation,
+            status=status,
+            warnings=(*table.warnings, *drawn.warnings, *(each.value for each in others[:-1]), *warnings),
+            frame=table.frame.loc[drawn.frame.index],
+            excluded=(*table.excluded, *drawn.excluded),
+            column_mapping=table.column_mapping,
+            source=table.source,
+            metric=table.metric,
+            seed=seed,
+            refit=refit,
+        )
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -112,11 +146,6 @@ class FitResult:
         return [dict(zip(columns, row, strict=True)) for row in self.frame[columns].itertuples(index=False, name=None)]
 
     @property
-    def is_frontier(self) -> bool:
-        """Whether the law knows the best loss of each budget only, and no other size."""
-        return self.noise is not None
-
-    @property
     def largest_flops(self) -> float:
-        """FLOPs of the largest run that was fitted; for a frontier law, of the largest budget."""
-        return max(point.flops for point in self.points) if self.is_frontier else float(self.frame["flops"].max())
+        """FLOPs of the largest run that was fitted; for a law of compute-optimal runs only, of the largest budget."""
+        return float(self.frame["flops"].max()) if self.law.knows_any_size else max(point.flops for point in self.points)

@@ -1,19 +1,15 @@
-"""Surfaces L(N, D) of fixed form: additive, tied, interaction, over-training."""
+"""Fit the additive surface L(N, D) = E + A N^-alpha + B D^-beta (Hoffmann et al. 2022, eq. 10) by one of three objectives."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from itertools import product
-from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from marin_scaling.errors import FitRefused
 from marin_scaling.fit.huber import (
-    ADDITIVE,
     LEAST_SHARE,
     CentredRuns,
     centred,
@@ -23,27 +19,8 @@ from marin_scaling.fit.huber import (
     numbers_of,
     objective,
     terms,
-    unknowns_of,
 )
-from marin_scaling.laws import Array, SurfaceLaw, surface_loss
-
-
-@dataclass(frozen=True, kw_only=True)
-class SurfaceDraws:
-    """Surfaces refitted to resampled runs: `unknowns` (set, unknown) about the middle of `runs`.
-
-    `residuals` (run,): log residuals of the surface of all runs, scaled up for the unknowns that were fitted to them.
-    """
-
-    unknowns: Array
-    runs: CentredRuns
-    residuals: Array
-
-    def losses(self, *, params: Array, tokens: Array) -> Array:
-        """Loss of every surface at targets (target,): (set, target)."""
-        x, y = np.log([params, tokens]) - self.runs.means[:, None]
-        return np.asarray(terms(self.unknowns, replace(self.runs, x=x, y=y)).sum(axis=1))
-
+from marin_scaling.laws import Array, SurfaceLaw
 
 SURFACE_UNKNOWNS = 5
 
@@ -95,20 +72,19 @@ def fit_surface(
     >>> f"{fit.law.E:.5f} {fit.law.alpha:.5f} {fit.law.beta:.5f}"
     '1.69000 0.34000 0.28000'
     """
-    require_spread(params, tokens, unknowns=SURFACE_UNKNOWNS)
+    _require_spread(params, tokens)
     data = centred(params, tokens, loss)
     starts = _best_basins(data, huber_delta=huber_delta)
     if objective is Objective.SQUARES:
         value, best = min((_polish_squares(start, data) for start in starts), key=lambda found: found[0])
     else:
-        value, best = polished_huber(starts, data, huber_delta)
+        value, best = _polished_huber(starts, data, huber_delta)
         if objective is Objective.LOG_ABSOLUTE:
             value, best = _descend_absolute(best, data)
     return SurfaceFit(law=_law(best, data), objective=objective, value=value)
 
 
-def require_spread(params: Array, tokens: Array, *, unknowns: int) -> None:
-    """`FitRefused` when runs (run,) cannot tell `unknowns` numbers of a surface apart, or are more than `MOST_RUNS`."""
+def _require_spread(params: Array, tokens: Array) -> None:
     if len(params) > MOST_RUNS:
         raise FitRefused(
             f"{len(params)} runs are more than a surface is fitted to ({MOST_RUNS}).",
@@ -116,30 +92,25 @@ def require_spread(params: Array, tokens: Array, *, unknowns: int) -> None:
             fix="Leave runs out, or fit the coupled law, which takes any number.",
         )
     pairs = len(np.unique(np.stack([params, tokens]), axis=1).T)
-    if min(len(np.unique(params)), len(np.unique(tokens))) < 3 or pairs <= unknowns:
+    if min(len(np.unique(params)), len(np.unique(tokens))) < 3 or pairs <= SURFACE_UNKNOWNS:
         raise FitRefused(
             f"{pairs} different runs with {len(np.unique(params))} sizes and {len(np.unique(tokens))} numbers of tokens.",
-            why=f"The surface has {unknowns} unknowns; it needs {unknowns + 1} runs or more, of three sizes and three lengths.",
+            why="The surface has 5 unknowns; it needs 6 runs or more, of three sizes and three lengths.",
             fix="Add runs of other sizes and lengths, or fit the frontier alone.",
         )
 
 
 def _law(theta: Array, data: CentredRuns) -> SurfaceLaw:
-    E, A, B, alpha, beta = finite_numbers(theta, data)
+    numbers = numbers_of(theta[None], data)[0]
+    if not np.isfinite(numbers).all():
+        raise endless_exponents(theta)
+    E, A, B, alpha, beta = (float(number) for number in numbers)
     return SurfaceLaw(E=E, A=A, B=B, alpha=alpha, beta=beta)
 
 
-def finite_numbers(theta: Array, data: CentredRuns) -> list[float]:
-    """E, coefficients and exponents of one law; `FitRefused` where no coefficient can be written down."""
-    numbers = numbers_of(theta[None], data)[0]
-    if not np.isfinite(numbers).all():
-        raise endless_exponents(theta, data)
-    return [float(number) for number in numbers]
-
-
-def endless_exponents(theta: Array, data: CentredRuns) -> FitRefused:
+def endless_exponents(theta: Array) -> FitRefused:
     """The refusal for a law with a term that has no bound."""
-    exponents = theta[1 + len(data.powers) :]
+    exponents = theta[3:]
     return FitRefused(
         f"The best exponents are {' and '.join(f'{each:.3g}' for each in exponents)}.",
         why="A term that falls so fast bends through a single run and says nothing of others.",
@@ -184,8 +155,8 @@ def _score_grid(grid: Array, data: CentredRuns, *, huber_delta: float) -> tuple[
     return coefficients, huber_function(np.log(predicted) - data.log_loss, huber_delta).sum(axis=-1)
 
 
-def polished_huber(starts: list[Array], data: CentredRuns, delta: float) -> tuple[float, Array]:
-    """The lowest log-Huber sum, and where, that a descent from any start ends at; the form of the law is that of `data`.
+def _polished_huber(starts: list[Array], data: CentredRuns, delta: float) -> tuple[float, Array]:
+    """The lowest log-Huber sum, and where, that a descent from any start ends at.
 
     One that does not arrive (along a valley) goes on by BFGS; a start whose sum is no number is left out.
     """
@@ -194,7 +165,7 @@ def polished_huber(starts: list[Array], data: CentredRuns, delta: float) -> tupl
         finite = np.isfinite(objective(np.array(starts), data, ones, delta))
     ends = descend(np.array(starts)[finite], data, weights=ones[finite], delta=delta, least_gain=_LEAST_GAIN)
     found = [
-        (float(value), theta) if arrived else minimised(lambda at: _huber(at, data, delta), theta)
+        (float(value), theta) if arrived else _minimised(lambda at: _huber(at, data, delta), theta)
         for theta, value, arrived in zip(ends.theta, ends.value, ends.converged, strict=True)
     ]
     return min(found, key=lambda each: each[0])
@@ -220,10 +191,10 @@ def _prediction(theta: Array, data: CentredRuns) -> tuple[Array, Array]:
 
 
 def _polish_squares(start: Array, data: CentredRuns) -> tuple[float, Array]:
-    return minimised(lambda theta: _squares(theta, data), start)
+    return _minimised(lambda theta: _squares(theta, data), start)
 
 
-def minimised(objective: Callable[[Array], tuple[float, Array]], start: Array) -> tuple[float, Array]:
+def _minimised(objective: Callable[[Array], tuple[float, Array]], start: Array) -> tuple[float, Array]:
     """Value and place of the minimum of an objective that gives its gradient too.
 
     BFGS, begun anew from where it ended until nothing is gained; the objective is scaled to one at the start.
@@ -281,164 +252,3 @@ def _linear_programme(theta: Array, data: CentredRuns, radius: float) -> Array:
         method="highs",
     )
     return np.asarray(found.x[:5] if found.x is not None else np.zeros(5))
-
-
-FLOPS_PER_PARAM_TOKEN = 6.0  # Kaplan et al. 2020; Gadre's C
-
-
-@dataclass(frozen=True, kw_only=True)
-class TiedSurface:
-    """One exponent for parameters and tokens; E in the unit of the loss."""
-
-    E: float
-    A: float
-    B: float
-    alpha: float
-    formula: ClassVar[str] = "E + A * N^-alpha + B * D^-alpha"
-
-    def predict(self, params: ArrayLike, tokens: ArrayLike) -> Array:
-        """Loss of models of each size after each number of trained tokens.
-
-        >>> TiedSurface(E=1.7, A=1000.0, B=1500.0, alpha=0.34).predict([1e9], [1e11]).round(3)
-        array([2.844])
-        """
-        additive = SurfaceLaw(E=self.E, A=self.A, B=self.B, alpha=self.alpha, beta=self.alpha)
-        return surface_loss(additive, params=params, tokens=tokens)
-
-
-@dataclass(frozen=True, kw_only=True)
-class OverTrainingLaw:
-    """Loss by compute and by tokens a parameter; E in the unit of the loss."""
-
-    E: float
-    a: float
-    b: float
-    eta: float
-    formula: ClassVar[str] = "E + (a * M^eta + b * M^-eta) * C^-eta, M = D / N, C = 6 * N * D"
-
-    def predict(self, params: ArrayLike, tokens: ArrayLike) -> Array:
-        """Loss of models of each size after each number of trained tokens, with C = 6 N D.
-
-        >>> law = OverTrainingLaw(E=1.7, a=150.0, b=200.0, eta=0.12)
-        >>> law.predict([1e9, 1e9], [2e10, 64e10]).round(3)  # 20 and 640 tokens a parameter
-        array([3.081, 2.774])
-        """
-        sizes, horizons = np.asarray(params, dtype=np.float64), np.asarray(tokens, dtype=np.float64)
-        ratio, flops = horizons / sizes, FLOPS_PER_PARAM_TOKEN * sizes * horizons
-        return np.asarray(self.E + (self.a * ratio**self.eta + self.b * ratio**-self.eta) * flops**-self.eta)
-
-    @property
-    def optimal_tokens_per_param(self) -> float:
-        """The ratio at which compute buys the lowest loss, the same at every budget: where a M^eta = b M^-eta."""
-        return float((self.b / self.a) ** (1 / (2 * self.eta)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class InteractionSurface:
-    """The additive surface and a product term; E in the unit of the loss."""
-
-    E: float
-    A: float
-    B: float
-    F: float
-    alpha: float
-    beta: float
-    formula: ClassVar[str] = "E + A * N^-alpha + B * D^-beta + F * N^-alpha * D^-beta"
-
-    def predict(self, params: ArrayLike, tokens: ArrayLike) -> Array:
-        """Loss of models of each size after each number of trained tokens.
-
-        >>> law = InteractionSurface(E=1.7, A=400.0, B=1500.0, F=1e5, alpha=0.34, beta=0.34)
-        >>> law.predict([1e9], [1e11]).round(3)
-        array([2.337])
-        """
-        by_size, by_tokens = (
-            np.asarray(params, dtype=np.float64) ** -self.alpha,
-            np.asarray(tokens, dtype=np.float64) ** -self.beta,
-        )
-        return np.asarray(self.E + self.A * by_size + self.B * by_tokens + self.F * by_size * by_tokens)
-
-
-LawT = TypeVar("LawT")
-
-
-@dataclass(frozen=True, kw_only=True)
-class FormFit(Generic[LawT]):
-    """A law and the log-Huber sum that it leaves."""
-
-    law: LawT
-    value: float
-
-
-TIED = np.array([[[1.0], [0.0]], [[0.0], [1.0]]])
-INTERACTION = np.concatenate([ADDITIVE, ADDITIVE.sum(axis=0, keepdims=True)])  # the product has both powers
-"""As `log_huber.ADDITIVE`: (term, axis, exponent)."""
-
-
-def fit_tied_surface(*, params: Array, tokens: Array, loss: Array, huber_delta: float = 1e-3) -> FormFit[TiedSurface]:
-    """The tied surface with the least log-Huber sum through runs (run,), at least five, all numbers above zero.
-
-    `FitRefused` when there are too few runs, sizes or numbers of tokens.
-
-    >>> params, tokens = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e8, 1e10, 5), np.geomspace(1e9, 1e11, 5)))
-    >>> fit = fit_tied_surface(params=params, tokens=tokens, loss=1.7 + 1000 * params**-0.34 + 1500 * tokens**-0.34)
-    >>> f"{fit.law.E:.5f} {fit.law.alpha:.5f}"
-    '1.70000 0.34000'
-    """
-    value, (E, A, B, alpha) = _fitted(TIED, params, tokens, loss, huber_delta)
-    return FormFit(law=TiedSurface(E=E, A=A, B=B, alpha=alpha), value=value)
-
-
-def fit_over_training(*, params: Array, tokens: Array, loss: Array, huber_delta: float = 1e-3) -> FormFit[OverTrainingLaw]:
-    """Gadre's over-training law with the least log-Huber sum: `fit_tied_surface` in its own letters."""
-    tied = fit_tied_surface(params=params, tokens=tokens, loss=loss, huber_delta=huber_delta)
-    eta = tied.law.alpha / 2  # N^2 = C / (6 M) and D^2 = C M / 6
-    scale = FLOPS_PER_PARAM_TOKEN**eta
-    return FormFit(law=OverTrainingLaw(E=tied.law.E, a=scale * tied.law.A, b=scale * tied.law.B, eta=eta), value=tied.value)
-
-
-def fit_interaction_surface(
-    *, params: Array, tokens: Array, loss: Array, huber_delta: float = 1e-3
-) -> FormFit[InteractionSurface]:
-    """The surface with a product term that leaves the least log-Huber sum; at least seven runs, else as `fit_tied_surface`.
-
-    Its search also starts at the additive optimum, so it never ends above it.
-    """
-    additive = fit_surface(params=params, tokens=tokens, loss=loss, huber_delta=huber_delta).law
-    start = np.array([additive.E, additive.A, additive.B, 0.0, additive.alpha, additive.beta])
-    value, (E, A, B, F, alpha, beta) = _fitted(INTERACTION, params, tokens, loss, huber_delta, start)
-    return FormFit(law=InteractionSurface(E=E, A=A, B=B, F=F, alpha=alpha, beta=beta), value=value)
-
-
-def _fitted(
-    powers: Array, params: Array, tokens: Array, loss: Array, delta: float, *starts: Array
-) -> tuple[float, list[float]]:
-    """The objective and the numbers of a form (E, coefficients, exponents) where it is least; `starts` are such numbers."""
-    terms, _, exponents = powers.shape
-    require_spread(params, tokens, unknowns=1 + terms + exponents)
-    runs = centred(params, tokens, loss, powers=powers)
-    begun = [*_best_form_basins(runs, delta), *(unknowns_of(start, runs) for start in starts)]
-    value, theta = polished_huber(begun, runs, delta)
-    return value, finite_numbers(theta, runs)
-
-
-def _best_form_basins(runs: CentredRuns, delta: float) -> list[Array]:
-    """Starts from the lowest cell of every basin of a grid over the exponents, the best first, at most `_BASINS`."""
-    grid, count = np.geomspace(*EXPONENT_BRACKET, _GRID_POINTS), runs.powers.shape[2]
-    cells = np.stack(np.meshgrid(*[grid] * count, indexing="ij"), axis=-1).reshape(-1, count)
-    coefficients = np.array([_best_coefficients(cell, runs) for cell in cells])
-    starts = np.concatenate([np.log(np.maximum(coefficients, LEAST_SHARE * float(runs.loss.mean()))), cells], axis=1)
-    values: Array = objective(starts, runs, np.ones((1, len(runs.loss))), delta).reshape([_GRID_POINTS] * count)
-    padded = np.pad(values, 1, constant_values=np.inf)
-    around = [padded[tuple(slice(i, i + _GRID_POINTS) for i in shift)] for shift in product((0, 1, 2), repeat=count)]
-    lowest = np.flatnonzero(values <= np.min(around, axis=0))
-    return [starts[cell] for cell in sorted(lowest, key=lambda cell: values.flat[cell])[:_BASINS]]
-
-
-def _best_coefficients(exponents: Array, runs: CentredRuns) -> Array:
-    """E and coefficients, none below zero, that fit best by relative least squares at given exponents."""
-    from scipy.optimize import nnls
-
-    terms = np.exp(-(runs.powers @ exponents) @ runs.logs)
-    design = np.concatenate([np.ones((1, len(runs.loss))), terms]) / runs.loss  # (term, run)
-    return np.asarray(nnls(design.T, np.ones(len(runs.loss)))[0])

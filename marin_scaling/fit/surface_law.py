@@ -1,36 +1,25 @@
-"""Fit surfaces of fixed form to a run table, with a bootstrap over runs."""
+"""Fit the additive surface to a run table, with a bootstrap over runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, astuple, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, astuple, dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from marin_scaling.fit.allocation import allocation_through
-from marin_scaling.fit.huber import ADDITIVE, CentredRuns, Descended, centred, descend, numbers_of, terms, unknowns_of
+from marin_scaling.errors import FitRefused
+from marin_scaling.fit.allocation import allocation_of_best_runs
+from marin_scaling.fit.huber import CentredRuns, Descended, centred, descend, numbers_of, terms, unknowns_of
+from marin_scaling.fit.law import Law, LawKind, LossDraws, Targets
 from marin_scaling.fit.optima import all_runs_drawn, loss_rises, size_column
 from marin_scaling.fit.refusals import refuse
 from marin_scaling.fit.result import LARGE_MISFIT, FitResult, FitStatus
-from marin_scaling.fit.surface import (
-    FLOPS_PER_PARAM_TOKEN,
-    INTERACTION,
-    TIED,
-    InteractionSurface,
-    OverTrainingLaw,
-    SurfaceDraws,
-    TiedSurface,
-    endless_exponents,
-    fit_interaction_surface,
-    fit_over_training,
-    fit_surface,
-    fit_tied_surface,
-)
+from marin_scaling.fit.surface import SURFACE_UNKNOWNS, endless_exponents, fit_surface
 from marin_scaling.laws import Array, SurfaceLaw
 
 if TYPE_CHECKING:
+    from marin_scaling.fit.coupled_law import Prior
     from marin_scaling.run.table import RunTable
 
 _SETS_AT_ONCE = 100  # a working set of a few MB; larger ones are no faster
@@ -103,82 +92,81 @@ def refit(start: Array, runs: CentredRuns, *, weights: Array, huber_delta: float
 RESAMPLES = 1000
 HUBER_DELTA = 1e-3
 _FEW_RUNS = 2  # times the unknowns
-_LEAST_GROWTH, _LARGEST_GROWTH = -1.0, 2.0  # of N* with C; Delphi's is 0.40, Hoffmann's 0.46 to 0.50
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Form:
-    """A form by its powers, how it is fitted, and its numbers as the search has them: E, coefficients, exponents."""
+class AdditiveSurface(Law):
+    """The additive surface of all runs, and `unknowns` (set, unknown) of those refitted to resampled runs.
 
-    powers: Array
-    formula: str
-    fit: Callable[..., Any]
-    numbers: Callable[[Any], tuple[float, ...]] = astuple
+    `residuals` (run,): log residuals of the surface of all runs, scaled up for the unknowns that were fitted to them.
+    """
+
+    surface: SurfaceLaw
+    unknowns: Array
+    runs: CentredRuns
+    residuals: Array
+    source: str
+    name: str = "additive-surface"
+    formula: str = "E + A * N^-alpha + B * D^-beta"
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """The log-Huber optimum of all runs."""
+        return asdict(self.surface)
+
+    def draws(self, targets: Targets, *, seed: int) -> LossDraws:
+        """Every resampled surface, with a residual of the runs, drawn anew, for a new run's noise."""
+        law = self._losses(targets.params, targets.tokens)
+        if not np.isfinite(law).all():
+            raise FitRefused(
+                f"{self.source}: no forecast of a run of {targets.params[0]:.3g} parameters: resampled surfaces grow without "
+                "end there.",
+                why="A term with a large exponent, which few runs decide, has no bound away from them.",
+                fix="Forecast nearer to the runs, add runs, or fit the default law.",
+            )
+        noise = law * np.expm1(np.random.default_rng(seed).choice(self.residuals, size=(len(law), 1)))
+        return LossDraws(losses=law + noise, causes={"noise": noise, "sampling": law})
+
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """Quantiles over the resampled surfaces."""
+        low, high = np.quantile(numbers_of(self.unknowns, self.runs), (0.05, 0.95), axis=0)
+        return {name: (float(low[n]), float(high[n])) for n, name in enumerate(self.parameters)}
+
+    def _losses(self, params: Array, tokens: Array) -> Array:
+        x, y = np.log([params, tokens]) - self.runs.means[:, None]
+        return np.asarray(terms(self.unknowns, replace(self.runs, x=x, y=y)).sum(axis=1))
 
 
-def _tied_numbers(law: OverTrainingLaw) -> tuple[float, ...]:
-    scale = FLOPS_PER_PARAM_TOKEN**law.eta
-    return law.E, law.a / scale, law.b / scale, 2 * law.eta
-
-
-_FORMS = {
-    "additive-surface": _Form(powers=ADDITIVE, formula="E + A * N^-alpha + B * D^-beta", fit=fit_surface),
-    "tied-surface": _Form(powers=TIED, formula=TiedSurface.formula, fit=fit_tied_surface),
-    "interaction-surface": _Form(powers=INTERACTION, formula=InteractionSurface.formula, fit=fit_interaction_surface),
-    "over-training": _Form(powers=TIED, formula=OverTrainingLaw.formula, fit=fit_over_training, numbers=_tied_numbers),
-}
-SURFACE_LAWS = tuple(_FORMS)
-
-
-def fit_surface_runs(table: RunTable, *, law: str, seed: int) -> FitResult:
-    """Fit a table by the form of that name; `FitRefused` when too few runs or sizes carry it."""
-    form, frame = _FORMS[law], table.frame
+def fit_surface_runs(table: RunTable, *, kind: LawKind, seed: int, prior: Prior | None = None) -> FitResult:
+    """Fit a table by the additive surface; `FitRefused` when too few runs or sizes carry it."""
+    frame = table.frame
     params, (tokens, loss) = size_column(frame), (frame[name].to_numpy(dtype=np.float64) for name in ("tokens", "loss"))
-    found = form.fit(params=params, tokens=tokens, loss=loss, huber_delta=HUBER_DELTA).law
-    runs = centred(params, tokens, loss, powers=form.powers)
-    draws = _draws(unknowns_of(form.numbers(found), runs), runs, source=table.source, seed=seed)
+    surface = fit_surface(params=params, tokens=tokens, loss=loss, huber_delta=HUBER_DELTA).law
+    law = _with_resamples(surface, centred(params, tokens, loss), source=table.source, seed=seed)
     drawn = all_runs_drawn(frame.assign(params=params))
-    if len({point.flops for point in drawn.points}) < 2:
-        refuse(
-            f"{table.source}: no run has a lower loss than the cheapest, so there is no compute-optimal size to read off.",
-            why="A loss that does not fall with compute says nothing about a larger run.",
-            fix="Check that the right column was taken for the loss: --column loss=NAME",
-        )
-    allocation = allocation_through(drawn)
-    if not _LEAST_GROWTH <= allocation.params_exponent <= _LARGEST_GROWTH:
-        refuse(
-            f"{table.source}: by its best runs the compute-optimal size would grow as C^{allocation.params_exponent:.3g}.",
-            why="Sizes that follow no rule leave open which run is to be forecast.",
-            fix="Add sizes at each budget, or fit the default law, which takes any table.",
-        )
-    statuses = _statuses(draws, rises=loss_rises(drawn))
-    return FitResult(
-        law_name=law,
-        formula=form.formula,
-        why_this_law=f"as asked, to all {len(frame)} runs",
-        law=None,
-        posterior=None,
-        surfaces=draws,
-        parameters={name: float(value) for name, value in asdict(found).items()},
-        points=drawn.points,
-        bowls=drawn.bowls,
-        noise=None,
-        allocation=allocation,
-        status=statuses[0],
-        warnings=(*table.warnings, *drawn.warnings, *(each.value for each in statuses[1:-1])),
-        frame=frame,
-        excluded=table.excluded,
-        column_mapping=table.column_mapping,
-        source=table.source,
-        metric=table.metric,
+    return FitResult.of(
+        table,
+        law,
+        kind=kind,
         seed=seed,
+        prior=prior,
+        drawn=drawn,
+        allocation=allocation_of_best_runs(drawn, source=table.source),
+        applies={
+            FitStatus.NOT_FALLING: loss_rises(drawn),
+            FitStatus.FEW_RUNS: len(frame) <= _FEW_RUNS * SURFACE_UNKNOWNS,
+            FitStatus.LARGE_MISFIT: float(np.sqrt(np.mean(law.residuals**2))) > LARGE_MISFIT,
+            FitStatus.FIXED_FORM: True,
+        },
+        why=f"as asked, to all {len(frame)} runs",
     )
 
 
-def _draws(unknowns: Array, runs: CentredRuns, *, source: str, seed: int) -> SurfaceDraws:
+def _with_resamples(surface: SurfaceLaw, runs: CentredRuns, *, source: str, seed: int) -> AdditiveSurface:
+    unknowns = unknowns_of(astuple(surface), runs)
     count, at_runs = len(runs.loss), terms(unknowns[None], runs)[0].sum(axis=0)
     if not np.isfinite(at_runs).all():
-        raise endless_exponents(unknowns, runs)
+        raise endless_exponents(unknowns)
     weights = drawn_weights(count, resamples=RESAMPLES, seed=seed)
     ends = refit(unknowns, runs, weights=weights, huber_delta=HUBER_DELTA)
     if 2 * ends.converged.sum() < RESAMPLES:
@@ -189,17 +177,4 @@ def _draws(unknowns: Array, runs: CentredRuns, *, source: str, seed: int) -> Sur
         )
     scale = np.sqrt(count / (count - len(unknowns)))
     residuals = scale * (runs.log_loss - np.log(at_runs))
-    return SurfaceDraws(unknowns=ends.theta[ends.converged], runs=runs, residuals=residuals)
-
-
-def _statuses(draws: SurfaceDraws, *, rises: bool) -> list[FitStatus]:
-    """All statuses that apply, worst first."""
-    count, unknowns = len(draws.residuals), len(draws.unknowns[0])
-    applies = {
-        FitStatus.NOT_FALLING: rises,
-        FitStatus.FEW_RUNS: count <= _FEW_RUNS * unknowns,
-        FitStatus.LARGE_MISFIT: float(np.sqrt(np.mean(draws.residuals**2))) > LARGE_MISFIT,
-        FitStatus.FIXED_FORM: True,
-        FitStatus.USABLE: True,
-    }
-    return [status for status in FitStatus if applies.get(status)]
+    return AdditiveSurface(surface=surface, unknowns=ends.theta[ends.converged], runs=runs, residuals=residuals, source=source)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.fit import fit, knows_optima_only
+from marin_scaling.fit.fit import fit
+from marin_scaling.fit.law import DEFAULT_LAW, LawKind, find_law
 from marin_scaling.fit.optima import size_column
 from marin_scaling.fit.result import FitResult
 from marin_scaling.forecast.forecast import forecast_runs, targets_of
@@ -102,7 +103,7 @@ class Backtest:
 def backtest(
     table: RunTable,
     *,
-    law: str = "coupled-surface",
+    law: str | LawKind = DEFAULT_LAW,
     seed: int = 0,
     swept: str = "best",
     prior: Prior | None = None,
@@ -120,11 +121,17 @@ def backtest(
     >>> [(round(row.nearest), row.count) for row in backtest(table).by_distance()]
     [(10, 5)]
     """
-    predict = forecaster or with_law(law, seed=seed, swept=swept, prior=prior)
+    kind = find_law(law) if isinstance(law, str) else law
+    if forecaster is not None:
+        return _rolled(table, forecaster, best_only=False)
+    return _rolled(table, with_law(kind, seed=seed, swept=swept, prior=prior), best_only=not kind.knows_any_size)
+
+
+def _rolled(table: RunTable, predict: Forecaster, *, best_only: bool) -> Backtest:
     points: list[BacktestPoint] = []
     refused: list[tuple[float, str]] = []
     for cut in _cuts(table.frame):
-        known, beyond = _split(table, cut, best_only=forecaster is None and knows_optima_only(law))
+        known, beyond = _split(table, cut, best_only=best_only)
         try:
             forecasts = predict(known, beyond)
         except FitRefused as refusal:
@@ -142,8 +149,7 @@ def backtest_of_fit(result: FitResult) -> Backtest:
     table = RunTable(
         frame=result.frame, excluded=(), warnings=(), column_mapping={}, source=result.source, metric=result.metric
     )
-    prior = result.posterior.prior if result.posterior else None
-    return backtest(table, law=result.law_name, seed=result.seed, swept="all", prior=prior)
+    return _rolled(table, _with(result.refit), best_only=not result.law.knows_any_size)
 
 
 def summarise(points: Sequence[BacktestPoint], *, nearest: float, farthest: float) -> BacktestRow:
@@ -219,13 +225,16 @@ def backtest_scores(result: Backtest) -> list[dict[str, Any]]:
     return [{**asdict(row), "farthest": row.farthest if np.isfinite(row.farthest) else None} for row in result.by_distance()]
 
 
-def with_law(law: str, *, seed: int = 0, swept: str = "best", prior: Prior | None = None) -> Forecaster:
+def with_law(law: str | LawKind, *, seed: int = 0, swept: str = "best", prior: Prior | None = None) -> Forecaster:
     """Forecast by a law of `fit`; one that knows compute-optimal runs only forecasts those of the same FLOPs."""
+    return _with(lambda known: fit(known, law=law, seed=seed, swept=swept, prior=prior))
 
+
+def _with(fitted: Callable[[RunTable], FitResult]) -> Forecaster:
     def predict(known: RunTable, beyond: pd.DataFrame) -> list[Quantiles]:
-        result = fit(known, law=law, seed=seed, swept=swept, prior=prior)
+        result = fitted(known)
         rows = beyond.assign(active_params=size_column(beyond))[["flops", "params", "tokens", "active_params"]]
-        if result.is_frontier:
+        if not result.law.knows_any_size:
             optimal = [result.allocation.params_at(flops) for flops in rows["flops"]]
             rows = rows.assign(params=optimal, active_params=optimal)
         return [each.quantiles for each in forecast_runs(result, targets_of(rows))]

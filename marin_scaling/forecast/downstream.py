@@ -349,7 +349,7 @@ def _steps_text(result: FitResult, curve: Sigmoid, *, soft: str, metric: str) ->
     counted = f", {curve.questions} questions" if curve.questions else ""
     return "\n".join(
         [
-            wrapped(f"step one: {soft} against compute, {len(result.frame)} runs of {result.source}, law {result.law_name}"),
+            wrapped(f"step one: {soft} against compute, {len(result.frame)} runs of {result.source}, law {result.law.name}"),
             wrapped(f"{len(result.excluded)} runs left out; {result.status.value}", "  "),
             wrapped(
                 f"step two: {metric} against {soft}, {curve.runs} runs{counted}; R^2 {curve.r_squared:.3f}, scatter "

@@ -1,164 +1,22 @@
-"""Forecast losses: predictive draws, quantiles and bands at targets."""
+"""Forecast losses at targets: quantiles, and half-widths by cause."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fit.coupled_fit import log_sparsity_at, sparsity_of
-from marin_scaling.fit.frontier_law import resample
-from marin_scaling.fit.model_discrepancy import Places
-from marin_scaling.fit.posterior import UPWARD, SurfacePosterior, places_of
+from marin_scaling.fit.coupled_fit import sparsity_of
+from marin_scaling.fit.law import Law, LossDraws, Targets
 from marin_scaling.fit.result import FitResult
-from marin_scaling.fit.surface import SurfaceDraws
 from marin_scaling.laws import Array
 
 if TYPE_CHECKING:
     import pandas as pd
-
-FREEDOM = 3.0
-"""Of the Student distributions of misfit, noise and drift: tables differ in how far they are off. With 5, at 50 % intervals
-that hold as often, fewer 90 % intervals of simulated ladders held (lab book)."""
-STUDENT_VARIANCE = FREEDOM / (FREEDOM - 2)
-"""Variance of a deviate of unit scale."""
-_REPEATS = 10  # of every draw of the posterior, each with its own noise and drift
-
-
-@dataclass(frozen=True, kw_only=True)
-class Targets:
-    """Runs to forecast: arrays (target,)."""
-
-    flops: Array
-    params: Array
-    tokens: Array
-    log_sparsity: Array | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Calibration:
-    """What back-tests over public ladders add to the posterior; `calibration.json` says which and how.
-
-    `spread` multiplies every deviation from the median of the log loss. The others are scales of Student's t with 3 degrees of
-    freedom (1.73 times as large in standard deviations) that are added to the log loss, in quadrature: everywhere, and for
-    each decade beyond the runs in FLOPs, in tokens per parameter, in parameters.
-    """
-
-    spread: float
-    everywhere: float
-    per_decade_of_flops: float
-    per_decade_of_ratio: float
-    per_decade_of_params: float
-
-    def drift(self, targets: Targets, posterior: SurfacePosterior) -> Array:
-        """The scale of what is added at each target: (target,)."""
-        steps = zip(
-            (self.per_decade_of_flops, self.per_decade_of_ratio, self.per_decade_of_params),
-            decades_beyond(targets, posterior),
-            strict=True,
-        )
-        squares = sum(((width * decades) ** 2 for width, decades in steps), np.zeros(len(targets.flops)))
-        return np.asarray(np.sqrt(self.everywhere**2 + squares))
-
-
-def decades_beyond(targets: Targets, posterior: SurfacePosterior) -> tuple[Array, Array, Array]:
-    """Decades beyond the runs in FLOPs, in tokens per parameter on either side, and in parameters: (target,) each."""
-    runs, places = posterior.runs, places_of(posterior.runs)
-    ratio = np.log10(targets.tokens / targets.params)
-    aside = np.maximum(ratio - places.log_ratio.max(), places.log_ratio.min() - ratio)
-    farther, larger = np.log10(targets.flops / runs.flops.max()), np.log10(targets.params / runs.params.max())
-    return np.maximum(farther, 0.0), np.maximum(aside, 0.0), np.maximum(larger, 0.0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LossDraws:
-    """Losses a new run could show, (draw, target), and by cause what each draw adds to the middle: (draw, target), in loss."""
-
-    losses: Array
-    causes: dict[str, Array]
-
-
-@cache
-def shipped_calibration() -> Calibration:
-    """The calibration of this version: `calibration.json` of this package, written by `benchmarks/calibrate.py`."""
-    text = files("marin_scaling.forecast").joinpath("calibration.json").read_text(encoding="utf-8")
-    return Calibration(**json.loads(text)["factors"])
-
-
-def draw_losses(
-    posterior: SurfacePosterior, targets: Targets, *, seed: int, calibration: Calibration | None = None
-) -> LossDraws:
-    """Draw losses of new runs at targets; equal seeds give equal numbers, and all targets share the luck of each draw."""
-    calibration, generator = calibration or shipped_calibration(), np.random.default_rng(seed)
-    law = posterior.log_losses(params=targets.params, tokens=targets.tokens, log_sparsity=targets.log_sparsity)
-    places = Places(log_flops=np.log10(targets.flops), log_ratio=np.log10(targets.tokens / targets.params))
-    misfit, misfit_variance = posterior.misfit_at(places)
-    law, misfit, misfit_variance = (np.repeat(each, _REPEATS, axis=0) for each in (law, misfit, misfit_variance))
-    wobble, slide, noise = (_shares(len(posterior.unknowns), generator)[:, None] for _ in range(3))
-    parts = {
-        "law": law + misfit,
-        "misfit": np.sqrt(misfit_variance) * _student(wobble),
-        "shift": calibration.drift(targets, posterior) * _student(slide),
-        "noise": np.broadcast_to(_two_piece(noise) * np.repeat(posterior.noise, _REPEATS)[:, None], law.shape),
-    }
-    total = np.sum(list(parts.values()), axis=0)
-    median = np.median(total, axis=0)
-    scale = calibration.spread * np.exp(median)  # of a small part of the log loss, in loss
-    by_form = _explained(parts["law"], by=np.repeat(np.log(posterior.laws.g), _REPEATS))
-    causes = {
-        "noise": parts["noise"],
-        "sampling": parts["law"] - by_form,
-        "form": by_form - by_form.mean(axis=0) + parts["misfit"],
-        "shift": parts["shift"],
-    }
-    losses = np.exp(median + calibration.spread * (total - median))
-    return LossDraws(losses=losses, causes={name: scale * each for name, each in causes.items()})
-
-
-def joint_covariance(posterior: SurfacePosterior, targets: Targets) -> Array:
-    """Covariance of the log losses of runs at targets, without their noise and drift: (target, target)."""
-    law = posterior.log_losses(params=targets.params, tokens=targets.tokens, log_sparsity=targets.log_sparsity)
-    places = Places(log_flops=np.log10(targets.flops), log_ratio=np.log10(targets.tokens / targets.params))
-    return np.asarray(np.cov(law + posterior.misfit_at(places)[0], rowvar=False) + posterior.misfit_covariance(places))
-
-
-def _shares(laws: int, generator: np.random.Generator) -> Array:
-    """The middles of as many equal slices of probability as there are draws, in random order: (law and repeat,).
-
-    Every law has one of each tenth, so that no law is luckier than another.
-    """
-    tenths = ((np.arange(_REPEATS * laws) + 0.5) / (_REPEATS * laws)).reshape(_REPEATS, laws)
-    return np.asarray(generator.permuted(generator.permuted(tenths, axis=1), axis=0).T.ravel())
-
-
-def _student(shares: Array) -> Array:
-    """The quantiles of Student's t at shares of probability."""
-    from scipy.special import stdtrit
-
-    return np.asarray(stdtrit(FREEDOM, shares))
-
-
-def _two_piece(shares: Array) -> Array:
-    """Quantiles of Student's t with its upper half stretched by `UPWARD` and as much likelier: the density has no step."""
-    below = 1 / (1 + UPWARD)
-    upper = shares > below
-    inner = np.where(upper, 0.5 + (shares - below) * (1 + UPWARD) / (2 * UPWARD), shares * (1 + UPWARD) / 2)
-    return np.asarray(np.where(upper, UPWARD, 1.0) * _student(inner))
-
-
-def _explained(values: Array, *, by: Array) -> Array:
-    """The part of values (draw, target) that a cubic in `by` (draw,) explains."""
-    centred = (by - by.mean()) / (by.std() or 1.0)
-    design = np.stack([np.ones_like(centred), centred, centred**2, centred**3], axis=1)
-    return np.asarray(design @ np.linalg.lstsq(design, values, rcond=None)[0])
-
 
 LEVELS = (0.01, 0.025, *(n / 20 for n in range(1, 20)), 0.975, 0.99)
 """The 23 quantile levels of the COVID-19 and FluSight forecast hubs (Bracher et al. 2021)."""
@@ -170,18 +28,18 @@ WIDEST = 2.0
 """The widest 90 % interval that is given, over the range of the runs' losses. Of 79 splits of public ladders, down to eight
 runs 50x below their targets, the widest had 1.7."""
 
-FRONTIER_BAND_NOTES = {
+UNCALIBRATED_BAND_NOTES = {
     "form": "not estimated: one law only; another form of law may lie outside this interval",
     "shift": "not estimated: drift of recipe, data or tuning between the ladder and the target is not in this interval",
 }
-"""Why a frontier law's band is None."""
+"""Why two bands of a law that was not calibrated are None."""
 BAND_NOTES = {
     "noise": "the scatter of one run",
     "sampling": "other runs and budgets of the same kind would have given another law",
     "form": "no law of so few numbers is true: how far it is smoothly off, and which coupling of its terms holds",
     "shift": "drift of tuning or kind with distance from the runs, as in back-tests of public ladders (calibration.json)",
 }
-"""What each band of the coupled law is."""
+"""What each band of a calibrated law is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,7 +125,7 @@ def targets_of(rows: pd.DataFrame) -> list[Target]:
 def optimal_target(result: FitResult, flops: float) -> Target:
     """The compute-optimal run of a budget, as sparse as the larger runs of the table."""
     active = result.allocation.params_at(flops)
-    total = active * (1.0 if result.is_frontier else sparsity_of(result.frame))
+    total = active * (sparsity_of(result.frame) if result.law.knows_any_size else 1.0)
     return Target(flops=flops, params=total, tokens=result.allocation.tokens_at(flops), active_params=active)
 
 
@@ -300,33 +158,12 @@ def interval_along(result: FitResult, *, flops: Array, levels: tuple[float, ...]
 
 
 def _draws(result: FitResult, targets: Sequence[Target], *, seed: int) -> LossDraws:
+    if not result.law.knows_any_size:
+        _require_optimal(result, targets)
     flops, params, tokens, active = (
         np.array([getattr(target, name) for target in targets]) for name in ("flops", "params", "tokens", "active_params")
     )
-    if result.posterior is not None:
-        sparsity = log_sparsity_at(result.frame, params / active)
-        return draw_losses(
-            result.posterior, Targets(flops=flops, params=active, tokens=tokens, log_sparsity=sparsity), seed=seed
-        )
-    if result.surfaces is not None:
-        return _surface_draws(result, result.surfaces, params=active, tokens=tokens, seed=seed)
-    _require_optimal(result, targets)
-    drawn = resample(result, seed=seed)
-    law, noise = drawn.laws.losses(flops), np.broadcast_to(drawn.run_noise[:, None], (len(drawn.run_noise), len(flops)))
-    return LossDraws(losses=law + noise, causes={"noise": noise, "sampling": law})
-
-
-def _surface_draws(result: FitResult, surfaces: SurfaceDraws, *, params: Array, tokens: Array, seed: int) -> LossDraws:
-    """Every resampled surface with a residual of the runs, drawn anew, for a new run's noise."""
-    law = surfaces.losses(params=params, tokens=tokens)
-    if not np.isfinite(law).all():
-        raise FitRefused(
-            f"{result.source}: no forecast of a run of {params[0]:.3g} parameters: resampled surfaces grow without end there.",
-            why="A term with a large exponent, which few runs decide, has no bound away from them.",
-            fix="Forecast nearer to the runs, add runs, or fit the default law.",
-        )
-    noise = law * np.expm1(np.random.default_rng(seed).choice(surfaces.residuals, size=(len(law), 1)))
-    return LossDraws(losses=law + noise, causes={"noise": noise, "sampling": law})
+    return result.law.draws(Targets(flops=flops, params=active, tokens=tokens, total_params=params), seed=seed)
 
 
 def _summary(result: FitResult, target: Target, values: Array, bands: Mapping[str, float]) -> Forecast:
@@ -342,18 +179,20 @@ def _summary(result: FitResult, target: Target, values: Array, bands: Mapping[st
         median=quantiles[0.5],
         quantiles=quantiles,
         bands={cause: bands.get(cause) for cause in ("noise", "sampling", "form", "shift")},
-        band_notes=BAND_NOTES if result.posterior else FRONTIER_BAND_NOTES,
+        band_notes=BAND_NOTES if result.law.is_calibrated else UNCALIBRATED_BAND_NOTES,
         extrapolation=target.flops / result.largest_flops,
         optimal=optimal,
         params_interval=result.allocation.params_interval(target.flops) if optimal else None,
-        mis_sizing=_mis_sizing(result.posterior, target) if result.posterior and optimal else None,
+        mis_sizing=_mis_sizing(result.law, target) if optimal else None,
     )
 
 
-def _mis_sizing(posterior: SurfacePosterior, target: Target) -> tuple[float, float]:
+def _mis_sizing(law: Law, target: Target) -> tuple[float, float] | None:
     """By what share the loss rises when half, or double, the parameters are trained at the same compute."""
     factors = np.array([1.0, 0.5, 2.0])
-    log_losses = posterior.log_losses(params=target.active_params * factors, tokens=target.tokens / factors)
+    log_losses = law.log_losses(params=target.active_params * factors, tokens=target.tokens / factors)
+    if log_losses is None:
+        return None
     rise = np.median(np.expm1(log_losses[:, 1:] - log_losses[:, :1]), axis=0)
     return float(rise[0]), float(rise[1])
 
@@ -376,7 +215,7 @@ def _require_positive(quantiles: Mapping[float, float], result: FitResult, flops
 
 def _require_narrower_than_the_runs(quantiles: Mapping[float, float], result: FitResult, target: Target) -> None:
     width, span = quantiles[0.95] - quantiles[0.05], float(np.ptp(result.frame["loss"].to_numpy()))
-    if result.posterior is not None and width > WIDEST * span:
+    if result.law.is_calibrated and width > WIDEST * span:
         raise FitRefused(
             f"{result.source}: no forecast at {target.flops:.3g} FLOPs: its 90 % interval would be {width:.3g} wide, and all "
             f"losses of the runs lie within {span:.3g}.",
@@ -389,7 +228,7 @@ def _require_optimal(result: FitResult, targets: Sequence[Target]) -> None:
     for target in targets:
         if not math.isclose(target.active_params, result.allocation.params_at(target.flops), rel_tol=1e-9):
             raise FitRefused(
-                f"{result.source}: the law {result.law_name} does not know a run of {target.params:.3g} parameters at "
+                f"{result.source}: the law {result.law.name} does not know a run of {target.params:.3g} parameters at "
                 f"{target.flops:.3g} FLOPs.",
                 why="A frontier law knows the best loss of each budget, and no other size.",
                 fix="Fit the coupled law (--law coupled-surface), or forecast the compute-optimal run of that budget.",

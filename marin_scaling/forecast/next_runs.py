@@ -14,10 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fit.coupled_fit import log_sparsity_at, sparsity_of
+from marin_scaling.fit.coupled_fit import sparsity_of
+from marin_scaling.fit.law import Targets
 from marin_scaling.fit.posterior import relative_noise
+from marin_scaling.fit.predictive import STUDENT_VARIANCE, shipped_calibration
 from marin_scaling.fit.result import FitResult
-from marin_scaling.forecast.forecast import STUDENT_VARIANCE, Targets, forecast, joint_covariance, shipped_calibration
+from marin_scaling.forecast.forecast import forecast
 from marin_scaling.laws import Array
 from marin_scaling.units import format_count, format_flops
 
@@ -59,15 +61,16 @@ def advise(result: FitResult, *, target_flops: float, allowance_flops: float) ->
 
     `FitRefused` for a fit without a posterior or a target that cannot be forecast; `UsageError` when it pays for nothing.
     """
-    if result.posterior is None:
+    before = forecast(result, flops=target_flops)
+    candidates = _candidates(result, target_flops=target_flops, allowance_flops=allowance_flops)
+    covariance = result.law.joint_covariance(candidates)
+    if covariance is None:
         raise FitRefused(
-            f"{result.source}: the law {result.law_name} has no posterior to advise from.",
+            f"{result.source}: the law {result.law.name} has no posterior to advise from.",
             why="What a run would teach follows from how its loss and the target's vary together.",
             fix="Fit the coupled law: --law coupled-surface.",
         )
-    before = forecast(result, flops=target_flops)
-    candidates = _candidates(result, target_flops=target_flops, allowance_flops=allowance_flops)
-    choice = _Choice(result, candidates, allowance_flops)
+    choice = _Choice(result, candidates, covariance, allowance_flops)
     order = choice.greedy()
     width = before.interval[1] - before.interval[0]
     runs = _merged(candidates, order, [width * ratio for ratio in choice.ratios(order)])
@@ -90,24 +93,21 @@ def _candidates(result: FitResult, *, target_flops: float, allowance_flops: floa
     flops = np.concatenate([[target_flops], budgets])
     params = np.concatenate([[result.allocation.params_at(target_flops)], params])
     tokens = np.array([result.allocation.tokens_for(c, params=n) for c, n in zip(flops, params, strict=True)])
-    sparsity = log_sparsity_at(result.frame, np.full(len(flops), sparsity_of(result.frame)))
-    return Targets(flops=flops, params=params, tokens=tokens, log_sparsity=sparsity)
+    return Targets(flops=flops, params=params, tokens=tokens, total_params=params * sparsity_of(result.frame))
 
 
 class _Choice:
     """Greedy choice among candidates with one joint covariance, target first, updated by every run that is chosen."""
 
-    def __init__(self, result: FitResult, candidates: Targets, allowance_flops: float) -> None:
-        posterior = result.posterior
-        assert posterior is not None
+    def __init__(self, result: FitResult, candidates: Targets, covariance: Array, allowance_flops: float) -> None:
         self.flops = candidates.flops
         self.allowance = allowance_flops
-        self.covariance = joint_covariance(posterior, candidates)
-        self.noise = float(np.mean(posterior.noise**2))
+        self.covariance = covariance
+        self.noise = result.law.noise_variance
         calibration = shipped_calibration()
         self.drift = calibration.per_decade_of_flops
         self.own = STUDENT_VARIANCE * calibration.everywhere**2 + self.noise
-        self.largest = float(posterior.runs.flops.max())
+        self.largest = result.largest_flops
 
     def greedy(self) -> list[int]:
         """Candidates (from 1 on) in the order of choice; a candidate may be chosen again, as another seed."""

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from marin_scaling import __version__
 from marin_scaling.fit.coupled_law import Prior
-from marin_scaling.fit.frontier import pinned_asymptote
 from marin_scaling.fit.optima import FrontierPoint, has_bowl
 from marin_scaling.fit.result import FitResult
 from marin_scaling.forecast.backtest import Backtest, backtest_doubts, backtest_scores
 from marin_scaling.forecast.forecast import Forecast
-from marin_scaling.laws import FARTHEST_CHECKED, Array
+from marin_scaling.laws import FARTHEST_CHECKED
 from marin_scaling.run.audit import Exclusion
+from marin_scaling.text_table import table_text
 from marin_scaling.units import counted, format_count, format_flops
 
 if TYPE_CHECKING:
@@ -68,11 +66,11 @@ def forecast_document(
     for prediction, rows in zip(predictions, sensitivities, strict=False):
         prediction["sensitivity"] = [asdict(row) for row in rows]
     return {
-        "law": f"{result.law_name}: {result.formula}",
+        "law": f"{result.law.name}: {result.law.formula}",
         "why_this_law": result.why_this_law,
-        "parameters": dict(result.parameters),
-        "parameter_intervals": {name: list(ends) for name, ends in parameter_intervals(result).items()},
-        "prior": prior_document(result.posterior.prior) if result.posterior else None,
+        "parameters": dict(result.law.parameters),
+        "parameter_intervals": {name: list(ends) for name, ends in result.law.intervals().items()},
+        "prior": prior_document(result.law.prior) if result.law.prior else None,
         "allocation": {
             "params_exponent": result.allocation.params_exponent,
             "tokens_exponent": result.allocation.tokens_exponent,
@@ -104,19 +102,6 @@ def forecast_text(result: FitResult, forecasts: Sequence[Forecast]) -> str:
         _doubts_text(result, with_forecast=bool(forecasts)),
     ]
     return "\n\n".join(part for part in parts if part)
-
-
-def parameter_intervals(result: FitResult) -> dict[str, tuple[float, float]]:
-    """Central 90 % intervals of the coupled law's numbers; empty for a frontier law, whose interval is in its forecasts."""
-    if result.posterior is None:
-        return {}
-    laws = result.posterior.laws
-    named = {"E": laws.E, "K": laws.K, "w": laws.w, "a": laws.a, "b": laws.b, "g": laws.g, "gamma": laws.gamma}
-    return {name: (float(low), float(high)) for name, (low, high) in _ends(named)}
-
-
-def _ends(named: Mapping[str, Array]) -> list[tuple[str, Array]]:
-    return [(name, np.quantile(values, (0.05, 0.95))) for name, values in named.items()]
 
 
 def prior_document(prior: Prior) -> dict[str, Any]:
@@ -207,39 +192,16 @@ def _budgets_without_optimum(result: FitResult) -> list[str]:
 
 
 def _law_text(result: FitResult) -> str:
-    sizes, pinned = result.allocation, pinned_asymptote(result.law_name) is not None
+    law, sizes = result.law, result.allocation
     return "\n".join(
         [
-            wrapped(f"law: {result.law_name}, the asymptote E {'pinned' if pinned else 'free'} ({result.why_this_law})"),
-            *_law_lines(result),
+            wrapped(f"law: {law.name} ({result.why_this_law})"),
+            wrapped(f"loss = {law.formula}", "  "),
+            table_text(law.summary()),
+            *([law.report()] if law.report() else []),
             f"  N* grows as C^{sizes.params_exponent:.3f} (read off {sizes.origin})",
         ]
     )
-
-
-def _law_lines(result: FitResult) -> list[str]:
-    if result.posterior:
-        return _coupled_lines(result)
-    return _surface_lines(result) if result.surfaces else _frontier_lines(result)
-
-
-def _surface_lines(result: FitResult) -> list[str]:
-    named = ", ".join(f"{name} {value:.5g}" for name, value in result.parameters.items())
-    return [wrapped(f"loss = {result.formula}", "  "), f"  {named}"]
-
-
-def _frontier_lines(result: FitResult) -> list[str]:
-    law = result.parameters
-    return [f"  loss = {law['E']:.4f} + {law['A']:.4f} * (C / {format_flops(law['C0'])})^-{law['gamma']:.4f}"]
-
-
-def _coupled_lines(result: FitResult) -> list[str]:
-    law, ends = result.parameters, parameter_intervals(result)
-    likely = [f"{name} {law[name]:.3g} [{ends[name][0]:.3g}, {ends[name][1]:.3g}]" for name in ("E", "gamma", "g", "a", "b")]
-    return [
-        f"  loss = E + K (w (N/N0)^-a + (1-w) (D/D0)^-b)^g, N0 {format_count(law['N0'])}, D0 {format_count(law['D0'])}",
-        wrapped(f"{', '.join(likely)}: most likely, and 90 % intervals; gamma = g a b / (a + b)", "  "),
-    ]
 
 
 def _forecast_text(forecast: Forecast, *, unit: str) -> str:
@@ -275,5 +237,5 @@ def _size_lines(forecast: Forecast) -> list[str]:
 def _doubts_text(result: FitResult, *, with_forecast: bool) -> str:
     lines = [wrapped(f"status: {result.status.value}"), *(wrapped(f"warning: {each}", "  ") for each in result.warnings)]
     if with_forecast:
-        lines.append(wrapped(_ASSUMES[result.posterior is not None]))
+        lines.append(wrapped(_ASSUMES[result.law.is_calibrated]))
     return "\n".join(lines)

@@ -1,8 +1,7 @@
 """What a forecast hangs on: the same target under every other choice that a careful person could have made.
 
-Each law alone, the frontier through skewed bowls, the asymptote pinned where the posterior has it, each budget left out, the
-smallest ones left out, and outliers at full weight. Rows are medians to set beside the interval and have none of
-their own.
+Each law alone, the asymptote pinned where the law has it, each budget left out, the smallest ones left out, and outliers at
+full weight. Rows are medians to set beside the interval and have none of their own.
 """
 
 from __future__ import annotations
@@ -15,14 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.bowl import fit_asymmetric_bowl
-from marin_scaling.fit.coupled_fit import fitted_runs
 from marin_scaling.fit.fit import fit
-from marin_scaling.fit.frontier import fit_frontier, fit_pinned_frontier
-from marin_scaling.fit.optima import has_bowl, size_column
-from marin_scaling.fit.posterior import fit_posterior
+from marin_scaling.fit.frontier import fit_pinned_frontier
+from marin_scaling.fit.law import DEFAULT_LAW
+from marin_scaling.fit.optima import size_column
 from marin_scaling.fit.result import FitResult
-from marin_scaling.fit.surface import fit_interaction_surface, fit_surface, fit_tied_surface
+from marin_scaling.fit.surface import fit_surface
 from marin_scaling.forecast.forecast import Forecast, Target, forecast_runs, optimal_target
 from marin_scaling.laws import Array, frontier_loss, surface_loss
 from marin_scaling.run.table import RunTable
@@ -50,7 +47,7 @@ def sensitivity(result: FitResult, forecast: Forecast) -> list[SensitivityRow]:
     """
     target = Target(flops=forecast.flops, params=forecast.params, tokens=forecast.tokens, active_params=forecast.active_params)
     choices = list(_choices(result, target, optimal=forecast.optimal))
-    return [SensitivityRow(choice=f"{result.law_name}, as forecast", median=forecast.median), *map(_row, choices)]
+    return [SensitivityRow(choice=f"{result.law.name}, as forecast", median=forecast.median), *map(_row, choices)]
 
 
 Choice = tuple[str, Callable[[], float]]
@@ -59,12 +56,11 @@ Choice = tuple[str, Callable[[], float]]
 def _choices(result: FitResult, target: Target, *, optimal: bool) -> Iterator[Choice]:
     if optimal:
         yield from _frontier_choices(result, target)
-    for name, form in _SURFACES.items():
-        yield f"{name} alone (log-Huber)", partial(_surface_median, result, target, form)
-    if result.posterior is None:
-        yield "coupled-surface", partial(_median, result, result.frame, target, law="coupled-surface")
-    else:
-        yield "coupled surface, outliers at full weight", partial(_unweighted_median, result, target)
+    yield "five-parameter surface alone (log-Huber)", partial(_additive_median, result, target)
+    if result.law.name != DEFAULT_LAW:
+        yield DEFAULT_LAW, partial(_median, result, target, partial(fit, law=DEFAULT_LAW, seed=result.seed, swept="all"))
+    for name, law in result.law.variants():
+        yield name, partial(_forecast_median, replace(result, law=law), target)
     budgets = sorted(result.frame["budget_flops"].unique())
     if 3 < len(budgets) <= _MOST_BUDGETS:
         for budget in budgets:
@@ -83,10 +79,8 @@ def _row(choice: Choice) -> SensitivityRow:
 
 
 def _frontier_choices(result: FitResult, target: Target) -> Iterator[Choice]:
-    if result.bowls:
-        yield "isoflop-frontier alone, E free", partial(_median, result, result.frame, target, law="isoflop-frontier")
-        yield "frontier through skewed bowls (cubics), E free", partial(_skewed_median, result, target.flops)
-    yield "best-runs-frontier alone, E free", partial(_median, result, result.frame, target, law="best-runs-frontier")
+    for law in (["isoflop-frontier"] if result.bowls else []) + ["best-runs-frontier"]:
+        yield f"{law} alone, E free", partial(_median, result, target, partial(fit, law=law, seed=result.seed, swept="all"))
     flops, loss = (np.array([getattr(point, name) for point in result.points]) for name in ("flops", "loss"))
     for asymptote in _asymptotes(result):
         pinned = partial(_pinned_median, flops, loss, asymptote, target.flops)
@@ -98,58 +92,39 @@ def _pinned_median(flops: Array, loss: Array, asymptote: float, target_flops: fl
 
 
 def _asymptotes(result: FitResult) -> list[float]:
-    """Round values across the posterior's 90 % of E."""
-    if result.posterior is None:
+    """Round values across the law's 90 % interval of E."""
+    if "E" not in (ends := result.law.intervals()):
         return []
-    low, high = np.quantile(result.posterior.laws.E, (0.05, 0.95))
+    low, high = ends["E"]
     return sorted({float(f"{value:.2g}") for value in np.linspace(max(low, 0.0), high, 4)})
 
 
-def _skewed_median(result: FitResult, target_flops: float) -> float:
-    """The frontier, E free, through the bottoms of cubics; a budget of three sizes has none and the fit is refused."""
-    budgets = [runs for _, runs in result.frame.groupby("budget_flops") if has_bowl(runs)]
-    loss = [fit_asymmetric_bowl(tokens=_column(runs, "tokens"), loss=_column(runs, "loss")).optimal_loss for runs in budgets]
-    flops = [np.exp(np.log(_column(runs, "flops")).mean()) for runs in budgets]
-    return float(frontier_loss(fit_frontier(np.array(flops), loss=np.array(loss)), flops=target_flops))
+def _median(
+    result: FitResult, target: Target, refit: Callable[[RunTable], FitResult], frame: pd.DataFrame | None = None
+) -> float:
+    """The same target from the same runs, or some of them, by another law."""
+    runs = result.frame if frame is None else frame
+    other = refit(RunTable(frame=runs, excluded=(), warnings=(), column_mapping={}, source=result.source, metric=result.metric))
+    return _forecast_median(other, target if other.law.knows_any_size else optimal_target(other, target.flops))
 
 
-def _median(result: FitResult, frame: pd.DataFrame, target: Target, *, law: str) -> float:
-    """The same target from some of the runs or by another law, under the same prior."""
-    prior = result.posterior.prior if result.posterior else None
-    other = fit(_table(result, frame), law=law, seed=result.seed, swept="all", prior=prior)
-    return forecast_runs(other, [optimal_target(other, target.flops) if other.is_frontier else target])[0].median
+def _forecast_median(result: FitResult, target: Target) -> float:
+    return forecast_runs(result, [target])[0].median
 
 
-def _surface_median(result: FitResult, target: Target, form: Callable[..., Callable[..., Array]]) -> float:
+def _additive_median(result: FitResult, target: Target) -> float:
     tokens, loss = (_column(result.frame, name) for name in ("tokens", "loss"))
-    predict = form(params=size_column(result.frame), tokens=tokens, loss=loss)
-    return float(predict(params=target.active_params, tokens=target.tokens))
-
-
-_SURFACES: dict[str, Callable[..., Callable[..., Array]]] = {
-    "five-parameter surface": lambda **runs: partial(surface_loss, fit_surface(**runs).law),
-    "surface with one exponent": lambda **runs: fit_tied_surface(**runs).law.predict,
-    "surface with an interaction term": lambda **runs: fit_interaction_surface(**runs).law.predict,
-}
-
-
-def _unweighted_median(result: FitResult, target: Target) -> float:
-    prior = result.posterior.prior if result.posterior else None
-    posterior = fit_posterior(fitted_runs(result.frame), prior=prior, seed=result.seed, downweight_outliers=False)
-    return forecast_runs(replace(result, posterior=posterior), [target])[0].median
+    law = fit_surface(params=size_column(result.frame), tokens=tokens, loss=loss).law
+    return float(surface_loss(law, params=target.active_params, tokens=target.tokens))
 
 
 def _without(result: FitResult, target: Target, budgets: list[float], name: str) -> Choice:
     kept = result.frame[~result.frame["budget_flops"].isin(budgets)].reset_index(drop=True)
-    return name, partial(_median, result, kept, target, law=result.law_name)
+    return name, partial(_median, result, target, result.refit, kept)
 
 
 def _column(runs: pd.DataFrame, name: str) -> Array:
     return np.asarray(runs[name], dtype=np.float64)
-
-
-def _table(result: FitResult, frame: pd.DataFrame) -> RunTable:
-    return RunTable(frame=frame, excluded=(), warnings=(), column_mapping={}, source=result.source, metric=result.metric)
 
 
 def sensitivity_text(rows: list[SensitivityRow]) -> str:

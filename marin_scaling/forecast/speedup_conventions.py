@@ -14,7 +14,7 @@ from marin_scaling.errors import FitRefused
 from marin_scaling.fit.bowl import Bowl, BowlShape, fit_bowl
 from marin_scaling.fit.fit import fit
 from marin_scaling.fit.frontier import SEED_NOISE, FrontierLaws
-from marin_scaling.fit.frontier_law import resample
+from marin_scaling.fit.frontier_law import FrontierOfBudgets, resample
 from marin_scaling.fit.optima import has_bowl
 from marin_scaling.fit.refusals import cells_of
 from marin_scaling.fit.result import FitResult
@@ -189,8 +189,8 @@ def by_own_law(
     result: FitResult, points: Sequence[MeasuredLoss], within: Scatter | None, generator: np.random.Generator, *, seed: int
 ) -> Compared:
     """Each budget of the variant against the one law; the variant's optima are taken to scatter as the baseline's do."""
-    assert isinstance(result.law, FrontierLaw)  # what a frontier fit has
-    laws = resample(result, seed=seed, count=DRAWS).laws
+    law = _frontier_of(result)
+    laws = resample(law, seed=seed, count=DRAWS).laws
     of_run, of_budget = _variant_scatter(result, within)
     draws = []
     for point in points:
@@ -202,17 +202,21 @@ def by_own_law(
     return Compared(
         law_fit=result,
         points=points,
-        laws=[result.law] * len(points),
+        laws=[law.frontier] * len(points),
         draws=draws,
         noise="; ".join(each.sentence(whose, loss=points[-1].loss) for whose, each in said if each),
         warnings=tuple(f"{result.source}: {each}" for each in result.warnings),
     )
 
 
+def _frontier_of(result: FitResult) -> FrontierOfBudgets:
+    assert isinstance(result.law, FrontierOfBudgets)  # `fit_baseline` asks for it
+    return result.law
+
+
 def _variant_scatter(result: FitResult, within: Scatter | None) -> tuple[Scatter | None, Scatter | None]:
     """Scatter of one run, and of a budget beyond that. A law through best runs has one scatter only, which holds both."""
-    noise = result.noise
-    assert noise is not None  # what a frontier fit has
+    noise = _frontier_of(result).noise
     about = "the baseline about its law"
     runs = Scatter(variance=noise.run_variance, freedom=noise.run_freedom, seen_in=about)
     if not result.bowls:

@@ -30,8 +30,8 @@ def speedup_document(report: SpeedupReport, *, baseline: RunTable, variant: RunT
     return {
         "convention": report.convention,
         "convention_label": _label(report),
-        "law": f"{fitted.law_name}: {fitted.formula}" if fitted else None,
-        "parameters": dict(fitted.parameters) if fitted else _pinned(),
+        "law": f"{fitted.law.name}: {fitted.law.formula}" if fitted else None,
+        "parameters": dict(fitted.law.parameters) if fitted else _pinned(),
         "status": fitted.status.value if fitted else None,
         "baseline": _table_document(baseline, report.baseline_excluded),
         "variant": _table_document(variant, report.variant_excluded),
@@ -117,7 +117,7 @@ def _convention_text(report: SpeedupReport) -> str:
     head = wrapped(f"convention {_label(report)}")
     if report.baseline_fit is None:
         return head
-    law = report.baseline_fit.parameters
+    law = report.baseline_fit.law.parameters
     return f"{head}\n  loss = {law['E']:.4f} + {law['A']:.4f} * (C / {format_flops(law['C0'])})^-{law['gamma']:.4f}"
 
 

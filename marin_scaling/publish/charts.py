@@ -58,7 +58,7 @@ def law_charts(result: FitResult, forecasts: Sequence[Forecast], *, outcomes: It
 
 def residual_chart(result: FitResult) -> Any | None:
     """By how much each run lies off the law's median at its own size and length; None of laws that know no other sizes."""
-    if result.is_frontier or not result.status.may_be_used:
+    if not result.law.knows_any_size or not result.status.may_be_used:
         return None
     sizes = result.frame.assign(active_params=size_column(result.frame))
     medians = [each.median for each in forecast_runs(result, targets_of(sizes))]

@@ -236,12 +236,13 @@ def _reproduced(statement: Statement, again: FittedAgain, *, runs: int) -> Verif
 
 
 def _is_ours(law: str) -> bool:
-    from marin_scaling.fit.fit import is_law
+    from marin_scaling.fit.law import find_law
 
     try:
-        return is_law(law)
+        find_law(law)
     except UsageError:
         return False
+    return True
 
 
 def _not_compared(why: str) -> VerifiedStep:

@@ -51,7 +51,7 @@ def test_a_sound_ladder_is_usable_and_nothing_is_doubted(dense):
     """Five budgets of six sizes: bowls are drawn, a frontier beside them, all runs are in the fit."""
     assert dense.status is FitStatus.USABLE
     assert dense.warnings == ()
-    assert (len(dense.bowls), len(dense.points), len(dense.frame), dense.law is not None) == (5, 5, 30, True)
+    assert (len(dense.bowls), len(dense.points), len(dense.frame)) == (5, 5, 30)
     assert dense.why_this_law == "all 30 runs, bowls at 5 budgets, 2.57 to 401 tokens per parameter"
 
 
@@ -87,7 +87,6 @@ def test_two_budgets_are_a_rough_guess_and_have_no_frontier():
     """Of two points nothing is drawn through; the forecast holds the truth all the same."""
     result = fit(ladder(budgets=(1e18, 1e19)))
     assert result.status is FitStatus.TWO_BUDGETS
-    assert result.law is None
     low, high = forecast(result, flops=1e20).interval
     assert low < 2.5686 < high  # the surface's optimum
 
@@ -151,7 +150,7 @@ def test_many_runs_are_thinned_and_it_is_said():
     """Of 250 runs 240 are taken; all are counted as used."""
     params = np.geomspace(1e7, 1e9, 250)
     result = fit(table_of(params, 20 * params * np.tile([0.5, 2], 125)))
-    assert len(result.posterior.runs.flops) == 240
+    assert len(result.law.posterior.runs.flops) == 240
     said = "of 250 runs the fit takes 240, half of them spread over the uppermost decade of compute"
     assert said in result.warnings
 
@@ -159,9 +158,9 @@ def test_many_runs_are_thinned_and_it_is_said():
 def test_sizes_are_the_active_parameters_where_the_table_has_them(dense):
     """Eight times the parameters, equally sparse: the forecast of the dense ladder, with eight times its size in all."""
     result = fit(sparse(ladder(), 8.0))
-    assert result.posterior.unknowns.shape[1] == 8
-    assert result.posterior.runs.log_sparsity is None
-    assert result.posterior.runs.params.max() == dense.posterior.runs.params.max()
+    assert result.law.posterior.unknowns.shape[1] == 8
+    assert result.law.posterior.runs.log_sparsity is None
+    assert result.law.posterior.runs.params.max() == dense.law.posterior.runs.params.max()
     ours, theirs = forecast(result, flops=1e21), forecast(dense, flops=1e21)
     assert ours.quantiles == pytest.approx(theirs.quantiles)
     assert ours.active_params == pytest.approx(theirs.params)
@@ -184,8 +183,8 @@ def test_varying_sparsity_is_a_ninth_unknown_and_its_worth_is_found():
     grown = runs.frame["params"] * (sparsity / 8) ** 0.3
     loss = surface_loss(SURFACE, params=grown, tokens=runs.frame["tokens"])
     result = fit(sparse(replace(runs, frame=runs.frame.assign(loss=loss)), sparsity))
-    assert result.posterior.unknowns.shape[1] == 9
-    kappa = result.posterior.unknowns[:, KAPPA]
+    assert result.law.posterior.unknowns.shape[1] == 9
+    kappa = result.law.posterior.unknowns[:, KAPPA]
     low, high = np.quantile(kappa, (0.05, 0.95))
     assert low < 0.3 < high
     assert kappa.std() < Prior().total_params.deviation / 3
@@ -217,9 +216,9 @@ def test_a_prior_of_one_s_own_is_used_and_kept(dense):
     """Held to g = 0.7 by a narrow prior: the draws are there, the default's nearer to 1; the result has the prior it used."""
     prior = Prior(coupling=Normal(mean=float(np.log(0.7)), deviation=0.01))
     result = fit(ladder(), prior=prior)
-    assert np.median(result.posterior.laws.g) == pytest.approx(0.7, abs=0.02)
-    assert np.quantile(dense.posterior.laws.g, 0.05) > 0.75
-    assert result.posterior.prior is prior
+    assert np.median(result.law.posterior.laws.g) == pytest.approx(0.7, abs=0.02)
+    assert np.quantile(dense.law.posterior.laws.g, 0.05) > 0.75
+    assert result.law.posterior.prior is prior
 
 
 def test_the_optimum_is_that_of_the_surface_within_its_bowls_known_bias(dense):
@@ -233,9 +232,9 @@ def test_quiet_runs_on_a_wave_are_a_law_that_is_off_and_not_noise(wave):
     quiet = ladder(noise=0.001)
     shape = 1 + wave * np.sin(np.pi * np.log10(quiet.frame["flops"] / 1e18))
     result = fit(replace(quiet, frame=quiet.frame.assign(loss=quiet.frame["loss"] * shape)))
-    assert result.parameters["sigma"] < 0.002 < 0.01 < result.parameters["tau"]
+    assert result.law.parameters["sigma"] < 0.002 < 0.01 < result.law.parameters["tau"]
     assert result.status is FitStatus.LARGE_MISFIT
-    assert result.posterior.worth > 250
+    assert result.law.posterior.worth > 250
 
 
 @pytest.mark.parametrize(

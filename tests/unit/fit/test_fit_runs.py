@@ -38,9 +38,9 @@ def test_a_known_surface_gives_its_own_frontier():
     """Quadratics through symmetric bowls of an asymmetric surface are biased; at the data by less than 0.2 % here."""
     result = frontier_fit(ladder(noise=0.0, sizes=7))
     truth = surface_frontier(SURFACE)
-    assert frontier_loss(result.law, flops=BUDGETS) == pytest.approx(frontier_loss(truth, flops=BUDGETS), rel=2e-3)
+    assert frontier_loss(result.law.frontier, flops=BUDGETS) == pytest.approx(frontier_loss(truth, flops=BUDGETS), rel=2e-3)
     assert result.allocation.params_exponent == pytest.approx(0.28 / 0.62, abs=0.01)
-    assert result.law_name == "isoflop-frontier"
+    assert result.law.name == "isoflop-frontier"
 
 
 @settings(max_examples=20)
@@ -51,7 +51,7 @@ def test_row_order_does_not_matter(random):
     order = list(range(len(given_table.frame)))
     random.shuffle(order)
     shuffled = replace(given_table, frame=given_table.frame.iloc[order].reset_index(drop=True))
-    assert frontier_fit(shuffled).parameters == pytest.approx(frontier_fit(given_table).parameters, rel=1e-6)
+    assert frontier_fit(shuffled).law.parameters == pytest.approx(frontier_fit(given_table).law.parameters, rel=1e-6)
 
 
 @settings(max_examples=20)
@@ -60,7 +60,7 @@ def test_the_unit_of_compute_does_not_matter(factor):
     """PetaFLOPs or FLOPs: E, A and gamma are the same, and C0 is in the table's unit."""
     plain = ladder()
     scaled = replace(plain, frame=plain.frame.assign(flops=plain.frame["flops"] * factor))
-    before, after = frontier_fit(plain).parameters, frontier_fit(scaled).parameters
+    before, after = frontier_fit(plain).law.parameters, frontier_fit(scaled).law.parameters
     assert after == pytest.approx({**before, "C0": before["C0"] * factor}, rel=1e-6)
 
 
@@ -105,10 +105,10 @@ def test_an_unknown_law_is_refused_with_the_known_ones():
 def test_one_run_a_budget_is_taken_as_a_frontier_and_it_is_said():
     """A ladder at one ratio of tokens to parameters has no bowls."""
     result = frontier_fit(ladder(sizes=1, noise=0.0))
-    assert result.law_name == "best-runs-frontier"
+    assert result.law.name == "best-runs-frontier"
     assert result.why_this_law == "no isoFLOP grid: only 0 of 5 budgets have runs of three sizes or more"
     assert result.status is FitStatus.NOT_A_GRID
-    assert pytest.approx(SURFACE.E, rel=1e-4) == result.law.E  # these runs lie on the frontier exactly
+    assert pytest.approx(SURFACE.E, rel=1e-4) == result.law.frontier.E  # these runs lie on the frontier exactly
 
 
 def test_a_budget_without_a_bowl_is_left_out_by_name():
@@ -149,7 +149,7 @@ def test_budgets_that_stray_from_the_law_are_noticed():
     shifted = quiet.frame["loss"].where(quiet.frame["budget_flops"] != 1e19, quiet.frame["loss"] * 1.03)
     result = frontier_fit(replace(quiet, frame=quiet.frame.assign(loss=shifted)))
     assert FitStatus.BUDGETS_SCATTER.value in (result.status.value, *result.warnings)
-    assert result.noise.budget_variance > 10 * result.noise.run_variance
+    assert result.law.noise.budget_variance > 10 * result.law.noise.run_variance
 
 
 def test_bowls_that_do_not_close_are_doubted_by_name():

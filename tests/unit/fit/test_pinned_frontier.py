@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from marin_scaling.errors import FitRefused, UsageError
 from marin_scaling.fit.fit import fit
-from marin_scaling.fit.frontier import fit_frontier, fit_pinned_frontier, fit_pinned_frontiers, pinned_asymptote
+from marin_scaling.fit.frontier import fit_frontier, fit_pinned_frontier, fit_pinned_frontiers
 from marin_scaling.fit.frontier_law import resample
+from marin_scaling.fit.law import find_law
 from marin_scaling.fit.result import FitStatus
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.laws import FrontierLaw, frontier_loss
@@ -73,15 +74,15 @@ def test_weighted_lines_are_those_of_weighted_least_squares():
 def test_delphi_pinned_at_1_6_is_forecast_as_others_have_it():
     """2.7452, 2.5212 and 2.3411 were published for bowls of other make; ours agree within what bowls differ by."""
     result = fit(read_run_table(DELPHI), law="pinned-frontier@1.6")
-    assert frontier_loss(result.law, flops=[1e21, 1e22, 1e23]) == pytest.approx([2.7452, 2.5212, 2.3411], abs=1e-3)
+    assert frontier_loss(result.law.frontier, flops=[1e21, 1e22, 1e23]) == pytest.approx([2.7452, 2.5212, 2.3411], abs=1e-3)
     assert result.status is FitStatus.PINNED_ASYMPTOTE
-    assert (result.law_name, result.parameters["E"]) == ("pinned-frontier@1.6", 1.6)
+    assert (result.law.name, result.law.parameters["E"]) == ("pinned-frontier@1.6", 1.6)
 
 
 def test_every_resample_keeps_the_asymptote_and_no_loss_falls_below_it():
     """The interval is about the line alone."""
     result = fit(read_run_table(DELPHI), law="pinned-frontier@1.6")
-    laws = resample(result, seed=0).laws
+    laws = resample(result.law, seed=0).laws
     assert set(laws.E) == {1.6}
     assert laws.losses(np.array([1e30])).min() > 1.6
     ahead = forecast(result, flops=1e23)
@@ -98,7 +99,7 @@ def test_an_asymptote_within_the_noise_of_the_losses_is_refused():
 def test_a_pinned_law_without_a_number_is_refused(number):
     """There is no default: nobody's constant is chosen here."""
     with pytest.raises(UsageError, match="does not say at which loss"):
-        pinned_asymptote(f"pinned-frontier{number}")
+        find_law(f"pinned-frontier{number}")
 
 
 @pytest.mark.parametrize(("budgets", "sentence"), [(2, "2 usable budgets; this law needs 3"), (3, None)])

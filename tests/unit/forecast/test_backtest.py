@@ -144,7 +144,7 @@ def test_a_fit_is_back_tested_under_its_own_prior():
     usual, stubborn = fit(table), fit(table, prior=Prior(reducible_share=Normal(mean=-2.0, deviation=0.1)))
     far, near = (backtest_of_fit(each).points for each in (stubborn, usual))
     assert all(one.quantiles[0.5] > other.quantiles[0.5] for one, other in zip(far, near, strict=True))
-    assert backtest_of_fit(stubborn) == backtest(table, prior=stubborn.posterior.prior, swept="all")
+    assert backtest_of_fit(stubborn) == backtest(table, prior=stubborn.law.prior, swept="all")
 
 
 def test_a_table_that_is_too_small_is_said_to_forecast_nothing():

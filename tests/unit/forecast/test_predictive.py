@@ -8,11 +8,11 @@ import pytest
 from scipy.stats import t as student
 
 from marin_scaling.fit.coupled_fit import fitted_runs
+from marin_scaling.fit.law import Targets
 from marin_scaling.fit.model_discrepancy import Places
 from marin_scaling.fit.posterior import UPWARD, fit_posterior
-from marin_scaling.forecast.forecast import (
+from marin_scaling.fit.predictive import (
     Calibration,
-    Targets,
     decades_beyond,
     draw_losses,
     joint_covariance,

@@ -1,0 +1,194 @@
+"""The `Law` protocol, and `LAWS`: every law that `fit` and `--law` know.
+
+A new law is one module with a function `fit(table, *, kind, seed, prior) -> FitResult`, and its entry in `LAWS`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+from marin_scaling.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from marin_scaling.fit.coupled_law import Prior
+    from marin_scaling.laws import Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Targets:
+    """Runs to forecast: arrays (target,). `params` are those that a token passes; `total_params` is None for dense models."""
+
+    flops: Array
+    params: Array
+    tokens: Array
+    total_params: Array | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossDraws:
+    """Losses a new run could show, (draw, target), and by cause what each draw adds to the median: (draw, target), in loss."""
+
+    losses: Array
+    causes: dict[str, Array]
+
+
+class Law(Protocol):
+    """A law fitted to a run table. A class that names `Law` as its base inherits the defaults."""
+
+    name: str
+    """Name of the law, as `--law` takes it."""
+    formula: str
+    """Right side of "loss = ...", in the letters of `parameters`."""
+    knows_any_size: bool = True
+    """False if only compute-optimal runs can be forecast."""
+    is_calibrated: bool = False
+    """True if the interval was calibrated by back-tests over public ladders, with all four causes."""
+
+    @property
+    def parameters(self) -> Mapping[str, float]:
+        """Estimate of each parameter."""
+        ...
+
+    @property
+    def prior(self) -> Prior | None:
+        """Prior of the parameters, None where there is none."""
+        return None
+
+    def draws(self, targets: Targets, *, seed: int) -> LossDraws:
+        """Draw losses of new runs at the targets; equal seeds give equal numbers."""
+        ...
+
+    def intervals(self) -> Mapping[str, tuple[float, float]]:
+        """Central 90 % interval of each parameter that has one."""
+        return {}
+
+    def log_losses(self, *, params: Array, tokens: Array) -> Array | None:  # noqa: ARG002
+        """Log loss of every drawn law at active `params` and `tokens` (target,): (draw, target); None for a frontier."""
+        return None
+
+    def joint_covariance(self, targets: Targets) -> Array | None:  # noqa: ARG002
+        """Covariance of the log losses of runs at the targets, without their noise: (target, target); None if unknown."""
+        return None
+
+    @property
+    def noise_variance(self) -> float:
+        """Variance of one run's log loss at the largest budget."""
+        return math.nan
+
+    def variants(self) -> Iterator[tuple[str, Law]]:
+        """Refits of the same law under another choice, with a name each, for the sensitivity table."""
+        return iter(())
+
+    def report(self) -> str:
+        """Report of the fit by the library that made it, or ""."""
+        return ""
+
+    def summary(self) -> pd.DataFrame:
+        """Table with the columns `parameter`, `estimate`, `low`, `high`: 90 % intervals, NaN where there is none."""
+        import pandas as pd
+
+        unknown, ends = (math.nan, math.nan), self.intervals()
+        rows = [(name, value, *ends.get(name, unknown)) for name, value in self.parameters.items()]
+        return pd.DataFrame(rows, columns=["parameter", "estimate", "low", "high"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class LawKind:
+    """A law before it is fitted.
+
+    `fit` is a function `(table, *, kind, seed, prior) -> FitResult`, or its place as "module:function", which is imported when
+    it is needed. `argument` is an example of the number after "@" in the name, "" for a law that takes none.
+    """
+
+    name: str
+    about: str
+    fit: str | Callable[..., Any]
+    knows_any_size: bool = True
+    argument: str = ""
+
+    def __call__(self, table: Any, *, seed: int, prior: Prior | None) -> Any:
+        """Fit a run table; returns a `FitResult`."""
+        if not isinstance(self.fit, str):
+            return self.fit(table, kind=self, seed=seed, prior=prior)
+        module, _, function = self.fit.partition(":")
+        return getattr(import_module(module), function)(table, kind=self, seed=seed, prior=prior)
+
+    @property
+    def number(self) -> float:
+        """Number after the "@" in the name."""
+        return float(self.name.partition("@")[2])
+
+
+DEFAULT_LAW = "coupled-surface"
+_FRONTIER = "marin_scaling.fit.frontier_law:fit_frontier_runs"
+LAWS: dict[str, LawKind] = {
+    kind.name: kind
+    for kind in (
+        LawKind(
+            name=DEFAULT_LAW,
+            about="all runs, any table, with a calibrated interval",
+            fit="marin_scaling.fit.coupled_fit:fit_coupled_runs",
+        ),
+        LawKind(name="isoflop-frontier", about="the bottom of each budget's bowl", fit=_FRONTIER, knows_any_size=False),
+        LawKind(name="best-runs-frontier", about="the runs no cheaper run beats", fit=_FRONTIER, knows_any_size=False),
+        LawKind(
+            name="pinned-frontier",
+            about="with an asymptote of your choice",
+            fit=_FRONTIER,
+            knows_any_size=False,
+            argument="1.6",
+        ),
+        LawKind(
+            name="additive-surface",
+            about="Hoffmann et al. 2022, with a bootstrap",
+            fit="marin_scaling.fit.surface_law:fit_surface_runs",
+        ),
+    )
+}
+
+
+def law_names() -> list[str]:
+    """Names of all laws as `--law` takes them, with an example where a law takes a number."""
+    return [f"{name}@{kind.argument}" if kind.argument else name for name, kind in LAWS.items()]
+
+
+def law_help() -> str:
+    """Help of `--law`: every law with what it is."""
+    return "; ".join(f"{shown}: {kind.about}" for shown, kind in zip(law_names(), LAWS.values(), strict=True))
+
+
+def find_law(name: str) -> LawKind:
+    """Return the law of that name; `UsageError` lists those there are.
+
+    >>> find_law("pinned-frontier@1.6").number
+    1.6
+    """
+    base, at, number = name.partition("@")
+    kind = LAWS.get(base)
+    if kind is None or (at and not kind.argument):
+        raise UsageError(
+            f"There is no law {name!r}.",
+            why="A law is one of the list, or a Python file's: --law path.py:name, and marin_scaling.custom_law in Python.",
+            fix=f"Choose: {', '.join(law_names())}.",
+        )
+    if kind.argument and not _is_asymptote(number):
+        raise UsageError(
+            f"{name!r} does not say at which loss the asymptote is pinned.",
+            why="Somebody has to choose that number; this project has none of its own.",
+            fix=f"Write it like --law {base}@{kind.argument}, or leave it free: --law isoflop-frontier",
+        )
+    return replace(kind, name=name)
+
+
+def _is_asymptote(text: str) -> bool:
+    try:
+        value = float(text)
+    except ValueError:
+        return False
+    return "_" not in text and math.isfinite(value) and value >= 0  # Python reads 1_6 as 16
