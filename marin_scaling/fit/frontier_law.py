@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from marin_scaling.fit.allocation import allocation_through
-from marin_scaling.fit.bowl import BowlShape
 from marin_scaling.fit.frontier import (
     FRONTIER_UNKNOWNS,
     GAMMA_BRACKET,
@@ -23,7 +22,7 @@ from marin_scaling.fit.frontier import (
     fit_pinned_frontiers,
 )
 from marin_scaling.fit.law import Law, LawKind, LossDraws, Targets
-from marin_scaling.fit.optima import DrawnPoints, has_bowl, through_best_runs, through_bowls
+from marin_scaling.fit.optima import BowlShape, DrawnPoints, has_bowl, through_best_runs, through_bowls
 from marin_scaling.fit.refusals import left_out, refuse
 from marin_scaling.fit.result import FitResult, FitStatus
 from marin_scaling.laws import Array, FrontierLaw, frontier_loss

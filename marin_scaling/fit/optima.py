@@ -1,17 +1,16 @@
 """The best loss at each budget of a table: bottoms of bowls where budgets have them, or the runs that no cheaper run beats.
 
-What the frontier law is fitted through, and what figures and tables show of a fit. Also the compute-optimal sizes that bowls
-give. No law is fitted here, and nothing is refused.
+A bowl is a parabola of the loss in the logarithm of the tokens, at one budget.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from marin_scaling.fit.bowl import QUADRATIC_UNKNOWNS, Bowl, BowlShape, fit_bowl
 from marin_scaling.laws import Array
 from marin_scaling.run.audit import Exclusion
 from marin_scaling.run.table import BUDGET_SPAN
@@ -19,6 +18,100 @@ from marin_scaling.units import format_flops
 
 if TYPE_CHECKING:
     import pandas as pd
+
+QUADRATIC_UNKNOWNS = 3
+
+
+class BowlShape(Enum):
+    """Whether a budget's runs show their optimum; the value is what a reader is told."""
+
+    CLOSED = ""
+    EDGE = "the bowl's bottom lies outside its runs: lowest run taken; add sizes on that side"
+    OPEN = "the runs show no bowl: lowest run taken; add sizes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bowl:
+    """The quadratic of one budget and its optimum.
+
+    `a`, `b`, `c` are the published coefficients in x = log10(tokens). `leverage` is the variance of `optimal_loss` in units of
+    one run's variance. For a bowl that is not closed the optimum is the lowest run itself (leverage 1).
+    """
+
+    flops: float
+    a: float
+    b: float
+    c: float
+    optimal_tokens: float
+    optimal_params: float
+    optimal_loss: float
+    leverage: float
+    run_count: int
+    residual_sum_of_squares: float
+    shape: BowlShape
+
+    @property
+    def degrees_of_freedom(self) -> int:
+        """Runs left to say how far runs scatter about the bowl."""
+        return self.run_count - QUADRATIC_UNKNOWNS
+
+    def loss_at(self, tokens: Array) -> Array:
+        """The quadratic's loss at numbers of tokens."""
+        x = np.log10(tokens)
+        return np.asarray(self.a * x**2 + self.b * x + self.c)
+
+
+def fit_bowl(flops: Array, *, params: Array, tokens: Array, loss: Array) -> Bowl:
+    """Fit the runs of one budget; each array has one entry a run, at least three different numbers of tokens among them.
+
+    >>> tokens = 10.0 ** np.array([9.0, 9.5, 10.0, 10.5])
+    >>> budget = np.full(4, 6e19)
+    >>> bowl = fit_bowl(budget, params=budget / 6 / tokens, tokens=tokens, loss=3 + 0.5 * (np.log10(tokens) - 9.7) ** 2)
+    >>> f"{bowl.optimal_loss:.6f} {bowl.optimal_tokens:.4g} {bowl.optimal_params:.4g}"
+    '3.000000 5.012e+09 1.995e+09'
+    """
+    centre = np.log10(tokens).mean()
+    x = np.log10(tokens) - centre
+    design = np.stack([x**2, x, np.ones_like(x)], axis=1)  # (run, coefficient)
+    scaled, triangle = np.linalg.qr(design)
+    a, slope, level = np.linalg.solve(triangle, scaled.T @ loss)
+    residuals = loss - design @ np.array([a, slope, level])
+    shape = _shape(a, slope, x)
+    vertex = -slope / (2 * a) if shape is BowlShape.CLOSED else x[np.argmin(loss)]
+    at_vertex = np.array([vertex**2, vertex, 1.0])  # d L* / d (a, b, c): the vertex's own shift cancels to first order
+    closed = shape is BowlShape.CLOSED
+    return Bowl(
+        flops=float(np.exp(np.log(flops).mean())),
+        a=float(a),
+        b=float(slope - 2 * a * centre),
+        c=float(level - slope * centre + a * centre**2),
+        optimal_tokens=float(10 ** (vertex + centre)),
+        optimal_params=float(10 ** _line_through(x, np.log10(params), at=vertex)) if closed else float(params[np.argmin(loss)]),
+        optimal_loss=float(at_vertex @ np.array([a, slope, level])) if closed else float(loss.min()),
+        leverage=float(np.sum(np.linalg.solve(triangle.T, at_vertex) ** 2)) if closed else 1.0,
+        run_count=len(loss),
+        residual_sum_of_squares=float(residuals @ residuals),
+        shape=shape,
+    )
+
+
+def noise_variance(bowls: list[Bowl]) -> tuple[float, int]:
+    """Variance of one run about its bowl, pooled over budgets, and its degrees of freedom; (0.0, 0) when there are none."""
+    freedom = sum(bowl.degrees_of_freedom for bowl in bowls)
+    squares = sum(bowl.residual_sum_of_squares for bowl in bowls if bowl.degrees_of_freedom)
+    return (squares / freedom, freedom) if freedom else (0.0, 0)
+
+
+def _shape(a: float, slope: float, x: Array) -> BowlShape:
+    rise_over_range = a * np.ptp(x) ** 2
+    if rise_over_range <= 0:
+        return BowlShape.OPEN
+    return BowlShape.CLOSED if x.min() <= -slope / (2 * a) <= x.max() else BowlShape.EDGE
+
+
+def _line_through(x: Array, y: Array, *, at: float) -> float:
+    x_mean, y_mean = x.mean(), y.mean()
+    return float(y_mean + (at - x_mean) * ((x - x_mean) @ (y - y_mean)) / ((x - x_mean) @ (x - x_mean)))
 
 
 @dataclass(frozen=True, kw_only=True)

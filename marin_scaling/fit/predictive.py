@@ -10,8 +10,7 @@ from importlib.resources import files
 import numpy as np
 
 from marin_scaling.fit.law import LossDraws, Targets
-from marin_scaling.fit.model_discrepancy import Places
-from marin_scaling.fit.posterior import UPWARD, SurfacePosterior, places_of
+from marin_scaling.fit.posterior import UPWARD, Places, SurfacePosterior, places_of
 from marin_scaling.laws import Array
 
 FREEDOM = 3.0

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from marin_scaling.fit.bowl import Bowl
 from marin_scaling.fit.law import Law, LawKind, find_law
-from marin_scaling.fit.optima import DrawnPoints, FrontierPoint
+from marin_scaling.fit.optima import Bowl, DrawnPoints, FrontierPoint
 from marin_scaling.fit.refusals import refuse_hopeless
 from marin_scaling.run.audit import Exclusion
 

@@ -10,12 +10,22 @@ from numpy.typing import NDArray
 
 from marin_scaling.errors import FitRefused
 from marin_scaling.fit.allocation import allocation_of_best_runs
-from marin_scaling.fit.huber import CentredRuns, Descended, centred, descend, numbers_of, terms, unknowns_of
 from marin_scaling.fit.law import Law, LawKind, LossDraws, Targets
 from marin_scaling.fit.optima import all_runs_drawn, loss_rises, size_column
 from marin_scaling.fit.refusals import refuse
 from marin_scaling.fit.result import LARGE_MISFIT, FitResult, FitStatus
-from marin_scaling.fit.surface import SURFACE_UNKNOWNS, endless_exponents, fit_surface
+from marin_scaling.fit.surface import (
+    SURFACE_UNKNOWNS,
+    CentredRuns,
+    Descended,
+    centred,
+    descend,
+    endless_exponents,
+    fit_surface,
+    numbers_of,
+    terms,
+    unknowns_of,
+)
 from marin_scaling.laws import Array, SurfaceLaw
 
 if TYPE_CHECKING:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.bowl import Bowl, BowlShape, fit_bowl
 from marin_scaling.fit.fit import fit
 from marin_scaling.fit.frontier import SEED_NOISE, FrontierLaws
 from marin_scaling.fit.frontier_law import FrontierOfBudgets, resample
-from marin_scaling.fit.optima import has_bowl
+from marin_scaling.fit.optima import Bowl, BowlShape, fit_bowl, has_bowl
 from marin_scaling.fit.refusals import cells_of
 from marin_scaling.fit.result import FitResult
 from marin_scaling.laws import Array, FrontierLaw

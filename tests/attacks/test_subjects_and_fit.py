@@ -208,7 +208,7 @@ def test_an_exclusion_that_was_added_later_is_refused(root: Path) -> None:
 
 def test_an_asymptote_that_flatters_is_refused(root: Path) -> None:
     """Per cent of the reducible loss look better over a lower asymptote; it is moved in fit and statement alike."""
-    parameters = dict(fit(simulated_ladder()).parameters)
+    parameters = dict(fit(simulated_ladder()).law.parameters)
     make_fitted_registration(root, said={"parameters": {**parameters, "E": 0.9 * parameters["E"]}})
     refused(root, "statement.json: fit.parameters.E is", "and its ladder, fitted again, gives")
 

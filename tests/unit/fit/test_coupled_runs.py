@@ -57,7 +57,7 @@ def test_a_sound_ladder_is_usable_and_nothing_is_doubted(dense):
 
 def test_the_parameters_are_one_law_that_passes_through_the_runs(dense):
     """The printed formula with the printed numbers gives every loss within 1 %, and gamma is g a b / (a + b)."""
-    law, frame = dense.parameters, dense.frame
+    law, frame = dense.law.parameters, dense.frame
     inner = law["w"] * (frame["params"] / law["N0"]) ** -law["a"] + (1 - law["w"]) * (frame["tokens"] / law["D0"]) ** -law["b"]
     assert (law["E"] + law["K"] * inner ** law["g"]).to_numpy() == pytest.approx(frame["loss"].to_numpy(), rel=0.01)
     assert law["gamma"] == pytest.approx(law["g"] * law["a"] * law["b"] / (law["a"] + law["b"]))

@@ -8,8 +8,7 @@ import pytest
 
 from marin_scaling.fit.coupled_fit import fitted_runs
 from marin_scaling.fit.law import Targets
-from marin_scaling.fit.model_discrepancy import Places
-from marin_scaling.fit.posterior import MOST_EFFECTIVE_RUNS, MOST_RUNS, FittedRuns, fit_posterior, relative_noise
+from marin_scaling.fit.posterior import MOST_EFFECTIVE_RUNS, MOST_RUNS, FittedRuns, Places, fit_posterior, relative_noise
 from marin_scaling.fit.predictive import draw_losses
 from marin_scaling.fit.surface import fit_surface
 from marin_scaling.laws import SurfaceLaw, optimal_params, surface_loss

@@ -9,8 +9,7 @@ from scipy.stats import t as student
 
 from marin_scaling.fit.coupled_fit import fitted_runs
 from marin_scaling.fit.law import Targets
-from marin_scaling.fit.model_discrepancy import Places
-from marin_scaling.fit.posterior import UPWARD, fit_posterior
+from marin_scaling.fit.posterior import UPWARD, Places, fit_posterior
 from marin_scaling.fit.predictive import (
     Calibration,
     decades_beyond,
