@@ -1,4 +1,4 @@
-"""Find the factors of `marin_scaling/fit/calibration.json` by back-tests; with `--write` the file is written anew.
+"""Find the factors of `marin_scaling/fitting/calibration.json` by back-tests; with `--write` the file is written anew.
 
 Every budget of every public suite is forecast from the smaller ones, and its over-trained, under-trained and larger runs from
 the others at an eighth and a thirtieth of the compute, first without drift and with the posterior's own spread. On a grid of
@@ -25,17 +25,17 @@ from scipy.stats import t
 from suites import public_suites
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.fit import fit
-from marin_scaling.fit.law import Targets
-from marin_scaling.fit.optima import size_column
-from marin_scaling.fit.predictive import FREEDOM, Calibration, decades_beyond, draw_losses
+from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.law import Targets
+from marin_scaling.fitting.optima import size_column
+from marin_scaling.fitting.predictive import FREEDOM, Calibration, decades_beyond, draw_losses
 from marin_scaling.forecast.backtest import backtest
 from marin_scaling.forecast.forecast import LEVELS
 from marin_scaling.laws import Array
 from marin_scaling.run.table import RunTable
 from marin_scaling.scoring import level_weights
 
-FILE = ROOT / "marin_scaling" / "fit" / "calibration.json"
+FILE = ROOT / "marin_scaling" / "fitting" / "calibration.json"
 BARE = Calibration(spread=1.0, everywhere=0.0, per_decade_of_flops=0.0, per_decade_of_ratio=0.0, per_decade_of_params=0.0)
 SPREADS = (0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1)
 DRIFTS = (0.001, 0.002, 0.003, 0.004, 0.006)

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from marin_scaling.fit.fit import fit as fit_table
-from marin_scaling.fit.law import DEFAULT_LAW, LawKind
-from marin_scaling.fit.result import FitResult
+from marin_scaling.fitting.fit import fit as fit_table
+from marin_scaling.fitting.law import DEFAULT_LAW, LawKind
+from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.backtest import Backtest, backtest_of_fit
 from marin_scaling.forecast.forecast import Forecast, forecast, samples
 from marin_scaling.forecast.report import forecast_text

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from marin_scaling.fit.law import DEFAULT_LAW, LawKind, law_help
+from marin_scaling.fitting.law import DEFAULT_LAW, LawKind, law_help
 
 TABLE = typer.Argument(metavar="TABLE", help="CSV, Parquet or JSONL file, a suite (runs/delphi) or a ladder's runs.")
 _PREDICT = typer.Option([], "--predict", metavar="FLOPS", help="Forecast the best run of this compute; may be repeated.")
@@ -46,7 +46,7 @@ def fit_table(
 
     Example: marin-scale fit runs/delphi --predict 1e23 --plot delphi.html
     """
-    from marin_scaling.fit.fit import fit
+    from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.forecast import forecast_runs, optimal_target
     from marin_scaling.forecast.report import forecast_document, forecast_text
     from marin_scaling.forecast.sensitivity import sensitivity, sensitivity_text
@@ -78,7 +78,7 @@ def chosen_law(text: str) -> str | LawKind:
     """The choice of `--law`: a name, or the law in a Python file that the user named."""
     if ".py:" not in text:
         return text
-    from marin_scaling.fit.custom_law import load_law
+    from marin_scaling.fitting.custom_law import load_law
 
     return load_law(text)
 
@@ -193,7 +193,7 @@ def downstream(
 
     Example: marin-scale downstream runs.csv --soft arc_bpb --metric arc_accuracy --predict 1e22 --chance 0.25
     """
-    from marin_scaling.fit.fit import fit
+    from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.accuracy_curve import fit_sigmoid
     from marin_scaling.forecast.downstream import (
         downstream_document,

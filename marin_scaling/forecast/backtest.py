@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.fit import fit
-from marin_scaling.fit.law import DEFAULT_LAW, LawKind, find_law
-from marin_scaling.fit.optima import size_column
-from marin_scaling.fit.result import FitResult
+from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.law import DEFAULT_LAW, LawKind, find_law
+from marin_scaling.fitting.optima import size_column
+from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import forecast_runs, targets_of
 from marin_scaling.run.table import RunTable
 from marin_scaling.scoring import crps
@@ -27,7 +27,7 @@ from marin_scaling.units import format_flops
 if TYPE_CHECKING:
     import pandas as pd
 
-    from marin_scaling.fit.coupled_law import Prior
+    from marin_scaling.fitting.coupled_law import Prior
 
 Quantiles = Mapping[float, float]
 Forecaster = Callable[["RunTable", "pd.DataFrame"], Sequence[Quantiles]]

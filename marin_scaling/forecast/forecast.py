@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fit.coupled_fit import sparsity_of
-from marin_scaling.fit.law import Law, LossDraws, Targets
-from marin_scaling.fit.result import FitResult
+from marin_scaling.fitting.coupled_fit import sparsity_of
+from marin_scaling.fitting.law import Law, LossDraws, Targets
+from marin_scaling.fitting.result import FitResult
 from marin_scaling.laws import Array
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def forecast(
     The compute-optimal run, unless `params` and `tokens` say which. `FitRefused` when the fit has no law to extrapolate, knows
     compute-optimal runs only, or says nothing at `flops`; `UsageError` when a number is none.
 
-    >>> from marin_scaling.fit.fit import fit
+    >>> from marin_scaling.fitting.fit import fit
     >>> from marin_scaling.laws import SurfaceLaw
     >>> from marin_scaling.run.simulate import simulate_ladder
     >>> law = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.fit import fit
-from marin_scaling.fit.frontier import fit_pinned_frontier
-from marin_scaling.fit.law import DEFAULT_LAW
-from marin_scaling.fit.optima import size_column
-from marin_scaling.fit.result import FitResult
-from marin_scaling.fit.surface import fit_surface
+from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.frontier import fit_pinned_frontier
+from marin_scaling.fitting.law import DEFAULT_LAW
+from marin_scaling.fitting.optima import size_column
+from marin_scaling.fitting.result import FitResult
+from marin_scaling.fitting.surface import fit_surface
 from marin_scaling.forecast.forecast import Forecast, Target, forecast_runs, optimal_target
 from marin_scaling.laws import Array, frontier_loss, surface_loss
 from marin_scaling.run.table import RunTable

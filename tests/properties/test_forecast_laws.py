@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fit.fit import fit
-from marin_scaling.fit.law import law_names
+from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.law import law_names
 from marin_scaling.forecast.forecast import Forecast, Target, forecast, forecast_runs, optimal_target
 from marin_scaling.laws import SurfaceLaw, surface_loss
 from marin_scaling.run.simulate import simulate_ladder

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from marin_scaling.api import fit
 from marin_scaling.cli.app import app
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fit.custom_law import custom_law
-from marin_scaling.fit.result import FitStatus
+from marin_scaling.fitting.custom_law import custom_law
+from marin_scaling.fitting.result import FitStatus
 from marin_scaling.laws import SurfaceLaw, surface_loss
 from marin_scaling.run.simulate import simulate_ladder
 
@@ -20,7 +20,7 @@ HOFFMANN = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
 RUNS = Path(__file__).parents[3] / "runs" / "quickstart"
 FILE = """
 from lmfit import Parameters
-from marin_scaling.fit.custom_law import custom_law
+from marin_scaling.fitting.custom_law import custom_law
 
 parameters = Parameters()
 parameters.add("E", value=1, min=0, max=2)

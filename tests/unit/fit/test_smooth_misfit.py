@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from marin_scaling.fit.posterior import COMPUTE_LENGTH, RATIO_LENGTH, Places, smooth_misfit
+from marin_scaling.fitting.posterior import COMPUTE_LENGTH, RATIO_LENGTH, Places, smooth_misfit
 
 RUNS = 12
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from marin_scaling.fit.coupled_fit import fitted_runs
-from marin_scaling.fit.law import Targets
-from marin_scaling.fit.posterior import UPWARD, Places, fit_posterior
-from marin_scaling.fit.predictive import (
+from marin_scaling.fitting.coupled_fit import fitted_runs
+from marin_scaling.fitting.law import Targets
+from marin_scaling.fitting.posterior import UPWARD, Places, fit_posterior
+from marin_scaling.fitting.predictive import (
     Calibration,
     decades_beyond,
     draw_losses,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from marin_scaling.fit.allocation import allocation_through
-from marin_scaling.fit.frontier import (
+from marin_scaling.fitting.allocation import allocation_through
+from marin_scaling.fitting.frontier import (
     FRONTIER_UNKNOWNS,
     GAMMA_BRACKET,
     PINNED_UNKNOWNS,
@@ -21,16 +21,16 @@ from marin_scaling.fit.frontier import (
     fit_pinned_frontier,
     fit_pinned_frontiers,
 )
-from marin_scaling.fit.law import Law, LawKind, LossDraws, Targets
-from marin_scaling.fit.optima import BowlShape, DrawnPoints, has_bowl, through_best_runs, through_bowls
-from marin_scaling.fit.refusals import left_out, refuse
-from marin_scaling.fit.result import FitResult, FitStatus
+from marin_scaling.fitting.law import Law, LawKind, LossDraws, Targets
+from marin_scaling.fitting.optima import BowlShape, DrawnPoints, has_bowl, through_best_runs, through_bowls
+from marin_scaling.fitting.refusals import left_out, refuse
+from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.laws import Array, FrontierLaw, frontier_loss
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from marin_scaling.fit.coupled_law import Prior
+    from marin_scaling.fitting.coupled_law import Prior
     from marin_scaling.run.table import RunTable
 
 _LEAST_POINTS = 3

@@ -19,17 +19,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fit.allocation import allocation_of_best_runs
-from marin_scaling.fit.law import LAWS, Law, LawKind, LossDraws, Targets
-from marin_scaling.fit.optima import DrawnPoints, all_runs_drawn, loss_rises, size_column
-from marin_scaling.fit.refusals import refuse
-from marin_scaling.fit.result import LARGE_MISFIT, FitResult, FitStatus
-from marin_scaling.fit.surface import Objective
+from marin_scaling.fitting.allocation import allocation_of_best_runs
+from marin_scaling.fitting.law import LAWS, Law, LawKind, LossDraws, Targets
+from marin_scaling.fitting.optima import DrawnPoints, all_runs_drawn, loss_rises, size_column
+from marin_scaling.fitting.refusals import refuse
+from marin_scaling.fitting.result import LARGE_MISFIT, FitResult, FitStatus
+from marin_scaling.fitting.surface import Objective
 from marin_scaling.laws import Array
 from marin_scaling.printable import printable
 
 if TYPE_CHECKING:
-    from marin_scaling.fit.coupled_law import Prior
+    from marin_scaling.fitting.coupled_law import Prior
     from marin_scaling.run.table import RunTable
 
 RESAMPLES = 100
@@ -62,7 +62,7 @@ def custom_law(
     `UsageError` for a name of this project's own laws; a fit raises `FitRefused` where names, shapes or numbers do not match.
 
     >>> from lmfit import create_params
-    >>> from marin_scaling.fit.fit import fit
+    >>> from marin_scaling.fitting.fit import fit
     >>> from marin_scaling.laws import SurfaceLaw
     >>> from marin_scaling.run.simulate import simulate_ladder
     >>> surface = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from marin_scaling.errors import UsageError
-from marin_scaling.fit.law import DEFAULT_LAW, LawKind, find_law
-from marin_scaling.fit.refusals import KEPT_SHARE, best_of_cells, refuse_hopeless
+from marin_scaling.fitting.law import DEFAULT_LAW, LawKind, find_law
+from marin_scaling.fitting.refusals import KEPT_SHARE, best_of_cells, refuse_hopeless
 
 if TYPE_CHECKING:
-    from marin_scaling.fit.coupled_law import Prior
-    from marin_scaling.fit.result import FitResult
+    from marin_scaling.fitting.coupled_law import Prior
+    from marin_scaling.fitting.result import FitResult
     from marin_scaling.run.table import RunTable
 
 SWEPT = ("best", "all")

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from marin_scaling.fit.law import Law, LawKind, find_law
-from marin_scaling.fit.optima import Bowl, DrawnPoints, FrontierPoint
-from marin_scaling.fit.refusals import refuse_hopeless
+from marin_scaling.fitting.law import Law, LawKind, find_law
+from marin_scaling.fitting.optima import Bowl, DrawnPoints, FrontierPoint
+from marin_scaling.fitting.refusals import refuse_hopeless
 from marin_scaling.run.audit import Exclusion
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from marin_scaling.fit.allocation import Allocation
-    from marin_scaling.fit.coupled_law import Prior
+    from marin_scaling.fitting.allocation import Allocation
+    from marin_scaling.fitting.coupled_law import Prior
     from marin_scaling.run.table import RunTable
 
 LARGE_MISFIT = 0.02

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from marin_scaling.fit.coupled_law import (
+from marin_scaling.fitting.coupled_law import (
     KAPPA,
     SIGMA,
     TAU,
@@ -22,7 +22,7 @@ from marin_scaling.fit.coupled_law import (
     number_slopes,
     prior_start,
 )
-from marin_scaling.fit.importance_sampling import highest_point, sample_posterior
+from marin_scaling.fitting.importance_sampling import highest_point, sample_posterior
 from marin_scaling.laws import Array
 
 COMPUTE_LENGTH = 1.0

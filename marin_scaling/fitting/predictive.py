@@ -9,8 +9,8 @@ from importlib.resources import files
 
 import numpy as np
 
-from marin_scaling.fit.law import LossDraws, Targets
-from marin_scaling.fit.posterior import UPWARD, Places, SurfacePosterior, places_of
+from marin_scaling.fitting.law import LossDraws, Targets
+from marin_scaling.fitting.posterior import UPWARD, Places, SurfacePosterior, places_of
 from marin_scaling.laws import Array
 
 FREEDOM = 3.0
@@ -59,7 +59,7 @@ def decades_beyond(targets: Targets, posterior: SurfacePosterior) -> tuple[Array
 @cache
 def shipped_calibration() -> Calibration:
     """The calibration of this version: `calibration.json` of this package, written by `benchmarks/calibrate.py`."""
-    text = files("marin_scaling.fit").joinpath("calibration.json").read_text(encoding="utf-8")
+    text = files("marin_scaling.fitting").joinpath("calibration.json").read_text(encoding="utf-8")
     return Calibration(**json.loads(text)["factors"])
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.optima import Bowl, noise_variance
+from marin_scaling.fitting.optima import Bowl, noise_variance
 from marin_scaling.laws import Array, FrontierLaw
 
 FRONTIER_UNKNOWNS = 3

@@ -16,7 +16,7 @@ from marin_scaling.errors import UsageError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from marin_scaling.fit.coupled_law import Prior
+    from marin_scaling.fitting.coupled_law import Prior
     from marin_scaling.laws import Array
 
 
@@ -126,14 +126,14 @@ class LawKind:
 
 
 DEFAULT_LAW = "coupled-surface"
-_FRONTIER = "marin_scaling.fit.frontier_law:fit_frontier_runs"
+_FRONTIER = "marin_scaling.fitting.frontier_law:fit_frontier_runs"
 LAWS: dict[str, LawKind] = {
     kind.name: kind
     for kind in (
         LawKind(
             name=DEFAULT_LAW,
             about="all runs, any table, with a calibrated interval",
-            fit="marin_scaling.fit.coupled_fit:fit_coupled_runs",
+            fit="marin_scaling.fitting.coupled_fit:fit_coupled_runs",
         ),
         LawKind(name="isoflop-frontier", about="the bottom of each budget's bowl", fit=_FRONTIER, knows_any_size=False),
         LawKind(name="best-runs-frontier", about="the runs no cheaper run beats", fit=_FRONTIER, knows_any_size=False),
@@ -147,7 +147,7 @@ LAWS: dict[str, LawKind] = {
         LawKind(
             name="additive-surface",
             about="Hoffmann et al. 2022, with a bootstrap",
-            fit="marin_scaling.fit.surface_law:fit_surface_runs",
+            fit="marin_scaling.fitting.surface_law:fit_surface_runs",
         ),
     )
 }

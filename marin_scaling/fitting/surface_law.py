@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.allocation import allocation_of_best_runs
-from marin_scaling.fit.law import Law, LawKind, LossDraws, Targets
-from marin_scaling.fit.optima import all_runs_drawn, loss_rises, size_column
-from marin_scaling.fit.refusals import refuse
-from marin_scaling.fit.result import LARGE_MISFIT, FitResult, FitStatus
-from marin_scaling.fit.surface import (
+from marin_scaling.fitting.allocation import allocation_of_best_runs
+from marin_scaling.fitting.law import Law, LawKind, LossDraws, Targets
+from marin_scaling.fitting.optima import all_runs_drawn, loss_rises, size_column
+from marin_scaling.fitting.refusals import refuse
+from marin_scaling.fitting.result import LARGE_MISFIT, FitResult, FitStatus
+from marin_scaling.fitting.surface import (
     SURFACE_UNKNOWNS,
     CentredRuns,
     Descended,
@@ -29,7 +29,7 @@ from marin_scaling.fit.surface import (
 from marin_scaling.laws import Array, SurfaceLaw
 
 if TYPE_CHECKING:
-    from marin_scaling.fit.coupled_law import Prior
+    from marin_scaling.fitting.coupled_law import Prior
     from marin_scaling.run.table import RunTable
 
 _SETS_AT_ONCE = 100  # a working set of a few MB; larger ones are no faster
