@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fit.coupled_fit import log_sparsity_at, sparsity_of
-from marin_scaling.fit.fit import fit
-from marin_scaling.fit.posterior import relative_noise
-from marin_scaling.fit.result import FitResult
+from marin_scaling.fitting.coupled_fit import log_sparsity_at, sparsity_of
+from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.posterior import relative_noise
+from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import STUDENT_VARIANCE, Targets, forecast, joint_covariance, shipped_calibration
 from marin_scaling.ladder.config import read_ladder_file
 from marin_scaling.laws import Array

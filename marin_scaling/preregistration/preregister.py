@@ -38,7 +38,7 @@ from marin_scaling.run.store import is_finished, read_runs
 from marin_scaling.units import format_count, format_flops
 
 if TYPE_CHECKING:
-    from marin_scaling.fit.result import FitResult
+    from marin_scaling.fitting.result import FitResult
     from marin_scaling.forecast.backtest import Backtest
     from marin_scaling.ladder.config import Promise
     from marin_scaling.run.plan import PlannedLadder
@@ -193,7 +193,7 @@ def _require_trained(planned: PlannedLadder) -> None:
 
 def forecast_target(planned: PlannedLadder, *, on_message: OnMessage = print) -> Evidence:
     """Fit the ladder's rungs and forecast its target; both, and what the ladder file leaves open, go to `on_message`."""
-    from marin_scaling.fit.fit import fit
+    from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
     from marin_scaling.forecast.forecast import forecast
     from marin_scaling.forecast.report import wrapped
@@ -233,7 +233,7 @@ def forecast_again(
     runs_dir: Path, *, flops: float, on_message: OnMessage = print
 ) -> tuple[list[dict[str, Any]], dict[str, Any], list[float]]:
     """The rows of a ladder's runs as they are now, the document of their fit with a forecast at `flops`, and its losses."""
-    from marin_scaling.fit.fit import fit
+    from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
     from marin_scaling.forecast.report import wrapped
     from marin_scaling.run.table import read_run_table

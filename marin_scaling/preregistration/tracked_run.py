@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from marin_scaling.errors import MarinScalingError, UsageError
-from marin_scaling.fit.fit import fit
+from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.forecast import Target, forecast_runs
 from marin_scaling.forecast.tracking import EarlierForecast, Tracked, finished_curves, track_losses
 from marin_scaling.ladder.config import read_ladder_file

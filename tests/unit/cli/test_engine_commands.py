@@ -11,8 +11,8 @@ from dataclasses import asdict
 import pytest
 from command_line import assert_refused, listing, marin_scale
 
-from marin_scaling.fit.coupled_law import Prior
-from marin_scaling.fit.fit import LAW_NAMES
+from marin_scaling.fitting.coupled_law import Prior
+from marin_scaling.fitting.fit import LAW_NAMES
 from marin_scaling.laws import SurfaceLaw
 from marin_scaling.run.simulate import simulate_ladder
 
