@@ -1,14 +1,58 @@
-"""Print and parse the quantities of this field: FLOPs, counts of parameters and tokens, durations, bytes.
-
-Formatting only; no quantity is computed here.
-"""
+"""Metrics and their units; print and parse FLOPs, counts of parameters and tokens, durations, bytes."""
 
 from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
+from typing import Literal
 
 from marin_scaling.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """What a loss is. `aliases` are names of loss columns that say so by themselves, besides the metric's own.
+
+    `support` are the least and largest value, None for a metric that cannot be preregistered. `direction` is "min" or "max".
+    """
+
+    name: str
+    unit: str
+    direction: str = "min"
+    support: tuple[float, float] | None = None
+    aliases: tuple[str, ...] = ()
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric(name="bits_per_byte", unit="bits/byte", support=(0.0, 8.0), aliases=("bpb", "eval/bpb")),
+        Metric(name="paloma_macro_loss_nats", unit="nats/token", aliases=("paloma_macro_loss", "eval/paloma/macro_loss")),
+    )
+}
+TrainedMetric = Literal["bits_per_byte"]
+"""Metrics that training here measures."""
+
+
+def metric_of_column(column: str) -> str | None:
+    """Metric that the name of a loss column says by itself, None for a name like `loss`.
+
+    >>> metric_of_column("eval/bpb"), metric_of_column("loss")
+    ('bits_per_byte', None)
+    """
+    name = column.lower()
+    return next((metric.name for metric in METRICS.values() if name in (metric.name, *metric.aliases)), None)
+
+
+def unit_of(metric: str) -> str:
+    """Unit of a metric's values, "" where the metric is not known.
+
+    >>> unit_of("bits_per_byte")
+    'bits/byte'
+    """
+    return METRICS[metric].unit if metric in METRICS else ""
+
 
 _SUFFIXES = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 

@@ -11,6 +11,7 @@ from marin_scaling.fitting.law import Law, LawKind, find_law
 from marin_scaling.fitting.optima import Bowl, DrawnPoints, FrontierPoint
 from marin_scaling.fitting.refusals import refuse_hopeless
 from marin_scaling.run.audit import Exclusion
+from marin_scaling.run.table_io import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -136,12 +137,8 @@ class FitResult:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The runs that were fitted: `run`, `budget_flops`, `flops`, `params`, `tokens`, `loss` of each.
-
-        And `active_params` and `epochs` where the table has them: all that a fit takes from it.
-        """
-        columns = ["run", "budget_flops", "flops", "params", "tokens", "loss"]
-        columns += [name for name in ("active_params", "epochs") if name in self.frame]
+        """The signed columns of the runs that were fitted: all that a fit takes from a table."""
+        columns = [name for name, column in COLUMNS.items() if column.signed and name in self.frame]
         return [dict(zip(columns, row, strict=True)) for row in self.frame[columns].itertuples(index=False, name=None)]
 
     @property

@@ -16,7 +16,7 @@ from marin_scaling.forecast.forecast import Forecast
 from marin_scaling.laws import FARTHEST_CHECKED
 from marin_scaling.run.audit import Exclusion
 from marin_scaling.text_table import table_text
-from marin_scaling.units import counted, format_count, format_flops
+from marin_scaling.units import counted, format_count, format_flops, unit_of
 
 if TYPE_CHECKING:
     from marin_scaling.forecast.sensitivity import SensitivityRow
@@ -46,8 +46,6 @@ _ASSUMES = {
     True: "The interval assumes that the recipe still holds there, as it did in the ladders that calibrated it.",
     False: "The interval assumes that this form of law, and the recipe behind the runs, still hold there.",
 }
-
-_UNITS = {"bits_per_byte": "bits/byte", "paloma_macro_loss_nats": "nats/token"}
 
 
 def forecast_document(
@@ -107,15 +105,6 @@ def forecast_text(result: FitResult, forecasts: Sequence[Forecast]) -> str:
 def prior_document(prior: Prior) -> dict[str, Any]:
     """What was held likely before the runs were seen, as normal distributions of dimensionless numbers."""
     return {field.name: asdict(getattr(prior, field.name)) for field in fields(Prior)}
-
-
-def unit_of(metric: str) -> str:
-    """The unit of a metric's values, or "" when the metric's name does not say.
-
-    >>> unit_of("bits_per_byte")
-    'bits/byte'
-    """
-    return _UNITS.get(metric, "")
 
 
 def _optimum(point: FrontierPoint) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from marin_scaling.errors import LadderFileError
 from marin_scaling.recipe.base import RungPlan
 from marin_scaling.recipe.model_shape import ModelShape
+from marin_scaling.units import TrainedMetric
 from marin_scaling.untrusted_text import plain_address, plain_data_set
 from marin_scaling.yaml_config import Part, read_yaml
 
@@ -207,7 +208,7 @@ class Data(Part):
 class Evaluation(Part):
     """What is measured, on how many held-out windows."""
 
-    metric: Literal["bits_per_byte"] = "bits_per_byte"
+    metric: TrainedMetric = "bits_per_byte"
     """Cross entropy in bits, by byte of text."""
     windows: int = Field(default=1024, gt=0, multiple_of=64)
     """Held-out windows that are evaluated, of each named set at most; of a shorter one all."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+from marin_scaling import units
 from marin_scaling.preregistration.format_schema import (
     FILE_NAME,
     Anything,
@@ -43,7 +44,11 @@ DECLARATION = "No loss of the target run has been seen."
 REGISTRATION_ID = Text(pattern=r"\d{4}-\d\d-\d\d-[a-z0-9][a-z0-9-]{0,63}")
 PRINCIPAL = Text(pattern=r"[A-Za-z0-9._+-]+@[A-Za-z0-9._-]+")
 
-METRICS = {"bits_per_byte": {"unit": "bits/byte", "direction": "min", "support": [0.0, 8.0]}}
+METRICS = {
+    each.name: {"unit": each.unit, "direction": each.direction, "support": list(each.support)}
+    for each in units.METRICS.values()
+    if each.support is not None
+}
 """Metrics that can be promised. Bits per byte lie between 0 and 8, the cost of a uniform code over 256 bytes."""
 
 LADDER_SHAPE: dict[str, Shape] = {

@@ -20,10 +20,9 @@ from marin_scaling.files import replace_file
 from marin_scaling.fitting.optima import has_bowl, size_column
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import Forecast, forecast_runs, interval_along, targets_of
-from marin_scaling.forecast.report import unit_of
 from marin_scaling.laws import Array
 from marin_scaling.markdown import escape, link
-from marin_scaling.units import format_flops
+from marin_scaling.units import format_flops, unit_of
 
 LAW_COLOUR, OUTCOME_COLOUR, POINT_COLOUR = "#0072B2", "#D55E00", "#222222"
 """Blue and vermilion of Okabe and Ito's palette, and near black."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from marin_scaling.errors import RunTableError
 from marin_scaling.laws import Array
+from marin_scaling.run.table_io import COLUMNS, Column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -256,15 +257,6 @@ DIVERGED_STATUSES = frozenset({"diverged", "nan", "exploded"})
 FINISHED_STATUSES = frozenset({"", "finished", "completed", "complete", "done", "success", "succeeded", "ok"})
 """Words that say, in the states of Weights & Biases, Slurm, our own records and common tables, that a loss is final."""
 
-KINDS = {
-    "metric": "metric",
-    "flops_convention": "FLOP convention",
-    "evaluation": "evaluation",
-    "eval_length": "evaluation length",
-    "cooldown": "cool-down",
-}
-"""Columns of words in which one law wants one word, and how a sentence calls them."""
-
 _MOST = 0.75  # of the runs: then the others are left out; without such a majority the reader has to choose
 _OFF_BUDGET = 2.0  # names such as 2e20 stand for budgets of 1.8e20; a factor of two is another budget
 
@@ -298,20 +290,23 @@ def audit_words(
     reasons = {position: "dropped as asked" for position, name in enumerate(names) if name in drop}
     statuses = words.get("status", ())
     reasons |= {row: why for row, each in enumerate(statuses) if row not in reasons and (why := excluded_by_status(each))}
-    for column in KINDS:
-        values = words.get(column, ())
+    for column in (each for each in COLUMNS.values() if each.one_value):
+        values = words.get(column.name, ())
         reasons |= _other_kinds(column, {row: value for row, value in enumerate(values) if row not in reasons})
     return _unless_kept(reasons, names, keep=keep)
 
 
-def _other_kinds(column: str, values: dict[int, str]) -> dict[int, str]:
+def _other_kinds(column: Column, values: dict[int, str]) -> dict[int, str]:
     """Runs whose word differs from the one that at least three quarters of the runs have; none when there is no such word."""
     counts = Counter(values.values())
     common, count = counts.most_common(1)[0] if counts else ("", 0)
     if count < _MOST * len(values):
         return {}
-    named = KINDS[column]
-    return {row: f"its {named} is {word!r}, and most runs' is {common!r}" for row, word in values.items() if word != common}
+    return {
+        row: f"its {column.one_value} is {word!r}, and most runs' is {common!r}"
+        for row, word in values.items()
+        if word != common
+    }
 
 
 def _unless_kept(reasons: dict[int, str], names: Sequence[str], *, keep: Collection[str]) -> Findings:

@@ -14,7 +14,7 @@ from marin_scaling.errors import RecordError
 from marin_scaling.ladder.config import Compute
 from marin_scaling.recipe.flops import flops_convention, training_flops
 from marin_scaling.recipe.model_shape import ModelShape, shape_of
-from marin_scaling.units import format_flops
+from marin_scaling.units import TrainedMetric, format_flops
 
 DIRECTORY_DIGITS = 16
 """How many hexadecimal digits of the spec's digest name the run's folder (64 bits; the whole digest stands in the record)."""
@@ -161,7 +161,7 @@ EvaluationProtocol = Literal["disjoint-windows-first-byte-given", "disjoint-wind
 class EvaluationSpec(Document):
     """How the metric is measured: how many windows of which length, spread evenly over the held-out bytes."""
 
-    metric: Literal["bits_per_byte"] = "bits_per_byte"
+    metric: TrainedMetric = "bits_per_byte"
     """What is measured: cross entropy in bits, by byte of text."""
     seq_len: int = Field(gt=1)
     """Tokens of a window."""

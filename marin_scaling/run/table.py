@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from marin_scaling.errors import RunTableError, StorageError, UsageError, first_line, missing_extra
 from marin_scaling.limits import TEXT_CHARACTERS
 from marin_scaling.printable import printable
-from marin_scaling.run.audit import KINDS, Exclusion, audit_runs, audit_words
+from marin_scaling.run.audit import Exclusion, audit_runs, audit_words
 from marin_scaling.run.table_io import (
-    METRIC_OF_COLUMN,
-    REQUIRED,
+    COLUMNS,
+    Cells,
     RawTable,
     cells_of_column,
     is_empty,
@@ -23,7 +23,7 @@ from marin_scaling.run.table_io import (
     positive_number,
     read_table_file,
 )
-from marin_scaling.units import counted
+from marin_scaling.units import counted, metric_of_column
 from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
@@ -39,10 +39,6 @@ BUDGET_RATIO = 1.1
 
 BUDGET_SPAN = 1.25
 """No budget spans more than this: runs at every cost do not become one budget. As much moves the loss by per cents."""
-
-_OPTIONAL_NUMBERS = ("budget_flops", "active_params", "epochs")
-_NUMBERS_OR_NOTHING = ("tokens_per_second",)  # tables are put together from runs that were and were not timed
-TEXTS = ("run", "seed", "status", "metric", "suite", "flops_convention", "evaluation", "eval_length", "cooldown")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,29 +119,13 @@ def _stored_cells(folder: Path) -> RawTable:
             fix=_instead_of(folder),
         )
     _require_one_kind(folder, runs)
-    repeats = any(stored.spec.times_seen > 1 for stored in runs)
-    is_sparse = any(stored.record.params_active != stored.record.params_total for stored in runs)
-    cells = pd.DataFrame(
-        [
-            {
-                "run": stored.spec.digest,
-                "flops": stored.record.flops,
-                "params": stored.record.params_total,
-                **({"active_params": stored.record.params_active} if is_sparse else {}),
-                "tokens": stored.record.trained_tokens,
-                **({"epochs": stored.spec.times_seen} if repeats else {}),
-                "loss": stored.record.loss,
-                "budget_flops": stored.spec.budget_flops,
-                "seed": str(stored.spec.seed),
-                "status": stored.record.status,
-                "metric": stored.record.metric,
-                "flops_convention": stored.record.flops_convention,
-                "evaluation": stored.spec.measured_on,
-                "source": str(stored.folder),
-            }
-            for stored in runs
-        ]
-    ).astype({"loss": object})
+    columns = {
+        name: [column.stored(stored) for stored in runs]
+        for name, column in COLUMNS.items()
+        if column.stored and not (column.usual and all(column.stored(each) == column.usual(each) for each in runs))
+    }
+    sources = [str(stored.folder) for stored in runs]
+    cells = pd.DataFrame({**columns, "source": sources}).astype({"loss": object})
     places = tuple(stored.folder.name for stored in runs)
     return RawTable(name=str(folder), cells=cells, places=places)
 
@@ -173,7 +153,7 @@ _ONE_OF_EACH: dict[str, Callable[[RunSpec], str]] = {
 
 def _from_cells(raw: RawTable, columns: Mapping[str, str], *, keep: Collection[str], drop: Collection[str]) -> RunTable:
     mapping = map_columns(raw.column_names(), chosen=columns, name=raw.name)
-    texts = {name: _texts(raw, mapping[name]) for name in TEXTS if name in mapping}
+    texts = {name: _texts(raw, mapping[name]) for name in _columns(Cells.TEXTS, mapping)}
     runs = texts.get("run") or list(raw.places)
     words = audit_words(runs, texts, keep=keep, drop=drop)
     rows = [row for row in range(len(runs)) if row not in words.reasons]
@@ -193,12 +173,17 @@ def _from_cells(raw: RawTable, columns: Mapping[str, str], *, keep: Collection[s
 def _frame(raw: RawTable, mapping: Mapping[str, str], texts: Mapping[str, list[str]], *, rows: Sequence[int]) -> pd.DataFrame:
     import pandas as pd
 
-    numbers = [name for name in (*REQUIRED, *_OPTIONAL_NUMBERS) if name in mapping]
-    named = [name for name in ("run", "seed", "suite", "flops_convention", "evaluation") if name in texts]
-    columns: dict[str, Any] = {name: [texts[name][row] for row in rows] for name in named}
-    columns |= {name: _positive_numbers(raw, mapping[name], rows=rows) for name in numbers}
-    sparse = [name for name in _NUMBERS_OR_NOTHING if name in mapping]
-    return pd.DataFrame(columns | {name: _numbers_or_nan(raw, mapping[name], rows=rows) for name in sparse})
+    columns: dict[str, Any] = {
+        name: [texts[name][row] for row in rows] for name, column in COLUMNS.items() if name in texts and column.fitted
+    }
+    columns |= {name: _positive_numbers(raw, mapping[name], rows=rows) for name in _columns(Cells.NUMBERS, mapping)}
+    some = _columns(Cells.NUMBERS_OR_NOTHING, mapping)
+    return pd.DataFrame(columns | {name: _numbers_or_nan(raw, mapping[name], rows=rows) for name in some})
+
+
+def _columns(cells: Cells, mapping: Mapping[str, str]) -> list[str]:
+    """Columns of a table whose cells are read so."""
+    return [name for name, column in COLUMNS.items() if column.cells is cells and name in mapping]
 
 
 def _with_budgets(frame: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
@@ -271,13 +256,13 @@ def _numbers_or_nan(raw: RawTable, column: str, *, rows: Sequence[int]) -> list[
 
 def _one_meaning(raw: RawTable, texts: Mapping[str, list[str]], mapping: Mapping[str, str], *, rows: Sequence[int]) -> str:
     """The metric of these rows, which are of one kind in all that makes losses or FLOPs comparable."""
-    metric = METRIC_OF_COLUMN.get(mapping["loss"].lower(), "loss")
-    for name in KINDS:
-        values = sorted({texts[name][row] for row in rows if texts[name][row]}) if name in texts else []
+    metric = metric_of_column(mapping["loss"]) or "loss"
+    for name, column in COLUMNS.items():
+        values = sorted({texts[name][row] for row in rows if texts[name][row]}) if column.one_value and name in texts else []
         if len(values) > 1:
             raise RunTableError(
                 f"{raw.name}: the column {mapping[name]!r} holds {' and '.join(map(repr, values[:3]))}.",
-                why=f"One law cannot go through runs that differ in their {KINDS[name]}.",
+                why=f"One law cannot go through runs that differ in their {column.one_value}.",
                 fix="Fit them one at a time: a table for each, or --drop RUN for every run of one of them.",
             )
         if name == "metric" and values:
@@ -296,7 +281,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     """
     raw = read_cells(path)
     mapping = map_columns(raw.column_names(), chosen={}, name=raw.name, required=())
-    words = {mapping[name] for name in TEXTS if name in mapping}
+    words = {mapping[name] for name in _columns(Cells.TEXTS, mapping)}
     columns = {name: _cells(raw.cells[name].tolist(), is_words=name in words) for name in raw.column_names()}
     columns.setdefault("source", [f"{raw.name}, {place}" for place in raw.places])
     return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]

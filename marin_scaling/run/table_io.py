@@ -8,12 +8,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from marin_scaling.errors import RunTableError
 from marin_scaling.files import read_bytes, replace_file
 from marin_scaling.printable import printable, quoted
+from marin_scaling.units import METRICS
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 
 if TYPE_CHECKING:
@@ -225,54 +227,169 @@ def _no_underscores(cell: Any) -> Any:
     return cell
 
 
-REQUIRED = ("flops", "params", "tokens", "loss")
+class Cells(Enum):
+    """How the cells of a column are read."""
 
-RECOGNISED: dict[str, tuple[str, ...]] = {
-    "flops": ("train_flops", "training_flops", "total_flops", "train_flops_incl_lm_head", "compute", "C"),
-    "params": ("total_params", "params_total", "parameters", "num_params", "n_params", "N"),
-    "tokens": ("train_tokens", "trained_tokens", "total_tokens", "num_tokens", "n_tokens", "D"),
-    "loss": (
-        "final_loss",
-        "eval_loss",
-        "eval/loss",
-        "val_loss",
-        "validation_loss",
-        "bits_per_byte",
-        "bpb",
-        "eval/bpb",
-        "paloma_macro_loss",
-        "paloma_macro_loss_nats",
-        "eval/paloma/macro_loss",
-    ),
-    "budget_flops": ("budget_nominal_flops", "nominal_flops", "flops_budget"),
-    "active_params": ("params_active", "num_active_params", "active_parameters"),
-    "epochs": ("num_epochs",),
-    "tokens_per_second": ("tps", "throughput/tokens_per_second"),
-    "run": ("run_name", "run_id", "name"),
-    "seed": (),
-    "status": ("state",),
-    "metric": (),
-    "suite": (),
-    "flops_convention": (),
-    "evaluation": (),
-    "eval_length": ("eval_seq_len", "eval_sequence_length", "eval_context"),
-    "cooldown": ("cooled", "cool_down", "decayed", "annealed"),
-}
-"""Our column, and the names others give it (Marin's tables and trackers, papers' letters); case matters for letters only."""
+    NUMBERS = "positive numbers, one in every row"
+    NUMBERS_OR_NOTHING = "positive numbers, or empty"
+    TEXTS = "texts"
 
-METRIC_OF_COLUMN = {
-    "bits_per_byte": "bits_per_byte",
-    "bpb": "bits_per_byte",
-    "eval/bpb": "bits_per_byte",
-    "paloma_macro_loss": "paloma_macro_loss_nats",
-    "paloma_macro_loss_nats": "paloma_macro_loss_nats",
-    "eval/paloma/macro_loss": "paloma_macro_loss_nats",
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of a run table.
+
+    `aliases` are the names that others give it; case matters for letters only. A `signed` column is part of statements. A law
+    goes through runs that have one value in a column with `one_value`, which is what messages call it. `stored` gives the value
+    of a stored run; the column is left out of a store's table where all values are `usual`.
+    """
+
+    name: str
+    meaning: str
+    aliases: tuple[str, ...] = ()
+    cells: Cells = Cells.NUMBERS
+    required: bool = False
+    signed: bool = False
+    fitted: bool = True
+    one_value: str = ""
+    stored: Callable[[Any], Any] | None = None
+    usual: Callable[[Any], Any] | None = None
+
+
+COLUMNS: dict[str, Column] = {
+    column.name: column
+    for column in (
+        Column(
+            name="run",
+            meaning="name of the run",
+            aliases=("run_name", "run_id", "name"),
+            cells=Cells.TEXTS,
+            signed=True,
+            stored=lambda run: run.spec.digest,
+        ),
+        Column(
+            name="flops",
+            meaning="training FLOPs",
+            aliases=("train_flops", "training_flops", "total_flops", "train_flops_incl_lm_head", "compute", "C"),
+            required=True,
+            signed=True,
+            stored=lambda run: run.record.flops,
+        ),
+        Column(
+            name="params",
+            meaning="parameters, all of them",
+            aliases=("total_params", "params_total", "parameters", "num_params", "n_params", "N"),
+            required=True,
+            signed=True,
+            stored=lambda run: run.record.params_total,
+        ),
+        Column(
+            name="active_params",
+            meaning="parameters that a token passes",
+            aliases=("params_active", "num_active_params", "active_parameters"),
+            signed=True,
+            stored=lambda run: run.record.params_active,
+            usual=lambda run: run.record.params_total,
+        ),
+        Column(
+            name="tokens",
+            meaning="trained tokens",
+            aliases=("train_tokens", "trained_tokens", "total_tokens", "num_tokens", "n_tokens", "D"),
+            required=True,
+            signed=True,
+            stored=lambda run: run.record.trained_tokens,
+        ),
+        Column(
+            name="epochs",
+            meaning="how often each token was seen",
+            aliases=("num_epochs",),
+            signed=True,
+            stored=lambda run: run.spec.times_seen,
+            usual=lambda _: 1,
+        ),
+        Column(
+            name="loss",
+            meaning="final loss, in the unit of the metric",
+            aliases=("final_loss", "eval_loss", "eval/loss", "val_loss", "validation_loss"),
+            required=True,
+            signed=True,
+            stored=lambda run: run.record.loss,
+        ),
+        Column(
+            name="budget_flops",
+            meaning="nominal FLOPs of the isoFLOP group",
+            aliases=("budget_nominal_flops", "nominal_flops", "flops_budget"),
+            signed=True,
+            stored=lambda run: run.spec.budget_flops,
+        ),
+        Column(
+            name="tokens_per_second",
+            meaning="training throughput",
+            aliases=("tps", "throughput/tokens_per_second"),
+            cells=Cells.NUMBERS_OR_NOTHING,
+        ),
+        Column(name="seed", meaning="seed of the run", cells=Cells.TEXTS, stored=lambda run: str(run.spec.seed)),
+        Column(
+            name="status",
+            meaning="state of the run",
+            aliases=("state",),
+            cells=Cells.TEXTS,
+            fitted=False,
+            stored=lambda run: run.record.status,
+        ),
+        Column(
+            name="metric",
+            meaning="name of the metric",
+            cells=Cells.TEXTS,
+            fitted=False,
+            one_value="metric",
+            stored=lambda run: run.record.metric,
+        ),
+        Column(name="suite", meaning="suite that the run belongs to", cells=Cells.TEXTS),
+        Column(
+            name="flops_convention",
+            meaning="how FLOPs were counted",
+            cells=Cells.TEXTS,
+            one_value="FLOP convention",
+            stored=lambda run: run.record.flops_convention,
+        ),
+        Column(
+            name="evaluation",
+            meaning="held-out text and protocol",
+            cells=Cells.TEXTS,
+            one_value="evaluation",
+            stored=lambda run: run.spec.measured_on,
+        ),
+        Column(
+            name="eval_length",
+            meaning="tokens of an evaluated window",
+            aliases=("eval_seq_len", "eval_sequence_length", "eval_context"),
+            cells=Cells.TEXTS,
+            fitted=False,
+            one_value="evaluation length",
+        ),
+        Column(
+            name="cooldown",
+            meaning="whether the learning rate was decayed",
+            aliases=("cooled", "cool_down", "decayed", "annealed"),
+            cells=Cells.TEXTS,
+            fitted=False,
+            one_value="cool-down",
+        ),
+    )
 }
-"""The metric that the name of a loss column says by itself."""
+"""Every column of a run table: reading, stores, statements and the reference page follow this table."""
+
+
+def aliases_of(column: Column) -> tuple[str, ...]:
+    """Names that a table may give a column; for the loss, every name of a metric too."""
+    if column.name != "loss":
+        return column.aliases
+    return (*column.aliases, *(name for metric in METRICS.values() for name in (metric.name, *metric.aliases)))
 
 
 def map_columns(
-    found: Sequence[str], *, chosen: Mapping[str, str], name: str, required: Sequence[str] = REQUIRED
+    found: Sequence[str], *, chosen: Mapping[str, str], name: str, required: Sequence[str] | None = None
 ) -> dict[str, str]:
     """Our column names to those of the table `name`, for all that are there; `chosen` settles what the user settled.
 
@@ -283,11 +400,12 @@ def map_columns(
     """
     _check_chosen(found, chosen, name)
     mapping = {}
-    for column in RECOGNISED:
+    for column in COLUMNS:
         source = chosen.get(column) or _find(column, found, name)
         if source is not None:
             mapping[column] = source
-    missing = [column for column in required if column not in mapping]
+    needed = [each.name for each in COLUMNS.values() if each.required] if required is None else required
+    missing = [column for column in needed if column not in mapping]
     if missing:
         _refuse_columns(
             f"{name} has no column {missing[0]!r}, nor one that is known to mean it; it has: {', '.join(found)}.",
@@ -300,7 +418,7 @@ def _find(column: str, found: Sequence[str], name: str) -> str | None:
     if column in found:
         return column
     own = [other for other in found if _same_name(other, column)]
-    candidates = own or [other for other in found if any(_same_name(other, known) for known in RECOGNISED[column])]
+    candidates = own or [other for other in found if any(_same_name(other, known) for known in aliases_of(COLUMNS[column]))]
     if len(candidates) > 1:
         _refuse_columns(
             f"{name}: {' and '.join(repr(each) for each in candidates)} could each be the column {column!r}.",
@@ -315,8 +433,8 @@ def _same_name(found: str, known: str) -> bool:
 
 def _check_chosen(found: Sequence[str], chosen: Mapping[str, str], name: str) -> None:
     for column, source in chosen.items():
-        if column not in RECOGNISED:
-            _refuse_columns(f"{column!r} is no column of a run table.", fix=f"Choose for one of: {', '.join(RECOGNISED)}.")
+        if column not in COLUMNS:
+            _refuse_columns(f"{column!r} is no column of a run table.", fix=f"Choose for one of: {', '.join(COLUMNS)}.")
         if source not in found:
             _refuse_columns(
                 f"{name} has no column {source!r}; it has: {', '.join(found)}.",

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from marin_scaling.errors import RunTableError, UsageError, first_line, missing_extra
 from marin_scaling.files import read_bytes
 from marin_scaling.run.spec import RunSpec
-from marin_scaling.run.table_io import METRIC_OF_COLUMN
+from marin_scaling.units import metric_of_column
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 
 ONLINE = "wandb:"
@@ -340,7 +340,7 @@ def _row(run: TrackedRun, loss_key: str, chosen: Mapping[str, str]) -> dict[str,
         **numbers,
         **{name: value for name, value in ours.items() if name not in chosen},
         "loss": _number(run.metrics.get(loss_key)),
-        "metric": METRIC_OF_COLUMN.get(loss_key, loss_key),
+        "metric": metric_of_column(loss_key) or loss_key,
         "status": run.state or "finished",
         "source": run.source,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -27,6 +27,7 @@ from marin_scaling.preregistration.format_schema import (
     Shape,
     Text,
 )
+from marin_scaling.run.table_io import COLUMNS, aliases_of
 
 _WORDS: Mapping[Any, str] = {
     str: "text",
@@ -74,13 +75,13 @@ def shape_table(shape: Shape) -> str:
     return table(["key", "what may stand there", "meaning"], rows)
 
 
-def names_table(recognised: Mapping[str, Sequence[str]], *, required: Sequence[str]) -> str:
-    """Our columns and the names that are recognised for them."""
+def names_table() -> str:
+    """Columns of a run table: their meaning, and the names that are recognized for them."""
     rows = [
-        [f"`{ours}`", "yes" if ours in required else "", ", ".join(f"`{name}`" for name in theirs)]
-        for ours, theirs in recognised.items()
+        [f"`{each.name}`", each.meaning, "yes" if each.required else "", ", ".join(f"`{name}`" for name in aliases_of(each))]
+        for each in COLUMNS.values()
     ]
-    return table(["column", "required", "also recognised as"], rows)
+    return table(["column", "meaning", "required", "also recognized as"], rows)
 
 
 def _leaves(shape: Shape, path: str) -> Iterator[tuple[str, Shape]]:

@@ -61,7 +61,7 @@ def test_the_parameters_are_one_law_that_passes_through_the_runs(dense):
     inner = law["w"] * (frame["params"] / law["N0"]) ** -law["a"] + (1 - law["w"]) * (frame["tokens"] / law["D0"]) ** -law["b"]
     assert (law["E"] + law["K"] * inner ** law["g"]).to_numpy() == pytest.approx(frame["loss"].to_numpy(), rel=0.01)
     assert law["gamma"] == pytest.approx(law["g"] * law["a"] * law["b"] / (law["a"] + law["b"]))
-    assert dense.formula == "E + K * (w * (N / N0)^-a + (1 - w) * (D / D0)^-b)^g"
+    assert dense.law.formula == "E + K * (w * (N / N0)^-a + (1 - w) * (D / D0)^-b)^g"
 
 
 def test_a_ladder_at_one_ratio_is_said_to_be_one():
