@@ -88,22 +88,21 @@ def test_sizes_are_forecast_from_a_table_or_from_arrays(fitted):
     assert fitted.loss(params=[1e9], tokens=np.array([[2e10], [4e10]])).shape == (2, 1)
 
 
-@pytest.mark.parametrize(
-    "runs", [None, [1e9], pd.DataFrame({"params": [1e9]}), pd.DataFrame({"params": ["x"], "tokens": [1e9]})]
-)
+NO_SIZES = [None, [1e9], pd.DataFrame({"params": [1e9]}), pd.DataFrame({"params": ["x"], "tokens": [1e9]})]
+
+
+@pytest.mark.parametrize("runs", NO_SIZES)
 def test_what_is_no_table_of_sizes_is_refused(fitted, runs):
     """By an error of ours."""
     with pytest.raises(RunTableError):
         fitted.predict(runs)
 
 
-@pytest.mark.parametrize(
-    "sizes", [{"params": "x", "tokens": 1e9}, {"params": -1, "tokens": 1e9}, {"params": 1e9, "tokens": None}]
-)
-def test_what_is_no_size_is_refused(fitted, sizes):
+@pytest.mark.parametrize(("params", "tokens"), [("x", 1e9), (-1, 1e9), (1e9, None)])
+def test_what_is_no_size_is_refused(fitted, params, tokens):
     """By an error of ours."""
     with pytest.raises(UsageError):
-        fitted.loss(**sizes)
+        fitted.loss(params=params, tokens=tokens)
 
 
 @pytest.mark.parametrize("runs", [None, 5, [1, 2]])
@@ -136,15 +135,19 @@ def test_the_notebook_shows_the_report_and_the_chart_has_the_forecast(fitted):
     assert len(fitted.plot(fitted.forecast(1e23)).hconcat) == 2
 
 
-def test_the_posterior_goes_to_arviz_where_it_is_installed(fitted):
-    """Else the error names the extra; a law without a posterior is refused."""
-    pytest.importorskip("numpy")
-    try:
-        found = fitted.to_arviz()
-    except MissingExtra as error:
-        assert "arviz" in error.fix
-    else:
-        assert {"E", "gamma"} <= set(found.posterior)
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_the_posterior_goes_to_arviz(fitted):
+    """All draws, by the letters of the formula."""
+    pytest.importorskip("arviz")
+    assert {"E", "a", "b", "gamma"} <= set(fitted.to_arviz().posterior)
+
+
+def test_without_arviz_its_extra_is_named(fitted, monkeypatch):
+    """And a law without a posterior is refused."""
+    monkeypatch.setitem(sys.modules, "arviz", None)
+    with pytest.raises(MissingExtra) as missing:
+        fitted.to_arviz()
+    assert "marin-scaling[arviz]" in missing.value.fix
     with pytest.raises(FitRefused):
         ms.fit(DELPHI, law="best-runs-frontier").to_arviz()
 
