@@ -30,7 +30,7 @@ def amend(
     The first forecast keeps the verdict and every count. This one is signed, verified and fitted again like it, and scored in a
     row of its own, with how many steps of the run you had seen.
 
-    Example: marin-scale amend 2026-11-21-quickstart --reason 'two more budgets were trained'
+    Example: marin-scale amend 2026-11-26-quickstart --reason 'two more budgets were trained'
     """
     from marin_scaling.cli.options import one_folder
     from marin_scaling.preregistration.events import amendment as amendments
@@ -100,7 +100,7 @@ def withdraw(
 
     It stays where it is and in every count, as withdrawn; once steps of its run have been seen, it counts as missed.
 
-    Example: marin-scale withdraw 2026-11-21-quickstart --reason 'the run was cancelled'
+    Example: marin-scale withdraw 2026-11-26-quickstart --reason 'the run was cancelled'
     """
     _give(which, "withdraw", registry=registry, key=key, signer=signer, reason=reason, steps_seen=steps_seen)
 
@@ -118,7 +118,7 @@ def void(
 
     Only for conditions that the statement names, and only by a resolver who is not its registrant.
 
-    Example: marin-scale void 2026-11-21-quickstart --because 'the text is withdrawn' --reason 'its owner took it down'
+    Example: marin-scale void 2026-11-26-quickstart --because 'the text is withdrawn' --reason 'its owner took it down'
     """
     said: dict[str, Any] = {"condition": because, "evidence": evidence}
     _give(which, "void", registry=registry, key=key, signer=signer, reason=reason, **said)
@@ -137,7 +137,7 @@ def deviate(
 
     Anyone who may sign can say it. The forecast is scored all the same, and the notice stands beside its score.
 
-    Example: marin-scale deviate 2026-11-21-quickstart --from-step 800 --reason 'the clipping was changed'
+    Example: marin-scale deviate 2026-11-26-quickstart --from-step 800 --reason 'the clipping was changed'
     """
     said: dict[str, Any] = {"from_step": from_step, "evidence": evidence}
     _give(which, "deviate", registry=registry, key=key, signer=signer, reason=reason, **said)
@@ -197,7 +197,7 @@ def reveal(which: str = _SEALED_FOLDER, registry: Path = REGISTRY) -> None:
     Its files are verified as they lie in .marin-scaling/sealed, then put beside the seal, with the salt that opens it. From
     then on it is a preregistration like any other, as old as its seal.
 
-    Example: marin-scale reveal 2026-11-21-quickstart
+    Example: marin-scale reveal 2026-11-26-quickstart
     """
     from marin_scaling.cli.options import one_folder
     from marin_scaling.cli.verify import print_steps

@@ -95,7 +95,7 @@ def sign(
     It is verified first, its fit made again, and every line printed: what you sign is what held on your machine. Your key has
     to stand in allowed_signers.
 
-    Example: marin-scale sign 2026-11-21-quickstart --as bob@example.org
+    Example: marin-scale sign 2026-11-26-quickstart --as bob@example.org
     """
     from marin_scaling.cli.options import one_folder
     from marin_scaling.cli.verify import print_steps
@@ -125,7 +125,7 @@ def stamp(
     The authority sees a digest of the signature. Its answer is verified against tsa_roots.pem beside the registrations and kept
     beside the signature. Ask two, for a run that matters.
 
-    Example: marin-scale stamp 2026-11-21-quickstart --tsa https://tsa.example/
+    Example: marin-scale stamp 2026-11-26-quickstart --tsa https://tsa.example/
     """
     from marin_scaling.cli.options import one_folder
     from marin_scaling.files import read_bytes, write_once
@@ -159,7 +159,7 @@ def run(
     The preregistration is verified first. The statement's digest is in the run's spec from its first step. Here the run has all
     cores and GPUs of the machine; on a Ray cluster what the ladder's file gives a run.
 
-    Example: marin-scale run 2026-11-21-quickstart
+    Example: marin-scale run 2026-11-26-quickstart
     """
     from marin_scaling.cli.options import one_folder
     from marin_scaling.preregistration.events.notice import require_not_ended

@@ -12,7 +12,7 @@ from registration_factory import CREATED_AT, make_registration, make_second_regi
 from typer.testing import CliRunner
 
 from marin_scaling.cli.app import app
-from marin_scaling.errors import DocumentError, UsageError, VerificationError
+from marin_scaling.errors import DocumentError, VerificationError
 from marin_scaling.preregistration.history import log_step, require_whole
 from marin_scaling.preregistration.layout import LOG_NAME
 from marin_scaling.preregistration.log import Log, extends, parse_log, read_log, write_down
@@ -115,8 +115,7 @@ def test_the_log_command_says_what_it_added(folder: Path, tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     write_lines(folder.parent, log_lines(folder.parent)[:2])
     said = CliRunner().invoke(app, ["log"])
-    root = read_log(folder.parent).root
-    assert said.stdout == f"line 3: register 2026-11-20-second\npreregistrations/log.jsonl has 3 lines; root {root}\n"
+    assert said.stdout == "line 3: register 2026-11-20-second\npreregistrations/log.jsonl has 3 lines\n"
 
 
 def test_lines_that_were_lost_and_are_written_anew_are_said_to_count_as_of_now(
@@ -133,38 +132,6 @@ def test_lines_that_were_lost_and_are_written_anew_are_said_to_count_as_of_now(
         folder.parents[1], *said.partition("If that log was lost, and not given up in a merge: git ")[2].splitlines()[0].split()
     )
     assert "stood in" not in CliRunner().invoke(app, ["log"]).stdout
-
-
-def test_a_proof_shows_someone_with_the_root_alone_that_a_line_is_there(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And shows nothing for another root, or another line."""
-    monkeypatch.chdir(tmp_path)
-    root = read_log(folder.parent).root
-    proof = CliRunner().invoke(app, ["log", "--prove", folder.name]).stdout
-    (tmp_path / "proof.json").write_text(proof)
-    said = CliRunner().invoke(app, ["log", "--check-proof", "proof.json", "--root", root])
-    assert said.stdout == f"{folder.name} stands in that log, line 1, since 2026-11-20T08:30:00Z.\n"
-    for changed, against in (
-        (proof, "0" * 64),
-        (proof.replace("tiny", "tony"), root),
-        (proof.replace('"index": 0', '"index": 1'), root),
-    ):
-        (tmp_path / "proof.json").write_text(changed)
-        refused = CliRunner().invoke(app, ["log", "--check-proof", "proof.json", "--root", against])
-        assert isinstance(refused.exception, VerificationError)
-        assert "is not shown to stand in the log of 3 lines" in str(refused.exception)
-
-
-@pytest.mark.parametrize(
-    "arguments", [["--prove", "nothing"], ["--check-proof", "proof.json"], ["--check-proof", "p", "--root", "1"]]
-)
-def test_a_proof_of_nothing_is_bad_input(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
-) -> None:
-    """With what to type."""
-    monkeypatch.chdir(tmp_path)
-    assert isinstance(CliRunner().invoke(app, ["log", *arguments]).exception, UsageError)
 
 
 def test_this_repositorys_own_registry_is_whole() -> None:
