@@ -246,9 +246,7 @@ def _dates(cell: str, form: re.Pattern[str], *, where: str) -> str:
 def _addresses(cell: str, *, where: str) -> tuple[str, ...]:
     for address in cell.split():
         if not _ADDRESS.fullmatch(address):
-            _refuse(
-                f"{where} holds {quoted(address)!r}.", fix="Write an address from https:// on, or COMMIT:FOLDER."
-            )
+            _refuse(f"{where} holds {quoted(address)!r}.", fix="Write an address from https:// on, or COMMIT:FOLDER.")
     return tuple(cell.split())
 
 
