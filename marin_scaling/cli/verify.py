@@ -1,10 +1,10 @@
-"""`marin-scale verify`, `check`, `review` and `log`."""
+"""`marin-scale verify`, `check` and `review`."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,7 +14,6 @@ from marin_scaling.cli.options import REGISTRY
 from marin_scaling.printable import printable
 
 if TYPE_CHECKING:
-    from marin_scaling.preregistration.log import LogEntry
     from marin_scaling.preregistration.state import VerifiedStep
 
 T = TypeVar("T")
@@ -194,39 +193,3 @@ def review(
     text = review_text(found, registry=registry, runs_dir=runs, at=datetime.now(UTC), most=most)
     typer.echo(readable(text) if sys.stdout.isatty() else text, nl=False)
     raise typer.Exit(0 if found.sound else 1)
-
-
-def log(registry: Path = REGISTRY) -> None:
-    """Add what is in the registry and not yet in its log.
-
-    preregister, sign and check add their lines themselves. Use this in a branch whose lines came second: take the log of the
-    other branch, then run this command.
-
-    Example: marin-scale log
-    """
-    from datetime import UTC, datetime
-
-    from marin_scaling.preregistration.log import log_path, read_log, write_down
-
-    added = write_down(registry, at=datetime.now(UTC))
-    for entry in added:
-        typer.echo(f"line {entry.number + 1}: {entry.kind} {entry.id}")
-    if added:
-        _say_what_was_logged_before(added, registry=registry)
-    typer.echo(f"{log_path(registry)} has {len(read_log(registry).entries)} lines")
-
-
-def _say_what_was_logged_before(added: Sequence[LogEntry], *, registry: Path) -> None:
-    """A log that was cut is written anew with the time of today, by which amendments and notices count."""
-    from marin_scaling.preregistration.log import log_path
-    from marin_scaling.preregistration.review.pull_request import logged_there
-    from marin_scaling.units import counted
-
-    before = {(entry.id, *entry.files): entry for entry in logged_there("HEAD", registry_dir=registry).entries}
-    again = [then for entry in added if (then := before.get((entry.id, *entry.files))) and then.logged_at != entry.logged_at]
-    if again:
-        typer.echo(
-            f"note: {counted(len(again), 'line')} of these stood in the log of your last commit, {again[0].id} since "
-            f"{again[0].logged_at}. From now on they count as of today. If that log was lost, and not given up in a merge: "
-            f"git checkout HEAD -- {log_path(registry)}"
-        )

@@ -16,8 +16,8 @@ import pandas as pd
 
 from marin_scaling.errors import UsageError
 from marin_scaling.files import replace_file
-from marin_scaling.fit.optima import has_bowl, size_column
-from marin_scaling.fit.result import FitResult
+from marin_scaling.fitting.optima import has_bowl, size_column
+from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import Forecast, forecast_runs, interval_along, targets_of
 from marin_scaling.forecast.report import unit_of
 from marin_scaling.laws import Array

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from marin_scaling.errors import FitRefused, MarinScalingError
 from marin_scaling.files import read_bytes
-from marin_scaling.fit.result import FitResult
+from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import Forecast, forecast_runs, optimal_target
 from marin_scaling.limits import LISTED, RUNS_LISTED, TITLE_CHARACTERS
 from marin_scaling.markdown import cell, escape, link, page, page_name, preformatted, table, without_root
@@ -96,7 +96,7 @@ def _plan_text(root: Path, name: str) -> str:
 
 
 def _fitted_page(root: Path, name: str, promised: Sequence[PromisedRun]) -> PublishedPage:
-    from marin_scaling.fit.fit import fit
+    from marin_scaling.fitting.fit import fit
     from marin_scaling.publish.charts import figure_files, law_chart, law_charts, residual_chart, show_figure
     from marin_scaling.run.table import read_run_table
 
@@ -167,7 +167,7 @@ def _held_out(folder: Path) -> RunTable | None:
 
 def _forecasts(result: FitResult, held_out: RunTable | None) -> list[Forecast]:
     """A forecast of every size and length that was held out."""
-    from marin_scaling.fit.optima import size_column
+    from marin_scaling.fitting.optima import size_column
     from marin_scaling.forecast.forecast import forecast_runs, targets_of
 
     if held_out is None or not result.status.may_be_used:

@@ -124,7 +124,7 @@ def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
         refuse(
             f"{log_path(registry_dir)} does not begin with the log of {base}",
             fix=f"If {base} is newer, merge it. Else take its log: git checkout {base} -- {log_path(registry_dir)}. "
-            "Then: marin-scale log",
+            "Then: marin-scale registry log",
         )
     changes, record = trees.changes(), registry_dir / RECORD_NAME
     record_grew = _record_grew(base, record, status=changes.get(record))

@@ -191,7 +191,7 @@ def fit_step(statement: Statement, subjects: Mapping[str, Any], *, name: str) ->
 def _fitted_again(statement: Statement, subjects: Mapping[str, Any], *, law: str) -> FittedAgain:
     import pandas as pd
 
-    from marin_scaling.fit.fit import fit
+    from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.backtest import backtest_of_fit
     from marin_scaling.forecast.forecast import forecast, samples
     from marin_scaling.forecast.report import forecast_document
@@ -215,7 +215,7 @@ def _reproduced(statement: Statement, again: FittedAgain, *, runs: int) -> Verif
 
 
 def _is_ours(law: str) -> bool:
-    from marin_scaling.fit.fit import is_law
+    from marin_scaling.fitting.fit import is_law
 
     try:
         return is_law(law)

@@ -84,7 +84,7 @@ def test_a_reviewers_signature_is_an_event(folder: Path) -> None:
 
 
 def test_what_differs_from_the_log_is_not_written_down(folder: Path) -> None:
-    """Typing `marin-scale log` after an edit does not make the edit good."""
+    """Typing `marin-scale registry log` after an edit does not make the edit good."""
     (folder / "outcome.json").write_bytes(b"{}\n")
     with pytest.raises(VerificationError, match=r"outcome\.json differ from what .*log\.jsonl says of them"):
         write_down(folder.parent, at=LATER)
@@ -114,7 +114,7 @@ def test_the_log_command_says_what_it_added(folder: Path, tmp_path: Path, monkey
     """A line each, and how many there are."""
     monkeypatch.chdir(tmp_path)
     write_lines(folder.parent, log_lines(folder.parent)[:2])
-    said = CliRunner().invoke(app, ["log"])
+    said = CliRunner().invoke(app, ["registry", "log"])
     assert said.stdout == "line 3: register 2026-11-20-second\npreregistrations/log.jsonl has 3 lines\n"
 
 
@@ -126,12 +126,12 @@ def test_lines_that_were_lost_and_are_written_anew_are_said_to_count_as_of_now(
     git(folder.parents[1], "init", "-q")
     commit(folder.parents[1])
     write_lines(folder.parent, log_lines(folder.parent)[:1])
-    said = CliRunner().invoke(app, ["log"]).stdout
+    said = CliRunner().invoke(app, ["registry", "log"]).stdout
     assert f"2 lines of these stood in the log of your last commit, 2026-11-20-second since {moment_text(LATER)}" in said
     git(
         folder.parents[1], *said.partition("If that log was lost, and not given up in a merge: git ")[2].splitlines()[0].split()
     )
-    assert "stood in" not in CliRunner().invoke(app, ["log"]).stdout
+    assert "stood in" not in CliRunner().invoke(app, ["registry", "log"]).stdout
 
 
 def test_this_repositorys_own_registry_is_whole() -> None:
@@ -168,7 +168,7 @@ def test_lines_stand_in_the_order_of_their_times(folder: Path) -> None:
 
 def test_a_registry_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     """A mistyped name leaves no empty folder behind."""
-    done = CliRunner().invoke(app, ["log", "--registry", str(tmp_path / "nowhere")])
+    done = CliRunner().invoke(app, ["registry", "log", "--registry", str(tmp_path / "nowhere")])
     assert done.exit_code == 0
     assert "has 0 lines" in done.stdout
     assert not list(tmp_path.iterdir())

@@ -9,7 +9,7 @@ import yaml
 from own_registrations import answering_run, registered
 
 from marin_scaling.preregistration.registry import read_registration
-from marin_scaling.publish.model_card import CardSource, CarriedTokenizer, model_card, read_forecast
+from marin_scaling.publish.export import CardSource, CarriedTokenizer, model_card, read_forecast
 from marin_scaling.run.spec import HeldOutSpec, TokenizerSpec
 from marin_scaling.run.store import StoredRun, read_runs
 
