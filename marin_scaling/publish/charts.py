@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -332,6 +333,7 @@ def figure_files(panels: Mapping[str, Any], whole: Any, *, page_stem: str) -> di
     return {**files, f"{folder}/interactive.html": _live(whole, plotter=f"{'../' * (folder.count('/') + 1)}{PLOTTER_NAME}")}
 
 
+@cache
 def plotter() -> bytes:
     """The program that `interactive.html` asks for: Vega and what it needs, from the installed vl-convert."""
     import vl_convert
