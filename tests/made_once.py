@@ -17,7 +17,11 @@ def made_once(name: str, make: Callable[[Path], object], *, factory: pytest.Temp
     place.mkdir(exist_ok=True)
     with open(place / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (place / f"{name}.made").exists():
+        state = place / f"{name}.made"
+        if not state.exists():
+            state.write_text("failed")
             make(place / name)
-            (place / f"{name}.made").touch()
+            state.write_text("made")
+        if state.read_text() == "failed":
+            pytest.fail(f"{name} could not be made; the first test that asked for it says why")
     return place / name
