@@ -73,10 +73,9 @@ class CoupledLaw(Law):
         """Draw from the calibrated predictive distribution."""
         return draw_losses(self.posterior, targets, seed=seed, log_sparsity=self._log_sparsity(targets))
 
-    def intervals(self) -> dict[str, tuple[float, float]]:
-        """Quantiles over the draws."""
-        ends = {name: np.quantile(values, (0.05, 0.95)) for name, values in _named(self.posterior.laws).items()}
-        return {name: (float(low), float(high)) for name, (low, high) in ends.items()}
+    def parameter_draws(self) -> dict[str, Array]:
+        """Draws of the posterior."""
+        return _named(self.posterior.laws)
 
     def log_losses(self, *, params: Array, tokens: Array) -> Array:
         """Log losses without model discrepancy."""

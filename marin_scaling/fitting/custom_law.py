@@ -165,11 +165,10 @@ class CustomFit(Law):
         noise = law * np.expm1(np.random.default_rng(seed).choice(self.residuals, size=(len(law), 1)))
         return LossDraws(losses=law + noise, causes={"noise": noise, "sampling": law})
 
-    def intervals(self) -> dict[str, tuple[float, float]]:
-        """Quantiles over the refits; none for constants."""
+    def parameter_draws(self) -> dict[str, Array]:
+        """Parameters of the refits, without constants."""
         free = [name for name, each in self.found.result.params.items() if each.vary or each.expr]
-        ends = {name: np.quantile([values[name] for values in self.resampled], (0.05, 0.95)) for name in free}
-        return {name: (float(low), float(high)) for name, (low, high) in ends.items()}
+        return {name: np.array([values[name] for values in self.resampled]) for name in free}
 
     def report(self) -> str:
         """Sentence on the search, and lmfit's report."""

@@ -64,9 +64,16 @@ class Law(Protocol):
         """Draw losses of new runs at the targets; equal seeds give equal numbers."""
         ...
 
-    def intervals(self) -> Mapping[str, tuple[float, float]]:
-        """Central 90 % interval of each parameter that has one."""
+    def parameter_draws(self) -> Mapping[str, Array]:
+        """Draws of each parameter that has an interval: (draw,)."""
         return {}
+
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """Central 90 % interval of each parameter that has one."""
+        import numpy as np
+
+        ends = {name: np.quantile(draws, (0.05, 0.95)) for name, draws in self.parameter_draws().items()}
+        return {name: (float(low), float(high)) for name, (low, high) in ends.items()}
 
     def log_losses(self, *, params: Array, tokens: Array) -> Array | None:  # noqa: ARG002
         """Log loss of every drawn law at active `params` and `tokens` (target,): (draw, target); None for a frontier."""
@@ -90,12 +97,12 @@ class Law(Protocol):
         return ""
 
     def summary(self) -> pd.DataFrame:
-        """Table with the columns `parameter`, `estimate`, `low`, `high`: 90 % intervals, NaN where there is none."""
+        """Table with a row per parameter: `estimate`, and the 90 % interval `q05`, `q95`, NaN where there is none."""
         import pandas as pd
 
         unknown, ends = (math.nan, math.nan), self.intervals()
-        rows = [(name, value, *ends.get(name, unknown)) for name, value in self.parameters.items()]
-        return pd.DataFrame(rows, columns=["parameter", "estimate", "low", "high"])
+        rows = {name: (value, *ends.get(name, unknown)) for name, value in self.parameters.items()}
+        return pd.DataFrame.from_dict(rows, orient="index", columns=["estimate", "q05", "q95"]).rename_axis("parameter")
 
 
 @dataclass(frozen=True, kw_only=True)

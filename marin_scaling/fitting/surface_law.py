@@ -137,10 +137,9 @@ class AdditiveSurface(Law):
         noise = law * np.expm1(np.random.default_rng(seed).choice(self.residuals, size=(len(law), 1)))
         return LossDraws(losses=law + noise, causes={"noise": noise, "sampling": law})
 
-    def intervals(self) -> dict[str, tuple[float, float]]:
-        """Quantiles over the resampled surfaces."""
-        low, high = np.quantile(numbers_of(self.unknowns, self.runs), (0.05, 0.95), axis=0)
-        return {name: (float(low[n]), float(high[n])) for n, name in enumerate(self.parameters)}
+    def parameter_draws(self) -> dict[str, Array]:
+        """Parameters of the resampled surfaces."""
+        return dict(zip(self.parameters, numbers_of(self.unknowns, self.runs).T, strict=True))
 
     def _losses(self, params: Array, tokens: Array) -> Array:
         x, y = np.log([params, tokens]) - self.runs.means[:, None]

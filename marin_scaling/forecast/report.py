@@ -186,7 +186,7 @@ def _law_text(result: FitResult) -> str:
         [
             wrapped(f"law: {law.name} ({result.why_this_law})"),
             wrapped(f"loss = {law.formula}", "  "),
-            table_text(law.summary()),
+            table_text(law.summary().reset_index()),
             *([law.report()] if law.report() else []),
             f"  N* grows as C^{sizes.params_exponent:.3f} (read off {sizes.origin})",
         ]
@@ -194,7 +194,7 @@ def _law_text(result: FitResult) -> str:
 
 
 def _forecast_text(forecast: Forecast, *, unit: str) -> str:
-    low, high = forecast.interval
+    low, high = forecast.interval()
     bands = [f"{name} ±{half:.4f}" for name, half in forecast.bands.items() if half is not None]
     unknown = [name for name, half in forecast.bands.items() if half is None]
     left_open = f"; not estimated: {', '.join(unknown)}" if unknown else ""

@@ -163,7 +163,10 @@ def _forecast_layers(
     if not forecasts:
         return []
     rows = pd.DataFrame(
-        [{"flops": each.flops, "loss": each.median, "low": each.interval[0], "high": each.interval[1]} for each in forecasts]
+        [
+            {"flops": each.flops, "loss": each.median, "low": low, "high": high}
+            for each, (low, high) in ((each, each.interval()) for each in forecasts)
+        ]
     )
     rows["what"] = [f"forecast {each.median:.4f}" for each in forecasts]
     measured = {each.flops: each.loss for each in outcomes}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from marin_scaling.api import fit
+from marin_scaling import fit
 from marin_scaling.cli.app import app
 from marin_scaling.errors import UsageError
 from marin_scaling.fitting.allocation import allocation_of_best_runs
@@ -87,7 +87,7 @@ def test_python_takes_the_law_by_name_and_as_an_object(registered):
     """Equal numbers either way; the table of the law has its two parameters."""
     by_name, as_object = fit(RUNS, law="log-line"), fit(RUNS, law=LAWS["log-line"])
     assert by_name.forecast(1e13).quantiles == as_object.forecast(1e13).quantiles
-    assert by_name.result.law.summary()["parameter"].tolist() == ["a", "b"]
+    assert by_name.result.law.summary().index.tolist() == ["a", "b"]
     assert by_name.backtest().points
 
 

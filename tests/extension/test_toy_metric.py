@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from marin_scaling.api import fit
+from marin_scaling import fit
 from marin_scaling.cli.app import app
 from marin_scaling.units import METRICS, Metric
 

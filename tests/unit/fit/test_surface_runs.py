@@ -30,7 +30,7 @@ def test_a_surface_without_noise_is_forecast_exactly_at_any_size():
     """The median and both ends: Hoffmann's rounded surface at 1e23 FLOPs, twenty times off the optimum."""
     ahead = forecast(fit(ladder(), law="additive-surface"), flops=1e23, params=3e9, tokens=1e23 / 6 / 3e9)
     truth = float(surface_loss(HOFFMANN, params=3e9, tokens=1e23 / 6 / 3e9))
-    assert [ahead.median, *ahead.interval] == pytest.approx([truth] * 3, rel=1e-4)
+    assert [ahead.median, *ahead.interval()] == pytest.approx([truth] * 3, rel=1e-4)
 
 
 def test_the_law_s_numbers_are_those_of_the_fit_to_the_same_runs():
