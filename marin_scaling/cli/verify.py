@@ -78,8 +78,9 @@ def verify(
             typer.echo(printable(folder.name))
             try:
                 known, signers = receipts[folder.parent], signers_of(folder)
-                print_steps(verified(folder, allowed_signers=signers, runs_dir=runs, receipts=known), called=called)
-                print_steps(policy_steps(folder, allowed_signers=signers, receipts=known), called=called)
+                found = verified(folder, allowed_signers=signers, runs_dir=runs, receipts=known)
+                print_steps(found.steps, called=called)
+                print_steps(policy_steps(found), called=called)
                 print_steps([log_step(folder, log=logs[folder.parent]), *received_step(folder, receipts=known)])
                 if base is not None:
                     require_forecast_first(base, folder, runs_dir=runs)

@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from marin_scaling import __version__
 from marin_scaling.errors import MarinScalingError, UsageError, VerificationError
-from marin_scaling.files import read_bytes
-from marin_scaling.preregistration.events.amendment import verified_amendments
 from marin_scaling.preregistration.format import as_in_statement
-from marin_scaling.preregistration.layout import STATEMENT_NAME, is_sealed
+from marin_scaling.preregistration.layout import STATEMENT_NAME
 from marin_scaling.preregistration.receipts import Receipts
 from marin_scaling.preregistration.register import thinned
-from marin_scaling.preregistration.registry import read_registration
 from marin_scaling.preregistration.state import VerifiedStep
-from marin_scaling.preregistration.statement import Statement, read_subject
-from marin_scaling.preregistration.verify.authenticity import verify_folder
+from marin_scaling.preregistration.statement import Statement
+from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, verify_folder
 
 if TYPE_CHECKING:
     from marin_scaling.forecast.forecast import Forecast
@@ -139,31 +136,19 @@ def _missing(stated: Sequence[str], again: FittedAgain) -> str:
     return next((f"fit.warnings says nothing of this, {_GIVES} it: {each}" for each in own if each not in stated), "")
 
 
-_FITTED_FILES = ("forecast.json", "ladder.json", "samples.json")
-
-
 def verify_and_fit(
     folder: Path, *, allowed_signers: Path, runs_dir: Path | None = None, receipts: Receipts | None = None
-) -> list[VerifiedStep]:
-    """All steps of `verify_folder`, and after that of the forecast the one that fits it again."""
-    steps = verify_folder(folder, allowed_signers=allowed_signers, runs_dir=runs_dir, receipts=receipts)
-    if is_sealed(folder):
-        return steps
-    statement = read_registration(folder)
-    fitted = fit_step(statement, _subjects(folder), name=str(folder / STATEMENT_NAME))
-    after = [step.what for step in steps].index("forecast") + 1
-    again = {
-        each.name: replace(fit_step(each.amended, _subjects(place), name=str(place)), what=f"{each.name} fit")
-        for each in verified_amendments(folder, statement=statement, allowed_signers=allowed_signers, receipts=receipts)
-        for place in [folder / each.name]
-    }
-    rest = [each for step in steps[after:] for each in (step, again.get(step.what)) if each is not None]
-    return [*steps[:after], fitted, *rest]
-
-
-def _subjects(place: Path) -> dict[str, Any]:
-    paths = [place / name for name in _FITTED_FILES]
-    return {path.name: read_subject(read_bytes(path), name=path.name, path=str(path)) for path in paths}
+) -> Verified | VerifiedSeal:
+    """Verify like `verify_folder`, and fit the forecast and each later one again, each after its own step."""
+    found = verify_folder(folder, allowed_signers=allowed_signers, runs_dir=runs_dir, receipts=receipts)
+    if isinstance(found, VerifiedSeal):
+        return found
+    fitted = {"forecast": fit_step(found.statement, found.subjects, name=found.path(STATEMENT_NAME))}
+    for each in found.amendments:
+        step = fit_step(each.amended, each.subjects, name=found.path(each.name))
+        fitted[each.name] = replace(step, what=f"{each.name} fit")
+    steps = [each for step in found.steps for each in (step, fitted.get(step.what)) if each is not None]
+    return replace(found, steps=tuple(steps))
 
 
 def fit_step(statement: Statement, subjects: Mapping[str, Any], *, name: str) -> VerifiedStep:
