@@ -1,7 +1,7 @@
-"""Fit the additive surface L(N, D) = E + A N^-alpha + B D^-beta (Hoffmann et al. 2022, eq. 10) by one of three objectives.
+"""Surfaces L(N, D): the additive one of Hoffmann et al. 2022 (eq. 10), and two forms beside it for the sensitivity table.
 
 A grid of exponents finds basins; the descent of the log-Huber objective goes from many starts, or for many weightings, in step.
-The unknowns are the logarithms of E and of both terms at the runs' mean sizes, then alpha and beta: (set, unknown). A step is
+The unknowns are the logarithms of E and of every term at the runs' mean sizes, then the exponents: (set, unknown). A step is
 Levenberg-Marquardt's: the curvature is that of the runs inside delta (the Gauss-Newton matrix of the objective) plus a damping
 times that of iteratively reweighted least squares, which bounds Huber's function from above (Holland and Welsch 1977, doi
 10.1080/03610927708827533), so that a step descends once the damping is large. All sets go together, as products of small
@@ -14,13 +14,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from itertools import product
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.laws import Array, SurfaceLaw
+from marin_scaling.laws import Array, SurfaceLaw, surface_loss
 
+ADDITIVE = np.array([[[1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]])
+"""E + A N^-alpha + B D^-beta: (term, axis, exponent), the powers of N and D in each term but E by the exponents."""
 LEAST_SHARE = 1e-12
 """Of the mean loss: what stands for a coefficient that the data would set to zero."""
 
@@ -33,7 +37,7 @@ _RIDGE = 1e-13  # of the curvature's trace: keeps a set of too few different run
 class CentredRuns:
     """Logarithms of the runs' sizes about their means, and their losses: (run,).
 
-    `means` (axis,): of log params and log tokens.
+    `means` (axis,): of log params and log tokens; `powers` (term, axis, exponent): the form.
     """
 
     x: Array
@@ -41,11 +45,17 @@ class CentredRuns:
     loss: Array
     log_loss: Array
     means: Array
+    powers: Array
 
     @cached_property
     def logs(self) -> Array:
         """(axis, run)."""
         return np.stack([self.x, self.y])
+
+    @cached_property
+    def slopes(self) -> Array:
+        """By how much the logarithm of each term falls with each exponent: (term, exponent, run)."""
+        return np.asarray(np.einsum("tae,ar->ter", self.powers, self.logs))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +67,7 @@ class Descended:
     converged: NDArray[np.bool_]
 
 
-def centred(params: Array, tokens: Array, loss: Array) -> CentredRuns:
+def centred(params: Array, tokens: Array, loss: Array, *, powers: Array = ADDITIVE) -> CentredRuns:
     """Runs (run,) as the descent wants them; all numbers above zero."""
     x, y = np.log(params), np.log(tokens)
     return CentredRuns(
@@ -66,6 +76,7 @@ def centred(params: Array, tokens: Array, loss: Array) -> CentredRuns:
         loss=loss,
         log_loss=np.log(loss),
         means=np.array([x.mean(), y.mean()]),
+        powers=powers,
     )
 
 
@@ -105,17 +116,18 @@ def unknowns_of(numbers: ArrayLike, runs: CentredRuns) -> Array:
     >>> unknowns_of((1.7, 400.0, 1500.0, 0.34, 0.33), runs).round(3).tolist()
     [0.531, -0.663, 0.095, 0.34, 0.33]
     """
-    coefficients, exponents = np.split(np.asarray(numbers, dtype=np.float64), [3])
+    coefficients, exponents = np.split(np.asarray(numbers, dtype=np.float64), [1 + len(runs.powers)])
     with np.errstate(divide="ignore"):
-        at_centre = np.log(coefficients) - np.r_[0.0, exponents * runs.means]
+        at_centre = np.log(coefficients) - np.r_[0.0, runs.powers @ exponents @ runs.means]
     return np.concatenate([np.maximum(at_centre, np.log(LEAST_SHARE * runs.loss.mean())), exponents])
 
 
 def numbers_of(theta: Array, runs: CentredRuns) -> Array:
     """The other way round, of many laws: (set, unknown); infinite where a coefficient is too large to be written down."""
-    at_centre, exponents = np.split(theta, [3], axis=1)
+    at_centre, exponents = np.split(theta, [1 + len(runs.powers)], axis=1)
+    fall = np.tensordot(exponents, runs.powers, axes=(1, 2)) @ runs.means  # (set, term)
     with np.errstate(over="ignore"):
-        coefficients = np.exp(at_centre + np.pad(exponents * runs.means, ((0, 0), (1, 0))))
+        coefficients = np.exp(at_centre + np.pad(fall, ((0, 0), (1, 0))))
     return np.concatenate([coefficients, exponents], axis=1)
 
 
@@ -126,17 +138,19 @@ def objective(theta: Array, runs: CentredRuns, weights: Array, delta: float) -> 
 
 
 def terms(theta: Array, runs: CentredRuns) -> Array:
-    """The terms of the loss, E first: (set, 3, run)."""
-    at_centre, exponents = np.split(theta, [3], axis=1)
+    """The terms of the loss, E first: (set, 1 + term, run)."""
+    at_centre, exponents = np.split(theta, [1 + len(runs.powers)], axis=1)
+    fall = np.tensordot(exponents, runs.powers, axes=(1, 2)) @ runs.logs  # (set, term, run)
     logarithms = np.repeat(at_centre[:, :, None], len(runs.x), axis=2)
-    logarithms[:, 1:] -= exponents[:, :, None] * runs.logs
+    logarithms[:, 1:] -= fall
     with np.errstate(over="ignore"):  # a step too far: its objective is infinite, and it is not taken
         return np.asarray(np.exp(logarithms))
 
 
 def derivatives(parts: Array, runs: CentredRuns) -> Array:
-    """Derivatives by the unknowns of the sum of `parts` (set, 3, run), which are the terms, or multiples of them."""
-    return np.concatenate([parts, -parts[:, 1:] * runs.logs], axis=1)
+    """Derivatives by the unknowns of the sum of `parts` (set, 1 + term, run), which are the terms, or multiples of them."""
+    by_exponent = -sum(parts[:, 1 + term, None] * slopes for term, slopes in enumerate(runs.slopes))
+    return np.concatenate([parts, by_exponent], axis=1)
 
 
 def huber_function(residuals: Array, delta: float) -> Array:
@@ -209,19 +223,20 @@ def fit_surface(
     >>> f"{fit.law.E:.5f} {fit.law.alpha:.5f} {fit.law.beta:.5f}"
     '1.69000 0.34000 0.28000'
     """
-    _require_spread(params, tokens)
+    require_spread(params, tokens, unknowns=SURFACE_UNKNOWNS)
     data = centred(params, tokens, loss)
     starts = _best_basins(data, huber_delta=huber_delta)
     if objective is Objective.SQUARES:
         value, best = min((_polish_squares(start, data) for start in starts), key=lambda found: found[0])
     else:
-        value, best = _polished_huber(starts, data, huber_delta)
+        value, best = polished_huber(starts, data, huber_delta)
         if objective is Objective.LOG_ABSOLUTE:
             value, best = _descend_absolute(best, data)
     return SurfaceFit(law=_law(best, data), objective=objective, value=value)
 
 
-def _require_spread(params: Array, tokens: Array) -> None:
+def require_spread(params: Array, tokens: Array, *, unknowns: int) -> None:
+    """`FitRefused` when runs (run,) cannot tell `unknowns` numbers of a surface apart, or are more than `MOST_RUNS`."""
     if len(params) > MOST_RUNS:
         raise FitRefused(
             f"{len(params)} runs are more than a surface is fitted to ({MOST_RUNS}).",
@@ -229,25 +244,30 @@ def _require_spread(params: Array, tokens: Array) -> None:
             fix="Leave runs out, or fit the coupled law, which takes any number.",
         )
     pairs = len(np.unique(np.stack([params, tokens]), axis=1).T)
-    if min(len(np.unique(params)), len(np.unique(tokens))) < 3 or pairs <= SURFACE_UNKNOWNS:
+    if min(len(np.unique(params)), len(np.unique(tokens))) < 3 or pairs <= unknowns:
         raise FitRefused(
             f"{pairs} different runs with {len(np.unique(params))} sizes and {len(np.unique(tokens))} numbers of tokens.",
-            why="The surface has 5 unknowns; it needs 6 runs or more, of three sizes and three lengths.",
+            why=f"The surface has {unknowns} unknowns; it needs {unknowns + 1} runs or more, of three sizes and three lengths.",
             fix="Add runs of other sizes and lengths, or fit the frontier alone.",
         )
 
 
 def _law(theta: Array, data: CentredRuns) -> SurfaceLaw:
-    numbers = numbers_of(theta[None], data)[0]
-    if not np.isfinite(numbers).all():
-        raise endless_exponents(theta)
-    E, A, B, alpha, beta = (float(number) for number in numbers)
+    E, A, B, alpha, beta = finite_numbers(theta, data)
     return SurfaceLaw(E=E, A=A, B=B, alpha=alpha, beta=beta)
 
 
-def endless_exponents(theta: Array) -> FitRefused:
+def finite_numbers(theta: Array, data: CentredRuns) -> list[float]:
+    """E, coefficients and exponents of one law; `FitRefused` where no coefficient can be written down."""
+    numbers = numbers_of(theta[None], data)[0]
+    if not np.isfinite(numbers).all():
+        raise endless_exponents(theta, data)
+    return [float(number) for number in numbers]
+
+
+def endless_exponents(theta: Array, data: CentredRuns) -> FitRefused:
     """The refusal for a law with a term that has no bound."""
-    exponents = theta[3:]
+    exponents = theta[1 + len(data.powers) :]
     return FitRefused(
         f"The best exponents are {' and '.join(f'{each:.3g}' for each in exponents)}.",
         why="A term that falls so fast bends through a single run and says nothing of others.",
@@ -292,8 +312,8 @@ def _score_grid(grid: Array, data: CentredRuns, *, huber_delta: float) -> tuple[
     return coefficients, huber_function(np.log(predicted) - data.log_loss, huber_delta).sum(axis=-1)
 
 
-def _polished_huber(starts: list[Array], data: CentredRuns, delta: float) -> tuple[float, Array]:
-    """The lowest log-Huber sum, and where, that a descent from any start ends at.
+def polished_huber(starts: list[Array], data: CentredRuns, delta: float) -> tuple[float, Array]:
+    """The lowest log-Huber sum, and where, that a descent from any start ends at; the form of the law is that of `data`.
 
     One that does not arrive (along a valley) goes on by BFGS; a start whose sum is no number is left out.
     """
@@ -302,7 +322,7 @@ def _polished_huber(starts: list[Array], data: CentredRuns, delta: float) -> tup
         finite = np.isfinite(objective(np.array(starts), data, ones, delta))
     ends = descend(np.array(starts)[finite], data, weights=ones[finite], delta=delta, least_gain=_LEAST_GAIN)
     found = [
-        (float(value), theta) if arrived else _minimised(lambda at: _huber(at, data, delta), theta)
+        (float(value), theta) if arrived else minimised(lambda at: _huber(at, data, delta), theta)
         for theta, value, arrived in zip(ends.theta, ends.value, ends.converged, strict=True)
     ]
     return min(found, key=lambda each: each[0])
@@ -328,10 +348,10 @@ def _prediction(theta: Array, data: CentredRuns) -> tuple[Array, Array]:
 
 
 def _polish_squares(start: Array, data: CentredRuns) -> tuple[float, Array]:
-    return _minimised(lambda theta: _squares(theta, data), start)
+    return minimised(lambda theta: _squares(theta, data), start)
 
 
-def _minimised(objective: Callable[[Array], tuple[float, Array]], start: Array) -> tuple[float, Array]:
+def minimised(objective: Callable[[Array], tuple[float, Array]], start: Array) -> tuple[float, Array]:
     """Value and place of the minimum of an objective that gives its gradient too.
 
     BFGS, begun anew from where it ended until nothing is gained; the objective is scaled to one at the start.
@@ -389,3 +409,126 @@ def _linear_programme(theta: Array, data: CentredRuns, radius: float) -> Array:
         method="highs",
     )
     return np.asarray(found.x[:5] if found.x is not None else np.zeros(5))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TiedSurface:
+    """One exponent for parameters and tokens; E in the unit of the loss."""
+
+    E: float
+    A: float
+    B: float
+    alpha: float
+    formula: ClassVar[str] = "E + A * N^-alpha + B * D^-alpha"
+
+    def predict(self, params: ArrayLike, tokens: ArrayLike) -> Array:
+        """Loss of models of each size after each number of trained tokens.
+
+        >>> TiedSurface(E=1.7, A=1000.0, B=1500.0, alpha=0.34).predict([1e9], [1e11]).round(3)
+        array([2.844])
+        """
+        additive = SurfaceLaw(E=self.E, A=self.A, B=self.B, alpha=self.alpha, beta=self.alpha)
+        return surface_loss(additive, params=params, tokens=tokens)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InteractionSurface:
+    """The additive surface and a product term; E in the unit of the loss."""
+
+    E: float
+    A: float
+    B: float
+    F: float
+    alpha: float
+    beta: float
+    formula: ClassVar[str] = "E + A * N^-alpha + B * D^-beta + F * N^-alpha * D^-beta"
+
+    def predict(self, params: ArrayLike, tokens: ArrayLike) -> Array:
+        """Loss of models of each size after each number of trained tokens.
+
+        >>> law = InteractionSurface(E=1.7, A=400.0, B=1500.0, F=1e5, alpha=0.34, beta=0.34)
+        >>> law.predict([1e9], [1e11]).round(3)
+        array([2.337])
+        """
+        by_size, by_tokens = (
+            np.asarray(params, dtype=np.float64) ** -self.alpha,
+            np.asarray(tokens, dtype=np.float64) ** -self.beta,
+        )
+        return np.asarray(self.E + self.A * by_size + self.B * by_tokens + self.F * by_size * by_tokens)
+
+
+LawT = TypeVar("LawT")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormFit(Generic[LawT]):
+    """A law and the log-Huber sum that it leaves."""
+
+    law: LawT
+    value: float
+
+
+TIED = np.array([[[1.0], [0.0]], [[0.0], [1.0]]])
+INTERACTION = np.concatenate([ADDITIVE, ADDITIVE.sum(axis=0, keepdims=True)])  # the product has both powers
+"""As `log_huber.ADDITIVE`: (term, axis, exponent)."""
+
+
+def fit_tied_surface(*, params: Array, tokens: Array, loss: Array, huber_delta: float = 1e-3) -> FormFit[TiedSurface]:
+    """The tied surface with the least log-Huber sum through runs (run,), at least five, all numbers above zero.
+
+    `FitRefused` when there are too few runs, sizes or numbers of tokens.
+
+    >>> params, tokens = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e8, 1e10, 5), np.geomspace(1e9, 1e11, 5)))
+    >>> fit = fit_tied_surface(params=params, tokens=tokens, loss=1.7 + 1000 * params**-0.34 + 1500 * tokens**-0.34)
+    >>> f"{fit.law.E:.5f} {fit.law.alpha:.5f}"
+    '1.70000 0.34000'
+    """
+    value, (E, A, B, alpha) = _fitted(TIED, params, tokens, loss, huber_delta)
+    return FormFit(law=TiedSurface(E=E, A=A, B=B, alpha=alpha), value=value)
+
+
+def fit_interaction_surface(
+    *, params: Array, tokens: Array, loss: Array, huber_delta: float = 1e-3
+) -> FormFit[InteractionSurface]:
+    """The surface with a product term that leaves the least log-Huber sum; at least seven runs, else as `fit_tied_surface`.
+
+    Its search also starts at the additive optimum, so it never ends above it.
+    """
+    additive = fit_surface(params=params, tokens=tokens, loss=loss, huber_delta=huber_delta).law
+    start = np.array([additive.E, additive.A, additive.B, 0.0, additive.alpha, additive.beta])
+    value, (E, A, B, F, alpha, beta) = _fitted(INTERACTION, params, tokens, loss, huber_delta, start)
+    return FormFit(law=InteractionSurface(E=E, A=A, B=B, F=F, alpha=alpha, beta=beta), value=value)
+
+
+def _fitted(
+    powers: Array, params: Array, tokens: Array, loss: Array, delta: float, *starts: Array
+) -> tuple[float, list[float]]:
+    """The objective and the numbers of a form (E, coefficients, exponents) where it is least; `starts` are such numbers."""
+    terms, _, exponents = powers.shape
+    require_spread(params, tokens, unknowns=1 + terms + exponents)
+    runs = centred(params, tokens, loss, powers=powers)
+    begun = [*_best_form_basins(runs, delta), *(unknowns_of(start, runs) for start in starts)]
+    value, theta = polished_huber(begun, runs, delta)
+    return value, finite_numbers(theta, runs)
+
+
+def _best_form_basins(runs: CentredRuns, delta: float) -> list[Array]:
+    """Starts from the lowest cell of every basin of a grid over the exponents, the best first, at most `_BASINS`."""
+    grid, count = np.geomspace(*EXPONENT_BRACKET, _GRID_POINTS), runs.powers.shape[2]
+    cells = np.stack(np.meshgrid(*[grid] * count, indexing="ij"), axis=-1).reshape(-1, count)
+    coefficients = np.array([_best_coefficients(cell, runs) for cell in cells])
+    starts = np.concatenate([np.log(np.maximum(coefficients, LEAST_SHARE * float(runs.loss.mean()))), cells], axis=1)
+    values: Array = objective(starts, runs, np.ones((1, len(runs.loss))), delta).reshape([_GRID_POINTS] * count)
+    padded = np.pad(values, 1, constant_values=np.inf)
+    around = [padded[tuple(slice(i, i + _GRID_POINTS) for i in shift)] for shift in product((0, 1, 2), repeat=count)]
+    lowest = np.flatnonzero(values <= np.min(around, axis=0))
+    return [starts[cell] for cell in sorted(lowest, key=lambda cell: values.flat[cell])[:_BASINS]]
+
+
+def _best_coefficients(exponents: Array, runs: CentredRuns) -> Array:
+    """E and coefficients, none below zero, that fit best by relative least squares at given exponents."""
+    from scipy.optimize import nnls
+
+    terms = np.exp(-(runs.powers @ exponents) @ runs.logs)
+    design = np.concatenate([np.ones((1, len(runs.loss))), terms]) / runs.loss  # (term, run)
+    return np.asarray(nnls(design.T, np.ones(len(runs.loss)))[0])

@@ -175,7 +175,7 @@ def _with_resamples(surface: SurfaceLaw, runs: CentredRuns, *, source: str, seed
     unknowns = unknowns_of(astuple(surface), runs)
     count, at_runs = len(runs.loss), terms(unknowns[None], runs)[0].sum(axis=0)
     if not np.isfinite(at_runs).all():
-        raise endless_exponents(unknowns)
+        raise endless_exponents(unknowns, runs)
     weights = drawn_weights(count, resamples=RESAMPLES, seed=seed)
     ends = refit(unknowns, runs, weights=weights, huber_delta=HUBER_DELTA)
     if 2 * ends.converged.sum() < RESAMPLES:

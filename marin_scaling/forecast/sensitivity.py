@@ -1,7 +1,7 @@
 """What a forecast hangs on: the same target under every other choice that a careful person could have made.
 
-Each law alone, the asymptote pinned where the law has it, each budget left out, the smallest ones left out, and outliers at
-full weight. Rows are medians to set beside the interval and have none of their own.
+Each law alone, the frontier through skewed bowls, the asymptote pinned where the law has it, each budget left out, the smallest
+ones left out, and outliers at full weight. Rows are medians to set beside the interval and have none of their own.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 
 from marin_scaling.errors import FitRefused
 from marin_scaling.fitting.fit import fit
-from marin_scaling.fitting.frontier import fit_pinned_frontier
+from marin_scaling.fitting.frontier import fit_frontier, fit_pinned_frontier
 from marin_scaling.fitting.law import DEFAULT_LAW
-from marin_scaling.fitting.optima import size_column
+from marin_scaling.fitting.optima import fit_asymmetric_bowl, has_bowl, size_column
 from marin_scaling.fitting.result import FitResult
-from marin_scaling.fitting.surface import fit_surface
+from marin_scaling.fitting.surface import fit_interaction_surface, fit_surface, fit_tied_surface
 from marin_scaling.forecast.forecast import Forecast, Target, forecast_runs, optimal_target
 from marin_scaling.laws import Array, frontier_loss, surface_loss
 from marin_scaling.run.table import RunTable
@@ -56,9 +56,10 @@ Choice = tuple[str, Callable[[], float]]
 def _choices(result: FitResult, target: Target, *, optimal: bool) -> Iterator[Choice]:
     if optimal:
         yield from _frontier_choices(result, target)
-    yield "five-parameter surface alone (log-Huber)", partial(_additive_median, result, target)
+    for name, form in _SURFACES.items():
+        yield f"{name} alone (log-Huber)", partial(_surface_median, result, target, form)
     if result.law.name != DEFAULT_LAW:
-        yield DEFAULT_LAW, partial(_median, result, target, partial(fit, law=DEFAULT_LAW, seed=result.seed, swept="all"))
+        yield DEFAULT_LAW, partial(_median, result, target, _by(result, DEFAULT_LAW))
     for name, law in result.law.variants():
         yield name, partial(_forecast_median, replace(result, law=law), target)
     budgets = sorted(result.frame["budget_flops"].unique())
@@ -79,8 +80,10 @@ def _row(choice: Choice) -> SensitivityRow:
 
 
 def _frontier_choices(result: FitResult, target: Target) -> Iterator[Choice]:
-    for law in (["isoflop-frontier"] if result.bowls else []) + ["best-runs-frontier"]:
-        yield f"{law} alone, E free", partial(_median, result, target, partial(fit, law=law, seed=result.seed, swept="all"))
+    if result.bowls:
+        yield "isoflop-frontier alone, E free", partial(_median, result, target, _by(result, "isoflop-frontier"))
+        yield "frontier through skewed bowls (cubics), E free", partial(_skewed_median, result, target.flops)
+    yield "best-runs-frontier alone, E free", partial(_median, result, target, _by(result, "best-runs-frontier"))
     flops, loss = (np.array([getattr(point, name) for point in result.points]) for name in ("flops", "loss"))
     for asymptote in _asymptotes(result):
         pinned = partial(_pinned_median, flops, loss, asymptote, target.flops)
@@ -112,10 +115,29 @@ def _forecast_median(result: FitResult, target: Target) -> float:
     return forecast_runs(result, [target])[0].median
 
 
-def _additive_median(result: FitResult, target: Target) -> float:
+def _by(result: FitResult, law: str) -> Callable[[RunTable], FitResult]:
+    return partial(fit, law=law, seed=result.seed, swept="all")
+
+
+def _skewed_median(result: FitResult, target_flops: float) -> float:
+    """The frontier, E free, through the bottoms of cubics; a budget of three sizes has none and the fit is refused."""
+    budgets = [runs for _, runs in result.frame.groupby("budget_flops") if has_bowl(runs)]
+    loss = [fit_asymmetric_bowl(tokens=_column(runs, "tokens"), loss=_column(runs, "loss")).optimal_loss for runs in budgets]
+    flops = [np.exp(np.log(_column(runs, "flops")).mean()) for runs in budgets]
+    return float(frontier_loss(fit_frontier(np.array(flops), loss=np.array(loss)), flops=target_flops))
+
+
+def _surface_median(result: FitResult, target: Target, form: Callable[..., Callable[..., Array]]) -> float:
     tokens, loss = (_column(result.frame, name) for name in ("tokens", "loss"))
-    law = fit_surface(params=size_column(result.frame), tokens=tokens, loss=loss).law
-    return float(surface_loss(law, params=target.active_params, tokens=target.tokens))
+    predict = form(params=size_column(result.frame), tokens=tokens, loss=loss)
+    return float(predict(params=target.active_params, tokens=target.tokens))
+
+
+_SURFACES: dict[str, Callable[..., Callable[..., Array]]] = {
+    "five-parameter surface": lambda **runs: partial(surface_loss, fit_surface(**runs).law),
+    "surface with one exponent": lambda **runs: fit_tied_surface(**runs).law.predict,
+    "surface with an interaction term": lambda **runs: fit_interaction_surface(**runs).law.predict,
+}
 
 
 def _without(result: FitResult, target: Target, budgets: list[float], name: str) -> Choice:

@@ -8,7 +8,8 @@ import pytest
 
 from marin_scaling.fitting.coupled_law import Normal, Prior
 from marin_scaling.fitting.fit import fit
-from marin_scaling.fitting.frontier import fit_pinned_frontier
+from marin_scaling.fitting.frontier import fit_frontier, fit_pinned_frontier
+from marin_scaling.fitting.optima import fit_asymmetric_bowl
 from marin_scaling.fitting.surface import fit_surface
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.forecast.sensitivity import sensitivity, sensitivity_text
@@ -50,6 +51,7 @@ def test_the_forecast_itself_comes_first_and_every_choice_has_its_row(rows, ahea
     assert len(set(choices)) == len(choices)
     for expected in (
         "isoflop-frontier alone, E free",
+        "frontier through skewed bowls (cubics), E free",
         "best-runs-frontier alone, E free",
         "five-parameter surface alone (log-Huber)",
         "coupled surface, outliers at full weight",
@@ -72,6 +74,26 @@ def test_pinned_rows_are_straight_lines_through_the_drawn_optima(rows, result):
     assert min(pinned) == pytest.approx(low, rel=0.05)
     assert max(pinned) == pytest.approx(high, rel=0.05)
     assert all(first < second for first, second in pairwise(pinned.values()))
+
+
+def test_the_row_of_skewed_bowls_is_the_frontier_through_cubics(rows, result):
+    """The bottoms of `fit_asymmetric_bowl`, budget by budget, at the nominal FLOPs that simulated runs have."""
+    budgets = [runs for _, runs in result.frame.groupby("budget_flops")]
+    bottoms = [
+        fit_asymmetric_bowl(tokens=runs["tokens"].to_numpy(), loss=runs["loss"].to_numpy()).optimal_loss for runs in budgets
+    ]
+    law = fit_frontier(np.array(BUDGETS), loss=np.array(bottoms))
+    (row,) = named(rows, "skewed bowls")
+    assert row.median == pytest.approx(float(frontier_loss(law, flops=1e21)), rel=1e-9)
+
+
+def test_bowls_of_three_sizes_have_no_skew_and_say_so():
+    """A cubic has four unknowns; the other rows stand."""
+    few = fit(ladder(sizes=3))
+    rows = sensitivity(few, forecast(few, flops=1e21))
+    (row,) = named(rows, "skewed bowls")
+    assert row.median is None
+    assert "3 different numbers of tokens" in row.why_none
 
 
 def test_refits_keep_the_prior_of_the_forecast():
@@ -140,8 +162,8 @@ def test_a_size_off_the_optimum_has_no_rows_of_laws_that_know_the_optimum_only()
     rows = sensitivity(result, off)
     assert named(rows, "frontier") == []
     assert rows[0].median == off.median
-    assert len(named(rows, "surface")) == 1 + 1 + 1  # as forecast, the additive surface, outliers at full weight
-    assert len(rows) == 3 + len(named(rows, "without the budget")) == 7
+    assert len(named(rows, "surface")) == 1 + 3 + 1  # as forecast, three surfaces alone, outliers at full weight
+    assert len(rows) == 5 + len(named(rows, "without the budget")) == 9
 
 
 def test_a_choice_that_gives_no_forecast_says_why():

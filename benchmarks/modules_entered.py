@@ -1,0 +1,56 @@
+"""Count the modules of this package that two commands enter: modules in which at least one function is called.
+
+Run `python benchmarks/modules_entered.py` from the repository root; `--list` names the modules.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "marin_scaling"
+FIT = ["fit", "runs/delphi", "--predict", "1e23"]
+
+
+def entered(arguments: list[str]) -> set[str]:
+    """Return the modules that a command enters, by their paths in the package; its output is discarded."""
+    from marin_scaling.cli.app import app
+
+    seen: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_name not in ("<module>", "<lambda>") and not _defines_class(frame):
+            seen.add(frame.f_code.co_filename)
+
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+        sys.setprofile(note)
+        try:
+            app(arguments, standalone_mode=False)
+        finally:
+            sys.setprofile(None)
+    return {str(Path(name).relative_to(PACKAGE)) for name in seen if Path(name).is_relative_to(PACKAGE)}
+
+
+def _defines_class(frame: FrameType) -> bool:
+    """Return True for the body of a class statement, which runs when its module is imported."""
+    return ("__module__" in frame.f_locals and "__qualname__" in frame.f_locals) or not frame.f_code.co_flags & 0x02
+
+
+def main() -> None:
+    """Print the counts of `fit` and of `verify` of the newest registration of this repository."""
+    registrations = sorted(path.parent.name for path in (ROOT / "preregistrations").glob("*/statement.json"))
+    commands = [FIT, *(["verify", name] for name in registrations[-1:])]
+    for arguments in commands:
+        found = entered(arguments)
+        print(f"{len(found):3} modules entered by marin-scale {' '.join(arguments)}")
+        if "--list" in sys.argv:
+            print("\n".join(f"    {name}" for name in sorted(found)))
+
+
+if __name__ == "__main__":
+    main()
