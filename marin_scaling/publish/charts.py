@@ -20,10 +20,9 @@ from marin_scaling.files import replace_file
 from marin_scaling.fitting.optima import has_bowl, size_column
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import Forecast, forecast_runs, interval_along, targets_of
-from marin_scaling.forecast.report import unit_of
 from marin_scaling.laws import Array
 from marin_scaling.markdown import escape, link
-from marin_scaling.units import format_flops
+from marin_scaling.units import format_flops, unit_of
 
 LAW_COLOUR, OUTCOME_COLOUR, POINT_COLOUR = "#0072B2", "#D55E00", "#222222"
 """Blue and vermilion of Okabe and Ito's palette, and near black."""
@@ -164,7 +163,10 @@ def _forecast_layers(
     if not forecasts:
         return []
     rows = pd.DataFrame(
-        [{"flops": each.flops, "loss": each.median, "low": each.interval[0], "high": each.interval[1]} for each in forecasts]
+        [
+            {"flops": each.flops, "loss": each.median, "low": low, "high": high}
+            for each, (low, high) in ((each, each.interval()) for each in forecasts)
+        ]
     )
     rows["what"] = [f"forecast {each.median:.4f}" for each in forecasts]
     measured = {each.flops: each.loss for each in outcomes}

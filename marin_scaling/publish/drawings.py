@@ -151,7 +151,7 @@ class Promised:
     @property
     def losses(self) -> list[float]:
         """Every value that has to be seen."""
-        seen = [run["loss"] for run in self.runs] + [*self.forecast.interval]
+        seen = [run["loss"] for run in self.runs] + [*self.forecast.interval()]
         return seen if self.observed is None else [*seen, self.observed]
 
     @property

@@ -96,16 +96,24 @@ def _whole_ticks(most: int) -> list[int]:
     return list(range(0, most + 1, 1 + most // _BINS))
 
 
-_TITLE = "## Before this project: forecasts in public issues"
+_TITLE = "## Beside this registry: imported forecasts"
 _WORDS = (
-    "**Imported, unsigned, without intervals.** Others posted these numbers; here they are as they stand in "
-    "`preregistrations/public-record.csv`. They came without signature, data or script, so nothing but their posts can be "
-    "looked at, and none counts in anyone's record. Without an "
-    "interval there is no coverage, without a registered baseline no skill. What is left is the error, forecast minus "
-    "observed: in nats per token, in per cent of the observed loss, and in per cent of what lies above the asymptote of the "
-    "law behind the forecast."
+    "**Imported, and not verified here.** These forecasts were posted elsewhere, or signed in a format that is no longer read; "
+    "`preregistrations/public-record.csv` has them, and none counts in anyone's record. A forecast that was stated without an "
+    "interval has no coverage. The error is forecast minus observed: in nats per token, in per cent of the observed loss, and "
+    "in per cent of what lies above the asymptote of the law behind the forecast."
 )
-_FIGURES = ["run and post", "posted", "FLOPs", "forecast", "observed", "error", "of the loss", "of the reducible loss"]
+_FIGURES = [
+    "run and post",
+    "posted",
+    "FLOPs",
+    "forecast",
+    "90 % interval",
+    "observed",
+    "error",
+    "of the loss",
+    "of the reducible loss",
+]
 _CAVEATS = ["run", "metric", "caveat"]
 
 
@@ -119,7 +127,7 @@ def public_section(root: Path) -> str:
     except MarinScalingError as error:
         return f"{_TITLE}\n\n{preformatted(without_root(str(error), root))}"
     first, rest_in = forecasts[:LISTED], f"preregistrations/{RECORD_NAME}"
-    figures = table(_FIGURES, [_figures(each) for each in forecasts], right=[2, 3, 4, 5, 6, 7], most=LISTED, rest_in=rest_in)
+    figures = table(_FIGURES, [_figures(each) for each in forecasts], right=[2, 3, 4, 5, 6, 7, 8], most=LISTED, rest_in=rest_in)
     caveats = table(_CAVEATS, [[cell(each.run), cell(each.metric), cell(each.caveat)] for each in first])
     return "\n\n".join([_TITLE, _WORDS, _totals(forecasts), figures, "To be read with these caveats:", caveats])
 
@@ -149,6 +157,7 @@ def _figures(forecast: PublicForecast) -> list[str]:
         escape(_posted(forecast)),
         format_flops(forecast.target_flops) if forecast.target_flops else "",
         f"{forecast.forecast:g}" if forecast.forecast else "none",
+        _interval(forecast),
         _observed(forecast),
         f"{scores.signed_error:+.4f}" if scores else "",
         f"{scores.per_cent_of_loss:+.2f}&nbsp;%" if scores else "",
@@ -168,6 +177,13 @@ def _posted(forecast: PublicForecast) -> str:
     return f"{when}, {forecast.late}" if forecast.late else when
 
 
+def _interval(forecast: PublicForecast) -> str:
+    if forecast.interval is None:
+        return "none"
+    verdict = {None: "", True: ", held", False: ", missed"}[forecast.held]
+    return f"{forecast.interval[0]:g} to {forecast.interval[1]:g}{verdict}"
+
+
 def _observed(forecast: PublicForecast) -> str:
     if forecast.state is PublicState.SCORED:
         return f"{forecast.observed:g}"
@@ -183,7 +199,7 @@ _RECORD_WORDS = (
     "exact 95 % interval of the share; with few forecasts it is wide. Of calibrated forecasts "
     "90 % lie in their 90 % intervals and half in their 50 % intervals, and about as many observed values lie in each fifth of "
     "the forecast distribution, from the lowest to the highest. Skill is 1 for a perfect forecast, 0 for one no better than "
-    "the registered baseline; statements of the first format had none."
+    "the registered baseline."
 )
 
 _LISTED_SHARES = (0.5, 0.8, 0.9, 0.98)

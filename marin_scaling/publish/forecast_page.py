@@ -324,7 +324,7 @@ def _outcome_section(authentic: _Authentic) -> str:
         return ""
     scores = authentic.outcome["scores"]
     rows = [[escape(name), _score(scores[name]), words] for name, words in _SCORES.items()]
-    if baseline := authentic.outcome.get("baseline"):
+    if baseline := authentic.outcome["baseline"]:
         rows.append(
             ["skill", _score(baseline["skill"]), f"1 is perfect, 0 no better than the baseline's CRPS {baseline['crps']:.4f}"]
         )

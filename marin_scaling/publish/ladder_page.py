@@ -204,7 +204,7 @@ def _promised_section(promised: Sequence[PromisedRun]) -> str:
             link(each.name, f"../preregistrations/{page_name(each.name)}.md"),
             format_flops(each.forecast.flops),
             f"{each.forecast.median:.4f}",
-            "{:.4f} to {:.4f}".format(*each.forecast.interval),
+            "{:.4f} to {:.4f}".format(*each.forecast.interval()),
             "" if each.observed is None else f"{each.observed:.4f}",
             each.state,
         ]
@@ -238,7 +238,7 @@ def _held_out_row(run: Mapping[Hashable, Any], forecast: Forecast | None) -> lis
     measured = [cell(run["run"], TITLE_CHARACTERS), format_flops(flops), f"{loss:.4f}"]
     if forecast is None:
         return [*measured, "none", "", "", ""]
-    low, high = forecast.interval
+    low, high = forecast.interval()
     return [
         *measured,
         f"{forecast.median:.4f}",
@@ -332,7 +332,7 @@ def _ahead(result: FitResult) -> list[Forecast]:
 
 
 def _row(each: Forecast) -> list[str]:
-    low, high = each.interval
+    low, high = each.interval()
     return [
         format_flops(each.flops),
         f"{each.extrapolation:.4g}x",
@@ -348,7 +348,7 @@ def _document(ahead: list[Forecast], result: FitResult, *, start: int) -> str:
     points = [
         [
             float(f"{value:.6g}")
-            for value in (each.flops, each.interval[0], each.median, each.interval[1], each.active_params, each.tokens)
+            for value in (each.flops, each.interval()[0], each.median, each.interval()[1], each.active_params, each.tokens)
         ]
         for each in ahead
     ]

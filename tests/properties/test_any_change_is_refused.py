@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from registration_factory import make_registration, signing_key
 
 from marin_scaling.errors import VerificationError
-from marin_scaling.preregistration.format_versions import LATEST
+from marin_scaling.preregistration.format import SUBJECT_FILES
 from marin_scaling.preregistration.registry import signers_path
 from marin_scaling.preregistration.signing.sshsig import make_signature, verify_signature
 from marin_scaling.preregistration.verify.authenticity import verify_folder
 
-NAMES = ("statement.json", "statement.json.sig", *LATEST.subject_names)
+NAMES = ("statement.json", "statement.json.sig", *SUBJECT_FILES)
 MESSAGE = b"what is promised"
 
 
