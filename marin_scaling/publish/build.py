@@ -14,14 +14,13 @@ from marin_scaling.child_process import child_environment, python_module
 from marin_scaling.errors import SiteError, UsageError, missing_extra
 from marin_scaling.files import replace_file
 from marin_scaling.limits import SITE_SECONDS
-from marin_scaling.preregistration.layout import is_sealed
 from marin_scaling.preregistration.registry import registration_folders
 from marin_scaling.publish.board_page import read_speedruns, speedrun_pages
-from marin_scaling.publish.charts import PLOTTER_NAME, plotter
 from marin_scaling.publish.experiment_pages import experiment_pages
 from marin_scaling.publish.feed import FEED_NAME, feed
+from marin_scaling.publish.figures import PLOTTER_NAME, plotter
 from marin_scaling.publish.forecast_index import forecasts_index
-from marin_scaling.publish.forecast_page import forecast_page, sealed_page
+from marin_scaling.publish.forecast_page import forecast_page
 from marin_scaling.publish.ladder_page import PROGRAM_NAME, ladder_names, ladder_page, ladders_index, law_program
 from marin_scaling.publish.site_settings import SETTINGS_NAME, SITE_DIR, require_plain_settings
 from marin_scaling.untrusted_files import DATA_FOLDERS, SITE_SETTINGS, is_present, require_regular_tree
@@ -32,10 +31,7 @@ GENERATED = Path("site/generated")
 def generated_pages(root: Path) -> dict[str, bytes]:
     """Every generated file by its path below `site/generated/`; none says where on this machine the repository lies."""
     root = root.resolve()
-    forecasts = [
-        sealed_page(root, folder) if is_sealed(folder) else forecast_page(root, folder)
-        for folder in registration_folders(root / "preregistrations")
-    ]
+    forecasts = [forecast_page(root, folder) for folder in registration_folders(root / "preregistrations")]
     promised = [each.promised for each in forecasts if each.promised]
     ladders = [
         ladder_page(root, name, promised=[each for each in promised if each.ladder == name]) for name in ladder_names(root)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from marin_scaling.experiment.experiment import Experiment, Step, write_experiments
-from marin_scaling.publish.drawings import steps_drawing
+from marin_scaling.publish.charts import steps_chart
 from marin_scaling.publish.experiment_pages import experiment_pages
 
 ROOT = Path(__file__).parents[3]
@@ -67,7 +67,7 @@ def test_a_page_shows_how_it_was_made_up_to_the_outcome(own: dict[str, str]) -> 
     assert "fit and forecast, signed by" in page
     outcome = json.loads((folder / "outcome.json").read_bytes())
     assert outcome["run_sha256" if "run_sha256" in outcome else "run"][:12] in page
-    assert own["bytes-moe.steps.svg"].count("<title>") == 8
+    assert own["bytes-moe.figures/steps.svg"].count('aria-roledescription="rect mark"') == 8
     assert "(../preregistrations/2026-11-22-bytes-moe.md)" in page
 
 
@@ -157,7 +157,7 @@ def test_words_of_strangers_leave_no_cell(tmp_path: Path) -> None:
     changes: dict[str, Any] = {"title": bad, "hypothesis": bad, "conclusion": bad, "topics": [bad], "configuration": {bad: bad}}
     steps = [{"name": "a", "what": bad}, {"name": "b", "inputs": ["a"]}]
     made = pages(tmp_path, {"name": "a", **changes, "steps": steps, "metrics": [{"name": bad, "said": bad}]})
-    assert "<script>alert" not in made["a.steps.svg"]
+    assert "<script>alert" not in made["a.figures/steps.svg"]
     for name in ("index.md", "a.md"):
         assert "<script>alert" not in made[name]
         assert "](javascript:" not in re.sub(r"<pre.*?</pre>", "", made[name], flags=re.DOTALL)  # Markdown is not read in there
@@ -237,7 +237,7 @@ def test_what_replaces_another_is_linked_both_ways(tmp_path: Path) -> None:
 def test_a_step_stands_to_the_right_of_what_it_took() -> None:
     """In whichever order they are given; too many are not drawn."""
     steps = [Step(name="last", inputs=("middle", "first")), Step(name="middle", inputs=("first",)), Step(name="first")]
-    drawn = steps_drawing(steps).decode()
-    places = {name: int(x) for x, name in re.findall(r'<text x="(\d+)" [^>]*font-weight="600">(\w+)<', drawn)}
+    rows = max(steps_chart(steps).to_dict()["datasets"].values(), key=lambda rows: "name" in rows[0])
+    places = {row["name"]: row["x"] for row in rows}
     assert places["first"] < places["middle"] < places["last"]
-    assert steps_drawing([Step(name=f"s{number}") for number in range(61)]) == b""
+    assert steps_chart([Step(name=f"s{number}") for number in range(61)]) is None
