@@ -17,9 +17,9 @@ import numpy as np
 import pandas as pd
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.fit import fit
-from marin_scaling.fit.frontier import fit_frontiers
-from marin_scaling.fit.surface_law import SURFACE_LAWS
+from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.frontier import fit_frontiers
+from marin_scaling.fitting.surface_law import SURFACE_LAWS
 from marin_scaling.forecast.backtest import with_law
 from marin_scaling.forecast.forecast import LEVELS
 from marin_scaling.laws import Array

@@ -25,8 +25,8 @@ from scipy.stats import t
 from suites import public_suites
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.fit import fit
-from marin_scaling.fit.optima import size_column
+from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.optima import size_column
 from marin_scaling.forecast.backtest import backtest
 from marin_scaling.forecast.forecast import FREEDOM, LEVELS, Calibration, Targets, decades_beyond, draw_losses
 from marin_scaling.laws import Array

@@ -30,7 +30,7 @@ import json, time
 clock = [time.perf_counter()]
 from pathlib import Path
 from marin_scaling.run.table import read_run_table
-from marin_scaling.fit.fit import fit
+from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.forecast.backtest import backtest
 from marin_scaling.forecast.sensitivity import sensitivity

@@ -19,8 +19,8 @@ from statistics import median
 import numpy as np
 from report import ROOT, parser, publish
 
-from marin_scaling.fit.surface import Objective, fit_surface
-from marin_scaling.fit.surface_law import SurfaceResamples, resample_surface
+from marin_scaling.fitting.surface import Objective, fit_surface
+from marin_scaling.fitting.surface_law import SurfaceResamples, resample_surface
 from marin_scaling.laws import SurfaceLaw, surface_loss
 
 sys.path.insert(0, str(ROOT / "tests"))

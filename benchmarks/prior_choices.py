@@ -19,7 +19,7 @@ from report import parser, publish
 from simulated_families import simulated_tables
 from suites import public_suites
 
-from marin_scaling.fit.coupled_law import FIRST_PRIOR, Normal, Prior
+from marin_scaling.fitting.coupled_law import FIRST_PRIOR, Normal, Prior
 from marin_scaling.forecast.backtest import BacktestPoint, summarise, with_law
 from marin_scaling.run.table import RunTable
 

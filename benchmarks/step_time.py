@@ -1,5 +1,5 @@
 """Milliseconds of a training step of the quickstart's models, by width, beside three others on the same batches: Levanter's own
-`Trainer` (here without hooks), its whole command `train_lm` on the files of `ladder --emit levanter` (by its own count), and a
+`Trainer` (here without hooks), its whole command `train_lm` on the files of `marin-scale emit` (by its own count), and a
 plain JAX, Equinox and Optax trainer.
 
 Ours is Levanter's step over flat arrays (see `marin_scaling.train.step`); a contract test holds that both give the same

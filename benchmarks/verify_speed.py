@@ -65,7 +65,7 @@ def verification(folder: Path, *, runs_dir: Path | None) -> Callable[[], object]
 
 
 def registry_of(folder: Path, *, copies: int) -> None:
-    """A registry of many folders with the files of one, and its log, as `marin-scale log` writes it."""
+    """A registry of many folders with the files of one, and its log, as `marin-scale registry log` writes it."""
     [original] = find_folders("all", registry_dir=ROOT / NEWEST)
     for number in range(copies):
         copy = shutil.copytree(original, folder / f"2026-11-20-copy-{number}")

@@ -6,7 +6,7 @@
     fitted.chart(1e23)
 
 A thin door: reading, auditing, fitting and drawing are done by the modules that the commands use, and every object here holds
-theirs (`fitted.result`, `fitted.table`). User-written laws with lmfit's parameters: `marin_scaling.fit.custom_law`.
+theirs (`fitted.result`, `fitted.table`). User-written laws with lmfit's parameters: `marin_scaling.fitting.custom_law`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from marin_scaling.fit.fit import fit as fit_table
-from marin_scaling.fit.result import FitResult
+from marin_scaling.fitting.fit import fit as fit_table
+from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.backtest import Backtest, backtest
 from marin_scaling.forecast.forecast import Forecast, forecast, samples
 from marin_scaling.forecast.report import forecast_text

@@ -12,7 +12,7 @@ COMPILE = """
 import sys, time
 from pathlib import Path
 from marin_scaling.run.spec import read_spec
-from marin_scaling.train.compile_lock import compiling_once
+from marin_scaling.train.compiled_programs import compiling_once
 spec = read_spec(Path(sys.argv[1]).read_bytes(), name="spec")
 with compiling_once(spec, Path(sys.argv[2]), wait=lambda seconds: False, on_note=print) as tell_compiled:
     print("compiling", flush=True)

@@ -10,9 +10,9 @@ from typing import Any
 
 from registration_factory import make_registration, target_spec
 
-from marin_scaling.fit.coupled_law import Prior
-from marin_scaling.fit.fit import fit
-from marin_scaling.fit.result import FitResult
+from marin_scaling.fitting.coupled_law import Prior
+from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.backtest import backtest_of_fit
 from marin_scaling.forecast.forecast import Forecast, forecast, samples
 from marin_scaling.forecast.report import forecast_document

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from marin_scaling.fit.bowl import Bowl, fit_bowl
-from marin_scaling.fit.frontier import fit_frontier, fit_pinned_frontier
-from marin_scaling.fit.surface import Objective, fit_surface
+from marin_scaling.fitting.bowl import Bowl, fit_bowl
+from marin_scaling.fitting.frontier import fit_frontier, fit_pinned_frontier
+from marin_scaling.fitting.surface import Objective, fit_surface
 from marin_scaling.laws import FrontierLaw, frontier_loss
 
 TARGET_FLOPS = (1e21, 1e22, 1e23)

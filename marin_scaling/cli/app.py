@@ -2,64 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import typer
 from typer.core import TyperGroup
 
-from marin_scaling.cli import events, experiment, fit, ladder, preregister, quickstart, recipe, runs, site, speedrun, verify
+from marin_scaling.cli import experiment, fit, ladder, preregister, quickstart, recipe, registry, runs, site, speedrun, verify
 
-_KINDS: dict[Any, Callable[[Any], Any]] = {str: str, Path: Path, list[str]: str, bool: bool}
-_RULES = ("exists", "writable", "resolve_path", "allow_dash", "path_type", "parser", "envvar")
-
-
-class PlainGroup(TyperGroup):
-    """Typer's group of commands, whose own parameters and whose commands' are taken as typed."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """The group's parameters, `--help` among them."""
-        return _as_typed(super().get_params(ctx))
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of this name, or None."""
-        command = super().get_command(ctx, cmd_name)
-        if command is not None:
-            _as_typed(command.get_params(ctx))
-        return command
+PLAN, FIT, REGISTER, PUBLISH = "Plan and train", "Fit and forecast", "Preregister and verify", "Publish"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _AsTyped:
-    """Stands where Typer keeps its adapter; `coerce` is what it calls."""
+class Panels(TyperGroup):
+    """Group whose `--help` lists commands by panel (`rich_help_panel`), without the start-up time of Rich."""
 
-    kind: Callable[[Any], Any]
-
-    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: ARG002  # Typer's signature
-        if value is None:
-            return () if param.multiple else None
-        return [self.kind(item) for item in value] if isinstance(value, list | tuple) else self.kind(value)
-
-
-def _as_typed(parameters: Iterable[Any]) -> list[Any]:
-    parameters = list(parameters)
-    for parameter in parameters:
-        described = getattr(parameter, "type_descriptor", None)
-        kind = _KINDS.get(described.annotation) if described else None
-        if described and kind and not _has_rule(described.parameter_info):
-            parameter._runtime_param = _AsTyped(kind=kind)
-    return parameters
-
-
-def _has_rule(info: Any) -> bool:
-    return any(getattr(info, rule, None) for rule in _RULES) or not (info.file_okay and info.dir_okay)
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  # Typer's signature
+        """Write one section per panel, with the commands in the order in which they were registered."""
+        width, named = max(map(len, self.commands)), cast("dict[str, Any]", self.commands).items()
+        for panel in (PLAN, FIT, REGISTER, PUBLISH):
+            with formatter.section(panel):
+                commands = [(name, each) for name, each in named if each.rich_help_panel == panel]
+                limit = formatter.width - 6 - width
+                formatter.write_dl([(f"{name:<{width}}", each.get_short_help_str(limit)) for name, each in commands])
 
 
 app = typer.Typer(
     name="marin-scale",
-    cls=PlainGroup,
+    cls=Panels,
     help="Forecast large training runs from ladders of small ones: sign the forecast first, check it after.",
     no_args_is_help=True,
     add_completion=False,
@@ -91,31 +59,27 @@ def _version(
 
 
 # In the order in which `--help` lists them.
-app.command("quickstart")(quickstart.quickstart)
-app.command("init")(quickstart.init)
-app.add_typer(recipe.recipe_app, name="recipe")
-app.command("ladder")(ladder.ladder)
-app.command("track")(runs.track_run)
-app.command("export")(runs.export_run)
-app.command("import")(runs.import_tables)
-app.command("table")(runs.write_table)
-app.command("fit")(fit.fit_table)
-app.command("speedup")(fit.speedup_tables)
-app.command("backtest")(fit.backtest_table)
-app.command("downstream")(fit.downstream)
-app.command("preregister")(preregister.preregister)
-app.command("sign")(preregister.sign)
-app.command("stamp")(preregister.stamp)
-app.command("run")(preregister.run)
-app.command("verify")(verify.verify)
-app.command("check")(verify.check)
-app.command("amend")(events.amend)
-app.command("withdraw")(events.withdraw)
-app.command("void")(events.void)
-app.command("deviate")(events.deviate)
-app.command("reveal")(events.reveal)
-app.command("review")(verify.review)
-app.command("log")(verify.log)
-app.add_typer(speedrun.speedrun_app, name="speedrun")
-app.add_typer(experiment.experiment_app, name="experiment")
-app.add_typer(site.site_app, name="site")
+app.command("quickstart", rich_help_panel=PLAN)(quickstart.quickstart)
+app.command("init", rich_help_panel=PLAN)(quickstart.init)
+app.add_typer(recipe.recipe_app, name="recipe", rich_help_panel=PLAN)
+app.command("ladder", rich_help_panel=PLAN)(ladder.ladder)
+app.command("status", rich_help_panel=PLAN)(ladder.status)
+app.command("advise", rich_help_panel=PLAN)(ladder.advise)
+app.command("emit", rich_help_panel=PLAN)(ladder.emit)
+app.command("track", rich_help_panel=PLAN)(runs.track_run)
+app.command("export", rich_help_panel=PLAN)(runs.export_run)
+app.command("import", rich_help_panel=FIT)(runs.import_tables)
+app.command("table", rich_help_panel=FIT)(runs.write_table)
+app.command("fit", rich_help_panel=FIT)(fit.fit_table)
+app.command("backtest", rich_help_panel=FIT)(fit.backtest_table)
+app.command("speedup", rich_help_panel=FIT)(fit.speedup_tables)
+app.command("downstream", rich_help_panel=FIT)(fit.downstream)
+app.command("preregister", rich_help_panel=REGISTER)(preregister.preregister)
+app.command("run", rich_help_panel=REGISTER)(preregister.run)
+app.command("verify", rich_help_panel=REGISTER)(verify.verify)
+app.command("check", rich_help_panel=REGISTER)(verify.check)
+app.command("review", rich_help_panel=REGISTER)(verify.review)
+app.add_typer(registry.registry_app, name="registry", rich_help_panel=REGISTER)
+app.add_typer(site.site_app, name="site", rich_help_panel=PUBLISH)
+app.add_typer(speedrun.speedrun_app, name="speedrun", rich_help_panel=PUBLISH)
+app.add_typer(experiment.experiment_app, name="experiment", rich_help_panel=PUBLISH)

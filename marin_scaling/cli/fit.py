@@ -49,7 +49,7 @@ def fit_table(
 
     Example: marin-scale fit runs/delphi --predict 1e23 --plot delphi.html
     """
-    from marin_scaling.fit.fit import fit
+    from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.forecast import forecast_runs, optimal_target
     from marin_scaling.forecast.report import forecast_document, forecast_text
     from marin_scaling.forecast.sensitivity import sensitivity, sensitivity_text
@@ -186,7 +186,7 @@ def downstream(
 
     Example: marin-scale downstream runs.csv --soft arc_bpb --metric arc_accuracy --predict 1e22 --chance 0.25
     """
-    from marin_scaling.fit.fit import fit
+    from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.accuracy_curve import fit_sigmoid
     from marin_scaling.forecast.downstream import (
         downstream_document,

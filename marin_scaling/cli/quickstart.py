@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from marin_scaling.run.plan import PlannedLadder
 
 _FOLDER = typer.Argument(Path("marin-quickstart"), metavar="FOLDER", help="Where to work; made when it is not there.")
-_REGISTRY = Path("preregistrations")
 _LADDER = Path("ladders/quickstart.yaml")
 
 
@@ -28,11 +27,12 @@ def quickstart(folder: Path = _FOLDER) -> None:
     Example: marin-scale quickstart
     """
     from marin_scaling.ladder.report import ladder_table
-    from marin_scaling.train.session import plan, pool_of, target_pool, train_with_progress
+    from marin_scaling.run.plan import load_ladder
+    from marin_scaling.train.session import pool_of, target_pool, train_with_progress
 
     began = time.monotonic()
     _enter(folder)
-    planned = plan(_LADDER)
+    planned = load_ladder(_LADDER).bind()
     _say(1, "Plan the ladder", f"{_LADDER}, on {planned.corpus.source}")
     typer.echo(ladder_table(planned.ladder))
     _say(2, "Train its rungs with Levanter", f"into {planned.runs_dir}")
@@ -61,13 +61,13 @@ def _enter(folder: Path) -> None:
 
 def _register_once(planned: PlannedLadder) -> Registration:
     """The registration of this ladder's target: the one that stands, or a new one."""
-    from marin_scaling.cli.preregister import register_forecast, standing_forecast
+    from marin_scaling.preregistration.preregister import existing_registration, preregister
 
-    standing = standing_forecast(planned, registry=_REGISTRY)
-    if standing is not None:
-        typer.echo(f"{standing.folder} stands already and is not written again.")
-        return standing
-    return register_forecast(planned, registry=_REGISTRY)
+    existing = existing_registration(planned)
+    if existing is not None:
+        typer.echo(f"{existing.folder} exists already and is not written again.")
+        return existing
+    return preregister(planned, on_message=typer.echo)
 
 
 def _check(registration: Registration) -> None:

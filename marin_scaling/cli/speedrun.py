@@ -114,8 +114,8 @@ def submit(
 
     from pydantic import ValidationError
 
-    from marin_scaling.cli.options import named_spec
     from marin_scaling.errors import UsageError
+    from marin_scaling.preregistration.tracked_run import named_spec
     from marin_scaling.run.paths import RUNS_DIR
     from marin_scaling.run.store import read_run, run_folder
     from marin_scaling.speedrun.checks import validate as validated
@@ -206,11 +206,10 @@ def run(
     """
     from datetime import UTC, datetime
 
-    from marin_scaling.run.paths import RUNS_DIR
+    from marin_scaling.run.paths import RUNS_DIR, workplace
     from marin_scaling.speedrun.checks import validate
     from marin_scaling.speedrun.submission import read_submissions, write_submission
     from marin_scaling.speedrun.track import read_tracks, tracks_folder
-    from marin_scaling.train.session import workplace
 
     made = _trained(entry_path, runs_dir=RUNS_DIR, work_root=workplace().work_root, where=where)
     standing = [each.submission for each in read_submissions(to) if each.submission] if to.is_dir() else []
@@ -233,10 +232,10 @@ def confirm(place: Path = _TRAIN_PLACE, where: str = _WHERE) -> None:
     """
     import tempfile
 
+    from marin_scaling.run.paths import own_work_root
     from marin_scaling.speedrun.from_runs import confirmation
     from marin_scaling.speedrun.submission import read_submission, read_submissions
     from marin_scaling.speedrun.track import read_tracks, tracks_folder
-    from marin_scaling.train.session import own_work_root
 
     if place.is_dir() and not (place / "submission.json").is_file():
         asked = {name for name, track in read_tracks(tracks_folder(place)).items() if track.retrained_by_ci}
@@ -275,10 +274,10 @@ def _trained(entry_path: Path, *, runs_dir: Path, work_root: Path, where: str) -
     """The submission of an entry, after what the store does not hold is trained."""
     from marin_scaling.data.prepare import prepare
     from marin_scaling.ladder.config import Hardware
-    from marin_scaling.run.paths import Workplace
+    from marin_scaling.run.paths import Workplace, own_work_root
     from marin_scaling.run.store import read_run, run_folder
     from marin_scaling.speedrun.entry import entry_specs, read_entry, submission_of
-    from marin_scaling.train.session import own_work_root, pool_of, train_with_progress
+    from marin_scaling.train.session import pool_of, train_with_progress
 
     entry = read_entry(entry_path)
     corpus = prepare(entry.data, work_root=own_work_root())

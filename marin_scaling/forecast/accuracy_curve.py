@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fit.importance_sampling import highest_point, sample_posterior
+from marin_scaling.fitting.importance_sampling import highest_point, sample_posterior
 from marin_scaling.laws import Array
 
 if TYPE_CHECKING:

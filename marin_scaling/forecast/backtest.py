@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.fit import fit, knows_optima_only
-from marin_scaling.fit.optima import size_column
-from marin_scaling.fit.result import FitResult
+from marin_scaling.fitting.fit import fit, knows_optima_only
+from marin_scaling.fitting.optima import size_column
+from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import forecast_runs, targets_of
 from marin_scaling.run.table import RunTable
 from marin_scaling.scoring import crps
@@ -26,7 +26,7 @@ from marin_scaling.units import format_flops
 if TYPE_CHECKING:
     import pandas as pd
 
-    from marin_scaling.fit.coupled_law import Prior
+    from marin_scaling.fitting.coupled_law import Prior
 
 Quantiles = Mapping[float, float]
 Forecaster = Callable[["RunTable", "pd.DataFrame"], Sequence[Quantiles]]

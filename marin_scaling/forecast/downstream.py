@@ -13,7 +13,7 @@ import numpy as np
 
 from marin_scaling import __version__
 from marin_scaling.errors import FitRefused, RunTableError
-from marin_scaling.fit.result import FitResult
+from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.accuracy_curve import FORMULA, Sigmoid, require_reach
 from marin_scaling.forecast.forecast import LEVELS, Forecast, forecast, samples
 from marin_scaling.forecast.report import forecast_document, wrapped
@@ -77,7 +77,7 @@ def forecast_downstream(result: FitResult, curve: Sigmoid, *, flops: float, seed
     `result` is a fit of the soft metric against compute, `curve` one of accuracy against the same soft metric. `FitRefused`
     when either step says nothing at `flops`, or both together less than half of what could be; `UsageError` as in `forecast`.
 
-    >>> from marin_scaling.fit.fit import fit
+    >>> from marin_scaling.fitting.fit import fit
     >>> from marin_scaling.forecast.accuracy_curve import fit_sigmoid, sigmoid_accuracy
     >>> from marin_scaling.laws import SurfaceLaw
     >>> from marin_scaling.run.simulate import simulate_ladder

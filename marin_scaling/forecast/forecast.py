@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fit.coupled_fit import log_sparsity_at, sparsity_of
-from marin_scaling.fit.frontier_law import resample
-from marin_scaling.fit.model_discrepancy import Places
-from marin_scaling.fit.posterior import UPWARD, SurfacePosterior, places_of
-from marin_scaling.fit.result import FitResult
-from marin_scaling.fit.surface import SurfaceDraws
+from marin_scaling.fitting.coupled_fit import log_sparsity_at, sparsity_of
+from marin_scaling.fitting.frontier_law import resample
+from marin_scaling.fitting.model_discrepancy import Places
+from marin_scaling.fitting.posterior import UPWARD, SurfacePosterior, places_of
+from marin_scaling.fitting.result import FitResult
+from marin_scaling.fitting.surface import SurfaceDraws
 from marin_scaling.laws import Array
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def forecast(
     The compute-optimal run, unless `params` and `tokens` say which. `FitRefused` when the fit has no law to extrapolate, knows
     compute-optimal runs only, or says nothing at `flops`; `UsageError` when a number is none.
 
-    >>> from marin_scaling.fit.fit import fit
+    >>> from marin_scaling.fitting.fit import fit
     >>> from marin_scaling.laws import SurfaceLaw
     >>> from marin_scaling.run.simulate import simulate_ladder
     >>> law = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)

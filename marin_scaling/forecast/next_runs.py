@@ -10,15 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fit.coupled_fit import log_sparsity_at, sparsity_of
-from marin_scaling.fit.posterior import relative_noise
-from marin_scaling.fit.result import FitResult
+from marin_scaling.fitting.coupled_fit import log_sparsity_at, sparsity_of
+from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.posterior import relative_noise
+from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import STUDENT_VARIANCE, Targets, forecast, joint_covariance, shipped_calibration
+from marin_scaling.ladder.config import read_ladder_file
 from marin_scaling.laws import Array
+from marin_scaling.run.paths import RUNS_DIR
+from marin_scaling.run.table import read_run_table
 from marin_scaling.units import format_count, format_flops
 
 BUDGETS_PER_DECADE = 4
@@ -72,6 +77,22 @@ def advise(result: FitResult, *, target_flops: float, allowance_flops: float) ->
     width = before.interval[1] - before.interval[0]
     runs = _merged(candidates, order, [width * ratio for ratio in choice.ratios(order)])
     return Advice(target_flops=target_flops, allowance_flops=allowance_flops, width_before=width, runs=tuple(runs))
+
+
+def advise_on(path: Path, *, allowance_flops: float, target_flops: float | None = None) -> Advice:
+    """Advise on a ladder file, whose runs lie in `runs/`, or on a table of runs; errors as in `advise`.
+
+    The target is the ladder file's unless `target_flops` is given; `UsageError` for a table without it.
+    """
+    runs = path
+    if path.suffix in (".yaml", ".yml"):
+        file = read_ladder_file(path)
+        runs, target_flops = RUNS_DIR / file.name, target_flops or file.target.budget_flops
+    if not target_flops:
+        raise UsageError(
+            f"{path} is a table of runs and names no target.", why="Advice is for one target.", fix="Add --target FLOPS."
+        )
+    return advise(fit(read_run_table(runs)), target_flops=target_flops, allowance_flops=allowance_flops)
 
 
 def _candidates(result: FitResult, *, target_flops: float, allowance_flops: float) -> Targets:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marin_scaling import __version__
-from marin_scaling.fit.coupled_law import Prior
-from marin_scaling.fit.frontier import pinned_asymptote
-from marin_scaling.fit.optima import FrontierPoint, has_bowl
-from marin_scaling.fit.result import FitResult
+from marin_scaling.fitting.coupled_law import Prior
+from marin_scaling.fitting.frontier import pinned_asymptote
+from marin_scaling.fitting.optima import FrontierPoint, has_bowl
+from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.backtest import Backtest, backtest_doubts, backtest_scores
 from marin_scaling.forecast.forecast import Forecast
 from marin_scaling.laws import FARTHEST_CHECKED, Array

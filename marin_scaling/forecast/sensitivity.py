@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.bowl import fit_asymmetric_bowl
-from marin_scaling.fit.coupled_fit import fitted_runs
-from marin_scaling.fit.fit import fit
-from marin_scaling.fit.frontier import fit_frontier, fit_pinned_frontier
-from marin_scaling.fit.optima import has_bowl, size_column
-from marin_scaling.fit.posterior import fit_posterior
-from marin_scaling.fit.result import FitResult
-from marin_scaling.fit.surface import fit_interaction_surface, fit_surface, fit_tied_surface
+from marin_scaling.fitting.bowl import fit_asymmetric_bowl
+from marin_scaling.fitting.coupled_fit import fitted_runs
+from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.frontier import fit_frontier, fit_pinned_frontier
+from marin_scaling.fitting.optima import has_bowl, size_column
+from marin_scaling.fitting.posterior import fit_posterior
+from marin_scaling.fitting.result import FitResult
+from marin_scaling.fitting.surface import fit_interaction_surface, fit_surface, fit_tied_surface
 from marin_scaling.forecast.forecast import Forecast, Target, forecast_runs, optimal_target
 from marin_scaling.laws import Array, frontier_loss, surface_loss
 from marin_scaling.run.table import RunTable

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from marin_scaling.errors import FitRefused, RunTableError, UsageError
-from marin_scaling.fit.refusals import best_of_cells
-from marin_scaling.fit.result import FitResult
+from marin_scaling.fitting.refusals import best_of_cells
+from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.speedup_conventions import (
     MARIN_E,
     MARIN_METRIC,

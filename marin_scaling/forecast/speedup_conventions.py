@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.bowl import Bowl, BowlShape, fit_bowl
-from marin_scaling.fit.fit import fit
-from marin_scaling.fit.frontier import SEED_NOISE, FrontierLaws
-from marin_scaling.fit.frontier_law import resample
-from marin_scaling.fit.optima import has_bowl
-from marin_scaling.fit.refusals import cells_of
-from marin_scaling.fit.result import FitResult
+from marin_scaling.fitting.bowl import Bowl, BowlShape, fit_bowl
+from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.frontier import SEED_NOISE, FrontierLaws
+from marin_scaling.fitting.frontier_law import resample
+from marin_scaling.fitting.optima import has_bowl
+from marin_scaling.fitting.refusals import cells_of
+from marin_scaling.fitting.result import FitResult
 from marin_scaling.laws import Array, FrontierLaw
 from marin_scaling.run.table import BUDGET_SPAN
 from marin_scaling.units import format_flops

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from marin_scaling.errors import RunTableError
-from marin_scaling.fit.refusals import is_swept
+from marin_scaling.fitting.refusals import is_swept
 from marin_scaling.forecast.forecast import Target, optimal_target
 from marin_scaling.run.table_io import RawTable, cells_of_column, is_empty, map_columns, positive_number, read_table_file
 
 if TYPE_CHECKING:
-    from marin_scaling.fit.result import FitResult
+    from marin_scaling.fitting.result import FitResult
 
 _NUMBERS = ("flops", "params", "tokens", "active_params")
 _WHY = "A run is forecast from its parameters and tokens, or from its FLOPs as the compute-optimal run."

@@ -132,7 +132,7 @@ def _require_order(own: Sequence[LogEntry], *, folder: Path) -> None:
         said, first = ", ".join(kinds) or "nothing", " and ".join(_COME_IN[kind] for kind in expected)
         refuse(
             f"{log_path(folder.parent)} says of {folder.name}: {said}; it must be {first} there first",
-            fix="If you have just made it, add its line: marin-scale log. Else restore the log from version control.",
+            fix="If you have just made it, add its line: marin-scale registry log. Else restore the log from version control.",
         )
 
 
@@ -177,4 +177,4 @@ def _require_files(own: Sequence[LogEntry], *, folder: Path) -> None:
         *stamp_names(present),
     ]:
         if name not in logged:
-            refuse(f"{folder / name} is not in the log", fix="If you have just made it, add its line: marin-scale log")
+            refuse(f"{folder / name} is not in the log", fix="If you have just made it, add its line: marin-scale registry log")

@@ -187,7 +187,8 @@ def parse_log(raw: bytes, *, name: str) -> Log:
             raise VerificationError(
                 f"{name}, line {number + 1}, is a mark of a merge that is not resolved.",
                 why="Two branches added lines, and each line names the one before, so that only one of them keeps its own.",
-                fix=f"Take the log of the branch that you merge into (git checkout BRANCH -- {name}); then: marin-scale log",
+                fix=f"Take the log of the branch that you merge into (git checkout BRANCH -- {name}); "
+                "then: marin-scale registry log",
             )
         try:
             entries.append(_entry(line, after=entries[-1] if entries else None, name=f"{name}, line {number + 1}"))
@@ -307,7 +308,7 @@ def _refuse(name: str, reason: str) -> NoReturn:
     raise VerificationError(
         f"{name}: {reason}.",
         why="The log shows that nothing was taken out of the registry or exchanged; it only ever grows at its end.",
-        fix="Restore it from version control; lines that your branch added are made again by: marin-scale log",
+        fix="Restore it from version control; lines that your branch added are made again by: marin-scale registry log",
     )
 
 

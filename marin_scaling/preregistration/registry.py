@@ -14,7 +14,7 @@ from pathlib import Path
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.errors import SigningError, StatementError, StorageError, UsageError
 from marin_scaling.files import publish_folder, read_bytes, replace_file
-from marin_scaling.preregistration.layout import _SLUG, ATTRIBUTES, ATTRIBUTES_NAME, SIGNERS_NAME, STATEMENT_NAME
+from marin_scaling.preregistration.layout import _SLUG, ATTRIBUTES, ATTRIBUTES_NAME, SIGNERS_NAME, STATEMENT_NAME, is_sealed
 from marin_scaling.preregistration.signing.allowed_signers import (
     compared_name,
     parse_allowed_signers,
@@ -25,6 +25,9 @@ from marin_scaling.preregistration.signing.sshsig import NAMESPACE, PublicKey
 from marin_scaling.preregistration.statement import Statement, read_statement
 from marin_scaling.units import counted
 from marin_scaling.untrusted_files import is_present
+
+REGISTRY = Path("preregistrations")
+"""The registry of a repository, below its root."""
 
 LABELS = frozenset({"budget_flops", "ladder", "role", "statement_sha256", "data_order_seed", "format_version"})
 """Keys of a target that name it and change nothing of its training. The seed is none of them: another seed is another run."""
@@ -156,6 +159,22 @@ def find_folders(name: str, *, registry_dir: Path) -> list[Path]:
         why=f"{registry_dir} holds: {known}.",
         fix="Name one of these." if by_name else "Make the first: marin-scale preregister ladders/NAME.yaml",
     )
+
+
+def one_folder(which: str, *, registry: Path, sealed: bool = False) -> Path:
+    """Return the one folder of that name or path; `UsageError` for `all`, and for a sealed one unless `sealed`."""
+    if which == "all":
+        raise UsageError(
+            "This is done for one preregistration at a time.", why="Each speaks of a run of its own.", fix="Name one folder."
+        )
+    (folder,) = find_folders(which, registry_dir=registry)
+    if is_sealed(folder) and not sealed:
+        raise UsageError(
+            f"{folder.name} is still sealed.",
+            why="What is said of a forecast is said beside it, where all can read both.",
+            fix=f"Show it first: marin-scale registry reveal {folder.name}",
+        )
+    return folder
 
 
 def signers_path(folder: Path) -> Path:

@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from marin_scaling.experiment.experiment import Step
-from marin_scaling.fit.optima import has_bowl, size_column
-from marin_scaling.fit.result import FitResult
+from marin_scaling.fitting.optima import has_bowl, size_column
+from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import Forecast, forecast_runs, interval_along, targets_of
 from marin_scaling.forecast.report import unit_of
 from marin_scaling.laws import Array

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from marin_scaling.errors import FitRefused, MarinScalingError
 from marin_scaling.files import read_bytes
-from marin_scaling.fit.result import FitResult
+from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import Forecast, forecast_runs, optimal_target, targets_of
 from marin_scaling.limits import RUNS_LISTED, TITLE_CHARACTERS
 from marin_scaling.markdown import Markdown, cell, link, page_name, without_root
@@ -103,7 +103,7 @@ def _plan_text(root: Path, name: str) -> str:
 
 
 def _fitted_page(root: Path, name: str, promised: Sequence[PromisedRun]) -> PublishedPage:
-    from marin_scaling.fit.fit import fit
+    from marin_scaling.fitting.fit import fit
     from marin_scaling.run.table import read_run_table
 
     folder, stem = root / "runs" / name, f"ladders/{page_name(name)}"
@@ -184,7 +184,7 @@ def _held_out(folder: Path) -> RunTable | None:
 
 def _forecasts(result: FitResult, held_out: RunTable | None) -> list[Forecast]:
     """A forecast of every size and length that was held out."""
-    from marin_scaling.fit.optima import size_column
+    from marin_scaling.fitting.optima import size_column
 
     if held_out is None or not result.status.may_be_used:
         return []

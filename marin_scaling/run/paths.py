@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +10,9 @@ from pathlib import Path
 
 from marin_scaling.errors import UsageError
 from marin_scaling.files import read_bytes, read_own_bytes
+from marin_scaling.git import GitError, find_repository
 from marin_scaling.run.spec import RunSpec, read_spec
+from marin_scaling.untrusted_files import require_no_link
 
 RUNS_DIR = Path("runs")
 WORK_ROOT = Path(".marin-scaling")
@@ -102,3 +105,19 @@ def require_untracked_work_root(root: Path, tracked: Sequence[Path]) -> None:
             why="Checkpoints, tokens and weights of somebody else would be taken for this machine's own.",
             fix=f"Take them out of the repository and away: git rm -r --cached {root.name} && rm -r {root.name}",
         )
+
+
+def workplace(*, storage: str | None = None) -> Workplace:
+    """Return this repository's run store and folder for the work; `storage` as in the ladder's file."""
+    return Workplace(runs_dir=RUNS_DIR.absolute(), work_root=own_work_root().absolute(), storage=storage)
+
+
+def own_work_root() -> Path:
+    """Return the folder for the work; `UsageError` if git tracks files in it, or if it or the run store is a link."""
+    tracked: list[Path] = []
+    with contextlib.suppress(GitError):  # a repository of another user, which git does not read
+        if repository := find_repository():
+            tracked = repository.tracked(WORK_ROOT)
+    require_untracked_work_root(WORK_ROOT, tracked)
+    require_no_link(RUNS_DIR)
+    return WORK_ROOT

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.data.corpus import BYTES, HELD_OUT, TokenCorpus, TokenizerIdentity, require_windows
-from marin_scaling.errors import DataError, RecipeError
-from marin_scaling.ladder.config import Compute, Data, Evaluation, LadderFile
-from marin_scaling.ladder.plan import Ladder
+from marin_scaling.errors import DataError, RecipeError, UsageError
+from marin_scaling.ladder.config import STANDARD_LIBRARY, Compute, Data, Evaluation, Hardware, LadderFile, read_ladder_file
+from marin_scaling.ladder.plan import Ladder, plan_ladder
 from marin_scaling.recipe.base import RungPlan
 from marin_scaling.recipe.find import find_recipe
 from marin_scaling.recipe.model_shape import MoeShape
 from marin_scaling.recipe.report import usual_plan
-from marin_scaling.run.paths import RUNS_DIR
+from marin_scaling.run.paths import RUNS_DIR, own_work_root
 from marin_scaling.run.spec import (
     DataSpec,
     EvaluationProtocol,
@@ -29,7 +31,7 @@ from marin_scaling.run.spec import (
     RunSpec,
     TokenizerSpec,
 )
-from marin_scaling.units import format_count, format_flops
+from marin_scaling.units import format_count, format_flops, parse_flops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +46,10 @@ class PlannedLadder:
     def runs_dir(self) -> Path:
         """Where the ladder's runs lie."""
         return RUNS_DIR / self.ladder.file.name
+
+    def doubts(self) -> list[str]:
+        """Return warnings about the data: repeated text, and too little for the target."""
+        return [*data_doubts(self.specs), *target_doubts(self.ladder.file, corpus=self.corpus)]
 
 
 _MOST_PADDING = 128  # kinds that a model may have beyond the tokenizer's, for the sake of hardware
@@ -210,3 +216,123 @@ def _times(epochs: int) -> str:
 def _data_order_seed(ladder: str, seed: int) -> int:
     """64 bits from the ladder's name and the run's seed, so that rungs of one seed see the data in one order."""
     return int(sha256_hex(f"{ladder}/{seed}".encode())[:16], 16)
+
+
+class NotTokenized(DataError):
+    """The text of a ladder is not tokenized yet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedLadder:
+    """A ladder file, read and expanded with its recipe; its data are not read yet."""
+
+    path: Path
+    ladder: Ladder
+
+    def plan(self) -> Ladder:
+        """Return the rungs: `plan().frame` has one row per rung with its size, tokens and FLOPs. Reads no data."""
+        return self.ladder
+
+    def bind(self) -> PlannedLadder:
+        """Read and tokenize the ladder's data; `DataError` if the rungs cannot be trained on them."""
+        from marin_scaling.data.prepare import prepare
+        from marin_scaling.data.tokenizer import load_tokenizer
+
+        data = self.ladder.file.data
+        with _naming(self.path):
+            tokenizer = load_tokenizer(data.tokenizer)
+            for rung in self.ladder.rungs:  # before hours of reading
+                require_vocabulary(rung.plan.recipe, rung.plan.shape.vocab_size, tokenizer.identity)
+            return self._bound(prepare(data, work_root=own_work_root(), tokenizer=tokenizer, on_row=_log_row))
+
+    def bind_prepared(self) -> PlannedLadder:
+        """Like `bind`, but `NotTokenized` where the data are not tokenized already: for commands that only read."""
+        from marin_scaling.data.prepare import prepared
+
+        with _naming(self.path):
+            corpus = prepared(self.ladder.file.data, work_root=own_work_root())
+            if corpus is None:
+                raise NotTokenized(
+                    f"the text of {self.ladder.file.data.source} is not tokenized yet.",
+                    why="How much there is, and which runs it makes, is known once it is.",
+                    fix=f"Begin to train: marin-scale ladder {self.path}",
+                )
+            return self._bound(corpus)
+
+    def data_doubts(self) -> list[str]:
+        """Return warnings about the data as they are now, also where they keep the ladder from being trained."""
+        try:
+            return self.bind_prepared().doubts()
+        except NotTokenized as error:
+            return [f"{error.what} Whether it is enough, and how often runs see it, is checked before training begins."]
+        except DataError as error:
+            return [f"as things are, it cannot be trained. {error.what}"]
+
+    def _bound(self, corpus: TokenCorpus) -> PlannedLadder:
+        return PlannedLadder(ladder=self.ladder, corpus=corpus, specs=rung_specs(self.ladder, corpus=corpus))
+
+
+def load_ladder(path: Path | str) -> LoadedLadder:
+    """Read a ladder file and expand it with its recipe; `LadderFileError` or `RecipeError` if it cannot be planned."""
+    path = Path(path)
+    file = read_ladder_file(path)
+    with _naming(path):
+        return LoadedLadder(path=path, ladder=plan_ladder(file))
+
+
+def _log_row(name: str) -> None:
+    print(f"reading and tokenizing {name} (once) ...", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _naming(ladder_path: Path) -> Iterator[None]:
+    """Add the ladder file's path to errors in its rungs: the functions below do not know it."""
+    try:
+        yield
+    except (RecipeError, DataError) as error:
+        raise error.at(str(ladder_path)) from error
+
+
+def file_of(ladder: str) -> LadderFile | None:
+    """Return the ladder file of this name, or None if it is not in this repository."""
+    path = Path("ladders") / f"{ladder}.yaml"
+    return read_ladder_file(path) if path.exists() else None
+
+
+def hardware_of(ladder: str) -> Hardware:
+    """Return the hardware section of the ladder file of this name; the defaults if there is no such file."""
+    file = file_of(ladder)
+    return file.hardware if file is not None else Hardware()
+
+
+def corpus_of(target: RunSpec) -> TokenCorpus:
+    """Return a target's data: the standard library, the tokens kept from its ladder, or those that its ladder file names."""
+    from marin_scaling.data.corpus import data_folder, find_corpus
+    from marin_scaling.data.documents import standard_library_corpus
+    from marin_scaling.data.prepare import prepare
+
+    if target.data.source == STANDARD_LIBRARY:
+        return standard_library_corpus()
+    work_root = own_work_root()
+    kept = find_corpus(data_folder(target.data.digest, work_root=work_root))
+    if kept is not None:
+        return replace(kept, source=target.data.source)
+    return prepare(read_ladder_file(Path("ladders") / f"{target.ladder}.yaml").data, work_root=work_root)
+
+
+def chosen(specs: Sequence[RunSpec], only: Sequence[str]) -> list[RunSpec]:
+    """Return the runs of the budgets in `only` (BUDGET or BUDGET/WIDTH), all if it is empty; `UsageError` for unknown ones."""
+    wanted = []
+    for text in only:
+        budget, _, width = text.partition("/")
+        flops = parse_flops(budget)
+        of_it = [spec for spec in specs if spec.budget_flops == flops and (not width or str(spec.model.hidden_dim) == width)]
+        if not of_it:
+            there = sorted({spec.budget_flops for spec in specs})
+            raise UsageError(
+                f"--only {text}: the ladder has no such run.",
+                why="A run that is asked for and not trained should not go unnoticed.",
+                fix=f"Name a budget of it, or BUDGET/WIDTH: {', '.join(map(format_flops, there))}.",
+            )
+        wanted += of_it
+    return [spec for spec in specs if spec in wanted] if only else list(specs)

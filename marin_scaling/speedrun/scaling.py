@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from marin_scaling.errors import MarinScalingError
-from marin_scaling.fit.fit import fit
-from marin_scaling.fit.result import FitStatus
+from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.result import FitStatus
 from marin_scaling.forecast.forecast import Forecast, Target, forecast_runs
 from marin_scaling.run.table import RunTable, table_of_frame
 from marin_scaling.speedrun.submission import Submission

@@ -110,7 +110,7 @@ def train_runs(
 ) -> TrainingTime:
     """Train all `specs` that are not finished, and return when the store holds every one.
 
-    The most expensive is begun first, but while a process compiles, another begins what needs no compiling (`compile_lock`).
+    The most expensive is begun first, but while a process compiles, another begins what needs no compiling.
     Raises `TrainingFailed` naming the runs that failed, after all others are done, or quoting the log when the processes end
     before they begin a run. Runs that another launcher is training are waited for, and taken over if it dies. Where machines
     share runs, all are there in the end; `StorageError` where that cannot be done.

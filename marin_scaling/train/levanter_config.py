@@ -26,8 +26,8 @@ from levanter.trainer import TrainerConfig
 from marin_scaling.errors import TrainingFailed
 from marin_scaling.run.paths import checkpoints_root
 from marin_scaling.run.spec import MoeModelSpec, RunSpec
+from marin_scaling.train.compiled_programs import sealed_programs
 from marin_scaling.train.moe import GrugMoeConfig
-from marin_scaling.train.sealed_programs import sealed_programs
 
 CHECKPOINT_SECONDS = 20.0
 """How often a run saves its state: what a kill can cost at most."""
@@ -121,7 +121,7 @@ def trainer_config(spec: RunSpec, *, work_dir: Path) -> TrainerConfig:
 
 
 def use_compilation_cache(folder: Path, *, on_note: Callable[[str], None] = print) -> None:
-    """Share compiled programs between processes and restarts; each is checked before it is loaded (`sealed_programs`).
+    """Share compiled programs between processes and restarts; each is checked before it is loaded (`compiled_programs`).
 
     Tiny programs are worth keeping, too. A copy of the folder elsewhere serves this user as well: XLA's own caches would put
     its path into every program's key.

@@ -1,4 +1,4 @@
-"""Plan, bind and train a ladder or a target in this repository."""
+"""Train a ladder, or other runs, in this repository: choose the machines, train what the store lacks, show progress."""
 
 from __future__ import annotations
 
@@ -8,133 +8,132 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from marin_scaling.errors import ClusterError, DataError, RecipeError, UsageError, missing_extra
+from marin_scaling.errors import ClusterError, DataError, UsageError, missing_extra
 from marin_scaling.printable import terminal_below
-from marin_scaling.run.paths import RUNS_DIR, WORK_ROOT
-from marin_scaling.run.plan import PlannedLadder
+from marin_scaling.recipe.model_shape import MoeShape
+from marin_scaling.run import plan as plans
+from marin_scaling.run.paths import WORK_ROOT, workplace
+from marin_scaling.run.plan import LoadedLadder
 from marin_scaling.units import parse_duration
 
 if TYPE_CHECKING:
     from marin_scaling.data.corpus import TokenCorpus
     from marin_scaling.ladder.config import Hardware, LadderFile
-    from marin_scaling.ladder.plan import Ladder
     from marin_scaling.run.paths import Workplace
     from marin_scaling.run.spec import RunSpec
     from marin_scaling.train.launcher import Pool, TrainingTime
+    from marin_scaling.train.status import RunState
 
 logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it writes the traceback of what it raises, and that is told
 
 
-class NotTokenized(DataError):
-    """The text of a ladder was not read yet."""
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """Specs of the runs that were asked for, the store's folder, whether time ran out first, and which runs diverged."""
+
+    specs: list[RunSpec]
+    runs_dir: Path
+    stopped: bool = False
+    diverged: tuple[str, ...] = ()
 
 
-def expand(ladder_path: Path) -> Ladder:
-    """Read a ladder file and expand it with its recipe."""
-    from marin_scaling.ladder.config import read_ladder_file
-    from marin_scaling.ladder.plan import plan_ladder
+class TrainableLadder(LoadedLadder):
+    """A ladder that is planned (`plan`), trained (`train`) and watched (`status`) in the current folder."""
 
-    file = read_ladder_file(ladder_path)
-    with _naming(ladder_path):
-        return plan_ladder(file)
+    def train(
+        self,
+        *,
+        on: str = "local",
+        only: Sequence[str] = (),
+        max_parallel: int | None = None,
+        stop_after: str = "",
+        keep_weights: bool = False,
+        on_message: Callable[[str], object] = print,
+    ) -> Trained:
+        """Train the rungs that `runs/` lacks; interrupted, the same call resumes.
 
+        `on` is local, ray or ray:ADDRESS; `only` names budgets (BUDGET or BUDGET/WIDTH); `stop_after` is a duration such as
+        30m. `UsageError`, `DataError` or `ClusterError` before anything is trained, `TrainingError` where a run fails.
+        """
+        from marin_scaling.ladder.report import ladder_table
 
-def plan(ladder_path: Path) -> PlannedLadder:
-    """Read a ladder file, expand it with its recipe, and read its data."""
-    return bind(expand(ladder_path), ladder_path)
+        file, limit = self.ladder.file, at_most(stop_after)
+        use_tracker(file)
+        pool = pool_of(on, file.hardware, runs=len(self.ladder.rungs), max_parallel=max_parallel)
+        planned = self.bind()
+        specs, storage = plans.chosen(planned.specs, only), file.hardware.storage
+        on_message("\n".join([ladder_table(self.ladder), *(f"note: {doubt}" for doubt in planned.doubts())]))
+        trained = Trained(specs=specs, runs_dir=planned.runs_dir)
+        label, corpus = f"ladder {file.name}", planned.corpus
+        try:
+            with limit:
+                train_with_progress(specs, corpus=corpus, label=label, pool=pool, storage=storage, keep_weights=keep_weights)
+        except TimeIsUp:
+            return replace(trained, stopped=True)
+        return replace(trained, diverged=tuple(_diverged(specs, planned.runs_dir.parent)))
 
+    def status(self) -> tuple[list[RunState], str | None]:
+        """Return the state of every run, and why only begun runs are listed (None where all are)."""
+        from marin_scaling.train.status import begun_specs, run_state
 
-def bind(ladder: Ladder, ladder_path: Path) -> PlannedLadder:
-    """Read a ladder's data; `DataError` where it cannot be trained on them."""
-    from marin_scaling.data.prepare import prepare
-    from marin_scaling.data.tokenizer import load_tokenizer
-    from marin_scaling.run.plan import require_vocabulary
+        try:
+            specs, why = self.bind_prepared().specs, None
+        except DataError as error:
+            specs, why = begun_specs(self.ladder.file.name, workplace()), error.what
+        place = synced_paths(specs, storage=self.ladder.file.hardware.storage)
+        return [run_state(spec, place) for spec in specs], why
 
-    data = ladder.file.data
-    with _naming(ladder_path):
-        tokenizer = load_tokenizer(data.tokenizer)
-        for rung in ladder.rungs:  # before hours of reading
-            require_vocabulary(rung.plan.recipe, rung.plan.shape.vocab_size, tokenizer.identity)
-        return _bound(ladder, prepare(data, work_root=own_work_root(), tokenizer=tokenizer, on_row=_say_row))
+    def emit(self, *, only: Sequence[str] = ()) -> Emitted:
+        """Write, for Levanter's `train_lm`, a configuration of each rung and its tokens into `emitted/NAME/`.
 
-
-def bind_prepared(ladder: Ladder, ladder_path: Path) -> PlannedLadder:
-    """The same where the data are tokenized already; `DataError` where they are not: for commands that only look."""
-    from marin_scaling.data.prepare import prepared
-
-    with _naming(ladder_path):
-        corpus = prepared(ladder.file.data, work_root=own_work_root())
-        if corpus is None:
-            raise NotTokenized(
-                f"the text of {ladder.file.data.source} is not tokenized yet.",
-                why="How much there is, and which runs it makes, is known once it is.",
-                fix=f"Begin to train: marin-scale ladder {ladder_path}",
+        `UsageError` for a mixture of experts, which `train_lm` does not know; `StorageError` if other files are there.
+        """
+        if any(isinstance(rung.plan.shape, MoeShape) for rung in self.ladder.rungs):
+            raise UsageError(
+                f"{self.path}: its recipe {self.ladder.file.recipe!r} makes mixtures of experts.",
+                why="Levanter's own command knows neither this model nor the training of its routers.",
+                fix=f"Train it here: marin-scale ladder {self.path}, or with --on ray; or emit a ladder of dense models.",
             )
-        return _bound(ladder, corpus)
+        if importlib.util.find_spec("levanter") is None:
+            raise missing_extra("train", needed_for="writing files for Levanter")
+        from marin_scaling.train.levanter_yaml import COMMAND, emit_levanter, file_name
+
+        planned = self.bind()
+        specs, folder = plans.chosen(planned.specs, only), _EMITTED / self.ladder.file.name
+        is_new = emit_levanter(specs, corpus=planned.corpus, folder=folder)
+        return Emitted(folder=folder, runs=len(specs), is_new=is_new, command=f"{COMMAND} {file_name(specs[0])}")
 
 
-def _bound(ladder: Ladder, corpus: TokenCorpus) -> PlannedLadder:
-    from marin_scaling.run.plan import rung_specs
-
-    return PlannedLadder(ladder=ladder, corpus=corpus, specs=rung_specs(ladder, corpus=corpus))
+_EMITTED = Path("emitted")  # a folder `levanter` would be taken for the package where Python looks into the current folder
 
 
-def _say_row(name: str) -> None:
-    print(f"reading and tokenizing {name} (once) ...", file=sys.stderr)
+@dataclass(frozen=True, kw_only=True)
+class Emitted:
+    """The folder of written files, how many runs they are for, whether they are new, and a command that trains one."""
+
+    folder: Path
+    runs: int
+    is_new: bool
+    command: str
 
 
-@contextlib.contextmanager
-def _naming(ladder_path: Path) -> Iterator[None]:
-    """Name the ladder file in what is wrong with its rungs: the stages below do not know where a ladder was read."""
-    try:
-        yield
-    except (RecipeError, DataError) as error:
-        raise error.at(str(ladder_path)) from error
+def load_ladder(path: Path | str) -> TrainableLadder:
+    """Read a ladder file and expand it with its recipe; `LadderFileError` or `RecipeError` if it cannot be planned."""
+    return TrainableLadder(**vars(plans.load_ladder(path)))
 
 
-def workplace(*, storage: str | None = None) -> Workplace:
-    """Where runs are recorded, and where the work on them lies; `storage` as in the ladder's file."""
-    from marin_scaling.run.paths import Workplace
+def _diverged(specs: Sequence[RunSpec], runs_dir: Path) -> list[str]:
+    """BUDGET/WIDTH of each recorded run that ended without a loss."""
+    from marin_scaling.run.store import read_run, run_folder
 
-    return Workplace(runs_dir=RUNS_DIR.absolute(), work_root=own_work_root().absolute(), storage=storage)
-
-
-def own_work_root() -> Path:
-    """Return the folder for the work; an error where a repository brings files of it, or where the run store is a link."""
-    from marin_scaling.git import GitError, find_repository
-    from marin_scaling.run.paths import require_untracked_work_root
-    from marin_scaling.untrusted_files import require_no_link
-
-    tracked: list[Path] = []
-    with contextlib.suppress(GitError):  # a repository of another user, which git does not read
-        if repository := find_repository():
-            tracked = repository.tracked(WORK_ROOT)
-    require_untracked_work_root(WORK_ROOT, tracked)
-    require_no_link(RUNS_DIR)
-    return WORK_ROOT
-
-
-def hardware_of(ladder: str) -> Hardware:
-    """What the file of a ladder says of what trains; the defaults where there is no such file."""
-    from marin_scaling.ladder.config import Hardware
-
-    file = file_of(ladder)
-    return file.hardware if file is not None else Hardware()
-
-
-def file_of(ladder: str) -> LadderFile | None:
-    """The file of the ladder of this name; None where it is not here."""
-    from marin_scaling.ladder.config import read_ladder_file
-
-    path = Path("ladders") / f"{ladder}.yaml"
-    return read_ladder_file(path) if path.exists() else None
+    return [spec.rung_name for spec in specs if read_run(run_folder(runs_dir, spec)).record.loss is None]
 
 
 def use_tracker(file: LadderFile | None) -> None:
@@ -147,8 +146,8 @@ def use_tracker(file: LadderFile | None) -> None:
         os.environ.setdefault("WANDB_ENTITY", tracker.entity)
 
 
-def looked_at(specs: Sequence[RunSpec], *, storage: str | None) -> Workplace:
-    """Where these runs lie, once it has been brought what other machines did of them."""
+def synced_paths(specs: Sequence[RunSpec], *, storage: str | None) -> Workplace:
+    """Return where these runs lie, after downloading what other machines did of them (for `storage`)."""
     place = workplace(storage=storage)
     if storage is not None:
         from marin_scaling.train.shared_storage import Exchange
@@ -187,7 +186,7 @@ def target_pool(where: str, *, ladder: str) -> Pool:
     if where == "local":
         gpus = visible_gpus()
         return local_pool(1, gpus=gpus, gpus_per_run=len(gpus))
-    return pool_of(where, hardware_of(ladder), runs=1)
+    return pool_of(where, plans.hardware_of(ladder), runs=1)
 
 
 def _local_pool(hardware: Hardware, *, runs: int, max_parallel: int | None) -> Pool:
@@ -238,29 +237,6 @@ def at_most(duration: str) -> contextlib.AbstractContextManager[None]:
     return _interrupted_after(parse_duration(duration)) if duration else contextlib.nullcontext()
 
 
-def chosen(specs: Sequence[RunSpec], only: Sequence[str]) -> list[RunSpec]:
-    """The runs of the budgets that `--only` names, BUDGET or BUDGET/WIDTH; all where it names none.
-
-    `UsageError` where one names no run of the ladder.
-    """
-    from marin_scaling.units import format_flops, parse_flops
-
-    wanted = []
-    for text in only:
-        budget, _, width = text.partition("/")
-        flops = parse_flops(budget)
-        of_it = [spec for spec in specs if spec.budget_flops == flops and (not width or str(spec.model.hidden_dim) == width)]
-        if not of_it:
-            there = sorted({spec.budget_flops for spec in specs})
-            raise UsageError(
-                f"--only {text}: the ladder has no such run.",
-                why="A run that is asked for and not trained should not go unnoticed.",
-                fix=f"Name a budget of it, or BUDGET/WIDTH: {', '.join(map(format_flops, there))}.",
-            )
-        wanted += of_it
-    return [spec for spec in specs if spec in wanted] if only else list(specs)
-
-
 def train_with_progress(
     specs: Sequence[RunSpec],
     *,
@@ -283,7 +259,7 @@ def train_with_progress(
     if importlib.util.find_spec("levanter") is None:
         raise missing_extra("train", needed_for="training")
     _require_same_data(specs, corpus)
-    place = at or replace(looked_at(specs, storage=storage), keep_weights=keep_weights)
+    place = at or replace(synced_paths(specs, storage=storage), keep_weights=keep_weights)
     for ladder in {spec.ladder for spec in specs}:
         require_no_link(place.runs_dir / ladder)
     pending = [spec for spec in specs if not is_finished(place.runs_dir, spec)]

@@ -60,11 +60,10 @@ def begun_specs(ladder: str, workplace: Workplace) -> list[RunSpec]:
     return sorted(begun, key=lambda spec: (spec.role == "target", spec.flops))
 
 
-def status_text(specs: Sequence[RunSpec], workplace: Workplace) -> str:
+def status_text(states: Sequence[RunState]) -> str:
     """A line a run, and what is left."""
-    if not specs:
+    if not states:
         return "No run of it was begun."
-    states = [run_state(spec, workplace) for spec in specs]
     return "\n".join([_HEAD, *map(_row, states), "", *_summary(states)])
 
 

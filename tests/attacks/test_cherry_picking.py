@@ -132,7 +132,7 @@ def test_a_forecast_of_nearly_the_same_run_is_shown_and_counts_with_the_first(
     assert "2026-11-20-tiny-target: 2.5000" in noted[0]
     store_run(root / "runs", spec=first.target, loss=2.5, day="2026-11-21")
     record = said_by("check", root)[1].partition("ada@example.org: ")[2]
-    assert record.startswith("2 registered in 1 family of nearly the same run, 0 settled: 1 pending, 0 overdue, 1 held")
+    assert record.startswith("2 registered in 1 family of nearly the same run, 0 of them settled: 1 pending, 0 overdue, 1 held")
     assert "90 % intervals" not in record
 
 
@@ -169,7 +169,7 @@ def test_a_family_counts_as_its_worst_member(root: Path) -> None:
     store_run(root / "runs", spec=third.target, loss=3.5, day="2026-11-21")
     record = said_by("check", root)[1].partition("ada@example.org: ")[2]
     assert record.startswith(
-        "3 registered in 1 family of nearly the same run, 1 settled: 1 pending, 0 overdue, 1 held, 1 missed"
+        "3 registered in 1 family of nearly the same run, 1 of them settled: 1 pending, 0 overdue, 1 held, 1 missed"
     )
     assert "in their 90 % intervals 0 of 1 " in record
 

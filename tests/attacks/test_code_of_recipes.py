@@ -53,7 +53,7 @@ def hostile(root: Path, recipe: str, files: dict[str, str]) -> Path:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     "command",
-    [("ladder", "ladders/tiny.yaml", "--dry-run"), ("ladder", "ladders/tiny.yaml"), ("ladder", "status", "ladders/tiny.yaml")],
+    [("ladder", "ladders/tiny.yaml", "--dry-run"), ("ladder", "ladders/tiny.yaml"), ("status", "ladders/tiny.yaml")],
 )
 def test_a_ladder_of_a_pull_request_runs_no_code(form: str, command: tuple[str, ...], tmp_path: Path) -> None:
     root = hostile(tmp_path, *FORMS[form])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from marin_scaling.train.sealed_programs import ENDING, sealed_programs
+from marin_scaling.train.compiled_programs import ENDING, sealed_programs
 
 OTHER_USER = 12_345
 

@@ -86,7 +86,7 @@ def test_a_repository_brings_nothing_of_the_work(form: str, root: Path) -> None:
     assert not (root.parent / "elsewhere").exists()
 
 
-@pytest.mark.parametrize("command", [("ladder", "ladders/tiny.yaml", "--dry-run"), ("ladder", "status", "ladders/tiny.yaml")])
+@pytest.mark.parametrize("command", [("ladder", "ladders/tiny.yaml", "--dry-run"), ("status", "ladders/tiny.yaml")])
 def test_commands_that_look_refuse_it_too(command: tuple[str, ...], root: Path) -> None:
     add(root, "data/x/corpus.json")
     done = marin_scale(*command, cwd=root)

@@ -166,7 +166,7 @@ def test_a_further_rung_and_a_run_of_another_ladder_are_no_attack(branch: Path) 
     commit(branch)
     status, said = review_of(branch)
     assert status == 0
-    assert "It adds to no preregistration" in said
+    assert "No preregistration is added" in said
 
 
 @pytest.mark.parametrize("labels", [{"ladder": "other", "role": "rung"}, {"ladder": "tiny", "role": "target"}])

@@ -15,7 +15,7 @@ from forgery import edited, refused, said_by, sign_again
 from registration_factory import DUE, make_registration, run_spec, store_run, target_spec
 
 from marin_scaling.canonical_json import dump_canonical
-from marin_scaling.fit.fit import fit
+from marin_scaling.fitting.fit import fit
 from marin_scaling.ladder.config import Promise
 from marin_scaling.preregistration.format_versions import LATEST
 from marin_scaling.preregistration.statement import derived_fields

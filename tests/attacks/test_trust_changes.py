@@ -170,7 +170,7 @@ def test_a_rule_that_is_loosened_is_warned_of(signers: Path, old: str, new: str,
     """Each rule before and after."""
     policy = signers.with_name("policy.yaml")
     policy.write_text(policy.read_text().replace(old, new))
-    warned(f"{change} (looser)")
+    warned(change, "looser")
 
 
 def test_a_policy_that_is_removed_is_warned_of(signers: Path) -> None:
@@ -181,8 +181,8 @@ def test_a_policy_that_is_removed_is_warned_of(signers: Path) -> None:
     assert "due_days: 1464 -> 90 (stricter)" in reviewed()
     policy.unlink()
     warned("policy.yaml, removed")
-    warned("reviewers: 2 -> 0 (looser)")
-    warned("own_resolver: false -> true (looser)")
+    warned("reviewers: 2 -> 0", "looser")
+    warned("own_resolver: false -> true", "looser")
 
 
 def test_a_new_time_authority_is_named(signers: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from marin_scaling.fit.coupled_law import FIRST_PRIOR
-from marin_scaling.fit.fit import fit
+from marin_scaling.fitting.coupled_law import FIRST_PRIOR
+from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.report import forecast_text
 from marin_scaling.run.table import read_run_table
 

@@ -75,7 +75,7 @@ def test_a_forecast_from_its_key_to_its_outcome(tmp_path: Path) -> None:
     (folder,) = (path for path in (root / "preregistrations").iterdir() if path.is_dir())
     assert "asks for 1 signature of reviewers" in said(root, "review", "--base", "main", status=1)
     said(root, "run", folder.name, status=1)
-    said(root, "sign", folder.name, "--key", bob, "--as", BOB)
+    said(root, "registry", "sign", folder.name, "--key", bob, "--as", BOB)
     review = said(root, "review", "--base", "main")
     assert "signed by ada@example.org" in html.unescape(re.sub("</?code>", "", review))
     assert "all 23 quantiles" in review
@@ -112,10 +112,10 @@ def test_a_sealed_forecast_from_its_seal_to_its_outcome(tmp_path: Path) -> None:
     assert refused.returncode == 1
     assert "asks for 1 signature of reviewers" in refused.stderr
     policy.write_text("since: 2026-01-01\n")
-    assert f"marin-scale reveal {folder.name}" in said(root, "run", folder.name)
+    assert f"marin-scale registry reveal {folder.name}" in said(root, "run", folder.name)
     assert f"to be shown by {until}" in said(root, "check", "all")
 
-    said(root, "reveal", folder.name)
+    said(root, "registry", "reveal", folder.name)
     (line, *_) = said(root, "check", "all").splitlines()
     assert line.split()[1].rstrip(":") in ("held", "missed")
     commit(root)

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.train
 
 SPECS = """
 from pathlib import Path
-from marin_scaling.train.session import plan
-print(*(spec.directory_name for spec in plan(Path("ladders/tiny.yaml")).specs))
+from marin_scaling.run.plan import load_ladder
+print(*(spec.directory_name for spec in load_ladder(Path("ladders/tiny.yaml")).bind().specs))
 """
 
 

@@ -12,7 +12,7 @@ from marin_scaling.data.corpus import data_folder, write_corpus
 from marin_scaling.files import replace_file
 from marin_scaling.run.paths import Workplace, compiled_dir, spec_path
 from marin_scaling.run.spec import DataSpec
-from marin_scaling.train.compile_lock import compiling_once
+from marin_scaling.train.compiled_programs import compiling_once
 from marin_scaling.train.launcher import worker_command
 from marin_scaling.train.progress import parse_event
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from known_figures import DELPHI_OPTIMA
 
-from marin_scaling.fit.fit import fit
+from marin_scaling.fitting.fit import fit
 from marin_scaling.laws import frontier_loss
 from marin_scaling.run.table import read_run_table
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fit.fit import LAWS, fit
+from marin_scaling.fitting.fit import LAWS, fit
 from marin_scaling.forecast.forecast import Forecast, Target, forecast, forecast_runs, optimal_target
 from marin_scaling.laws import SurfaceLaw, surface_loss
 from marin_scaling.run.simulate import simulate_ladder

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from marin_scaling.fit.coupled_law import Prior, laws_of, log_prior, prior_start
-from marin_scaling.fit.fit import fit
-from marin_scaling.fit.frontier import fit_frontiers
-from marin_scaling.fit.frontier_law import resample
+from marin_scaling.fitting.coupled_law import Prior, laws_of, log_prior, prior_start
+from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.frontier import fit_frontiers
+from marin_scaling.fitting.frontier_law import resample
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.laws import SurfaceLaw, frontier_loss, optimal_params, surface_frontier, surface_loss
 from marin_scaling.run.simulate import simulate_ladder

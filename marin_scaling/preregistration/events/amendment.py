@@ -136,7 +136,7 @@ def _refuse(where: str, reason: str) -> None:
     raise VerificationError(
         f"{where}: {reason}.",
         why="A later forecast stands beside the first one only where it is its author's, about the same run, before its end.",
-        fix="Restore it from version control, or make another: marin-scale amend",
+        fix="Restore it from version control, or make another: marin-scale registry amend",
     )
 
 

@@ -182,7 +182,7 @@ def _refuse(where: str, reason: str) -> None:
     raise VerificationError(
         f"{where}: {reason}.",
         why="What is said of a promise afterwards is said by who may say it, about this promise, in words fixed before.",
-        fix="Remove it, or let the right person give it: marin-scale withdraw, void or deviate.",
+        fix="Remove it, or let the right person give it: marin-scale registry withdraw, void or deviate.",
     )
 
 

@@ -115,7 +115,7 @@ def _refuse(name: str, reason: str) -> NoReturn:
     raise VerificationError(
         f"{name} is no time stamp over this signature: {reason}.",
         why="It must be signed by an authority that the registry trusts, over exactly this signature.",
-        fix="Restore the file from version control; or ask for another, of today: marin-scale stamp",
+        fix="Restore the file from version control; or ask for another, of today: marin-scale registry stamp",
     )
 
 

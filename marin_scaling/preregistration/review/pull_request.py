@@ -124,12 +124,13 @@ def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
         refuse(
             f"{log_path(registry_dir)} does not begin with the log of {base}",
             fix=f"If {base} is newer, merge it. Else take its log: git checkout {base} -- {log_path(registry_dir)}. "
-            "Then: marin-scale log",
+            "Then: marin-scale registry log",
         )
     changes, record = trees.changes(), registry_dir / RECORD_NAME
     record_grew = _record_grew(base, record, status=changes.get(record))
     policies = [path for name in _TRUST_NAMES if (path := registry_dir / name) in changes]
-    _require_only_added(changes, allowed={log_path(registry_dir), *policies, *([record] if record_grew else [])}, base=base)
+    allowed = {log_path(registry_dir), *policies, *([record] if record_grew else [])}
+    _require_only_added(changes, allowed=allowed, base=base, registry_dir=registry_dir)
     require_known_additions(changes, registry_dir=registry_dir)
     _require_own_attributes(changes, registry_dir=registry_dir)
     trees.require_committed(growing=log_path(registry_dir))
@@ -210,7 +211,7 @@ def _readable(registry_dir: Path) -> Iterator[Path]:
             yield folder
 
 
-def _require_only_added(changes: Mapping[Path, str], *, allowed: Set[Path], base: str) -> None:
+def _require_only_added(changes: Mapping[Path, str], *, allowed: Set[Path], base: str, registry_dir: Path) -> None:
     said = {"A": "is a link", "M": "was changed", "T": "was changed", "D": "was removed"}
     wrong = {
         path: "is a link" if path.is_symlink() else said[status]
@@ -218,9 +219,12 @@ def _require_only_added(changes: Mapping[Path, str], *, allowed: Set[Path], base
         if path.is_symlink() or (status != "A" and path not in allowed)
     }
     if wrong:
-        faults = joined([f"{path} {fault}" for path, fault in wrong.items()], most=FAULTS_NAMED)
+        faults = joined([f"{path.relative_to(registry_dir)} {fault}" for path, fault in wrong.items()], most=FAULTS_NAMED)
         restore = f"git checkout {base} -- {next(iter(wrong))}"
-        refuse(f"{faults} since {base}", fix=f"Files of a registry never change. If {base} is newer, merge it; else {restore}")
+        refuse(
+            f"{registry_dir}: {faults} since {base}",
+            fix=f"Files of a registry never change. If {base} is newer, merge it; else {restore}",
+        )
 
 
 def _record_grew(base: str, record: Path, *, status: str | None) -> bool:

@@ -30,7 +30,7 @@ def countersign(folder: Path, *, key: SigningKey, principal: str) -> Path:
         raise SigningError(
             f"{principal} is the registrant of {folder.name} and has signed it already.",
             why="A second signature is worth something when it is someone else's.",
-            fix="Let a reviewer sign, with a key of their own: marin-scale sign --as NAME --key KEY",
+            fix="Let a reviewer sign, with a key of their own: marin-scale registry sign --as NAME --key KEY",
         )
     path, at = signers_path(folder), max(statement.created_at, datetime.now(UTC))
     require_may_sign(path, principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)

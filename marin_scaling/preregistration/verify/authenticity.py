@@ -82,7 +82,7 @@ def sealed_step(folder: Path, *, allowed_signers: Path) -> VerifiedStep:
     for name in sorted(present - {*SEAL_FILES, *stamp_names(present)}):
         refuse(
             f"{folder / name} lies beside a seal, without the statement that was sealed",
-            fix=f"If it is being revealed, go on: marin-scale reveal {folder.name}. Else remove it.",
+            fix=f"If it is being revealed, go on: marin-scale registry reveal {folder.name}. Else remove it.",
         )
     evidence = (
         f"by {seal.by} with {fingerprint_at(folder / SEAL_SIGNATURE_NAME)} at {seal.document['at']}, "

@@ -113,5 +113,6 @@ def _require(followed: bool, rule: str) -> None:
     if not followed:
         refuse(
             f"{POLICY_NAME} of this registry asks for {rule}",
-            fix="Let others sign it (marin-scale sign), have it stamped (marin-scale stamp), or name a resolver (promise:).",
+            fix="Let others sign it (marin-scale registry sign), have it stamped (marin-scale registry stamp), "
+            "or name a resolver (promise:).",
         )

@@ -22,7 +22,7 @@ from marin_scaling.preregistration.statement import Statement, read_subject
 from marin_scaling.preregistration.verify.authenticity import verify_folder
 
 if TYPE_CHECKING:
-    from marin_scaling.fit.coupled_law import Prior
+    from marin_scaling.fitting.coupled_law import Prior
     from marin_scaling.forecast.forecast import Forecast
 
 TOLERANCE = 0.01
@@ -198,7 +198,7 @@ def fit_step(statement: Statement, subjects: Mapping[str, Any], *, name: str) ->
 def _fitted_again(statement: Statement, subjects: Mapping[str, Any], *, law: str) -> FittedAgain:
     import pandas as pd
 
-    from marin_scaling.fit.fit import fit
+    from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.backtest import backtest_of_fit
     from marin_scaling.forecast.forecast import forecast, samples
     from marin_scaling.forecast.report import forecast_document
@@ -223,7 +223,7 @@ def _fitted_again(statement: Statement, subjects: Mapping[str, Any], *, law: str
 
 def _default_named_by(document: Mapping[str, Any]) -> Prior | None:
     """The prior that a forecast names, where it was ever the default; else None, today's: one's own is not taken on trust."""
-    from marin_scaling.fit.coupled_law import DEFAULT_PRIORS
+    from marin_scaling.fitting.coupled_law import DEFAULT_PRIORS
     from marin_scaling.forecast.report import prior_document
 
     return next((prior for prior in DEFAULT_PRIORS if prior_document(prior) == document.get("prior")), None)
@@ -236,7 +236,7 @@ def _reproduced(statement: Statement, again: FittedAgain, *, runs: int) -> Verif
 
 
 def _is_ours(law: str) -> bool:
-    from marin_scaling.fit.fit import is_law
+    from marin_scaling.fitting.fit import is_law
 
     try:
         return is_law(law)

@@ -11,8 +11,8 @@ from dataclasses import asdict
 import pytest
 from command_line import assert_refused, listing, marin_scale
 
-from marin_scaling.fit.coupled_law import Prior
-from marin_scaling.fit.fit import LAW_NAMES
+from marin_scaling.fitting.coupled_law import Prior
+from marin_scaling.fitting.fit import LAW_NAMES
 from marin_scaling.laws import SurfaceLaw
 from marin_scaling.run.simulate import simulate_ladder
 
@@ -136,7 +136,7 @@ def test_a_back_test_is_a_table_by_distance_and_a_document_with_every_run(folder
 def test_advice_names_runs_their_cost_and_the_expected_width(folder):
     """For a target that is named, within the allowance; nothing is trained or written."""
     before = listing(folder)
-    text = printed(folder, "ladder", "runs.csv", "--advise", "5e20", "--target", "1e22")
+    text = printed(folder, "advise", "runs.csv", "--budget", "5e20", "--target", "1e22")
     assert text.startswith("target 1e22 FLOPs: 90 % interval ")
     assert "5e20 FLOPs allowed" in text
     assert "expected width with it" in text
@@ -155,9 +155,9 @@ def test_advice_names_runs_their_cost_and_the_expected_width(folder):
         ),
         (("fit", "one-budget.csv", "--predict", "1e20"), ("all 4 runs cost about 1e18 FLOPs",)),
         (("backtest", "four-budgets.csv", "--law", "kaplan"), ("no law 'kaplan'",)),
-        (("ladder", "runs.csv", "--advise", "1e20"), ("names no target", "--target FLOPS")),
-        (("ladder", "runs.csv", "--advise", "1e10", "--target", "1e22"), ("1e10 FLOPs pay for no run",)),
-        (("ladder", "runs.csv", "--advise", "much", "--target", "1e22"), ("'much' is not a number of FLOPs",)),
+        (("advise", "runs.csv", "--budget", "1e20"), ("names no target", "--target FLOPS")),
+        (("advise", "runs.csv", "--budget", "1e10", "--target", "1e22"), ("1e10 FLOPs pay for no run",)),
+        (("advise", "runs.csv", "--budget", "much", "--target", "1e22"), ("'much' is not a number of FLOPs",)),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) and value[0] in ("fit", "backtest", "ladder") else "",
 )

@@ -21,7 +21,6 @@ def folder(tmp_path: Path) -> Path:
         (["--only", "much"], ("'much' is not a number of FLOPs",)),
         (["--on", "slurm"], ("--on slurm: runs are trained on this machine or on a Ray cluster",)),
         (["--on", "local:here"], ("--on local:here",)),
-        (["--emit", "axolotl"], ("--emit axolotl: files are written for Levanter's train_lm",)),
         (["--stop-after", "soon"], ("'soon' is not a time", "30m")),
         (["--stop-after", "-3m"], ("'-3m' is not a time",)),
         (["--stop-after", "99999999h"], ("'99999999h' is not a time", "a year at most")),
@@ -40,23 +39,17 @@ def test_a_ladder_of_mixtures_is_not_emitted(folder: Path) -> None:
     """Because Levanter's command would train another model, or none."""
     (folder / "tiny.yaml").write_text(LADDER.replace("quickstart", "quickstart-moe"))
     before = listing(folder)
-    refused = marin_scale("ladder", "tiny.yaml", "--emit", "levanter", cwd=folder)
-    assert_refused(refused, "tiny.yaml: --emit levanter: its recipe 'quickstart-moe' makes mixtures of experts")
+    refused = marin_scale("emit", "tiny.yaml", cwd=folder)
+    assert_refused(refused, "tiny.yaml: its recipe 'quickstart-moe' makes mixtures of experts")
     assert listing(folder) == before
 
 
 def test_status_shows_every_run_and_leaves_no_trace(folder: Path) -> None:
     """From another terminal, at any time, also before anything was trained."""
     before = listing(folder)
-    shown = marin_scale("ladder", "status", "tiny.yaml", cwd=folder).stdout.splitlines()
+    shown = marin_scale("status", "tiny.yaml", cwd=folder).stdout.splitlines()
     assert [line.split()[:3] for line in shown[1:5]] == [
         [budget, width, "waiting"] for budget in ("1e10", "2e10") for width in ("8", "12")
     ]
     assert shown[-1] == "0 of 4 runs are recorded, 0 in training; 0% of the FLOPs done."
     assert listing(folder) == before
-
-
-def test_two_ladder_files_are_one_too_many(folder: Path) -> None:
-    """And the message says how to ask for the status."""
-    refused = marin_scale("ladder", "tiny.yaml", "tiny.yaml", cwd=folder)
-    assert_refused(refused, "takes one ladder file", "marin-scale ladder status FILE")

@@ -147,4 +147,4 @@ def test_run_trains_nothing_that_the_log_does_not_know(registration):
     result = marin_scale("run", registration.folder)
     assert isinstance(result.exception, VerificationError)
     assert "notice-1-deviate/notice.json is not in the log" in str(result.exception)
-    assert "marin-scale log" in str(result.exception)
+    assert "marin-scale registry log" in str(result.exception)

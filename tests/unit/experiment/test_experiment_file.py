@@ -123,8 +123,8 @@ def test_each_fault_stands_at_its_line_with_what_was_meant(tmp_path: Path) -> No
     with pytest.raises(DocumentError) as refused:
         read_experiment(path)
     for part in (
-        "line 2: titel: there is no such key; is title meant?",
-        "line 4: hypotesis: there is no such key; is hypothesis meant?",
+        "line 2: titel: there is no such key; did you mean 'title'?",
+        "line 4: hypotesis: there is no such key; did you mean 'hypothesis'?",
         "line 5: topics: it is a list, as in [a, b].",
         "line 6: authors.0: it is a table of keys.",
         "line 7: date: it is a day, written as 2026-11-23.",

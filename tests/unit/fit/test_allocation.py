@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marin_scaling.fit.allocation import allocation_through
-from marin_scaling.fit.coupled_fit import fitted_runs
-from marin_scaling.fit.fit import fit
-from marin_scaling.fit.optima import through_best_runs, through_bowls
-from marin_scaling.fit.posterior import fit_posterior
+from marin_scaling.fitting.allocation import allocation_through
+from marin_scaling.fitting.coupled_fit import fitted_runs
+from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.optima import through_best_runs, through_bowls
+from marin_scaling.fitting.posterior import fit_posterior
 from marin_scaling.laws import SurfaceLaw, optimal_params
 from marin_scaling.run.simulate import simulate_ladder
 from marin_scaling.run.table import read_run_table

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from known_figures import delphi_runs_by_budget
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.bowl import SkewedBowlShape, fit_asymmetric_bowl, fit_bowl
+from marin_scaling.fitting.bowl import SkewedBowlShape, fit_asymmetric_bowl, fit_bowl
 from marin_scaling.laws import SurfaceLaw, optimal_params, surface_loss
 
 HOFFMANN = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)

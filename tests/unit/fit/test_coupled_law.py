@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from marin_scaling.fit.coupled_law import DEFAULT_PRIORS, KAPPA, Prior, laws_of, log_prior, prior_start
+from marin_scaling.fitting.coupled_law import DEFAULT_PRIORS, KAPPA, Prior, laws_of, log_prior, prior_start
 from marin_scaling.laws import SurfaceLaw, surface_loss
 
 PRIOR = Prior()

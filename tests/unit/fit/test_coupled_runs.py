@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.coupled_fit import fitted_runs, log_sparsity_at, sparsity_of
-from marin_scaling.fit.coupled_law import KAPPA, Normal, Prior
-from marin_scaling.fit.fit import fit
-from marin_scaling.fit.result import FitStatus
+from marin_scaling.fitting.coupled_fit import fitted_runs, log_sparsity_at, sparsity_of
+from marin_scaling.fitting.coupled_law import KAPPA, Normal, Prior
+from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.result import FitStatus
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.laws import SurfaceLaw, optimal_params, surface_loss
 from marin_scaling.run.simulate import simulate_ladder

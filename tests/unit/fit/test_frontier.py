@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import least_squares
 
-from marin_scaling.fit.frontier import fit_frontier, fit_frontiers
+from marin_scaling.fitting.frontier import fit_frontier, fit_frontiers
 from marin_scaling.laws import FrontierLaw, frontier_loss
 
 FLOPS = np.geomspace(1e18, 3e20, 6)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from marin_scaling.fit.importance_sampling import sample_posterior
+from marin_scaling.fitting.importance_sampling import sample_posterior
 
 
 def gaussian(points):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marin_scaling.fit.bowl import BowlShape, fit_bowl, noise_variance
+from marin_scaling.fitting.bowl import BowlShape, fit_bowl, noise_variance
 
 TOKENS = 10.0 ** np.array([9.0, 9.3, 9.7, 10.1, 10.4])
 FLOPS = np.full(5, 6e19)

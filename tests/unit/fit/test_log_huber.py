@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marin_scaling.fit.huber import centred, derivatives, descend, huber_function, terms
+from marin_scaling.fitting.huber import centred, derivatives, descend, huber_function, terms
 
 GENERATOR = np.random.default_rng(0)
 PARAMS, TOKENS = 10 ** GENERATOR.uniform(8, 10, 40), 10 ** GENERATOR.uniform(9, 11.5, 40)

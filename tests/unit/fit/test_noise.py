@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from marin_scaling.fit.bowl import fit_bowl
-from marin_scaling.fit.frontier import SEED_NOISE, _chi_squared_99, estimate_noise
+from marin_scaling.fitting.bowl import fit_bowl
+from marin_scaling.fitting.frontier import SEED_NOISE, _chi_squared_99, estimate_noise
 
 TOKENS = 10.0 ** np.linspace(9, 10.5, 8)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marin_scaling.fit.coupled_fit import fitted_runs
-from marin_scaling.fit.model_discrepancy import Places
-from marin_scaling.fit.posterior import MOST_EFFECTIVE_RUNS, MOST_RUNS, FittedRuns, fit_posterior, relative_noise
-from marin_scaling.fit.surface import fit_surface
+from marin_scaling.fitting.coupled_fit import fitted_runs
+from marin_scaling.fitting.model_discrepancy import Places
+from marin_scaling.fitting.posterior import MOST_EFFECTIVE_RUNS, MOST_RUNS, FittedRuns, fit_posterior, relative_noise
+from marin_scaling.fitting.surface import fit_surface
 from marin_scaling.forecast.forecast import Targets, draw_losses
 from marin_scaling.laws import SurfaceLaw, optimal_params, surface_loss
 from marin_scaling.run.simulate import simulate_ladder

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from marin_scaling.fit.coupled_law import Prior, prior_start
-from marin_scaling.fit.model_discrepancy import smooth_misfit
-from marin_scaling.fit.posterior import FittedRuns, PosteriorDensity, fitted_table, places_of
+from marin_scaling.fitting.coupled_law import Prior, prior_start
+from marin_scaling.fitting.model_discrepancy import smooth_misfit
+from marin_scaling.fitting.posterior import FittedRuns, PosteriorDensity, fitted_table, places_of
 
 STEP = 1e-30  # of a complex step: no digits are lost
 SPREAD = np.array([0.3, 0.7, 0.7, 0.6, 0.35, 0.7, 1.0, 0.7, 0.3])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from marin_scaling.fit.model_discrepancy import COMPUTE_LENGTH, RATIO_LENGTH, Places, smooth_misfit
+from marin_scaling.fitting.model_discrepancy import COMPUTE_LENGTH, RATIO_LENGTH, Places, smooth_misfit
 
 RUNS = 12
 

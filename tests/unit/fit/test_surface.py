@@ -8,7 +8,7 @@ from known_figures import CHINCHILLA_OPTIMA, EPOCH, chinchilla_row
 from scipy.optimize import least_squares
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.surface import Objective, fit_surface
+from marin_scaling.fitting.surface import Objective, fit_surface
 from marin_scaling.laws import SurfaceLaw, surface_loss
 
 needs_points = pytest.mark.skipif(

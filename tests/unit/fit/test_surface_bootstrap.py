@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from known_figures import CHINCHILLA_STANDARD_ERRORS, EPOCH, chinchilla_points
 
-from marin_scaling.fit import huber as log_huber
-from marin_scaling.fit.surface import fit_surface
-from marin_scaling.fit.surface_law import refit_surfaces, resample_surface
+from marin_scaling.fitting import huber as log_huber
+from marin_scaling.fitting.surface import fit_surface
+from marin_scaling.fitting.surface_law import refit_surfaces, resample_surface
 from marin_scaling.laws import SurfaceLaw, surface_loss
 
 needs_points = pytest.mark.skipif(

@@ -8,7 +8,7 @@ from known_figures import EPOCH, chinchilla_points
 from scipy.optimize import least_squares
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.surface import (
+from marin_scaling.fitting.surface import (
     InteractionSurface,
     OverTrainingLaw,
     TiedSurface,

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.fit import fit
-from marin_scaling.fit.huber import ADDITIVE, centred, numbers_of, terms, unknowns_of
-from marin_scaling.fit.result import FitStatus
-from marin_scaling.fit.surface import INTERACTION, TIED, InteractionSurface, TiedSurface, fit_surface
-from marin_scaling.fit.surface_law import SURFACE_LAWS
+from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.huber import ADDITIVE, centred, numbers_of, terms, unknowns_of
+from marin_scaling.fitting.result import FitStatus
+from marin_scaling.fitting.surface import INTERACTION, TIED, InteractionSurface, TiedSurface, fit_surface
+from marin_scaling.fitting.surface_law import SURFACE_LAWS
 from marin_scaling.forecast.backtest import backtest
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.laws import SurfaceLaw, surface_loss

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from marin_scaling.errors import UsageError
-from marin_scaling.fit.fit import fit
-from marin_scaling.fit.refusals import best_of_cells, cells_of, is_swept
+from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.refusals import best_of_cells, cells_of, is_swept
 from marin_scaling.laws import SurfaceLaw
 from marin_scaling.run.simulate import simulate_ladder
 

@@ -5,8 +5,8 @@ import pytest
 from lmfit import create_params
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.custom_law import fit_user_law
-from marin_scaling.fit.surface import Objective, fit_surface
+from marin_scaling.fitting.custom_law import fit_user_law
+from marin_scaling.fitting.surface import Objective, fit_surface
 from marin_scaling.laws import SurfaceLaw, surface_loss
 
 FLOPS = np.geomspace(1e18, 1e21, 8)

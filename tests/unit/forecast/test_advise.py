@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fit.fit import fit
+from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.forecast.next_runs import MOST_RUNS, advice_text, advise
 from marin_scaling.laws import SurfaceLaw, surface_loss

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fit.coupled_law import Normal, Prior
-from marin_scaling.fit.fit import fit
+from marin_scaling.fitting.coupled_law import Normal, Prior
+from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.backtest import (
     LEAST_FACTOR,
     MOST_CUTS,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.fit import fit
+from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.accuracy_curve import fit_sigmoid, sigmoid_accuracy
 from marin_scaling.forecast.downstream import BAND_NOTES, DownstreamStatus, forecast_downstream
 from marin_scaling.forecast.forecast import LEVELS, forecast

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fit.fit import fit
+from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.forecast import LEVELS, forecast, interval_along, samples
 from marin_scaling.laws import SurfaceLaw, frontier_loss, surface_frontier
 from marin_scaling.preregistration import format as statement_format

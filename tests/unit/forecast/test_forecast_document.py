@@ -8,7 +8,7 @@ import pytest
 from registration_factory import make_registration, run_spec, store_ladder, store_run, target_spec
 
 from marin_scaling.canonical_json import dump_canonical
-from marin_scaling.fit.fit import fit
+from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.backtest import backtest, backtest_doubts
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.forecast.report import WIDTH, forecast_document, forecast_text

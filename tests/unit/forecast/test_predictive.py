@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from marin_scaling.fit.coupled_fit import fitted_runs
-from marin_scaling.fit.model_discrepancy import Places
-from marin_scaling.fit.posterior import UPWARD, fit_posterior
+from marin_scaling.fitting.coupled_fit import fitted_runs
+from marin_scaling.fitting.model_discrepancy import Places
+from marin_scaling.fitting.posterior import UPWARD, fit_posterior
 from marin_scaling.forecast.forecast import (
     Calibration,
     Targets,

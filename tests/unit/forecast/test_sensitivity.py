@@ -6,11 +6,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from marin_scaling.fit.bowl import fit_asymmetric_bowl
-from marin_scaling.fit.coupled_law import Normal, Prior
-from marin_scaling.fit.fit import fit
-from marin_scaling.fit.frontier import fit_frontier, fit_pinned_frontier
-from marin_scaling.fit.surface import fit_surface
+from marin_scaling.fitting.bowl import fit_asymmetric_bowl
+from marin_scaling.fitting.coupled_law import Normal, Prior
+from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.frontier import fit_frontier, fit_pinned_frontier
+from marin_scaling.fitting.surface import fit_surface
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.forecast.sensitivity import sensitivity, sensitivity_text
 from marin_scaling.laws import SurfaceLaw, frontier_loss, surface_loss

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from marin_scaling.errors import RunTableError, StorageError
-from marin_scaling.fit.fit import fit
+from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.forecast import forecast, forecast_runs, optimal_target
 from marin_scaling.forecast.targets import WantedRun, read_targets, target_runs
 from marin_scaling.laws import SurfaceLaw

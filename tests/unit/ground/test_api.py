@@ -48,7 +48,7 @@ def test_user_laws_with_lmfit_parameters_report_as_lmfit_does():
     """Bounds, a fixed constant, and `fit_report()` where lmfit's users look for it."""
     from lmfit import Parameters
 
-    from marin_scaling.fit.custom_law import fit_user_law
+    from marin_scaling.fitting.custom_law import fit_user_law
 
     frame = pd.read_csv(DELPHI / "runs.csv").groupby("budget_flops", as_index=False)["loss"].min()
     parameters = Parameters()

@@ -31,8 +31,7 @@ OWN_READERS = {
     "train/ray_node.py": "a log of this machine",
     "train/launcher.py": "a log of this machine",
     "train/checkpoints.py": "checkpoints of this machine",
-    "train/sealed_programs.py": "compiled programs of this machine",
-    "train/compile_lock.py": "compiled programs of this machine",
+    "train/compiled_programs.py": "compiled programs of this machine",
 }
 """Every module that opens a file by itself, and why it may."""
 

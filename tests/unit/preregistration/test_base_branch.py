@@ -34,7 +34,7 @@ def test_a_further_preregistration_is_what_a_branch_is_for(root: Path, committed
     if committed:
         commit(root)
     evidence = base_step("main", registry_dir=REGISTRY).evidence
-    assert evidence == "main is only added to: 8 new files, its log is the beginning of ours"
+    assert evidence == "8 new files since main, whose log is the beginning of ours"
 
 
 def test_a_key_may_be_allowed_alone(root: Path) -> None:
@@ -108,7 +108,7 @@ def test_the_public_record_may_be_added_to(public: Path) -> None:
     grown = PUBLIC.replace("2.4,,,none,,,about", "2.4,,,none,2.35,2026-12-01,about; measured twice")
     public.write_text(grown + "run c,,https://example.org/3,,,2.2,,,none,,,,post\n")
     evidence = base_step("main", registry_dir=REGISTRY).evidence
-    assert evidence == "main is only added to: 0 new files, its log is the beginning of ours, its public record only grew"
+    assert evidence == "0 new files since main, whose log is the beginning of ours, its public record only grew"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from registration_factory import CREATED_AT, make_registration, make_second_regi
 from typer.testing import CliRunner
 
 from marin_scaling.cli.app import app
-from marin_scaling.errors import DocumentError, UsageError, VerificationError
+from marin_scaling.errors import DocumentError, VerificationError
 from marin_scaling.preregistration.history import log_step, require_whole
 from marin_scaling.preregistration.layout import LOG_NAME
 from marin_scaling.preregistration.log import Log, extends, parse_log, read_log, write_down
@@ -84,7 +84,7 @@ def test_a_reviewers_signature_is_an_event(folder: Path) -> None:
 
 
 def test_what_differs_from_the_log_is_not_written_down(folder: Path) -> None:
-    """Typing `marin-scale log` after an edit does not make the edit good."""
+    """Typing `marin-scale registry log` after an edit does not make the edit good."""
     (folder / "outcome.json").write_bytes(b"{}\n")
     with pytest.raises(VerificationError, match=r"outcome\.json differ from what .*log\.jsonl says of them"):
         write_down(folder.parent, at=LATER)
@@ -114,9 +114,8 @@ def test_the_log_command_says_what_it_added(folder: Path, tmp_path: Path, monkey
     """A line each, and how many there are."""
     monkeypatch.chdir(tmp_path)
     write_lines(folder.parent, log_lines(folder.parent)[:2])
-    said = CliRunner().invoke(app, ["log"])
-    root = read_log(folder.parent).root
-    assert said.stdout == f"line 3: register 2026-11-20-second\npreregistrations/log.jsonl has 3 lines; root {root}\n"
+    said = CliRunner().invoke(app, ["registry", "log"])
+    assert said.stdout == "line 3: register 2026-11-20-second\npreregistrations/log.jsonl has 3 lines\n"
 
 
 def test_lines_that_were_lost_and_are_written_anew_are_said_to_count_as_of_now(
@@ -127,44 +126,12 @@ def test_lines_that_were_lost_and_are_written_anew_are_said_to_count_as_of_now(
     git(folder.parents[1], "init", "-q")
     commit(folder.parents[1])
     write_lines(folder.parent, log_lines(folder.parent)[:1])
-    said = CliRunner().invoke(app, ["log"]).stdout
+    said = CliRunner().invoke(app, ["registry", "log"]).stdout
     assert f"2 lines of these stood in the log of your last commit, 2026-11-20-second since {moment_text(LATER)}" in said
     git(
         folder.parents[1], *said.partition("If that log was lost, and not given up in a merge: git ")[2].splitlines()[0].split()
     )
-    assert "stood in" not in CliRunner().invoke(app, ["log"]).stdout
-
-
-def test_a_proof_shows_someone_with_the_root_alone_that_a_line_is_there(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And shows nothing for another root, or another line."""
-    monkeypatch.chdir(tmp_path)
-    root = read_log(folder.parent).root
-    proof = CliRunner().invoke(app, ["log", "--prove", folder.name]).stdout
-    (tmp_path / "proof.json").write_text(proof)
-    said = CliRunner().invoke(app, ["log", "--check-proof", "proof.json", "--root", root])
-    assert said.stdout == f"{folder.name} stands in that log, line 1, since 2026-11-20T08:30:00Z.\n"
-    for changed, against in (
-        (proof, "0" * 64),
-        (proof.replace("tiny", "tony"), root),
-        (proof.replace('"index": 0', '"index": 1'), root),
-    ):
-        (tmp_path / "proof.json").write_text(changed)
-        refused = CliRunner().invoke(app, ["log", "--check-proof", "proof.json", "--root", against])
-        assert isinstance(refused.exception, VerificationError)
-        assert "is not shown to stand in the log of 3 lines" in str(refused.exception)
-
-
-@pytest.mark.parametrize(
-    "arguments", [["--prove", "nothing"], ["--check-proof", "proof.json"], ["--check-proof", "p", "--root", "1"]]
-)
-def test_a_proof_of_nothing_is_bad_input(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
-) -> None:
-    """With what to type."""
-    monkeypatch.chdir(tmp_path)
-    assert isinstance(CliRunner().invoke(app, ["log", *arguments]).exception, UsageError)
+    assert "stood in" not in CliRunner().invoke(app, ["registry", "log"]).stdout
 
 
 def test_this_repositorys_own_registry_is_whole() -> None:
@@ -201,7 +168,7 @@ def test_lines_stand_in_the_order_of_their_times(folder: Path) -> None:
 
 def test_a_registry_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     """A mistyped name leaves no empty folder behind."""
-    done = CliRunner().invoke(app, ["log", "--registry", str(tmp_path / "nowhere")])
+    done = CliRunner().invoke(app, ["registry", "log", "--registry", str(tmp_path / "nowhere")])
     assert done.exit_code == 0
     assert "has 0 lines" in done.stdout
     assert not list(tmp_path.iterdir())

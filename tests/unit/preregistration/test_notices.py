@@ -12,7 +12,6 @@ from registration_factory import CREATED_AT, DUE, PRINCIPAL, make_registration, 
 from typer.testing import CliRunner
 
 from marin_scaling.cli.app import app
-from marin_scaling.cli.options import steps_said
 from marin_scaling.errors import DocumentError, SigningError, UsageError
 from marin_scaling.ladder.config import Promise
 from marin_scaling.preregistration.events.notice import give_notice
@@ -22,11 +21,11 @@ from marin_scaling.preregistration.registry import allow_signer, signers_path
 from marin_scaling.preregistration.signing.keys import SigningKey, make_signing_key
 from marin_scaling.preregistration.state import State, Verdict
 from marin_scaling.preregistration.track_record import track_records
+from marin_scaling.preregistration.tracked_run import stated_steps
 from marin_scaling.preregistration.verdict import check_preregistration
 from marin_scaling.preregistration.verify.authenticity import verify_folder
 from marin_scaling.run.curves import LossCurve
-from marin_scaling.run.paths import curve_path, work_dir
-from marin_scaling.train.session import workplace
+from marin_scaling.run.paths import curve_path, work_dir, workplace
 
 CAROL = "carol@example.org"
 LATER = CREATED_AT + timedelta(days=1)
@@ -181,12 +180,12 @@ def test_the_commands_say_what_they_signed(registration: Registration, tmp_path:
     monkeypatch.chdir(tmp_path)
     key = make_signing_key(tmp_path / "dora")
     allow_signer(registration.folder.parent, principal="dora@example.org", key=key.public_key, at=CREATED_AT)
-    arguments = ["deviate", registration.folder.name, "--from-step", "80", "--reason", "other clipping"]
+    arguments = ["registry", "deviate", registration.folder.name, "--from-step", "80", "--reason", "other clipping"]
     said = CliRunner().invoke(app, [*arguments, "--key", str(tmp_path / "dora"), "--as", "dora@example.org"])
     assert said.exit_code == 0, said.output
     assert said.stdout.splitlines()[-2] == f"Signed: preregistrations/{registration.folder.name}/notice-1-deviate"
     assert [entry.kind for entry in read_log(registration.folder.parent).entries] == ["register", "notice"]
-    refused = CliRunner().invoke(app, ["withdraw", *arguments[1:2], "--reason", "x", "--key", str(tmp_path / "dora")])
+    refused = CliRunner().invoke(app, ["registry", "withdraw", arguments[2], "--reason", "x", "--key", str(tmp_path / "dora")])
     assert isinstance(refused.exception, SigningError)
 
 
@@ -198,7 +197,7 @@ def test_what_has_its_outcome_is_not_withdrawn(tmp_path: Path) -> None:
         registration.folder, runs_dir=tmp_path / "runs", allowed_signers=signers_path(registration.folder), checked_at=NOW
     )
     assert (registration.folder / "outcome.json").exists()
-    refused = CliRunner().invoke(app, ["withdraw", str(registration.folder), "--reason", "x"])
+    refused = CliRunner().invoke(app, ["registry", "withdraw", str(registration.folder), "--reason", "x"])
     assert isinstance(refused.exception, UsageError)
     assert "has its outcome" in str(refused.exception)
     assert not list(registration.folder.glob("notice-*"))
@@ -209,7 +208,7 @@ def test_a_forecast_ends_once(registration: Registration) -> None:
     withdraw(registration.folder)
     write_down(registration.folder.parent, at=LATER)
     for said in (["withdraw"], ["void", "--because", CONDITION]):
-        refused = CliRunner().invoke(app, [said[0], str(registration.folder), *said[1:], "--reason", "x"])
+        refused = CliRunner().invoke(app, ["registry", said[0], str(registration.folder), *said[1:], "--reason", "x"])
         assert isinstance(refused.exception, SigningError)
         assert "has its notice-1-withdraw" in str(refused.exception)
 
@@ -230,13 +229,13 @@ def test_whoever_may_have_seen_the_run_is_asked_how_much(registration: Registrat
     with LossCurve(curve_path(place)) as curve:
         for loss in (5.5, 5.4, 5.3):
             curve.add(loss)
-    asked = CliRunner().invoke(app, ["withdraw", registration.folder.name, "--reason", "x"])
+    asked = CliRunner().invoke(app, ["registry", "withdraw", registration.folder.name, "--reason", "x"])
     assert isinstance(asked.exception, UsageError)
     assert f"The run of {registration.folder.name} has begun here: step 3 of 800" in str(asked.exception)
     assert "--steps-seen N" in str(asked.exception)
-    assert steps_said(0, folder=registration.folder) == 0
+    assert stated_steps(0, folder=registration.folder) == 0
     shutil.rmtree(place)
-    assert steps_said(None, folder=registration.folder) == 0
+    assert stated_steps(None, folder=registration.folder) == 0
 
 
 @pytest.mark.parametrize(
@@ -250,7 +249,9 @@ def test_whoever_takes_a_forecast_back_is_told_at_once_what_it_counts_as(
     key = make_signing_key(tmp_path / "adas")
     allow_signer(registration.folder.parent, principal=PRINCIPAL, key=key.public_key, at=CREATED_AT)
     signer = ["--key", str(tmp_path / "adas"), "--as", PRINCIPAL]
-    done = CliRunner().invoke(app, ["withdraw", registration.folder.name, "--reason", "x", "--steps-seen", seen, *signer])
+    done = CliRunner().invoke(
+        app, ["registry", "withdraw", registration.folder.name, "--reason", "x", "--steps-seen", seen, *signer]
+    )
     assert done.exit_code == 0, done.output
     assert counted in done.output
     tracked = CliRunner().invoke(app, ["track", registration.folder.name])
@@ -260,6 +261,6 @@ def test_whoever_takes_a_forecast_back_is_told_at_once_what_it_counts_as(
 @pytest.mark.parametrize("reason", ["", "  ", "one\ntwo"])
 def test_a_reason_without_words_or_of_two_lines_is_refused(registration: Registration, reason: str) -> None:
     """Before anything else is asked; it would stand there for ever."""
-    done = CliRunner().invoke(app, ["withdraw", registration.folder.name, "--reason", reason])
+    done = CliRunner().invoke(app, ["registry", "withdraw", registration.folder.name, "--reason", reason])
     assert isinstance(done.exception, UsageError)
     assert "is no sentence" in str(done.exception)

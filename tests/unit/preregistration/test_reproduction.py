@@ -7,7 +7,7 @@ from fitted_registration import make_fitted_registration
 from registration_factory import forecast_document, make_registration
 
 from marin_scaling.errors import VerificationError
-from marin_scaling.fit.coupled_law import FIRST_PRIOR, Normal, Prior
+from marin_scaling.fitting.coupled_law import FIRST_PRIOR, Normal, Prior
 from marin_scaling.preregistration.registry import registration_folders, signers_path
 from marin_scaling.preregistration.state import VerifiedStep
 from marin_scaling.preregistration.verify import refit as reproduction

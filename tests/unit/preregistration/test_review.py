@@ -78,7 +78,7 @@ def test_a_new_forecast_is_shown_beside_its_baseline_and_the_one_before(root: Pa
     )
     assert f"`{statement.sha256}`" in said.stdout
     assert "- [ ] Has the run not begun?" in said.stdout
-    assert "2 registered in 1 family of nearly the same run, 0 settled: 2 pending" in said.stdout
+    assert "2 registered in 1 family of nearly the same run, 0 of them settled: 2 pending" in said.stdout
     assert "**1 other forecast of nearly this run by this registrant**" in said.stdout
 
 
@@ -345,7 +345,7 @@ def test_nothing_is_written(root: Path) -> None:
 
 def test_a_branch_that_brings_no_forecast_says_so(root: Path) -> None:
     """Most pull requests do not."""
-    assert "It adds to no preregistration, and adds none." in review().stdout
+    assert "No preregistration is added or changed." in review().stdout
 
 
 def test_a_base_that_git_does_not_know_is_told(root: Path) -> None:

@@ -31,7 +31,6 @@ from registration_factory import (
 from typer.testing import CliRunner
 
 from marin_scaling.cli.app import app
-from marin_scaling.cli.options import named_spec
 from marin_scaling.errors import MarinScalingError, StatementError, UsageError, VerificationError
 from marin_scaling.files import publish_folder
 from marin_scaling.ladder.config import Promise
@@ -47,6 +46,7 @@ from marin_scaling.preregistration.signing.allowed_signers import read_allowed_s
 from marin_scaling.preregistration.signing.keys import SigningKey
 from marin_scaling.preregistration.state import State, Verdict
 from marin_scaling.preregistration.track_record import record_text, track_records
+from marin_scaling.preregistration.tracked_run import named_spec
 from marin_scaling.preregistration.verdict import check_all, check_preregistration
 from marin_scaling.preregistration.verify.authenticity import verify_folder
 from marin_scaling.publish.build import generated_pages
@@ -144,7 +144,7 @@ def test_reveal_goes_on_where_it_was_interrupted(folder: Path) -> None:
         (folder / name).write_bytes((private_folder(folder) / name).read_bytes())
     assert is_sealed(folder)
     with pytest.raises(
-        VerificationError, match=r"ladder.json lies beside a seal(?s:.)*marin-scale reveal 2026-11-20-tiny-target"
+        VerificationError, match=r"ladder.json lies beside a seal(?s:.)*marin-scale registry reveal 2026-11-20-tiny-target"
     ):
         verify_folder(folder, allowed_signers=signers_path(folder))
     verify_folder(shown(folder), allowed_signers=signers_path(folder))
@@ -208,7 +208,7 @@ def test_ones_own_sealed_forecast_is_known_by_its_name(folder: Path) -> None:
 def test_nothing_is_said_of_a_sealed_forecast_before_it_is_shown(folder: Path, command: str) -> None:
     """What is said stands beside the statement, so the statement has to stand there."""
     options = {"sign": [], "deviate": ["--from-step", "1", "--reason", "so"]}.get(command, ["--reason", "so"])
-    done = CliRunner().invoke(app, [command, folder.name, "--registry", str(folder.parent), *options])
+    done = CliRunner().invoke(app, ["registry", command, folder.name, "--registry", str(folder.parent), *options])
     assert isinstance(done.exception, MarinScalingError)
     assert "is still sealed" in str(done.exception)
 
@@ -216,11 +216,11 @@ def test_nothing_is_said_of_a_sealed_forecast_before_it_is_shown(folder: Path, c
 def test_reveal_verifies_what_it_shows_and_says_what_is_next(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the command line; a second time there is nothing to reveal."""
     monkeypatch.chdir(folder.parents[1])
-    done = CliRunner().invoke(app, ["reveal", folder.name])
+    done = CliRunner().invoke(app, ["registry", "reveal", folder.name])
     assert done.exit_code == 0, done.output
     assert "  sealed     ok  this statement" in done.output
     assert f"Revealed: preregistrations/{folder.name}" in done.output.replace(str(folder.parents[1]) + "/", "")
-    again = CliRunner().invoke(app, ["reveal", folder.name])
+    again = CliRunner().invoke(app, ["registry", "reveal", folder.name])
     assert "is not sealed" in str(again.exception)
     log_step(folder, log=read_log(folder.parent))
 

@@ -90,7 +90,9 @@ def test_the_command_verifies_prints_and_signs(folder: Path, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     key = make_signing_key(tmp_path / "carol")
     allow_signer(folder.parent, principal="carol@example.org", key=key.public_key, at=CREATED_AT)
-    said = CliRunner().invoke(app, ["sign", folder.name, "--key", str(tmp_path / "carol"), "--as", "carol@example.org"])
+    said = CliRunner().invoke(
+        app, ["registry", "sign", folder.name, "--key", str(tmp_path / "carol"), "--as", "carol@example.org"]
+    )
     assert said.exit_code == 0, said.output
     assert "  signature  ok  ada@example.org with SHA256:" in said.stdout
     assert said.stdout.splitlines()[-2] == f"Signed: preregistrations/{folder.name}/statement.json.carol@example.org.sig"

@@ -7,7 +7,7 @@ from registration_factory import forecast_document, make_registration, run_spec,
 
 from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.errors import DocumentError, VerificationError
-from marin_scaling.fit.fit import fit
+from marin_scaling.fitting.fit import fit
 from marin_scaling.preregistration.registry import signers_path
 from marin_scaling.preregistration.statement import read_subject, target_run_of
 from marin_scaling.preregistration.verify.authenticity import verify_folder

@@ -79,7 +79,7 @@ def folder(tmp_path: Path, authority: Authority) -> Path:
 
 def stamp(folder: Path, authority: Authority) -> Path:
     """By the command, as typed."""
-    said = CliRunner().invoke(app, ["stamp", str(folder), "--tsa", authority.url], catch_exceptions=False)
+    said = CliRunner().invoke(app, ["registry", "stamp", str(folder), "--tsa", authority.url], catch_exceptions=False)
     assert said.exit_code == 0, said.output
     return folder / "stamp-1.tsr"
 

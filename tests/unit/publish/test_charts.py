@@ -9,7 +9,7 @@ import altair as alt
 import pytest
 
 from marin_scaling.errors import StorageError, UsageError
-from marin_scaling.fit.fit import fit
+from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.laws import SurfaceLaw
 from marin_scaling.publish.charts import MeasuredOutcome, law_chart

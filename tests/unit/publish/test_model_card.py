@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from marin_scaling.publish.model_card import CardSource, CarriedTokenizer, model_card, read_forecast
+from marin_scaling.publish.export import CardSource, CarriedTokenizer, model_card, read_forecast
 from marin_scaling.run.spec import HeldOutSpec, TokenizerSpec
 from marin_scaling.run.store import StoredRun, read_runs
 

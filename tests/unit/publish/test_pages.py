@@ -12,7 +12,7 @@ import pytest
 from amendment_factory import lower, make_amendment
 from registration_factory import CREATED_AT, PRINCIPAL, forecast_document, make_registration, run_spec, signing_key, store_run
 
-from marin_scaling.fit.fit import fit
+from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.backtest import backtest, backtest_text
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.ladder.config import Assumption, Promise

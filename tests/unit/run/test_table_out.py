@@ -7,7 +7,7 @@ import pytest
 from command_line import assert_refused, make_repository, marin_scale
 from run_factory import record_of
 
-from marin_scaling.fit.fit import fit
+from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.run.store import History, HistoryRow, add_run, read_runs
 from marin_scaling.run.table import read_run_table, rows_of

@@ -1,4 +1,4 @@
-"""`ladder status`: what each run is doing, from the files that training leaves."""
+"""`marin-scale status`: what each run is doing, from the files that training leaves."""
 
 from pathlib import Path
 

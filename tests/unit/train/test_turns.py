@@ -10,7 +10,7 @@ from run_factory import rung_spec
 
 from marin_scaling.errors import Interrupted
 from marin_scaling.run.spec import RunSpec
-from marin_scaling.train.compile_lock import compiling_once, in_turns
+from marin_scaling.train.compiled_programs import compiling_once, in_turns
 
 WIDE, NARROW, OTHER = (rung_spec(batch_size=size) for size in (8, 4, 2))
 

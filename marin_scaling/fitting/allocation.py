@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from marin_scaling.fit.optima import DrawnPoints
-from marin_scaling.fit.posterior import SurfacePosterior
+from marin_scaling.fitting.optima import DrawnPoints
+from marin_scaling.fitting.posterior import SurfacePosterior
 from marin_scaling.laws import Array
 
 LEAST_BOWLS = 3

@@ -12,15 +12,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from marin_scaling.errors import UsageError
-from marin_scaling.fit.coupled_fit import fit_coupled_runs
-from marin_scaling.fit.frontier import PINNED_LAW, pinned_asymptote
-from marin_scaling.fit.frontier_law import fit_frontier_runs
-from marin_scaling.fit.refusals import KEPT_SHARE, best_of_cells, refuse_hopeless
-from marin_scaling.fit.result import FitResult
-from marin_scaling.fit.surface_law import SURFACE_LAWS, fit_surface_runs
+from marin_scaling.fitting.coupled_fit import fit_coupled_runs
+from marin_scaling.fitting.frontier import PINNED_LAW, pinned_asymptote
+from marin_scaling.fitting.frontier_law import fit_frontier_runs
+from marin_scaling.fitting.refusals import KEPT_SHARE, best_of_cells, refuse_hopeless
+from marin_scaling.fitting.result import FitResult
+from marin_scaling.fitting.surface_law import SURFACE_LAWS, fit_surface_runs
 
 if TYPE_CHECKING:
-    from marin_scaling.fit.coupled_law import Prior
+    from marin_scaling.fitting.coupled_law import Prior
     from marin_scaling.run.table import RunTable
 
 LAWS = ("coupled-surface", "isoflop-frontier", "best-runs-frontier", *SURFACE_LAWS)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.huber import (
+from marin_scaling.fitting.huber import (
     ADDITIVE,
     LEAST_SHARE,
     CentredRuns,

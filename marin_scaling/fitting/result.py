@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from marin_scaling.fit.bowl import Bowl
-from marin_scaling.fit.optima import FrontierPoint
+from marin_scaling.fitting.bowl import Bowl
+from marin_scaling.fitting.optima import FrontierPoint
 from marin_scaling.laws import FrontierLaw
 from marin_scaling.run.audit import Exclusion
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from marin_scaling.fit.allocation import Allocation
-    from marin_scaling.fit.frontier import Noise
-    from marin_scaling.fit.posterior import SurfacePosterior
-    from marin_scaling.fit.surface import SurfaceDraws
+    from marin_scaling.fitting.allocation import Allocation
+    from marin_scaling.fitting.frontier import Noise
+    from marin_scaling.fitting.posterior import SurfacePosterior
+    from marin_scaling.fitting.surface import SurfaceDraws
 
 LARGE_MISFIT = 0.02
 """Of the loss: where `FitStatus.LARGE_MISFIT` begins."""

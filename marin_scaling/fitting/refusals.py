@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.frontier import FRONTIER_UNKNOWNS
+from marin_scaling.fitting.frontier import FRONTIER_UNKNOWNS
 from marin_scaling.run.audit import Exclusion
 from marin_scaling.run.table import BUDGET_SPAN
 from marin_scaling.units import format_flops

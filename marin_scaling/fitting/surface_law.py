@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marin_scaling.fit.allocation import allocation_through
-from marin_scaling.fit.huber import ADDITIVE, CentredRuns, Descended, centred, descend, numbers_of, terms, unknowns_of
-from marin_scaling.fit.optima import all_runs_drawn, loss_rises, size_column
-from marin_scaling.fit.refusals import refuse
-from marin_scaling.fit.result import LARGE_MISFIT, FitResult, FitStatus
-from marin_scaling.fit.surface import (
+from marin_scaling.fitting.allocation import allocation_through
+from marin_scaling.fitting.huber import ADDITIVE, CentredRuns, Descended, centred, descend, numbers_of, terms, unknowns_of
+from marin_scaling.fitting.optima import all_runs_drawn, loss_rises, size_column
+from marin_scaling.fitting.refusals import refuse
+from marin_scaling.fitting.result import LARGE_MISFIT, FitResult, FitStatus
+from marin_scaling.fitting.surface import (
     FLOPS_PER_PARAM_TOKEN,
     INTERACTION,
     TIED,

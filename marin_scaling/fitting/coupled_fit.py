@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from marin_scaling.fit.allocation import allocation_through
-from marin_scaling.fit.bowl import BowlShape
-from marin_scaling.fit.coupled_law import SIGMA, TAU, Prior, laws_of
-from marin_scaling.fit.frontier import FRONTIER_UNKNOWNS, fit_frontier
-from marin_scaling.fit.optima import DrawnPoints, all_runs_drawn, loss_rises, size_column
-from marin_scaling.fit.posterior import MOST_RUNS, FittedRuns, SurfacePosterior, fit_posterior, variances
-from marin_scaling.fit.result import LARGE_MISFIT, FitResult, FitStatus
+from marin_scaling.fitting.allocation import allocation_through
+from marin_scaling.fitting.bowl import BowlShape
+from marin_scaling.fitting.coupled_law import SIGMA, TAU, Prior, laws_of
+from marin_scaling.fitting.frontier import FRONTIER_UNKNOWNS, fit_frontier
+from marin_scaling.fitting.optima import DrawnPoints, all_runs_drawn, loss_rises, size_column
+from marin_scaling.fitting.posterior import MOST_RUNS, FittedRuns, SurfacePosterior, fit_posterior, variances
+from marin_scaling.fitting.result import LARGE_MISFIT, FitResult, FitStatus
 from marin_scaling.laws import Array
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from marin_scaling.fit.bowl import QUADRATIC_UNKNOWNS, Bowl, BowlShape, fit_bowl
+from marin_scaling.fitting.bowl import QUADRATIC_UNKNOWNS, Bowl, BowlShape, fit_bowl
 from marin_scaling.laws import Array
 from marin_scaling.run.audit import Exclusion
 from marin_scaling.run.table import BUDGET_SPAN

@@ -176,7 +176,7 @@ def number_slopes(law: CoupledLaws) -> Array:
 
     Linear in w and in E / L0, because a w g K / L0 and b (1 - w) g K / L0 are the slopes at the middle, which are unknowns.
 
-    >>> from marin_scaling.fit.coupled_law import laws_of
+    >>> from marin_scaling.fitting.coupled_law import laws_of
     >>> point = np.array([np.log(3.0), np.log(0.08), np.log(0.08), 0.0, 0.0, 0.0, -5.0, -5.0])
     >>> number_slopes(laws_of(point[None]))[2].round(2)  # ln a: half by either slope at the middle, less the more is reducible
     array([ 0. ,  0.5,  0.5, -0.5, -0.5, -1. ])

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fit.surface import Objective
+from marin_scaling.fitting.surface import Objective
 from marin_scaling.laws import Array
 
 _TOLERANCES = {"ftol": 1e-12, "xtol": 1e-12, "gtol": 1e-12}

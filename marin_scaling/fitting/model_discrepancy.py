@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from marin_scaling.fit.coupled_law import Unknowns
+from marin_scaling.fitting.coupled_law import Unknowns
 from marin_scaling.laws import Array
 
 COMPUTE_LENGTH = 1.0

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from marin_scaling.fit.allocation import allocation_through
-from marin_scaling.fit.bowl import BowlShape
-from marin_scaling.fit.frontier import (
+from marin_scaling.fitting.allocation import allocation_through
+from marin_scaling.fitting.bowl import BowlShape
+from marin_scaling.fitting.frontier import (
     FRONTIER_UNKNOWNS,
     GAMMA_BRACKET,
     PINNED_UNKNOWNS,
@@ -23,9 +23,9 @@ from marin_scaling.fit.frontier import (
     fit_pinned_frontiers,
     pinned_asymptote,
 )
-from marin_scaling.fit.optima import DrawnPoints, has_bowl, through_best_runs, through_bowls
-from marin_scaling.fit.refusals import left_out, refuse
-from marin_scaling.fit.result import FitResult, FitStatus
+from marin_scaling.fitting.optima import DrawnPoints, has_bowl, through_best_runs, through_bowls
+from marin_scaling.fitting.refusals import left_out, refuse
+from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.laws import Array, FrontierLaw, frontier_loss
 
 if TYPE_CHECKING:

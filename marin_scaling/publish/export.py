@@ -1,11 +1,12 @@
-"""The model card of an exported run: front matter as the Hugging Face hub reads it, and what the run's own files say of it.
+"""Export a trained model in Hugging Face's format, with a model card from the run's own files.
 
-Everything in it comes from the run's spec and record, and of a target from its statement and outcome. Reads no weights and
-verifies nothing.
+The card comes from the run's spec and record, and of a target from its statement and outcome.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,16 +14,24 @@ from typing import Any
 
 import yaml
 
+from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.data.corpus import HELD_OUT
-from marin_scaling.files import read_bytes
+from marin_scaling.data.tokenizer import load_tokenizer
+from marin_scaling.errors import UsageError, missing_extra
+from marin_scaling.files import new_folder, read_bytes
 from marin_scaling.markdown import Markdown, code, escape, web_link
 from marin_scaling.preregistration.layout import OUTCOME_NAME
 from marin_scaling.preregistration.outcome import read_outcome
-from marin_scaling.preregistration.registry import read_registration
+from marin_scaling.preregistration.registry import REGISTRY, find_statement, read_registration, signers_path
 from marin_scaling.preregistration.statement import Statement
+from marin_scaling.preregistration.tracked_run import named_spec
+from marin_scaling.preregistration.verify.authenticity import verify_folder
+from marin_scaling.publish.new_repository import address_on_the_web
 from marin_scaling.publish.render import render
-from marin_scaling.run.spec import RunSpec, TokenizerSpec
-from marin_scaling.run.store import StoredRun
+from marin_scaling.run.paths import RUNS_DIR, Workplace, workplace
+from marin_scaling.run.plan import hardware_of
+from marin_scaling.run.spec import ModelSpec, RunSpec, TokenizerSpec
+from marin_scaling.run.store import StoredRun, is_finished, read_run, run_folder
 from marin_scaling.units import format_flops
 from marin_scaling.untrusted_files import is_present
 
@@ -193,3 +202,82 @@ def _origin_rows(run: StoredRun, source: CardSource) -> dict[str, str]:
         "on": f"{record.hardware.platform}, {record.hardware.device_count} x {record.hardware.device_kind}",
         "versions": ", ".join(f"{name} {version}" for name, version in sorted(record.versions.items())),
     }
+
+
+def export_model(run: str, folder: Path, *, registry: Path = REGISTRY) -> None:
+    """Write a trained dense model into a new `folder`: weights, configuration, tokenizer and model card.
+
+    `run` is a preregistration (its target) or the first digits of a run's digest. `UsageError` for a run that is not finished,
+    diverged, or is a mixture of experts; `StorageError` where its weights were not kept or `folder` exists.
+    """
+    stored = _exportable(named_spec(run, registry=registry))
+    if importlib.util.find_spec("levanter") is None:
+        raise missing_extra("train", needed_for="writing a model")
+    from marin_scaling.train.weights import kept_weights, write_hugging_face
+
+    weights = kept_weights(stored, _with_weights(stored))
+    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_NO_ADVISORY_WARNINGS="1")  # all that is needed is here
+    tokenizer, forecast = _tokenizer_of(stored.spec), _exported_forecast(stored.spec, registry=registry)
+    card = model_card(stored, tokenizer=tokenizer, forecast=forecast, source=_source_of(stored.spec))
+    with new_folder(folder.absolute()) as made:
+        write_hugging_face(stored.spec, weights=weights, folder=made, tokenizer=tokenizer.folder)
+        (made / CARD_NAME).write_text(card, encoding="utf-8")
+
+
+def _with_weights(stored: StoredRun) -> Workplace:
+    """Where the weights lie, once they were brought from where machines share runs, if they do."""
+    from marin_scaling.train.shared_storage import Exchange
+
+    place = workplace(storage=hardware_of(stored.spec.ladder).storage)
+    if place.storage is not None:
+        Exchange(place).bring_weights(stored)
+    return place
+
+
+def _exportable(spec: RunSpec) -> StoredRun:
+    """The recorded run of a spec; `UsageError` where it is not finished, diverged, or is no dense model."""
+    folder = run_folder(workplace().runs_dir, spec)
+    if not isinstance(spec.model, ModelSpec):
+        raise UsageError(
+            f"{spec.directory_name} is a mixture of experts ({spec.model.family}): Hugging Face's format has no such model.",
+            why="Its routers, gates and shared expert would be lost, or would need code of ours to be loaded.",
+            fix=f"Export a dense run. The weights of this one, if kept, lie in .marin-scaling/weights/{spec.directory_name}.",
+        )
+    if not is_finished(workplace().runs_dir, spec):
+        raise UsageError(
+            f"{spec.directory_name} is not finished: {folder} has no record.",
+            why="Exported is what was trained to its end and measured.",
+            fix=f"Train it: {'marin-scale run' if spec.role == 'target' else 'marin-scale ladder --keep-weights'}.",
+        )
+    stored = read_run(folder)
+    if stored.record.loss is None:
+        raise UsageError(
+            f"{spec.directory_name} diverged: it ended without a loss, and its weights say nothing.",
+            why="No weights of such a run are kept.",
+            fix="Export another run.",
+        )
+    return stored
+
+
+def _source_of(spec: RunSpec) -> CardSource:
+    ladder = Path("ladders") / f"{spec.ladder}.yaml"
+    digest = sha256_hex(read_bytes(ladder)) if is_present(ladder) else None
+    return CardSource(address=address_on_the_web(Path()), ladder_sha256=digest)
+
+
+def _tokenizer_of(spec: RunSpec) -> CarriedTokenizer:
+    """The run's tokenizer, with its folder where that is here and still has what the run was trained with."""
+    tokenizer = spec.data.tokenizer
+    if tokenizer is None or not Path(tokenizer.name).is_dir():
+        return CarriedTokenizer(spec=tokenizer, folder=None)
+    is_the_same = load_tokenizer(tokenizer.name).identity.digest == tokenizer.digest
+    return CarriedTokenizer(spec=tokenizer, folder=Path(tokenizer.name) if is_the_same else None)
+
+
+def _exported_forecast(spec: RunSpec, *, registry: Path) -> SignedForecast | None:
+    """The verified preregistration that the run carries, and its outcome; None where it carries none, or it is not here."""
+    folder = find_statement(registry, sha256=spec.statement_sha256) if spec.statement_sha256 else None
+    if folder is None:
+        return None
+    verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=RUNS_DIR)
+    return read_forecast(folder, spec)

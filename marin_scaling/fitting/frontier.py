@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fit.bowl import Bowl, noise_variance
+from marin_scaling.fitting.bowl import Bowl, noise_variance
 from marin_scaling.laws import Array, FrontierLaw
 
 FRONTIER_UNKNOWNS = 3

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from marin_scaling.fit.coupled_law import (
+from marin_scaling.fitting.coupled_law import (
     KAPPA,
     SIGMA,
     TAU,
@@ -22,8 +22,8 @@ from marin_scaling.fit.coupled_law import (
     number_slopes,
     prior_start,
 )
-from marin_scaling.fit.importance_sampling import highest_point, sample_posterior
-from marin_scaling.fit.model_discrepancy import Places, SmoothMisfit, smooth_misfit
+from marin_scaling.fitting.importance_sampling import highest_point, sample_posterior
+from marin_scaling.fitting.model_discrepancy import Places, SmoothMisfit, smooth_misfit
 from marin_scaling.laws import Array
 
 MOST_RUNS = 240

@@ -1,0 +1,276 @@
+"""Forecast a ladder's target, register the forecast, and train the target that answers it.
+
+Every rung has to be recorded, trained on one text, so that nobody can choose the runs that suit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, time, timedelta
+from itertools import filterfalse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from marin_scaling.errors import DataError, StatementError, UsageError
+from marin_scaling.files import read_bytes
+from marin_scaling.preregistration.events.notice import require_not_ended
+from marin_scaling.preregistration.events.seal import LONGEST_SEAL, whole_folder
+from marin_scaling.preregistration.history import log_step
+from marin_scaling.preregistration.layout import is_sealed
+from marin_scaling.preregistration.log import read_log
+from marin_scaling.preregistration.register import (
+    USUAL_TERM,
+    Evidence,
+    Registration,
+    answering_spec,
+    preregister_target,
+    standing_registration,
+)
+from marin_scaling.preregistration.registry import REGISTRY, registration_folders, signers_path
+from marin_scaling.preregistration.signing.keys import find_principal, find_signing_key
+from marin_scaling.preregistration.statement import undeclared_differences
+from marin_scaling.preregistration.verify.authenticity import verify_folder
+from marin_scaling.preregistration.verify.policy import policy_steps, require_followable
+from marin_scaling.run.paths import RUNS_DIR
+from marin_scaling.run.spec import RunSpec, read_spec
+from marin_scaling.run.store import is_finished, read_runs
+from marin_scaling.units import format_count, format_flops
+
+if TYPE_CHECKING:
+    from marin_scaling.fitting.result import FitResult
+    from marin_scaling.forecast.backtest import Backtest
+    from marin_scaling.ladder.config import Promise
+    from marin_scaling.run.plan import PlannedLadder
+    from marin_scaling.train.launcher import TrainingTime
+
+OnMessage = Callable[[str], object]
+"""Called with each text for the reader, such as `print`."""
+
+
+def preregister(
+    planned: PlannedLadder,
+    *,
+    registry: Path | str = REGISTRY,
+    key: Path | str | None = None,
+    signer: str | None = None,
+    slug: str | None = None,
+    seal_until: str | None = None,
+    on_message: OnMessage = print,
+) -> Registration:
+    """Forecast a ladder's target from its recorded rungs, sign the forecast and register it, or its seal.
+
+    `key` is an SSH private key (one is made where there is none), `signer` the name in `allowed_signers`, `slug` the folder's
+    name after the date, `seal_until` the last day (YYYY-MM-DD) on which only a digest is shown. `UsageError` for rungs that are
+    not trained; `DataError`, `StatementError`, `SigningError` or `VerificationError` for what cannot be registered.
+    """
+    reveal_by = end_of_seal(seal_until) if seal_until else None
+    registry, principal = Path(registry), find_principal(signer)
+    file = planned.ladder.file
+    require_registrable(planned, registry=registry, principal=principal, sealed=reveal_by is not None)
+    signing_key = find_signing_key(None if key is None else Path(key).expanduser())
+    evidence = forecast_target(planned, on_message=on_message)
+    _require_declared(evidence, planned)
+    registration = preregister_target(
+        evidence,
+        registry_dir=registry,
+        key=signing_key,
+        principal=principal,
+        slug=slug or file.name,
+        created_at=datetime.now(UTC),
+        promise=file.promise,
+        reveal_by=reveal_by,
+    )
+    for note in filter(None, (registration.key_note, registration.added_signer)):
+        on_message(note)
+    on_message(f"Signed and {'sealed' if reveal_by else 'registered'}: {registration.folder}")
+    return registration
+
+
+def require_registrable(planned: PlannedLadder, *, registry: Path, principal: str, sealed: bool) -> None:
+    """Refuse a ladder whose rungs are not all recorded, and a forecast that could not meet the registry's policy."""
+    require_whole_ladder(planned)
+    promise, now = planned.ladder.file.promise, datetime.now(UTC)
+    due = datetime.combine(promise.due, time(23, 59, 59), tzinfo=UTC) if promise.due else now + USUAL_TERM
+    resolver = promise.resolver or principal
+    require_followable(registry, registrant=principal, resolver=resolver, sealed=sealed, at=now, due=due)
+
+
+def existing_registration(planned: PlannedLadder, *, registry: Path = REGISTRY) -> Registration | None:
+    """Return the registered forecast of this ladder's target on this data, None if there is none."""
+    file = planned.ladder.file
+    ours = file.name, planned.specs[0].data, file.target.budget_flops
+    for folder in filterfalse(is_sealed, registration_folders(registry)):
+        spec = target_in(folder)
+        if (spec.ladder, spec.data, spec.budget_flops) == ours:
+            return standing_registration(spec, registry_dir=registry)
+    return None
+
+
+def end_of_seal(day: str) -> datetime:
+    """Return the last second of a day (UTC); `UsageError` if a seal cannot last until then."""
+    now, end = datetime.now(UTC), _last_second(day)
+    if end is None or not now < end <= now + LONGEST_SEAL:
+        raise UsageError(
+            f"--seal-until {day}: a forecast is sealed until a later day, within four years.",
+            why="What is sealed has to be shown some day, or it is no forecast.",
+            fix=f"Choose a day after today, within four years, and write it like {now + timedelta(days=90):%Y-%m-%d}.",
+        )
+    return end
+
+
+def _last_second(day: str) -> datetime | None:
+    try:
+        return datetime.combine(datetime.strptime(day, "%Y-%m-%d"), time(23, 59, 59), tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def train_target(folder: Path, *, on: str = "local", on_message: OnMessage = print) -> TrainingTime:
+    """Train the run that answers the preregistration in `folder`, after the preregistration is verified.
+
+    `on` is local, ray or ray:ADDRESS. The statement's digest is in the run's spec from its first step. Errors as in `verify`
+    and of training.
+    """
+    from marin_scaling.preregistration.review.pull_request import is_uncommitted
+    from marin_scaling.run.plan import corpus_of, file_of, hardware_of
+    from marin_scaling.train.session import target_pool, train_with_progress, use_tracker
+
+    whole, signers = whole_folder(folder), signers_path(folder)
+    verify_folder(whole, allowed_signers=signers, runs_dir=RUNS_DIR)
+    if whole != folder:
+        verify_folder(folder, allowed_signers=signers)
+    require_not_ended(folder)
+    log_step(folder, log=read_log(folder.parent))
+    policy_steps(whole, allowed_signers=signers, stamped=folder)
+    if is_uncommitted(folder):
+        on_message(f"warning: {folder} has uncommitted changes: until it is pushed, nobody can see that it preceded its run")
+    target = answering_spec(whole)
+    use_tracker(file_of(target.ladder))
+    pool, storage = target_pool(on, ladder=target.ladder), hardware_of(target.ladder).storage
+    return train_with_progress([target], corpus=corpus_of(target), label="target", pool=pool, storage=storage)
+
+
+def target_in(folder: Path) -> RunSpec:
+    """The target of a preregistration, not yet bound to it."""
+    return read_spec(read_bytes(folder / "target.json"), name=str(folder / "target.json"))
+
+
+def require_whole_ladder(planned: PlannedLadder) -> None:
+    """All rungs must be recorded, and trained and measured as the target would be."""
+    _require_one_text(planned)
+    _require_trained(planned)
+
+
+def _require_one_text(planned: PlannedLadder) -> None:
+    """The rungs that are fitted and the target must be trained on one text and measured in one way."""
+    here = planned.specs[0]
+    for stored in read_runs(planned.runs_dir):
+        for what, theirs, ours in (
+            ("data", stored.spec.data, here.data),
+            ("evaluation", stored.spec.evaluation, here.evaluation),
+        ):
+            if stored.spec.role == "rung" and theirs != ours:
+                raise DataError(
+                    f"{stored.folder} has other {what} than the target would have here: {theirs} and {ours}.",
+                    why="Runs on other text, or measured in another way, say nothing of this target.",
+                    fix="Use the Python that trained them, or train the ladder anew under another name.",
+                )
+
+
+def _require_trained(planned: PlannedLadder) -> None:
+    """A forecast from part of a ladder would not say so, and could be chosen among many: every rung must be recorded."""
+    missing = [spec for spec in planned.specs if not is_finished(planned.runs_dir.parent, spec)]
+    if missing:
+        first = ", ".join(f"width {spec.model.hidden_dim} at {spec.budget_flops:g} FLOPs" for spec in missing[:3])
+        raise UsageError(
+            f"{len(missing)} of {len(planned.specs)} rungs of the ladder {planned.ladder.file.name!r} are not trained yet: "
+            f"{first}{' and more' if len(missing) > 3 else ''}.",
+            why="A forecast rests on the whole ladder, so that nobody can choose the runs that suit.",
+            fix=f"Train them: marin-scale ladder ladders/{planned.ladder.file.name}.yaml; or take them out of the ladder file.",
+        )
+
+
+def forecast_target(planned: PlannedLadder, *, on_message: OnMessage = print) -> Evidence:
+    """Fit the ladder's rungs and forecast its target; both, and what the ladder file leaves open, go to `on_message`."""
+    from marin_scaling.fitting.fit import fit
+    from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
+    from marin_scaling.forecast.forecast import forecast
+    from marin_scaling.forecast.report import wrapped
+    from marin_scaling.ladder.plan import plan_target
+    from marin_scaling.recipe.find import find_recipe
+    from marin_scaling.recipe.report import recipe_document
+    from marin_scaling.run.plan import target_spec
+    from marin_scaling.run.table import read_run_table
+
+    result = fit(read_run_table(planned.runs_dir))
+    tested = backtest_of_fit(result)
+    file = planned.ladder.file
+    optimum = forecast(result, flops=file.target.budget_flops)
+    plan = plan_target(file, compute_optimal_params=optimum.active_params)
+    target = target_spec(file, plan, corpus=planned.corpus)
+    document, losses = _documented(result, tested, flops=target.flops, on_message=on_message)
+    doubts = (*plan.doubts, *backtest_doubts(tested), *_unsaid(file.promise))
+    on_message("\n".join([_target_line(target), *(wrapped(f"note: {doubt}") for doubt in doubts)]))
+    recipe = recipe_document(find_recipe(file.recipe), plan, batch_is_given=file.target.batch_size is not None)
+    return Evidence(rows=result.rows, forecast=document, losses=losses, recipe=recipe, target=target)
+
+
+def _require_declared(evidence: Evidence, planned: PlannedLadder) -> None:
+    """A constant that is another in the target than in all rungs has to stand in the promise: `verify` would refuse it."""
+    target, *rungs = (json.loads(spec.to_bytes()) for spec in (evidence.target, *planned.specs))
+    declared = planned.ladder.file.promise.known_differences
+    undeclared = undeclared_differences(rungs, target=target, recipe=evidence.recipe, declared=declared)
+    if undeclared:
+        raise StatementError(
+            f"ladders/{planned.ladder.file.name}.yaml: promise.known_differences does not name {undeclared[0]}.",
+            why="Runs of another recipe say less of the target than their law does.",
+            fix="Train the target as the ladder was trained, or name the difference there.",
+        )
+
+
+def forecast_again(
+    runs_dir: Path, *, flops: float, on_message: OnMessage = print
+) -> tuple[list[dict[str, Any]], dict[str, Any], list[float]]:
+    """The rows of a ladder's runs as they are now, the document of their fit with a forecast at `flops`, and its losses."""
+    from marin_scaling.fitting.fit import fit
+    from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
+    from marin_scaling.forecast.report import wrapped
+    from marin_scaling.run.table import read_run_table
+
+    result = fit(read_run_table(runs_dir))
+    tested = backtest_of_fit(result)
+    document, losses = _documented(result, tested, flops=flops, on_message=on_message)
+    for doubt in backtest_doubts(tested):
+        on_message(wrapped(f"note: {doubt}"))
+    return list(result.rows), document, losses
+
+
+def _documented(
+    result: FitResult, tested: Backtest, *, flops: float, on_message: OnMessage
+) -> tuple[dict[str, Any], list[float]]:
+    """The forecast at `flops`, printed with what it hangs on; returns its document, and losses that are equally likely."""
+    from marin_scaling.forecast.forecast import forecast, samples
+    from marin_scaling.forecast.report import forecast_document, forecast_text
+    from marin_scaling.forecast.sensitivity import sensitivity, sensitivity_text
+
+    prediction = forecast(result, flops=flops)
+    on_message(forecast_text(result, [prediction]) + "\n")
+    hangs_on = sensitivity(result, prediction)
+    on_message(sensitivity_text(hangs_on) + "\n")
+    document = forecast_document(result, [prediction], sensitivities=[hangs_on], tested=tested)
+    return document, samples(result, flops=flops).tolist()
+
+
+def _unsaid(promise: Promise) -> list[str]:
+    """What a reader of the statement will miss."""
+    if not promise.left_out:
+        return []
+    return [f"the ladder file's promise: says nothing of {', '.join(promise.left_out)}; nor will the statement"]
+
+
+def _target_line(target: RunSpec) -> str:
+    return (
+        f"target: width {target.model.hidden_dim}, {format_count(target.model.shape().params_total)} parameters, "
+        f"{format_count(target.trained_tokens)} tokens, {format_flops(target.flops)} FLOPs: the width nearest to N*"
+    )

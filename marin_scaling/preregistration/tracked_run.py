@@ -1,0 +1,119 @@
+"""Find the run that a preregistration, a digest or a folder names, and track a run against its forecast."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from marin_scaling.errors import MarinScalingError, UsageError
+from marin_scaling.fitting.fit import fit
+from marin_scaling.forecast.forecast import Target, forecast_runs
+from marin_scaling.forecast.tracking import EarlierForecast, Tracked, finished_curves, track_losses
+from marin_scaling.ladder.config import read_ladder_file
+from marin_scaling.preregistration.events.notice import ending_names
+from marin_scaling.preregistration.events.seal import whole_folder
+from marin_scaling.preregistration.layout import SEAL_NAME, STATEMENT_NAME
+from marin_scaling.preregistration.register import answering_spec
+from marin_scaling.preregistration.registry import REGISTRY, read_registration
+from marin_scaling.run.curves import find_spec, loss_at_end, losses_so_far, read_curve, shares_so_far
+from marin_scaling.run.paths import RUNS_DIR, workplace
+from marin_scaling.run.spec import RunSpec
+from marin_scaling.run.store import read_runs
+from marin_scaling.run.table import read_run_table
+from marin_scaling.untrusted_files import is_present
+
+
+def named_spec(run: str, *, registry: Path = REGISTRY) -> RunSpec:
+    """Return the spec of a run by its preregistration (name or path), the first digits of its digest, or its folder.
+
+    `UsageError` if there is no such run, or more than one.
+    """
+    folder = registration_folder(run, registry=registry)
+    if folder is not None:
+        return answering_spec(folder)
+    return find_spec(Path(run).name if Path(run).is_dir() else run, workplace())
+
+
+def registration_folder(name: str, *, registry: Path) -> Path | None:
+    """Return the folder of a preregistration by name or path (of one's own sealed one, its files); None if there is none."""
+    places = (registry / name, Path(name))
+    known = (place for place in places if name and any(is_present(place / file) for file in (STATEMENT_NAME, SEAL_NAME)))
+    return next(map(whole_folder, known), None)
+
+
+def stated_steps(stated: int | None, *, folder: Path) -> int:
+    """Return the stated number of steps seen, 0 if none; `UsageError` if none is stated and the target's run has begun here."""
+    from marin_scaling.run.plan import hardware_of
+    from marin_scaling.train.session import synced_paths
+
+    if stated is not None:
+        return stated
+    spec = answering_spec(folder)
+    done = len(losses_so_far(spec, synced_paths([spec], storage=hardware_of(spec.ladder).storage)))
+    if done:
+        raise UsageError(
+            f"The run of {folder.name} has begun here: step {done} of {spec.train_steps}.",
+            why="What was seen of a run stands beside what is said of it afterwards.",
+            fix="Say how many steps of its loss you have seen, 0 if you did not look: --steps-seen N",
+        )
+    return 0
+
+
+def track(run: str, against: str = "", *, steps: int | None = None, registry: Path = REGISTRY) -> Tracked:
+    """Forecast where a run will end, from its training loss so far and the curves of its ladder's finished runs.
+
+    `run` is a preregistration, the first digits of a digest, or a table of steps and losses; `against` a preregistration or a
+    ladder file (default: the run's); `steps` cuts the curve. Errors as in `named_spec`, `CurveError` for a damaged table.
+    """
+    from marin_scaling.run.plan import hardware_of
+    from marin_scaling.train.session import synced_paths
+
+    spec = _spec_of(run, against, registry=registry)
+    is_table = Path(run).is_file()
+    place = synced_paths([spec], storage=None if is_table else hardware_of(spec.ladder).storage)
+    losses = read_curve(Path(run), train_steps=spec.train_steps) if is_table else losses_so_far(spec, place)
+    curves = finished_curves(read_runs(_ladder_of(spec, against)), without=spec.digest)
+    forecast = _forecast_of(spec, against or run, registry=registry)
+    if is_table or steps:
+        return track_losses(losses[:steps], spec, curves, forecast=forecast)
+    shares, ended_at = shares_so_far(spec, place), loss_at_end(spec, place)
+    return track_losses(losses, spec, curves, forecast=forecast, ended_at=ended_at, expert_shares=shares)
+
+
+def _spec_of(run: str, against: str, *, registry: Path) -> RunSpec:
+    """The run that is meant; of a table, the target of the preregistration that it is tracked against."""
+    if not Path(run).is_file():
+        return named_spec(run, registry=registry)
+    folder = registration_folder(against, registry=registry)
+    if folder is None:
+        unsaid = f"{against} does not say" if against else "nothing says"
+        raise UsageError(
+            f"{run} is a table of losses, and {unsaid} how many steps its run has.",
+            why="Curves are compared at equal fractions of training done.",
+            fix="Name the preregistration whose target it is: --against FOLDER.",
+        )
+    return answering_spec(folder)
+
+
+def _forecast_of(spec: RunSpec, against: str, *, registry: Path) -> EarlierForecast:
+    """What was signed of it; else what the ladder's finished runs say of a run of its size and length, or why they do not."""
+    folder = registration_folder(against, registry=registry)
+    if folder is not None:
+        ended = "".join(f"; it has its {name}" for name in ending_names(folder))
+        return EarlierForecast(quantiles=read_registration(folder).quantiles, by=f"signed: {folder.name}{ended}")
+    shape, ladder = spec.model.shape(), _ladder_of(spec, against)
+    target = Target(flops=spec.flops, params=shape.params_total, tokens=spec.trained_tokens, active_params=shape.params_active)
+    try:
+        table = read_run_table(
+            ladder, drop=[spec.digest] if spec.role == "rung" and (ladder / spec.directory_name).exists() else []
+        )
+        return EarlierForecast(
+            quantiles=forecast_runs(fit(table), [target])[0].quantiles, by=f"law of the other runs in {ladder}"
+        )
+    except MarinScalingError as error:
+        return EarlierForecast(quantiles=None, by=error.what)
+
+
+def _ladder_of(spec: RunSpec, against: str) -> Path:
+
+    is_file = against.endswith((".yaml", ".yml"))
+    return RUNS_DIR / (read_ladder_file(Path(against)).name if is_file else spec.ladder)
