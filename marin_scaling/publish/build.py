@@ -77,8 +77,8 @@ _SAID = {
 def feed(root: Path, *, verdicts: Sequence[Verdict], boards: Sequence[Board], pages: Mapping[str, str]) -> bytes:
     """Return the Atom feed of the log and of the speedrun's records, the newest first; `pages` are by submission name.
 
-    Times are those of the log and of the runs, so the same files give the same feed. A log that cannot be read gives no entries;
-    the pages of its forecasts say why.
+    Times are those of the log and of the runs, so the same files give the same feed. A log that cannot be read gives no
+    entries; the pages of its forecasts say why.
     """
     states = {verdict.id: verdict.state for verdict in verdicts}
     events = [*_log_events(root, states), *(_record_event(each, pages) for board in boards for each in board.records)]

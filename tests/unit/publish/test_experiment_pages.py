@@ -89,7 +89,7 @@ def test_one_that_names_what_is_not_there_has_a_page_that_says_so(tmp_path: Path
     """And breaks no other."""
     made = pages(tmp_path, {"name": "a", "ladders": ["gone"], "preregistration": "2026-01-01-gone"}, {"name": "b"})
     assert "gone is no folder of runs/" in made["a.md"]
-    assert "| refused | ladders |" in made["index.md"]
+    assert "| error | ladders |" in made["index.md"]
     assert "b.md" in made
 
 
@@ -199,7 +199,7 @@ def test_records_are_believed_rather_than_what_is_typed_of_them(tmp_path: Path) 
     both = {"name": "both", "ladders": ["bytes-dense", "bytes-moe"], "baseline": "dense"}
     made = pages(tmp_path, dense, both, {"name": "bare", "baseline": "both"}, {"name": "last", "baseline": "bare"})
     assert "it says 17, the records of its ladders 16; leave it out" in made["dense.md"]
-    assert "(**1 refused**" in made["index.md"]
+    assert "(**1 error**" in made["index.md"]
     assert "batch_size: 16\n" in made["dense.md"]
     assert "| model.family | &#34;qwen3&#34; | differs among its runs |" in made["both.md"]
     assert "| note | &#34;x&#34; | not stated |" in made["both.md"]

@@ -412,7 +412,7 @@ def test_ladders_of_any_name_share_no_file(tmp_path):
     for name in names:
         shutil.copytree(DELPHI, tmp_path / "runs" / name)
     pages = generated_pages(tmp_path)
-    assert len(pages) == 7 + 6 * len(names)  # what draws their figures is there once, and the index of experiments
+    assert len(pages) == 7 + 5 * len(names)  # what draws their figures is there once, and the index of experiments
     assert pages["ladders/index.md"].startswith(b'---\ntitle: "Ladders"\n---\n\n# Ladders\n')
     assert b"[index](index.page.md)" in pages["ladders/index.md"]
     assert len({page_name(name).lower() for name in names}) == len(names)
