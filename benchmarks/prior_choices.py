@@ -19,7 +19,7 @@ from report import parser, publish
 from simulated_families import simulated_tables
 from suites import public_suites
 
-from marin_scaling.fitting.coupled_law import FIRST_PRIOR, Normal, Prior
+from marin_scaling.fitting.coupled_law import Normal, Prior
 from marin_scaling.forecast.backtest import BacktestPoint, summarise, with_law
 from marin_scaling.run.table import RunTable
 
@@ -31,7 +31,11 @@ def _log(middle: float, deviation: float) -> Normal:
 
 
 PRIORS = {
-    "first (until 24 November)": FIRST_PRIOR,
+    "first (until 24 November)": replace(
+        TODAY,
+        reducible_share=Normal(mean=0.0, deviation=0.6),
+        size_exponent=_log(0.4, 0.5),
+    ),
     "today's": TODAY,
     "share of -0.3 and 0.5 in logit": replace(TODAY, reducible_share=Normal(mean=-0.3, deviation=0.5)),
     "share of -0.1 and 0.5 in logit": replace(TODAY, reducible_share=Normal(mean=-0.1, deviation=0.5)),

@@ -14,7 +14,7 @@ from statistics import median
 from report import ROOT, parser, publish
 
 REPETITIONS = 7
-GOLDEN = "tests/golden/preregistration-v0.1"
+GOLDEN = "tests/golden/preregistration-v1"
 COMMANDS = {
     "bare interpreter": ["-c", "pass"],
     "marin-scale --help": ["-m", "marin_scaling.cli", "--help"],

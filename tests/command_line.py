@@ -1,13 +1,17 @@
-"""`marin-scale` as a process of its own, what a refusal looks like, and a repository with finished rungs to run it in."""
+"""`marin-scale` in this process or in one of its own, the form of a refusal, and a repository with finished rungs."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TextIO
+from unittest import mock
 
 import numpy as np
 from run_factory import record_of
@@ -48,16 +52,37 @@ _DROP_FROM_BOUNDING_SET = 24  # PR_CAPBSET_DROP: linux/prctl.h
 
 
 def marin_scale(
-    *arguments: object,
-    cwd: Path,
-    environment: Mapping[str, str] | None = None,
-    before: Callable[[], None] | None = None,
+    *arguments: object, cwd: Path, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run `marin-scale` in `cwd`; `environment` is added to this process's, `before` runs in the new process."""
+    """Run `marin-scale` in `cwd`, in this process: what it prints goes to files, as in a process of its own."""
+    from marin_scaling.cli import main
+
+    words, status = ["marin-scale", *map(str, arguments)], 0
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8") as out,
+        tempfile.TemporaryFile("w+", encoding="utf-8") as err,
+        contextlib.chdir(cwd),
+        mock.patch.dict(os.environ, _environment(cwd, environment)),
+        mock.patch.object(sys, "argv", words),
+        open(os.devnull) as nothing,
+        mock.patch.object(sys, "stdin", nothing),
+    ):
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                main()
+            except SystemExit as end:
+                status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        return subprocess.CompletedProcess(words, status, *map(_content, (out, err)))
+
+
+def marin_scale_process(
+    *arguments: object, cwd: Path, environment: Mapping[str, str] | None = None, before: Callable[[], None] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `marin-scale` in `cwd`, in a process of its own, in which `before` runs first."""
     return subprocess.run(
         [sys.executable, "-m", "marin_scaling.cli", *map(str, arguments)],
         cwd=cwd,
-        env={**os.environ, "XDG_CONFIG_HOME": str(cwd / ".config"), "COLUMNS": "100", **(environment or {})},
+        env={**os.environ, **_environment(cwd, environment)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -65,6 +90,16 @@ def marin_scale(
         preexec_fn=before,  # no threads here
         timeout=300,
     )
+
+
+def _environment(cwd: Path, more: Mapping[str, str] | None) -> dict[str, str]:
+    return {"XDG_CONFIG_HOME": str(cwd / ".config"), "COLUMNS": "100", **(more or {})}
+
+
+def _content(file: TextIO) -> str:
+    file.flush()
+    file.seek(0)
+    return file.read()
 
 
 def obey_file_modes() -> None:

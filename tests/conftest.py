@@ -1,23 +1,33 @@
-"""Settings of all tests: none is timed, so hypothesis has no deadline; tiny ladders of one session share compiled programs."""
+"""Settings of all tests: examples by profile, nightly tests, and programs that tiny ladders of one session share."""
 
 import os
 import shutil
 import tempfile
 
 import pytest
+from example_counts import NIGHTLY, is_nightly
 from hypothesis import settings
 
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+settings.register_profile("pull-request", deadline=None, max_examples=30)
+settings.register_profile(NIGHTLY, deadline=None)
+settings.load_profile("pull-request")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests marked `nightly`, except under `--hypothesis-profile=nightly`."""
+    late = [] if is_nightly() else [item for item in items if item.get_closest_marker("nightly")]
+    if late:
+        config.hook.pytest_deselected(items=late)
+        items[:] = [item for item in items if item not in late]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before processes that test in parallel are started, which inherit it."""
+    """Make the folder of compiled programs before the workers start, which inherit its name."""
     if not hasattr(config, "workerinput"):
         os.environ["MARIN_SCALING_TESTS_COMPILED"] = tempfile.mkdtemp(prefix="marin-scaling-compiled-")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Once all have ended."""
+    """Remove the folder once all workers have ended."""
     if not hasattr(config, "workerinput"):
         shutil.rmtree(os.environ["MARIN_SCALING_TESTS_COMPILED"], ignore_errors=True)

@@ -36,7 +36,7 @@ from marin_scaling.ladder.config import Assumption, Promise
 from marin_scaling.preregistration.events.notice import give_notice
 from marin_scaling.preregistration.events.seal import reveal
 from marin_scaling.preregistration.events.timestamp import can_read_stamps
-from marin_scaling.preregistration.format_versions import LATEST
+from marin_scaling.preregistration.format import SUBJECT_FILES
 from marin_scaling.preregistration.layout import SUBJECT_NAMES
 from marin_scaling.preregistration.log import FIRST_PREVIOUS, write_down
 from marin_scaling.preregistration.registry import allow_signer, registration_id, signers_path
@@ -165,7 +165,7 @@ def _signed_statement(ground: Ground, rng: Random) -> Input:
 
 
 def _signed_subject(ground: Ground, rng: Random) -> Input:
-    path = ground.folder("promised") / rng.choice(LATEST.subject_names)
+    path = ground.folder("promised") / rng.choice(SUBJECT_FILES)
     how, raw = _any_change(path, rng)
     statement = json.loads((path.parent / "statement.json").read_bytes())
     for subject in statement["subject"]:

@@ -90,7 +90,7 @@ def run(
     The preregistration is verified first. The statement's digest is in the run's spec from its first step. Here the run has all
     cores and GPUs of the machine; on a Ray cluster what the ladder's file gives a run.
 
-    Example: marin-scale run 2026-11-21-quickstart
+    Example: marin-scale run 2026-11-26-quickstart
     """
     from marin_scaling.preregistration.layout import is_sealed
     from marin_scaling.preregistration.preregister import train_target

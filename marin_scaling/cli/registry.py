@@ -40,7 +40,7 @@ def sign(
     It is verified first, its fit made again, and every line printed: what you sign is what held on your machine. Your key has
     to stand in allowed_signers.
 
-    Example: marin-scale registry sign 2026-11-21-quickstart --as bob@example.org
+    Example: marin-scale registry sign 2026-11-26-quickstart --as bob@example.org
     """
     from marin_scaling.cli.verify import print_steps
     from marin_scaling.preregistration.log import write_down
@@ -70,7 +70,7 @@ def stamp(
     The authority sees a digest of the signature. Its answer is verified against tsa_roots.pem beside the registrations and kept
     beside the signature. Ask two, for a run that matters.
 
-    Example: marin-scale registry stamp 2026-11-21-quickstart --tsa https://tsa.example/
+    Example: marin-scale registry stamp 2026-11-26-quickstart --tsa https://tsa.example/
     """
     from marin_scaling.files import read_bytes, write_once
     from marin_scaling.preregistration.events.timestamp import request_stamp, roots_path, stamped_signature
@@ -107,7 +107,7 @@ def amend(
     The first forecast keeps the verdict and every count. This one is signed, verified and fitted again like it, and scored in a
     row of its own, with how many steps of the run you had seen.
 
-    Example: marin-scale registry amend 2026-11-21-quickstart --reason 'two more budgets were trained'
+    Example: marin-scale registry amend 2026-11-26-quickstart --reason 'two more budgets were trained'
     """
     from marin_scaling.preregistration.events import amendment as amendments
     from marin_scaling.preregistration.log import write_down
@@ -173,7 +173,7 @@ def withdraw(
 
     It stays where it is and in every count, as withdrawn; once steps of its run have been seen, it counts as missed.
 
-    Example: marin-scale registry withdraw 2026-11-21-quickstart --reason 'the run was cancelled'
+    Example: marin-scale registry withdraw 2026-11-26-quickstart --reason 'the run was cancelled'
     """
     _give(which, "withdraw", registry=registry, key=key, signer=signer, reason=reason, steps_seen=steps_seen)
 
@@ -192,7 +192,7 @@ def void(
 
     Only for conditions that the statement names, and only by a resolver who is not its registrant.
 
-    Example: marin-scale registry void 2026-11-21-quickstart --because 'the text is withdrawn' --reason 'its owner took it down'
+    Example: marin-scale registry void 2026-11-26-quickstart --because 'the text is withdrawn' --reason 'its owner took it down'
     """
     said: dict[str, Any] = {"condition": because, "evidence": evidence}
     _give(which, "void", registry=registry, key=key, signer=signer, reason=reason, **said)
@@ -212,7 +212,7 @@ def deviate(
 
     Anyone who may sign can say it. The forecast is scored all the same, and the notice stands beside its score.
 
-    Example: marin-scale registry deviate 2026-11-21-quickstart --from-step 800 --reason 'the clipping was changed'
+    Example: marin-scale registry deviate 2026-11-26-quickstart --from-step 800 --reason 'the clipping was changed'
     """
     said: dict[str, Any] = {"from_step": from_step, "evidence": evidence}
     _give(which, "deviate", registry=registry, key=key, signer=signer, reason=reason, **said)
@@ -270,7 +270,7 @@ def reveal(which: str = _FOLDER, registry: Path = REGISTRY) -> None:
     Its files are verified as they lie in .marin-scaling/sealed, then put beside the seal, with the salt that opens it. From
     then on it is a preregistration like any other, as old as its seal.
 
-    Example: marin-scale registry reveal 2026-11-21-quickstart
+    Example: marin-scale registry reveal 2026-11-26-quickstart
     """
     from marin_scaling.cli.verify import print_steps
     from marin_scaling.errors import UsageError

@@ -67,7 +67,7 @@ def export_run(run: str = _EXPORT_RUN, to: Path = _EXPORT_TO, registry: Path = R
     With a model card: its data, cost and measured loss, and of a target the signed forecast and what came of it. A target's
     weights are kept when it is trained, those of a ladder's other runs with marin-scale ladder --keep-weights.
 
-    Example: marin-scale export 2026-11-22-my-ladder --to my-model
+    Example: marin-scale export 2026-11-26-my-ladder --to my-model
     """
     from marin_scaling.publish.export import export_model
 
@@ -93,7 +93,7 @@ def track_run(
     and what looks wrong with its loss. RUN may be a table with columns step and loss, from anywhere: then --against names the
     preregistration whose target it is.
 
-    Example: marin-scale track 2026-11-22-bytes-dense
+    Example: marin-scale track 2026-11-26-bytes-dense
     """
     from marin_scaling.forecast.tracking import tracked_document, tracked_text
     from marin_scaling.preregistration.tracked_run import track

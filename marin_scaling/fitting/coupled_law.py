@@ -61,14 +61,6 @@ class Prior:
     """kappa: 0 if only active parameters count, 1 if all do; a common rule takes their geometric mean, 0.5."""
 
 
-FIRST_PRIOR = Prior(
-    reducible_share=Normal(mean=0.0, deviation=0.6), size_exponent=Normal(mean=float(np.log(0.4)), deviation=0.5)
-)
-"""The default until 24 November 2026."""
-DEFAULT_PRIORS = (Prior(), FIRST_PRIOR)
-"""Every default there was, today's first: a forecast that was signed under one is fitted again under it."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class CoupledLaws:
     """Many laws: arrays (law,); L0, E and K in the unit of the runs' losses."""

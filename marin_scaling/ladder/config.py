@@ -108,6 +108,8 @@ class Target(Part):
     """Its training FLOPs, more than those of the largest rung; its width follows from the fit."""
     batch_size: int | None = Field(default=None, gt=0)
     """Sequences a step where the hardware decides it; else the recipe's."""
+    seed: int | None = Field(default=None, ge=0)
+    """Seed of its weights; else the ladder's first one."""
 
 
 class Texts(Part):

@@ -48,12 +48,12 @@ class RunSize:
 
 
 def run_size(predicate: Mapping[str, Any]) -> RunSize:
-    """Return the size of the run that a statement's predicate promises; the first format says less of its kind."""
-    run, recipe = predicate["targetRun"], predicate.get("recipe", {})
+    """Return the size of the run that a statement's predicate promises."""
+    run, recipe = predicate["targetRun"], predicate["recipe"]
     return RunSize(
-        recipe=run.get("recipe", ""),
-        optimizer=recipe.get("optimizer", {}),
-        data=recipe.get("data", {}),
+        recipe=run["recipe"],
+        optimizer=recipe["optimizer"],
+        data=recipe["data"],
         params=run["paramsTotal"],
         tokens=run["tokens"],
     )

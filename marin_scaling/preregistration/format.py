@@ -1,15 +1,19 @@
-"""What all versions of the format have in common: fixed words, quantile levels, metrics, and the shapes of the oldest subjects.
+"""The statement format: fixed words, quantile levels, metrics, and the shapes of the statement and its subjects.
 
-A value here is part of what old signatures cover: it changes only with a new predicate type (`format_versions`). What the
-fields must mean together is checked in `statement`.
+A value here is part of what signatures cover: it changes only with a new predicate type. What the fields must mean together
+is checked in `statement`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
+from typing import Any
 
 from marin_scaling.preregistration.format_schema import (
     FILE_NAME,
+    MOMENT,
+    SHA256,
     Anything,
     AtLeast,
     ByKind,
@@ -17,6 +21,7 @@ from marin_scaling.preregistration.format_schema import (
     ListOf,
     MapOf,
     MayLack,
+    Means,
     Nullable,
     Number,
     Shape,
@@ -25,6 +30,7 @@ from marin_scaling.preregistration.format_schema import (
 from marin_scaling.recipe.model_shape import FAMILIES
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "urn:marin-scaling:preregistration:v1"
 
 LEVELS = (0.01, 0.025, *(n / 20 for n in range(1, 20)), 0.975, 0.99)
 """The 23 quantile levels of the COVID-19 and FluSight forecast hubs (Bracher et al. 2021)."""
@@ -45,41 +51,6 @@ PRINCIPAL = Text(pattern=r"[A-Za-z0-9._+-]+@[A-Za-z0-9._-]+")
 
 METRICS = {"bits_per_byte": {"unit": "bits/byte", "direction": "min", "support": [0.0, 8.0]}}
 """Metrics that can be promised. Bits per byte lie between 0 and 8, the cost of a uniform code over 256 bytes."""
-
-LADDER_SHAPE: dict[str, Shape] = {
-    "format_version": Choice(of=(1,)),
-    "ladder": FILE_NAME,
-    "metric": Text(),
-    "rows": ListOf(
-        item={
-            "run": Text(pattern=r"[^\x00-\x1f\x7f-\x9f]{1,200}"),
-            "flops": Number(above=0),
-            "params": Number(above=0),
-            "active_params": MayLack(value=Number(above=0)),
-            "tokens": Number(above=0),
-            "loss": Number(above=0),
-        }
-    ),
-}
-
-
-PREDICTION_KEYS: dict[str, Shape] = {
-    "flops": Number(above=0),
-    "median": Number(),
-    "quantiles": MapOf(value=Number()),
-    "bands": MapOf(value=Nullable(value=Number())),
-}
-FORECAST_KEYS: dict[str, Shape] = {
-    "law": Text(),
-    "parameters": MapOf(value=Number()),
-    "seed": Nullable(value=Number(whole=True)),
-    "metric": Text(),
-    "excluded": ListOf(item={"run": Text(), "why": Text()}),
-    "status": MayLack(value=Text()),
-    "warnings": MayLack(value=ListOf(item=Text())),
-    "predictions": ListOf(item=AtLeast(keys=PREDICTION_KEYS)),
-}
-FORECAST_SHAPE: Shape = AtLeast(keys=FORECAST_KEYS)
 
 TARGET_SHAPE: Shape = {
     "format_version": Choice(of=(1,)),
@@ -102,4 +73,215 @@ TARGET_SHAPE: Shape = {
     "data": MapOf(value=Anything()),
     "evaluation": AtLeast(keys={"metric": Text()}),
     "statement_sha256": Choice(of=(None,)),
+}
+
+LINEAGE_RULE = (
+    "The run whose spec is target.json with this statement's SHA-256 and the data order that follows from it, from step 0; "
+    "it may be resumed as often as need be with the same spec."
+)
+CHECKPOINT_RULE = "the weights after the last step, not averaged"
+BASELINE_RULE = (
+    "log loss = a + b log FLOPs by least squares through the best run of each budget, errors normal with the residual variance "
+    "(n - 2 degrees of freedom) and the uncertainty of the line; of two budgets the line alone"
+)
+IF_OVERDUE = "It counts as missed."
+SAMPLE_COUNT = 1000
+
+_WORDS = ListOf(item=Text())
+_TESTED: dict[str, Shape] = {
+    "nearest": Number(above=0),
+    "farthest": Nullable(value=Number(above=0)),
+    "count": Number(whole=True, above=0),
+    "median_absolute_error": Number(),
+    "bias": Number(),
+    "inside_50": Number(),
+    "inside_90": Number(),
+    "crps": Number(),
+}
+_CHOICE: dict[str, Shape] = {"choice": Text(), "median": Nullable(value=Number()), "why_none": Text()}
+
+
+def as_in_statement(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of `forecast.json` under the names that it has in the statement.
+
+    >>> as_in_statement({"inside_90": 0.75, "median_absolute_error": 0.01})
+    {'inside90': 0.75, 'medianAbsoluteError': 0.01}
+    """
+    words = {name: name.split("_") for name in row}
+    return {first + "".join(map(str.capitalize, rest)): row[name] for name, (first, *rest) in words.items()}
+
+
+PREDICATE_SHAPE: dict[str, Shape] = {
+    "id": Means(value=REGISTRATION_ID, what="the folder's name: the day (UTC) and a word"),
+    "kind": Means(value=Choice(of=("register",)), what="a forecast of a run that has not begun"),
+    "registrant": Means(value=PRINCIPAL, what="who signs, as in `allowed_signers`"),
+    "reviewers": Means(value=ListOf(item=PRINCIPAL), what="who are asked to sign it, too"),
+    "createdAt": Means(value=MOMENT, what="when it was made, by the registrant's clock (UTC)"),
+    "tool": {
+        "name": Choice(of=("marin-scaling",)),
+        "version": Means(value=Text(), what="of the tool that fitted"),
+        "versions": Means(value=MapOf(value=Text()), what="Python and the libraries that the fit hangs on"),
+    },
+    "targetRun": {
+        "uid": Means(value=Text(pattern="[0-9a-f]{32}"), what="128 random bits that name the promise before it is signed"),
+        "lineageRule": Means(value=Choice(of=(LINEAGE_RULE,)), what="which run, with its restarts, is meant"),
+        "ladder": Means(value=FILE_NAME, what="the folder in `runs/` where it will lie"),
+        "recipe": Means(value=Text(), what="what turns a budget and a width into a run"),
+        "budgetFlops": Means(value=Number(above=0), what="the training FLOPs that it was planned for"),
+        "flops": Means(value=Number(above=0), what="the training FLOPs of exactly this shape and these tokens"),
+        "flopsConvention": Means(value=Text(), what="how FLOPs are counted"),
+        "paramsTotal": Means(value=Number(whole=True, above=0), what="all parameters"),
+        "paramsActive": Means(value=Number(whole=True, above=0), what="parameters that a token passes"),
+        "tokens": Means(value=Number(whole=True, above=0), what="trained tokens"),
+        "shape": Means(value=MapOf(value=Anything()), what="the model's sizes"),
+        "tolerance": {
+            "flops": Means(value=Number(least=0), what="share by which the run's FLOPs may differ; 0 is exactly"),
+            "tokens": Means(value=Number(least=0), what="the same of its tokens"),
+        },
+    },
+    "recipe": {
+        "data": Means(value=MapOf(value=Anything()), what="source and digest of what is trained on"),
+        "optimizer": Means(value=MapOf(value=Anything()), what="every constant of the optimizer"),
+        "batchSize": Means(value=Number(whole=True, above=0), what="sequences a step"),
+        "trainSteps": Means(value=Number(whole=True, above=0), what="steps"),
+        "beyondLadder": Means(
+            value=MapOf(value=Number(above=0)),
+            what="`flops`, `params`, `tokens` of the target over the largest among the ladder's runs",
+        ),
+        "knownDifferencesFromLadder": Means(value=_WORDS, what="what else differs between the ladder's runs and the target"),
+    },
+    "metric": {
+        "name": Choice(of=tuple(METRICS)),
+        "unit": Text(),
+        "direction": Choice(of=("min",)),
+        "support": Means(value=ListOf(item=Number()), what="between which values it must lie"),
+        "protocol": Means(value=MapOf(value=Anything()), what="how it is measured, as in `evaluation.json`"),
+        "checkpointRule": Means(value=Choice(of=(CHECKPOINT_RULE,)), what="of which weights"),
+    },
+    "forecast": {
+        "point": Means(value=Number(), what="the median"),
+        "pointIs": Choice(of=("median",)),
+        "quantiles": Means(value=MapOf(value=Number()), what="23 of them, by level"),
+        "bands": Means(value=MapOf(value=Nullable(value=Number())), what="half-widths of 90 % intervals by cause"),
+        "extrapolation": Means(value=Number(above=1), what="the target's FLOPs over those of the largest run that was fitted"),
+        "samples": Means(value=Choice(of=("samples.json",)), what="where equally likely losses stand"),
+        "sensitivity": Means(
+            value=ListOf(item=as_in_statement(_CHOICE)),
+            what="the median under every other choice that a careful person could have made",
+        ),
+    },
+    "fit": {
+        "law": Means(value=Text(), what="its name and formula"),
+        "parameters": Means(value=MapOf(value=Number()), what="the law's numbers"),
+        "fixed": Means(value=MapOf(value=Anything()), what="numbers that were set by hand"),
+        "seed": Means(value=Nullable(value=Number(whole=True)), what="of the draws"),
+        "ladderRule": Means(value=Text(), what="which runs were taken"),
+        "excluded": Means(value=ListOf(item={"run": Text(), "why": Text()}), what="which were not, and why"),
+        "backtest": Means(
+            value=ListOf(item=as_in_statement(_TESTED)),
+            what="each budget of the ladder forecast from the smaller ones, by distance; shares of the loss",
+        ),
+        "warnings": Means(value=_WORDS, what="the fit's own doubts"),
+    },
+    "assumptions": Means(
+        value=ListOf(item={"id": Text(pattern=r"A\d{1,3}"), "text": Text(), "ifFalse": Text()}),
+        what="what the forecast rests on, and what becomes of it where that does not hold",
+    ),
+    "scoring": {
+        "primary": Choice(of=("crps",)),
+        "crpsRule": Choice(of=(CRPS_RULE,)),
+        "secondary": ListOf(item=Choice(of=SCORES)),
+        "hit": Choice(of=(HIT_RULE,)),
+        "reducibleE": Means(value=Nullable(value=Number()), what="the fitted asymptote, for the error of the reducible loss"),
+        "baseline": {
+            "rule": Means(value=Choice(of=(BASELINE_RULE,)), what="the simple forecast that skill is measured against"),
+            "point": Number(),
+            "quantiles": MapOf(value=Number()),
+        },
+    },
+    "knowledge": {
+        "targetRunStepsSeen": Choice(of=(0,)),
+        "relatedRunsSeen": Means(value=_WORDS, what="runs near the target in size or kind whose losses the registrant knew"),
+        "declaration": Choice(of=(DECLARATION,)),
+    },
+    "resolution": {
+        "resolver": Means(value=PRINCIPAL, what="who says how it came out where that is not plain"),
+        "due": Means(value=MOMENT, what="until when the run must be there"),
+        "ifOverdue": Choice(of=(IF_OVERDUE,)),
+        "voidIf": Means(value=_WORDS, what="what makes the forecast void, so that it is neither held nor missed"),
+    },
+}
+
+_FORECAST: Shape = AtLeast(
+    keys={
+        "law": Text(),
+        "parameters": MapOf(value=Number()),
+        "seed": Nullable(value=Number(whole=True)),
+        "metric": Text(),
+        "excluded": ListOf(item={"run": Text(), "why": Text()}),
+        "status": MayLack(value=Text()),
+        "warnings": ListOf(item=Text()),
+        "backtest": ListOf(item=_TESTED),
+        "predictions": ListOf(
+            item=AtLeast(
+                keys={
+                    "flops": Number(above=0),
+                    "median": Number(),
+                    "quantiles": MapOf(value=Number()),
+                    "bands": MapOf(value=Nullable(value=Number())),
+                    "sensitivity": ListOf(item=_CHOICE),
+                }
+            )
+        ),
+    }
+)
+_LADDER: dict[str, Shape] = {
+    "format_version": Choice(of=(1,)),
+    "ladder": FILE_NAME,
+    "metric": Text(),
+    "rows": ListOf(
+        item={
+            "run": Text(pattern=r"[^\x00-\x1f\x7f-\x9f]{1,200}"),
+            "budget_flops": Number(above=0),
+            "flops": Number(above=0),
+            "params": Number(above=0),
+            "active_params": MayLack(value=Number(above=0)),
+            "tokens": Number(above=0),
+            "epochs": MayLack(value=Number(above=0)),
+            "loss": Number(above=0),
+        }
+    ),
+}
+
+SUBJECT_SHAPES: dict[str, Shape] = {
+    "evaluation.json": {
+        "format_version": Choice(of=(1,)),
+        "evaluation": AtLeast(keys={"metric": Text()}),
+        "data": MapOf(value=Anything()),
+    },
+    "forecast.json": _FORECAST,
+    "ladder.json": _LADDER,
+    "recipe.json": AtLeast(
+        keys={
+            "recipe": Text(),
+            "numbers": ListOf(item={"name": Text(), "value": Anything(), "formula": Text(), "source": Text()}),
+            "constants": ListOf(item=MapOf(value=Anything())),
+        }
+    ),
+    "samples.json": {
+        "format_version": Choice(of=(1,)),
+        "metric": Text(),
+        "flops": Number(above=0),
+        "losses": ListOf(item=Number()),
+    },
+    "target.json": TARGET_SHAPE,
+}
+SUBJECT_FILES = tuple(sorted(SUBJECT_SHAPES))
+"""The files beside the statement, by name."""
+
+STATEMENT_SHAPE: dict[str, Shape] = {
+    "_type": Choice(of=(STATEMENT_TYPE,)),
+    "subject": ListOf(item={"name": Choice(of=SUBJECT_FILES), "digest": {"sha256": SHA256}}),
+    "predicateType": Choice(of=(PREDICATE_TYPE,)),
+    "predicate": PREDICATE_SHAPE,
 }

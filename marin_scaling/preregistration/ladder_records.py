@@ -111,8 +111,8 @@ def _compare_row(row: Mapping[str, Any], *, ladder_dir: Path, statement: Stateme
 def _require_same_kind(spec: Mapping[str, Any], statement: Statement, *, where: str) -> None:
     """A run of another recipe, on another text or measured in another way says nothing of the target."""
     predicate = statement.predicate
-    promised = {"recipe": predicate["targetRun"]["recipe"], "evaluation": predicate["metric"]["protocol"]}
-    promised |= {"data": predicate["recipe"]["data"]} if "recipe" in predicate else {}  # not in the first format
+    recipe, data = predicate["targetRun"]["recipe"], predicate["recipe"]["data"]
+    promised = {"recipe": recipe, "evaluation": predicate["metric"]["protocol"], "data": data}
     for key, value in promised.items():
         if spec[key] != value:
             refuse(
@@ -127,7 +127,7 @@ def require_declared(statement: Statement, subjects: Mapping[str, Any], *, where
     `subjects` are the content of the files beside the statement. Nothing is compared without a run store.
     """
     ladder = subjects["ladder.json"]
-    if "recipe.json" not in subjects or not holds_runs(runs_dir / ladder["ladder"]):
+    if not holds_runs(runs_dir / ladder["ladder"]):
         return
     rungs = [_read_run(runs_dir / ladder["ladder"] / row["run"][:16])[0] for row in ladder["rows"]]
     declared = statement.predicate["recipe"]["knownDifferencesFromLadder"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +11,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from marin_scaling.canonical_json import load_strict, sha256_hex
-from marin_scaling.errors import DocumentError, StatementError, UsageError, VerificationError
+from marin_scaling.errors import DocumentError, StatementError, VerificationError
 from marin_scaling.files import alone_in, read_bytes, replace_file
 from marin_scaling.preregistration.format import REGISTRATION_ID
-from marin_scaling.preregistration.format_schema import MOMENT, SHA256, Choice, ListOf, MapOf, Number, Shape, Text, check_shape
+from marin_scaling.preregistration.format_schema import MOMENT, SHA256, Choice, MapOf, Number, Shape, check_shape
 from marin_scaling.preregistration.layout import (
     AMENDMENT_FILES,
     LOG_NAME,
@@ -36,69 +35,6 @@ from marin_scaling.preregistration.registry import registration_folders
 from marin_scaling.preregistration.signing.allowed_signers import MERGE_MARKS
 from marin_scaling.preregistration.statement import moment_text, parse_moment
 from marin_scaling.untrusted_files import is_present
-
-
-def merkle_root(leaves: Sequence[bytes]) -> bytes:
-    """The root of the tree over `leaves` (RFC 6962, section 2.1); that of none is the digest of nothing.
-
-    >>> merkle_root([b""]).hex()[:16]
-    '6e340b9cffb37a98'
-    """
-    return _root([_leaf(leaf) for leaf in leaves]) if leaves else hashlib.sha256(b"").digest()
-
-
-def inclusion_proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
-    """The digests that lead from the leaf at `index` to the root, nearest first (section 2.1.1)."""
-    hashed = [_leaf(leaf) for leaf in leaves]
-    return _path(hashed, index)
-
-
-def is_included(leaf: bytes, *, index: int, size: int, proof: Sequence[bytes], root: bytes) -> bool:
-    """Whether a proof shows `leaf` at `index` of a tree with `size` leaves and this root (RFC 9162, section 2.1.3.2)."""
-    if not 0 <= index < size:
-        return False
-    found, place, last = _leaf(leaf), index, size - 1
-    for sibling in proof:
-        if last == 0:
-            return False
-        if place % 2 or place == last:
-            found = _node(sibling, found)
-            while place % 2 == 0 and place:
-                place, last = place // 2, last // 2
-        else:
-            found = _node(found, sibling)
-        place, last = place // 2, last // 2
-    return last == 0 and found == root
-
-
-def _root(hashed: Sequence[bytes]) -> bytes:
-    if len(hashed) == 1:
-        return hashed[0]
-    left = _split(len(hashed))
-    return _node(_root(hashed[:left]), _root(hashed[left:]))
-
-
-def _path(hashed: Sequence[bytes], index: int) -> list[bytes]:
-    if len(hashed) == 1:
-        return []
-    left = _split(len(hashed))
-    if index < left:
-        return [*_path(hashed[:left], index), _root(hashed[left:])]
-    return [*_path(hashed[left:], index - left), _root(hashed[:left])]
-
-
-def _split(size: int) -> int:
-    """The largest power of two below `size`."""
-    return 1 << (size - 1).bit_length() - 1
-
-
-def _leaf(content: bytes) -> bytes:
-    return hashlib.sha256(b"\x00" + content).digest()
-
-
-def _node(left: bytes, right: bytes) -> bytes:
-    return hashlib.sha256(b"\x01" + left + right).digest()
-
 
 FIRST_PREVIOUS = "0" * 64
 """What stands for the digest of the line before the first."""
@@ -145,11 +81,6 @@ class Log:
     """All lines, in order."""
 
     entries: tuple[LogEntry, ...]
-
-    @property
-    def root(self) -> str:
-        """One digest for all lines: the root of their Merkle tree, in hexadecimal."""
-        return merkle_root([entry.line for entry in self.entries]).hex()
 
     @cached_property
     def by_id(self) -> Mapping[str, Sequence[LogEntry]]:
@@ -310,51 +241,3 @@ def _refuse(name: str, reason: str) -> NoReturn:
         why="The log shows that nothing was taken out of the registry or exchanged; it only ever grows at its end.",
         fix="Restore it from version control; lines that your branch added are made again by: marin-scale registry log",
     )
-
-
-PROOF_SHAPE: dict[str, Shape] = {
-    "format_version": Choice(of=(1,)),
-    "line": Text(),
-    "index": Number(whole=True, least=0),
-    "size": Number(whole=True, above=0),
-    "root": SHA256,
-    "proof": ListOf(item=SHA256),
-}
-
-
-def proof_document(log: Log, *, id: str) -> dict[str, Any]:
-    """That a preregistration was registered, for someone who has the log's root only: its line, and the way to the root.
-
-    `UsageError` when the log has no such line.
-    """
-    own = [entry for entry in log.by_id.get(id, ()) if entry.kind == "register"]
-    if not own:
-        raise UsageError(
-            f"The log has no preregistration {id!r}.", why="A proof is of a line.", fix="Name one of: marin-scale verify all"
-        )
-    proof = inclusion_proof([entry.line for entry in log.entries], own[0].number)
-    return {
-        "format_version": 1,
-        "line": own[0].line.decode("ascii"),
-        "index": own[0].number,
-        "size": len(log.entries),
-        "root": log.root,
-        "proof": [digest.hex() for digest in proof],
-    }
-
-
-def check_proof(raw: bytes, *, root: str, name: str) -> LogEntry:
-    """The line that a proof shows to stand in the log with this root; `VerificationError` when it shows none."""
-    document = load_strict(raw, name=name)
-    check_shape(document, PROOF_SHAPE, name=name)
-    line, size = document["line"].encode("ascii", errors="replace"), document["size"]
-    proof = [bytes.fromhex(digest) for digest in document["proof"]]
-    if document["root"] != root or not is_included(
-        line, index=document["index"], size=size, proof=proof, root=bytes.fromhex(root)
-    ):
-        raise VerificationError(
-            f"{name}: its line is not shown to stand in the log of {size} lines with the root {root}.",
-            why="A proof leads from one line to one root; another line, place or root needs another.",
-            fix="Ask for a proof from the log as it was when you kept its root, or for the log itself.",
-        )
-    return read_line(line, name=name)

@@ -13,11 +13,10 @@ from typing import Any
 from marin_scaling.canonical_json import load_canonical
 from marin_scaling.errors import VerificationError
 from marin_scaling.preregistration.format_schema import MOMENT, SHA256, Choice, Nullable, Number, Shape, Text, check_shape
-from marin_scaling.preregistration.format_versions import VERSION_0_1
 from marin_scaling.preregistration.statement import Statement, agrees, sorted_quantiles
 from marin_scaling.scoring import Scores, crps, score
 
-_OLDEST_SHAPE: dict[str, Shape] = {
+OUTCOME_SHAPE: dict[str, Shape] = {
     "format_version": Choice(of=(1,)),
     "statement_sha256": SHA256,
     "run": SHA256,
@@ -37,27 +36,21 @@ _OLDEST_SHAPE: dict[str, Shape] = {
             "per_cent_of_reducible_loss": Nullable(value=Number()),
         }
     ),
+    "baseline": Nullable(value={"crps": Number(), "skill": Nullable(value=Number())}),
     "verdict": Choice(of=("held", "missed")),
     "checked_at": MOMENT,
     "tool": {"name": Choice(of=("marin-scaling",)), "version": Text()},
 }
-
-OUTCOME_SHAPE: dict[str, Shape] = {
-    **_OLDEST_SHAPE,
-    "format_version": Choice(of=(2,)),
-    "baseline": Nullable(value={"crps": Number(), "skill": Nullable(value=Number())}),
-}
-"""Of a statement that registers a baseline; that of version 0.1 has none, and an outcome of format version 1."""
 
 
 def outcome_document(
     statement: Statement, *, value: float | None, run: str, record_sha256: str, checked_at: datetime, tool_version: str
 ) -> dict[str, Any]:
     """The content of `outcome.json`; `value` is None for a run that diverged, which is a miss without scores."""
-    scores, with_baseline = scores_of(statement, value=value), statement.version is not VERSION_0_1
+    scores = scores_of(statement, value=value)
     return {
-        "format_version": 2 if with_baseline else 1,
-        **({"baseline": _against_baseline(statement, value=value)} if with_baseline else {}),
+        "format_version": 1,
+        "baseline": _against_baseline(statement, value=value),
         "statement_sha256": statement.sha256,
         "run": run,
         "record_sha256": record_sha256,
@@ -90,7 +83,7 @@ def _against_baseline(statement: Statement, *, value: float | None) -> dict[str,
 def read_outcome(raw: bytes, *, statement: Statement, run: str, name: str) -> dict[str, Any]:
     """The outcome in the bytes of an `outcome.json`, refused unless it follows from `statement`, `run` and its value."""
     outcome: dict[str, Any] = load_canonical(raw, name=name)
-    check_shape(outcome, _OLDEST_SHAPE if statement.version is VERSION_0_1 else OUTCOME_SHAPE, name=name)
+    check_shape(outcome, OUTCOME_SHAPE, name=name)
     checked_at = datetime.fromisoformat(outcome["checked_at"])
     expected = outcome_document(
         statement,

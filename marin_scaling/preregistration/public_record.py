@@ -1,7 +1,6 @@
-"""Forecasts that stood in public before they could be signed: `public-record.csv`, imported, unsigned, each a point.
+"""Forecasts from elsewhere, and those of formats that are no longer read: `public-record.csv`.
 
-Read strictly, and scored as far as a point can be: there is no interval to cover anything and no baseline to beat. It is no
-preregistration; nothing here verifies it, and no registrant's record counts it.
+They are read strictly and scored as points. Nothing here verifies them, and no registrant's record counts them.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ COLUMNS = {
     "run": "the run, in the source's words",
     "registered_date": "day of the post, `2026-03-03`; `2026-03` where only the month is known, `2026-04-10/2026-04-13` of two "
     "posts",
-    "registered_where": "address of the post; of two, with a blank between them",
+    "registered_where": "address of the post, or `COMMIT:FOLDER` of this repository; of two, with a blank between them",
     "run_began_date": "day on which the run began",
     "target_flops": "training FLOPs, by the source's own count",
     "forecast_loss_nats": "the forecast, in nats per token; empty where none was stated",
     "metric": "what was forecast, and how it is evaluated",
     "asymptote_nats": "asymptote of the law behind it, chosen or fitted, in nats per token",
-    "interval": "`none`: it was stated without one",
+    "interval": "the 90 % interval in nats per token, as `1.32 to 1.44`; `none` where it was stated without one",
     "observed_loss_nats": "what was measured, in nats per token",
     "observed_date": "day of the measurement, or of its post",
     "caveat": "what else is to be known; where sources differ, how",
@@ -45,7 +44,8 @@ _WHY = "It is the record of what others forecast: each figure as its source has 
 _MEND = "Write the source's number, without a unit, or leave the cell empty."
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _POSTED = re.compile(rf"\d{{4}}-\d\d|{_DAY.pattern}|{_DAY.pattern}/{_DAY.pattern}")
-_ADDRESS = re.compile(r"https://[A-Za-z0-9./_~#=%+-]+")
+_ADDRESS = re.compile(r"https://[A-Za-z0-9./_~#=%+-]+|[0-9a-f]{7,40}:[A-Za-z0-9._/-]+")
+_INTERVAL = re.compile(r"([0-9.]+) to ([0-9.]+)")
 
 
 class PublicState(StrEnum):
@@ -75,6 +75,7 @@ class PublicForecast:
     forecast: float | None
     metric: str
     asymptote: float | None
+    interval: tuple[float, float] | None
     observed: float | None
     observed_date: str
     caveat: str
@@ -93,6 +94,13 @@ class PublicForecast:
         if self.forecast is None or self.observed is None:
             return None
         return score_point(self.forecast, observed=self.observed, asymptote=self.asymptote)
+
+    @property
+    def held(self) -> bool | None:
+        """Whether the observed loss lies in its 90 % interval; None without one of the two."""
+        if self.interval is None or self.observed is None:
+            return None
+        return self.interval[0] <= self.observed <= self.interval[1]
 
     @property
     def late(self) -> Late | None:
@@ -187,8 +195,6 @@ def _forecast(cells: Mapping[str, str], *, where: str) -> PublicForecast:
     for column in ("run", "registered_where", "source"):
         if not cells[column].strip():
             _refuse(f"{places[column]} is empty.", fix="Say which run it is about, and where it can be read.")
-    if cells["interval"] not in ("", "none"):
-        _refuse(f"{places['interval']} holds {quoted(cells['interval'])!r}.", fix="Write none: only points are scored here.")
     return PublicForecast(
         run=cells["run"],
         registered_date=_dates(cells["registered_date"], _POSTED, where=places["registered_date"]),
@@ -198,6 +204,7 @@ def _forecast(cells: Mapping[str, str], *, where: str) -> PublicForecast:
         forecast=_positive(cells["forecast_loss_nats"], where=places["forecast_loss_nats"]),
         metric=cells["metric"],
         asymptote=_number(cells["asymptote_nats"], where=places["asymptote_nats"]),
+        interval=_interval(cells["interval"], where=places["interval"]),
         observed=_positive(cells["observed_loss_nats"], where=places["observed_loss_nats"]),
         observed_date=_dates(cells["observed_date"], _DAY, where=places["observed_date"]),
         caveat=cells["caveat"],
@@ -211,6 +218,17 @@ def _number(cell: str, *, where: str) -> float | None:
 
 def _positive(cell: str, *, where: str) -> float | None:
     return positive_number(cell, where=where, why=_WHY, fix=_MEND) if cell else None
+
+
+def _interval(cell: str, *, where: str) -> tuple[float, float] | None:
+    """The two ends of the cell's interval, the lower one first."""
+    if cell in ("", "none"):
+        return None
+    match = _INTERVAL.fullmatch(cell)
+    ends = tuple(positive_number(end, where=where, why=_WHY, fix=_MEND) for end in match.groups()) if match else (1.0, 0.0)
+    if not ends[0] < ends[1]:
+        _refuse(f"{where} holds {quoted(cell)!r}.", fix="Write none, or the interval in nats per token, like 1.32 to 1.44.")
+    return ends[0], ends[1]
 
 
 def _dates(cell: str, form: re.Pattern[str], *, where: str) -> str:
@@ -228,7 +246,7 @@ def _dates(cell: str, form: re.Pattern[str], *, where: str) -> str:
 def _addresses(cell: str, *, where: str) -> tuple[str, ...]:
     for address in cell.split():
         if not _ADDRESS.fullmatch(address):
-            _refuse(f"{where} holds {quoted(address)!r}.", fix="Write the address of a post, from https:// on.")
+            _refuse(f"{where} holds {quoted(address)!r}.", fix="Write an address from https:// on, or COMMIT:FOLDER.")
     return tuple(cell.split())
 
 

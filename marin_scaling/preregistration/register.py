@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import marin_scaling
+from marin_scaling import __version__
 from marin_scaling.canonical_json import digest_of, dump_canonical, sha256_hex
 from marin_scaling.errors import StatementError
 from marin_scaling.files import alone_in, read_bytes
 from marin_scaling.preregistration.events.seal import register_sealed, require_none_sealed, seal_files
-from marin_scaling.preregistration.format_versions import SAMPLE_COUNT
+from marin_scaling.preregistration.format import SAMPLE_COUNT
 from marin_scaling.preregistration.layout import SIGNATURE_NAME, STATEMENT_NAME
 from marin_scaling.preregistration.log import log_path, missing_lines, read_log, write_down
 from marin_scaling.preregistration.registry import allow_signer, find_registration, read_registration, register, registration_id
@@ -36,27 +34,7 @@ _LIBRARIES = ("numpy", "scipy", "pandas")
 def tool_document() -> dict[str, Any]:
     """What a statement says of the tool."""
     versions = {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}}
-    return {
-        "name": "marin-scaling",
-        "version": marin_scaling.__version__,
-        "sourceSha256": source_sha256(),
-        "versions": versions,
-    }
-
-
-@cache
-def source_sha256() -> str:
-    """SHA-256 over the lines "digest, two spaces, path" of all Python files of the package, sorted by path.
-
-    As `sha256sum` prints them in the folder of the package, so that it can be worked out without this tool.
-
-    >>> len(source_sha256())
-    64
-    """
-    root = Path(marin_scaling.__file__).parent
-    paths = sorted(path.relative_to(root).as_posix() for path in root.rglob("*.py"))
-    lines = [f"{hashlib.sha256((root / path).read_bytes()).hexdigest()}  {path}\n" for path in paths]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    return {"name": "marin-scaling", "version": __version__, "versions": versions}
 
 
 def order_seed(statement: bytes) -> int:
@@ -269,7 +247,7 @@ def subject_files(evidence: Evidence) -> dict[str, bytes]:
 
 def ladder_document(rows: Sequence[Mapping[str, Any]], *, ladder: str, metric: str) -> dict[str, Any]:
     """The content of `ladder.json`: the exact runs that were fitted."""
-    return {"format_version": 2, "ladder": ladder, "metric": metric, "rows": [_ladder_row(row) for row in rows]}
+    return {"format_version": 1, "ladder": ladder, "metric": metric, "rows": [_ladder_row(row) for row in rows]}
 
 
 def thinned(losses: Sequence[float]) -> list[float]:

@@ -11,22 +11,27 @@ from statistics import NormalDist
 from typing import Any, NoReturn
 
 from marin_scaling.canonical_json import dump_canonical, load_canonical, sha256_hex
-from marin_scaling.errors import StatementError
-from marin_scaling.preregistration.format import CRPS_RULE, DECLARATION, HIT_RULE, LEVELS, METRICS, SCORES, STATEMENT_TYPE
-from marin_scaling.preregistration.format_schema import check_shape
-from marin_scaling.preregistration.format_versions import (
+from marin_scaling.errors import DocumentError, StatementError
+from marin_scaling.preregistration.format import (
     BASELINE_RULE,
     CHECKPOINT_RULE,
+    CRPS_RULE,
+    DECLARATION,
+    HIT_RULE,
     IF_OVERDUE,
-    LATEST,
+    LEVELS,
     LINEAGE_RULE,
+    METRICS,
+    PREDICATE_TYPE,
     SAMPLE_COUNT,
-    VERSION_0_1,
-    VERSION_0_1_ENDED,
-    FormatVersion,
+    SCORES,
+    STATEMENT_SHAPE,
+    STATEMENT_TYPE,
+    SUBJECT_FILES,
+    SUBJECT_SHAPES,
     as_in_statement,
-    version_of,
 )
+from marin_scaling.preregistration.format_schema import check_shape
 from marin_scaling.preregistration.signing.allowed_signers import compared_name
 from marin_scaling.recipe.flops import flops_convention, training_flops
 from marin_scaling.recipe.model_shape import shape_of
@@ -73,13 +78,29 @@ _CHOSEN = ("batch_size",)  # a constant of some recipes that a ladder file may s
 _ROUNDING = 1e-9  # sums, logarithms and powers may round differently on another machine
 
 
-def derived_fields(documents: Mapping[str, Any], *, version: FormatVersion) -> dict[str, dict[str, Any]]:
-    """The fields of the predicate that follow from the subjects (by name), grouped as they stand there.
+def derived_fields(documents: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the fields of the predicate that follow from the subjects (by name), grouped as in the predicate.
 
     `StatementError` when the subjects do not carry a promise, or do not speak of one run.
     """
-    fields = _fields_of_every_version(documents)
-    return fields if version is VERSION_0_1 else _with_those_of_0_2(fields, documents)
+    ladder, target = documents["ladder.json"], documents["target.json"]
+    fields = _fields_of_forecast(documents)
+    run = fields["targetRun"]
+    _require_one_run(documents)
+    baseline = {f"{level:g}": value for level, value in line_through_the_best(ladder["rows"], flops=run["flops"]).items()}
+    added: dict[str, dict[str, Any]] = {
+        "targetRun": {"lineageRule": LINEAGE_RULE},
+        "recipe": {
+            "data": target["data"],
+            "optimizer": target["optimizer"],
+            "batchSize": target["batch_size"],
+            "trainSteps": target["train_steps"],
+            "beyondLadder": _beyond(ladder["rows"], run),
+        },
+        "metric": {"checkpointRule": CHECKPOINT_RULE},
+        "scoring": {"baseline": {"rule": BASELINE_RULE, "point": baseline["0.5"], "quantiles": baseline}},
+    }
+    return {part: fields.get(part, {}) | added.get(part, {}) for part in (*fields, *(added.keys() - fields.keys()))}
 
 
 def agrees(expected: Any, found: Any) -> bool:
@@ -97,7 +118,7 @@ def agrees(expected: Any, found: Any) -> bool:
     return type(expected) is type(found) and bool(expected == found)
 
 
-def _fields_of_every_version(documents: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _fields_of_forecast(documents: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     ladder, fit, target = documents["ladder.json"], documents["forecast.json"], documents["target.json"]
     if ladder["ladder"] != target["ladder"]:
         refuse(
@@ -123,6 +144,8 @@ def _fields_of_every_version(documents: Mapping[str, Any]) -> dict[str, dict[str
             "quantiles": {f"{level:g}": value for level, value in sorted_quantiles(prediction["quantiles"]).items()},
             "bands": prediction["bands"],
             "extrapolation": _extrapolation(ladder["rows"], target_flops=target_run["flops"]),
+            "samples": "samples.json",
+            "sensitivity": _sensitivity(prediction),
         },
         "fit": {
             "law": fit["law"],
@@ -130,6 +153,8 @@ def _fields_of_every_version(documents: Mapping[str, Any]) -> dict[str, dict[str
             "fixed": fit.get("fixed", {}),
             "seed": fit["seed"],
             "excluded": fit["excluded"],
+            "backtest": [as_in_statement(row) for row in fit["backtest"]],
+            "warnings": fit["warnings"],
         },
         "scoring": {
             "primary": "crps",
@@ -141,44 +166,14 @@ def _fields_of_every_version(documents: Mapping[str, Any]) -> dict[str, dict[str
     }
 
 
-def _with_those_of_0_2(fields: dict[str, dict[str, Any]], documents: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    ladder, fit, target = documents["ladder.json"], documents["forecast.json"], documents["target.json"]
-    run = fields["targetRun"]
-    prediction = prediction_at(fit, flops=run["flops"])
-    _require_one_run(documents)
-    baseline = {f"{level:g}": value for level, value in line_through_the_best(ladder["rows"], flops=run["flops"]).items()}
-    added: dict[str, dict[str, Any]] = {
-        "targetRun": {"lineageRule": LINEAGE_RULE},
-        "recipe": {
-            "data": target["data"],
-            "optimizer": target["optimizer"],
-            "batchSize": target["batch_size"],
-            "trainSteps": target["train_steps"],
-            "beyondLadder": _beyond(ladder["rows"], run),
-        },
-        "metric": {"checkpointRule": CHECKPOINT_RULE},
-        **_doubts(fit, prediction),
-        "scoring": {"baseline": {"rule": BASELINE_RULE, "point": baseline["0.5"], "quantiles": baseline}},
-    }
-    return {part: fields.get(part, {}) | added.get(part, {}) for part in (*fields, *(added.keys() - fields.keys()))}
-
-
 def amended_fields(documents: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """What of an amendment follows from its files and the target.json of its original: `forecast` and `fit`.
 
     `StatementError` where these, its samples among them, are not about that target.
     """
-    fields, fit = _fields_of_every_version(documents), documents["forecast.json"]
+    fields = _fields_of_forecast(documents)
     _require_samples(documents["samples.json"], documents["target.json"])
-    doubts = _doubts(fit, prediction_at(fit, flops=fields["targetRun"]["flops"]))
-    return {part: fields[part] | doubts[part] for part in ("forecast", "fit")}
-
-
-def _doubts(fit: Mapping[str, Any], prediction: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    return {
-        "forecast": {"samples": "samples.json", "sensitivity": _sensitivity(prediction)},
-        "fit": {"backtest": [as_in_statement(row) for row in fit["backtest"]], "warnings": fit["warnings"]},
-    }
+    return {part: fields[part] for part in ("forecast", "fit")}
 
 
 def _require_one_run(documents: Mapping[str, Any]) -> None:
@@ -321,7 +316,6 @@ class Statement:
 
     raw: bytes
     document: dict[str, Any]
-    version: FormatVersion
 
     @property
     def predicate(self) -> dict[str, Any]:
@@ -340,14 +334,13 @@ class Statement:
         return parse_moment(self.predicate["createdAt"])
 
     @property
-    def due(self) -> datetime | None:
-        """Until when its run must be there (UTC); the first format said nothing of it."""
-        resolution = self.predicate.get("resolution")
-        return parse_moment(resolution["due"]) if resolution else None
+    def due(self) -> datetime:
+        """Deadline of its run (UTC)."""
+        return parse_moment(self.predicate["resolution"]["due"])
 
     def is_overdue(self, *, at: datetime) -> bool:
-        """Whether its run should have been there at that time."""
-        return self.due is not None and at > self.due
+        """Return True if its run should have been there at that time."""
+        return at > self.due
 
     @property
     def quantiles(self) -> dict[float, float]:
@@ -369,13 +362,13 @@ def build_statement(
     tool: Mapping[str, Any],
     declared: Mapping[str, Any],
 ) -> Statement:
-    """The statement about the subjects in `files` (name to canonical bytes), in the newest format.
+    """Return the statement about the subjects in `files` (name to canonical bytes).
 
     `declared` holds what only the registrant can say, grouped as it stands in the predicate; all else is taken from the files.
     `StatementError` when they do not carry a promise: the target is not larger than the ladder, the metric differs, or there
     are no 23 increasing quantiles at the target's FLOPs.
     """
-    documents = {name: read_subject(files[name], name=name, path=name, version=LATEST) for name in LATEST.subject_names}
+    documents = {name: read_subject(files[name], name=name, path=name) for name in SUBJECT_FILES}
     predicate: dict[str, Any] = {
         "id": registration_id,
         "kind": "register",
@@ -384,14 +377,14 @@ def build_statement(
         "tool": dict(tool),
         "knowledge": {"targetRunStepsSeen": 0, "declaration": DECLARATION},
         "resolution": {"ifOverdue": IF_OVERDUE},
-        **derived_fields(documents, version=LATEST),
+        **derived_fields(documents),
     }
     for part, said in declared.items():
         predicate[part] = {**predicate.get(part, {}), **said} if isinstance(said, dict) else said
     statement = {
         "_type": STATEMENT_TYPE,
-        "subject": [{"name": name, "digest": {"sha256": sha256_hex(files[name])}} for name in LATEST.subject_names],
-        "predicateType": LATEST.predicate_type,
+        "subject": [{"name": name, "digest": {"sha256": sha256_hex(files[name])}} for name in SUBJECT_FILES],
+        "predicateType": PREDICATE_TYPE,
         "predicate": predicate,
     }
     made = read_statement(dump_canonical(statement), name="statement.json")
@@ -403,17 +396,28 @@ def build_statement(
 def read_statement(raw: bytes, *, name: str) -> Statement:
     """The statement in the exact bytes of `statement.json`; `DocumentError` or `StatementError` when it is not sound."""
     document = load_canonical(raw, name=name)
-    version = version_of(document, name=name)
-    check_shape(document, version.statement_shape, name=name)
-    statement = Statement(raw=raw, document=document, version=version)
+    _require_format(document, name=name)
+    check_shape(document, STATEMENT_SHAPE, name=name)
+    statement = Statement(raw=raw, document=document)
     _check_meaning(statement)
     return statement
 
 
-def read_subject(raw: bytes, *, name: str, path: str, version: FormatVersion = LATEST) -> Any:
-    """The document of one subject (by the name that it has in this version), of its shape; `path` is for errors."""
+def _require_format(document: Any, *, name: str) -> None:
+    """Refuse a statement of another format in words that say what to do."""
+    found = document.get("predicateType") if isinstance(document, dict) else None
+    if isinstance(found, str) and found != PREDICATE_TYPE:
+        raise DocumentError(
+            f"{name}: predicateType is {found[:80]!r}, and this version of marin-scaling reads {PREDICATE_TYPE!r}.",
+            why="Each format has a type of its own, so that no field is read in two ways.",
+            fix="Install the version that reads it; or restore the file from version control.",
+        )
+
+
+def read_subject(raw: bytes, *, name: str, path: str) -> Any:
+    """Return the document of one subject, of the shape that belongs to `name`; `path` is for errors."""
     document = load_canonical(raw, name=path)
-    check_shape(document, version.subject_shapes[name], name=path)
+    check_shape(document, SUBJECT_SHAPES[name], name=path)
     return document
 
 
@@ -440,7 +444,7 @@ def parse_moment(text: str) -> datetime:
 
 
 def _check_meaning(statement: Statement) -> None:
-    names = statement.version.subject_names
+    names = SUBJECT_FILES
     if tuple(sorted(statement.subjects)) != names or len(statement.document["subject"]) != len(names):
         refuse(f"its subjects are {sorted(statement.subjects)}, not {list(names)}", fix="Register it again.")
     require_sound_forecast(statement)
@@ -449,15 +453,9 @@ def _check_meaning(statement: Statement) -> None:
             f"its id {statement.predicate['id']} does not start with the day of {statement.predicate['createdAt']}",
             fix="Register it again.",
         )
-    if statement.version is not VERSION_0_1:
-        _check_resolution(statement)
-        _check_people(statement)
-        _check_promised_run(statement)
-    elif statement.created_at >= VERSION_0_1_ENDED:
-        refuse(
-            f"its format {statement.version.number} ended on {VERSION_0_1_ENDED:%Y-%m-%d}, and it says that it is younger",
-            fix="Register with the newest format, which says more: marin-scale preregister",
-        )
+    _check_resolution(statement)
+    _check_people(statement)
+    _check_promised_run(statement)
 
 
 def require_sound_forecast(statement: Statement) -> None:
@@ -512,7 +510,7 @@ def _check_promised_run(statement: Statement) -> None:
 
 def _require_term(statement: Statement) -> None:
     """Refuse a new statement that is due too late; `check` refuses one that was signed so."""
-    if statement.due is not None and statement.due - statement.created_at > LONGEST_TERM:
+    if statement.due - statement.created_at > LONGEST_TERM:
         refuse(
             f"it is due at {moment_text(statement.due)}, more than {LONGEST_TERM.days} days after it is made",
             fix="Give an earlier day, within four years: promise.due in the ladder's file.",

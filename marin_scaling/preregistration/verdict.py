@@ -210,7 +210,7 @@ def _check_run(statement: Statement, *, made: datetime, run: StoredRun) -> None:
             why="A forecast made after the run began may have seen it.",
             fix="This forecast cannot be scored; register the next one before its run.",
         )
-    tolerance = promised.get("tolerance", {"flops": 0.0, "tokens": 0.0})
+    tolerance = promised["tolerance"]
     numbers = (
         ("FLOPs", record.flops, promised["flops"], tolerance["flops"]),
         ("trained tokens", record.trained_tokens, promised["tokens"], tolerance["tokens"]),
@@ -259,7 +259,7 @@ def _sentence(statement: Statement, *, outcome: dict[str, Any], state: State) ->
 
 
 def _skill(outcome: dict[str, Any]) -> str:
-    skill = (outcome.get("baseline") or {}).get("skill")
+    skill = (outcome["baseline"] or {}).get("skill")
     return "" if skill is None else f", skill {skill:+.2f}"
 
 

@@ -66,15 +66,14 @@ def board_figure() -> Any:
     points = entries.mark_circle(size=44).encode(
         opacity=alt.condition("datum.shown", alt.value(0.9), alt.value(0.15)), tooltip=["name:N", "cost:Q", "loss:Q"]
     )
-    beaten = points.transform_filter("!datum.front").encode(color=_place("beaten"))
-    front = points.transform_filter("datum.front").encode(color=_place("on the front")).properties(name="front")
+    scale = alt.Scale(domain=["on the front", "beaten"], range=[LAW_COLOUR, POINT_COLOUR])
+    points = points.transform_calculate(place="datum.front ? 'on the front' : 'beaten'").encode(
+        color=alt.Color("place:N", title=None, scale=scale)
+    )
+    beaten = points.transform_filter("!datum.front")
+    front = points.transform_filter("datum.front").properties(name="front")
     drawn = alt.layer(steps, beaten, front).encode(x=cost, y=loss)
     return figure(drawn.properties(**_SIZE), "Bits per byte of each submission by its cost, with the Pareto front")
-
-
-def _place(name: str) -> Any:
-    scale = alt.Scale(domain=["on the front", "beaten"], range=[LAW_COLOUR, POINT_COLOUR])
-    return alt.ColorDatum(name, type="nominal", scale=scale, title=None)
 
 
 def _title(count: int, drawn: int, axis: str) -> str:
@@ -294,7 +293,7 @@ def _section(board: Board, track: Track | None, names: Mapping[str, str]) -> dic
         "figure": show_figure(_stem(board), {"front": f"Bits per byte against {FIRST_AXIS}, with the front"}),
         "rows": [_row(row, names) for row in board.rows[:_SHOWN]],
         "records": [_record_row(each, names) for each in board.records[-_SHOWN:]],
-        "scaling": list(map(_scaling_row, found)),
+        "scaling": list(map(scaling_row, found)),
     }
 
 
@@ -329,7 +328,8 @@ def _record_row(record: Record, names: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _scaling_row(each: Projection) -> list[str]:
+def scaling_row(each: Projection) -> list[str]:
+    """Return what the page shows of a group: ranks, sizes, forecast, held-out run, and what is to be known."""
     ahead = each.forecast
     return [
         "none" if each.ranks is None else _ranks(*each.ranks),

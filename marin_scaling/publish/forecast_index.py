@@ -185,6 +185,7 @@ def _figures(forecast: PublicForecast) -> list[str]:
         _posted(forecast),
         format_flops(forecast.target_flops) if forecast.target_flops else "",
         f"{forecast.forecast:g}" if forecast.forecast else "none",
+        _interval(forecast),
         _observed(forecast),
         f"{scores.signed_error:+.4f}" if scores else "",
         Markdown(f"{scores.per_cent_of_loss:+.2f}&nbsp;%" if scores else ""),
@@ -195,6 +196,13 @@ def _figures(forecast: PublicForecast) -> list[str]:
 def _posted(forecast: PublicForecast) -> str:
     when = forecast.registered_date.replace("/", " and ") or "no date"
     return f"{when}, {forecast.late}" if forecast.late else when
+
+
+def _interval(forecast: PublicForecast) -> str:
+    if forecast.interval is None:
+        return "none"
+    verdict = {None: "", True: ", held", False: ", missed"}[forecast.held]
+    return f"{forecast.interval[0]:g} to {forecast.interval[1]:g}{verdict}"
 
 
 def _observed(forecast: PublicForecast) -> str:

@@ -216,7 +216,7 @@ def _scores(outcome: Mapping[str, Any] | None) -> list[list[str]]:
         return []
     rows = [["observed", f"{outcome['value']:.4f}", f"checked at {outcome['checked_at']}"]]
     rows += [[name, _score(outcome["scores"][name]), words] for name, words in _SCORES.items()]
-    if baseline := outcome.get("baseline"):
+    if baseline := outcome["baseline"]:
         words = f"1 is perfect, 0 no better than the baseline's CRPS {baseline['crps']:.4f}"
         rows.append(["skill", _score(baseline["skill"]), words])
     return rows

@@ -77,8 +77,9 @@ def rung_specs(ladder: Ladder, *, corpus: TokenCorpus) -> list[RunSpec]:
 
 
 def target_spec(file: LadderFile, plan: RungPlan, *, corpus: TokenCorpus) -> RunSpec:
-    """The spec of the target run, with the ladder's first seed and not yet bound to a statement."""
-    spec = run_spec(file, plan, ladder=file.name, seed=file.seeds[0], corpus=corpus, role="target")
+    """Return the spec of the target run, not yet bound to a statement."""
+    seed = file.seeds[0] if file.target.seed is None else file.target.seed
+    spec = run_spec(file, plan, ladder=file.name, seed=seed, corpus=corpus, role="target")
     return spec.model_copy(update={"data_order_seed": 0})
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from command_line import assert_refused, marin_scale
+from command_line import assert_refused, marin_scale_process
 
 CODE = """
 from pathlib import Path
@@ -57,7 +57,7 @@ def hostile(root: Path, recipe: str, files: dict[str, str]) -> Path:
 )
 def test_a_ladder_of_a_pull_request_runs_no_code(form: str, command: tuple[str, ...], tmp_path: Path) -> None:
     root = hostile(tmp_path, *FORMS[form])
-    assert_refused(marin_scale(*command, cwd=root), "evil:Recipe", "--trust-recipe")
+    assert_refused(marin_scale_process(*command, cwd=root), "evil:Recipe", "--trust-recipe")
     assert not (root / "ran").exists()
 
 
@@ -77,15 +77,15 @@ def test_an_entry_of_a_pull_request_runs_no_code(tmp_path: Path) -> None:
     entry = "name: x\ntrack: cpu\nauthor: {name: a}\ndescription: d\nrecipe: evil:Recipe\n"
     entry += "budget_flops: 1e10\nhidden_dim: 8\nseeds: [0]\n"
     root = hostile(tmp_path, "quickstart", {"speedruns/x/entry.yaml": entry})
-    marin_scale("speedrun", "run", "speedruns/x/entry.yaml", cwd=root)
-    marin_scale("speedrun", "validate", "speedruns", cwd=root)
+    marin_scale_process("speedrun", "run", "speedruns/x/entry.yaml", cwd=root)
+    marin_scale_process("speedrun", "validate", "speedruns", cwd=root)
     assert not (root / "ran").exists()
 
 
 def test_code_that_a_person_names_is_run(tmp_path: Path) -> None:
     """It is no whole recipe, and that is what is said."""
     root = hostile(tmp_path, "evil:Recipe", {})
-    done = marin_scale("--trust-recipe", "evil:Recipe", "ladder", "ladders/tiny.yaml", "--dry-run", cwd=root)
+    done = marin_scale_process("--trust-recipe", "evil:Recipe", "ladder", "ladders/tiny.yaml", "--dry-run", cwd=root)
     assert_refused(done, "it has no formulas")
     assert (root / "ran").exists()
 
@@ -99,7 +99,7 @@ def test_a_recipe_file_outside_is_not_read(named: str, tmp_path: Path) -> None:
     root.mkdir()
     (root / "recipes").mkdir()
     hostile(root, named.format(outside=outside), {})
-    done = marin_scale("ladder", "ladders/tiny.yaml", "--dry-run", cwd=root)
+    done = marin_scale_process("ladder", "ladders/tiny.yaml", "--dry-run", cwd=root)
     assert_refused(done, "outside")
     assert "is not YAML" not in done.stderr
 
@@ -107,6 +107,6 @@ def test_a_recipe_file_outside_is_not_read(named: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("module", ["numpy", "yaml", "pydantic", "rich", "sitecustomize"])
 def test_a_module_in_the_current_folder_is_not_imported(module: str, tmp_path: Path) -> None:
     root = hostile(tmp_path, "quickstart", {f"{module}.py": CODE})
-    done = marin_scale("ladder", "ladders/tiny.yaml", "--dry-run", cwd=root)
+    done = marin_scale_process("ladder", "ladders/tiny.yaml", "--dry-run", cwd=root)
     assert done.returncode == 0, done.stderr
     assert not (root / "ran").exists()

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 from command_line import marin_scale
+from fitted_registration import simulated_ladder
+from one_page import page
 from submission_factory import submission_document
 
 from marin_scaling.limits import LISTED, PREFORMATTED_CHARACTERS, UNKNOWN_KEYS_NAMED, YAML_BYTES
@@ -150,15 +152,14 @@ def test_a_submission_with_very_many_of_everything_has_a_bounded_page(tmp_path: 
 
 def test_a_very_long_source_is_shown_by_its_beginning(tmp_path: Path) -> None:
     """The rest stays in its file, which is named; also where it is one line."""
+    table = simulated_ladder().frame[["flops", "params", "tokens", "loss"]]
     for number, text in enumerate(("# x\n" * 500_000, "x" * 2_000_000, "[" * 1_000_000)):
         root = tmp_path / str(number)
-        folder = root / "runs" / "delphi"
+        folder = root / "runs" / "few"
         folder.mkdir(parents=True)
-        for name in ("runs.csv", "heldout.csv"):
-            (folder / name).write_bytes((Path(__file__).parents[2] / "runs" / "delphi" / name).read_bytes())
+        table.to_csv(folder / "runs.csv")
         (folder / "SOURCE.md").write_text(text)
-        page = generated_pages(root)["ladders/delphi.md"].decode()
-        source = page.partition("## Source")[2]
+        source = page(root, "ladders/few.md").partition("## Source")[2]
         assert len(source) < 2 * PREFORMATTED_CHARACTERS
         assert "more characters in SOURCE.md" in source
 
@@ -171,7 +172,7 @@ def test_a_public_record_of_very_many_rows_is_shown_by_its_first(tmp_path: Path)
     (tmp_path / "preregistrations" / "public-record.csv").write_text(
         "\n".join([",".join(COLUMNS), row, *[small] * 3000]) + "\n"
     )
-    page = generated_pages(tmp_path)["index.md"].decode()
-    assert "3001 registered" in page
-    assert f"{3001 - LISTED} more in preregistrations/public-record.csv" in page
-    assert len(page) < 200_000
+    shown = page(tmp_path, "index.md")
+    assert "3001 registered" in shown
+    assert f"{3001 - LISTED} more in preregistrations/public-record.csv" in shown
+    assert len(shown) < 200_000

@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from command_line import LADDER, marin_scale
+from command_line import LADDER, marin_scale, marin_scale_process
 from forgery import edit, said_by
 from git_repository import branch_off, commit
 from hostile_repository import forged_copy, lay_repository, telling_program
@@ -208,7 +208,7 @@ def test_an_endless_device_is_not_read(root: Path, registration: Registration, n
     path.unlink(missing_ok=True)
     path.symlink_to(ENDLESS)
     (root / "speedruns").mkdir(exist_ok=True)
-    done = marin_scale(*command, cwd=root, before=_no_endless_memory)
+    done = marin_scale_process(*command, cwd=root, before=_no_endless_memory)
     assert done.returncode in (1, 2), done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     assert "is a link" in done.stdout + done.stderr

@@ -5,7 +5,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from command_line import marin_scale
+from command_line import marin_scale_process
 from forgery import said_by
 from git_repository import branch_off, commit
 from registration_factory import make_second_registration
@@ -57,7 +57,7 @@ def test_a_name_in_another_encoding_gives_no_traceback(branch: Path, command: tu
     make_user_repository(branch)
     (branch / "runs" / UNSEEN[0]).mkdir()
     (branch / "preregistrations" / UNSEEN[0]).write_text("x")
-    done = marin_scale(*command, cwd=branch, environment={"PYTHONIOENCODING": "ascii:strict", "LC_ALL": "C"})
+    done = marin_scale_process(*command, cwd=branch, environment={"PYTHONIOENCODING": "ascii:strict", "LC_ALL": "C"})
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     assert "xff" in done.stdout + done.stderr

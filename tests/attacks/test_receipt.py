@@ -19,9 +19,8 @@ from marin_scaling.ladder.config import Promise
 from marin_scaling.preregistration.events.notice import give_notice
 from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.register import Registration
-from marin_scaling.preregistration.registry import allow_signer, signers_path
+from marin_scaling.preregistration.registry import allow_signer
 from marin_scaling.preregistration.signing.signatures import countersign
-from marin_scaling.preregistration.verify.authenticity import verify_folder
 
 OLD_DAY = datetime(2026, 11, 12, 8, 30, tzinfo=UTC)
 YESTERDAY = datetime.now(UTC) - timedelta(days=1)
@@ -165,19 +164,6 @@ def test_a_key_that_ended_seals_nothing_older(bare: Path) -> None:
     end_key(bare, PRINCIPAL)
     make_registration(bare, rows=ladder_rows(bare / "runs"), created_at=OLD_DAY, reveal_by=OLD_DAY + timedelta(days=90))
     refused(bare, f"may not sign for {PRINCIPAL}", "only before 2026-11-20", options=BASE)
-
-
-def test_the_old_format_ends_by_the_day_of_receipt(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A statement of the first format that says an older day and is received after that format ended."""
-    registry = root / "preregistrations"
-    shutil.copytree(Path(__file__).parents[1] / "golden" / "preregistration-v0.1", registry)
-    folder = registry / "2026-11-20-tiny-target"
-    write_down(registry, at=datetime(2026, 11, 21, tzinfo=UTC))
-    assert verify_folder(folder, allowed_signers=signers_path(folder))
-    (registry / "log.jsonl").unlink()
-    write_down(registry, at=datetime(2026, 12, 2, tzinfo=UTC))
-    with pytest.raises(Exception, match=r"in format 0\.1, which ended on 2026-12-01, and was received 2026-12-02"):
-        verify_folder(folder, allowed_signers=signers_path(folder))
 
 
 def test_an_age_of_more_than_a_day_is_said(bare: Path) -> None:

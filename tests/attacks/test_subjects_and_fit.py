@@ -17,7 +17,7 @@ from registration_factory import DUE, make_registration, run_spec, store_run, ta
 from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.fitting.fit import fit
 from marin_scaling.ladder.config import Promise
-from marin_scaling.preregistration.format_versions import LATEST
+from marin_scaling.preregistration.format import SUBJECT_FILES
 from marin_scaling.preregistration.statement import derived_fields
 from marin_scaling.run.spec import RunSpec
 
@@ -324,8 +324,8 @@ def test_a_rung_that_its_record_contradicts_is_refused(root: Path, folder: Path)
 def sign_again_with_its_baseline(folder: Path, change: Any) -> None:
     """A changed ladder, with everything that follows from it changed in the statement, too."""
     (folder / "ladder.json").write_bytes(edited(folder, "ladder.json", change)["ladder.json"])
-    documents = {name: json.loads((folder / name).read_bytes()) for name in LATEST.subject_names}
-    derived = derived_fields(documents, version=LATEST)
+    documents = {name: json.loads((folder / name).read_bytes()) for name in SUBJECT_FILES}
+    derived = derived_fields(documents)
     sign_again(folder, lambda said: [said[part].update(fields) for part, fields in derived.items()])
 
 

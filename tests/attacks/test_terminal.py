@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from command_line import marin_scale
+from command_line import marin_scale, marin_scale_process
 from submission_factory import submission_document
 
 from marin_scaling.errors import UsageError
@@ -108,7 +108,7 @@ def test_json_keeps_its_meaning(tmp_path: Path) -> None:
     (folder / "experiment.yaml").write_text(yaml.safe_dump(document | {"code": {"path": "::x"}}))
     done = marin_scale("experiment", "validate", "--json", cwd=tmp_path)
     require_plain(done)
-    assert json.loads(done.stdout)["experiments"]["a"][0]["key"] == "baseline"
+    assert json.loads(done.stdout)["experiments"]["a"][0]["where"] == "baseline"
 
 
 def test_an_error_keeps_its_own_lines_and_no_other() -> None:
@@ -120,7 +120,9 @@ def test_an_error_keeps_its_own_lines_and_no_other() -> None:
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_every_encoding_of_a_terminal_prints_all_text(tmp_path: Path, encoding: str) -> None:
     """Lone surrogates and letters that it does not have are escapes, and no reason to stop."""
-    done = marin_scale("fit", "é\udcff\u202e.csv", cwd=tmp_path, environment={"PYTHONIOENCODING": encoding, "PYTHONUTF8": "1"})
+    done = marin_scale_process(
+        "fit", "é\udcff\u202e.csv", cwd=tmp_path, environment={"PYTHONIOENCODING": encoding, "PYTHONUTF8": "1"}
+    )
     assert done.returncode == 2
     require_plain(done)
 

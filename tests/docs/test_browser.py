@@ -25,7 +25,6 @@ PAGES = [
     "generated/experiments/index.html",
     "generated/experiments/bytes-moe.html",
     "generated/ladders/delphi.html",
-    "generated/preregistrations/2026-11-21-quickstart.html",
 ]
 WIDTHS = {"desktop": 1440, "phone": 390}
 
@@ -84,7 +83,6 @@ def test_axe_finds_no_serious_fault(address: str, browser: Any, name: str, schem
     ("words", "found"),
     [
         ("bootstrap", "Lab book"),
-        ("2026-11-22-bytes-moe", "2026-11-22-bytes-moe"),
         ("dense-24-batch-8", "cpu/dense-24-batch-8"),
         ("orthogonality", "Router orthogonality loss"),
     ],

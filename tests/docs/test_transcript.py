@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from marin_scaling.fitting.coupled_law import FIRST_PRIOR
 from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.report import forecast_text
 from marin_scaling.run.table import read_run_table
@@ -28,8 +27,8 @@ def test_the_planned_ladder_is_the_one_of_today() -> None:
 
 
 def test_the_forecast_is_the_one_that_these_runs_give() -> None:
-    """Under the prior of its day: the ladder was trained on one machine for both, the law is equal to the digit."""
-    result = fit(read_run_table(ROOT / "runs" / "quickstart"), prior=FIRST_PRIOR)
+    """The ladder was trained on one machine for both; the law is equal to the digit."""
+    result = fit(read_run_table(ROOT / "runs" / "quickstart"))
     missing = [line for line in forecast_text(result, []).splitlines()[2:] if line not in TRANSCRIPT]
     assert not missing
 

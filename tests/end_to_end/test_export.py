@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy_qwen3
 import pytest
-from command_line import SMALL_LADDER, assert_refused, make_repository, marin_scale
+from command_line import SMALL_LADDER, assert_refused, make_repository, marin_scale_process
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = pytest.mark.train
@@ -24,15 +24,15 @@ from marin_scaling.train.train import evaluation_windows  # noqa: E402
 def test_a_killed_target_resumes_and_is_exported_with_its_forecast_and_outcome(tmp_path: Path) -> None:
     """Weights that stand without a record are written over; the folder has the recorded loss, and is not written into twice."""
     root = make_repository(tmp_path / "repository", ladder=SMALL_LADDER)
-    registered = marin_scale("preregister", "ladders/tiny.yaml", "--as", "ada@example.org", cwd=root)
+    registered = marin_scale_process("preregister", "ladders/tiny.yaml", "--as", "ada@example.org", cwd=root)
     assert registered.returncode == 0, registered.stderr
     (folder,) = (path for path in (root / "preregistrations").iterdir() if path.is_dir())
     name = train_with_a_kill(root, folder.name)
     assert (root / ".marin-scaling" / "weights" / name / "left-behind").exists()
-    done = marin_scale("run", folder.name, cwd=root)
+    done = marin_scale_process("run", folder.name, cwd=root)
     assert done.returncode == 0, done.stderr
-    assert marin_scale("check", folder.name, cwd=root).returncode == 0
-    exported = marin_scale("export", folder.name, "--to", "model", cwd=root)
+    assert marin_scale_process("check", folder.name, cwd=root).returncode == 0
+    exported = marin_scale_process("export", folder.name, "--to", "model", cwd=root)
     assert exported.stdout == "model: README.md, config.json, model.safetensors\n", exported.stderr
 
     run = next(run for run in read_runs(root / "runs" / "tiny") if run.spec.role == "target")
@@ -43,7 +43,7 @@ def test_a_killed_target_resumes_and_is_exported_with_its_forecast_and_outcome(t
     card = (root / "model" / "README.md").read_text()
     assert f"**{outcome['verdict']}**: {outcome['value']:.4f} was observed" in card
     assert f"`preregistrations/{folder.name}`" in card
-    assert_refused(marin_scale("export", name, "--to", "model", cwd=root), "already there and not empty")
+    assert_refused(marin_scale_process("export", name, "--to", "model", cwd=root), "already there and not empty")
     assert sorted(path.name for path in root.iterdir() if "model" in path.name) == ["model"]
 
 

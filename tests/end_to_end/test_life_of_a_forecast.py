@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from command_line import SMALL_LADDER, make_repository, marin_scale
+from command_line import SMALL_LADDER, make_repository, marin_scale_process
 from git_repository import commit, git
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
@@ -22,7 +22,7 @@ ADA, BOB = "ada@example.org", "bob@example.org"
 
 def said(root: Path, *arguments: object, status: int = 0) -> str:
     """What the command prints; it must end with that status."""
-    done = marin_scale(*arguments, cwd=root)
+    done = marin_scale_process(*arguments, cwd=root)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
 
@@ -108,7 +108,7 @@ def test_a_sealed_forecast_from_its_seal_to_its_outcome(tmp_path: Path) -> None:
 
     policy = root / "preregistrations" / "policy.yaml"
     policy.write_text("since: 2026-01-01\nreviewers: 1\n")
-    refused = marin_scale("run", folder.name, cwd=root)
+    refused = marin_scale_process("run", folder.name, cwd=root)
     assert refused.returncode == 1
     assert "asks for 1 signature of reviewers" in refused.stderr
     policy.write_text("since: 2026-01-01\n")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from command_line import marin_scale
+from command_line import marin_scale_process
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = pytest.mark.train
@@ -32,7 +32,7 @@ evaluation: {windows: 64}
 
 def said(root: Path, *arguments: object, status: int = 0) -> str:
     """What the command prints; it must end with that status."""
-    done = marin_scale("speedrun", *arguments, cwd=root)
+    done = marin_scale_process("speedrun", *arguments, cwd=root)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
 

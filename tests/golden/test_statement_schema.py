@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from registration_factory import make_registration
 
-from marin_scaling.preregistration.format_versions import LATEST, VERSIONS, FormatVersion
 from marin_scaling.preregistration.registry import registration_folders
 from tools.docs.json_schema import schemas_beside, statement_schema
 
@@ -16,24 +15,16 @@ PUBLISHED = ROOT / "site" / "reference"
 REGISTERED = [*registration_folders(ROOT / "preregistrations"), *ROOT.glob("tests/golden/preregistration-v*/2*")]
 
 
-def schema_file(version: FormatVersion) -> Path:
-    """Where the schema of a version is published."""
-    return PUBLISHED / f"statement-{version.number}.schema.json"
-
-
-def schema_text(version: FormatVersion) -> str:
-    """What stands there."""
-    return _text(statement_schema(version))
+SCHEMA_FILE = PUBLISHED / "statement-1.schema.json"
 
 
 def _text(schema: dict[str, Any]) -> str:
     return json.dumps(schema, indent=1) + "\n"
 
 
-@pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.number)
-def test_the_schema_of_every_version_is_published_as_it_is_checked(version: FormatVersion) -> None:
-    """An old one never changes; the newest follows the code."""
-    assert schema_file(version).read_text() == schema_text(version)
+def test_the_schema_of_a_statement_is_published_as_it_is_checked() -> None:
+    """It follows the code."""
+    assert SCHEMA_FILE.read_text() == _text(statement_schema())
 
 
 @pytest.mark.parametrize("name", schemas_beside())
@@ -64,24 +55,22 @@ def test_every_registered_statement_is_of_its_published_schema(folder: Path) -> 
     """By an independent validator."""
     jsonschema = pytest.importorskip("jsonschema", reason="comes with the site extra")
     statement = json.loads((folder / "statement.json").read_bytes())
-    (version,) = [version for version in VERSIONS if version.predicate_type == statement["predicateType"]]
-    jsonschema.validate(statement, json.loads(schema_file(version).read_text()), jsonschema.Draft202012Validator)
+    jsonschema.validate(statement, json.loads(SCHEMA_FILE.read_text()), jsonschema.Draft202012Validator)
 
 
-def test_a_new_statement_is_of_the_newest_schema_and_an_unknown_key_is_not(tmp_path: Path) -> None:
+def test_a_new_statement_is_of_that_schema_and_an_unknown_key_is_not(tmp_path: Path) -> None:
     """Both the validator's word."""
     jsonschema = pytest.importorskip("jsonschema", reason="comes with the site extra")
-    validator = jsonschema.Draft202012Validator(statement_schema(LATEST))
+    validator = jsonschema.Draft202012Validator(statement_schema())
     statement = json.loads((make_registration(tmp_path).folder / "statement.json").read_bytes())
     assert validator.is_valid(statement)
     statement["predicate"]["forecast"]["pointIsh"] = 1
     assert not validator.is_valid(statement)
 
 
-@pytest.mark.parametrize("version", VERSIONS[1:], ids=lambda version: version.number)
-def test_every_field_that_a_person_reads_is_explained(version: FormatVersion) -> None:
+def test_every_field_that_a_person_reads_is_explained() -> None:
     """A number without its meaning could be read in two ways; fixed words explain themselves."""
-    bare = _bare_fields(statement_schema(version))
+    bare = _bare_fields(statement_schema())
     assert [path for path in bare if not path.startswith(("metric.unit", "scoring.baseline"))] == []
 
 
@@ -109,7 +98,6 @@ def _is_bare(schema):
 
 
 if __name__ == "__main__":
-    for each in VERSIONS:
-        schema_file(each).write_text(schema_text(each))
+    SCHEMA_FILE.write_text(_text(statement_schema()))
     for name, schema in schemas_beside().items():
         _beside_file(name).write_text(_text(schema))

@@ -9,17 +9,18 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from hypothesis import given, settings
+from example_counts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from registration_factory import make_registration, signing_key
 
 from marin_scaling.errors import VerificationError
-from marin_scaling.preregistration.format_versions import LATEST
+from marin_scaling.preregistration.format import SUBJECT_FILES
 from marin_scaling.preregistration.registry import signers_path
 from marin_scaling.preregistration.signing.sshsig import make_signature, verify_signature
 from marin_scaling.preregistration.verify.authenticity import verify_folder
 
-NAMES = ("statement.json", "statement.json.sig", *LATEST.subject_names)
+NAMES = ("statement.json", "statement.json.sig", *SUBJECT_FILES)
 MESSAGE = b"what is promised"
 
 
@@ -63,7 +64,7 @@ def test_unchanged_it_verifies():
     assert verify_with("target.json", registration_files()[0]["target.json"])
 
 
-@settings(max_examples=300)
+@examples(300, pull_request=60)
 @given(st.sampled_from(NAMES), st.data())
 def test_any_flipped_byte_is_refused(name, data):
     """No byte of any file is free."""
@@ -73,7 +74,7 @@ def test_any_flipped_byte_is_refused(name, data):
         verify_with(name, bytes(content))
 
 
-@settings(max_examples=200)
+@examples(200, pull_request=40)
 @given(st.sampled_from(NAMES), st.data())
 def test_any_cut_or_insertion_is_refused(name, data):
     """Nor can bytes be taken out or put in."""
@@ -86,7 +87,7 @@ def test_any_cut_or_insertion_is_refused(name, data):
             verify_with(name, changed)
 
 
-@settings(max_examples=500)
+@examples(500, pull_request=100)
 @given(st.data())
 def test_a_mutated_signature_is_never_accepted(data):
     """Flips, swaps of parts, repetitions: a refusal each time, and no other error."""

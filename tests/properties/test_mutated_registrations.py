@@ -9,7 +9,8 @@ from random import Random
 import judged
 import pytest
 from allowed_changes import SAME, WORDS, why_allowed
-from hypothesis import assume, given, settings
+from example_counts import examples
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from judged import judge
 from mutated_registry import KINDS, Ground, draw, kinds_here, make_ground
@@ -40,7 +41,7 @@ def test_unchanged_they_verify(ground: Ground, name: str) -> None:
     assert [step.what for step in steps if not step.compared] == (["sealed"] if name == "sealed" else [])
 
 
-@settings(max_examples=1000)
+@examples(1000, pull_request=300)
 @given(data=st.data())
 def test_no_mutated_file_is_accepted_in_the_place_of_another(ground: Ground, data: st.DataObject) -> None:
     """Bytes, documents, signatures, signers, logs, outcomes, notices, amendments, seals, stamps: refused, in words."""

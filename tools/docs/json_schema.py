@@ -12,6 +12,7 @@ from typing import Any
 from marin_scaling.preregistration.events.amendment import AMENDMENT_SHAPE
 from marin_scaling.preregistration.events.notice import NOTICE_SHAPE
 from marin_scaling.preregistration.events.seal import OPENING_SHAPE, SEAL_SHAPE
+from marin_scaling.preregistration.format import STATEMENT_SHAPE
 from marin_scaling.preregistration.format_schema import (
     AtLeast,
     ByKind,
@@ -25,33 +26,30 @@ from marin_scaling.preregistration.format_schema import (
     Shape,
     Text,
 )
-from marin_scaling.preregistration.format_versions import FormatVersion
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _OTHERS: Mapping[str, tuple[str, Mapping[str, Shape]]] = {
-    "amendment": ("0.1", AMENDMENT_SHAPE),
+    "amendment": ("1", AMENDMENT_SHAPE),
     "notice": ("1", NOTICE_SHAPE),
     "opening": ("1", OPENING_SHAPE),
     "seal": ("1", SEAL_SHAPE),
 }
 
 
-def statement_schema(version: FormatVersion) -> dict[str, Any]:
-    """The schema of `statement.json` in one version of the format.
+def statement_schema() -> dict[str, Any]:
+    """Return the schema of `statement.json`.
 
-    >>> from marin_scaling.preregistration.format_versions import LATEST
-    >>> statement_schema(LATEST)["title"]
-    'marin-scaling preregistration 0.2'
+    >>> statement_schema()["title"]
+    'marin-scaling preregistration 1'
     """
-    titled = {"$schema": _DIALECT, "title": f"marin-scaling preregistration {version.number}"}
-    return titled | schema_of(version.statement_shape)
+    return {"$schema": _DIALECT, "title": "marin-scaling preregistration 1"} | schema_of(STATEMENT_SHAPE)
 
 
 def schemas_beside() -> dict[str, dict[str, Any]]:
     """Those of the files that stand beside a statement, by name and version.
 
     >>> list(schemas_beside())
-    ['amendment-0.1', 'notice-1', 'opening-1', 'seal-1']
+    ['amendment-1', 'notice-1', 'opening-1', 'seal-1']
     """
     return {
         f"{name}-{version}": {"$schema": _DIALECT, "title": f"marin-scaling {name} {version}"} | schema_of(shape)

@@ -13,9 +13,8 @@ from marin_scaling.canonical_json import dump_canonical, load_canonical, sha256_
 from marin_scaling.errors import SigningError, VerificationError, refuse
 from marin_scaling.files import publish_folder, read_bytes, read_plain
 from marin_scaling.preregistration.events.notice import ENDING_KINDS, require_not_ended, verified_notices
-from marin_scaling.preregistration.format import PRINCIPAL, STATEMENT_TYPE
+from marin_scaling.preregistration.format import PREDICATE_SHAPE, PRINCIPAL, STATEMENT_TYPE
 from marin_scaling.preregistration.format_schema import MOMENT, SHA256, Choice, ListOf, Means, Number, Shape, Text, check_shape
-from marin_scaling.preregistration.format_versions import PREDICATE_SHAPE, VERSION_0_2
 from marin_scaling.preregistration.ladder_records import ladder_step
 from marin_scaling.preregistration.layout import (
     AMENDMENT_FILES,
@@ -47,7 +46,7 @@ from marin_scaling.preregistration.statement import (
 )
 from marin_scaling.untrusted_files import is_present
 
-AMENDMENT_TYPE = "urn:marin-scaling:amendment:v0.1"
+AMENDMENT_TYPE = "urn:marin-scaling:amendment:v1"
 AMENDMENT_SHAPE: dict[str, Shape] = {
     "_type": Choice(of=(STATEMENT_TYPE,)),
     "subject": ListOf(item={"name": Choice(of=SUBJECT_NAMES), "digest": {"sha256": SHA256}}),
@@ -101,7 +100,7 @@ def read_amendment(files: Mapping[str, bytes], *, place: Path, original: Stateme
     _require_digests(document["subject"], files, where=where)
     subjects = {name: read_subject(files[name], name=name, path=str(place / name)) for name in SUBJECT_NAMES}
     view = {**original.predicate, **{key: predicate[key] for key in _MADE_ANEW}}
-    amended = Statement(raw=files[AMENDMENT_NAME], document={**document, "predicate": view}, version=VERSION_0_2)
+    amended = Statement(raw=files[AMENDMENT_NAME], document={**document, "predicate": view})
     require_sound_forecast(amended)
     for part, fields in amended_fields({**subjects, "target.json": target}).items():
         for key, value in fields.items():
@@ -159,7 +158,7 @@ def amend(
     """
     require_open(folder)
     original, path = read_registration(folder), folder / "target.json"
-    target = read_subject(read_bytes(path), name=path.name, path=str(path), version=original.version)
+    target = read_subject(read_bytes(path), name=path.name, path=str(path))
     documents = _documents(rows, forecast, losses, original=original)
     files = {name: dump_canonical(document) for name, document in documents.items()}
     said = {
@@ -290,7 +289,7 @@ def amendments_text(scored: Sequence[Mapping[str, Any]]) -> str:
 
 def _verified(place: Path, *, statement: Statement, allowed_signers: Path, receipts: Receipts) -> Amendment:
     files, path = read_whole(place, names=AMENDMENT_FILES), place.parent / "target.json"
-    target = read_subject(read_plain(path), name=path.name, path=str(path), version=statement.version)
+    target = read_subject(read_plain(path), name=path.name, path=str(path))
     amendment = read_amendment(files, place=place, original=statement, target=target)
     require_signed(
         files[AMENDMENT_NAME],

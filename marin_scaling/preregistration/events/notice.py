@@ -170,7 +170,7 @@ def _require_right(notice: Notice, *, statement: Statement, where: str) -> None:
     if notice.kind == "deviate" and "from_step" not in notice.document:
         _refuse(where, "it does not say from which step on")
     if notice.kind == "void":
-        resolution = statement.predicate.get("resolution") or {"resolver": registrant, "voidIf": []}
+        resolution = statement.predicate["resolution"]
         if by != resolution["resolver"] or by == registrant:
             _refuse(where, f"{by} is not its resolver, or is its registrant, too ({resolution['resolver']} resolves it)")
         if notice.document.get("condition") not in resolution["voidIf"]:

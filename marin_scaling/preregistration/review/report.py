@@ -76,14 +76,14 @@ def _of_time(each: Reviewed, statement: Statement, *, at: datetime) -> Iterator[
 
 def of_void_conditions(statement: Statement) -> Iterator[str]:
     """Yield every void condition in full, and a warning for one whose words speak of the run's value: no tool can judge it."""
-    for condition in statement.predicate.get("resolution", {}).get("voidIf", ()):
+    for condition in statement.predicate["resolution"]["voidIf"]:
         yield f"it is void if: {escape(condition)}"
         if words := sorted({match[0].lower() for match in _OF_THE_VALUE.finditer(condition)}):
             yield f"**that condition may depend on the value itself** ({escape(', '.join(words))}): a miss could be taken back"
 
 
 def _of_term(statement: Statement) -> Iterator[str]:
-    if statement.due is not None and statement.due - statement.created_at > _LONG_TERM:
+    if statement.due - statement.created_at > _LONG_TERM:
         days = (statement.due - statement.created_at).days
         yield f"**its run is due only after {days} days**, on {statement.due:%Y-%m-%d}; until then it is pending without a run"
 
@@ -113,7 +113,7 @@ def _of_outcome(each: Reviewed, *, runs_dir: Path, at: datetime) -> Iterator[str
 
 def _of_promise(statement: Statement) -> Iterator[str]:
     predicate = statement.predicate
-    if predicate.get("resolution", {}).get("resolver") == predicate["registrant"]:
+    if predicate["resolution"]["resolver"] == predicate["registrant"]:
         yield "**its resolver is its registrant**, so nobody can find it void"
     if predicate["forecast"]["extrapolation"] > _FAR:
         yield f"**it reaches more than {_FAR} times beyond its ladder**"
@@ -130,8 +130,8 @@ def of_fit(folder: Path, statement: Statement) -> Iterator[str]:
     if fitted["excluded"]:
         left_out = joined((f"{run['run']} ({run['why']})" for run in fitted["excluded"]), separator="; ")
         yield f"left out of the fit: {escape(left_out)}"
-    yield from (f"the fit warns: {escape(warning)}" for warning in fitted.get("warnings", ())[:JOINED])
-    yield from of_backtest(fitted.get("backtest", ()))
+    yield from (f"the fit warns: {escape(warning)}" for warning in fitted["warnings"][:JOINED])
+    yield from of_backtest(fitted["backtest"])
     yield from of_other_choices(statement)
 
 
@@ -150,7 +150,7 @@ def of_backtest(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 def of_other_choices(statement: Statement) -> Iterator[str]:
     """Medians that a careful person could have got as well, and that the interval leaves out."""
     low, high = statement.quantiles[0.05], statement.quantiles[0.95]
-    choices = [row for row in statement.predicate["forecast"].get("sensitivity", ()) if row["median"] is not None]
+    choices = [row for row in statement.predicate["forecast"]["sensitivity"] if row["median"] is not None]
     outside = [row for row in choices if not low <= row["median"] <= high]
     if outside:
         listed = joined((f"{row['choice']}: {row['median']:.4f}" for row in outside), separator="; ")
@@ -168,18 +168,18 @@ def remark_on_notices(each: Reviewed, *, runs_dir: Path) -> str:
 def measured_table(statement: Statement) -> str:
     """Which run is promised, what is measured of it, and which runs were taken: what a reader has to agree to first."""
     predicate = statement.predicate
-    run, metric, recipe = predicate["targetRun"], predicate["metric"], predicate.get("recipe", {})
+    run, metric, recipe = predicate["targetRun"], predicate["metric"], predicate["recipe"]
     cost = f"{run['flops']:.6g} FLOPs ({run['flopsConvention']})"
-    protocol = {name: value for name, value in metric.get("protocol", {}).items() if name != "metric"}
+    protocol = {name: value for name, value in metric["protocol"].items() if name != "metric"}
     rows = {
-        "run": f"{run['ladder']}, recipe {run['recipe']}" if "recipe" in run else run["ladder"],
-        "shape": _named(run.get("shape", {})),
+        "run": f"{run['ladder']}, recipe {run['recipe']}",
+        "shape": _named(run["shape"]),
         "size": f"{run['paramsTotal']:,} parameters, {run['tokens']:,} tokens, {cost}",
-        "beyond the ladder": ", ".join(f"{name} {times:.4g}x" for name, times in recipe.get("beyondLadder", {}).items()),
-        "text": _named(recipe.get("data", {})),
+        "beyond the ladder": ", ".join(f"{name} {times:.4g}x" for name, times in recipe["beyondLadder"].items()),
+        "text": _named(recipe["data"]),
         "metric": f"{metric['name']} in {metric['unit']}; {_named(protocol)}",
-        "of which weights": metric.get("checkpointRule", ""),
-        "runs that were fitted": predicate["fit"].get("ladderRule", ""),
+        "of which weights": metric["checkpointRule"],
+        "runs that were fitted": predicate["fit"]["ladderRule"],
     }
     return "### What is promised\n\n" + table(
         ["what", "as signed"], [[what, escape(said)] for what, said in rows.items() if said]
@@ -438,10 +438,10 @@ def _beside_table(folder: Path, statement: Statement, *, known: KnownForecasts) 
     """This forecast beside its baseline and the earlier ones of its ladder: what changed since."""
     quantiles, predicate = statement.quantiles, statement.predicate
     rows = [_beside_row("this one", statement, folder=folder, since=None, point=quantiles[_HALF])]
-    if baseline := predicate["scoring"].get("baseline"):
-        low, high = (baseline["quantiles"][level] for level in ("0.05", "0.95"))
-        beside = f"{baseline['point'] / quantiles[_HALF] - 1:+.2%}"
-        rows.append(["its baseline", f"{baseline['point']:.4f}", beside, f"{high - low:.4f}", "", "", "", ""])
+    baseline = predicate["scoring"]["baseline"]
+    low, high = (baseline["quantiles"][level] for level in ("0.05", "0.95"))
+    beside = f"{baseline['point'] / quantiles[_HALF] - 1:+.2%}"
+    rows.append(["its baseline", f"{baseline['point']:.4f}", beside, f"{high - low:.4f}", "", "", "", ""])
     others = [each for each in known.statements if _is_beside(each[1], statement)]
     for other, earlier in others[-LISTED:]:
         rows.append(_beside_row(other.name, earlier, folder=other, since=folder, point=quantiles[_HALF]))
@@ -484,10 +484,7 @@ def _ladder_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def _figure(folder: Path, statement: Statement) -> str:
-    """The best run of each budget and the forecast, as a chart that the forge draws itself; it knows no error bars.
-
-    None of the first format, whose ladders do not say their budgets.
-    """
+    """The best run of each budget and the forecast, as a chart that the forge draws itself; it knows no error bars."""
     best = _best_of_budgets(_ladder_rows(folder))
     if len(best) < _LEAST_POINTS:
         return ""
@@ -510,8 +507,7 @@ def _plain(text: str) -> str:
 def _best_of_budgets(rows: Sequence[Mapping[str, Any]]) -> dict[float, float]:
     best: dict[float, float] = {}
     for row in rows:
-        if budget := row.get("budget_flops"):
-            best[budget] = min(row["loss"], best.get(budget, math.inf))
+        best[row["budget_flops"]] = min(row["loss"], best.get(row["budget_flops"], math.inf))
     return dict(sorted(best.items()))
 
 
@@ -526,10 +522,8 @@ Shown = Callable[[str], str]
 
 
 def doubts_section(statement: Statement, *, shown: Shown = cell, heading: str = "##") -> str:
-    """What the number hangs on, how it was tested, and what has to be beaten; the first format did not say."""
+    """What the number hangs on, how it was tested, and what has to be beaten."""
     predicate = statement.predicate
-    if "sensitivity" not in predicate["forecast"]:
-        return ""
     point, baseline = predicate["forecast"]["point"], predicate["scoring"]["baseline"]["point"]
     rows = [
         [shown(row["choice"]), *_beside(row["median"], point=point, why_none=shown(row["whyNone"]))]
@@ -562,8 +556,6 @@ def _beside(median: float | None, *, point: float, why_none: str = "") -> tuple[
 def promise_section(statement: Statement, *, shown: Shown = markdown_escape, heading: str = "##") -> str:
     """What the registrant said in words, and what was left unsaid."""
     predicate = statement.predicate
-    if "resolution" not in predicate:
-        return ""
     resolution = predicate["resolution"]
     said = {
         "assumed": [_assumed(each) for each in predicate["assumptions"]],

@@ -16,7 +16,7 @@ from marin_scaling.preregistration.events.amendment import amendment_steps, veri
 from marin_scaling.preregistration.events.notice import notice_steps, verified_notices
 from marin_scaling.preregistration.events.seal import Seal, read_opening, read_seal, require_opens
 from marin_scaling.preregistration.events.timestamp import stamp_step, stamped_at
-from marin_scaling.preregistration.format_versions import VERSION_0_1, VERSION_0_1_ENDED, FormatVersion
+from marin_scaling.preregistration.format import SUBJECT_FILES
 from marin_scaling.preregistration.ladder_records import holds_runs, ladder_step, require_declared, require_record
 from marin_scaling.preregistration.layout import (
     OPENING_NAME,
@@ -47,7 +47,6 @@ from marin_scaling.preregistration.statement import (
     Statement,
     agrees,
     derived_fields,
-    moment_text,
     read_statement,
     read_subject,
     require_samples_of,
@@ -146,7 +145,7 @@ def signature_steps(
         keys[principal] = key
         what = "signature" if name == SIGNATURE_NAME else "review"
         steps.append(VerifiedStep(what=what, evidence=f"{principal} with {key.fingerprint}, allowed by {where}"))
-    missing = [reviewer for reviewer in statement.predicate.get("reviewers", ()) if reviewer not in keys]
+    missing = [reviewer for reviewer in statement.predicate["reviewers"] if reviewer not in keys]
     if missing:
         steps.append(VerifiedStep(what="review", evidence=f"not signed by {', '.join(missing)} so far", compared=False))
     return steps
@@ -225,15 +224,11 @@ def verify_folder(
         if is_sealed(folder):
             return _sealed_steps(folder, allowed_signers=allowed_signers, receipts=receipts)
         statement = read_statement(read_plain(folder / STATEMENT_NAME), name=str(folder / STATEMENT_NAME))
-        files = {**_read_files(folder, version=statement.version), STATEMENT_NAME: statement.raw}
+        files = {**_read_files(folder), STATEMENT_NAME: statement.raw}
         _check_digests(statement, files=files, folder=folder)
-        subjects = {
-            name: read_subject(files[name], name=name, path=str(folder / name), version=statement.version)
-            for name in statement.version.subject_names
-        }
+        subjects = {name: read_subject(files[name], name=name, path=str(folder / name)) for name in SUBJECT_FILES}
         moments = stamped_at(folder, made_at=statement.created_at, roots=roots)
         received = None if moments else receipts.forecast_at(folder)
-        _require_format_of_its_time(statement, received=receipts.forecast_at(folder), folder=folder)
         opened = _Opened(folder=folder, files=files, statement=statement, subjects=subjects)
         steps = [
             _statement_step(opened),
@@ -268,23 +263,13 @@ def _sealed_steps(folder: Path, *, allowed_signers: Path, receipts: Receipts) ->
     return [step, *stamp_step(folder, moments=moments, roots=roots)]
 
 
-def _require_format_of_its_time(statement: Statement, *, received: datetime | None, folder: Path) -> None:
-    """Refuse a statement in the first format that was received after that format ended, whatever date it says."""
-    if statement.version is VERSION_0_1 and effective_time(statement.created_at, received) >= VERSION_0_1_ENDED:
-        refuse(
-            f"{folder} is in format {VERSION_0_1.number}, which ended on {VERSION_0_1_ENDED:%Y-%m-%d}, and was received "
-            f"{moment_text(effective_time(statement.created_at, received))}",
-            fix="Register with the newest format: marin-scale preregister",
-        )
-
-
 def _require_plain_folder(folder: Path) -> None:
     if folder.is_symlink() or not folder.is_dir():
         refuse(f"{folder} is not a plain folder", fix="Name a folder of the registry.")
 
 
-def _read_files(folder: Path, *, version: FormatVersion) -> dict[str, bytes]:
-    required = {STATEMENT_NAME, SIGNATURE_NAME, *version.subject_names}
+def _read_files(folder: Path) -> dict[str, bytes]:
+    required = {STATEMENT_NAME, SIGNATURE_NAME, *SUBJECT_FILES}
     present = {path.name: path for path in folder.iterdir() if not _is_unfinished(path, required=required)}
     for name in sorted(required - present.keys()):
         refuse(f"{folder / name} is missing", fix="Restore it from version control.")
@@ -344,7 +329,7 @@ def _subjects_step(opened: _Opened) -> VerifiedStep:
 
 def _derivation_step(opened: _Opened) -> VerifiedStep:
     predicate = opened.statement.predicate
-    derived = derived_fields(opened.subjects, version=opened.statement.version)
+    derived = derived_fields(opened.subjects)
     for part, fields in derived.items():
         for key, value in fields.items():
             if not agrees(value, predicate[part][key]):
@@ -352,8 +337,7 @@ def _derivation_step(opened: _Opened) -> VerifiedStep:
                     f"{opened.path(STATEMENT_NAME)}: {part}.{key} is {predicate[part][key]!r}, and its subjects say {value!r}",
                     fix="Nothing can be mended in a signed statement; register the forecast that was made, before its run.",
                 )
-    if "samples.json" in opened.subjects:
-        require_samples_of(opened.subjects["samples.json"]["losses"], opened.statement.quantiles)
+    require_samples_of(opened.subjects["samples.json"]["losses"], opened.statement.quantiles)
     rows = opened.subjects["ladder.json"]["rows"]
     evidence = f"equal to forecast.json; {len(rows)} runs, target {predicate['forecast']['extrapolation']:.4g}x the largest"
     return VerifiedStep(what="forecast", evidence=evidence)

@@ -44,8 +44,8 @@ def policy_steps(
     people, registrant = listed_people(allowed_signers), statement.predicate["registrant"]
     reviewers = people.count(countersigners(each.name for each in folder.iterdir()), besides=registrant)
     stamps = len(stamped_at(stamped or folder, made_at=statement.created_at, roots=roots))
-    resolver = statement.predicate.get("resolution", {}).get("resolver")
-    independent = resolver is not None and not people.are_one(resolver, registrant)
+    resolver = statement.predicate["resolution"]["resolver"]
+    independent = not people.are_one(resolver, registrant)
     asked, stamps_asked = counted(policy.reviewers, "signature"), counted(policy.stamps, "time stamp")
     _require(reviewers >= policy.reviewers, f"{asked} of reviewers, and {folder} has {reviewers}")
     _require(stamps >= policy.stamps, f"{stamps_asked}, and of {folder} {stamps} were read")
@@ -53,8 +53,7 @@ def policy_steps(
     if policy.due_days is not None:
         _require_due(statement, most=timedelta(days=policy.due_days), rule=f"{POLICY_NAME} of this registry", folder=folder)
     found = f"{counted(reviewers, 'reviewer')} of {policy.reviewers} asked, {counted(stamps, 'stamp')} of {policy.stamps} asked"
-    by = f", resolved by {resolver}" if resolver else ""
-    evidence = f"{POLICY_NAME} of {policy.since}: {found}{by}"
+    evidence = f"{POLICY_NAME} of {policy.since}: {found}, resolved by {resolver}"
     return [VerifiedStep(what="policy", evidence=evidence)]
 
 
@@ -66,7 +65,7 @@ def _received(folder: Path, *, made: datetime, receipts: Receipts) -> datetime:
 
 
 def _require_due(statement: Statement, *, most: timedelta, rule: str, folder: Path) -> None:
-    if statement.due is not None and statement.due - statement.created_at > most:
+    if statement.due - statement.created_at > most:
         days = (statement.due - statement.created_at).days
         refuse(
             f"{folder} is due at {moment_text(statement.due)}, {days} days after it was made; {rule} allows {most.days} days",

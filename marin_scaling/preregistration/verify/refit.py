@@ -12,7 +12,7 @@ from marin_scaling import __version__
 from marin_scaling.errors import MarinScalingError, UsageError, VerificationError
 from marin_scaling.files import read_bytes
 from marin_scaling.preregistration.events.amendment import verified_amendments
-from marin_scaling.preregistration.format_versions import VERSION_0_1, as_in_statement
+from marin_scaling.preregistration.format import as_in_statement
 from marin_scaling.preregistration.layout import STATEMENT_NAME, is_sealed
 from marin_scaling.preregistration.receipts import Receipts
 from marin_scaling.preregistration.register import thinned
@@ -22,7 +22,6 @@ from marin_scaling.preregistration.statement import Statement, read_subject
 from marin_scaling.preregistration.verify.authenticity import verify_folder
 
 if TYPE_CHECKING:
-    from marin_scaling.fitting.coupled_law import Prior
     from marin_scaling.forecast.forecast import Forecast
 
 TOLERANCE = 0.01
@@ -71,16 +70,14 @@ def _differences(statement: Statement, subjects: Mapping[str, Any], again: Fitte
         yield instead(statement, f"{again.forecast.median:.4f}, 90 % interval [{low:.4f}, {high:.4f}]")
     yield _unlike("fit.parameters", fit["parameters"], again.document["parameters"], close=0.0)
     yield _unlike("forecast.bands", forecast["bands"], again.forecast.bands, close=close)
-    if "samples.json" in subjects:
-        yield _unlike_samples(subjects["samples.json"]["losses"], again.losses, close=close)
-    if statement.version is not VERSION_0_1:  # it had no doubts
-        yield _unlike_words(fit, again.document)
-        yield _unlike_status(subjects["forecast.json"], again.document)
-        (found,) = again.document["predictions"]
-        yield _unlike_choices(forecast["sensitivity"], [*map(as_in_statement, found["sensitivity"])], close=close)
-        tested = [*map(as_in_statement, again.document["backtest"])]
-        yield _unlike_scores(fit["backtest"], tested, close=close / again.forecast.median)
-        yield _missing(fit["warnings"], again)
+    yield _unlike_samples(subjects["samples.json"]["losses"], again.losses, close=close)
+    yield _unlike_words(fit, again.document)
+    yield _unlike_status(subjects["forecast.json"], again.document)
+    (found,) = again.document["predictions"]
+    yield _unlike_choices(forecast["sensitivity"], [*map(as_in_statement, found["sensitivity"])], close=close)
+    tested = [*map(as_in_statement, again.document["backtest"])]
+    yield _unlike_scores(fit["backtest"], tested, close=close / again.forecast.median)
+    yield _missing(fit["warnings"], again)
 
 
 def _unlike(where: str, stated: Mapping[str, float | None], found: Mapping[str, float | None], *, close: float) -> str:
@@ -153,10 +150,10 @@ def verify_and_fit(
     if is_sealed(folder):
         return steps
     statement = read_registration(folder)
-    fitted = fit_step(statement, _subjects(folder, statement), name=str(folder / STATEMENT_NAME))
+    fitted = fit_step(statement, _subjects(folder), name=str(folder / STATEMENT_NAME))
     after = [step.what for step in steps].index("forecast") + 1
     again = {
-        each.name: replace(fit_step(each.amended, _subjects(place, each.amended), name=str(place)), what=f"{each.name} fit")
+        each.name: replace(fit_step(each.amended, _subjects(place), name=str(place)), what=f"{each.name} fit")
         for each in verified_amendments(folder, statement=statement, allowed_signers=allowed_signers, receipts=receipts)
         for place in [folder / each.name]
     }
@@ -164,35 +161,31 @@ def verify_and_fit(
     return [*steps[:after], fitted, *rest]
 
 
-def _subjects(place: Path, statement: Statement) -> dict[str, Any]:
-    paths = [place / name for name in _FITTED_FILES if name in statement.version.subject_names]
-    return {
-        path.name: read_subject(read_bytes(path), name=path.name, path=str(path), version=statement.version) for path in paths
-    }
+def _subjects(place: Path) -> dict[str, Any]:
+    paths = [place / name for name in _FITTED_FILES]
+    return {path.name: read_subject(read_bytes(path), name=path.name, path=str(path)) for path in paths}
 
 
 def fit_step(statement: Statement, subjects: Mapping[str, Any], *, name: str) -> VerifiedStep:
-    """Fit the ladder in `subjects` (content by file name) anew with the statement's law and seed, and compare what it gives.
+    """Fit the ladder in `subjects` (content by file name) again with the statement's law and seed, and compare the numbers.
 
-    `VerificationError` when the version that made the forecast gives something else now. Another version may fit better, and a
-    law of one's own is not known here: then the step says what could not be compared, and what this version gives.
+    `VerificationError` when they differ. Nothing is fitted where another version of this tool made the forecast, or where its
+    law is not known here: then the step names that version, or that law.
     """
     made_by, law = statement.predicate["tool"]["version"], str(statement.predicate["fit"]["law"]).partition(":")[0]
+    if made_by != __version__:
+        return _not_compared(f"made by version {made_by}, and here is {__version__}: marin-scaling {made_by} fits it again")
     if not _is_ours(law):
         return _not_compared(f"the law {law!r} is not one of marin-scaling {__version__}: the number is claimed")
     try:
         again = _fitted_again(statement, subjects, law=law)
     except MarinScalingError as error:
-        differing = instead(statement, f"no forecast ({error.what})")
+        _refuse(name, instead(statement, f"no forecast ({error.what})"))
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # of numbers that no ladder has
-        differing = instead(statement, f"no forecast ({error})")
-    else:
-        differing = difference(statement, subjects, again)
-        if not differing:
-            return _reproduced(statement, again, runs=len(subjects["ladder.json"]["rows"]))
-    if made_by == __version__:
+        _refuse(name, instead(statement, f"no forecast ({error})"))
+    if differing := difference(statement, subjects, again):
         _refuse(name, differing)
-    return _not_compared(f"made by version {made_by}, and here is version {__version__}: {differing}")
+    return _reproduced(statement, again, runs=len(subjects["ladder.json"]["rows"]))
 
 
 def _fitted_again(statement: Statement, subjects: Mapping[str, Any], *, law: str) -> FittedAgain:
@@ -208,25 +201,11 @@ def _fitted_again(statement: Statement, subjects: Mapping[str, Any], *, law: str
     rows = pd.DataFrame(subjects["ladder.json"]["rows"])
     table = table_of_frame(rows, keep=rows["run"], source="ladder.json")  # they were fitted: none is left out now
     flops = statement.predicate["targetRun"]["flops"]
-    prior = _default_named_by(subjects["forecast.json"])
-    result = fit(table, law=law, seed=statement.predicate["fit"]["seed"] or 0, swept="all", prior=prior)
+    result = fit(table, law=law, seed=statement.predicate["fit"]["seed"] or 0, swept="all")
     again = forecast(result, flops=flops)
-    if statement.version is VERSION_0_1:  # it had no doubts
-        document = forecast_document(result, [again])
-    else:
-        document = forecast_document(
-            result, [again], sensitivities=[sensitivity(result, again)], tested=backtest_of_fit(result)
-        )
+    document = forecast_document(result, [again], sensitivities=[sensitivity(result, again)], tested=backtest_of_fit(result))
     losses = thinned(samples(result, flops=flops).tolist())
     return FittedAgain(forecast=again, document=document, said_of_table=table.warnings, losses=losses)
-
-
-def _default_named_by(document: Mapping[str, Any]) -> Prior | None:
-    """The prior that a forecast names, where it was ever the default; else None, today's: one's own is not taken on trust."""
-    from marin_scaling.fitting.coupled_law import DEFAULT_PRIORS
-    from marin_scaling.forecast.report import prior_document
-
-    return next((prior for prior in DEFAULT_PRIORS if prior_document(prior) == document.get("prior")), None)
 
 
 def _reproduced(statement: Statement, again: FittedAgain, *, runs: int) -> VerifiedStep:

@@ -1,13 +1,13 @@
 """Bad ladder files, tables, options and folders, as a person meets them: one message, status 2, nothing left behind.
 
-Through the real command in a process of its own. What each reader refuses, and why, is tested with the reader.
+What each reader refuses, and why, is tested with the reader.
 """
 
 import csv
 import os
 
 import pytest
-from command_line import LADDER, assert_message, assert_refused, listing, marin_scale
+from command_line import LADDER, assert_message, assert_refused, listing, marin_scale, marin_scale_process
 
 COLUMNS = ("run", "flops", "params", "tokens", "loss")
 
@@ -263,6 +263,6 @@ def test_a_command_typed_wrongly_is_refused_with_its_usage(tmp_path, arguments):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
 def test_output_that_cannot_be_printed_is_said_on_standard_error(tmp_path):
     """Redirected to a full disk, even the help ends with one message."""
-    done = marin_scale("--help", cwd=tmp_path, before=lambda: os.dup2(os.open("/dev/full", os.O_WRONLY), 1) and None)
+    done = marin_scale_process("--help", cwd=tmp_path, before=lambda: os.dup2(os.open("/dev/full", os.O_WRONLY), 1) and None)
     assert done.returncode == 2
     assert_message(done, "standard output: no space left on device")

@@ -1,6 +1,6 @@
 """Unreadable keys, read-only folders, full disks and a missing train extra: one message, status 2, nothing half-written.
 
-Through the real command in a process of its own, over a small repository whose rungs are trained as far as its records say.
+Over a small repository whose rungs are trained as far as its records say.
 """
 
 import json
@@ -12,7 +12,15 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from command_line import assert_message, assert_refused, listing, make_repository, marin_scale, obey_file_modes
+from command_line import (
+    assert_message,
+    assert_refused,
+    listing,
+    make_repository,
+    marin_scale,
+    marin_scale_process,
+    obey_file_modes,
+)
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from mounted import mounted
@@ -52,7 +60,10 @@ def write_key(folder, *, passphrase=None):
 
 
 def preregister(repository, *arguments, **options):
-    return marin_scale("preregister", "ladders/tiny.yaml", "--as", "ada@example.org", *arguments, cwd=repository, **options)
+    words = ("preregister", "ladders/tiny.yaml", "--as", "ada@example.org", *arguments)
+    if "before" in options:
+        return marin_scale_process(*words, cwd=repository, **options)
+    return marin_scale(*words, cwd=repository, **options)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +155,7 @@ def test_a_folder_that_may_not_be_written_is_named(repository, arguments, fragme
     before = listing(repository)
     for folder in (repository / "runs" / "tiny", repository):
         folder.chmod(0o555)
-    done = marin_scale(*arguments, cwd=repository, before=obey_file_modes)
+    done = marin_scale_process(*arguments, cwd=repository, before=obey_file_modes)
     assert done.returncode == 2, done.stderr
     assert_message(done, fragment, "Give yourself permission")
     assert listing(repository) == before
@@ -184,7 +195,9 @@ def test_a_full_disk_leaves_no_file_half_written(repository, arguments):
 def test_a_limit_on_file_sizes_leaves_no_file_half_written(repository):
     """What a quota does; needs no right to mount."""
     before = listing(repository)
-    done = marin_scale("fit", "runs/tiny", "--plot", "law.html", cwd=repository, before=partial(allow_files_up_to, 4096))
+    done = marin_scale_process(
+        "fit", "runs/tiny", "--plot", "law.html", cwd=repository, before=partial(allow_files_up_to, 4096)
+    )
     assert_refused(done, "law.html cannot be written: file too large")
     assert listing(repository) == before
 
@@ -214,7 +227,7 @@ def test_training_without_the_train_extra_is_refused_with_the_command_that_insta
     """The plan is still printed; no working folder is made."""
     shutil.rmtree(repository / "runs")
     before = listing(repository)
-    done = marin_scale("ladder", "ladders/tiny.yaml", cwd=repository, environment=without_train_extra)
+    done = marin_scale_process("ladder", "ladders/tiny.yaml", cwd=repository, environment=without_train_extra)
     assert done.returncode == 2
     assert_message(done, 'no "train" extra, which training needs', "pip install 'marin-scaling[train]'")
     assert listing(repository) == before
@@ -224,14 +237,14 @@ def test_text_of_one_s_own_without_the_train_extra_is_refused_the_same_way(repos
     """Its readers come with the extra; the plan says so and stands."""
     with open(repository / "ladders" / "tiny.yaml", "a") as file:
         file.write("data: {source: mine, train: {files: a.jsonl}, validation: {held: {files: b.jsonl}}}\n")
-    done = marin_scale("ladder", "ladders/tiny.yaml", "--dry-run", cwd=repository, environment=without_train_extra)
+    done = marin_scale_process("ladder", "ladders/tiny.yaml", "--dry-run", cwd=repository, environment=without_train_extra)
     assert_message(done, 'no "train" extra, which text of your own needs')
 
 
 def test_a_model_is_not_written_without_the_train_extra(repository, without_train_extra):
     """Its converter comes with the extra."""
     rung = next((repository / "runs" / "tiny").iterdir()).name
-    done = marin_scale("export", rung, "--to", "model", cwd=repository, environment=without_train_extra)
+    done = marin_scale_process("export", rung, "--to", "model", cwd=repository, environment=without_train_extra)
     assert_refused(done, 'no "train" extra, which writing a model needs')
     assert not (repository / "model").exists()
 
@@ -246,8 +259,8 @@ def test_all_but_training_works_without_the_train_extra(repository, without_trai
         ["verify", "all"],
         ["check", "all"],
     ):
-        done = marin_scale(*arguments, cwd=repository, environment=without_train_extra)
+        done = marin_scale_process(*arguments, cwd=repository, environment=without_train_extra)
         assert done.returncode == 0, done.stderr
     folder = next((repository / "preregistrations").glob("*-tiny"))
-    done = marin_scale("run", folder, cwd=repository, environment=without_train_extra)
+    done = marin_scale_process("run", folder, cwd=repository, environment=without_train_extra)
     assert_refused(done, 'no "train" extra')

@@ -1,6 +1,6 @@
 """The forecasting commands as a person types them: what is printed, what a program reads, what bad input gets.
 
-Through the real command in a process of its own; the numbers themselves are tested with the modules.
+The numbers themselves are tested with the modules.
 """
 
 import csv

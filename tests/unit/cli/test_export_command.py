@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from command_line import assert_refused, marin_scale
+from own_registrations import registered
 from run_factory import record_of, rung_spec
 
 from marin_scaling.run.spec import RunSpec
@@ -39,13 +40,18 @@ def record(folder: Path, spec: RunSpec, *, loss: float | None) -> None:
         ("ffffffffffff", ["no run here has a digest that begins so"]),
         (rung_spec(seed=2).directory_name, ["is not finished", "marin-scale ladder --keep-weights"]),
         (rung_spec(seed=1).directory_name, ["diverged"]),
-        ("2026-11-22-bytes-moe", ["is a mixture of experts (grug-moe): Hugging Face's format has no such model"]),
     ],
 )
 def test_what_cannot_be_a_model_is_refused(folder: Path, run: str, said: list[str]) -> None:
-    """A run that is not known, not finished, diverged, or a mixture of experts; nothing is written."""
+    """A run that is not known, not finished or diverged; nothing is written."""
     assert_refused(marin_scale("export", run, "--to", "model", cwd=folder), *said)
     assert not (folder / "model").exists()
+
+
+def test_a_mixture_of_experts_is_refused(folder: Path) -> None:
+    """Hugging Face's format has no such model."""
+    name = registered("bytes-moe").name
+    assert_refused(marin_scale("export", name, "--to", "model", cwd=folder), "is a mixture of experts (grug-moe)")
 
 
 def test_how_to_get_weights_that_were_not_kept_is_said(folder: Path) -> None:
@@ -55,5 +61,5 @@ def test_how_to_get_weights_that_were_not_kept_is_said(folder: Path) -> None:
     for name in (rung[:7], f"runs/tiny/{rung}", f"runs/tiny/{rung}/"):
         done = marin_scale("export", name, "--to", "model", cwd=folder)
         assert_refused(done, f"The weights of {rung} were not kept", f"runs/tiny/{rung} away, train it again", "--keep-weights")
-    target = marin_scale("export", "2026-11-22-bytes-dense", "--to", "model", cwd=folder)
+    target = marin_scale("export", registered("bytes-dense").name, "--to", "model", cwd=folder)
     assert_refused(target, "were not kept", "marin-scale run")

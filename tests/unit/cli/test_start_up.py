@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "preregistration-v0.1"
+GOLDEN = Path(__file__).parents[2] / "golden" / "preregistration-v1"
 HEAVY = (
     "jax",
     "levanter",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from command_line import assert_refused, marin_scale
+from own_registrations import answering_run, registered
 
 ROOT = Path(__file__).parents[3]
-NAME = "2026-11-22-bytes-dense"
 
 
 @pytest.fixture(scope="module")
@@ -20,41 +20,46 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
+@pytest.fixture(scope="module")
+def name() -> str:
+    """The preregistration of the target."""
+    return registered("bytes-dense").name
+
+
 def target_of(folder: Path) -> Path:
-    (found,) = [path for path in (folder / "runs").glob("*/*/spec.json") if json.loads(path.read_bytes())["role"] == "target"]
-    return found.parent
+    return folder / "runs" / "bytes-dense" / answering_run(registered("bytes-dense")).folder.name
 
 
-def test_a_target_is_tracked_by_the_name_of_its_preregistration(folder: Path) -> None:
+def test_a_target_is_tracked_by_the_name_of_its_preregistration(folder: Path, name: str) -> None:
     """Beside the signed forecast; as text and as a document that say the same."""
-    shown = marin_scale("track", NAME, "--steps", "400", cwd=folder).stdout
-    document = json.loads(marin_scale("track", NAME, "--steps", "400", "--json", cwd=folder).stdout)
-    assert "step 400 of 1079 (37%)" in shown
-    assert f"(signed: {NAME})" in shown
+    shown = marin_scale("track", name, "--steps", "400", cwd=folder).stdout
+    document = json.loads(marin_scale("track", name, "--steps", "400", "--json", cwd=folder).stdout)
+    assert "step 400 of " in shown
+    assert f"(signed: {name})" in shown
     assert shown.splitlines()[-1] == document["verdict"] == "on forecast"
     assert f"{document['expected']['0.5']:.4f} bits/byte" in shown
     low, high = document["usual_train_loss_nats_per_token"]
     assert low < document["train_loss_nats_per_token"] < high
 
 
-def test_of_a_run_that_has_ended_its_end_is_said_and_nothing_predicted(folder: Path) -> None:
+def test_of_a_run_that_has_ended_its_end_is_said_and_nothing_predicted(folder: Path, name: str) -> None:
     """Beside its forecast; as text and as a document."""
-    shown = marin_scale("track", NAME, cwd=folder).stdout
-    document = json.loads(marin_scale("track", NAME, "--json", cwd=folder).stdout)
+    shown = marin_scale("track", name, cwd=folder).stdout
+    document = json.loads(marin_scale("track", name, "--json", cwd=folder).stdout)
     recorded = json.loads((target_of(folder) / "record.json").read_bytes())["loss"]
     assert f"it ended at {recorded:.4f} bits/byte" in shown
     assert "will end" not in shown
     assert (document["ended_at"], document["expected"], document["usual_train_loss_nats_per_token"]) == (recorded, None, None)
 
 
-def test_a_curve_from_elsewhere_is_tracked_against_the_preregistration_that_is_named(folder: Path) -> None:
+def test_a_curve_from_elsewhere_is_tracked_against_the_preregistration_that_is_named(folder: Path, name: str) -> None:
     """A table of the same losses says the same as the run itself."""
     rows = json.loads((target_of(folder) / "history.json").read_bytes())["rows"][:400]
     (folder / "curve.csv").write_text(
         "step,loss\n" + "".join(f"{row['step']},{row['train_loss_nats_per_token']}\n" for row in rows)
     )
-    elsewhere = marin_scale("track", "curve.csv", "--against", NAME, cwd=folder).stdout
-    assert elsewhere == marin_scale("track", NAME, "--steps", "400", cwd=folder).stdout
+    elsewhere = marin_scale("track", "curve.csv", "--against", name, cwd=folder).stdout
+    assert elsewhere == marin_scale("track", name, "--steps", "400", cwd=folder).stdout
     refused = marin_scale("track", "curve.csv", cwd=folder)
     assert_refused(refused, "curve.csv is a table of losses, and nothing says how many steps its run has", "--against FOLDER")
 

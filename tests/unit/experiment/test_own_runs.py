@@ -3,12 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+from own_registrations import registered
+
 from marin_scaling.experiment.checks import own_steps, runs_of
 from marin_scaling.experiment.experiment import Experiment, Step
 from marin_scaling.run.store import StoredRun
 
 ROOT = Path(__file__).parents[3]
-ONE = Experiment(name="one", title="x", outcome="worked", ladders=("bytes-dense",), preregistration="2026-11-22-bytes-dense")
 
 
 def steps(*, diverged: int) -> dict[str, Step]:
@@ -17,12 +18,14 @@ def steps(*, diverged: int) -> dict[str, Step]:
     def without_loss(run: StoredRun) -> StoredRun:
         return replace(run, record=run.record.model_copy(update={"loss": None}))
 
-    runs = runs_of(ONE, root=ROOT)
+    promise = registered("bytes-dense").name
+    one = Experiment(name="one", title="x", outcome="worked", ladders=("bytes-dense",), preregistration=promise)
+    runs = runs_of(one, root=ROOT)
     cheapest = min(run.spec.budget_flops for run in runs)
     lost = [run for run in runs if run.spec.budget_flops == cheapest][:diverged]
     answers = [run for run in runs if run.spec.statement_sha256]
     changed = [without_loss(run) if run in [*lost, *answers] else run for run in runs]
-    return {step.name: step for step in own_steps(ONE, changed, root=ROOT)}
+    return {step.name: step for step in own_steps(one, changed, root=ROOT)}
 
 
 def cheapest_rung(found: dict[str, Step]) -> Step:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from marin_scaling.fitting.coupled_law import DEFAULT_PRIORS, KAPPA, Prior, laws_of, log_prior, prior_start
+from marin_scaling.fitting.coupled_law import KAPPA, Prior, laws_of, log_prior, prior_start
 from marin_scaling.laws import SurfaceLaw, surface_loss
 
 PRIOR = Prior()
@@ -123,12 +123,6 @@ def test_published_asymptotes_lie_in_the_middle_of_the_prior():
     shares = 1 - np.array([1.6, 1.69, 1.784, 1.817]) / 3
     away = (np.log(shares / (1 - shares)) - PRIOR.reducible_share.mean) / PRIOR.reducible_share.deviation
     assert np.abs(away).max() < 1
-
-
-def test_every_default_prior_is_kept_and_no_two_are_the_same():
-    """What was signed under one is fitted again under it."""
-    assert DEFAULT_PRIORS[0] == PRIOR == Prior()
-    assert len(set(DEFAULT_PRIORS)) == len(DEFAULT_PRIORS) == 2
 
 
 def test_the_start_is_the_prior_s_middle_except_for_the_noise():

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from own_registrations import answering_run, registered
 
 from marin_scaling.errors import FitRefused
 from marin_scaling.forecast.tracking import (
@@ -50,21 +51,20 @@ def test_curves_that_are_one_another_s_copies_say_exactly_where_they_end() -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "steps", "said"),
+    ("ladder", "steps", "said"),
     [
-        ("2026-11-22-bytes-dense", 400, "on forecast"),
-        ("2026-11-22-bytes-dense", 1_000, "on forecast"),
-        ("2026-11-22-bytes-moe", 500, "may end below its forecast"),
-        ("2026-11-22-bytes-moe", 2_800, "off forecast: below"),
+        ("bytes-dense", 400, "on forecast"),
+        ("bytes-dense", 1_000, "on forecast"),
+        ("bytes-moe", 500, "may end below its forecast"),
+        ("bytes-moe", 2_800, "off forecast: below"),
     ],
 )
-def test_recorded_targets_are_tracked_to_their_ends(name: str, steps: int, said: str) -> None:
+def test_recorded_targets_are_tracked_to_their_ends(ladder: str, steps: int, said: str) -> None:
     """The dense target held and the mixture's missed; each interval holds what was measured."""
-    ladder = name.removeprefix("2026-11-22-")
-    stored = read_runs(ROOT / "runs" / ladder)
-    (target,) = [run for run in stored if run.spec.role == "target"]
+    folder = registered(ladder)
+    stored, target = read_runs(ROOT / "runs" / ladder), answering_run(folder)
     losses = [row.train_loss_nats_per_token for row in target.history().rows][:steps]
-    forecast = EarlierForecast(quantiles=read_registration(ROOT / "preregistrations" / name).quantiles, by="signed")
+    forecast = EarlierForecast(quantiles=read_registration(folder).quantiles, by="signed")
     found = track_losses(losses, target.spec, finished_curves(stored, without=target.spec.digest), forecast=forecast)
     assert found.verdict == said
     assert found.tracking is not None
@@ -77,9 +77,10 @@ def test_recorded_targets_are_tracked_to_their_ends(name: str, steps: int, said:
 def tracked_dense_target(steps: int, *, more_nats: float) -> Tracked:
     """The recorded target of `bytes-dense` after so many steps, with so much added to each of its losses."""
     stored = read_runs(ROOT / "runs" / "bytes-dense")
-    (target,) = [run for run in stored if run.spec.role == "target"]
+    folder = registered("bytes-dense")
+    target = answering_run(folder)
     losses = [(row.train_loss_nats_per_token or 0.0) + more_nats for row in target.history().rows][:steps]
-    signed = read_registration(ROOT / "preregistrations" / "2026-11-22-bytes-dense").quantiles
+    signed = read_registration(folder).quantiles
     curves = finished_curves(stored, without=target.spec.digest)
     return track_losses(losses, target.spec, curves, forecast=EarlierForecast(quantiles=signed, by="signed"))
 

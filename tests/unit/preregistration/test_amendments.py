@@ -1,6 +1,5 @@
 """A later forecast of the same run: signed, verified and fitted again like the first, scored beside it, counted nowhere."""
 
-import shutil
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -31,8 +30,6 @@ from marin_scaling.preregistration.state import VerifiedStep
 from marin_scaling.preregistration.track_record import track_records
 from marin_scaling.preregistration.verdict import check_preregistration, verdict_on
 from marin_scaling.preregistration.verify.refit import verify_and_fit
-
-OLD_FORMAT = Path(__file__).parents[2] / "golden" / "preregistration-v0.1"
 
 
 @pytest.fixture
@@ -227,25 +224,3 @@ def test_an_edited_amendment_is_found_by_the_log(folder: Path) -> None:
     sign_again(make_amendment(folder), lambda said: said.update(reason="another one"))
     with pytest.raises(VerificationError, match=r"amend-1/amendment\.json: line 2 of the log"):
         log_step(folder, log=read_log(folder.parent))
-
-
-@pytest.fixture
-def old(tmp_path: Path) -> Path:
-    """A statement of the first format, which had no samples and no warnings."""
-    shutil.copytree(OLD_FORMAT, tmp_path / "preregistrations")
-    return tmp_path / "preregistrations" / "2026-11-20-tiny-target"
-
-
-def test_a_later_forecast_stands_beside_an_old_statement(old: Path) -> None:
-    """It is of the newest format, whatever the first one was."""
-    rows, document, losses = fitted()
-    make_amendment(old, rows=rows, forecast=document, losses=losses)
-    assert "16 runs fitted again" in next(step for step in verify_steps(old) if step.what == "amend-1 fit").evidence
-
-
-def test_a_later_forecast_beside_an_old_statement_is_compared_as_a_new_one(old: Path) -> None:
-    """Samples with another tail are seen."""
-    rows, document, losses = fitted()
-    make_amendment(old, rows=rows, forecast=document, losses=[*losses[:-1], losses[-1] + 1.0])
-    with pytest.raises(VerificationError, match=r"of the losses in samples.json number 1000 is"):
-        verify_steps(old)

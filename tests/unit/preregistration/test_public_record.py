@@ -120,7 +120,7 @@ def test_an_empty_record_has_no_means(tmp_path: Path) -> None:
         ("forecast_loss_nats", "~2.4", "which is not a number"),
         ("asymptote_nats", "about 1.9", "which is not a number"),
         ("observed_loss_nats", "nan", "holds nan"),
-        ("interval", "2.3 to 2.5", "holds '2.3 to 2.5'"),
+        ("interval", "2.5 to 2.3", "holds '2.5 to 2.3'"),
     ],
 )
 def test_a_cell_that_cannot_stand_there_is_named_by_file_line_and_column(

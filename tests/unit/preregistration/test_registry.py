@@ -18,7 +18,7 @@ from registration_factory import (
 )
 
 from marin_scaling.errors import SigningError, StatementError, StorageError, UsageError
-from marin_scaling.preregistration.format_versions import LATEST
+from marin_scaling.preregistration.format import SUBJECT_FILES
 from marin_scaling.preregistration.register import standing_registration
 from marin_scaling.preregistration.registry import allow_signer, find_folders, registration_folders, registration_id
 from marin_scaling.preregistration.signing.keys import make_signing_key
@@ -30,7 +30,7 @@ def test_the_folder_holds_statement_signature_and_subjects(tmp_path):
     registration = make_registration(tmp_path)
     assert registration.folder.name == "2026-11-20-tiny-target"
     names = sorted(path.name for path in registration.folder.iterdir())
-    assert names == sorted(["statement.json", "statement.json.sig", *LATEST.subject_names])
+    assert names == sorted(["statement.json", "statement.json.sig", *SUBJECT_FILES])
     assert registration.folder.joinpath("statement.json").read_bytes() == registration.statement.raw
     assert sorted(path.name for path in (tmp_path / "preregistrations").iterdir()) == [
         ".gitattributes",

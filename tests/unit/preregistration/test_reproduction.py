@@ -7,7 +7,7 @@ from fitted_registration import make_fitted_registration
 from registration_factory import forecast_document, make_registration
 
 from marin_scaling.errors import VerificationError
-from marin_scaling.fitting.coupled_law import FIRST_PRIOR, Normal, Prior
+from marin_scaling.fitting.coupled_law import Normal, Prior
 from marin_scaling.preregistration.registry import registration_folders, signers_path
 from marin_scaling.preregistration.state import VerifiedStep
 from marin_scaling.preregistration.verify import refit as reproduction
@@ -30,13 +30,6 @@ def test_an_honest_forecast_of_every_kind_of_law_is_found_again(tmp_path: Path, 
     assert step.evidence.startswith("16 runs fitted again: all 23 quantiles to")
 
 
-def test_a_forecast_under_an_earlier_default_is_fitted_again_under_it(tmp_path: Path) -> None:
-    """Its prior stands in the signed document; quantiles, back-test and sensitivity table are all found again."""
-    step = fit_step(make_fitted_registration(tmp_path, prior=FIRST_PRIOR))
-    assert step.compared
-    assert step.evidence.startswith("16 runs fitted again: all 23 quantiles to")
-
-
 def test_a_prior_of_ones_own_is_not_taken_on_trust(tmp_path: Path) -> None:
     """An asymptote that somebody chose would come in through it; what the default gives is said beside it."""
     chosen = Prior(reducible_share=Normal(mean=-1.5, deviation=0.05))
@@ -46,12 +39,13 @@ def test_a_prior_of_ones_own_is_not_taken_on_trust(tmp_path: Path) -> None:
 
 
 def test_another_version_may_fit_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An old promise stays a promise: what this version makes of its ladder is told beside it, and nothing is refused."""
+    """Nothing is fitted or refused then; the version that fits it again is named."""
     folder = make_fitted_registration(tmp_path, shift=0.5)
     monkeypatch.setattr(reproduction, "__version__", "9.9.9")
     step = fit_step(folder)
     assert not step.compared
-    assert "made by version 0.1.0, and here is version 9.9.9: it forecasts" in step.evidence
+    assert "0.1.0" in step.evidence
+    assert "9.9.9" in step.evidence
 
 
 def test_a_law_of_ones_own_is_told_as_a_claim(tmp_path: Path) -> None:

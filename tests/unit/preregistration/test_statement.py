@@ -64,7 +64,7 @@ def test_it_is_an_in_toto_statement_with_its_subjects(rows):
     assert document["_type"] == "https://in-toto.io/Statement/v1"
     names = ["evaluation.json", "forecast.json", "ladder.json", "recipe.json", "samples.json", "target.json"]
     assert [subject["name"] for subject in document["subject"]] == names
-    assert document["predicateType"] == "urn:marin-scaling:preregistration:v0.2"
+    assert document["predicateType"] == "urn:marin-scaling:preregistration:v1"
 
 
 def test_the_target_is_derived_from_the_file_as_from_the_spec():

@@ -57,7 +57,6 @@ def test_the_skill_is_one_minus_the_ratio_of_the_scores(registration, tmp_path):
     train(registration, 2.6, tmp_path=tmp_path)
     outcome = check(registration).outcome
     stated = registration.statement.predicate["scoring"]["baseline"]["quantiles"]
-    assert outcome["format_version"] == 2
     assert outcome["baseline"]["crps"] == crps({float(level): value for level, value in stated.items()}, observed=2.6)
     assert outcome["baseline"]["skill"] == 1 - outcome["scores"]["crps"] / outcome["baseline"]["crps"]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from own_registrations import registered
 
 from marin_scaling.experiment.experiment import Experiment, Step, write_experiments
 from marin_scaling.publish.charts import steps_chart
@@ -27,7 +28,7 @@ def pages(root: Path, *experiments: dict[str, Any], linked: list[str] | None = N
 @pytest.fixture(scope="module")
 def own() -> dict[str, str]:
     """The pages of this repository's own."""
-    made = experiment_pages(ROOT, linked=["ladders/bytes-moe.md", "preregistrations/2026-11-22-bytes-moe.md"])
+    made = experiment_pages(ROOT, linked=["ladders/bytes-moe.md", f"preregistrations/{registered('bytes-moe').name}.md"])
     return {name.removeprefix("experiments/"): content.decode() for name, content in made.items()}
 
 
@@ -54,7 +55,7 @@ def test_a_page_shows_the_figures_of_its_own_runs_from_their_records(own: dict[s
     """Every run of the ladder, and the run that was forecast."""
     page = own["bytes-moe.md"]
     records = [json.loads(path.read_bytes()) for path in (ROOT / "runs" / "bytes-moe").glob("*/record.json")]
-    assert len(records) == 17
+    assert len(records) == 18
     for record in records:
         assert f"| {record['loss']:.4f} |" in page
     assert "| loss (bits per byte) |" in page
@@ -62,13 +63,13 @@ def test_a_page_shows_the_figures_of_its_own_runs_from_their_records(own: dict[s
 
 def test_a_page_shows_how_it_was_made_up_to_the_outcome(own: dict[str, str]) -> None:
     """With digests of what is there; the drawing has a box for each step."""
-    page, folder = own["bytes-moe.md"], ROOT / "preregistrations" / "2026-11-22-bytes-moe"
-    assert "compared with the forecast: missed" in page
+    page, folder = own["bytes-moe.md"], registered("bytes-moe")
     assert "fit and forecast, signed by" in page
     outcome = json.loads((folder / "outcome.json").read_bytes())
-    assert outcome["run_sha256" if "run_sha256" in outcome else "run"][:12] in page
+    assert f"compared with the forecast: {outcome['verdict']}" in page
+    assert outcome["run"][:12] in page
     assert own["bytes-moe.figures/steps.svg"].count('aria-roledescription="rect mark"') == 8
-    assert "(../preregistrations/2026-11-22-bytes-moe.md)" in page
+    assert f"(../preregistrations/{folder.name}.md)" in page
 
 
 def test_settings_that_differ_from_the_baseline_are_shown(own: dict[str, str]) -> None:
@@ -134,7 +135,7 @@ def test_a_run_that_was_changed_is_told_and_nothing_of_it_shown(tmp_path: Path) 
 @pytest.mark.parametrize("content", [b"{}", b"nope", b"[]", b'{"verdict": "held", "checked_at": "x"}'])
 def test_an_outcome_that_is_none_is_a_fault_on_the_page_and_no_more(tmp_path: Path, content: bytes) -> None:
     """The page of its forecast says that it is refused."""
-    name = "2026-11-22-bytes-dense"
+    name = registered("bytes-dense").name
     shutil.copytree(ROOT / "preregistrations" / name, tmp_path / "preregistrations" / name)
     (tmp_path / "preregistrations" / name / "outcome.json").write_bytes(content)
     made = pages(tmp_path, {"name": "a", "preregistration": name}, {"name": "b"})

@@ -1,17 +1,19 @@
 """A model card says what a run's own files say: front matter that the hub reads, and nothing that was not recorded."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from own_registrations import answering_run, registered
 
+from marin_scaling.preregistration.registry import read_registration
 from marin_scaling.publish.export import CardSource, CarriedTokenizer, model_card, read_forecast
 from marin_scaling.run.spec import HeldOutSpec, TokenizerSpec
 from marin_scaling.run.store import StoredRun, read_runs
 
 ROOT = Path(__file__).parents[3]
-FOLDER = ROOT / "preregistrations" / "2026-11-22-bytes-dense"
 BYTES = CarriedTokenizer(spec=None, folder=None)
 
 
@@ -21,21 +23,27 @@ def runs() -> list[StoredRun]:
 
 
 @pytest.fixture(scope="module")
-def target(runs: list[StoredRun]) -> StoredRun:
-    return next(run for run in runs if run.spec.role == "target")
+def folder() -> Path:
+    return registered("bytes-dense")
 
 
-def test_the_card_of_a_target_has_its_loss_its_forecast_and_the_digests(target: StoredRun) -> None:
+@pytest.fixture(scope="module")
+def target(folder: Path) -> StoredRun:
+    return answering_run(folder)
+
+
+def test_the_card_of_a_target_has_its_loss_its_forecast_and_the_digests(folder: Path, target: StoredRun) -> None:
     """Each as it stands in record, statement and outcome."""
-    card = model_card(target, tokenizer=BYTES, forecast=read_forecast(FOLDER, target.spec))
-    record = target.record
+    card = model_card(target, tokenizer=BYTES, forecast=read_forecast(folder, target.spec))
+    record, quantiles = target.record, read_registration(folder).quantiles
+    outcome = json.loads((folder / "outcome.json").read_bytes())
     digests = (target.spec.digest, record.history_sha256, record.statement_sha256, target.spec.data.digest, record.git_commit)
     assert all(f"`{digest}`" in card for digest in digests)
     for words in (
-        "| preregistration | 2026-11-22-bytes-dense, in `preregistrations/2026-11-22-bytes-dense` |",
-        "| forecast | 2.0605 bits/byte |",
-        "| 90 % interval | 1.9800 to 2.1512 |",
-        "**held**: 2.0618 was observed, error -0.0013",
+        f"| preregistration | {folder.name}, in `preregistrations/{folder.name}` |",
+        f"| forecast | {quantiles[0.5]:.4f} bits/byte |",
+        f"| 90 % interval | {quantiles[0.05]:.4f} to {quantiles[0.95]:.4f} |",
+        f"**{outcome['verdict']}**: {record.loss:.4f} was observed, error {outcome['scores']['signed_error']:+.4f}",
         f"| record | `runs/bytes-dense/{target.folder.name}` |",
         f"{record.params_total:,}, {record.params_non_embedding:,} without embedding and head",
         "each byte of a text in UTF-8 is a token",
@@ -43,13 +51,13 @@ def test_the_card_of_a_target_has_its_loss_its_forecast_and_the_digests(target: 
         assert words in card
 
 
-def test_what_is_in_the_repository_is_linked_where_that_has_a_page(target: StoredRun) -> None:
+def test_what_is_in_the_repository_is_linked_where_that_has_a_page(folder: Path, target: StoredRun) -> None:
     """Record, preregistration and ladder file; without an address they are paths."""
     source = CardSource(address="https://example.org/lab/forecasts", ladder_sha256="c" * 64)
-    card = model_card(target, tokenizer=BYTES, forecast=read_forecast(FOLDER, target.spec), source=source)
+    card = model_card(target, tokenizer=BYTES, forecast=read_forecast(folder, target.spec), source=source)
     for path in (
         f"runs/bytes-dense/{target.folder.name}",
-        "preregistrations/2026-11-22-bytes-dense",
+        f"preregistrations/{folder.name}",
         "ladders/bytes-dense.yaml",
     ):
         assert f"(<https://example.org/lab/forecasts/tree/HEAD/{path}>)" in card
@@ -83,9 +91,9 @@ def test_the_hub_reads_the_front_matter(target: StoredRun) -> None:
     assert data.library_name == "transformers"
 
 
-def test_what_is_not_there_is_said_to_be_so(target: StoredRun, runs: list[StoredRun]) -> None:
+def test_what_is_not_there_is_said_to_be_so(folder: Path, target: StoredRun, runs: list[StoredRun]) -> None:
     """A forecast that is not checked yet, a preregistration that is elsewhere, a tokenizer without its files."""
-    signed = read_forecast(FOLDER, target.spec)
+    signed = read_forecast(folder, target.spec)
     assert "| outcome | not checked yet |" in model_card(target, tokenizer=BYTES, forecast=replace(signed, outcome=None))
     assert "was not in the repository" in model_card(target, tokenizer=BYTES, forecast=None)
     tokenizer = CarriedTokenizer(spec=TokenizerSpec(name="somebody/words", digest="a" * 64, size=512), folder=None)

@@ -10,6 +10,7 @@ from statistics import NormalDist
 
 import pytest
 from amendment_factory import lower, make_amendment
+from one_page import page
 from registration_factory import CREATED_AT, PRINCIPAL, forecast_document, make_registration, run_spec, signing_key, store_run
 
 from marin_scaling.fitting.fit import fit
@@ -42,8 +43,12 @@ def registration(tmp_path):
     return make_registration(tmp_path)
 
 
-def text(root, name):
-    return generated_pages(root)[name].decode()
+@pytest.fixture(scope="module")
+def delphi_pages(tmp_path_factory):
+    """All pages of a repository whose only ladder is Delphi's."""
+    root = tmp_path_factory.mktemp("delphi")
+    shutil.copytree(DELPHI, root / "runs" / "delphi")
+    return generated_pages(root)
 
 
 def check(root, registration):
@@ -53,18 +58,18 @@ def check(root, registration):
 
 def test_a_forecast_without_its_run_is_pending(tmp_path, registration):
     """The page shows median, interval, signer and target, and says that nothing is observed yet."""
-    shown = text(tmp_path, PAGE)
+    shown = page(tmp_path, PAGE)
     assert "**Pending.** 2.5000 bits/byte was forecast, 90 % interval 2.3355 to 2.6645" in shown
     assert "ada&#64;example.org" in shown
     assert "| said of itself | free asymptote |" in shown
-    assert "not run yet" in text(tmp_path, "index.md")
+    assert "not run yet" in page(tmp_path, "index.md")
 
 
 def test_a_forecast_whose_time_is_over_is_overdue(tmp_path):
     """On the index and at the head of its page."""
     make_registration(tmp_path, promise=Promise(due=date(2026, 11, 21)))
-    assert "the target is not trained yet, and was due." in text(tmp_path, PAGE)
-    assert "1 preregistered: 0 refused, 1 overdue" in text(tmp_path, "index.md")
+    assert "the target is not trained yet, and was due." in page(tmp_path, PAGE)
+    assert "1 preregistered: 0 refused, 1 overdue" in page(tmp_path, "index.md")
 
 
 def test_a_forecast_that_was_taken_back_is_shown_as_that(tmp_path, registration):
@@ -72,10 +77,10 @@ def test_a_forecast_that_was_taken_back_is_shown_as_that(tmp_path, registration)
     known = {"key": signing_key(), "principal": PRINCIPAL, "at": CREATED_AT, "reason": "the run is cancelled"}
     give_notice(registration.folder, "withdraw", **known)
     write_down(registration.folder.parent, at=CREATED_AT)
-    shown = text(tmp_path, PAGE)
+    shown = page(tmp_path, PAGE)
     assert "**Withdrawn.** 2.5000 bits/byte was forecast" in shown
     assert "the run is cancelled" in shown
-    assert "0 pending, 1 withdrawn. None is left out" in text(tmp_path, "index.md")
+    assert "0 pending, 1 withdrawn. None is left out" in page(tmp_path, "index.md")
 
 
 def test_a_run_that_left_its_recipe_is_shown_as_that(tmp_path, registration):
@@ -85,18 +90,18 @@ def test_a_run_that_left_its_recipe_is_shown_as_that(tmp_path, registration):
     said = {"principal": PRINCIPAL, "at": at, "reason": "other clipping", "from_step": 80}
     give_notice(registration.folder, "deviate", key=signing_key(), **said)
     write_down(registration.folder.parent, at=at)
-    assert "not trained yet; its run left the recipe from step 80: other clipping." in text(tmp_path, PAGE)
+    assert "not trained yet; its run left the recipe from step 80: other clipping." in page(tmp_path, PAGE)
     check(tmp_path, registration)
-    shown = text(tmp_path, PAGE)
+    shown = page(tmp_path, PAGE)
     assert "%); its run left the recipe from step 80: other clipping." in shown
     assert "00Z: from step 80: other clipping" in html.unescape(shown)
-    assert "held (its run left the recipe)" in text(tmp_path, "index.md")
+    assert "held (its run left the recipe)" in page(tmp_path, "index.md")
 
 
 def test_what_was_promised_in_words_and_what_the_number_hangs_on_are_shown(tmp_path):
     """And where nothing was said, that."""
     make_registration(tmp_path, promise=Promise(void_if=("the text is gone",), assumptions=(Assumption(text="it holds"),)))
-    shown = text(tmp_path, PAGE)
+    shown = page(tmp_path, PAGE)
     assert "| void if | the text is gone |" in shown
     assert "| assumed | A1: it holds |" in shown
     assert "| differs from the ladder | nothing was said |" in shown
@@ -109,10 +114,10 @@ def test_an_outcome_stands_beside_its_forecast(tmp_path, registration, loss, wor
     """Held, missed, and diverged are shown as what they are, with the observed loss."""
     store_run(tmp_path / "runs", spec=registration.target, loss=loss, day="2026-11-21")
     check(tmp_path, registration)
-    shown = text(tmp_path, PAGE)
+    shown = page(tmp_path, PAGE)
     assert f"**{word}.**" in shown
     assert ("diverged" if loss is None else f"{loss:.4f} was observed") in shown
-    assert word.lower() in text(tmp_path, "index.md")
+    assert word.lower() in page(tmp_path, "index.md")
 
 
 @pytest.mark.parametrize(
@@ -125,12 +130,12 @@ def test_an_outcome_stands_beside_its_forecast(tmp_path, registration, loss, wor
 )
 def test_a_later_forecast_stands_beside_the_first(tmp_path, registration, loss, row):
     """In a table with it, with why it was made; the words of its registrant stay text, and the verdict is the first's."""
-    assert "## Forecast again" not in text(tmp_path, PAGE)
+    assert "## Forecast again" not in page(tmp_path, PAGE)
     make_amendment(registration.folder, steps_seen=200, **lower(registration.folder), reason="<b>two</b> budgets | more")
     if loss is not None:
         store_run(tmp_path / "runs", spec=registration.target, loss=loss, day="2026-11-21")
         check(tmp_path, registration)
-    shown, index = text(tmp_path, PAGE), text(tmp_path, "index.md")
+    shown, index = page(tmp_path, PAGE), page(tmp_path, "index.md")
     assert row in shown
     assert "| the first | 2026-11-20T08:30:00Z | 0 | 2.5000 | 2.3355 to 2.6645 |" in shown
     assert "* amend-1: &#60;b&#62;two&#60;/b&#62; budgets &#124; more." in shown
@@ -143,7 +148,7 @@ def test_a_later_forecast_that_came_too_late_is_shown_with_the_reason(tmp_path, 
     store_run(tmp_path / "runs", spec=registration.target, loss=2.66, day="2026-11-21")
     make_amendment(registration.folder, logged=datetime(2026, 11, 21, 12, tzinfo=UTC), **lower(registration.folder, by=-0.16))
     check(tmp_path, registration)
-    shown = text(tmp_path, PAGE)
+    shown = page(tmp_path, PAGE)
     assert "| amend-1 | 2026-11-21T12:00:00Z | 0 | 2.6600 | 2.4955 to 2.8245 |  |  |  |" in shown
     assert "two more budgets were trained. Not scored: it came after the run had ended." in shown
 
@@ -153,29 +158,28 @@ def test_a_changed_statement_is_listed_as_refused_with_the_reason_and_first(tmp_
     other = tmp_path / "preregistrations" / "2026-11-19-changed"
     shutil.copytree(registration.folder, other)
     (other / "statement.json").write_bytes(registration.statement.raw.replace(b"2.5", b"2.4", 1))
-    index = text(tmp_path, "index.md")
+    index = page(tmp_path, "index.md")
     assert "2 preregistered: 1 refused, 0 overdue, 0 missed, 0 held, 1 pending" in index
     assert index.index("2026-11-19-changed") < index.index(NAME)
-    assert "**Refused.**" in text(tmp_path, "preregistrations/2026-11-19-changed.md")
+    assert "**Refused.**" in page(tmp_path, "preregistrations/2026-11-19-changed.md")
 
 
 def test_a_forecast_that_does_not_follow_its_registrys_policy_is_listed_as_refused(tmp_path, registration):
     """As `verify` and `check` do."""
     (registration.folder.parent / "policy.yaml").write_text("since: 2026-01-01\nreviewers: 1\n")
-    assert "1 preregistered: 1 refused" in text(tmp_path, "index.md")
-    assert "asks for 1 signature of reviewers" in text(tmp_path, PAGE)
+    assert "1 preregistered: 1 refused" in page(tmp_path, "index.md")
+    assert "asks for 1 signature of reviewers" in page(tmp_path, PAGE)
 
 
 def test_an_empty_folder_in_the_registry_is_listed_too(tmp_path, registration):
     """What lacks its files is refused, not passed over."""
     (tmp_path / "preregistrations" / "2026-11-19-empty").mkdir()
-    assert "1 refused" in text(tmp_path, "index.md")
+    assert "1 refused" in page(tmp_path, "index.md")
 
 
-def test_a_ladder_page_shows_every_run_and_the_forecasts_of_those_held_out(tmp_path):
+def test_a_ladder_page_shows_every_run_and_the_forecasts_of_those_held_out(delphi_pages):
     """All 81 Delphi runs, and 1e23 with its measured loss beside the forecast of a run of its size."""
-    shutil.copytree(DELPHI, tmp_path / "runs" / "delphi")
-    shown = text(tmp_path, "ladders/delphi.md")
+    shown = delphi_pages["ladders/delphi.md"].decode()
     runs = shown.split("## Runs")[1].split("###")[0]
     assert runs.count("\n| ") == 81 + 2
     run = read_run_table(DELPHI / "heldout.csv").frame.set_index("run").loc["delphi-1e23-seed0"]
@@ -212,19 +216,19 @@ def store_fittable_ladder(runs_dir):
 
 def test_a_run_under_way_here_stands_on_the_page_of_its_forecast_as_it_is(tmp_path, registration):
     """Beside what was signed; before it begins, and once its outcome is known, nothing is said of it."""
-    assert "## The run so far" not in text(tmp_path, PAGE)
+    assert "## The run so far" not in page(tmp_path, PAGE)
     place = work_dir(registration.target, Workplace(runs_dir=tmp_path / "runs", work_root=tmp_path / ".marin-scaling"))
     place.mkdir(parents=True)
     with LossCurve(curve_path(place)) as curve:
         for number in range(200):
             curve.add(5.5 - number / 100)
-    shown = text(tmp_path, PAGE).split("## The run so far")[1].split("\n## ")[0]
+    shown = page(tmp_path, PAGE).split("## The run so far")[1].split("\n## ")[0]
     assert "step 200 of 800 (25%), training loss" in shown
     assert f"(signed: {registration.folder.name})" in shown
     assert str(tmp_path) not in shown
     store_run(tmp_path / "runs", spec=registration.target, loss=2.5, started_at="2026-11-21T08:00:00Z")
     check(tmp_path, registration)
-    assert "## The run so far" not in text(tmp_path, PAGE)
+    assert "## The run so far" not in page(tmp_path, PAGE)
 
 
 @pytest.fixture
@@ -240,8 +244,7 @@ def drawn(tmp_path):
 
 def test_calibration_is_drawn_once_a_forecast_is_settled(tmp_path, registration):
     """Promised and held shares, with their exact intervals; before, there is nothing to draw."""
-    assert "index.figures/held.svg" not in generated_pages(tmp_path)
-    assert "## Calibration" not in text(tmp_path, "index.md")
+    assert "## Calibration" not in page(tmp_path, "index.md")
     store_run(tmp_path / "runs", spec=registration.target, loss=2.61, day="2026-11-21")
     check(tmp_path, registration)
     pages = generated_pages(tmp_path)
@@ -263,31 +266,29 @@ def test_the_figure_of_a_forecast_shows_what_was_signed(tmp_path, drawn):
 
 def test_a_forecast_whose_ladder_is_not_here_links_to_no_page(tmp_path, registration):
     """A registry may be published without its runs; a link to nowhere would end the build."""
-    assert "[tiny](../ladders/tiny.md)" in text(tmp_path, PAGE)
+    assert "[tiny](../ladders/tiny.md)" in page(tmp_path, PAGE)
     shutil.rmtree(tmp_path / "runs")
-    assert "../ladders/" not in text(tmp_path, PAGE)
-    assert "| ladder | tiny (not in this repository) |" in text(tmp_path, PAGE)
+    assert "../ladders/" not in page(tmp_path, PAGE)
+    assert "| ladder | tiny (not in this repository) |" in page(tmp_path, PAGE)
 
 
 def test_the_page_of_a_ladder_lists_what_was_forecast_from_it(tmp_path, drawn):
     """With what was observed once it is checked; a refused forecast is not among them."""
     store_run(tmp_path / "runs", spec=drawn.target, loss=2.61, day="2026-11-21")
     row = f"| [{NAME}](../preregistrations/{NAME}.md) | {format_flops(drawn.target.flops)} | 2.5000 | 2.3355 to 2.6645 |"
-    assert f"{row}  | pending |" in text(tmp_path, "ladders/tiny.md")
+    assert f"{row}  | pending |" in page(tmp_path, "ladders/tiny.md")
     check(tmp_path, drawn)
     pages = generated_pages(tmp_path)
     assert "| 2.6100 | held |" in pages["ladders/tiny.md"].decode()
     assert b"observed 2.6100" in pages["ladders/tiny.figures/law.svg"]
     assert b"observed 2.6100" in pages[f"preregistrations/{NAME}.figures/forecast.svg"]
     (drawn.folder / "statement.json").write_text("{}")
-    assert "What was forecast from it" not in text(tmp_path, "ladders/tiny.md")
+    assert "What was forecast from it" not in page(tmp_path, "ladders/tiny.md")
 
 
-def test_the_page_of_a_law_says_what_more_compute_would_buy(tmp_path):
+def test_the_page_of_a_law_says_what_more_compute_would_buy(delphi_pages):
     """At ten times the largest budget as `marin-scale fit --predict` says; a slider has the same numbers."""
-    shutil.copytree(DELPHI, tmp_path / "runs" / "delphi")
-    pages = generated_pages(tmp_path)
-    shown = pages["ladders/delphi.md"].decode()
+    shown = delphi_pages["ladders/delphi.md"].decode()
     result = fit(read_run_table(DELPHI))
     ahead = forecast(result, flops=10 * result.largest_flops)
     low, high = ahead.interval
@@ -295,17 +296,15 @@ def test_the_page_of_a_law_says_what_more_compute_would_buy(tmp_path):
     document = json.loads(html.unescape(re.search(r'data-law="([^"]*)"', shown).group(1)))
     assert document["points"][document["start"]][1:4] == pytest.approx([low, ahead.median, high], rel=1e-5)
     assert len(document["points"]) == 41
-    assert b"data-law" in pages["ladders/law.js"]
+    assert b"data-law" in delphi_pages["ladders/law.js"]
 
 
-def test_the_page_of_a_law_has_its_residuals_and_its_back_test(tmp_path):
+def test_the_page_of_a_law_has_its_residuals_and_its_back_test(delphi_pages):
     """Every run is among the residuals, and the scores are those of `marin-scale backtest`."""
-    shutil.copytree(DELPHI, tmp_path / "runs" / "delphi")
-    pages = generated_pages(tmp_path)
-    drawn = pages["ladders/delphi.figures/residuals.svg"].decode()
+    drawn = delphi_pages["ladders/delphi.figures/residuals.svg"].decode()
     assert drawn.count('aria-roledescription="circle"') == len(read_run_table(DELPHI).frame)
     scores = backtest_text(backtest(read_run_table(DELPHI))).splitlines()[2:]
-    assert all(line in html.unescape(pages["ladders/delphi.md"].decode()) for line in scores)
+    assert all(line in html.unescape(delphi_pages["ladders/delphi.md"].decode()) for line in scores)
 
 
 def test_a_law_that_may_not_be_used_forecasts_nothing_on_its_page(tmp_path):
@@ -346,8 +345,14 @@ def test_hostile_names_of_runs_stay_text_on_page_and_in_figures(tmp_path):
 
 def test_the_same_files_give_the_same_pages(tmp_path, registration):
     """Byte for byte, figures included."""
-    shutil.copytree(DELPHI, tmp_path / "runs" / "delphi")
     assert generated_pages(tmp_path) == generated_pages(tmp_path)
+
+
+def test_a_page_made_alone_is_the_page_of_the_site(tmp_path, drawn):
+    """Most tests here look at one page."""
+    pages = generated_pages(tmp_path)
+    for name in ("index.md", PAGE, "ladders/tiny.md"):
+        assert page(tmp_path, name) == pages[name].decode()
 
 
 def test_a_page_of_an_earlier_time_does_not_stay(tmp_path, registration):
@@ -384,7 +389,8 @@ def test_a_ladder_without_a_law_still_says_how_many_runs_it_has(tmp_path, regist
     run = min(hurt.iterdir())
     shutil.copytree(run, run.with_name(f".{run.name}.b47f4287.tmp"))
     (run / "record.json").write_text("{")
-    rows = [line.split(" | ")[:2] for line in text(tmp_path, "ladders/index.md").splitlines() if line.startswith("| [")]
+    shown = generated_pages(tmp_path)["ladders/index.md"].decode()
+    rows = [line.split(" | ")[:2] for line in shown.splitlines() if line.startswith("| [")]
     assert rows == [
         ["| [few](few.md)", "3"],
         ["| [hurt](hurt.md)", "4"],
@@ -400,7 +406,7 @@ def test_a_run_held_out_and_then_left_out_is_on_the_page(tmp_path):
     lines = (folder / "heldout.csv").read_text().splitlines()
     states = ["status", "diverged", *["finished"] * (len(lines) - 2)]
     (folder / "heldout.csv").write_text("".join(f"{line},{state}\n" for line, state in zip(lines, states, strict=True)))
-    shown = text(tmp_path, "ladders/delphi.md").split("## Larger runs, held out")[1].split("## Runs")[0]
+    shown = page(tmp_path, "ladders/delphi.md").split("## Larger runs, held out")[1].split("## Runs")[0]
     name = lines[1].split(",")[lines[0].split(",").index("run")]
     assert f"Left out of these:\n\n| run | why |\n| --- | --- |\n| {name} | it diverged (status) |" in shown
     assert shown.count("\n| ") == 2 + (len(lines) - 2) + 2 + 1
@@ -408,11 +414,13 @@ def test_a_run_held_out_and_then_left_out_is_on_the_page(tmp_path):
 
 def test_ladders_of_any_name_share_no_file(tmp_path):
     """Not with the index, nor with the figures of another ladder."""
-    names = ["delphi", "delphi-law", "index", "README", "index.page"]
+    names, fitted = ["delphi", "delphi-law", "index", "README", "index.page"], ["delphi", "index"]
     for name in names:
         shutil.copytree(DELPHI, tmp_path / "runs" / name)
+        if name not in fitted:
+            (tmp_path / "runs" / name / "runs.csv").write_text("flops,params,tokens,loss\n1e9,1,1,3\n")
     pages = generated_pages(tmp_path)
-    assert len(pages) == 7 + 5 * len(names)  # what draws their figures is there once, and the index of experiments
+    assert len(pages) == 7 + 4 * len(fitted) + len(names)  # what draws their figures is there once
     assert pages["ladders/index.md"].startswith(b'---\ntitle: "Ladders"\n---\n\n# Ladders\n')
     assert b"[index](index.page.md)" in pages["ladders/index.md"]
     assert len({page_name(name).lower() for name in names}) == len(names)
@@ -423,7 +431,7 @@ def test_a_source_in_another_encoding_is_shown(tmp_path):
     folder = tmp_path / "runs" / "delphi"
     shutil.copytree(DELPHI, folder)
     (folder / "SOURCE.md").write_bytes("From Zürich.".encode("latin-1"))
-    assert "From Z\ufffdrich." in text(tmp_path, "ladders/delphi.md")
+    assert "From Z\ufffdrich." in page(tmp_path, "ladders/delphi.md")
 
 
 RECORD = Path(__file__).parents[3] / "preregistrations" / RECORD_NAME
@@ -434,7 +442,7 @@ def test_the_record_of_each_registrant_is_on_the_index(tmp_path, registration):
     store_run(tmp_path / "runs", spec=registration.target, loss=2.55, day="2026-11-21")
     check(tmp_path, registration)
     (tmp_path / "preregistrations" / "2026-11-19-empty").mkdir()
-    section = text(tmp_path, "index.md").split("## The record of each registrant")[1]
+    section = page(tmp_path, "index.md").split("## The record of each registrant")[1]
     one = "1 of 1: 100% (3% to 100%)"
     counted = "0 pending, 0 overdue, 1 held, 0 missed, 0 refused"
     assert f"| ada&#64;example.org | 1 | {counted} | 1 | 1 | {one} | {one} | 0 0 0 1 0 | +" in section
@@ -445,7 +453,7 @@ def test_the_record_of_each_registrant_is_on_the_index(tmp_path, registration):
 def test_public_forecasts_stand_apart_from_those_that_were_signed(tmp_path, registration):
     """Below them, each with its post, error and caveat, said to be unsigned; no count above them knows of them."""
     shutil.copy(RECORD, tmp_path / "preregistrations")
-    own, public = text(tmp_path, "index.md").split("## Before this project: forecasts in public issues")
+    own, public = page(tmp_path, "index.md").split("## Before this project: forecasts in public issues")
     assert "1 preregistered: 0 refused, 0 overdue, 0 missed, 0 held, 1 pending." in own
     assert "Delphi" not in own
     assert public.startswith("\n\n**Imported, unsigned, without intervals.**")
@@ -462,7 +470,7 @@ def test_public_forecasts_stand_apart_from_those_that_were_signed(tmp_path, regi
 def test_a_public_record_that_cannot_be_read_is_shown_as_that(tmp_path, registration):
     """With the reason, and without this machine's paths; the signed ones stay."""
     (tmp_path / "preregistrations" / RECORD_NAME).write_text("run\n<script>\n")
-    index = text(tmp_path, "index.md")
+    index = page(tmp_path, "index.md")
     assert "preregistrations/public-record.csv, line 1: column 'registered_date' is missing." in index
     assert "1 preregistered" in index
     assert str(tmp_path) not in index
@@ -473,6 +481,6 @@ def test_hostile_cells_of_a_public_record_stay_text(tmp_path, registration):
     path = tmp_path / "preregistrations" / RECORD_NAME
     shutil.copy(RECORD, path)
     path.write_text(path.read_text().replace("July hero,", "<script>|](https://x),", 1))
-    index = text(tmp_path, "index.md")
+    index = page(tmp_path, "index.md")
     assert "<script>" not in index
     assert "[&#60;script&#62;&#124;&#93;(https://x)](<https://github.com/marin-community/marin/issues/6702>)" in index
