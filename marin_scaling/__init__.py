@@ -1,7 +1,37 @@
 """Forecast large training runs from ladders of small ones: sign the forecast before the run, and check it afterwards.
 
-`ARCHITECTURE.md` shows the packages. A package imports only from the layers below it.
-Only `train` imports JAX, Levanter and Ray.
+    import marin_scaling as ms
+
+    fit = ms.fit("runs/delphi")
+    print(fit.forecast(1e23))
+
+The functions here are the Python interface; each is imported when it is first used. `ARCHITECTURE.md` shows the packages.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
 __version__ = "0.1.0"
+
+_HOME = {
+    "load_runs": "fitted",
+    "fit": "fitted",
+    "backtest": "fitted",
+    "load_ladder": "train.session",
+    "preregister": "preregistration.preregister",
+    "verify": "preregistration.verify.refit",
+    "check": "preregistration.verdict",
+}
+__all__ = [*_HOME, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'marin_scaling' has no attribute {name!r}")
+    return getattr(import_module(f"marin_scaling.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

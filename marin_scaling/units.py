@@ -113,3 +113,15 @@ def counted(number: int, what: str) -> str:
     ('1 reviewer', '0 stamps')
     """
     return f"{number} {what}{'s' * (number != 1)}"
+
+
+_UNITS = {"bits_per_byte": "bits/byte", "paloma_macro_loss_nats": "nats/token"}
+
+
+def unit_of(metric: str) -> str:
+    """Return the unit of a metric's values, or "" when the metric's name does not say.
+
+    >>> unit_of("bits_per_byte")
+    'bits/byte'
+    """
+    return _UNITS.get(metric, "")

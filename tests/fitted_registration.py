@@ -47,7 +47,7 @@ def fitted(
     result, honest, document_text, losses = honestly_fitted(law, seed, prior)
     document: dict[str, Any] = json.loads(document_text)
     (prediction,) = document["predictions"]
-    moved = shift * (honest.interval[1] - honest.interval[0])
+    moved = shift * (honest.interval()[1] - honest.interval()[0])
     prediction["median"] += moved
     prediction["quantiles"] = {level: value + moved for level, value in prediction["quantiles"].items()}
     return list(result.rows), document, [loss + moved for loss in losses]

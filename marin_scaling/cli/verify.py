@@ -42,21 +42,18 @@ def verify(
     Example: marin-scale verify all
     """
     from marin_scaling.errors import VerificationError
-    from marin_scaling.preregistration.history import log_step, require_whole
+    from marin_scaling.preregistration.history import require_whole
     from marin_scaling.preregistration.layout import require_known_names
     from marin_scaling.preregistration.log import read_log
-    from marin_scaling.preregistration.receipts import receipts_with_history, received_step
+    from marin_scaling.preregistration.receipts import receipts_with_history
     from marin_scaling.preregistration.registry import find_folders, require_readable_signers
-    from marin_scaling.preregistration.verify.authenticity import verify_folder
-    from marin_scaling.preregistration.verify.policy import policy_steps
+    from marin_scaling.preregistration.verify.refit import verified_steps
     from marin_scaling.untrusted_files import require_regular_tree
 
     require_regular_tree([registry, runs])
     folders = find_folders(which, registry_dir=registry)
     require_regular_tree(folder for folder in folders if folder.parent != registry)
-    status, verified = 0, verify_folder
-    if refit:
-        from marin_scaling.preregistration.verify.refit import verify_and_fit as verified
+    status = 0
     logs = {parent: read_log(parent) for parent in {folder.parent for folder in folders}}
     if base is None:
         receipts = receipts_with_history(folders, runs_dir=runs)
@@ -78,9 +75,9 @@ def verify(
             typer.echo(printable(folder.name))
             try:
                 known, signers = receipts[folder.parent], signers_of(folder)
-                print_steps(verified(folder, allowed_signers=signers, runs_dir=runs, receipts=known), called=called)
-                print_steps(policy_steps(folder, allowed_signers=signers, receipts=known), called=called)
-                print_steps([log_step(folder, log=logs[folder.parent]), *received_step(folder, receipts=known)])
+                log = logs[folder.parent]
+                steps = verified_steps(folder, allowed_signers=signers, runs_dir=runs, receipts=known, log=log, refit=refit)
+                print_steps(steps, called=called)
                 if base is not None:
                     require_forecast_first(base, folder, runs_dir=runs)
             except VerificationError as error:

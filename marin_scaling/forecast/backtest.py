@@ -89,6 +89,19 @@ class Backtest:
     points: tuple[BacktestPoint, ...]
     refused: tuple[tuple[float, str], ...]
 
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per forecast run: cut, run, FLOPs, extrapolation, observed loss, median, q05, q95, error and CRPS."""
+        import pandas as pd
+
+        names = ("cut_flops", "run", "flops", "extrapolation", "observed", "error", "crps")
+        levels = {"median": 0.5, "q05": 0.05, "q95": 0.95}
+        rows = [
+            {name: getattr(each, name) for name in names} | {name: each.quantiles[level] for name, level in levels.items()}
+            for each in self.points
+        ]
+        return pd.DataFrame(rows, columns=[*names, *levels])
+
     def by_distance(self, distances: Sequence[float] = DISTANCES) -> list[BacktestRow]:
         """Scores between each two distances that hold any point."""
         found = []

@@ -368,7 +368,7 @@ def _pair(ends: tuple[float, float]) -> str:
 
 
 def _forecast_text(each: DownstreamForecast, *, soft: str, metric: str) -> str:
-    (low, high), (soft_low, soft_high) = each.interval, each.soft.interval
+    (low, high), (soft_low, soft_high) = each.interval, each.soft.interval()
     bands = ", ".join(f"{cause} ±{half:.3f}" for cause, half in each.bands.items())
     return "\n".join(
         [

@@ -20,6 +20,7 @@ from marin_scaling.fitting.posterior import UPWARD, SurfacePosterior, places_of
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.fitting.surface import SurfaceDraws
 from marin_scaling.laws import Array
+from marin_scaling.units import unit_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -194,9 +195,9 @@ class Target:
     active_params: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Forecast:
-    """What is expected of a run of `flops`, with `params` and `tokens`.
+    """Forecast loss of a run of `flops`, with `params` and `tokens`, in `unit` ("" where the metric's name does not tell it).
 
     `quantiles` (level to loss, 23 of them) include the noise of the run itself. `bands` are half-widths of 90 % intervals by
     cause, None where no estimate is made; `band_notes` say what they are. `extrapolation` is `flops` over the largest run or
@@ -216,16 +217,45 @@ class Forecast:
     optimal: bool
     params_interval: tuple[float, float] | None
     mis_sizing: tuple[float, float] | None
+    unit: str = ""
 
     @property
     def tokens_per_param(self) -> float:
         """Trained tokens for each parameter that a token passes."""
         return self.tokens / self.active_params
 
+    def interval(self, level: float = 0.9) -> tuple[float, float]:
+        """Return the central interval of this probability; `UsageError` for one whose ends are not among the quantiles."""
+        ends = [each for each in self.quantiles if math.isclose(2 * abs(each - 0.5), level, abs_tol=1e-9)]
+        if len(ends) != 2:  # not a pair
+            known = ", ".join(f"{1 - 2 * each:.2g}" for each in self.quantiles if each < 0.5)
+            raise UsageError(
+                f"No interval of {level!r}: the forecast has {len(self.quantiles)} quantiles.",
+                why="Ends of an interval are quantiles of the forecast.",
+                fix=f"Choose one of {known}.",
+            )
+        return self.quantiles[min(ends)], self.quantiles[max(ends)]
+
     @property
-    def interval(self) -> tuple[float, float]:
-        """The central 90 % interval."""
-        return self.quantiles[0.05], self.quantiles[0.95]
+    def row(self) -> dict[str, float]:
+        """One row of a table of forecasts: sizes, median, 90 % interval, half-widths by cause (NaN where not estimated)."""
+        low, high = self.interval()
+        bands = {cause: math.nan if half is None else half for cause, half in self.bands.items()}
+        sizes = {name: getattr(self, name) for name in ("flops", "params", "tokens", "extrapolation", "median")}
+        return {**sizes, "q05": low, "q95": high, **bands}
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """`row` as a table of one row."""
+        import pandas as pd
+
+        return pd.DataFrame([self.row])
+
+    def __repr__(self) -> str:
+        low, high = self.interval()
+        unit = f" {self.unit}" if self.unit else ""
+        distance = f"{self.extrapolation:.3g}x beyond"
+        return f"Forecast({self.flops:g} FLOPs: {self.median:.4f} [{low:.4f}, {high:.4f}]{unit}, {distance})"
 
 
 def forecast(
@@ -242,7 +272,7 @@ def forecast(
     >>> law = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
     >>> table = simulate_ladder(law, budgets_flops=[1e18, 1e19, 1e20], sizes_per_budget=5, noise=0.001, seed=0)
     >>> ahead = forecast(fit(table), flops=1e21)
-    >>> ahead.interval[0] < 2.3331 < ahead.interval[1]  # what the law gives there
+    >>> ahead.interval()[0] < 2.3331 < ahead.interval()[1]  # what the law gives there
     True
     """
     if params is None and tokens is None:
@@ -347,6 +377,7 @@ def _summary(result: FitResult, target: Target, values: Array, bands: Mapping[st
         optimal=optimal,
         params_interval=result.allocation.params_interval(target.flops) if optimal else None,
         mis_sizing=_mis_sizing(result.posterior, target) if result.posterior and optimal else None,
+        unit=unit_of(result.metric),
     )
 
 

@@ -74,7 +74,7 @@ def advise(result: FitResult, *, target_flops: float, allowance_flops: float) ->
     candidates = _candidates(result, target_flops=target_flops, allowance_flops=allowance_flops)
     choice = _Choice(result, candidates, allowance_flops)
     order = choice.greedy()
-    width = before.interval[1] - before.interval[0]
+    width = before.interval()[1] - before.interval()[0]
     runs = _merged(candidates, order, [width * ratio for ratio in choice.ratios(order)])
     return Advice(target_flops=target_flops, allowance_flops=allowance_flops, width_before=width, runs=tuple(runs))
 

@@ -18,7 +18,7 @@ from marin_scaling.forecast.backtest import Backtest, backtest_doubts, backtest_
 from marin_scaling.forecast.forecast import Forecast
 from marin_scaling.laws import FARTHEST_CHECKED, Array
 from marin_scaling.run.audit import Exclusion
-from marin_scaling.units import counted, format_count, format_flops
+from marin_scaling.units import counted, format_count, format_flops, unit_of
 
 if TYPE_CHECKING:
     from marin_scaling.forecast.sensitivity import SensitivityRow
@@ -48,8 +48,6 @@ _ASSUMES = {
     True: "The interval assumes that the recipe still holds there, as it did in the ladders that calibrated it.",
     False: "The interval assumes that this form of law, and the recipe behind the runs, still hold there.",
 }
-
-_UNITS = {"bits_per_byte": "bits/byte", "paloma_macro_loss_nats": "nats/token"}
 
 
 def forecast_document(
@@ -122,15 +120,6 @@ def _ends(named: Mapping[str, Array]) -> list[tuple[str, Array]]:
 def prior_document(prior: Prior) -> dict[str, Any]:
     """What was held likely before the runs were seen, as normal distributions of dimensionless numbers."""
     return {field.name: asdict(getattr(prior, field.name)) for field in fields(Prior)}
-
-
-def unit_of(metric: str) -> str:
-    """The unit of a metric's values, or "" when the metric's name does not say.
-
-    >>> unit_of("bits_per_byte")
-    'bits/byte'
-    """
-    return _UNITS.get(metric, "")
 
 
 def _optimum(point: FrontierPoint) -> dict[str, Any]:
@@ -243,7 +232,7 @@ def _coupled_lines(result: FitResult) -> list[str]:
 
 
 def _forecast_text(forecast: Forecast, *, unit: str) -> str:
-    low, high = forecast.interval
+    low, high = forecast.interval()
     bands = [f"{name} ±{half:.4f}" for name, half in forecast.bands.items() if half is not None]
     unknown = [name for name, half in forecast.bands.items() if half is None]
     left_open = f"; not estimated: {', '.join(unknown)}" if unknown else ""

@@ -19,6 +19,8 @@ from marin_scaling.forecast.forecast import Target, optimal_target
 from marin_scaling.run.table_io import RawTable, cells_of_column, is_empty, map_columns, positive_number, read_table_file
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from marin_scaling.fitting.result import FitResult
 
 _NUMBERS = ("flops", "params", "tokens", "active_params")
@@ -30,10 +32,10 @@ _FIX = "Give every row params and tokens, or flops: positive, finite numbers."
 class WantedRun:
     """The numbers that a row gives; None where it gives none."""
 
-    flops: float | None
-    params: float | None
-    tokens: float | None
-    active_params: float | None
+    flops: float | None = None
+    params: float | None = None
+    tokens: float | None = None
+    active_params: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +48,16 @@ class WantedRuns:
 
 def read_targets(path: Path) -> WantedRuns:
     """Read a CSV, Parquet or JSON-lines file; `RunTableError` names file, line and column of what is missing or no number."""
-    raw = read_table_file(Path(path))
+    return _targets(read_table_file(Path(path)))
+
+
+def targets_of_frame(frame: pd.DataFrame) -> WantedRuns:
+    """Like `read_targets`, for a table in memory; errors name the row by its label."""
+    places = tuple(f"row {label}" for label in frame.index)
+    return _targets(RawTable(name="DataFrame", cells=frame.rename(columns=str).astype(object), places=places))
+
+
+def _targets(raw: RawTable) -> WantedRuns:
     mapping = map_columns(raw.column_names(), chosen={}, name=raw.name, required=())
     columns = {name: _column(raw, mapping[name]) for name in _NUMBERS if name in mapping}
     if not ({"params", "tokens"} <= columns.keys() or "flops" in columns):

@@ -11,11 +11,11 @@ from scipy.stats import t as student_t
 
 from marin_scaling.errors import FitRefused
 from marin_scaling.forecast.forecast import LEVELS
-from marin_scaling.forecast.report import unit_of
 from marin_scaling.laws import Array
 from marin_scaling.run.curves import curve_faults, router_faults
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import StoredRun
+from marin_scaling.units import unit_of
 
 LEAST_CURVES = 6
 _LEAST_STEPS, _LEAST_FRACTION = 20, 0.05

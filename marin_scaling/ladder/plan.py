@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from marin_scaling.errors import RecipeError
 from marin_scaling.ladder.config import LadderFile, RungsAtBudget
@@ -11,6 +12,9 @@ from marin_scaling.laws import FARTHEST_CHECKED
 from marin_scaling.recipe.base import Recipe, RungPlan
 from marin_scaling.recipe.find import find_recipe
 from marin_scaling.units import counted, format_flops
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +33,13 @@ class Ladder:
     rungs: tuple[Rung, ...]
 
     @property
+    def frame(self) -> pd.DataFrame:
+        """One row per rung: budget, width, layers, params, active params, tokens, batch size, steps, FLOPs and seed."""
+        import pandas as pd
+
+        return pd.DataFrame([_row(rung) for rung in self.rungs])
+
+    @property
     def total_flops(self) -> float:
         """What all rungs cost together, without the target."""
         return sum(rung.plan.flops for rung in self.rungs)
@@ -37,6 +48,22 @@ class Ladder:
     def extrapolation(self) -> float:
         """Target budget over the largest rung's."""
         return self.file.target.budget_flops / max(rung.plan.budget_flops for rung in self.rungs)
+
+
+def _row(rung: Rung) -> dict[str, float]:
+    plan, shape = rung.plan, rung.plan.shape
+    return {
+        "budget_flops": plan.budget_flops,
+        "hidden_dim": shape.hidden_dim,
+        "num_layers": shape.num_layers,
+        "params": shape.params_total,
+        "active_params": shape.params_active,
+        "tokens": plan.trained_tokens,
+        "batch_size": plan.batch_size,
+        "train_steps": plan.train_steps,
+        "flops": plan.flops,
+        "seed": rung.seed,
+    }
 
 
 def plan_ladder(file: LadderFile) -> Ladder:

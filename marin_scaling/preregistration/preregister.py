@@ -33,6 +33,7 @@ from marin_scaling.preregistration.statement import undeclared_differences
 from marin_scaling.preregistration.verify.authenticity import verify_folder
 from marin_scaling.preregistration.verify.policy import policy_steps, require_followable
 from marin_scaling.run.paths import RUNS_DIR
+from marin_scaling.run.plan import LoadedLadder, PlannedLadder, corpus_of, file_of, hardware_of
 from marin_scaling.run.spec import RunSpec, read_spec
 from marin_scaling.run.store import is_finished, read_runs
 from marin_scaling.units import format_count, format_flops
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from marin_scaling.fitting.result import FitResult
     from marin_scaling.forecast.backtest import Backtest
     from marin_scaling.ladder.config import Promise
-    from marin_scaling.run.plan import PlannedLadder
     from marin_scaling.train.launcher import TrainingTime
 
 OnMessage = Callable[[str], object]
@@ -49,7 +49,7 @@ OnMessage = Callable[[str], object]
 
 
 def preregister(
-    planned: PlannedLadder,
+    ladder: PlannedLadder | LoadedLadder,
     *,
     registry: Path | str = REGISTRY,
     key: Path | str | None = None,
@@ -65,6 +65,7 @@ def preregister(
     not trained; `DataError`, `StatementError`, `SigningError` or `VerificationError` for what cannot be registered.
     """
     reveal_by = end_of_seal(seal_until) if seal_until else None
+    planned = ladder.bind() if isinstance(ladder, LoadedLadder) else ladder
     registry, principal = Path(registry), find_principal(signer)
     file = planned.ladder.file
     require_registrable(planned, registry=registry, principal=principal, sealed=reveal_by is not None)
@@ -133,7 +134,6 @@ def train_target(folder: Path, *, on: str = "local", on_message: OnMessage = pri
     and of training.
     """
     from marin_scaling.preregistration.review.pull_request import is_uncommitted
-    from marin_scaling.run.plan import corpus_of, file_of, hardware_of
     from marin_scaling.train.session import target_pool, train_with_progress, use_tracker
 
     whole, signers = whole_folder(folder), signers_path(folder)

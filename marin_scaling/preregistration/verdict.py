@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,16 @@ from marin_scaling.preregistration.layout import OUTCOME_NAME, is_sealed
 from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.outcome import outcome_document, read_outcome
 from marin_scaling.preregistration.receipts import Receipts, made_at, own_receipts, receipts_with_history
-from marin_scaling.preregistration.register import answering_spec
-from marin_scaling.preregistration.registry import read_registration, signers_path
+from marin_scaling.preregistration.register import Registration, answering_spec
+from marin_scaling.preregistration.registry import REGISTRY, one_folder, read_registration, signers_path
 from marin_scaling.preregistration.state import State, Verdict, verdict_of
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
 from marin_scaling.preregistration.verify.authenticity import sealed_verdict, verify_folder
 from marin_scaling.preregistration.verify.policy import policy_steps
+from marin_scaling.run.paths import RUNS_DIR
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import StoredRun, is_finished, read_run, run_folder
-from marin_scaling.untrusted_files import is_present
+from marin_scaling.untrusted_files import is_present, require_regular_tree
 
 _AWAY = "its run is not here to be compared"
 
@@ -51,6 +52,20 @@ def check_preregistration(
         write_once(folder / OUTCOME_NAME, dump_canonical(verdict.outcome))
         write_down(folder.parent, at=checked_at)
     return verdict
+
+
+def check(registration: Path | str | Registration, *, registry: Path | str = REGISTRY, runs: Path | str = RUNS_DIR) -> Verdict:
+    """Compare one preregistered forecast (name, path or object) with its run; `.state` is pending, held, missed, ...
+
+    Writes `outcome.json` when the run is there for the first time. `VerificationError` if the preregistration is not authentic
+    or the run is another one; `UsageError` if there is no such preregistration.
+    """
+    name = str(getattr(registration, "folder", registration))
+    folder, runs_dir = one_folder(name, registry=Path(registry), sealed=True), Path(runs)
+    require_regular_tree([folder, runs_dir])
+    receipts = receipts_with_history([folder], runs_dir=runs_dir).get(folder.parent)
+    now, signers = datetime.now(UTC), signers_path(folder)
+    return check_preregistration(folder, runs_dir=runs_dir, allowed_signers=signers, checked_at=now, receipts=receipts)
 
 
 def _require_not_logged(folder: Path) -> None:

@@ -337,7 +337,7 @@ def scaling_row(each: Projection) -> list[str]:
         str(len(each.submissions)),
         format_flops(each.submissions[-1].compute.model_flops),
         "" if ahead is None else f"{ahead.median:.4f}",
-        "" if ahead is None else f"{ahead.interval[0]:.4f} to {ahead.interval[1]:.4f}",
+        "" if ahead is None else f"{ahead.interval()[0]:.4f} to {ahead.interval()[1]:.4f}",
         _held_out(each.held_out),
         " ".join(filter(None, [each.warning, each.why_not])),
     ]
@@ -350,7 +350,7 @@ def _ranks(best: int, worst: int) -> str:
 def _held_out(held: HeldOut | None) -> str:
     if held is None:
         return ""
-    low, high = held.forecast.interval
+    low, high = held.forecast.interval()
     inside = "inside" if low <= held.measured <= high else "outside"
     return f"{held.error:+.4f}, {inside} its interval"
 

@@ -18,11 +18,10 @@ from marin_scaling.experiment.experiment import Step
 from marin_scaling.fitting.optima import has_bowl, size_column
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import Forecast, forecast_runs, interval_along, targets_of
-from marin_scaling.forecast.report import unit_of
 from marin_scaling.laws import Array
 from marin_scaling.publish.figures import LAW_COLOUR, OUTCOME_COLOUR, POINT_COLOUR, figure
 from marin_scaling.run.table import BUDGET_SPAN
-from marin_scaling.units import format_duration, format_flops
+from marin_scaling.units import format_duration, format_flops, unit_of
 
 _PANEL = {"width": 400, "height": 330}
 _CURVE_POINTS = 60

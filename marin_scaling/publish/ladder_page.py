@@ -214,7 +214,7 @@ def _promised_row(each: PromisedRun) -> list[str]:
         link(each.name, f"../preregistrations/{page_name(each.name)}.md"),
         format_flops(each.forecast.flops),
         f"{each.forecast.median:.4f}",
-        "{:.4f} to {:.4f}".format(*each.forecast.interval),
+        "{:.4f} to {:.4f}".format(*each.forecast.interval()),
         "" if each.observed is None else f"{each.observed:.4f}",
         each.state,
     ]
@@ -231,7 +231,7 @@ def _held_out_row(run: Mapping[Hashable, Any], forecast: Forecast | None) -> lis
     measured = [cell(run["run"], TITLE_CHARACTERS), format_flops(float(run["flops"])), f"{loss:.4f}"]
     if forecast is None:
         return [*measured, "none", "", "", ""]
-    low, high = forecast.interval
+    low, high = forecast.interval()
     interval, error = f"{low:.4f} to {high:.4f}", f"{forecast.median / loss - 1:+.2%}"
     return [*measured, f"{forecast.median:.4f}", interval, error, "yes" if low <= loss <= high else "no"]
 
@@ -292,7 +292,7 @@ def _ahead_row(each: Forecast) -> list[str]:
         format_flops(each.flops),
         f"{each.extrapolation:.4g}x",
         f"{each.median:.4f}",
-        "{:.4f} to {:.4f}".format(*each.interval),
+        "{:.4f} to {:.4f}".format(*each.interval()),
         format_count(each.active_params),
         format_count(each.tokens),
     ]
@@ -300,7 +300,9 @@ def _ahead_row(each: Forecast) -> list[str]:
 
 def _slider(ahead: Sequence[Forecast], result: FitResult, *, start: int) -> Markdown:
     """The element that the program fills; it holds flops, 5 %, 50 %, 95 %, parameters and tokens of each forecast."""
-    rows = [(each.flops, each.interval[0], each.median, each.interval[1], each.active_params, each.tokens) for each in ahead]
+    rows = [
+        (each.flops, each.interval()[0], each.median, each.interval()[1], each.active_params, each.tokens) for each in ahead
+    ]
     points = [[float(f"{value:.6g}") for value in row] for row in rows]
     document = json.dumps({"largest": result.largest_flops, "start": min(start, len(points) - 1), "points": points})
     return Markdown(f'<div data-law="{html.escape(document)}"></div>')

@@ -142,7 +142,7 @@ def _ranks(each: Projection, found: Sequence[Projection]) -> tuple[int, int]:
 
 def _interval(each: Projection) -> tuple[float, float]:
     assert each.forecast is not None  # of ranked ones only
-    return each.forecast.interval
+    return each.forecast.interval()
 
 
 def _by_rank(each: Projection) -> tuple[tuple[int, int], float]:

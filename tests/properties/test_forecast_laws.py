@@ -87,7 +87,7 @@ def assert_sound(found):
 
 def widths(result, targets):
     """The 90 % intervals as shares of the median."""
-    return [(each.interval[1] - each.interval[0]) / each.median for each in forecast_runs(result, targets)]
+    return [(each.interval()[1] - each.interval()[0]) / each.median for each in forecast_runs(result, targets)]
 
 
 @FEW
@@ -120,7 +120,7 @@ def test_neither_row_order_nor_units_change_a_forecast(runs, random, factor, col
     assert isinstance(known, Forecast) == isinstance(found, Forecast)
     if isinstance(known, Forecast):
         unit = factor if column == "loss" else 1.0
-        tenth = (known.interval[1] - known.interval[0]) / 10
+        tenth = (known.interval()[1] - known.interval()[0]) / 10
         for level, value in known.quantiles.items():
             assert abs(found.quantiles[level] / unit - value) < tenth * (1 if 0.05 <= level <= 0.95 else 3)
 

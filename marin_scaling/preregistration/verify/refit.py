@@ -13,13 +13,18 @@ from marin_scaling.errors import MarinScalingError, UsageError, VerificationErro
 from marin_scaling.files import read_bytes
 from marin_scaling.preregistration.events.amendment import verified_amendments
 from marin_scaling.preregistration.format import as_in_statement
+from marin_scaling.preregistration.history import log_step
 from marin_scaling.preregistration.layout import STATEMENT_NAME, is_sealed
-from marin_scaling.preregistration.receipts import Receipts
-from marin_scaling.preregistration.register import thinned
-from marin_scaling.preregistration.registry import read_registration
+from marin_scaling.preregistration.log import Log, read_log
+from marin_scaling.preregistration.receipts import Receipts, receipts_with_history, received_step
+from marin_scaling.preregistration.register import Registration, thinned
+from marin_scaling.preregistration.registry import REGISTRY, one_folder, read_registration, signers_path
 from marin_scaling.preregistration.state import VerifiedStep
 from marin_scaling.preregistration.statement import Statement, read_subject
 from marin_scaling.preregistration.verify.authenticity import verify_folder
+from marin_scaling.preregistration.verify.policy import policy_steps
+from marin_scaling.run.paths import RUNS_DIR
+from marin_scaling.untrusted_files import require_regular_tree
 
 if TYPE_CHECKING:
     from marin_scaling.forecast.forecast import Forecast
@@ -66,7 +71,7 @@ def _differences(statement: Statement, subjects: Mapping[str, Any], again: Fitte
     forecast, fit = statement.predicate["forecast"], statement.predicate["fit"]
     close = TOLERANCE * (statement.quantiles[0.95] - statement.quantiles[0.05])
     if furthest(statement.quantiles, again.forecast.quantiles) > TOLERANCE:
-        low, high = again.forecast.interval
+        low, high = again.forecast.interval()
         yield instead(statement, f"{again.forecast.median:.4f}, 90 % interval [{low:.4f}, {high:.4f}]")
     yield _unlike("fit.parameters", fit["parameters"], again.document["parameters"], close=0.0)
     yield _unlike("forecast.bands", forecast["bands"], again.forecast.bands, close=close)
@@ -159,6 +164,49 @@ def verify_and_fit(
     }
     rest = [each for step in steps[after:] for each in (step, again.get(step.what)) if each is not None]
     return [*steps[:after], fitted, *rest]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified:
+    """A preregistration that holds, and the steps of its verification (`what`, `evidence`, `compared`)."""
+
+    folder: Path
+    steps: tuple[VerifiedStep, ...]
+
+
+def verify(
+    registration: Path | str | Registration,
+    *,
+    registry: Path | str = REGISTRY,
+    runs: Path | str = RUNS_DIR,
+    refit: bool = True,
+) -> Verified:
+    """Verify one preregistration by name, path or object: signatures, files, runs, policy, log, and with `refit` its forecast.
+
+    `VerificationError` names the first thing that does not hold; `UsageError` if there is no such preregistration.
+    """
+    name = str(getattr(registration, "folder", registration))
+    folder, runs_dir = one_folder(name, registry=Path(registry), sealed=True), Path(runs)
+    require_regular_tree([folder, runs_dir])
+    receipts = receipts_with_history([folder], runs_dir=runs_dir)[folder.parent]
+    log, signers = read_log(folder.parent), signers_path(folder)
+    return Verified(
+        folder=folder,
+        steps=tuple(
+            verified_steps(folder, allowed_signers=signers, runs_dir=runs_dir, receipts=receipts, log=log, refit=refit)
+        ),
+    )
+
+
+def verified_steps(
+    folder: Path, *, allowed_signers: Path, runs_dir: Path, receipts: Receipts, log: Log, refit: bool = True
+) -> Iterator[VerifiedStep]:
+    """Yield the steps of one preregistration as they hold; `VerificationError` at the first that does not."""
+    check = verify_and_fit if refit else verify_folder
+    yield from check(folder, allowed_signers=allowed_signers, runs_dir=runs_dir, receipts=receipts)
+    yield from policy_steps(folder, allowed_signers=allowed_signers, receipts=receipts)
+    yield log_step(folder, log=log)
+    yield from received_step(folder, receipts=receipts)
 
 
 def _subjects(place: Path) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def test_two_budgets_are_a_rough_guess_and_have_no_frontier():
     result = fit(ladder(budgets=(1e18, 1e19)))
     assert result.status is FitStatus.TWO_BUDGETS
     assert result.law is None
-    low, high = forecast(result, flops=1e20).interval
+    low, high = forecast(result, flops=1e20).interval()
     assert low < 2.5686 < high  # the surface's optimum
 
 

@@ -85,7 +85,7 @@ def test_every_resample_keeps_the_asymptote_and_no_loss_falls_below_it():
     assert set(laws.E) == {1.6}
     assert laws.losses(np.array([1e30])).min() > 1.6
     ahead = forecast(result, flops=1e23)
-    assert ahead.interval[0] < ahead.median < ahead.interval[1]
+    assert ahead.interval()[0] < ahead.median < ahead.interval()[1]
 
 
 def test_an_asymptote_within_the_noise_of_the_losses_is_refused():

@@ -33,7 +33,7 @@ def test_a_surface_without_noise_is_forecast_exactly_at_any_size(law):
     """The median and both ends: Hoffmann's rounded surface at 1e23 FLOPs, twenty times off the optimum."""
     ahead = forecast(fit(ladder(), law=law), flops=1e23, params=3e9, tokens=1e23 / 6 / 3e9)
     truth = float(surface_loss(HOFFMANN, params=3e9, tokens=1e23 / 6 / 3e9))
-    assert [ahead.median, *ahead.interval] == pytest.approx([truth] * 3, rel=1e-4)
+    assert [ahead.median, *ahead.interval()] == pytest.approx([truth] * 3, rel=1e-4)
 
 
 def test_a_surface_of_one_exponent_is_recovered_by_the_tied_form_and_in_gadre_s_letters():

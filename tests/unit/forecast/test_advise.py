@@ -64,7 +64,7 @@ def test_advice_keeps_to_the_allowance_and_the_target_and_every_run_narrows(resu
 
 def test_the_width_before_is_that_of_the_forecast(result):
     """The 90 % interval that `fit --predict` prints."""
-    low, high = forecast(result, flops=TARGET).interval
+    low, high = forecast(result, flops=TARGET).interval()
     assert advise(result, target_flops=TARGET, allowance_flops=1e20).width_before == high - low
 
 
@@ -120,7 +120,7 @@ def test_when_the_advised_runs_are_trained_the_interval_is_as_narrow_as_promised
         widths = []
         for again in range(2):
             frame = pd.concat([table.frame, trained(advice, seed=again)], ignore_index=True)
-            low, high = forecast(fit(replace(table, frame=frame)), flops=TARGET).interval
+            low, high = forecast(fit(replace(table, frame=frame)), flops=TARGET).interval()
             widths.append(high - low)
         promised = advice.runs[-1].width_after
         assert promised < 0.8 * advice.width_before

@@ -38,7 +38,7 @@ def test_the_delphi_ladder_forecasts_what_was_measured_up_to_333_times_beyond(de
     """All seven held-out losses lie in their 90 % intervals, and every median is within 2 %."""
     for run in heldout.itertuples():
         prediction = forecast(delphi, flops=run.flops)
-        assert prediction.interval[0] < run.loss < prediction.interval[1]
+        assert prediction.interval()[0] < run.loss < prediction.interval()[1]
         assert prediction.median == pytest.approx(run.loss, rel=0.02)
 
 
@@ -61,7 +61,7 @@ def test_equal_seeds_give_equal_numbers_and_other_seeds_nearly_equal_ones(delphi
     first, again, other = (forecast(delphi, flops=1e22, seed=seed) for seed in (1, 1, 2))
     assert first == again
     assert first.quantiles != other.quantiles
-    width = first.interval[1] - first.interval[0]
+    width = first.interval()[1] - first.interval()[0]
     assert abs(first.median - other.median) < width / 10
 
 
@@ -80,7 +80,7 @@ def test_noisier_runs_give_wider_intervals():
     """Five times the noise: more of it in the interval, and a wider whole; misfit and drift do not follow it."""
     quiet, loud = (forecast(simulated(noise=noise), flops=1e21) for noise in (0.001, 0.005))
     assert loud.bands["noise"] > quiet.bands["noise"]
-    assert loud.interval[1] - loud.interval[0] > quiet.interval[1] - quiet.interval[0]
+    assert loud.interval()[1] - loud.interval()[0] > quiet.interval()[1] - quiet.interval()[0]
 
 
 def test_a_frontier_law_estimates_neither_form_nor_shift(heldout):
@@ -167,4 +167,6 @@ def test_the_interval_along_the_law_is_the_forecast_at_each_point(delphi):
     """The figure shows what the text says."""
     prediction = forecast(delphi, flops=1e22)
     low, median, high = interval_along(delphi, flops=np.array([1e22]))
-    assert (low[0], median[0], high[0]) == pytest.approx((prediction.interval[0], prediction.median, prediction.interval[1]))
+    assert (low[0], median[0], high[0]) == pytest.approx(
+        (prediction.interval()[0], prediction.median, prediction.interval()[1])
+    )

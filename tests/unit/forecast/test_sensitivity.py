@@ -152,7 +152,7 @@ def test_an_outlier_at_full_weight_moves_its_row_and_not_the_forecast():
     ahead = forecast(result, flops=1e21)
     (row,) = named(sensitivity(result, ahead), "outliers at full weight")
     assert abs(row.median / ahead.median - 1) > 0.01
-    assert ahead.interval[0] < 2.3289 < ahead.interval[1]  # the surface's optimum
+    assert ahead.interval()[0] < 2.3289 < ahead.interval()[1]  # the surface's optimum
 
 
 def test_a_size_off_the_optimum_has_no_rows_of_laws_that_know_the_optimum_only():

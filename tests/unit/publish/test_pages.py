@@ -184,7 +184,7 @@ def test_a_ladder_page_shows_every_run_and_the_forecasts_of_those_held_out(delph
     assert runs.count("\n| ") == 81 + 2
     run = read_run_table(DELPHI / "heldout.csv").frame.set_index("run").loc["delphi-1e23-seed0"]
     ahead = forecast(fit(read_run_table(DELPHI)), flops=run["flops"], params=run["params"], tokens=run["tokens"])
-    low, high = ahead.interval
+    low, high = ahead.interval()
     assert f"| delphi-1e23-seed0 | 1e23 | 2.3546 | {ahead.median:.4f} | {low:.4f} to {high:.4f} |" in shown
     assert "No run was left out." in shown
 
@@ -291,7 +291,7 @@ def test_the_page_of_a_law_says_what_more_compute_would_buy(delphi_pages):
     shown = delphi_pages["ladders/delphi.md"].decode()
     result = fit(read_run_table(DELPHI))
     ahead = forecast(result, flops=10 * result.largest_flops)
-    low, high = ahead.interval
+    low, high = ahead.interval()
     assert f"| 10x | {ahead.median:.4f} | {low:.4f} to {high:.4f} | {format_count(ahead.params)} | " in shown
     document = json.loads(html.unescape(re.search(r'data-law="([^"]*)"', shown).group(1)))
     assert document["points"][document["start"]][1:4] == pytest.approx([low, ahead.median, high], rel=1e-5)

@@ -41,7 +41,7 @@ def test_the_law_of_a_group_is_asked_for_a_run_by_the_groups_own_rule() -> None:
     assert found.forecast is not None
     params = math.sqrt(FLOPS / 6 / 20)
     assert (found.forecast.params, found.forecast.tokens) == pytest.approx((params, 20 * params), rel=1e-6)
-    low, high = found.forecast.interval
+    low, high = found.forecast.interval()
     assert low < surface_loss(LAW, params=params, tokens=20 * params) < high
     assert found.ranks == (1, 1)
 

@@ -1,0 +1,318 @@
+"""Fits in Python: runs in; estimates, forecasts, tables and figures out.
+
+The commands use the same functions: a forecast is equal to that of `marin-scale fit`, digit for digit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from marin_scaling.errors import FitRefused, RunTableError, UsageError, missing_extra
+from marin_scaling.fitting.fit import fit as fit_table
+from marin_scaling.fitting.result import FitResult, FitStatus
+from marin_scaling.forecast.backtest import Backtest, backtest_of_fit
+from marin_scaling.forecast.backtest import backtest as backtest_table
+from marin_scaling.forecast.forecast import Forecast, forecast, forecast_runs, samples
+from marin_scaling.forecast.report import forecast_text, parameter_intervals
+from marin_scaling.forecast.sensitivity import SensitivityRow, sensitivity
+from marin_scaling.forecast.targets import WantedRun, WantedRuns, target_runs, targets_of_frame
+from marin_scaling.run.table import RunTable, read_run_table, table_of_frame
+from marin_scaling.units import parse_flops
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from marin_scaling.laws import Array
+
+_SAME_FLOPS = 1.25
+"""The largest factor between stated FLOPs and those that params and tokens cost."""
+
+
+def load_runs(
+    runs: pd.DataFrame | RunTable | Path | str,
+    *,
+    columns: Mapping[str, str] | None = None,
+    keep: Collection[str] = (),
+    drop: Collection[str] = (),
+) -> RunTable:
+    """Read and audit runs: a CSV, Parquet or JSON-lines file, a suite, a ladder's folder, or a DataFrame.
+
+    Needs FLOPs, parameters, tokens and loss of each run (floats). `columns` maps our names to the table's, as in
+    `{"loss": "eval/loss"}`; `keep` and `drop` name runs that stay or go whatever the audit finds. The result has `frame`,
+    `excluded` and `warnings`. `RunTableError` names file, line and column of what cannot be used; `StorageError` for no file.
+    """
+    if isinstance(runs, RunTable):
+        return runs
+    if isinstance(runs, str | Path):
+        return read_run_table(Path(runs), columns=columns, keep=keep, drop=drop)
+    if not (hasattr(runs, "columns") and hasattr(runs, "rename")):
+        raise RunTableError(
+            f"{type(runs).__name__} is no table of runs.",
+            why="A fit needs FLOPs, parameters, tokens and loss of each run.",
+            fix="Give a path, a pandas DataFrame, or what load_runs returned.",
+        )
+    return table_of_frame(runs, columns=columns, keep=keep, drop=drop)
+
+
+def fit(
+    runs: pd.DataFrame | RunTable | Path | str,
+    *,
+    law: str = "coupled-surface",
+    columns: Mapping[str, str] | None = None,
+    keep: Collection[str] = (),
+    drop: Collection[str] = (),
+    swept: str = "best",
+    seed: int = 0,
+) -> Fit:
+    """Fit a scaling law to runs; `runs`, `columns`, `keep` and `drop` as in `load_runs`.
+
+    `law` is a name that `marin-scale fit --law` takes, or a law of your own (`custom_law`). `FitRefused` for runs that carry no
+    law, `UsageError` for an unknown law.
+
+    >>> import pandas as pd
+    >>> budgets = [1e18] * 3 + [1e19] * 3 + [1e20] * 3
+    >>> params = [5e7, 1e8, 2e8, 1.6e8, 3.2e8, 6.3e8, 5e8, 1e9, 2e9]
+    >>> losses = [3.91, 3.84, 3.9, 3.37, 3.32, 3.36, 2.98, 2.94, 2.97]
+    >>> frame = pd.DataFrame({"flops": budgets, "params": params, "loss": losses})
+    >>> found = fit(frame.assign(tokens=frame["flops"] / 6 / frame["params"]))
+    >>> low, high = found.forecast(1e21).interval(0.9)
+    >>> bool(2.5 < low < high < 2.8)
+    True
+    """
+    table = load_runs(runs, columns=columns, keep=keep, drop=drop)
+    return Fit(table=table, result=fit_table(table, law=law, swept=swept, seed=seed))
+
+
+def backtest(runs: pd.DataFrame | RunTable | Path | str, *, law: str = "coupled-surface", seed: int = 0) -> Backtest:
+    """Forecast each budget of a table from the smaller ones and score the forecasts; `.frame` has one row per forecast run."""
+    return backtest_table(load_runs(runs), law=law, seed=seed)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Forecasts:
+    """Forecasts of several runs, in order; `forecasts[1e23]` is the one at that number of FLOPs."""
+
+    forecasts: tuple[Forecast, ...]
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per run: FLOPs, params, tokens, extrapolation, median, q05, q95, and half-widths by cause."""
+        import pandas as pd
+
+        return pd.DataFrame([each.row for each in self.forecasts])
+
+    def __getitem__(self, flops: float | str) -> Forecast:
+        wanted = _flops(flops)
+        found = [each for each in self.forecasts if math.isclose(each.flops, wanted, rel_tol=1e-9)]
+        if not found:
+            raise UsageError(
+                f"No forecast at {wanted:g} FLOPs.",
+                why="Forecasts are looked up by their FLOPs.",
+                fix=f"Choose one of {', '.join(f'{each.flops:g}' for each in self.forecasts)}.",
+            )
+        return found[0]
+
+    def __iter__(self) -> Iterator[Forecast]:
+        return iter(self.forecasts)
+
+    def __len__(self) -> int:
+        return len(self.forecasts)
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self.forecasts))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sensitivity:
+    """Medians of one forecast under other choices: other laws, budgets left out, outliers at full weight."""
+
+    forecast: Forecast
+    rows: tuple[SensitivityRow, ...]
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per choice: its median (NaN where it gives none), the change of the forecast, and why there is none."""
+        import pandas as pd
+
+        medians = [math.nan if row.median is None else row.median for row in self.rows]
+        return pd.DataFrame(
+            {
+                "choice": [row.choice for row in self.rows],
+                "median": medians,
+                "change": [each / self.forecast.median - 1 for each in medians],
+                "why_none": [row.why_none for row in self.rows],
+            }
+        )
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Fit:
+    """A fitted table of runs; a notebook shows the text of `marin-scale fit`."""
+
+    table: RunTable
+    result: FitResult
+
+    @property
+    def status(self) -> FitStatus:
+        """Whether the numbers may be used, with the sentence to quote as `status.value`."""
+        return self.result.status
+
+    def summary(self) -> pd.DataFrame:
+        """Return one row per parameter of the law: estimate and 90 % interval (q05, q95; NaN where the law has none)."""
+        import pandas as pd
+
+        ends = parameter_intervals(self.result)
+        rows = {name: (value, *ends.get(name, (math.nan, math.nan))) for name, value in self.result.parameters.items()}
+        return pd.DataFrame.from_dict(rows, orient="index", columns=["estimate", "q05", "q95"])
+
+    @overload
+    def forecast(  # type: ignore[overload-overlap]
+        self, flops: float | str, *, params: float | None = None, tokens: float | None = None
+    ) -> Forecast: ...  # one run
+
+    @overload
+    def forecast(self, flops: Iterable[float | str]) -> Forecasts: ...  # several
+
+    def forecast(
+        self, flops: float | str | Iterable[float | str], *, params: float | None = None, tokens: float | None = None
+    ) -> Forecast | Forecasts:
+        """Forecast compute-optimal runs of one or many budgets (numbers, or texts such as "1e23"), or one run of a given size.
+
+        `FitRefused` if the fit has no law to extrapolate; `UsageError` for what is no number of FLOPs, and for params and
+        tokens that cost other FLOPs than stated.
+        """
+        if isinstance(flops, str) or np.ndim(flops) == 0:  # type: ignore[arg-type]
+            return self._forecast_one(_flops(flops), params=params, tokens=tokens)
+        if params is not None or tokens is not None:
+            raise UsageError(
+                "A list of FLOPs was given together with a size.",
+                why="params and tokens describe one run.",
+                fix="Give one number of FLOPs, or a table of runs: fit.predict(frame).",
+            )
+        return Forecasts(forecasts=tuple(self._forecast_one(_flops(each)) for each in flops))  # type: ignore[union-attr]
+
+    def _forecast_one(self, flops: float, *, params: float | None = None, tokens: float | None = None) -> Forecast:
+        if params is not None and tokens is not None:
+            self._require_same_flops(flops, params=_number(params, "params"), tokens=_number(tokens, "tokens"))
+        return forecast(self.result, flops=flops, params=params, tokens=tokens)
+
+    def _require_same_flops(self, flops: float, *, params: float, tokens: float) -> None:
+        [target] = target_runs(self.result, _wanted([(params, tokens)]))
+        if not 1 / _SAME_FLOPS <= flops / target.flops <= _SAME_FLOPS:
+            raise UsageError(
+                f"{params:g} parameters on {tokens:g} tokens cost {target.flops:.3g} FLOPs, and {flops:.3g} were given.",
+                why="FLOPs follow from parameters and tokens, by the convention of the fitted table.",
+                fix="Leave one out: fit.predict takes params and tokens, fit.forecast FLOPs.",
+            )
+
+    def predict(self, runs: pd.DataFrame) -> pd.DataFrame:
+        """Forecast each row of a table with `params` and `tokens` (or `flops` for the compute-optimal run).
+
+        Returns the columns of `Forecasts.frame` under the index of `runs`. `RunTableError` names the row and column of what is
+        no positive number; `FitRefused` for sizes that the law does not know.
+        """
+        import pandas as pd
+
+        if not isinstance(runs, pd.DataFrame):
+            raise RunTableError(
+                f"{type(runs).__name__} is no table of runs to forecast.",
+                why="Each row needs params and tokens, or flops.",
+                fix='Give a DataFrame: pd.DataFrame({"params": [7e9], "tokens": [1e12]}).',
+            )
+        found = forecast_runs(self.result, target_runs(self.result, targets_of_frame(runs)))
+        return pd.DataFrame([each.row for each in found], index=runs.index)
+
+    def loss(self, *, params: Any, tokens: Any) -> Any:
+        """Return the median loss of runs of these sizes: a float for numbers, an array for arrays (broadcast together)."""
+        sizes = np.broadcast_arrays(*(_numbers(each, name) for each, name in ((params, "params"), (tokens, "tokens"))))
+        wanted = _wanted(zip(*(each.ravel().tolist() for each in sizes), strict=True))
+        medians = [each.median for each in forecast_runs(self.result, target_runs(self.result, wanted))]
+        return medians[0] if sizes[0].ndim == 0 else np.reshape(medians, sizes[0].shape)
+
+    def samples(self, flops: float | str) -> Array:
+        """Return equally likely losses of a compute-optimal run: (draw,)."""
+        return samples(self.result, flops=_flops(flops))
+
+    def sensitivity(self, flops: float | str | None = None) -> Sensitivity:
+        """Forecast one target under other choices; by default the compute-optimal run of 10 times the largest budget."""
+        found = forecast(self.result, flops=10 * self.result.largest_flops if flops is None else _flops(flops))
+        return Sensitivity(forecast=found, rows=tuple(sensitivity(self.result, found)))
+
+    def backtest(self) -> Backtest:
+        """Forecast each budget from the smaller ones, by the same law, prior and seed."""
+        return backtest_of_fit(self.result)
+
+    def plot(self, forecast: Forecast | Forecasts | None = None) -> Any:
+        """Draw runs, law and forecasts as an Altair chart, as `marin-scale fit --plot` does."""
+        from marin_scaling.publish.charts import law_chart
+
+        found = () if forecast is None else (forecast,) if isinstance(forecast, Forecast) else forecast.forecasts
+        return law_chart(self.result, list(found))
+
+    def to_arviz(self) -> Any:
+        """Return the posterior of the coupled law as ArviZ's InferenceData: one chain of E, K, a, b, w, g and gamma.
+
+        `MissingExtra` without the extra `arviz`; `FitRefused` for a law without a posterior.
+        """
+        if self.result.posterior is None:
+            raise FitRefused(
+                f"{self.result.source}: the law {self.result.law_name} has no posterior.",
+                why="ArviZ shows draws of a posterior.",
+                fix="Fit the default law, coupled-surface.",
+            )
+        try:
+            import arviz
+        except ImportError as error:
+            raise missing_extra("arviz", needed_for="to_arviz") from error
+        laws = self.result.posterior.laws
+        return arviz.from_dict(posterior={name: getattr(laws, name)[None] for name in ("E", "K", "a", "b", "w", "g", "gamma")})
+
+    def report(self) -> str:
+        """Return the text of `marin-scale fit`: law, runs, exclusions and warnings."""
+        return forecast_text(self.result, [])
+
+    __str__ = report
+
+    def __repr__(self) -> str:
+        return f"Fit({self.result.law_name}, {len(self.result.frame)} runs of {self.result.source}: {self.status.name})"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(self.report())}</pre>"
+
+
+def _wanted(sizes: Iterable[tuple[float, float]]) -> WantedRuns:
+    return WantedRuns(runs=tuple(WantedRun(params=params, tokens=tokens) for params, tokens in sizes), swept=False)
+
+
+def _flops(value: Any) -> float:
+    return parse_flops(value if isinstance(value, str) else f"{_number(value, 'FLOPs')!r}")
+
+
+def _number(value: Any, name: str) -> float:
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not (math.isfinite(number) and number > 0):
+        raise UsageError(f"{value!r} is not a number of {name}.", why="It is positive and finite.", fix="Write it like 1e23.")
+    return number
+
+
+def _numbers(value: Any, name: str) -> Array:
+    try:
+        numbers = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        numbers = np.asarray(math.nan)
+    if not (np.isfinite(numbers) & (numbers > 0)).all():
+        raise UsageError(
+            f"{name} are not all positive, finite numbers.", why="A size is a count.", fix="Give a number or an array of them."
+        )
+    return numbers
