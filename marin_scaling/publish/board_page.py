@@ -60,7 +60,7 @@ def board_chart(board: Board, *, axis: str = FIRST_AXIS) -> Any:
 def board_figure() -> Any:
     """The figure without its data, which the page's script fills in: name, cost, loss, front, shown (by the filter)."""
     loss = alt.Y("loss:Q", title="bits per byte", scale=alt.Scale(zero=False))
-    cost = alt.X("cost:Q", scale=alt.Scale(type="log", nice=False, padding=12), axis=alt.Axis(format=".1~e"))
+    cost = alt.X("cost:Q", scale=alt.Scale(type="log", nice=False, padding=12), axis=alt.Axis(format=".3~e"))
     entries = alt.Chart(alt.NamedData("entries"))
     steps = entries.mark_line(interpolate="step-after", color=LAW_COLOUR, strokeWidth=1.4).transform_filter("datum.front")
     points = entries.mark_circle(size=44).encode(

@@ -24,6 +24,7 @@ OWN_READERS = {
     "preregistration/register.py": "the package's own source",
     "publish/board_page.py": "a file of the package",
     "publish/experiment_pages.py": "a file of the package",
+    "publish/figures.py": "the cache of this user",
     "publish/ladder_page.py": "a file of the package",
     "publish/new_repository.py": "a file of the package",
     "untrusted_files.py": "the reader itself",

@@ -231,7 +231,8 @@
     }
     async function redraw(wanted, axis) {
       const holder = make("div", { class: "board-figure", role: "img", "aria-label": `Bits per byte against ${axis.label}` });
-      const made = await vegaEmbed(holder, figure(board, current, axis), { renderer: "svg", actions: false });
+      const spec = { ...figure(board, current, axis), width: Math.max(220, Math.min(620, place.clientWidth - 100)) };
+      const made = await vegaEmbed(holder, spec, { renderer: "svg", actions: false });
       if (wanted !== drawn) return made.finalize(); // another was asked for meanwhile
       view?.finalize();
       view = made.view;
