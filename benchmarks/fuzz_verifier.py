@@ -26,11 +26,12 @@ from mutated_registry import MAX_INPUT_BYTES, draw, kinds_here, make_ground
 from mutations import mutated_document, written
 
 from marin_scaling.errors import MarinScalingError
+from marin_scaling.preregistration.format import SUBJECT_FILES
 from marin_scaling.preregistration.registry import read_registration
 from marin_scaling.preregistration.statement import read_subject
 from marin_scaling.preregistration.verify.refit import fit_step
 
-FITTED = ROOT / "preregistrations" / "2026-11-21-quickstart"
+FITTED = ROOT / "preregistrations" / "2026-11-26-quickstart"
 Told = tuple[str, str, str, Verdict]
 """Kind of input, kind of change, its name, and what was said."""
 
@@ -55,7 +56,7 @@ def told(count: int, *, seed: int, folder: Path) -> Iterator[Told]:
 def told_of_fits(count: int, *, seed: int) -> Iterator[Told]:
     """Ladders with other rows, fitted again with the law and seed of a real registration."""
     rng, statement = Random(seed), read_registration(FITTED)
-    subjects = {name: json.loads((FITTED / name).read_bytes()) for name in statement.version.subject_names}
+    subjects = {name: json.loads((FITTED / name).read_bytes()) for name in SUBJECT_FILES}
     ladder = subjects["ladder.json"]
     fit_step(statement, subjects, name="unchanged")  # what is loaded at the first fit is no part of the time of any
     for _ in range(count):
@@ -66,7 +67,7 @@ def told_of_fits(count: int, *, seed: int) -> Iterator[Told]:
 def _fitted(raw: bytes, statement, subjects) -> Verdict:
     began = time.perf_counter()
     try:
-        ladder = read_subject(raw, name="ladder.json", path="ladder.json", version=statement.version)
+        ladder = read_subject(raw, name="ladder.json", path="ladder.json")
         step = fit_step(statement, {**subjects, "ladder.json": ladder}, name="statement.json")
         said, reason = "accepted", "no quantile moves by 1 % of the interval" if step.compared else None
     except MarinScalingError as error:

@@ -51,7 +51,7 @@ def sign(
     from marin_scaling.run.paths import RUNS_DIR
 
     folder = one_folder(which, registry=registry)
-    print_steps(verify_and_fit(folder, allowed_signers=signers_path(folder), runs_dir=RUNS_DIR))
+    print_steps(verify_and_fit(folder, allowed_signers=signers_path(folder), runs_dir=RUNS_DIR).steps)
     signing_key, principal = find_signing_key(key), find_principal(signer)
     typer.echo(signing_key.note)
     typer.echo(f"Signed: {countersign(folder, key=signing_key, principal=principal)}")
@@ -289,7 +289,7 @@ def reveal(which: str = _FOLDER, registry: Path = REGISTRY) -> None:
             fix=f"Verify it: marin-scale verify {folder.name}",
         )
     whole = seal.whole_folder(folder)
-    print_steps(verify_and_fit(whole, allowed_signers=signers_path(folder), runs_dir=RUNS_DIR))
+    print_steps(verify_and_fit(whole, allowed_signers=signers_path(folder), runs_dir=RUNS_DIR).steps)
     seal.reveal(folder)
     write_down(folder.parent, at=datetime.now(UTC))
     typer.echo(f"Revealed: {folder}. Next: commit and push {registry}, with the ladder's file and its runs, if these waited")

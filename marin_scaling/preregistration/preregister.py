@@ -137,12 +137,12 @@ def train_target(folder: Path, *, on: str = "local", on_message: OnMessage = pri
     from marin_scaling.train.session import target_pool, train_with_progress, use_tracker
 
     whole, signers = whole_folder(folder), signers_path(folder)
-    verify_folder(whole, allowed_signers=signers, runs_dir=RUNS_DIR)
+    verified = verify_folder(whole, allowed_signers=signers, runs_dir=RUNS_DIR)
     if whole != folder:
         verify_folder(folder, allowed_signers=signers)
     require_not_ended(folder)
     log_step(folder, log=read_log(folder.parent))
-    policy_steps(whole, allowed_signers=signers, stamped=folder)
+    policy_steps(verified, stamped=folder)
     if is_uncommitted(folder):
         on_message(f"warning: {folder} has uncommitted changes: until it is pushed, nobody can see that it preceded its run")
     target = answering_spec(whole)

@@ -65,6 +65,14 @@ class Receipts:
         return self.commits.get(f"{folder.name}/{first_file(folder)}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Trust:
+    """What a registration is judged by: the list of signers, with `tsa_roots.pem` and `policy.yaml` beside it, and receipts."""
+
+    allowed_signers: Path
+    receipts: Receipts
+
+
 def own_receipts(registry_dir: Path) -> Receipts:
     """Return the receipts of a registry by its own log."""
     return Receipts(log=read_log(registry_dir), now=datetime.now(UTC))
@@ -86,12 +94,12 @@ def effective_time(said: datetime, received: datetime | None) -> datetime:
     return said if received is None else max(said, received)
 
 
-def known_at(said: datetime, name: str, *, folder: Path, receipts: Receipts | None = None) -> datetime:
+def known_at(said: datetime, name: str, *, folder: Path, receipts: Receipts) -> datetime:
     """Return when a file beside a statement was given: by its own word, but not before it was received.
 
     Else it could be given after a look at the run.
     """
-    return effective_time(said, (receipts or own_receipts(folder.parent)).file_at(name, folder=folder))
+    return effective_time(said, receipts.file_at(name, folder=folder))
 
 
 def received_step(folder: Path, *, receipts: Receipts) -> list[VerifiedStep]:

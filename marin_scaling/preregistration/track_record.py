@@ -7,9 +7,8 @@ interval, or when all are settled. With few forecasts the figures say little, an
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -124,16 +123,16 @@ def record_text(record: TrackRecord) -> str:
 
 
 def exact_interval(hits: int, count: int, *, confidence: float = 0.95) -> tuple[float, float]:
-    """The central interval for a share, of Clopper & Pearson (1934): it covers at least as often as it says.
+    """Return the exact central interval of a share (Clopper & Pearson 1934).
 
     >>> low, high = exact_interval(9, 10)
     >>> round(low, 3), round(high, 4)
     (0.555, 0.9975)
     """
-    tail = (1 - confidence) / 2
-    low = 0.0 if hits == 0 else _crossing(lambda share: _at_least(hits, count, share) - tail)
-    high = 1.0 if hits == count else _crossing(lambda share: tail - (1 - _at_least(hits + 1, count, share)))
-    return low, high
+    from scipy.stats import binomtest
+
+    interval = binomtest(hits, count).proportion_ci(confidence, method="exact")
+    return float(interval.low), float(interval.high)
 
 
 def _record(name: str, families: Sequence[Sequence[Verdict]]) -> TrackRecord:
@@ -178,24 +177,3 @@ def _is_central(verdict: Verdict) -> bool:
 def _skill(verdict: Verdict) -> float | None:
     skill: float | None = ((verdict.outcome or {}).get("baseline") or {}).get("skill")
     return skill if _scores(verdict) else None
-
-
-def _at_least(hits: int, count: int, share: float) -> float:
-    """Probability of so many hits or more."""
-    return math.fsum(_probability(each, count, share) for each in range(hits, count + 1))
-
-
-def _probability(hits: int, count: int, share: float) -> float:
-    if share in (0.0, 1.0):
-        return float(hits == count * share)
-    logarithm = math.lgamma(count + 1) - math.lgamma(hits + 1) - math.lgamma(count - hits + 1)
-    return math.exp(logarithm + hits * math.log(share) + (count - hits) * math.log1p(-share))
-
-
-def _crossing(rising: Callable[[float], float]) -> float:
-    """Where a rising function of a share is zero, by halving."""
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (low, middle) if rising(middle) > 0 else (middle, high)
-    return (low + high) / 2

@@ -16,23 +16,21 @@ from marin_scaling import __version__
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
 from marin_scaling.errors import MarinScalingError, VerificationError
 from marin_scaling.files import read_bytes, write_once
-from marin_scaling.preregistration.events.amendment import amendments_text, scored_amendments, verified_amendments
-from marin_scaling.preregistration.events.notice import deviations, ended_by, verified_notices
-from marin_scaling.preregistration.events.timestamp import roots_path, stamped_at
+from marin_scaling.preregistration.events.amendment import amendments_text, scored_amendments
+from marin_scaling.preregistration.events.notice import deviations, ended_by
 from marin_scaling.preregistration.families import forecaster
 from marin_scaling.preregistration.history import line_times
-from marin_scaling.preregistration.layout import OUTCOME_NAME, is_sealed
+from marin_scaling.preregistration.layout import OUTCOME_NAME
 from marin_scaling.preregistration.log import write_down
-from marin_scaling.preregistration.outcome import outcome_document, read_outcome
-from marin_scaling.preregistration.receipts import Receipts, made_at, own_receipts, receipts_with_history
+from marin_scaling.preregistration.outcome import outcome_document
+from marin_scaling.preregistration.receipts import Receipts, made_at, receipts_with_history
 from marin_scaling.preregistration.register import Registration, answering_spec
-from marin_scaling.preregistration.registry import REGISTRY, one_folder, read_registration, signers_path
+from marin_scaling.preregistration.registry import REGISTRY, one_folder, signers_path
 from marin_scaling.preregistration.state import State, Verdict, verdict_of
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
-from marin_scaling.preregistration.verify.authenticity import sealed_verdict, verify_folder
+from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, sealed_verdict, verify_folder
 from marin_scaling.preregistration.verify.policy import policy_steps
 from marin_scaling.run.paths import RUNS_DIR
-from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import StoredRun, is_finished, read_run, run_folder
 from marin_scaling.untrusted_files import is_present, require_regular_tree
 
@@ -82,41 +80,34 @@ def verdict_on(
     folder: Path, *, runs_dir: Path, allowed_signers: Path, at: datetime, receipts: Receipts | None = None
 ) -> Verdict:
     """Like `check_preregistration`, but read-only."""
-    known = receipts or own_receipts(folder.parent)
-    verify_folder(folder, allowed_signers=allowed_signers, runs_dir=runs_dir, receipts=known)
-    if is_sealed(folder):
-        return sealed_verdict(folder, allowed_signers=allowed_signers, at=at)
-    policy_steps(folder, allowed_signers=allowed_signers, receipts=known)
-    statement = read_registration(folder)
-    verdict = _verdict_of(folder, statement, runs_dir=runs_dir, allowed_signers=allowed_signers, at=at, known=known)
-    return replace(verdict, forecaster=forecaster(folder, statement))
+    verified = verify_folder(folder, allowed_signers=allowed_signers, runs_dir=runs_dir, receipts=receipts)
+    if isinstance(verified, VerifiedSeal):
+        return sealed_verdict(verified, at=at)
+    policy_steps(verified)
+    verdict = _verdict_of(verified, runs_dir=runs_dir, at=at)
+    return replace(verdict, forecaster=forecaster(folder, verified.statement))
 
 
-def _verdict_of(
-    folder: Path, statement: Statement, *, runs_dir: Path, allowed_signers: Path, at: datetime, known: Receipts
-) -> Verdict:
+def _verdict_of(verified: Verified, *, runs_dir: Path, at: datetime) -> Verdict:
+    folder, statement, known = verified.folder, verified.statement, verified.trust.receipts
     spec, claimed = answering_spec(folder), ""
-    notices = verified_notices(folder, statement=statement, allowed_signers=allowed_signers, receipts=known)
-    if ended := ended_by(notices, folder=folder, statement=statement, spec=spec, runs_dir=runs_dir, receipts=known):
+    if ended := ended_by(verified.notices, folder=folder, statement=statement, spec=spec, runs_dir=runs_dir, receipts=known):
         return ended
     run = read_run(run_folder(runs_dir, spec)) if is_finished(runs_dir, spec) else None
-    amendments = verified_amendments(folder, statement=statement, allowed_signers=allowed_signers, receipts=known)
     if run is not None:
-        _require_stamped_before(folder, statement=statement, run=run)
-        outcome, claimed = (
-            _settle(folder, statement=statement, run=run, checked_at=at),
-            _run_first(folder, run=run, receipts=known),
-        )
-    elif is_present(folder / OUTCOME_NAME):
-        outcome, claimed = _standing_outcome(folder, statement=statement, spec=spec), f"; claimed: {_AWAY}"
+        _require_stamped_before(verified.stamped, run=run)
+        outcome, claimed = _settle(verified, run=run, checked_at=at), _run_first(folder, run=run, receipts=known)
+    elif verified.outcome is not None:
+        outcome, claimed = dict(verified.outcome), f"; claimed: {_AWAY}"
     else:
-        scored = scored_amendments(amendments, folder=folder, value=None, finished_at=None, receipts=known)
+        scored = scored_amendments(verified.amendments, folder=folder, value=None, finished_at=None, receipts=known)
         waiting = _not_run(statement, where=run_folder(runs_dir, spec), at=at)
         return replace(waiting, sentence=waiting.sentence + amendments_text(scored), amendments=tuple(scored))
     state = State(outcome["verdict"])
-    finished_at = parse_moment(run.record.finished_at) if run else None
-    scored = scored_amendments(amendments, folder=folder, value=outcome["value"], finished_at=finished_at, receipts=known)
-    sentence = _sentence(statement, outcome=outcome, state=state) + claimed + amendments_text(scored) + deviations(notices)
+    finished_at, value = parse_moment(run.record.finished_at) if run else None, outcome["value"]
+    scored = scored_amendments(verified.amendments, folder=folder, value=value, finished_at=finished_at, receipts=known)
+    sentence = _sentence(statement, outcome=outcome, state=state) + claimed
+    sentence += amendments_text(scored) + deviations(verified.notices)
     return replace(verdict_of(statement, state=state, sentence=sentence, outcome=outcome), amendments=tuple(scored))
 
 
@@ -161,7 +152,8 @@ def _or_refused(judge: Callable[[Path], Verdict], folder: Path) -> Verdict:
         return Verdict(id=folder.name, state=State.REFUSED, sentence=f"refused: {error}", outcome=None)
 
 
-def _settle(folder: Path, *, statement: Statement, run: StoredRun, checked_at: datetime) -> dict[str, Any]:
+def _settle(verified: Verified, *, run: StoredRun, checked_at: datetime) -> dict[str, Any]:
+    folder, statement, standing = verified.folder, verified.statement, verified.outcome
     _check_run(statement, made=made_at(folder), run=run)
     outcome = outcome_document(
         statement,
@@ -171,9 +163,8 @@ def _settle(folder: Path, *, statement: Statement, run: StoredRun, checked_at: d
         checked_at=checked_at,
         tool_version=__version__,
     )
-    if not is_present(folder / OUTCOME_NAME):
+    if standing is None:
         return outcome
-    standing = _standing_outcome(folder, statement=statement, spec=run.spec)
     for key in ("value", "record_sha256"):
         if standing[key] != outcome[key]:
             raise VerificationError(
@@ -181,15 +172,14 @@ def _settle(folder: Path, *, statement: Statement, run: StoredRun, checked_at: d
                 why="Outcome and record are each written once; one of them was changed afterwards.",
                 fix="Restore both from version control.",
             )
-    return standing
+    return dict(standing)
 
 
-def _require_stamped_before(folder: Path, *, statement: Statement, run: StoredRun) -> None:
+def _require_stamped_before(stamped: Sequence[datetime], *, run: StoredRun) -> None:
     """Where a third party said when the signature was there, the run must have begun after the first time that it said."""
-    moments = stamped_at(folder, made_at=statement.created_at, roots=roots_path(folder))
-    if moments and parse_moment(run.record.started_at) < min(moments):
+    if stamped and parse_moment(run.record.started_at) < min(stamped):
         raise VerificationError(
-            f"{run.folder} began at {run.record.started_at}, before the first stamp of {moment_text(min(moments))}.",
+            f"{run.folder} began at {run.record.started_at}, before the first stamp of {moment_text(min(stamped))}.",
             why="A signature that was stamped after the run began may have been made after it, too.",
             fix="This forecast cannot be scored; have the next one stamped before its run.",
         )
@@ -210,11 +200,6 @@ def _run_first(folder: Path, *, run: StoredRun, receipts: Receipts) -> str:
         warnings += f"; the record of its run was committed at {moment_text(record_at.at)}, before the forecast, which was "
         warnings += f"committed at {moment_text(committed.at)}"
     return warnings
-
-
-def _standing_outcome(folder: Path, *, statement: Statement, spec: RunSpec) -> dict[str, Any]:
-    path = folder / OUTCOME_NAME
-    return read_outcome(read_bytes(path), statement=statement, run=spec.digest, name=str(path))
 
 
 def _check_run(statement: Statement, *, made: datetime, run: StoredRun) -> None:

@@ -13,18 +13,17 @@ from marin_scaling.errors import MarinScalingError
 from marin_scaling.files import read_bytes
 from marin_scaling.forecast.tracking import EarlierForecast, finished_curves, track_losses, tracked_text
 from marin_scaling.markdown import Markdown, cell, escape, link, listed, page_name, without_root
-from marin_scaling.preregistration.events.amendment import scored_amendments, verified_amendments
-from marin_scaling.preregistration.events.notice import deviations, ended_by, verified_notices
+from marin_scaling.preregistration.events.amendment import scored_amendments
+from marin_scaling.preregistration.events.notice import deviations, ended_by
 from marin_scaling.preregistration.families import Forecaster, forecaster
 from marin_scaling.preregistration.history import log_step
-from marin_scaling.preregistration.layout import OUTCOME_NAME, is_sealed
 from marin_scaling.preregistration.log import read_log
 from marin_scaling.preregistration.register import answering_spec
-from marin_scaling.preregistration.registry import read_registration, signers_path
+from marin_scaling.preregistration.registry import signers_path
 from marin_scaling.preregistration.review.report import doubts_section, promise_section
 from marin_scaling.preregistration.state import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.statement import parse_moment
-from marin_scaling.preregistration.verify.authenticity import sealed_verdict, verify_folder
+from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, sealed_verdict, verify_folder
 from marin_scaling.preregistration.verify.policy import policy_steps
 from marin_scaling.publish.ladder_page import PromisedRun, PublishedPage, ladder_names, signed_forecast
 from marin_scaling.publish.render import render
@@ -102,9 +101,10 @@ def forecast_page(root: Path, folder: Path) -> ForecastPage:
     """Verify a preregistration again and return its page; that of a refused one shows the reason."""
     stem = f"preregistrations/{page_name(folder.name)}"
     try:
-        if is_sealed(folder):
-            return _sealed_page(root, folder, stem=stem)
-        authentic = _read(root, folder)
+        found = verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=root / "runs")
+        if isinstance(found, VerifiedSeal):
+            return _sealed_page(root, folder, found, stem=stem)
+        authentic = _read(root, found)
     except MarinScalingError as error:
         return _refused_page(folder.name, error, root=root, stem=stem)
     promised = _promised(folder, authentic)
@@ -147,37 +147,32 @@ def _forecast_values(authentic: _Authentic) -> dict[str, Any]:
     }
 
 
-def _read(root: Path, folder: Path) -> _Authentic:
-    steps = verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=root / "runs")
-    steps += policy_steps(folder, allowed_signers=signers_path(folder))
-    steps.append(log_step(folder, log=read_log(folder.parent)))
-    path = folder / OUTCOME_NAME
-    outcome = json.loads(read_bytes(path)) if is_present(path) else None
-    document = json.loads(read_bytes(folder / "forecast.json"))
-    said = (document.get("status", ""), *document.get("warnings", ()))
-    statement, spec = read_registration(folder), answering_spec(folder)
-    notices = verified_notices(folder, statement=statement, allowed_signers=signers_path(folder))
-    ended = ended_by(notices, folder=folder, statement=statement, spec=spec, runs_dir=root / "runs")
-    amended = _amended(folder, statement, outcome, runs_dir=root / "runs")
-    sentences = tuple(filter(None, said))
+def _read(root: Path, found: Verified) -> _Authentic:
+    folder = found.folder
+    steps = [*found.steps, *policy_steps(found), log_step(folder, log=read_log(folder.parent))]
+    document, spec, receipts = found.subjects["forecast.json"], answering_spec(folder), found.trust.receipts
+    said = (document.get("status", ""), *document["warnings"])
+    ended = ended_by(
+        found.notices, folder=folder, statement=found.statement, spec=spec, runs_dir=root / "runs", receipts=receipts
+    )
     return _Authentic(
-        statement=statement,
+        statement=found.statement,
         steps=steps,
-        outcome=outcome,
-        said=sentences,
-        made_by=forecaster(folder, statement),
+        outcome=None if found.outcome is None else dict(found.outcome),
+        said=tuple(filter(None, said)),
+        made_by=forecaster(folder, found.statement),
         ended=ended,
-        amended=amended,
-        deviated=deviations(notices),
+        amended=_amended(found, runs_dir=root / "runs"),
+        deviated=deviations(found.notices),
     )
 
 
-def _amended(folder: Path, statement: Statement, outcome: Mapping[str, Any] | None, *, runs_dir: Path) -> list[dict[str, Any]]:
-    amendments = verified_amendments(folder, statement=statement, allowed_signers=signers_path(folder))
-    run = runs_dir / statement.predicate["targetRun"]["ladder"] / (outcome or {"run": ""})["run"][:16] / "record.json"
+def _amended(found: Verified, *, runs_dir: Path) -> list[dict[str, Any]]:
+    outcome = found.outcome
+    run = runs_dir / found.statement.predicate["targetRun"]["ladder"] / (outcome or {"run": ""})["run"][:16] / "record.json"
     finished = parse_moment(json.loads(read_bytes(run))["finished_at"]) if outcome and is_present(run) else None
-    value = outcome["value"] if outcome else None
-    return scored_amendments(amendments, folder=folder, value=value, finished_at=finished)
+    value, receipts = outcome["value"] if outcome else None, found.trust.receipts
+    return scored_amendments(found.amendments, folder=found.folder, value=value, finished_at=finished, receipts=receipts)
 
 
 def _amended_rows(authentic: _Authentic) -> list[list[str]]:
@@ -289,10 +284,9 @@ def _promised(folder: Path, authentic: _Authentic) -> PromisedRun:
     )
 
 
-def _sealed_page(root: Path, folder: Path, *, stem: str) -> ForecastPage:
-    signers = signers_path(folder)
-    steps = [*verify_folder(folder, allowed_signers=signers), log_step(folder, log=read_log(folder.parent))]
-    verdict = sealed_verdict(folder, allowed_signers=signers, at=datetime.now(UTC))
+def _sealed_page(root: Path, folder: Path, found: VerifiedSeal, *, stem: str) -> ForecastPage:
+    steps = [*found.steps, log_step(folder, log=read_log(folder.parent))]
+    verdict = sealed_verdict(found, at=datetime.now(UTC))
     page = render("sealed.md.j2", title=folder.name, verdict=verdict, steps=_steps(steps, root))
     row = (link(folder.name, f"{stem}.md"), "", "", "sealed", "", "", "", verdict.state)
     return ForecastPage(files={f"{stem}.md": page.encode()}, index_row=row, verdict=verdict)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from hostile_site import ATTACKS, build_repository
+from made_once import made_once
 
 from marin_scaling.publish.build import build_site
 
@@ -29,25 +30,30 @@ ADDRESSES = {"href", "src", "action", "formaction", "data", "poster", "srcset", 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The built sites of a harmless and of a hostile repository, with the same number of everything."""
-    built = []
+    folder = made_once("injection", _build_both, factory=tmp_path_factory)
+    return folder / "harmless" / ".site", folder / "hostile" / ".site"
+
+
+def _build_both(folder: Path) -> None:
     for name in ("harmless", "hostile"):
-        root = build_repository(tmp_path_factory.mktemp(name), hostile=name == "hostile")
-        built.append(build_site(root).parent)
-    return built[0], built[1]
+        (folder / name).mkdir(parents=True)
+        build_site(build_repository(folder / name, hostile=name == "hostile"))
 
 
 @pytest.fixture(scope="module")
-def by_zensical(places: tuple[Path, Path]) -> tuple[Path, Path]:
+def by_zensical(places: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The same pages as Zensical builds them."""
     pytest.importorskip("zensical", reason="the dev extra is not installed")
-    built = []
-    for site in places:
-        copy = site.parent.with_name(f"{site.parent.name}-zensical")
-        shutil.copytree(site.parent, copy, ignore=shutil.ignore_patterns(".site"))
-        done = subprocess.run(["zensical", "build"], cwd=copy, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        built.append(copy / ".site")
-    return built[0], built[1]
+
+    def build(folder: Path) -> None:
+        for site in places:
+            copy = folder / site.parent.name
+            shutil.copytree(site.parent, copy, ignore=shutil.ignore_patterns(".site"))
+            done = subprocess.run(["zensical", "build"], cwd=copy, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout + done.stderr
+
+    folder = made_once("injection-zensical", build, factory=tmp_path_factory)
+    return folder / "harmless" / ".site", folder / "hostile" / ".site"
 
 
 class _Active(HTMLParser):

@@ -26,6 +26,7 @@ from marin_scaling.ladder.config import read_ladder_file
 from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.register import Registration
 from marin_scaling.preregistration.registry import signers_path
+from marin_scaling.preregistration.verify.authenticity import verify_folder
 from marin_scaling.preregistration.verify.policy import policy_steps
 from marin_scaling.publish.build import build_site
 from marin_scaling.publish.new_repository import make_user_repository
@@ -260,9 +261,10 @@ def test_what_is_no_regular_file_is_an_error_and_never_absent(root: Path, reader
 @pytest.mark.parametrize("lay", [_pipe, _folder, _link, _dangling], ids=lambda lay: lay.__name__)
 def test_a_policy_that_is_no_file_is_not_no_policy(registration: Registration, lay: Callable[[Path], None]) -> None:
     """Whoever lays it there would take away what the registry asks for."""
+    verified = verify_folder(registration.folder, allowed_signers=signers_path(registration.folder))
     lay(registration.folder.parent / "policy.yaml")
     with pytest.raises(MarinScalingError):
-        policy_steps(registration.folder, allowed_signers=signers_path(registration.folder))
+        policy_steps(verified)
 
 
 def test_a_table_that_a_person_names_is_read_wherever_it_lies(root: Path, tmp_path: Path) -> None:

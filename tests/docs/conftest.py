@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_once import made_once
 
 ROOT = Path(__file__).parents[2]
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
@@ -14,20 +15,21 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-backgroun
 @pytest.fixture(scope="session")
 def built_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the built site."""
+    return made_once("site", build_copy, factory=tmp_path_factory) / ".site"
+
+
+def build_copy(copy: Path) -> None:
+    """Build the site of a copy of this repository."""
     from marin_scaling.publish.build import build_site
 
-    copy = tmp_path_factory.mktemp("site") / "repository"
-    shutil.copytree(
-        ROOT,
-        copy,
-        ignore=shutil.ignore_patterns(".git", ".*cache*", ".venv*", ".marin-scaling", "marin-quickstart", ".site", "generated"),
-    )
-    return build_site(copy).parent
+    left_out = (".git", ".*cache*", ".venv*", ".marin-scaling", "marin-quickstart", ".site", "generated")
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*left_out))
+    build_site(copy)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
-    """One headless Chromium for all pages of a module."""
+    """One headless Chromium for the tests of this folder."""
     playwright = pytest.importorskip("playwright.sync_api", reason="the dev extra is not installed")
     pytest.importorskip("material", reason="the site extra is not installed")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")

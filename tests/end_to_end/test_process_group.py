@@ -109,6 +109,7 @@ def test_after_one_was_killed_both_go_on_from_their_checkpoint(tmp_path: Path) -
     assert [seen[1:] for _, seen in went_on] == [undisturbed[1:]] * 2
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(len(CORES) < 2, reason="two processes with a core each need two cores")
 def test_a_group_on_ray_records_its_runs_though_a_process_is_killed(tmp_path: Path) -> None:
     """Two processes a run; one is killed with -9, both are started again. Each run is recorded once, with its weights."""
@@ -130,6 +131,7 @@ def test_a_group_on_ray_records_its_runs_though_a_process_is_killed(tmp_path: Pa
     assert {record.hardware.device_count for record in ours.values()} == {2}
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(len(CORES) < 2, reason="two nodes with a core each need two cores")
 def test_a_run_is_given_all_hosts_of_a_tpu_slice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One run after the other, as there is one slice; Ray is told of nodes that are its hosts. A larger one is refused."""

@@ -26,7 +26,6 @@ rungs:
 target: {budget_flops: 5.7e11}
 evaluation: {windows: 64}
 """
-KILLS = 3
 
 
 def start(folder: Path) -> "subprocess.Popen[str]":
@@ -59,11 +58,12 @@ def interrupt(process: "subprocess.Popen[str]", *, how: signal.Signals, after: f
     return process.communicate(timeout=300)[0]
 
 
-def test_killed_at_random_moments_it_goes_on_where_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.nightly)])
+def test_killed_at_random_moments_it_goes_on_where_it_was(tmp_path: Path, kills: int) -> None:
     """With kill -9 and Ctrl-C no finished run is trained twice or lost, and one forecast is registered and shown."""
     folder, moments = repository(tmp_path), random.Random(20261121)
     kept: dict[str, bytes] = {}
-    for number in range(KILLS):
+    for number in range(kills):
         how = signal.SIGINT if number % 2 else signal.SIGKILL
         output = interrupt(start(folder), how=how, after=moments.uniform(5, 45))
         assert "Traceback" not in output

@@ -37,6 +37,7 @@ def committed(folder: Path) -> str:
     return found.stdout.strip()
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(len(CORES) < 2, reason="two runs at a time need two cores")
 def test_a_worker_killed_in_the_middle_changes_nothing_but_time(tmp_path: Path) -> None:
     """Two runs at a time on a cluster started here; the Ray worker of one is killed with -9.
@@ -63,6 +64,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing_but_time(tmp_path: Path) 
     assert records_without_times(on_ray) == records_without_times(local)
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(len(CORES) < 2, reason="two nodes need two cores")
 def test_a_node_that_dies_is_told_in_one_line(tmp_path: Path) -> None:
     """Its raylet and all that it started; nothing that Ray writes of it, its last log neither, stands between our lines."""
@@ -88,6 +90,7 @@ def test_a_node_that_dies_is_told_in_one_line(tmp_path: Path) -> None:
     assert len(histories(folder)) == 2
 
 
+@pytest.mark.nightly
 def test_nodes_without_a_common_file_system_share_runs_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks work in folders of their nodes, and the launcher has the records; but for times they are those without Ray, with
     the commit of the launcher's repository."""
@@ -157,7 +160,7 @@ def test_an_address_where_something_else_listens_is_told_at_once(tmp_path: Path,
     with socketserver.TCPServer(("127.0.0.1", 0), type("Other", (Other,), {"says": says})) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         launcher = start(folder, "--on", f"ray:127.0.0.1:{server.server_address[1]}")
-        output, _ = launcher.communicate(timeout=60)
+        output, _ = launcher.communicate(timeout=300)
         server.shutdown()
     assert launcher.returncode == 2, output
     assert f"error: No Ray cluster answers at 127.0.0.1:{server.server_address[1]}: what listens there is not Ray." in output

@@ -53,6 +53,7 @@ def test_an_entry_is_planned_trained_submitted_and_comes_out_again(tmp_path: Pat
     assert not list((tmp_path / ".marin-scaling").glob("again-*"))
 
 
+@pytest.mark.nightly
 def test_every_entry_of_this_repositorys_own_track_comes_out_again() -> None:
     """Trained again here, on the text of the Python that the track names; on another Python there is other text."""
     from marin_scaling.data.documents import standard_library_corpus

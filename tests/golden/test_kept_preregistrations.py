@@ -16,14 +16,14 @@ HERE = Path(__file__).parent
 def test_a_kept_registration_still_verifies():
     """A new version of the tool never makes an old promise unreadable."""
     [folder] = registration_folders(HERE / "preregistration-v1")
-    steps = verify_folder(folder, allowed_signers=signers_path(folder))
+    steps = verify_folder(folder, allowed_signers=signers_path(folder)).steps
     assert [step.what for step in steps if step.compared] == ["statement", "subjects", "signature", "forecast", "run"]
 
 
 def test_a_kept_amendment_still_verifies():
     """With the statement beside which it lies, and the log that has both."""
     [folder] = registration_folders(HERE / "amendment-v1")
-    steps = {step.what: step.evidence for step in verify_folder(folder, allowed_signers=signers_path(folder))}
+    steps = {step.what: step.evidence for step in verify_folder(folder, allowed_signers=signers_path(folder)).steps}
     assert steps["amend-1"].startswith("by ada@example.org with SHA256:")
     assert steps["amend-1"].endswith(" at 2026-11-20T09:30:00Z, after 200 steps: two more budgets were trained")
     assert log_step(folder, log=read_log(folder.parent)).evidence.startswith("lines register 1, amend 2 of 2")
@@ -32,7 +32,7 @@ def test_a_kept_amendment_still_verifies():
 def test_a_kept_seal_and_kept_notices_still_verify():
     """The seal that was opened, each kind of notice, and the log that has them all."""
     [folder] = registration_folders(HERE / "seal-and-notices-v1")
-    steps = {step.what: step.evidence for step in verify_folder(folder, allowed_signers=signers_path(folder))}
+    steps = {step.what: step.evidence for step in verify_folder(folder, allowed_signers=signers_path(folder)).steps}
     assert steps["sealed"].startswith("this statement, by ada@example.org at 2026-11-20T08:30:00Z, to be shown by 2026-12-20")
     assert steps["deviate"].startswith("with SHA256:")
     assert steps["deviate"].endswith(", by ada@example.org at 2026-11-22T08:30:00Z: from step 80: the learning rate was halved")

@@ -34,10 +34,10 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
 def test_unchanged_they_verify(ground: Ground, name: str) -> None:
     """The ground of what follows: every step holds."""
     folder = ground.folder(name)
-    steps = verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=ground.root / name / "runs")
+    steps = verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=ground.root / name / "runs").steps
     log = read_log(folder.parent)
     require_whole(folder.parent, log=log)
-    steps += [log_step(each, log=log) for each in registration_folders(folder.parent)]
+    steps += tuple(log_step(each, log=log) for each in registration_folders(folder.parent))
     assert [step.what for step in steps if not step.compared] == (["sealed"] if name == "sealed" else [])
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from marin_scaling.canonical_json import dump_canonical, load_canonical, sha256_hex
 from marin_scaling.errors import SigningError, VerificationError, refuse
 from marin_scaling.files import publish_folder, read_bytes, read_plain
-from marin_scaling.preregistration.events.notice import ENDING_KINDS, require_not_ended, verified_notices
+from marin_scaling.preregistration.events.notice import ENDING_KINDS, Notice, require_not_ended
 from marin_scaling.preregistration.format import PREDICATE_SHAPE, PRINCIPAL, STATEMENT_TYPE
 from marin_scaling.preregistration.format_schema import MOMENT, SHA256, Choice, ListOf, Means, Number, Shape, Text, check_shape
 from marin_scaling.preregistration.ladder_records import ladder_step
@@ -26,7 +26,7 @@ from marin_scaling.preregistration.layout import (
     amendment_names,
 )
 from marin_scaling.preregistration.outcome import scores_of
-from marin_scaling.preregistration.receipts import Receipts, known_at, own_receipts
+from marin_scaling.preregistration.receipts import Receipts, Trust, known_at
 from marin_scaling.preregistration.register import ladder_document, thinned, tool_document, usual_ladder_rule
 from marin_scaling.preregistration.registry import read_registration, signers_path
 from marin_scaling.preregistration.signing.allowed_signers import require_may_sign
@@ -75,10 +75,11 @@ _MADE_ANEW = ("createdAt", "tool", "forecast", "fit")
 
 @dataclass(frozen=True, kw_only=True)
 class Amendment:
-    """An amendment that was read: the name of its folder, what it says, and the original with its forecast instead."""
+    """An amendment that was read: name of its folder, content of its files, and the original with its forecast instead."""
 
     name: str
     predicate: Mapping[str, Any]
+    subjects: Mapping[str, Any]
     amended: Statement
 
     @property
@@ -107,7 +108,7 @@ def read_amendment(files: Mapping[str, bytes], *, place: Path, original: Stateme
             if not agrees(value, predicate[part][key]):
                 _refuse(where, f"{part}.{key} is {predicate[part][key]!r}, and its files say {value!r}")
     require_samples_of(subjects["samples.json"]["losses"], amended.quantiles)
-    return Amendment(name=place.name, predicate=predicate, amended=amended)
+    return Amendment(name=place.name, predicate=predicate, subjects=subjects, amended=amended)
 
 
 def _require_about(predicate: Mapping[str, Any], *, original: Statement, target: Mapping[str, Any], where: str) -> None:
@@ -241,15 +242,14 @@ def _statement(said: Mapping[str, Any], documents: Mapping[str, Any], *, files: 
 
 
 def verified_amendments(
-    folder: Path, *, statement: Statement, allowed_signers: Path, receipts: Receipts | None = None
+    folder: Path, *, statement: Statement, target: Mapping[str, Any], notices: Sequence[Notice], trust: Trust
 ) -> list[Amendment]:
-    """The amendments of the statement in `folder`, in order; `VerificationError` names the first that is not sound."""
+    """Return the amendments of the statement in `folder`, in order; `VerificationError` names the first that is not sound."""
     names = amendment_names(path.name for path in folder.iterdir())
     for number, name in enumerate(names, start=1):
         if name != f"amend-{number}":
             refuse(f"{folder / name} is there, and number {number} is not", fix="Restore the missing one from version control.")
-    known = receipts or own_receipts(folder.parent)
-    found = [_verified(folder / name, statement=statement, allowed_signers=allowed_signers, receipts=known) for name in names]
+    found = [_verified(folder / name, statement=statement, target=target, trust=trust) for name in names]
     for one, other in pairwise(found):
         if other.amended.created_at <= one.amended.created_at:
             refuse(f"{folder / other.name} is not younger than {one.name}", fix="Restore both from version control.")
@@ -259,8 +259,8 @@ def verified_amendments(
                 f"{one.steps_seen}",
                 fix="What was seen stays seen: restore both from version control, or make the later one again.",
             )
-    for what, at in _endings(folder, statement=statement, allowed_signers=allowed_signers, receipts=known) if found else ():
-        _require_before(found, folder=folder, what=what, at=at, receipts=known)
+    for what, at in _endings(folder, notices=notices, receipts=trust.receipts) if found else ():
+        _require_before(found, folder=folder, what=what, at=at, receipts=trust.receipts)
     return found
 
 
@@ -275,11 +275,10 @@ def scored_amendments(
     folder: Path,
     value: float | None,
     finished_at: datetime | None,
-    receipts: Receipts | None = None,
+    receipts: Receipts,
 ) -> list[dict[str, Any]]:
     """How each did against the value of the run; not scored where it came after the run's end, or the run diverged."""
-    known = receipts or own_receipts(folder.parent)
-    return [_scored(each, folder=folder, value=value, finished_at=finished_at, receipts=known) for each in amendments]
+    return [_scored(each, folder=folder, value=value, finished_at=finished_at, receipts=receipts) for each in amendments]
 
 
 def amendments_text(scored: Sequence[Mapping[str, Any]]) -> str:
@@ -287,26 +286,23 @@ def amendments_text(scored: Sequence[Mapping[str, Any]]) -> str:
     return "".join(_text(each) for each in scored)
 
 
-def _verified(place: Path, *, statement: Statement, allowed_signers: Path, receipts: Receipts) -> Amendment:
-    files, path = read_whole(place, names=AMENDMENT_FILES), place.parent / "target.json"
-    target = read_subject(read_plain(path), name=path.name, path=str(path))
+def _verified(place: Path, *, statement: Statement, target: Mapping[str, Any], trust: Trust) -> Amendment:
+    files = read_whole(place, names=AMENDMENT_FILES)
     amendment = read_amendment(files, place=place, original=statement, target=target)
     require_signed(
         files[AMENDMENT_NAME],
         signature=files[AMENDMENT_SIGNATURE_NAME],
         path=place / AMENDMENT_SIGNATURE_NAME,
         principal=statement.predicate["registrant"],
-        moments=[amendment.amended.created_at, _given_at(amendment, folder=place.parent, receipts=receipts)],
-        allowed_signers=allowed_signers,
+        moments=[amendment.amended.created_at, _given_at(amendment, folder=place.parent, receipts=trust.receipts)],
+        allowed_signers=trust.allowed_signers,
     )
     return amendment
 
 
-def _endings(
-    folder: Path, *, statement: Statement, allowed_signers: Path, receipts: Receipts
-) -> Iterator[tuple[str, datetime]]:
+def _endings(folder: Path, *, notices: Sequence[Notice], receipts: Receipts) -> Iterator[tuple[str, datetime]]:
     """What ended the forecast, after which nothing is forecast of that run, and when it was known at the latest."""
-    for notice in verified_notices(folder, statement=statement, allowed_signers=allowed_signers, receipts=receipts):
+    for notice in notices:
         if notice.kind in ENDING_KINDS:
             yield notice.name, known_at(notice.at, f"{notice.name}/{NOTICE_NAME}", folder=folder, receipts=receipts)
     for checked_at in _checked_at(folder):
@@ -340,9 +336,8 @@ def _steps(amendment: Amendment, *, folder: Path, runs_dir: Path | None) -> Iter
     said = f"by {predicate['registrant']} with {key} at {predicate['createdAt']}, after {amendment.steps_seen} steps"
     yield VerifiedStep(what=amendment.name, evidence=f"{said}: {predicate['reason']}")
     if runs_dir is not None:
-        path = folder / "ladder.json"
-        ladder = read_subject(read_plain(path), name=path.name, path=str(path))
-        yield replace(ladder_step(amendment.amended, ladder=ladder, where=str(path), runs_dir=runs_dir), what="its ladder")
+        ladder, where = amendment.subjects["ladder.json"], str(folder / "ladder.json")
+        yield replace(ladder_step(amendment.amended, ladder=ladder, where=where, runs_dir=runs_dir), what="its ladder")
 
 
 def _scored(

@@ -14,7 +14,7 @@ from marin_scaling.files import publish_folder, read_bytes
 from marin_scaling.preregistration.format import PRINCIPAL
 from marin_scaling.preregistration.format_schema import MOMENT, SHA256, Choice, MayLack, Means, Number, Shape, Text, check_shape
 from marin_scaling.preregistration.layout import _NOTICE_FOLDER, NOTICE_NAME, NOTICE_SIGNATURE_NAME, OUTCOME_NAME, notice_names
-from marin_scaling.preregistration.receipts import Receipts, known_at, own_receipts
+from marin_scaling.preregistration.receipts import Receipts, Trust, known_at
 from marin_scaling.preregistration.registry import read_registration, signers_path
 from marin_scaling.preregistration.signing.allowed_signers import listed_people, require_may_sign
 from marin_scaling.preregistration.signing.signatures import fingerprint_at, read_whole, require_signed
@@ -186,16 +186,13 @@ def _refuse(where: str, reason: str) -> None:
     )
 
 
-def verified_notices(
-    folder: Path, *, statement: Statement, allowed_signers: Path, receipts: Receipts | None = None
-) -> list[Notice]:
-    """The notices about the statement in `folder`, in order; `VerificationError` names the first that is not sound."""
+def verified_notices(folder: Path, *, statement: Statement, trust: Trust) -> list[Notice]:
+    """Return the notices about the statement in `folder`, in order; `VerificationError` names the first that is not sound."""
     names = notice_names(path.name for path in folder.iterdir())
     for number, name in enumerate(names, start=1):
         if not name.startswith(f"notice-{number}-"):
             refuse(f"{folder / name} is there, and number {number} is not", fix="Restore the missing one from version control.")
-    known = receipts or own_receipts(folder.parent)
-    return [_verified(folder / name, statement=statement, allowed_signers=allowed_signers, receipts=known) for name in names]
+    return [_verified(folder / name, statement=statement, trust=trust) for name in names]
 
 
 def notice_steps(notices: Sequence[Notice], *, folder: Path) -> list[VerifiedStep]:
@@ -207,17 +204,18 @@ def notice_steps(notices: Sequence[Notice], *, folder: Path) -> list[VerifiedSte
     ]
 
 
-def _verified(place: Path, *, statement: Statement, allowed_signers: Path, receipts: Receipts) -> Notice:
+def _verified(place: Path, *, statement: Statement, trust: Trust) -> Notice:
     files, path = read_whole(place, names=(NOTICE_NAME, NOTICE_SIGNATURE_NAME)), place / NOTICE_SIGNATURE_NAME
     raw, signature = files[NOTICE_NAME], files[NOTICE_SIGNATURE_NAME]
     notice = read_notice(raw, name=str(place / NOTICE_NAME), statement=statement)
     by = notice.document["by"]
-    moments = [notice.at, known_at(notice.at, f"{place.name}/{NOTICE_NAME}", folder=place.parent, receipts=receipts)]
-    require_signed(raw, signature=signature, path=path, principal=by, moments=moments, allowed_signers=allowed_signers)
+    moments = [notice.at, known_at(notice.at, f"{place.name}/{NOTICE_NAME}", folder=place.parent, receipts=trust.receipts)]
+    require_signed(raw, signature=signature, path=path, principal=by, moments=moments, allowed_signers=trust.allowed_signers)
     registrant = statement.predicate["registrant"]
-    if notice.kind == "void" and listed_people(allowed_signers).are_one(by, registrant):
+    if notice.kind == "void" and listed_people(trust.allowed_signers).are_one(by, registrant):
         refuse(
-            f"{place / NOTICE_NAME}: {by} and the registrant {registrant} are one person, by the keys in {allowed_signers}",
+            f"{place / NOTICE_NAME}: {by} and the registrant {registrant} are one person, "
+            f"by the keys in {trust.allowed_signers}",
             fix="Remove the notice: only a resolver who is someone else finds a forecast void.",
         )
     return notice
@@ -230,7 +228,7 @@ def ended_by(
     statement: Statement,
     spec: RunSpec,
     runs_dir: Path,
-    receipts: Receipts | None = None,
+    receipts: Receipts,
 ) -> Verdict | None:
     """The verdict where the registrant took the forecast back, or its resolver found it void; None where neither did."""
     for notice in notices:
@@ -250,7 +248,7 @@ def ended_by(
 
 
 def _too_late(
-    notice: Notice, *, folder: Path, statement: Statement, spec: RunSpec, runs: Path, receipts: Receipts | None
+    notice: Notice, *, folder: Path, statement: Statement, spec: RunSpec, runs: Path, receipts: Receipts
 ) -> str | None:
     """What had happened when a forecast was taken back, so that it counts as missed; None where nothing had."""
     at = known_at(notice.at, f"{notice.name}/{NOTICE_NAME}", folder=folder, receipts=receipts)

@@ -15,7 +15,7 @@ from marin_scaling.errors import DocumentError, MarinScalingError, UsageError, V
 from marin_scaling.files import read_bytes
 from marin_scaling.git import require_repository
 from marin_scaling.limits import FAULTS_NAMED
-from marin_scaling.preregistration.events.amendment import Amendment, verified_amendments
+from marin_scaling.preregistration.events.amendment import Amendment
 from marin_scaling.preregistration.history import log_step, require_whole
 from marin_scaling.preregistration.layout import (
     AMENDMENT_NAME,
@@ -42,7 +42,7 @@ from marin_scaling.preregistration.review.trust_changes import trust_changes
 from marin_scaling.preregistration.state import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.statement import Statement, moment_text
 from marin_scaling.preregistration.verdict import verdicts_on
-from marin_scaling.preregistration.verify.authenticity import verify_folder
+from marin_scaling.preregistration.verify.authenticity import VerifiedSeal, verify_folder
 from marin_scaling.preregistration.verify.policy import policy_steps
 from marin_scaling.preregistration.verify.refit import verify_and_fit
 from marin_scaling.printable import joined
@@ -370,14 +370,14 @@ def _reviewed_for_runs(
 ) -> list[Reviewed]:
     """Return the review of a forecast of the base that new runs settle or make refused; empty where they do neither."""
     try:
-        steps = verify_folder(folder, allowed_signers=signers, runs_dir=runs_dir)
+        found = verify_folder(folder, allowed_signers=signers, runs_dir=runs_dir)
         run = answering_run(folder, runs_dir=runs_dir)
     except MarinScalingError as error:
         return [Reviewed(folder=folder, added=(), statement=None, refusal=called(str(error)))]
-    if run not in runs:
+    if run not in runs or isinstance(found, VerifiedSeal):
         return []
-    said = tuple(replace(step, evidence=called(step.evidence)) for step in steps)
-    return [Reviewed(folder=folder, added=(), statement=read_registration(folder), steps=said, runs=(run,))]
+    said = tuple(replace(step, evidence=called(step.evidence)) for step in found.steps)
+    return [Reviewed(folder=folder, added=(), statement=found.statement, steps=said, runs=(run,))]
 
 
 def _reviewed(
@@ -391,17 +391,15 @@ def _reviewed(
     receipts: Receipts,
 ) -> Reviewed:
     try:
-        steps = verify_and_fit(folder, allowed_signers=signers, runs_dir=runs_dir, receipts=receipts)
-        steps += policy_steps(folder, allowed_signers=signers, receipts=receipts)
+        found = verify_and_fit(folder, allowed_signers=signers, runs_dir=runs_dir, receipts=receipts)
+        steps = [*found.steps, *policy_steps(found)]
         steps += [log_step(folder, log=read_log(folder.parent)), *received_step(folder, receipts=receipts)]
         require_forecast_first(base, folder, runs_dir=runs_dir)
         said = tuple(replace(step, evidence=called(step.evidence)) for step in steps)
-        if is_sealed(folder):
+        if isinstance(found, VerifiedSeal):
             return Reviewed(folder=folder, added=added, statement=None, steps=said)
-        statement = read_registration(folder)
-        amendments = verified_amendments(folder, statement=statement, allowed_signers=signers, receipts=receipts)
-        new = tuple(each for each in amendments if f"{each.name}/{AMENDMENT_NAME}" in added)
-        return Reviewed(folder=folder, added=added, statement=statement, steps=said, amendments=new, receipts=receipts)
+        new = tuple(each for each in found.amendments if f"{each.name}/{AMENDMENT_NAME}" in added)
+        return Reviewed(folder=folder, added=added, statement=found.statement, steps=said, amendments=new, receipts=receipts)
     except MarinScalingError as error:
         return Reviewed(folder=folder, added=added, statement=None, refusal=called(str(error)))
 

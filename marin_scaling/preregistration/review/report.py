@@ -24,7 +24,7 @@ from marin_scaling.preregistration.layout import (
     SEAL_NAME,
     countersigners,
 )
-from marin_scaling.preregistration.receipts import CLOCKS_DIFFER, known_at
+from marin_scaling.preregistration.receipts import CLOCKS_DIFFER, known_at, own_receipts
 from marin_scaling.preregistration.register import answering_spec
 from marin_scaling.preregistration.review.comment import escape, fitting
 from marin_scaling.preregistration.review.pull_request import Review, Reviewed, rehearsals
@@ -251,7 +251,9 @@ def _row(name: str, statement: Statement, *, runs: str, moved: list[str]) -> lis
 def _remarks(amendment: Amendment, each: Reviewed, statement: Statement) -> Iterator[str]:
     """What a machine can say of how far it is to be trusted; doubts in bold."""
     name, first, later = amendment.name, statement.predicate, amendment.amended.predicate
-    known = known_at(amendment.amended.created_at, f"{name}/{AMENDMENT_NAME}", folder=each.folder)
+    known = known_at(
+        amendment.amended.created_at, f"{name}/{AMENDMENT_NAME}", folder=each.folder, receipts=own_receipts(each.folder.parent)
+    )
     yield (
         f"**its time and its steps are its registrant's words**: made at {escape(later['createdAt'])}; by that and its line in "
         f"the log it counts as given at {moment_text(known)}"

@@ -12,8 +12,8 @@ from typing import Any
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.errors import DocumentError, MarinScalingError, VerificationError, refuse
 from marin_scaling.files import read_plain
-from marin_scaling.preregistration.events.amendment import amendment_steps, verified_amendments
-from marin_scaling.preregistration.events.notice import notice_steps, verified_notices
+from marin_scaling.preregistration.events.amendment import Amendment, amendment_steps, verified_amendments
+from marin_scaling.preregistration.events.notice import Notice, notice_steps, verified_notices
 from marin_scaling.preregistration.events.seal import Seal, read_opening, read_seal, require_opens
 from marin_scaling.preregistration.events.timestamp import stamp_step, stamped_at
 from marin_scaling.preregistration.format import SUBJECT_FILES
@@ -37,7 +37,7 @@ from marin_scaling.preregistration.layout import (
     unfinished_name,
 )
 from marin_scaling.preregistration.outcome import read_outcome
-from marin_scaling.preregistration.receipts import Receipts, effective_time, known_at, own_receipts
+from marin_scaling.preregistration.receipts import Receipts, Trust, effective_time, known_at, own_receipts
 from marin_scaling.preregistration.register import bound_digest
 from marin_scaling.preregistration.registry import read_registration
 from marin_scaling.preregistration.signing.signatures import fingerprint_at, require_signed
@@ -106,9 +106,9 @@ def opened_steps(
     return [VerifiedStep(what="sealed", evidence=evidence)]
 
 
-def sealed_verdict(folder: Path, *, allowed_signers: Path, at: datetime) -> Verdict:
-    """What became of a forecast that is still sealed: it waits, or it is overdue and counts as missed."""
-    seal, name = verified_seal(folder, allowed_signers=allowed_signers), folder.name
+def sealed_verdict(sealed: VerifiedSeal, *, at: datetime) -> Verdict:
+    """Return what became of a forecast that is still sealed: it waits, or it is overdue and counts as missed."""
+    seal, name = sealed.seal, sealed.folder.name
     by = seal.document["reveal_by"]
     if at > seal.reveal_by:
         sentence = f"overdue: sealed by {seal.by}, to be shown by {by}, and not shown; until it is, it counts as missed"
@@ -198,69 +198,130 @@ _RESTORE = "Restore the file from version control: nothing in a registered one m
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Opened:
+class OpenedRegistration:
+    """A registered forecast, read and parsed once: exact bytes of its files, the statement, and the content of its subjects.
+
+    The bytes have the digests that the statement promises. Nothing else is verified.
+    """
+
     folder: Path
     files: Mapping[str, bytes]
     statement: Statement
     subjects: Mapping[str, Any]
 
     def path(self, name: str) -> str:
+        """Path of one of its files, for errors."""
         return str(self.folder / name)
+
+    @property
+    def run_digest(self) -> str:
+        """Digest of the spec of the one run that answers it."""
+        return bound_digest(self.subjects["target.json"], statement=self.statement.raw)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified(OpenedRegistration):
+    """A registration of which every step held, with what came in beside its statement; made by `verify_folder` only.
+
+    `stamped` are the times of its stamps, `outcome` the content of `outcome.json`.
+    """
+
+    steps: tuple[VerifiedStep, ...]
+    trust: Trust
+    stamped: tuple[datetime, ...]
+    notices: tuple[Notice, ...]
+    amendments: tuple[Amendment, ...]
+    outcome: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifiedSeal:
+    """A forecast that is still sealed: its seal, and the steps that held."""
+
+    folder: Path
+    seal: Seal
+    steps: tuple[VerifiedStep, ...]
+
+
+def open_registration(folder: Path) -> OpenedRegistration:
+    """Read a revealed or open registration; `VerificationError` or `DocumentError` names the first file that is not sound."""
+    statement = read_statement(read_plain(folder / STATEMENT_NAME), name=str(folder / STATEMENT_NAME))
+    files = {**_read_files(folder), STATEMENT_NAME: statement.raw}
+    _check_digests(statement, files=files, folder=folder)
+    subjects = {name: read_subject(files[name], name=name, path=str(folder / name)) for name in SUBJECT_FILES}
+    return OpenedRegistration(folder=folder, files=files, statement=statement, subjects=subjects)
 
 
 def verify_folder(
     folder: Path, *, allowed_signers: Path, runs_dir: Path | None = None, receipts: Receipts | None = None
-) -> list[VerifiedStep]:
-    """All steps that show a preregistration authentic, in order; `VerificationError` names the first thing that is wrong.
+) -> Verified | VerifiedSeal:
+    """Verify that a preregistration is authentic; `VerificationError` names the first thing that is wrong.
 
     `runs_dir` is the run store, used when it holds the ladder; without it the ladder is only what was signed. Beside
     `allowed_signers` may lie `tsa_roots.pem`. `receipts` say when files were received, by default as the log beside the folder
     has it. Whether a registry asks for more than that is seen in `policy`.
     """
-    roots = allowed_signers.with_name(ROOTS_NAME)
     with _refusals(folder):
         _require_plain_folder(folder)
-        receipts = receipts or own_receipts(folder.parent)
+        trust = Trust(allowed_signers=allowed_signers, receipts=receipts or own_receipts(folder.parent))
         if is_sealed(folder):
-            return _sealed_steps(folder, allowed_signers=allowed_signers, receipts=receipts)
-        statement = read_statement(read_plain(folder / STATEMENT_NAME), name=str(folder / STATEMENT_NAME))
-        files = {**_read_files(folder), STATEMENT_NAME: statement.raw}
-        _check_digests(statement, files=files, folder=folder)
-        subjects = {name: read_subject(files[name], name=name, path=str(folder / name)) for name in SUBJECT_FILES}
-        moments = stamped_at(folder, made_at=statement.created_at, roots=roots)
-        received = None if moments else receipts.forecast_at(folder)
-        opened = _Opened(folder=folder, files=files, statement=statement, subjects=subjects)
-        steps = [
-            _statement_step(opened),
-            _subjects_step(opened),
-            *signature_steps(
-                statement, files=files, folder=folder, allowed_signers=allowed_signers, receipts=receipts, stamped=bool(moments)
-            ),
-            *opened_steps(statement, files=files, folder=folder, allowed_signers=allowed_signers, received=received),
-            _derivation_step(opened),
-            _binding_step(opened),
-        ]
-        steps += [_ladder_step(opened, runs_dir=runs_dir)] if runs_dir is not None else []
-        steps += [_outcome_step(opened, runs_dir=runs_dir)] if OUTCOME_NAME in files else []
-        if moments:
-            require_registrant_at(folder, allowed_signers=allowed_signers, at=min(moments))
-        steps += stamp_step(folder, moments=moments, roots=roots)
-        amendments = verified_amendments(folder, statement=statement, allowed_signers=allowed_signers, receipts=receipts)
-        steps += amendment_steps(amendments, folder=folder, runs_dir=runs_dir)
-        notices = verified_notices(folder, statement=statement, allowed_signers=allowed_signers, receipts=receipts)
-        steps += notice_steps(notices, folder=folder)
-    return steps
+            return _verified_seal(folder, trust=trust)
+        return _verified(open_registration(folder), trust=trust, runs_dir=runs_dir)
 
 
-def _sealed_steps(folder: Path, *, allowed_signers: Path, receipts: Receipts) -> list[VerifiedStep]:
-    step, roots = sealed_step(folder, allowed_signers=allowed_signers), allowed_signers.with_name(ROOTS_NAME)
-    seal = verified_seal(folder, allowed_signers=allowed_signers)
-    moments = stamped_at(folder, made_at=seal.at, roots=roots)
-    if not moments:
-        verified_seal(folder, allowed_signers=allowed_signers, received=receipts.forecast_at(folder))
-    if moments:
-        require_registrant_at(folder, allowed_signers=allowed_signers, at=min(moments))
-    return [step, *stamp_step(folder, moments=moments, roots=roots)]
+def _verified(opened: OpenedRegistration, *, trust: Trust, runs_dir: Path | None) -> Verified:
+    folder, statement, signers = opened.folder, opened.statement, trust.allowed_signers
+    roots = signers.with_name(ROOTS_NAME)
+    stamped = stamped_at(folder, made_at=statement.created_at, roots=roots)
+    received = None if stamped else trust.receipts.forecast_at(folder)
+    steps = [
+        _statement_step(opened),
+        _subjects_step(opened),
+        *signature_steps(
+            statement,
+            files=opened.files,
+            folder=folder,
+            allowed_signers=signers,
+            receipts=trust.receipts,
+            stamped=bool(stamped),
+        ),
+        *opened_steps(statement, files=opened.files, folder=folder, allowed_signers=signers, received=received),
+        _derivation_step(opened),
+        _binding_step(opened),
+    ]
+    steps += [_ladder_step(opened, runs_dir=runs_dir)] if runs_dir is not None else []
+    outcome = _outcome_of(opened)
+    steps += [_outcome_step(opened, outcome, runs_dir=runs_dir)] if outcome is not None else []
+    if stamped:
+        require_registrant_at(folder, allowed_signers=signers, at=min(stamped))
+    steps += stamp_step(folder, moments=stamped, roots=roots)
+    notices = verified_notices(folder, statement=statement, trust=trust)
+    target = opened.subjects["target.json"]
+    amendments = verified_amendments(folder, statement=statement, target=target, notices=notices, trust=trust)
+    steps += [*amendment_steps(amendments, folder=folder, runs_dir=runs_dir), *notice_steps(notices, folder=folder)]
+    return Verified(
+        folder=folder,
+        files=opened.files,
+        statement=statement,
+        subjects=opened.subjects,
+        steps=tuple(steps),
+        trust=trust,
+        stamped=tuple(stamped),
+        notices=tuple(notices),
+        amendments=tuple(amendments),
+        outcome=outcome,
+    )
+
+
+def _verified_seal(folder: Path, *, trust: Trust) -> VerifiedSeal:
+    step, roots = sealed_step(folder, allowed_signers=trust.allowed_signers), trust.allowed_signers.with_name(ROOTS_NAME)
+    seal = verified_seal(folder, allowed_signers=trust.allowed_signers)
+    stamped = stamped_at(folder, made_at=seal.at, roots=roots)
+    if stamped:
+        require_registrant_at(folder, allowed_signers=trust.allowed_signers, at=min(stamped))
+    else:
+        verified_seal(folder, allowed_signers=trust.allowed_signers, received=trust.receipts.forecast_at(folder))
+    return VerifiedSeal(folder=folder, seal=seal, steps=(step, *stamp_step(folder, moments=stamped, roots=roots)))
 
 
 def _require_plain_folder(folder: Path) -> None:
@@ -308,7 +369,7 @@ def _check_digests(statement: Statement, *, files: Mapping[str, bytes], folder: 
             )
 
 
-def _statement_step(opened: _Opened) -> VerifiedStep:
+def _statement_step(opened: OpenedRegistration) -> VerifiedStep:
     if opened.statement.predicate["id"] != opened.folder.resolve().name:
         refuse(
             f"{opened.path(STATEMENT_NAME)} is the statement {opened.statement.predicate['id']}, not that of its folder",
@@ -322,12 +383,12 @@ def _statement_step(opened: _Opened) -> VerifiedStep:
     return VerifiedStep(what="statement", evidence=evidence)
 
 
-def _subjects_step(opened: _Opened) -> VerifiedStep:
+def _subjects_step(opened: OpenedRegistration) -> VerifiedStep:
     evidence = ", ".join(f"{name} {digest[:12]}" for name, digest in opened.statement.subjects.items())
     return VerifiedStep(what="subjects", evidence=evidence)
 
 
-def _derivation_step(opened: _Opened) -> VerifiedStep:
+def _derivation_step(opened: OpenedRegistration) -> VerifiedStep:
     predicate = opened.statement.predicate
     derived = derived_fields(opened.subjects)
     for part, fields in derived.items():
@@ -343,30 +404,32 @@ def _derivation_step(opened: _Opened) -> VerifiedStep:
     return VerifiedStep(what="forecast", evidence=evidence)
 
 
-def _binding_step(opened: _Opened) -> VerifiedStep:
-    target = opened.subjects["target.json"]
-    digest = bound_digest(target, statement=opened.statement.raw)
-    return VerifiedStep(
-        what="run", evidence=f"only {target['ladder']}/{digest[:16]} can answer it; its seed follows from the statement"
-    )
+def _binding_step(opened: OpenedRegistration) -> VerifiedStep:
+    run = f"{opened.subjects['target.json']['ladder']}/{opened.run_digest[:16]}"
+    return VerifiedStep(what="run", evidence=f"only {run} can answer it; its seed follows from the statement")
 
 
-def _ladder_step(opened: _Opened, *, runs_dir: Path) -> VerifiedStep:
+def _ladder_step(opened: OpenedRegistration, *, runs_dir: Path) -> VerifiedStep:
     ladder, where = opened.subjects["ladder.json"], opened.path("ladder.json")
     step = ladder_step(opened.statement, ladder=ladder, where=where, runs_dir=runs_dir)
     require_declared(opened.statement, opened.subjects, where=opened.path(STATEMENT_NAME), runs_dir=runs_dir)
     return step
 
 
-def _outcome_step(opened: _Opened, *, runs_dir: Path | None) -> VerifiedStep:
-    run = bound_digest(opened.subjects["target.json"], statement=opened.statement.raw)
-    outcome = read_outcome(opened.files[OUTCOME_NAME], statement=opened.statement, run=run, name=opened.path(OUTCOME_NAME))
+def _outcome_of(opened: OpenedRegistration) -> dict[str, Any] | None:
+    if OUTCOME_NAME not in opened.files:
+        return None
+    raw, name = opened.files[OUTCOME_NAME], opened.path(OUTCOME_NAME)
+    return read_outcome(raw, statement=opened.statement, run=opened.run_digest, name=name)
+
+
+def _outcome_step(opened: OpenedRegistration, outcome: Mapping[str, Any], *, runs_dir: Path | None) -> VerifiedStep:
     value = "diverged" if outcome["value"] is None else f"{outcome['value']:.6g} {opened.statement.predicate['metric']['unit']}"
     ladder_dir = (runs_dir or Path()) / opened.subjects["target.json"]["ladder"]
     if runs_dir is None or not holds_runs(ladder_dir):
         evidence = f"{outcome['verdict']}: {value}, so it is claimed; its run is not here"
         return VerifiedStep(what="outcome", evidence=evidence, compared=False)
-    require_record(ladder_dir / run[:16], outcome=outcome, where=opened.path(OUTCOME_NAME))
+    require_record(ladder_dir / opened.run_digest[:16], outcome=outcome, where=opened.path(OUTCOME_NAME))
     return VerifiedStep(what="outcome", evidence=f"{outcome['verdict']}: {value}, as its run's record says (not signed)")
 
 

@@ -7,42 +7,40 @@ from pathlib import Path
 
 from marin_scaling.errors import SigningError, refuse
 from marin_scaling.preregistration.events.timestamp import stamped_at
-from marin_scaling.preregistration.layout import POLICY_NAME, ROOTS_NAME, SIGNERS_NAME, countersigners, is_sealed
-from marin_scaling.preregistration.receipts import Receipts, effective_time, own_receipts
-from marin_scaling.preregistration.registry import read_registration
+from marin_scaling.preregistration.layout import POLICY_NAME, ROOTS_NAME, SIGNERS_NAME, countersigners
+from marin_scaling.preregistration.receipts import Receipts, effective_time
 from marin_scaling.preregistration.signing.allowed_signers import listed_people
 from marin_scaling.preregistration.state import VerifiedStep
 from marin_scaling.preregistration.statement import LONGEST_TERM, Statement, moment_text
+from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal
 from marin_scaling.units import counted
 from marin_scaling.untrusted_files import is_present
 
 
-def policy_steps(
-    folder: Path, *, allowed_signers: Path, stamped: Path | None = None, receipts: Receipts | None = None
-) -> list[VerifiedStep]:
-    """Return the step that an authentic preregistration follows the rules beside `allowed_signers`, or that they do not apply.
+def policy_steps(verified: Verified | VerifiedSeal, *, stamped: Path | None = None) -> list[VerifiedStep]:
+    """Return the step that an authentic preregistration follows the rules of its registry, or that they do not apply.
 
     `stamped` is the folder with its stamps, where that is another: a sealed one has them beside its seal, in the registry.
-    `receipts` say when the registry received it, by default as its own log has it. `VerificationError` names the first rule
-    that it does not follow.
+    `VerificationError` names the first rule that it does not follow.
     """
-    if is_sealed(folder):  # a sealed one is judged when it is shown
+    if isinstance(verified, VerifiedSeal):  # it is judged when it is shown
         return []
-    statement, path = read_registration(folder), allowed_signers.with_name(POLICY_NAME)
+    folder, statement, allowed_signers = verified.folder, verified.statement, verified.trust.allowed_signers
+    path = allowed_signers.with_name(POLICY_NAME)
     _require_due(statement, most=LONGEST_TERM, rule="The format", folder=folder)
     if not is_present(path):
         return []
 
     from marin_scaling.preregistration.policy import read_policy
 
-    policy, known = read_policy(path), receipts or own_receipts(folder.parent)
-    received = _received(folder, made=statement.created_at, receipts=known)
+    policy = read_policy(path)
+    received = _received(folder, made=statement.created_at, receipts=verified.trust.receipts)
     if received < datetime.combine(policy.since, time(), tzinfo=UTC):
         evidence = f"not applied, received {received:%Y-%m-%d}, before {policy.since}"
         return [VerifiedStep(what="policy", evidence=evidence, compared=False)]
     roots = allowed_signers.with_name(ROOTS_NAME)
     people, registrant = listed_people(allowed_signers), statement.predicate["registrant"]
-    reviewers = people.count(countersigners(each.name for each in folder.iterdir()), besides=registrant)
+    reviewers = people.count(countersigners(verified.files), besides=registrant)
     stamps = len(stamped_at(stamped or folder, made_at=statement.created_at, roots=roots))
     resolver = statement.predicate["resolution"]["resolver"]
     independent = not people.are_one(resolver, registrant)

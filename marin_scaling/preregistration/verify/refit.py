@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from marin_scaling import __version__
 from marin_scaling.errors import MarinScalingError, UsageError, VerificationError
-from marin_scaling.files import read_bytes
-from marin_scaling.preregistration.events.amendment import verified_amendments
 from marin_scaling.preregistration.format import as_in_statement
 from marin_scaling.preregistration.history import log_step
-from marin_scaling.preregistration.layout import STATEMENT_NAME, is_sealed
+from marin_scaling.preregistration.layout import STATEMENT_NAME
 from marin_scaling.preregistration.log import Log, read_log
 from marin_scaling.preregistration.receipts import Receipts, receipts_with_history, received_step
 from marin_scaling.preregistration.register import Registration, thinned
-from marin_scaling.preregistration.registry import REGISTRY, one_folder, read_registration, signers_path
+from marin_scaling.preregistration.registry import REGISTRY, one_folder, signers_path
 from marin_scaling.preregistration.state import VerifiedStep
-from marin_scaling.preregistration.statement import Statement, read_subject
-from marin_scaling.preregistration.verify.authenticity import verify_folder
+from marin_scaling.preregistration.statement import Statement
+from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, verify_folder
 from marin_scaling.preregistration.verify.policy import policy_steps
 from marin_scaling.run.paths import RUNS_DIR
 from marin_scaling.untrusted_files import require_regular_tree
@@ -144,34 +142,19 @@ def _missing(stated: Sequence[str], again: FittedAgain) -> str:
     return next((f"fit.warnings says nothing of this, {_GIVES} it: {each}" for each in own if each not in stated), "")
 
 
-_FITTED_FILES = ("forecast.json", "ladder.json", "samples.json")
-
-
 def verify_and_fit(
     folder: Path, *, allowed_signers: Path, runs_dir: Path | None = None, receipts: Receipts | None = None
-) -> list[VerifiedStep]:
-    """All steps of `verify_folder`, and after that of the forecast the one that fits it again."""
-    steps = verify_folder(folder, allowed_signers=allowed_signers, runs_dir=runs_dir, receipts=receipts)
-    if is_sealed(folder):
-        return steps
-    statement = read_registration(folder)
-    fitted = fit_step(statement, _subjects(folder), name=str(folder / STATEMENT_NAME))
-    after = [step.what for step in steps].index("forecast") + 1
-    again = {
-        each.name: replace(fit_step(each.amended, _subjects(place), name=str(place)), what=f"{each.name} fit")
-        for each in verified_amendments(folder, statement=statement, allowed_signers=allowed_signers, receipts=receipts)
-        for place in [folder / each.name]
-    }
-    rest = [each for step in steps[after:] for each in (step, again.get(step.what)) if each is not None]
-    return [*steps[:after], fitted, *rest]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verified:
-    """A preregistration that holds, and the steps of its verification (`what`, `evidence`, `compared`)."""
-
-    folder: Path
-    steps: tuple[VerifiedStep, ...]
+) -> Verified | VerifiedSeal:
+    """Verify like `verify_folder`, and fit the forecast and each later one again, each after its own step."""
+    found = verify_folder(folder, allowed_signers=allowed_signers, runs_dir=runs_dir, receipts=receipts)
+    if isinstance(found, VerifiedSeal):
+        return found
+    fitted = {"forecast": fit_step(found.statement, found.subjects, name=found.path(STATEMENT_NAME))}
+    for each in found.amendments:
+        step = fit_step(each.amended, each.subjects, name=found.path(each.name))
+        fitted[each.name] = replace(step, what=f"{each.name} fit")
+    steps = [each for step in found.steps for each in (step, fitted.get(step.what)) if each is not None]
+    return replace(found, steps=tuple(steps))
 
 
 def verify(
@@ -180,7 +163,7 @@ def verify(
     registry: Path | str = REGISTRY,
     runs: Path | str = RUNS_DIR,
     refit: bool = True,
-) -> Verified:
+) -> Verified | VerifiedSeal:
     """Verify one preregistration by name, path or object: signatures, files, runs, policy, log, and with `refit` its forecast.
 
     `VerificationError` names the first thing that does not hold; `UsageError` if there is no such preregistration.
@@ -189,13 +172,10 @@ def verify(
     folder, runs_dir = one_folder(name, registry=Path(registry), sealed=True), Path(runs)
     require_regular_tree([folder, runs_dir])
     receipts = receipts_with_history([folder], runs_dir=runs_dir)[folder.parent]
-    log, signers = read_log(folder.parent), signers_path(folder)
-    return Verified(
-        folder=folder,
-        steps=tuple(
-            verified_steps(folder, allowed_signers=signers, runs_dir=runs_dir, receipts=receipts, log=log, refit=refit)
-        ),
-    )
+    check = verify_and_fit if refit else verify_folder
+    found = check(folder, allowed_signers=signers_path(folder), runs_dir=runs_dir, receipts=receipts)
+    steps = (*found.steps, *_registry_steps(found, log=read_log(folder.parent), receipts=receipts))
+    return replace(found, steps=steps)
 
 
 def verified_steps(
@@ -203,15 +183,16 @@ def verified_steps(
 ) -> Iterator[VerifiedStep]:
     """Yield the steps of one preregistration as they hold; `VerificationError` at the first that does not."""
     check = verify_and_fit if refit else verify_folder
-    yield from check(folder, allowed_signers=allowed_signers, runs_dir=runs_dir, receipts=receipts)
-    yield from policy_steps(folder, allowed_signers=allowed_signers, receipts=receipts)
-    yield log_step(folder, log=log)
-    yield from received_step(folder, receipts=receipts)
+    found = check(folder, allowed_signers=allowed_signers, runs_dir=runs_dir, receipts=receipts)
+    yield from found.steps
+    yield from _registry_steps(found, log=log, receipts=receipts)
 
 
-def _subjects(place: Path) -> dict[str, Any]:
-    paths = [place / name for name in _FITTED_FILES]
-    return {path.name: read_subject(read_bytes(path), name=path.name, path=str(path)) for path in paths}
+def _registry_steps(found: Verified | VerifiedSeal, *, log: Log, receipts: Receipts) -> Iterator[VerifiedStep]:
+    """Yield the steps that a registry adds: its policy, its log, and when it received the forecast."""
+    yield from policy_steps(found)
+    yield log_step(found.folder, log=log)
+    yield from received_step(found.folder, receipts=receipts)
 
 
 def fit_step(statement: Statement, subjects: Mapping[str, Any], *, name: str) -> VerifiedStep:

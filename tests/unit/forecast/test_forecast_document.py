@@ -9,11 +9,11 @@ from registration_factory import make_registration, run_spec, store_ladder, stor
 
 from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.fitting.fit import fit
-from marin_scaling.forecast.backtest import backtest, backtest_doubts
+from marin_scaling.forecast.backtest import backtest, backtest_doubts, backtest_of_fit
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.forecast.report import WIDTH, forecast_document, forecast_text
 from marin_scaling.forecast.sensitivity import sensitivity
-from marin_scaling.preregistration.format import FORECAST_SHAPE
+from marin_scaling.preregistration.format import SUBJECT_SHAPES
 from marin_scaling.preregistration.format_schema import check_shape
 from marin_scaling.run.table import read_run_table
 
@@ -53,7 +53,10 @@ def test_a_frontier_law_says_what_it_does_not_estimate():
 
 def test_the_document_is_of_the_shape_that_a_preregistration_carries(delphi):
     """Checked by the same function that reads a forecast.json."""
-    check_shape(json.loads(dump_canonical(forecast_document(*delphi))), FORECAST_SHAPE, name="forecast.json")
+    result, made = delphi
+    stated = [sensitivity(result, each) for each in made]
+    document = forecast_document(result, made, sensitivities=stated, tested=backtest_of_fit(result))
+    check_shape(json.loads(dump_canonical(document)), SUBJECT_SHAPES["forecast.json"], name="forecast.json")
 
 
 def test_the_back_test_and_its_doubts_stand_in_the_document():
@@ -64,7 +67,6 @@ def test_the_back_test_and_its_doubts_stand_in_the_document():
     assert document["warnings"][-1] == backtest_doubts(tested)[0]
     assert [row["count"] for row in document["backtest"]] == [4]
     assert "backtest" not in forecast_document(result, [])
-    check_shape(document, FORECAST_SHAPE, name="forecast.json")
 
 
 def test_a_ladder_in_the_store_can_be_fitted_forecast_and_preregistered(tmp_path):

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from own_registrations import answering_run, registered
 
 from marin_scaling.errors import FitRefused
 from marin_scaling.forecast.tracking import (
@@ -18,8 +17,7 @@ from marin_scaling.forecast.tracking import (
     track_losses,
     tracked_text,
 )
-from marin_scaling.preregistration.registry import read_registration
-from marin_scaling.run.store import read_runs
+from marin_scaling.run.store import StoredRun, read_runs
 
 ROOT = Path(__file__).parents[3]
 
@@ -50,6 +48,17 @@ def test_curves_that_are_one_another_s_copies_say_exactly_where_they_end() -> No
     assert found.quantiles[0.5] == pytest.approx(1.175, rel=1e-12)
 
 
+def recorded(ladder: str) -> tuple[list[StoredRun], StoredRun, EarlierForecast]:
+    """The runs of a ladder, its target of 22 November 2026, and what was forecast of that, as the public record has it."""
+    digest, ends = {
+        "bytes-dense": ("fb9b95eb", (1.9800, 2.0605, 2.1512)),
+        "bytes-moe": ("e73388f0", (2.2308, 2.3181, 2.4155)),
+    }[ladder]
+    stored = read_runs(ROOT / "runs" / ladder)
+    (target,) = [run for run in stored if run.spec.digest.startswith(digest)]
+    return stored, target, EarlierForecast(quantiles=dict(zip((0.05, 0.5, 0.95), ends, strict=True)), by="signed")
+
+
 @pytest.mark.parametrize(
     ("ladder", "steps", "said"),
     [
@@ -61,10 +70,8 @@ def test_curves_that_are_one_another_s_copies_say_exactly_where_they_end() -> No
 )
 def test_recorded_targets_are_tracked_to_their_ends(ladder: str, steps: int, said: str) -> None:
     """The dense target held and the mixture's missed; each interval holds what was measured."""
-    folder = registered(ladder)
-    stored, target = read_runs(ROOT / "runs" / ladder), answering_run(folder)
+    stored, target, forecast = recorded(ladder)
     losses = [row.train_loss_nats_per_token for row in target.history().rows][:steps]
-    forecast = EarlierForecast(quantiles=read_registration(folder).quantiles, by="signed")
     found = track_losses(losses, target.spec, finished_curves(stored, without=target.spec.digest), forecast=forecast)
     assert found.verdict == said
     assert found.tracking is not None
@@ -76,13 +83,9 @@ def test_recorded_targets_are_tracked_to_their_ends(ladder: str, steps: int, sai
 
 def tracked_dense_target(steps: int, *, more_nats: float) -> Tracked:
     """The recorded target of `bytes-dense` after so many steps, with so much added to each of its losses."""
-    stored = read_runs(ROOT / "runs" / "bytes-dense")
-    folder = registered("bytes-dense")
-    target = answering_run(folder)
+    stored, target, forecast = recorded("bytes-dense")
     losses = [(row.train_loss_nats_per_token or 0.0) + more_nats for row in target.history().rows][:steps]
-    signed = read_registration(folder).quantiles
-    curves = finished_curves(stored, without=target.spec.digest)
-    return track_losses(losses, target.spec, curves, forecast=EarlierForecast(quantiles=signed, by="signed"))
+    return track_losses(losses, target.spec, finished_curves(stored, without=target.spec.digest), forecast=forecast)
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def recorded(tmp_path: Path) -> Path:
 
 def verify_steps(folder: Path) -> list[VerifiedStep]:
     """All of them, the re-fit among them."""
-    return verify_and_fit(folder, allowed_signers=signers_path(folder))
+    return verify_and_fit(folder, allowed_signers=signers_path(folder)).steps
 
 
 def verify(folder: Path) -> dict[str, str]:
@@ -68,7 +68,7 @@ def test_an_amendment_is_verified_and_fitted_again_like_the_first(folder: Path) 
     """From its own ladder; the first forecast is what it was."""
     before = (folder / "statement.json").read_bytes()
     make_amendment(folder)
-    steps = verify_and_fit(folder, allowed_signers=signers_path(folder))
+    steps = verify_and_fit(folder, allowed_signers=signers_path(folder)).steps
     own = [step.what for step in steps].index("amend-1")
     (signature,) = [step.evidence for step in steps if step.what == "signature"]
     key = signature.split(" with ")[1].split(",")[0]

@@ -19,7 +19,7 @@ def folder(tmp_path):
 
 
 def verify(folder):
-    return verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=folder.parent.parent / "runs")
+    return verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=folder.parent.parent / "runs").steps
 
 
 def refused(folder, reason):
@@ -39,9 +39,9 @@ def test_an_untouched_registration_verifies_step_by_step(folder):
 
 def test_without_the_runs_the_ladder_is_not_compared_and_says_so(folder, tmp_path):
     """A sceptic who has only the folder learns what was not checked."""
-    steps = verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=tmp_path / "nowhere")
+    steps = verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=tmp_path / "nowhere").steps
     assert steps[-1].evidence.startswith("not compared")
-    assert "ladder" not in [step.what for step in verify_folder(folder, allowed_signers=signers_path(folder))]
+    assert "ladder" not in [step.what for step in verify_folder(folder, allowed_signers=signers_path(folder)).steps]
 
 
 def test_a_run_without_one_of_its_files_is_refused(folder):

@@ -167,7 +167,7 @@ def test_a_notice_without_a_reason_is_none(registration: Registration) -> None:
 def test_every_notice_is_a_step_of_verify(registration: Registration) -> None:
     """A reader of the evidence sees it."""
     withdraw(registration.folder)
-    steps = verify_folder(registration.folder, allowed_signers=signers_path(registration.folder))
+    steps = verify_folder(registration.folder, allowed_signers=signers_path(registration.folder)).steps
     key = signing_key().public_key.fingerprint
     assert (steps[-1].what, steps[-1].evidence) == (
         "withdraw",

@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 def ask(folder: Path, *rules: str, since: str = "2026-11-20") -> list[VerifiedStep]:
     """Verify under these rules."""
     (folder.parent / "policy.yaml").write_text("\n".join([f"since: {since}", *rules]) + "\n")
-    return policy_steps(folder, allowed_signers=signers_path(folder))
+    return policy_steps(verify_folder(folder, allowed_signers=signers_path(folder)))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_policy_that_cannot_be_read_is_no_policy(folder: Path, text: str, reas
     """Nothing passes for want of a rule that someone meant."""
     (folder.parent / "policy.yaml").write_text(text)
     with pytest.raises(VerificationError, match=reason):
-        policy_steps(folder, allowed_signers=signers_path(folder))
+        policy_steps(verify_folder(folder, allowed_signers=signers_path(folder)))
 
 
 def test_a_rule_stands_in_nobodys_way_who_would_follow_it(folder: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_branch_cannot_loosen_the_rules_that_it_is_judged_by(folder: Path, mon
     registry = Path("preregistrations")
     (registry / "policy.yaml").unlink()
     with signers_at("main", registry_dir=registry) as signers, pytest.raises(VerificationError, match="of reviewers"):
-        policy_steps(folder, allowed_signers=signers)
+        policy_steps(verify_folder(folder, allowed_signers=signers))
     (folder / "outcome.json").write_text("{}")
     with pytest.raises(VerificationError, match=r"policy\.yaml and 1 other files of the registry changed since main"):
         base_step("main", registry_dir=registry)

@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).parents[3]
 
 def fit_step(folder: Path) -> VerifiedStep:
     """What is said of the re-fit."""
-    (step,) = [step for step in verify_and_fit(folder, allowed_signers=signers_path(folder)) if step.what == "fit"]
+    (step,) = [step for step in verify_and_fit(folder, allowed_signers=signers_path(folder)).steps if step.what == "fit"]
     return step
 
 

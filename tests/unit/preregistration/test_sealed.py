@@ -95,7 +95,7 @@ def test_git_sees_nothing_of_what_waits_to_be_revealed(folder: Path) -> None:
 
 def test_a_sealed_forecast_is_verified_by_its_signature_and_says_that_no_more_can_be_seen(folder: Path) -> None:
     """One line, marked as not compared."""
-    (step,) = verify_folder(folder, allowed_signers=signers_path(folder))
+    (step,) = verify_folder(folder, allowed_signers=signers_path(folder)).steps
     assert not step.compared
     at = "2026-11-20T08:30:00Z, to be shown by 2027-02-28T08:30:00Z"
     assert re.match(rf"by {PRINCIPAL} with SHA256:[A-Za-z0-9+/]{{43}} at {at}", step.evidence)
@@ -113,7 +113,7 @@ def test_salt_and_statement_give_the_sealed_digest_by_sha256_alone(folder: Path)
 def test_a_revealed_forecast_is_verified_like_any_other_and_as_old_as_its_seal(folder: Path) -> None:
     """Its line of the log is the seal's, however late it is shown."""
     shown(folder, at=CREATED_AT + timedelta(days=2))
-    steps = verify_folder(folder, allowed_signers=signers_path(folder))
+    steps = verify_folder(folder, allowed_signers=signers_path(folder)).steps
     assert "this statement, by ada@example.org" in {step.what: step.evidence for step in steps}["sealed"]
     line = log_step(folder, log=read_log(folder.parent)).evidence
     assert "seal 1, register 2, reveal 3 of 3" in line

@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 
 def review_steps(folder: Path) -> list[tuple[bool, str]]:
     """What is said of the reviewers."""
-    steps = verify_folder(folder, allowed_signers=signers_path(folder))
+    steps = verify_folder(folder, allowed_signers=signers_path(folder)).steps
     return [(step.compared, step.evidence) for step in steps if step.what == "review"]
 
 

@@ -86,7 +86,7 @@ def stamp(folder: Path, authority: Authority) -> Path:
 
 def evidence(folder: Path) -> tuple[bool, str]:
     """The step of the stamps."""
-    steps = verify_folder(folder, allowed_signers=signers_path(folder))
+    steps = verify_folder(folder, allowed_signers=signers_path(folder)).steps
     [step] = [step for step in steps if step.what == "stamp"]
     return step.compared, step.evidence
 
@@ -108,13 +108,13 @@ def test_a_seal_is_stamped_and_the_stamp_speaks_for_what_is_revealed(tmp_path: P
     (folder.parent / "policy.yaml").write_text(f"since: {made:%Y-%m-%d}\nstamps: 1\n")
     whole, rules = whole_folder(folder), {"allowed_signers": signers_path(folder)}
     with pytest.raises(VerificationError, match="asks for 1 time stamp,"):
-        policy_steps(whole, **rules, stamped=folder)
+        policy_steps(verify_folder(whole, **rules), stamped=folder)
     stamp(folder, authority)
     assert evidence(folder)[1].startswith("seal.json.sig was there at 20")
-    assert policy_steps(whole, **rules, stamped=folder)[0].evidence.count("1 stamp of 1 asked") == 1
+    assert policy_steps(verify_folder(whole, **rules), stamped=folder)[0].evidence.count("1 stamp of 1 asked") == 1
     reveal(folder)
     assert evidence(folder)[1].startswith("seal.json.sig was there at 20")
-    assert policy_steps(folder, **rules)[0].evidence.count("1 stamp of 1 asked") == 1
+    assert policy_steps(verify_folder(folder, **rules))[0].evidence.count("1 stamp of 1 asked") == 1
 
 
 @pytest.mark.parametrize("late", [True, False])

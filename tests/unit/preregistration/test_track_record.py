@@ -50,14 +50,6 @@ def test_the_interval_of_nine_in_ten_is_the_textbooks() -> None:
     assert exact_interval(9, 10) == pytest.approx((0.5550, 0.9975), abs=5e-5)
 
 
-@given(st.integers(1, 400), st.data())
-def test_the_exact_interval_is_scipys(count: int, data: st.DataObject) -> None:
-    """Theirs by the inverse of the beta function, ours by halving."""
-    hits = data.draw(st.integers(0, count))
-    expected = stats.binomtest(hits, count).proportion_ci(confidence_level=0.95, method="exact")
-    assert exact_interval(hits, count) == pytest.approx((expected.low, expected.high), abs=1e-9)
-
-
 @settings(max_examples=40)
 @given(st.integers(1, 30), st.floats(0.01, 0.99))
 def test_the_exact_interval_covers_at_least_as_often_as_it_says(count: int, share: float) -> None:

@@ -86,7 +86,7 @@ def test_the_outcome_is_verified_with_the_rest(registration, tmp_path):
     """A registration with its outcome still verifies, and the outcome is a step of its own."""
     train(registration, 2.6, tmp_path=tmp_path)
     check(registration)
-    steps = verify_folder(registration.folder, allowed_signers=signers_path(registration.folder))
+    steps = verify_folder(registration.folder, allowed_signers=signers_path(registration.folder)).steps
     assert steps[-1].what == "outcome"
     assert steps[-1].evidence.startswith("held: 2.6 bits/byte")
 

@@ -14,7 +14,7 @@ def test_the_site_is_served_to_this_machine_only(tmp_path):
     (tmp_path / "index.html").write_text("hello")
     with serve_site(tmp_path, port=0) as server:
         threading.Thread(target=server.handle_request, daemon=True).start()
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/index.html", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/index.html", timeout=60) as answer:
             assert answer.read() == b"hello"
         assert server.server_address[0] == "127.0.0.1"
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -108,14 +109,17 @@ def test_a_log_of_several_runs_has_each_of_them(tmp_path: Path) -> None:
     assert (row["loss"], row["status"]) == (3.2, "finished")
 
 
-def whole_run(folder: Path) -> TrackedRun:
-    """The one run there, once W&B has written all of it: on a busy machine `finish` comes back before."""
-    for _ in range(100):
-        (read,) = read_tracked_runs(str(folder))
-        if "parameter_count" in read.metrics:
-            break
+def copy_of_whole_run(written: Path, folder: Path) -> Path:
+    """A copy of W&B's file once its end is written: on a busy machine `finish` comes back before, and W&B goes on writing."""
+    deadline = time.monotonic() + 300
+    folder.mkdir()
+    while time.monotonic() < deadline:
+        path = shutil.copy(written, folder)
+        (read,) = read_tracked_runs(str(path))
+        if read.state == "finished" and "parameter_count" in read.metrics:
+            return Path(path)
         time.sleep(0.2)
-    return read
+    raise AssertionError(f"W&B did not write the end of {written}")
 
 
 def test_wandbs_offline_file_is_read_as_far_as_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,9 +132,9 @@ def test_wandbs_offline_file_is_read_as_far_as_it_goes(tmp_path: Path, monkeypat
         run.log({"eval/loss": 4.0 - step / 3_000, "throughput/total_gflops": 1e6 * (step + 1)}, step=step)
     run.summary.update({"parameter_count": 1e8, "throughput/total_tokens": 1e10})
     run.finish()
-    (path,) = tmp_path.rglob("run-*.wandb")
-    read = whole_run(tmp_path)
-    (row,) = import_runs([read]).rows
+    (written,) = tmp_path.rglob("run-*.wandb")
+    path = copy_of_whole_run(written, tmp_path / "copy")
+    (row,) = import_runs(read_tracked_runs(str(path))).rows
     assert (row["run"], row["flops"], row["params"], row["seed"], row["status"]) == ("offline-run", 3e18, 1e8, 5, "finished")
     assert row["loss"] == pytest.approx(4.0 - 2_999 / 3_000)
     assert row["source"] == str(path)

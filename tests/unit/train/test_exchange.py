@@ -2,8 +2,10 @@
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Semaphore
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -93,20 +95,37 @@ def test_one_machine_at_a_time_trains_a_run(exchanges: list[Exchange]) -> None:
         assert second
 
 
+def clock_of_leases(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A clock that only the test moves; leases are short, so that they are renewed many times a second."""
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: clock.now, sleep=lambda _: None))
+    monkeypatch.setattr(module, "LEASE_SECONDS", 0.25)
+    return clock
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    """Wait until something is so, at most for five minutes."""
+    deadline = time.monotonic() + 300
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_a_lease_is_renewed_and_lapses_when_its_holder_is_gone(
     exchanges: list[Exchange], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Held for longer than one lasts; left behind by a machine that died, it holds no longer than it says."""
-    monkeypatch.setattr(module, "LEASE_SECONDS", 4.0)
+    clock = clock_of_leases(monkeypatch)
     here, there = exchanges
     with here.lease(SPEC):
-        until = time.monotonic() + 6.0
-        while time.monotonic() < until:
+        for _ in range(3):
+            clock.now += 0.9 * module.LEASE_SECONDS
+            wait_for(lambda: (there._lease(SPEC) or {})["until"] == clock.now + module.LEASE_SECONDS)
             assert there.is_leased(SPEC)
-            time.sleep(0.2)
     here._renew(SPEC)  # and then it dies
+    clock.now += 0.99 * module.LEASE_SECONDS
     assert there.is_leased(SPEC)
-    time.sleep(4.1)
+    clock.now += 0.02 * module.LEASE_SECONDS
     with there.lease(SPEC) as is_ours:
         assert is_ours
 
@@ -115,12 +134,15 @@ def test_who_lost_a_lease_neither_takes_it_back_nor_gives_it_away(
     exchanges: list[Exchange], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a machine that slept: it had lapsed, and another one took it."""
-    monkeypatch.setattr(module, "LEASE_SECONDS", 8.0)
+    clock_of_leases(monkeypatch)
     here, there = exchanges
+    asked, is_leased = Semaphore(0), here.is_leased
+    monkeypatch.setattr(here, "is_leased", lambda spec: (asked.release(), is_leased(spec))[1])
     with here.lease(SPEC):
         there._renew(SPEC)
-        time.sleep(3.0)  # longer than until it would renew
-        assert here.is_leased(SPEC)
+        for _ in range(5):  # two before the lease, then each time that it would renew
+            assert asked.acquire(timeout=300)
+        assert is_leased(SPEC)
     assert here.is_leased(SPEC)
 
 

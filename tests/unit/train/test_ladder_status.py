@@ -59,13 +59,13 @@ def test_a_run_that_was_only_asked_for_still_waits(workplace: Workplace) -> None
 
 def test_of_a_ladder_that_nobody_began_that_is_said(workplace: Workplace) -> None:
     """Where its text is not tokenized, no run is known yet."""
-    assert status_text([], workplace) == "No run of it was begun."
+    assert status_text([]) == "No run of it was begun."
 
 
 def test_a_run_that_diverged_ended_at_its_last_step(workplace: Workplace) -> None:
     """Its row says how far it came, and nothing is left to do of it."""
     store(rung_spec(), workplace, loss=None)
-    lines = status_text([rung_spec()], workplace).splitlines()
+    lines = status_text([run_state(rung_spec(), workplace)]).splitlines()
     assert "1 of 10" in lines[1]
     assert lines[-1] == "1 of 1 runs are recorded, 0 in training; 100% of the FLOPs done."
 
@@ -84,7 +84,7 @@ def test_the_table_says_what_is_left(workplace: Workplace) -> None:
     specs = [rung_spec(seed=seed) for seed in range(4)]
     store(specs[0], workplace, loss=3.25)
     begin(specs[1], workplace, *[4.0] * 5)
-    lines = status_text(specs, workplace).splitlines()
+    lines = status_text([run_state(each, workplace) for each in specs]).splitlines()
     assert [line.split()[2] for line in lines[1:5]] == ["finished", "stopped", "waiting", "waiting"]
     assert "5 of 10  4.0000 nats, training" in lines[2]
     assert lines[-2] == "1 of 4 runs are recorded, 0 in training; 38% of the FLOPs done."
