@@ -21,7 +21,6 @@ OWN_READERS = {
     "forecast/forecast.py": "a file of the package",
     "preregistration/signing/keys.py": "a person's keys",
     "preregistration/events/timestamp.py": "the answer of a time authority",
-    "preregistration/register.py": "the package's own source",
     "publish/board_page.py": "a file of the package",
     "publish/experiment_pages.py": "a file of the package",
     "publish/figures.py": "the cache of this user",
