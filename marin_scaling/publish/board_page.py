@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from marin_scaling.findings import Severity
 from marin_scaling.markdown import Markdown, escape, link, malformed_section, without_root
 from marin_scaling.printable import joined
 from marin_scaling.publish.figures import LAW_COLOUR, POINT_COLOUR, chart_spec, figure, figure_files, show_figure
-from marin_scaling.publish.render import render
+from marin_scaling.publish.render import asset, render
 from marin_scaling.publish.submission_page import pages_of, recorded_curves, submission_page
 from marin_scaling.speedrun.checks import Validated, validate
 from marin_scaling.speedrun.leaderboard import FIRST_AXIS, Board, BoardRow, Record, boards
@@ -141,8 +140,7 @@ COLUMNS: tuple[Column, ...] = (
 
 def live_board(boards: Sequence[Board], *, pages: Mapping[str, str]) -> dict[str, bytes]:
     """The files beside the page: data, program and style; `pages` are the Markdown pages of submissions, by name."""
-    templates = resources.files("marin_scaling.publish").joinpath("templates", "speedrun")
-    program = {name: templates.joinpath(name).read_bytes() for name in _PROGRAM}
+    program = {name: asset(f"speedrun/{name}") for name in _PROGRAM}
     return {"board-data.js": _script(boards, pages), **program}
 
 

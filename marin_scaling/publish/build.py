@@ -28,8 +28,8 @@ from marin_scaling.publish.experiment_pages import experiment_pages
 from marin_scaling.publish.figures import PLOTTER_NAME, plotter
 from marin_scaling.publish.forecast_index import forecasts_index
 from marin_scaling.publish.forecast_page import forecast_page
-from marin_scaling.publish.ladder_page import PROGRAM_NAME, ladder_names, ladder_page, ladders_index, law_program
-from marin_scaling.publish.render import render
+from marin_scaling.publish.ladder_page import PROGRAM_NAME, ladder_names, ladder_page, ladders_index
+from marin_scaling.publish.render import SITE_ASSETS, asset, render
 from marin_scaling.publish.site_settings import SETTINGS_NAME, SITE_DIR, require_plain_settings
 from marin_scaling.speedrun.leaderboard import Board, Record
 from marin_scaling.units import format_flops
@@ -47,7 +47,7 @@ def generated_pages(root: Path) -> dict[str, bytes]:
         ladder_page(root, name, promised=[each for each in promised if each.ladder == name]) for name in ladder_names(root)
     ]
     files = {**forecasts_index(forecasts, root=root), "ladders/index.md": ladders_index(ladders)}
-    files[f"ladders/{PROGRAM_NAME}"] = law_program()
+    files[f"ladders/{PROGRAM_NAME}"] = asset(f"law/{PROGRAM_NAME}")
     for each in [*ladders, *forecasts]:
         files.update(each.files)
     speedruns = read_speedruns(root)
@@ -56,6 +56,7 @@ def generated_pages(root: Path) -> dict[str, bytes]:
     files |= speedrun_pages(speedruns, root=root)
     if any(name.endswith("/interactive.html") for name in files):
         files[PLOTTER_NAME] = plotter()
+    files |= {f"assets/{name}": asset(f"site/{name}") for name in SITE_ASSETS}
     return files | experiment_pages(root, linked=files.keys())
 
 

@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -40,7 +39,7 @@ from marin_scaling.markdown import Markdown, cell, escape, link, malformed_secti
 from marin_scaling.printable import joined
 from marin_scaling.publish.charts import steps_chart
 from marin_scaling.publish.figures import picture_files, show_pictures
-from marin_scaling.publish.render import render
+from marin_scaling.publish.render import asset, render
 from marin_scaling.publish.submission_page import commands_of
 from marin_scaling.speedrun.submission import Author
 from marin_scaling.units import counted, format_count, format_duration, format_flops
@@ -245,16 +244,11 @@ def experiment_pages(root: Path, *, linked: Collection[str]) -> dict[str, bytes]
     }
     files = {f"{FOLDER}/index.md": _index(list(reported.values()), found, root=root)}
     if experiments:
-        files |= _program()
+        files |= {f"{FOLDER}/{name}": asset(f"experiments/{name}") for name in _PROGRAM}
         files[f"{FOLDER}/experiments.jsonl"] = b"".join(map(to_line, experiments))
     for one in reported.values():
         files |= experiment_page(one, reported, linked=linked)
     return files
-
-
-def _program() -> dict[str, bytes]:
-    templates = resources.files("marin_scaling.publish").joinpath("templates", "experiments")
-    return {f"{FOLDER}/{name}": templates.joinpath(name).read_bytes() for name in _PROGRAM}
 
 
 def _index(reported: Sequence[Reported], found: Sequence[Found], *, root: Path) -> bytes:

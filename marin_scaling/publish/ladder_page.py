@@ -6,7 +6,6 @@ import html
 import json
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -267,11 +266,6 @@ PROGRAM_NAME = "law.js"
 _STEPS_A_DECADE = 8
 _REACHES = (3, 2, 1)
 """Decades beyond the largest budget: as far as the law says something."""
-
-
-def law_program() -> bytes:
-    """The program of the slider."""
-    return resources.files("marin_scaling.publish").joinpath("templates", "law", PROGRAM_NAME).read_bytes()
 
 
 def _ahead(result: FitResult) -> list[Forecast]:

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 TEMPLATES = Path(__file__).parent / "templates" / "pages"
+SITE_ASSETS = ("forecasts.css", "names.js", "iframe-worker.js")
+"""Style and scripts of every site, which `mkdocs.yml` names below `generated/assets/`."""
+
+
+def asset(path: str) -> bytes:
+    """Return a file of `templates/` as it is."""
+    return (TEMPLATES.parent / path).read_bytes()
 
 
 def render(template: str, **values: Any) -> Markdown:

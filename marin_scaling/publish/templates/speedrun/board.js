@@ -128,6 +128,7 @@
     const best = beaten.sort((a, b) => b.shown - a.shown || a.loss - b.loss).slice(0, CIRCLES);
     const spec = structuredClone(window.marinScalingFigure);
     spec.encoding.x.title = axis.label;
+    spec.description = `Bits per byte against ${axis.label}`; // Vega makes it the label for screen readers
     spec.title = !points.length ? `No entry says its ${axis.label}.` : best.length < beaten.length ? `the front, and the ${best.length} best of ${beaten.length} others` : "";
     spec.datasets = { entries: [...best, ...points.filter(point => point.front)] };
     return spec;
@@ -230,7 +231,7 @@
       }))]));
     }
     async function redraw(wanted, axis) {
-      const holder = make("div", { class: "board-figure", role: "img", "aria-label": `Bits per byte against ${axis.label}` });
+      const holder = make("div", { class: "board-figure" });
       const spec = { ...figure(board, current, axis), width: Math.max(220, Math.min(620, place.clientWidth - 100)) };
       const made = await vegaEmbed(holder, spec, { renderer: "svg", actions: false });
       if (wanted !== drawn) return made.finalize(); // another was asked for meanwhile
