@@ -148,7 +148,7 @@ def _figure(
     captions = {"runs": f"The runs of the ladder {name}", "law": "The law through the best of each budget"}
     if (residuals := residual_chart(result)) is not None:
         panels["residuals"], captions["residuals"] = residuals, "By how much each run lies off the law"
-    return show_figure(page_name(name), captions), figure_files(panels, whole, page_stem=stem)
+    return show_figure(page_name(name), captions), figure_files({**panels, "whole": whole}, whole, page_stem=stem)
 
 
 def _budgets(result: FitResult) -> str:

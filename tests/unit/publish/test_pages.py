@@ -420,7 +420,7 @@ def test_ladders_of_any_name_share_no_file(tmp_path):
         if name not in fitted:
             (tmp_path / "runs" / name / "runs.csv").write_text("flops,params,tokens,loss\n1e9,1,1,3\n")
     pages = generated_pages(tmp_path)
-    assert len(pages) == 10 + 4 * len(fitted) + len(names)  # what draws their figures is there once
+    assert len(pages) == 10 + 5 * len(fitted) + len(names)  # what draws their figures is there once
     assert pages["ladders/index.md"].startswith(b'---\ntitle: "Ladders"\n---\n\n# Ladders\n')
     assert b"[index](index.page.md)" in pages["ladders/index.md"]
     assert len({page_name(name).lower() for name in names}) == len(names)
