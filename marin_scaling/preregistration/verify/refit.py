@@ -21,7 +21,6 @@ from marin_scaling.preregistration.state import VerifiedStep
 from marin_scaling.preregistration.statement import Statement
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, verify_folder
 from marin_scaling.preregistration.verify.policy import policy_steps
-from marin_scaling.run.paths import RUNS_DIR
 from marin_scaling.untrusted_files import require_regular_tree
 
 if TYPE_CHECKING:
@@ -161,7 +160,7 @@ def verify(
     registration: Path | str | Registration,
     *,
     registry: Path | str = REGISTRY,
-    runs: Path | str = RUNS_DIR,
+    runs: Path | str = "runs",
     refit: bool = True,
 ) -> Verified | VerifiedSeal:
     """Verify one preregistration by name, path or object: signatures, files, runs, policy, log, and with `refit` its forecast.
