@@ -22,7 +22,7 @@ def quickstart(folder: Path = _FOLDER) -> None:
     """Go the whole way, on real runs, in about ten minutes.
 
     Train a ladder, forecast a target 5x beyond it, sign the forecast, train the target, check, build the site.
-    It needs no accelerator, account or network. Interrupted at any moment and typed again, it goes on where it was.
+    It needs no accelerator, account or network. Interrupt it any time; rerun the command and it resumes.
 
     Example: marin-scale quickstart
     """
