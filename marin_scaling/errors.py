@@ -6,6 +6,7 @@ they are statuses on results. A forecast that missed is a result, too.
 
 from __future__ import annotations
 
+import shlex
 from typing import NoReturn, Self
 
 from marin_scaling.limits import MESSAGE_CHARACTERS, MESSAGE_LINES
@@ -148,9 +149,27 @@ def missing_extra(extra: str, *, needed_for: str) -> MissingExtra:
     """
     return MissingExtra(
         f'This installation has no "{extra}" extra, which {needed_for} needs.',
-        why="The base installation is kept light so that anyone can fit, verify and check on a laptop.",
-        fix=f"pip install 'marin-scaling[{extra}]'",
+        why="The base installation fits, verifies and checks without it.",
+        fix=f"pip install {shlex.quote(_source(extra))}",
     )
+
+
+def _source(extra: str) -> str:
+    """Return what pip installs this package from, with an extra: the folder or address of this installation (PEP 610)."""
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    try:
+        origin = json.loads(distribution("marin-scaling").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        origin = {}
+    url = str(origin.get("url", ""))
+    if url.startswith("file://"):
+        return f"{url2pathname(urlsplit(url).path)}[{extra}]"
+    commit = origin.get("vcs_info", {}).get("commit_id", "")
+    return f"marin-scaling[{extra}] @ git+{url}@{commit}" if commit else f".[{extra}]"
 
 
 def first_line(error: Exception) -> str:

@@ -229,7 +229,7 @@ def test_training_without_the_train_extra_is_refused_with_the_command_that_insta
     before = listing(repository)
     done = marin_scale_process("ladder", "ladders/tiny.yaml", cwd=repository, environment=without_train_extra)
     assert done.returncode == 2
-    assert_message(done, 'no "train" extra, which training needs', "pip install 'marin-scaling[train]'")
+    assert_message(done, 'no "train" extra', "pip install ", "[train]")
     assert listing(repository) == before
 
 

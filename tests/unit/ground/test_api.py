@@ -147,7 +147,7 @@ def test_without_arviz_its_extra_is_named(fitted, monkeypatch):
     monkeypatch.setitem(sys.modules, "arviz", None)
     with pytest.raises(MissingExtra) as missing:
         fitted.to_arviz()
-    assert "marin-scaling[arviz]" in missing.value.fix
+    assert "[arviz]" in missing.value.fix
     with pytest.raises(FitRefused):
         ms.fit(DELPHI, law="best-runs-frontier").to_arviz()
 
