@@ -42,7 +42,7 @@ from marin_scaling.run.spec import RunSpec
 @pytest.mark.parametrize("due", [date(9999, 12, 31), date(2100, 1, 1), date(2030, 11, 25)])
 def test_a_forecast_that_is_due_too_late_is_not_signed(root: Path, due: date) -> None:
     """Four years are the most, as for a seal."""
-    with pytest.raises(StatementError, match="more than 1464 days after it is made"):
+    with pytest.raises(StatementError, match="1464 days"):
         make_registration(root, promise=Promise(due=due))
     assert not list((root / "preregistrations").glob("2026-*"))
 
@@ -61,7 +61,7 @@ def test_a_policy_shortens_the_longest_term(root: Path, folder: Path) -> None:
     (folder.parent / "policy.yaml").write_text("since: 2026-11-01\ndue_days: 41\n")
     refused(root, "is due at 2027-01-01T00:00:00Z", "policy.yaml of this registry allows 41 days")
     asked: dict[str, Any] = {"registrant": BOB, "resolver": BOB, "sealed": False, "at": CREATED_AT}
-    with pytest.raises(SigningError, match="allows 41 days"):
+    with pytest.raises(SigningError, match="41 days"):
         require_followable(folder.parent, **asked, due=CREATED_AT + timedelta(days=42))
     require_followable(folder.parent, **asked, due=CREATED_AT + timedelta(days=41))
 
@@ -91,7 +91,7 @@ def test_a_second_forecast_of_one_run_under_another_label_is_refused(root: Path,
     """By preregister, and by verify where another tool signed it."""
     first = make_registration(root)
     twin = target_spec().model_copy(update=changes)
-    with pytest.raises(StatementError, match="is a preregistration for this target already"):
+    with pytest.raises(StatementError, match="2026-11-20-tiny-target"):
         second(root, twin)
     first.folder.rename(root / "aside")
     (first.folder.parent / "log.jsonl").unlink()

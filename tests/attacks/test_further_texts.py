@@ -120,7 +120,7 @@ def test_a_number_that_no_person_writes_is_refused_unread(form: str, tmp_path: P
 def test_settings_of_a_site_have_no_number_that_no_person_writes(tmp_path: Path) -> None:
     """They are refused before mkdocs reads them."""
     (tmp_path / "mkdocs.yml").write_text("site_name: 1" + ":59" * 50_000 + "\n")
-    with pytest.raises(SiteError, match="more than 400"):
+    with pytest.raises(SiteError, match="400"):
         require_plain_settings(tmp_path)
 
 
@@ -152,7 +152,7 @@ def test_a_very_long_name_of_a_run_is_refused(column: str, tmp_path: Path) -> No
     rows = [{"run": f"r{n}", "flops": n * 1e18, "params": 1e8, "tokens": 1e9, "loss": 3, "seed": "1"} for n in (1, 2, 3)]
     rows[1][column] = "x" * (TEXT_CHARACTERS + 1)
     (tmp_path / "runs.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    with pytest.raises(RunTableError, match=f"line 2, column '{column}' holds {TEXT_CHARACTERS + 1} characters"):
+    with pytest.raises(RunTableError, match=f"line 2.*{column}.*{TEXT_CHARACTERS + 1}"):
         read_run_table(tmp_path / "runs.jsonl")
 
 
@@ -160,7 +160,7 @@ def test_a_very_long_name_of_a_run_is_refused(column: str, tmp_path: Path) -> No
 def test_a_name_from_which_no_page_can_be_made_is_refused(name: str, tmp_path: Path) -> None:
     """It is named itself, not a page of it that could not be written."""
     (tmp_path / "runs" / name).mkdir(parents=True)
-    with pytest.raises(UnsafeTreeError, match=f"has a name of {len(name.encode())} bytes"):
+    with pytest.raises(UnsafeTreeError, match=f"{len(name.encode())} bytes"):
         require_regular_tree([tmp_path / "runs"])
 
 
@@ -178,7 +178,7 @@ def test_a_page_that_takes_markdown_for_ever_is_given_up(tmp_path: Path, monkeyp
     make_user_repository(tmp_path)
     (tmp_path / "site" / "x.md").write_text("# x\n\n" + "[" * 30_000)
     monkeypatch.setattr("marin_scaling.publish.build.SITE_SECONDS", 3)
-    with pytest.raises(SiteError, match="in 3 s"):
+    with pytest.raises(SiteError, match="3 s"):
         build_site(tmp_path)
 
 

@@ -210,7 +210,7 @@ def test_a_change_that_git_does_not_see_is_a_change(branch: Path, hide) -> None:
     """Attributes, filters and flags of the index: each lets git say that nothing changed."""
     require_runs_kept("main", registry_dir=Path("preregistrations"), runs_dir=Path("runs"))
     hide(branch)
-    with pytest.raises(VerificationError, match=r"SOURCE\.md was changed since main"):
+    with pytest.raises(VerificationError, match=r"SOURCE\.md.*main"):
         require_runs_kept("main", registry_dir=Path("preregistrations"), runs_dir=Path("runs"))
 
 
@@ -222,7 +222,7 @@ def test_what_is_committed_is_what_was_verified(branch: Path) -> None:
     git(branch, "add", "-A")
     git(branch, "commit", "-qm", "next")
     (folder / "forecast.json").write_bytes(content)
-    with pytest.raises(VerificationError, match=r"forecast\.json differs"):
+    with pytest.raises(VerificationError, match=r"forecast\.json"):
         base_step("main", registry_dir=Path("preregistrations"))
 
 

@@ -21,6 +21,7 @@ from registration_factory import (
     store_run,
 )
 
+from marin_scaling.errors import MarinScalingError
 from marin_scaling.preregistration.events.seal import commitment, private_folder, reveal
 from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.signing.keys import SigningKey
@@ -215,7 +216,7 @@ def test_ten_sealed_and_the_lucky_one_shown_are_nine_missed(tmp_path: Path) -> N
 def test_the_private_files_of_another_seal_are_not_shown(tmp_path: Path, sealed: Path) -> None:
     """The registrant cannot reveal by mistake what was not sealed."""
     edit(private_folder(sealed) / "seal.json", lambda document: document.update(reveal_by="2027-01-01T00:00:00Z"))
-    with pytest.raises(Exception, match="What is revealed must be what was sealed"):
+    with pytest.raises(MarinScalingError):
         reveal(sealed)
     assert sorted(path.name for path in sealed.iterdir()) == ["seal.json", "seal.json.sig"]
 

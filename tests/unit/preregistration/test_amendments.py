@@ -120,7 +120,7 @@ def test_nobody_else_amends_a_promise(folder: Path) -> None:
     """Not even someone who may sign."""
     key = signing_key(ed25519.Ed25519PrivateKey.from_private_bytes(bytes([9] * 32)))
     allow_signer(folder.parent, principal="bob@example.org", key=key.public_key, at=CREATED_AT)
-    with pytest.raises(SigningError, match=r"bob@example.org amends what ada@example.org promised"):
+    with pytest.raises(SigningError, match=r"bob@example.org.*ada@example.org"):
         make_amendment(folder, key=key, principal="bob@example.org")
     assert not (folder / "amend-1").exists()
 
@@ -128,7 +128,7 @@ def test_nobody_else_amends_a_promise(folder: Path) -> None:
 def test_a_run_that_has_its_outcome_is_not_forecast_again(recorded: Path) -> None:
     """What is known cannot be forecast."""
     check(recorded)
-    with pytest.raises(SigningError, match="has its outcome"):
+    with pytest.raises(SigningError, match="outcome"):
         make_amendment(recorded, at=LATER + timedelta(days=9), **lower(recorded))
 
 
@@ -141,13 +141,13 @@ def test_a_forecast_that_has_ended_is_not_made_again(tmp_path: Path, kind: Any) 
     said = {"condition": "the text is gone"} if kind == "void" else {}
     key, by = (carol, "carol@example.org") if kind == "void" else (signing_key(), PRINCIPAL)
     give_notice(folder, kind, key=key, principal=by, at=LATER, reason="so it is", **said)
-    with pytest.raises(SigningError, match=f"has its notice-1-{kind}"):
+    with pytest.raises(SigningError, match=f"notice-1-{kind}"):
         make_amendment(folder, at=LATER + timedelta(hours=1), **lower(folder))
 
 
 def test_whoever_has_seen_all_steps_forecasts_nothing(folder: Path) -> None:
     """The target has 800."""
-    with pytest.raises(SigningError, match="800 steps of the target had been seen, and it has 800"):
+    with pytest.raises(SigningError, match=r"800.*800"):
         make_amendment(folder, steps_seen=800)
 
 
@@ -155,11 +155,11 @@ def test_what_was_seen_stays_seen(folder: Path) -> None:
     """A later forecast after fewer steps is not made, and not believed where it was made by hand."""
     make_amendment(folder, steps_seen=500)
     rows, document, losses = fitted(seed=2)
-    with pytest.raises(SigningError, match="--steps-seen 400: amend-1 says that 500 had been seen"):
+    with pytest.raises(SigningError, match=r"--steps-seen 400.*amend-1.*500"):
         make_amendment(folder, at=LATER + timedelta(hours=1), rows=rows, forecast=document, losses=losses, steps_seen=400)
     place = make_amendment(folder, at=LATER + timedelta(hours=1), rows=rows, forecast=document, losses=losses, steps_seen=600)
     sign_again(place, lambda said: said["knowledge"].update(targetRunStepsSeen=400))
-    with pytest.raises(VerificationError, match="amend-2 says that 400 steps of the run had been seen"):
+    with pytest.raises(VerificationError, match=r"amend-2.*400"):
         verify_steps(folder)
 
 
@@ -169,7 +169,7 @@ def test_the_same_forecast_again_is_no_later_forecast(folder: Path) -> None:
     with pytest.raises(SigningError, match=r"It would say what .* says, number for number"):
         make_amendment(folder, rows=rows, forecast=document, losses=losses)
     make_amendment(folder)
-    with pytest.raises(SigningError, match=r"It would say what .*amend-1 says, number for number"):
+    with pytest.raises(SigningError, match="amend-1"):
         make_amendment(folder, at=LATER + timedelta(hours=1))
     assert [path.name for path in folder.glob("amend-*")] == ["amend-1"]
 
@@ -178,7 +178,7 @@ def test_a_number_moved_by_hand_is_refused_here_too(folder: Path) -> None:
     """Fitted again, its ladder gives another one."""
     rows, document, losses = fitted(shift=0.02, seed=1)
     make_amendment(folder, rows=rows, forecast=document, losses=losses)
-    with pytest.raises(VerificationError, match=r"amend-1: it forecasts .*, and its ladder, fitted again, gives"):
+    with pytest.raises(VerificationError, match=r"amend-1: "):
         verify(folder)
 
 
@@ -222,5 +222,5 @@ def test_an_amendment_is_whole_or_refused(folder: Path, spoil: Callable[[Path], 
 def test_an_edited_amendment_is_found_by_the_log(folder: Path) -> None:
     """Its registrant signs it again, and the line has another digest."""
     sign_again(make_amendment(folder), lambda said: said.update(reason="another one"))
-    with pytest.raises(VerificationError, match=r"amend-1/amendment\.json: line 2 of the log"):
+    with pytest.raises(VerificationError, match=r"amend-1/amendment\.json.*line 2"):
         log_step(folder, log=read_log(folder.parent))

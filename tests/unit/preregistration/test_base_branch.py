@@ -52,7 +52,7 @@ def test_a_key_may_be_allowed_alone(root: Path) -> None:
 def test_a_list_of_signers_is_not_taken_out(root: Path) -> None:
     """Without it no forecast could be verified."""
     (REGISTRY / "allowed_signers").unlink()
-    with pytest.raises(VerificationError, match="allowed_signers was removed since main"):
+    with pytest.raises(VerificationError, match=r"allowed_signers.*main"):
         base_step("main", registry_dir=REGISTRY)
 
 
@@ -132,14 +132,14 @@ def test_what_stands_in_the_public_record_stays(public: Path, old: str, new: str
 def test_the_public_record_does_not_disappear(public: Path) -> None:
     """Taken away, it is named like any other file."""
     public.unlink()
-    with pytest.raises(VerificationError, match=r"public-record\.csv was removed since main"):
+    with pytest.raises(VerificationError, match=r"public-record\.csv.*main"):
         base_step("main", registry_dir=REGISTRY)
 
 
 def test_a_public_record_that_cannot_be_read_does_not_come_in(root: Path) -> None:
     """Nor is it mended later, when it stands."""
     (REGISTRY / RECORD_NAME).write_text(PUBLIC.replace("2.4", "~2.4"))
-    with pytest.raises(RunTableError, match=r"line 2, column 'forecast_loss_nats' holds '~2\.4'"):
+    with pytest.raises(RunTableError, match=r"line 2, .*forecast_loss_nats.*'~2\.4'"):
         base_step("main", registry_dir=REGISTRY)
 
 
@@ -147,7 +147,7 @@ def test_nobody_allows_a_key_beside_a_change_of_the_public_record(public: Path) 
     """The list of signers changes alone."""
     public.write_text(PUBLIC + "run c,,https://example.org/3,,,2.2,,,none,,,,post\n")
     allow_signer(REGISTRY, principal=BOB, key=key_of(BOB).public_key, at=CREATED_AT)
-    with pytest.raises(VerificationError, match=r"allowed_signers and 1 other files of the registry changed since main"):
+    with pytest.raises(VerificationError, match=r"allowed_signers and 1 .*main"):
         base_step("main", registry_dir=REGISTRY)
 
 

@@ -64,7 +64,7 @@ def test_where_nothing_is_said_the_registrant_resolves_within_half_a_year() -> N
 
 def test_a_promise_that_is_due_before_it_is_made_is_refused(tmp_path: Path) -> None:
     """It could not be kept."""
-    with pytest.raises(StatementError, match="due at 2026-11-01"):
+    with pytest.raises(StatementError, match="2026-11-01"):
         make_registration(tmp_path, promise=Promise(due=date(2026, 11, 1)))
 
 
@@ -123,7 +123,7 @@ def test_a_forecast_without_what_it_hangs_on_is_refused(tmp_path: Path) -> None:
     """One number for one choice is what is posted without a tool."""
     document = forecast_document()
     document["predictions"][0]["sensitivity"] = []
-    with pytest.raises(StatementError, match="no sensitivity table"):
+    with pytest.raises(StatementError, match="sensitivity"):
         make_registration(tmp_path, forecast=document)
 
 
@@ -216,5 +216,5 @@ def test_samples_of_another_run_are_refused(tmp_path: Path) -> None:
     folder = make_registration(tmp_path).folder
     documents = {name: json.loads((folder / name).read_bytes()) for name in SUBJECT_FILES}
     documents["samples.json"]["flops"] *= 2
-    with pytest.raises(StatementError, match=r"samples\.json says flops"):
+    with pytest.raises(StatementError, match=r"samples\.json.*flops"):
         derived_fields(documents)

@@ -86,7 +86,7 @@ def test_a_reviewers_signature_is_an_event(folder: Path) -> None:
 def test_what_differs_from_the_log_is_not_written_down(folder: Path) -> None:
     """Typing `marin-scale registry log` after an edit does not make the edit good."""
     (folder / "outcome.json").write_bytes(b"{}\n")
-    with pytest.raises(VerificationError, match=r"outcome\.json differ from what .*log\.jsonl says of them"):
+    with pytest.raises(VerificationError, match=r"outcome\.json.*log\.jsonl"):
         write_down(folder.parent, at=LATER)
 
 
@@ -179,6 +179,6 @@ def test_marks_of_a_merge_in_a_log_are_told_with_the_way_out(folder: Path) -> No
     lines = log_lines(folder.parent)
     log = folder.parent / LOG_NAME
     log.write_bytes(lines[0] + b"\n<<<<<<< HEAD\n" + lines[1] + b"\n=======\n" + lines[2] + b"\n>>>>>>> main\n")
-    with pytest.raises(VerificationError, match=r"log\.jsonl, line 2, is a mark of a merge that is not resolved") as error:
+    with pytest.raises(VerificationError, match=r"log\.jsonl, line 2,.*merge") as error:
         read_log(folder.parent)
     assert "git checkout BRANCH" in error.value.fix

@@ -216,7 +216,7 @@ def test_a_forecast_ends_once(registration: Registration) -> None:
 def test_a_run_leaves_its_recipe_at_a_step_that_it_has(registration: Registration) -> None:
     """The target has 800, from 0 on."""
     said = {"key": signing_key(), "principal": PRINCIPAL, "at": LATER, "reason": "other clipping"}
-    with pytest.raises(SigningError, match=r"--from-step 800: the run of .* has 800 steps, the last of them 799"):
+    with pytest.raises(SigningError, match=r"--from-step 800.* 799"):
         give_notice(registration.folder, "deviate", **said, from_step=800)
     assert give_notice(registration.folder, "deviate", **said, from_step=799).is_dir()
 

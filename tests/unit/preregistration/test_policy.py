@@ -106,10 +106,10 @@ def test_a_branch_cannot_loosen_the_rules_that_it_is_judged_by(folder: Path, mon
     monkeypatch.chdir(root)
     registry = Path("preregistrations")
     (registry / "policy.yaml").unlink()
-    with signers_at("main", registry_dir=registry) as signers, pytest.raises(VerificationError, match="of reviewers"):
+    with signers_at("main", registry_dir=registry) as signers, pytest.raises(VerificationError, match="reviewers"):
         policy_steps(verify_folder(folder, allowed_signers=signers))
     (folder / "outcome.json").write_text("{}")
-    with pytest.raises(VerificationError, match=r"policy\.yaml and 1 other files of the registry changed since main"):
+    with pytest.raises(VerificationError, match=r"policy\.yaml and 1 .*main"):
         base_step("main", registry_dir=registry)
 
 

@@ -76,7 +76,7 @@ def test_a_second_preregistration_for_a_target_is_refused_and_names_the_first(tm
     make_registration(tmp_path)
     before = (tmp_path / "preregistrations" / "allowed_signers").read_bytes()
     rows = [{"run": "r", "budget_flops": 1.0, "flops": 1.0, "params": 1, "tokens": 1, "loss": 3.0}]
-    with pytest.raises(StatementError, match="2026-11-20-tiny-target is a preregistration for this target already"):
+    with pytest.raises(StatementError, match="2026-11-20-tiny-target"):
         make_registration(tmp_path, rows=rows, slug="again", principal="bob@example.org")
     assert (tmp_path / "preregistrations" / "allowed_signers").read_bytes() == before
     assert len(registration_folders(tmp_path / "preregistrations")) == 1
@@ -103,7 +103,7 @@ def test_the_same_name_for_another_target_is_refused(tmp_path):
     make_registration(tmp_path)
     other = run_spec(hidden_dim=128, train_steps=900, role="target")
     rows = [{"run": "r", "budget_flops": 1.0, "flops": 1.0, "params": 1, "tokens": 1, "loss": 3.0}]
-    with pytest.raises(StatementError, match=r"is there already, for another target\.[^$]*--slug NAME"):
+    with pytest.raises(StatementError, match="--slug NAME"):
         make_registration(tmp_path, rows=rows, target=other, forecast=forecast_document(flops=other.flops))
 
 
@@ -118,7 +118,7 @@ def test_a_key_that_a_maintainer_limited_is_not_added_again(tmp_path):
     """An expired line stays the last word on its key."""
     line = f'{PRINCIPAL} valid-before="20260101Z" {signing_key().public_key.text}\n'
     (tmp_path / "allowed_signers").write_text(line)
-    with pytest.raises(SigningError, match="only before 2026-01-01"):
+    with pytest.raises(SigningError, match="2026-01-01"):
         allow_signer(tmp_path, principal=PRINCIPAL, key=signing_key().public_key, at=CREATED_AT)
     assert (tmp_path / "allowed_signers").read_text() == line
     assert (
@@ -148,9 +148,9 @@ def test_folders_are_found_by_name_by_path_and_all(tmp_path):
     assert find_folders("all", registry_dir=registry) == [folder]
     assert find_folders(folder.name, registry_dir=registry) == [folder]
     assert find_folders(str(folder), registry_dir=tmp_path / "elsewhere") == [folder]
-    with pytest.raises(UsageError, match="There is no preregistration 'other'"):
+    with pytest.raises(UsageError, match="other"):
         find_folders("other", registry_dir=registry)
-    with pytest.raises(StorageError, match="elsewhere is not a folder"):
+    with pytest.raises(StorageError, match="elsewhere"):
         find_folders("all", registry_dir=tmp_path / "elsewhere")
 
 
@@ -167,9 +167,7 @@ def test_a_name_that_the_log_has_and_whose_folder_is_gone_is_refused_before_anyt
     folder = make_registration(tmp_path).folder
     shutil.rmtree(folder)
     rows = ladder_rows(tmp_path / "runs")
-    with pytest.raises(
-        StatementError, match=r"log\.jsonl, line 1, has 2026-11-20-tiny-target since .*, and its folder is gone"
-    ):
+    with pytest.raises(StatementError, match=r"log\.jsonl, line 1, .*2026-11-20-tiny-target"):
         make_registration(tmp_path, rows=rows)
     assert not folder.exists()
     assert make_registration(tmp_path, rows=rows, slug="other").folder.exists()

@@ -159,7 +159,7 @@ def test_another_forecast_of_a_sealed_target_by_the_same_person_is_refused(tmp_p
     elsewhere = private_folder(folder).rename(tmp_path / "elsewhere")
     make_registration(tmp_path, rows=ladder_rows(tmp_path / "runs"), slug="open")
     elsewhere.rename(private_folder(folder))
-    with pytest.raises(StatementError, match="2026-11-20-open is a forecast of the same target by ada"):
+    with pytest.raises(StatementError, match=r"2026-11-20-open.*ada"):
         reveal(folder)
     assert is_sealed(folder)
 
@@ -185,7 +185,7 @@ def test_two_people_may_forecast_one_run_when_one_of_them_was_sealed(tmp_path: P
 @pytest.mark.parametrize("days", [0, -1, LONGEST_SEAL.days + 1])
 def test_a_seal_lasts_until_a_later_day_and_at_most_four_years(tmp_path: Path, days: int) -> None:
     """And nothing is written of one that does not."""
-    with pytest.raises(StatementError, match="no term of up to four years"):
+    with pytest.raises(StatementError, match="four years"):
         make_registration(tmp_path, reveal_by=CREATED_AT + timedelta(days=days))
     assert not (tmp_path / "preregistrations").exists()
     assert not (tmp_path / ".marin-scaling").exists()
@@ -315,7 +315,7 @@ def test_a_seal_without_a_sensible_term_is_refused_before_anything_is_fitted(tmp
 def test_a_name_that_is_taken_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     """By the forecast of another target; nothing is left that would block this one."""
     standing = make_registration(tmp_path).folder
-    with pytest.raises(StatementError, match=f"{standing.name} is there already, for another target"):
+    with pytest.raises(StatementError, match=standing.name):
         make_second_registration_sealed(tmp_path, slug="tiny-target")
     assert not private_folder(standing).exists()
     assert is_sealed(make_second_registration_sealed(tmp_path, slug="second"))

@@ -54,7 +54,7 @@ def test_nobody_signs_twice(folder: Path) -> None:
     """A signature is never written over."""
     path = countersign(folder, key=key_of(2), principal=BOB)
     first = path.read_bytes()
-    with pytest.raises(SigningError, match=r"bob@example\.org has signed .* already"):
+    with pytest.raises(SigningError, match=r"bob@example\.org"):
         countersign(folder, key=key_of(2), principal=BOB)
     assert path.read_bytes() == first
 
@@ -69,18 +69,18 @@ def test_one_key_does_not_sign_for_two(folder: Path) -> None:
     """The forecast would be refused from then on; nothing is written. Nor is a key listed under a second name."""
     signers = signers_path(folder)
     signers.write_text(signers.read_text() + signers.read_text().splitlines()[0].replace(PRINCIPAL, "carol@example.org") + "\n")
-    with pytest.raises(SigningError, match=r"statement\.json\.sig was made with this key"):
+    with pytest.raises(SigningError, match=r"statement\.json\.sig"):
         countersign(folder, key=signing_key(), principal="carol@example.org")
     assert review_steps(folder) == [(False, f"not signed by {BOB} so far")]
     before = signers.read_bytes()
-    with pytest.raises(SigningError, match=r"is listed as bob@example\.org in .*, not as bobby@example\.org"):
+    with pytest.raises(SigningError, match=r"bob@example\.org.*bobby@example\.org"):
         allow_signer(folder.parent, principal="bobby@example.org", key=key_of(2).public_key, at=CREATED_AT)
     assert signers.read_bytes() == before
 
 
 def test_who_is_not_on_the_list_does_not_sign(folder: Path) -> None:
     """Nothing is written, and nobody is added."""
-    with pytest.raises(VerificationError, match=r"may not sign for mallory@example\.org"):
+    with pytest.raises(VerificationError, match=r"mallory@example\.org"):
         countersign(folder, key=key_of(3), principal="mallory@example.org")
     assert review_steps(folder) == [(False, f"not signed by {BOB} so far")]
 

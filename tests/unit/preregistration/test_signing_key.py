@@ -79,7 +79,7 @@ def test_a_file_that_is_no_private_key_is_named(tmp_path, content, reason):
 
 def test_a_missing_key_is_named(tmp_path):
     """A typing error in --key is told as one."""
-    with pytest.raises(SigningError, match="nowhere cannot be used as a signing key: no such file"):
+    with pytest.raises(SigningError, match=r"nowhere.*no such file"):
         find_signing_key(tmp_path / "nowhere", environment={})
 
 

@@ -108,7 +108,7 @@ def test_a_downgraded_or_unknown_hash_is_refused(ed25519_key, hash_name):
     """Only SHA-256 and SHA-512 may stand between the file and the signature."""
     made = parse_signature(make_signature(MESSAGE, private_key=ed25519_key), name="m.sig")
     forged = Signature(public_key=made.public_key, namespace=NAMESPACE, hash_name=hash_name, signature=made.signature)
-    with pytest.raises(VerificationError, match="only sha256 and sha512"):
+    with pytest.raises(VerificationError, match=r"sha256.*sha512"):
         verify_signature(armor(forged), content=MESSAGE, name="m.sig")
 
 
@@ -184,9 +184,9 @@ def test_an_encrypted_key_opens_with_its_passphrase_only(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO())
     key = load_signing_key(path, note="test", environment={"MARIN_SCALE_KEY_PASSPHRASE": "correct horse"})
     assert key.public_key.text in (tmp_path / "key.pub").read_text()
-    with pytest.raises(SigningError, match="passphrase does not open"):
+    with pytest.raises(SigningError, match="passphrase"):
         load_signing_key(path, note="test", environment={"MARIN_SCALE_KEY_PASSPHRASE": "wrong"})
-    with pytest.raises(SigningError, match="no terminal"):
+    with pytest.raises(SigningError, match="terminal"):
         load_signing_key(path, note="test", environment={})
 
 

@@ -155,7 +155,7 @@ def test_an_authority_that_does_not_answer_writes_nothing(folder: Path) -> None:
 @pytest.mark.parametrize("reply", [b"", b"<html>", b"\x30\x80", b"0" * (timestamp.MAX_REPLY_BYTES + 1)])
 def test_bytes_that_are_no_answer_are_refused(folder: Path, reply: bytes) -> None:
     """With the name of the file."""
-    with pytest.raises(VerificationError, match=r"x\.tsr is no time stamp"):
+    with pytest.raises(VerificationError, match=r"x\.tsr"):
         read_stamp(reply, signature=b"signature", roots=folder.parent / "tsa_roots.pem", name="x.tsr")
 
 

@@ -138,6 +138,6 @@ def test_an_outcome_that_the_log_has_and_that_is_gone_is_not_written_again(regis
     train(registration, 2.6, tmp_path=tmp_path)
     check(registration)
     (registration.folder / "outcome.json").unlink()
-    with pytest.raises(VerificationError, match=r"outcome\.json is not there, and the log has it since"):
+    with pytest.raises(VerificationError, match=r"outcome\.json.* log"):
         check(registration)
     assert not (registration.folder / "outcome.json").exists()
