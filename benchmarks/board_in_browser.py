@@ -35,7 +35,7 @@ REPEATED = 5
 PAGE = "generated/speedrun/index.html"
 ROWS = ".board-live .board-table tbody tr"
 USABLE = """() => new Promise(done => {
-  const look = () => document.querySelector("ROWS") && document.querySelector(".board-figure circle")
+  const look = () => document.querySelector("ROWS") && document.querySelector(".board-figure path")
     ? requestAnimationFrame(() => setTimeout(() => done(performance.now()))) : setTimeout(look, 2);
   look();
 })""".replace("ROWS", ROWS)

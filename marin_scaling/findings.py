@@ -1,4 +1,4 @@
-"""What a validation says of a submission: a sentence about one key, and whether it refuses it, casts doubt, or is a note."""
+"""Findings: what checks of run tables, plans, submissions, experiments and reviews report."""
 
 from __future__ import annotations
 
@@ -9,41 +9,45 @@ from marin_scaling.limits import MESSAGE_CHARACTERS
 from marin_scaling.printable import quoted
 
 
-class Weight(StrEnum):
-    """How much a finding weighs."""
+class Severity(StrEnum):
+    """How grave a finding is, the gravest first."""
 
-    REFUSED = "refused"
-    """It cannot be so: not on the board until it is mended."""
-    DOUBT = "doubt"
-    """It can be so, and should be looked at: on the board with a mark."""
+    ERROR = "error"
+    """Cannot be true: refused until it is fixed."""
+    WARNING = "warning"
+    """Possible, but to be looked at."""
     NOTE = "note"
-    """True, and to be known by who compares."""
+    """True, and to be known by readers who compare."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One sentence about one submission. `rule` is its short name, for pages and filters; `key` is where to look."""
+    """One sentence about one object: `code` is a short name for pages and filters, `where` the key or run that it is about.
 
-    weight: Weight
-    rule: str
-    key: str
-    said: str
+    >>> warning("mfu", "seeds.training_seconds", "MFU is 0.01").severity
+    <Severity.WARNING: 'warning'>
+    """
+
+    severity: Severity
+    code: str
+    where: str
+    message: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", quoted(self.key))
-        object.__setattr__(self, "said", quoted(self.said, MESSAGE_CHARACTERS))
+        object.__setattr__(self, "where", quoted(self.where))
+        object.__setattr__(self, "message", quoted(self.message, MESSAGE_CHARACTERS))
 
 
-def refused(rule: str, key: str, said: str) -> Finding:
-    """It cannot be so."""
-    return Finding(weight=Weight.REFUSED, rule=rule, key=key, said=said)
+def error(code: str, where: str, message: str) -> Finding:
+    """Return a finding for which the object is refused."""
+    return Finding(severity=Severity.ERROR, code=code, where=where, message=message)
 
 
-def doubt(rule: str, key: str, said: str) -> Finding:
-    """It should be looked at."""
-    return Finding(weight=Weight.DOUBT, rule=rule, key=key, said=said)
+def warning(code: str, where: str, message: str) -> Finding:
+    """Return a finding to be looked at."""
+    return Finding(severity=Severity.WARNING, code=code, where=where, message=message)
 
 
-def note(rule: str, key: str, said: str) -> Finding:
-    """It should be known."""
-    return Finding(weight=Weight.NOTE, rule=rule, key=key, said=said)
+def note(code: str, where: str, message: str) -> Finding:
+    """Return a finding to be known."""
+    return Finding(severity=Severity.NOTE, code=code, where=where, message=message)

@@ -25,13 +25,22 @@ _BLOCK = re.compile(r"[-+=:?]|\d+(?=[.)])")
 """What begins a list, a heading or another block, if it stands first on a line."""
 
 
-def escape(text: object) -> str:
+class Markdown(str):
+    """Text that is Markdown already: `escape` returns it as it is, and templates do not escape it."""
+
+    def __html__(self) -> str:
+        return self
+
+
+def escape(text: object) -> Markdown:
     """Text for anywhere in a Markdown line: no sign in it can end a cell, open a tag, or turn the line's direction.
 
-    >>> print(escape("a|b <b>*c*"))
-    a&#124;b &#60;b&#62;&#42;c&#42;
+    `Markdown`, and what a template rendered, is returned as it is.
+
+    >>> print(escape("a|b <b>*c*"), escape(escape("*")))
+    a&#124;b &#60;b&#62;&#42;c&#42; &#42;
     """
-    return "".join(_escaped(sign) for sign in str(text))
+    return Markdown(text.__html__() if hasattr(text, "__html__") else "".join(map(_escaped, str(text))))
 
 
 def _escaped(sign: str) -> str:
@@ -42,19 +51,19 @@ def _escaped(sign: str) -> str:
     return sign if sign.isalnum() or sign in _PLAIN else f"&#{ord(sign)};"
 
 
-def cell(text: object, most: int = CELL_CHARACTERS) -> str:
-    """Escaped text of bounded length."""
-    return escape(shortened(str(text), most))
+def cell(text: object, most: int = CELL_CHARACTERS) -> Markdown:
+    """Escaped text of bounded length; Markdown as it is."""
+    return escape(text if hasattr(text, "__html__") else shortened(str(text), most))
 
 
-def listed(items: Sequence[str], *, separator: str = ", ", most: int) -> str:
+def listed(items: Sequence[str], *, separator: str = ", ", most: int) -> Markdown:
     """Items that are Markdown already, beside each other: the first ones, and how many more there are.
 
     >>> listed(["a", "b", "c"], most=2)
     'a, b and 1 more'
     """
     rest = len(items) - most
-    return separator.join(items[:most]) + (f" and {rest} more" if rest > 0 else "")
+    return Markdown(separator.join(items[:most]) + (f" and {rest} more" if rest > 0 else ""))
 
 
 def table(
@@ -64,7 +73,7 @@ def table(
     right: Sequence[int] = (),
     most: int | None = None,
     rest_in: str = "its file",
-) -> str:
+) -> Markdown:
     """A table of cells that are Markdown already (escape first what is not); columns in `right` are right-aligned.
 
     Below the first `most` rows stands how many more there are, and in which file.
@@ -79,20 +88,20 @@ def table(
     rows = list(rows)
     rule = ["---:" if number in right else "---" for number in range(len(header))]
     lines = "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *rows[:most]])
-    return f"{lines}\n\n{_more(len(rows) - most, rest_in)}" if most is not None and len(rows) > most else lines
+    return Markdown(f"{lines}\n\n{_more(len(rows) - most, rest_in)}" if most is not None and len(rows) > most else lines)
 
 
-def bullets(items: Sequence[str], *, rest_in: str, most: int = LISTED) -> str:
+def bullets(items: Sequence[str], *, rest_in: str, most: int = LISTED) -> Markdown:
     """A list of items that are Markdown already; below the first ones stands how many more there are, and in which file."""
     lines = "\n".join(f"- {_within_block(item)}" for item in items[:most])
-    return f"{lines}\n\n{_more(len(items) - most, rest_in)}" if len(items) > most else lines
+    return Markdown(f"{lines}\n\n{_more(len(items) - most, rest_in)}" if len(items) > most else lines)
 
 
 def _more(count: int, place: str) -> str:
     return f"{count} more in {cell(place, TITLE_CHARACTERS)}."
 
 
-def preformatted(text: str, *, rest_in: str = "") -> str:
+def preformatted(text: str, *, rest_in: str = "") -> Markdown:
     """A block that shows `text` as it is, also where it holds blank lines, fences or tags.
 
     Hidden characters are shown as escapes. A long text is cut; below it stands how much more there is, and in which file.
@@ -103,7 +112,7 @@ def preformatted(text: str, *, rest_in: str = "") -> str:
     """
     shown = html.escape(_beginning(text.rstrip(), rest_in), quote=False)
     shown = shown.replace("`", "&#96;").replace("~", "&#126;")  # fences are read first
-    return f'<pre class="output"><code>{shown}\n</code></pre>'
+    return Markdown(f'<pre class="output"><code>{shown}\n</code></pre>')
 
 
 def _beginning(text: str, rest_in: str) -> str:
@@ -114,16 +123,16 @@ def _beginning(text: str, rest_in: str) -> str:
     return "\n".join(lines)
 
 
-def whole(text: object) -> str:
+def whole(text: object) -> Markdown:
     """Text for a cell that is not to be broken over two lines: a day, one word with a hyphen.
 
     >>> print(whole("2026-11-23"))
     <span class="whole">2026-11-23</span>
     """
-    return f'<span class="whole">{escape(text)}</span>' if str(text) else ""
+    return Markdown(f'<span class="whole">{escape(text)}</span>' if str(text) else "")
 
 
-def prose(text: str) -> str:
+def prose(text: str) -> Markdown:
     """A person's plain text: its paragraphs, its lists line by line, its addresses as links; no other sign of it is Markdown.
 
     >>> print(prose("It held:\\n- so\\n- and so\\n\\nSee https://a.org."))
@@ -134,16 +143,17 @@ def prose(text: str) -> str:
     See [https://a.org](<https://a.org>).
     """
     paragraphs = [_lines(each) for each in re.split(r"\n\s*\n", text)]
-    return "\n\n".join("<br>\n".join(map(_prose_line, lines)) for lines in paragraphs if lines)
+    return Markdown("\n\n".join("<br>\n".join(map(_prose_line, lines)) for lines in paragraphs if lines))
 
 
-def web_link(words: str, address: str) -> str:
+def web_link(words: str, address: str) -> Markdown:
     """A link with escaped words to an address on the web; only the words of any other address.
 
     >>> print(web_link("a*", "https://example.org"), web_link("b", "https://[x"), web_link("c", "javascript:x"))
     [a&#42;](<https://example.org>) b c
     """
-    return f"[{cell(words)}](<{address}>)" if _WEB.fullmatch(address) and can_be_read(address) else cell(words)
+    is_web = _WEB.fullmatch(address) and can_be_read(address)
+    return Markdown(f"[{cell(words)}](<{address}>)") if is_web else cell(words)
 
 
 def _lines(paragraph: str) -> list[str]:
@@ -179,11 +189,11 @@ def without_root(text: str, root: PurePath) -> str:
     return re.sub(rf"{re.escape(str(root))}(?![\w.-])", ".", below)
 
 
-def malformed_section(noun: str, found: Sequence[tuple[str, str]], root: PurePath) -> str:
+def malformed_section(noun: str, found: Sequence[tuple[str, str]], root: PurePath) -> Markdown:
     """Files that are none of what they should be: where each lies and why; empty where there is none."""
     rows = [[cell(without_root(each, root)) for each in line] for line in found]
     shown = table(["place", "why"], rows, most=LISTED, rest_in="the files themselves")
-    return f"## Malformed\n\nThese are no {noun}.\n\n{shown}" if rows else ""
+    return Markdown(f"## Malformed\n\nThese are no {noun}.\n\n{shown}" if rows else "")
 
 
 def page_name(name: str) -> str:
@@ -196,20 +206,19 @@ def page_name(name: str) -> str:
     return f"{name}.page" if re.fullmatch(r"(index|readme)(\.page)*", name, re.IGNORECASE) else name
 
 
-def link(words: str, target: str) -> str:
+def link(words: str, target: str) -> Markdown:
     """A link with escaped words to a page or file of the site, by its relative path.
 
     >>> print(link("law", "ladders/delphi.md"))
     [law](ladders/delphi.md)
     """
-    return f"[{cell(words, TITLE_CHARACTERS)}]({quote(target, errors='surrogateescape')})"
+    return Markdown(f"[{cell(words, TITLE_CHARACTERS)}]({quote(target, errors='surrogateescape')})")
 
 
-def page(title: str, *parts: str) -> str:
-    """A whole page of the site: its title for the theme, and its document."""
-    return f'---\ntitle: "{cell(title, TITLE_CHARACTERS)}"\n---\n\n{document(title, *parts)}'
+def code(words: str) -> Markdown:
+    """Words as code, where they are letters, digits and signs of a path; otherwise escaped.
 
-
-def document(title: str, *parts: str) -> str:
-    """A Markdown document: the title, escaped, and its parts with a blank line between them; empty parts are left out."""
-    return "\n\n".join([f"# {cell(title, TITLE_CHARACTERS)}", *(part for part in parts if part)]) + "\n"
+    >>> print(code("runs/tiny/0a1b"), code("a`b"))
+    `runs/tiny/0a1b` a&#96;b
+    """
+    return Markdown(f"`{words}`") if re.fullmatch(r"[\w./-]+", words, re.ASCII) else cell(words)

@@ -84,8 +84,8 @@ def validate(
 ) -> None:
     """Check experiments: their form, that what they name is there, and their links, without asking for any of them.
 
-    What cannot be so is refused, what may be a slip is a doubt. An address that carries a key is malformed. Exit status 1 when
-    one is refused or malformed.
+    What is named and missing, or contradicted by records, is an error; what may be a slip is a warning. An address that carries
+    a key is malformed. Exit status 1 if one has an error or is malformed.
 
     Example: marin-scale experiment validate
     """
@@ -94,7 +94,7 @@ def validate(
     from marin_scaling.errors import UsageError
     from marin_scaling.experiment.checks import all_findings
     from marin_scaling.experiment.experiment import EXPERIMENTS_DIR, read_experiments, root_of
-    from marin_scaling.findings import Weight
+    from marin_scaling.findings import Severity
     from marin_scaling.limits import EXPERIMENTS_NAMED
     from marin_scaling.untrusted_files import is_present, require_regular_tree
 
@@ -112,7 +112,7 @@ def validate(
     others = [each.experiment for each in beside if each.experiment and each.experiment.name not in experiments]
     findings = all_findings(list(experiments.values()), root=root, beside=others)
     malformed = {each.place: each.refusal for each in found if each.experiment is None}
-    weights = [finding.weight for each in findings.values() for finding in each]
+    severities = [finding.severity for each in findings.values() for finding in each]
     if as_json:
         said = {name: [vars(finding) for finding in each] for name, each in findings.items()}
         typer.echo(json.dumps({"experiments": said, "malformed": malformed}, indent=1, default=str))
@@ -121,15 +121,15 @@ def validate(
             typer.echo(f"{quoted(where, 400)}  malformed\n  {reason.replace(f'{chr(10)}       ', f'{chr(10)}  ')}")
         named = sorted((name for name, each in findings.items() if each), key=lambda name: not _is_refused(findings[name]))
         for name in named[:EXPERIMENTS_NAMED]:
-            typer.echo("\n".join([name, *(f"  {one.weight:<8} {one.key}: {one.said}" for one in findings[name])]))
+            typer.echo("\n".join([name, *(f"  {one.severity:<8} {one.where}: {one.message}" for one in findings[name])]))
         if (rest := len(named) - EXPERIMENTS_NAMED) > 0:
             typer.echo(f"{rest} more experiments have findings; --json has all of them")
-        refused, doubts = weights.count(Weight.REFUSED), weights.count(Weight.DOUBT)
-        typer.echo(f"{len(found)} in all: {refused} refusals, {doubts} doubts, {len(malformed)} malformed")
-    raise typer.Exit(1 if malformed or Weight.REFUSED in weights else 0)
+        errors, warnings = severities.count(Severity.ERROR), severities.count(Severity.WARNING)
+        typer.echo(f"{len(found)} in all: {errors} errors, {warnings} warnings, {len(malformed)} malformed")
+    raise typer.Exit(1 if malformed or Severity.ERROR in severities else 0)
 
 
 def _is_refused(findings: Sequence[Finding]) -> bool:
-    from marin_scaling.findings import Weight
+    from marin_scaling.findings import Severity
 
-    return any(finding.weight == Weight.REFUSED for finding in findings)
+    return any(finding.severity == Severity.ERROR for finding in findings)

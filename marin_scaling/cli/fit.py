@@ -65,7 +65,8 @@ def fit_table(
     forecasts = forecast_runs(result, targets)
     tables = [sensitivity(result, each) for each in forecasts] if hangs_on else []
     if plot is not None:
-        from marin_scaling.publish.charts import law_chart, save_chart
+        from marin_scaling.publish.charts import law_chart
+        from marin_scaling.publish.figures import save_chart
 
         save_chart(law_chart(result, forecasts), plot)
     if as_json:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,11 +26,14 @@ def quickstart(folder: Path = _FOLDER) -> None:
     Example: marin-scale quickstart
     """
     from marin_scaling.ladder.report import ladder_table
+    from marin_scaling.preregistration.verdict import check
+    from marin_scaling.publish.new_repository import make_user_repository
     from marin_scaling.run.plan import load_ladder
     from marin_scaling.train.session import pool_of, target_pool, train_with_progress
 
     began = time.monotonic()
-    _enter(folder)
+    make_user_repository(folder)
+    os.chdir(folder)
     planned = load_ladder(_LADDER).bind()
     _say(1, "Plan the ladder", f"{_LADDER}, on {planned.corpus.source}")
     typer.echo(ladder_table(planned.ladder))
@@ -44,19 +46,12 @@ def quickstart(folder: Path = _FOLDER) -> None:
     pool = target_pool("local", ladder=planned.ladder.file.name)
     target_time = train_with_progress([registration.target], corpus=planned.corpus, label="target", pool=pool)
     _say(5, "Check the forecast", str(registration.folder))
-    _check(registration)
+    verdict = check(registration)
+    typer.echo(f"{verdict.id}  {verdict.sentence}")
     _say(6, "Build the site", "in .site/")
     page = _build_site()
     stepping = ladder_time.stepping_seconds + target_time.stepping_seconds
     _close(page, folder, wall_seconds=time.monotonic() - began, stepping_seconds=stepping)
-
-
-def _enter(folder: Path) -> None:
-    """Make the reader's repository where there is none, and work in it."""
-    from marin_scaling.publish.new_repository import make_user_repository
-
-    make_user_repository(folder)
-    os.chdir(folder)
 
 
 def _register_once(planned: PlannedLadder) -> Registration:
@@ -68,20 +63,6 @@ def _register_once(planned: PlannedLadder) -> Registration:
         typer.echo(f"{existing.folder} exists already and is not written again.")
         return existing
     return preregister(planned, on_message=typer.echo)
-
-
-def _check(registration: Registration) -> None:
-    from marin_scaling.preregistration.registry import signers_path
-    from marin_scaling.preregistration.verdict import check_preregistration
-    from marin_scaling.run.paths import RUNS_DIR
-
-    verdict = check_preregistration(
-        registration.folder,
-        runs_dir=RUNS_DIR,
-        allowed_signers=signers_path(registration.folder),
-        checked_at=datetime.now(UTC),
-    )
-    typer.echo(f"{verdict.id}  {verdict.sentence}")
 
 
 def _build_site() -> Path | None:

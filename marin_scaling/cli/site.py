@@ -32,11 +32,11 @@ def _unsound_experiments() -> list[str]:
     """Names of those that are refused, and where malformed ones lie: whoever builds pages that say so should know it."""
     from marin_scaling.experiment.checks import all_findings
     from marin_scaling.experiment.experiment import EXPERIMENTS_DIR, read_experiments
-    from marin_scaling.findings import Weight
+    from marin_scaling.findings import Severity
 
     found = read_experiments(Path(EXPERIMENTS_DIR)) if Path(EXPERIMENTS_DIR).is_dir() else []
     findings = all_findings([each.experiment for each in found if each.experiment], root=Path())
-    refused = [name for name, each in findings.items() if any(one.weight is Weight.REFUSED for one in each)]
+    refused = [name for name, each in findings.items() if any(one.severity is Severity.ERROR for one in each)]
     return [*refused, *(each.place for each in found if each.experiment is None)]
 
 

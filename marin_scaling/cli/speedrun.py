@@ -37,15 +37,15 @@ def validate(
 ) -> None:
     """Check submissions: each figure counted again from what it follows from, by their tracks' rules, beside each other.
 
-    What cannot be so is refused, what should be looked at is a doubt. Offline, from the files alone. Exit status 1 when one is
-    refused or malformed.
+    A submission with an error is refused; a warning is to be looked at. Works offline, from the files alone. Exit status 1 if
+    one is refused or malformed.
 
     Example: marin-scale speedrun validate speedruns
     """
     import json
     from datetime import UTC, datetime
 
-    from marin_scaling.findings import Weight
+    from marin_scaling.findings import Severity
     from marin_scaling.speedrun.checks import validate as validated
     from marin_scaling.speedrun.submission import read_submissions
     from marin_scaling.speedrun.track import read_tracks, tracks_folder
@@ -63,12 +63,12 @@ def validate(
         for where, reason in malformed.items():
             typer.echo(f"{quoted(where, 400)}  malformed\n  {reason}")
         for each in judged:
-            print_findings(each, shown=[one for one in each.findings if notes or one.weight is not Weight.NOTE])
+            print_findings(each, shown=[one for one in each.findings if notes or one.severity is not Severity.NOTE])
         refused = sum(not each.accepted for each in judged)
-        doubted = sum(each.weight is Weight.DOUBT for each in judged)
+        doubted = sum(each.severity is Severity.WARNING for each in judged)
         accepted = len(judged) - refused
         typer.echo(
-            f"{accepted} accepted ({doubted} of them with doubts), {refused} refused, {len(malformed)} malformed, "
+            f"{accepted} accepted ({doubted} of them with warnings), {refused} refused, {len(malformed)} malformed, "
             f"{len(found)} in all"
         )
     raise typer.Exit(0 if all(each.accepted for each in judged) and not malformed else 1)
@@ -139,14 +139,17 @@ def submit(
 def print_findings(validated: Validated, *, shown: list[Finding]) -> None:
     """The name of a submission and these findings, a line each; nothing where there is none."""
     if shown:
-        typer.echo(f"{validated.submission.name}  {validated.weight}")
+        typer.echo(f"{validated.submission.name}  {validated.severity}")
     for finding in shown:
-        typer.echo(f"  {finding.weight:<8} {finding.key}: {finding.said}")
+        typer.echo(f"  {finding.severity:<8} {finding.where}: {finding.message}")
 
 
 def _document(validated: Validated) -> dict[str, Any]:
-    findings = [{"weight": each.weight, "rule": each.rule, "key": each.key, "said": each.said} for each in validated.findings]
-    return {"name": validated.submission.name, "accepted": validated.accepted, "findings": findings}
+    return {
+        "name": validated.submission.name,
+        "accepted": validated.accepted,
+        "findings": [vars(each) for each in validated.findings],
+    }
 
 
 _ENTRY = typer.Argument(metavar="ENTRY.yaml", help="What is to be trained and submitted.")

@@ -18,7 +18,7 @@ from marin_scaling.canonical_json import leaves, sha256_hex
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.experiment.experiment import Experiment, Outcome, Step
 from marin_scaling.files import read_bytes
-from marin_scaling.findings import Finding, doubt, refused
+from marin_scaling.findings import Finding, error, warning
 from marin_scaling.preregistration.layout import OUTCOME_NAME, STATEMENT_NAME
 from marin_scaling.preregistration.registry import read_registration, registration_folders
 from marin_scaling.preregistration.statement import Statement, parse_moment
@@ -75,7 +75,7 @@ def contradictions(each: Experiment, recorded: Mapping[str, Any], *, varying: Co
         if found and not (key in recorded and recorded[key] == value):
             known = quoted(repr(recorded[key])) if key in recorded else f"more than one value of {quoted(min(found))}"
             said = f"it says {quoted(repr(value))}, the records of its ladders {known}; leave it out"
-            yield refused("contradicted", f"configuration.{key}", said)
+            yield error("contradicted", f"configuration.{key}", said)
 
 
 def _named(each: Experiment, names: Collection[str], known: Known) -> Iterator[Finding]:
@@ -83,17 +83,17 @@ def _named(each: Experiment, names: Collection[str], known: Known) -> Iterator[F
     if each.preregistration is not None and each.preregistration not in known.preregistrations:
         meant = each.preregistration.removeprefix("preregistrations/")
         said = f"; write {meant}" if meant in known.preregistrations else ""
-        yield refused("not-there", "preregistration", f"{each.preregistration} is no folder of preregistrations/{said}")
+        yield error("not-there", "preregistration", f"{each.preregistration} is no folder of preregistrations/{said}")
     for ladder in each.ladders:
         if ladder not in known.ladders:
             meant = ladder.removeprefix("runs/")
             said = f"; write {meant}" if meant in known.ladders else ""
-            yield refused("not-there", "ladders", f"{ladder} is no folder of runs/{said}")
+            yield error("not-there", "ladders", f"{ladder} is no folder of runs/{said}")
     if each.baseline is not None and (each.baseline not in names or each.baseline == each.name):
-        yield refused("not-there", "baseline", f"{each.baseline} is no other experiment here")
+        yield error("not-there", "baseline", f"{each.baseline} is no other experiment here")
     for name in each.supersedes:
         if name not in names or name == each.name:
-            yield refused("not-there", "supersedes", f"{name} is no other experiment here")
+            yield error("not-there", "supersedes", f"{name} is no other experiment here")
 
 
 def addresses(each: Experiment) -> Iterator[tuple[str, str]]:
@@ -108,18 +108,18 @@ def _links(each: Experiment) -> Iterator[Finding]:
         parts = urlsplit(address)
         owner = parts.path.split("/")[1] if parts.path.count("/") > 1 else ""
         if parts.hostname in MOVED:
-            yield doubt("moved", key, f"{parts.hostname}: {MOVED[parts.hostname]}")
+            yield warning("moved", key, f"{parts.hostname}: {MOVED[parts.hostname]}")
         if parts.hostname == "github.com" and owner in _MOVED_OWNERS:
-            yield doubt("moved", key, f"github.com/{owner} is {_MOVED_OWNERS[owner]} now")
+            yield warning("moved", key, f"github.com/{owner} is {_MOVED_OWNERS[owner]} now")
         if parts.scheme == "http":
-            yield doubt("unencrypted", key, f"{address} is read without encryption")
+            yield warning("unencrypted", key, f"{address} is read without encryption")
 
 
 def _in_order(each: Experiment, in_a_ring: Collection[str], latest: date) -> Iterator[Finding]:
     if each.name in in_a_ring:
-        yield refused("ring", "supersedes", f"what {each.name} replaces replaces it")
+        yield error("ring", "supersedes", f"what {each.name} replaces replaces it")
     if each.date is not None and each.date > latest:
-        yield doubt("date", "date", f"{each.date} is to come")
+        yield warning("date", "date", f"{each.date} is to come")
 
 
 def _in_a_ring(experiments: Sequence[Experiment]) -> Collection[str]:
@@ -142,7 +142,7 @@ def _by_issue(experiments: Sequence[Experiment]) -> Mapping[str, list[str]]:
 def _alike(each: Experiment, issues: Mapping[str, list[str]]) -> Iterator[Finding]:
     others = [name for name in issues.get(each.links.issue or "", ()) if name != each.name]
     if others:
-        yield doubt("same-issue", "links.issue", f"{joined(others)} has the same issue: one experiment twice?")
+        yield warning("same-issue", "links.issue", f"{joined(others)} has the same issue: one experiment twice?")
 
 
 def _said(each: Experiment) -> Iterator[Finding]:
@@ -150,11 +150,11 @@ def _said(each: Experiment) -> Iterator[Finding]:
     if each.source is not None:
         return
     if not (each.hypothesis or "").strip() and each.preregistration is None:
-        yield doubt("no-hypothesis", "hypothesis", "nothing says what was expected before")
+        yield warning("no-hypothesis", "hypothesis", "nothing says what was expected before")
     if each.outcome not in (Outcome.IN_PROGRESS, Outcome.NOT_EVALUATED) and not (each.conclusion or "").strip():
-        yield doubt("no-conclusion", "conclusion", "it came out, and nothing says what was learnt")
+        yield warning("no-conclusion", "conclusion", "it came out, and nothing says what was learnt")
     if each.preregistration is None and not (each.ladders or each.metrics):
-        yield doubt("no-figures", "metrics", "no figure and no run of it is named")
+        yield warning("no-figures", "metrics", "no figure and no run of it is named")
 
 
 _ABSENT = object()
@@ -233,7 +233,7 @@ def record_findings(experiment: Experiment, records: OwnRecords) -> list[Finding
     """What its records contradict, or that they cannot be read."""
     if records.fault:
         reason = records.fault.partition("\n")[0].rstrip(".")
-        return [refused("records", "ladders", f"what runs/ or preregistrations/ hold of it cannot be read: {reason}")]
+        return [error("records", "ladders", f"what runs/ or preregistrations/ hold of it cannot be read: {reason}")]
     return list(contradictions(experiment, records.shared, varying=records.varying))
 
 

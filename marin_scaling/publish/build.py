@@ -6,24 +6,33 @@ import importlib.util
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.child_process import child_environment, python_module
-from marin_scaling.errors import SiteError, UsageError, missing_extra
+from marin_scaling.errors import MarinScalingError, SiteError, UsageError, missing_extra
 from marin_scaling.files import replace_file
 from marin_scaling.limits import SITE_SECONDS
-from marin_scaling.preregistration.layout import is_sealed
+from marin_scaling.markdown import page_name
+from marin_scaling.preregistration.log import read_log
 from marin_scaling.preregistration.registry import registration_folders
+from marin_scaling.preregistration.state import State, Verdict
+from marin_scaling.preregistration.statement import parse_moment
 from marin_scaling.publish.board_page import read_speedruns, speedrun_pages
-from marin_scaling.publish.charts import PLOTTER_NAME, plotter
 from marin_scaling.publish.experiment_pages import experiment_pages
-from marin_scaling.publish.feed import FEED_NAME, feed
+from marin_scaling.publish.figures import PLOTTER_NAME, plotter
 from marin_scaling.publish.forecast_index import forecasts_index
-from marin_scaling.publish.forecast_page import forecast_page, sealed_page
-from marin_scaling.publish.ladder_page import PROGRAM_NAME, ladder_names, ladder_page, ladders_index, law_program
+from marin_scaling.publish.forecast_page import forecast_page
+from marin_scaling.publish.ladder_page import PROGRAM_NAME, ladder_names, ladder_page, ladders_index
+from marin_scaling.publish.render import SITE_ASSETS, asset, render
 from marin_scaling.publish.site_settings import SETTINGS_NAME, SITE_DIR, require_plain_settings
+from marin_scaling.speedrun.leaderboard import Board, Record
+from marin_scaling.units import format_flops
 from marin_scaling.untrusted_files import DATA_FOLDERS, SITE_SETTINGS, is_present, require_regular_tree
 
 GENERATED = Path("site/generated")
@@ -32,16 +41,13 @@ GENERATED = Path("site/generated")
 def generated_pages(root: Path) -> dict[str, bytes]:
     """Every generated file by its path below `site/generated/`; none says where on this machine the repository lies."""
     root = root.resolve()
-    forecasts = [
-        sealed_page(root, folder) if is_sealed(folder) else forecast_page(root, folder)
-        for folder in registration_folders(root / "preregistrations")
-    ]
+    forecasts = [forecast_page(root, folder) for folder in registration_folders(root / "preregistrations")]
     promised = [each.promised for each in forecasts if each.promised]
     ladders = [
         ladder_page(root, name, promised=[each for each in promised if each.ladder == name]) for name in ladder_names(root)
     ]
     files = {**forecasts_index(forecasts, root=root), "ladders/index.md": ladders_index(ladders)}
-    files[f"ladders/{PROGRAM_NAME}"] = law_program()
+    files[f"ladders/{PROGRAM_NAME}"] = asset(f"law/{PROGRAM_NAME}")
     for each in [*ladders, *forecasts]:
         files.update(each.files)
     speedruns = read_speedruns(root)
@@ -50,7 +56,64 @@ def generated_pages(root: Path) -> dict[str, bytes]:
     files |= speedrun_pages(speedruns, root=root)
     if any(name.endswith("/interactive.html") for name in files):
         files[PLOTTER_NAME] = plotter()
+    files |= {f"assets/{name}": asset(f"site/{name}") for name in SITE_ASSETS}
     return files | experiment_pages(root, linked=files.keys())
+
+
+FEED_NAME = "feed.xml"
+MOST_EVENTS = 100
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SAID = {
+    "seal": "sealed",
+    "register": "forecast registered",
+    "reveal": "forecast revealed",
+    "review": "signed by a reviewer",
+    "outcome": "outcome",
+    "stamp": "stamped by a third party",
+    "amend": "a later forecast of the same run",
+    "notice": "a notice",
+}
+
+
+def feed(root: Path, *, verdicts: Sequence[Verdict], boards: Sequence[Board], pages: Mapping[str, str]) -> bytes:
+    """Return the Atom feed of the log and of the speedrun's records, the newest first; `pages` are by submission name.
+
+    Times are those of the log and of the runs, so the same files give the same feed. A log that cannot be read gives no
+    entries; the pages of its forecasts say why.
+    """
+    states = {verdict.id: verdict.state for verdict in verdicts}
+    events = [*_log_events(root, states), *(_record_event(each, pages) for board in boards for each in board.records)]
+    newest = sorted(events, key=lambda event: (event["updated"], event["key"]), reverse=True)[:MOST_EVENTS]
+    updated = newest[0]["updated"] if newest else _moment(_EPOCH)
+    return render("feed.xml.j2", events=newest, updated=updated, most=MOST_EVENTS).encode()
+
+
+def _log_events(root: Path, states: Mapping[str, State]) -> Iterator[dict[str, str]]:
+    with suppress(MarinScalingError):
+        for line in read_log(root / "preregistrations").entries:
+            if line.id in states:
+                yield {
+                    "updated": _moment(parse_moment(line.logged_at)),
+                    "key": sha256_hex(line.line),
+                    "title": f"{line.id}: {_SAID[line.kind]}",
+                    "summary": f"It is now {states[line.id]}.",
+                    "page": f"preregistrations/{page_name(line.id)}.html",
+                }
+
+
+def _record_event(record: Record, pages: Mapping[str, str]) -> dict[str, str]:
+    each = record.submission
+    return {
+        "updated": _moment(record.at),
+        "key": sha256_hex(f"{each.track} {each.name} {record.at.isoformat()}".encode()),
+        "title": f"{each.name}: a record of {each.track}",
+        "summary": f"{each.bits_per_byte:.4f} bits per byte for {format_flops(each.compute.model_flops)} model FLOPs",
+        "page": f"speedrun/{pages[each.name].removesuffix('.md')}.html",
+    }
+
+
+def _moment(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def write_generated_pages(root: Path) -> list[Path]:

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
+from graphlib import TopologicalSorter
+from itertools import accumulate
 from typing import Any
-from urllib.parse import quote
 
 import altair as alt
 import numpy as np
 import pandas as pd
 
-from marin_scaling.errors import UsageError
-from marin_scaling.files import replace_file
+from marin_scaling.experiment.experiment import Step
 from marin_scaling.fitting.optima import has_bowl, size_column
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import Forecast, forecast_runs, interval_along, targets_of
 from marin_scaling.laws import Array
-from marin_scaling.markdown import escape, link
-from marin_scaling.units import format_flops, unit_of
+from marin_scaling.publish.figures import LAW_COLOUR, OUTCOME_COLOUR, POINT_COLOUR, figure
+from marin_scaling.run.table import BUDGET_SPAN
+from marin_scaling.units import format_duration, format_flops, unit_of
 
-LAW_COLOUR, OUTCOME_COLOUR, POINT_COLOUR = "#0072B2", "#D55E00", "#222222"
-"""Blue and vermilion of Okabe and Ito's palette, and near black."""
-
-PNG_SCALE = 2.0
 _PANEL = {"width": 400, "height": 330}
 _CURVE_POINTS = 60
 _LABEL_ROOM = 0.32  # of the panel's width, right of the last point
@@ -47,13 +42,16 @@ class MeasuredOutcome:
 def law_chart(result: FitResult, forecasts: Sequence[Forecast], *, outcomes: Iterable[MeasuredOutcome] = ()) -> Any:
     """Two panels: loss against tokens by budget, with bowls; loss against FLOPs, with the law and what it forecasts."""
     panels = alt.hconcat(_runs_panel(result), _law_panel(result, forecasts, list(outcomes)), spacing=28)
-    return styled(panels.resolve_scale(color="independent"))
+    return figure(panels.resolve_scale(color="independent"), "Runs of a ladder; the law through them and its forecasts")
 
 
 def law_charts(result: FitResult, forecasts: Sequence[Forecast], *, outcomes: Iterable[MeasuredOutcome] = ()) -> dict[str, Any]:
     """The same two panels as charts of their own, "runs" and "law", for pages that set them beside or below each other."""
-    runs = styled(_runs_panel(result)).configure_legend(orient="bottom", columns=4, titleFontWeight="normal")
-    return {"runs": runs, "law": styled(_law_panel(result, forecasts, list(outcomes)))}
+    law = _law_panel(result, forecasts, list(outcomes))
+    return {
+        "runs": figure(_runs_panel(result), "Loss of each run by its trained tokens"),
+        "law": figure(law, "Loss by training compute: the law with its 90 % interval, and forecasts"),
+    }
 
 
 def residual_chart(result: FitResult) -> Any | None:
@@ -67,7 +65,7 @@ def residual_chart(result: FitResult) -> Any | None:
         ratio=sizes["tokens"] / sizes["active_params"],
         budget=[format_flops(flops) for flops in sizes["budget_flops"]],
     )[["run", "budget", "budget_flops", "ratio", "off", "loss"]]
-    y = alt.Y("off:Q", title="observed over the law's median, less 1", axis=alt.Axis(format="+.2%"))
+    y = alt.Y("off:Q", title="loss / median of the law - 1", axis=alt.Axis(format="+.2%"))
     points = alt.Chart(rows).mark_circle(size=36, opacity=0.9)
     tooltip = ["run", "budget", "loss", alt.Tooltip("off", format="+.2%")]
     zero = alt.Chart(pd.DataFrame({"off": [0.0]})).mark_rule(color=POINT_COLOUR, strokeWidth=1).encode(y=y)
@@ -77,37 +75,7 @@ def residual_chart(result: FitResult) -> Any | None:
         "ratio:Q", title="tokens per parameter", scale=scale, axis=alt.Axis(values=round_ticks(low, high), format="~g")
     )
     drawn = alt.layer(zero, points.encode(x=ratio, y=y, color=_budget_colour(rows), tooltip=tooltip))
-    chart = styled(drawn.properties(title="What the law leaves over", **_PANEL))
-    return chart.configure_legend(orient="bottom", columns=4, titleFontWeight="normal")
-
-
-def styled(chart: Any) -> Any:
-    """A chart in the look of all figures."""
-    return (
-        chart.properties(background="white", padding=12)
-        .configure(font="system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif")
-        .configure_axis(gridColor="#e6e6e6", labelFontSize=11, titleFontSize=12, titleFontWeight="normal", labelOverlap=True)
-        .configure_legend(labelFontSize=11, titleFontSize=11, titleFontWeight="normal")
-        .configure_title(fontSize=13, anchor="start", fontWeight=600, frame="group")
-        .configure_view(stroke="#cccccc")
-    )
-
-
-def save_chart(chart: Any, path: Path) -> None:
-    """Write a chart by its suffix, whole or not at all: .html (works without network), .svg, .png, .json (Vega-Lite)."""
-    suffix = path.suffix.lower()
-    if suffix not in _WRITERS:
-        raise UsageError(
-            f"{path}: a figure cannot be written as {path.suffix or 'a file without suffix'!r}.",
-            why="The suffix says the format.",
-            fix=f"Use one of: {', '.join(_WRITERS)}.",
-        )
-    replace_file(path, chart_bytes(chart, suffix=suffix))
-
-
-def chart_bytes(chart: Any, *, suffix: str) -> bytes:
-    """The content of a figure file: ".html", ".svg", ".png" or ".json"."""
-    return _WRITERS[suffix](chart)
+    return figure(drawn.properties(title="Residuals", **_PANEL), "Relative residual of each run by its tokens per parameter")
 
 
 def _runs_panel(result: FitResult) -> Any:
@@ -120,7 +88,7 @@ def _runs_panel(result: FitResult) -> Any:
         .mark_circle(size=36, opacity=0.9)
         .encode(
             x=_tokens_axis(result),
-            y=_loss_axis(result),
+            y=_loss_axis(_metric_title(result)),
             color=colour,
             tooltip=["run", "budget", alt.Tooltip("params", format=".3s"), alt.Tooltip("tokens", format=".3s"), "loss"],
         )
@@ -129,7 +97,10 @@ def _runs_panel(result: FitResult) -> Any:
     if result.bowls:
         curves = _bowl_curves(result)
         layers.insert(
-            0, alt.Chart(curves).mark_line(strokeWidth=1.5).encode(x=_tokens_axis(result), y=_loss_axis(result), color=colour)
+            0,
+            alt.Chart(curves)
+            .mark_line(strokeWidth=1.5)
+            .encode(x=_tokens_axis(result), y=_loss_axis(_metric_title(result)), color=colour),
         )
         layers.append(_optima_layer(result, x="tokens", axis=_tokens_axis(result)))
     title = "Runs, a bowl for each budget" if result.bowls else "Runs"
@@ -141,56 +112,57 @@ def _law_panel(result: FitResult, forecasts: Sequence[Forecast], outcomes: Seque
     flops = curve["flops"].to_numpy()
     room = (flops.max() / flops.min()) ** _LABEL_ROOM if forecasts or outcomes else 1.0
     axis = _log_axis("flops", "training compute (FLOPs)", values=flops, room=room)
-    loss = _loss_axis(result)
+    loss = _loss_axis(_metric_title(result))
     band = alt.Chart(curve).mark_area(opacity=0.22, color=LAW_COLOUR)
     line = alt.Chart(curve).mark_line(color=LAW_COLOUR, strokeWidth=1.8)
     runs = alt.Chart(result.frame[["flops", "loss"]]).mark_circle(size=10, color="#999999", opacity=0.5)
     layers = [
-        band.encode(x=axis, y=_loss_axis(result, column="low"), y2="high:Q"),
+        band.encode(x=axis, y=_loss_axis(_metric_title(result), column="low"), y2="high:Q"),
         line.encode(x=axis, y=loss),
         runs.encode(x=axis, y=loss),
         _optima_layer(result, x="flops", axis=axis),
-        *_forecast_layers(result, forecasts, outcomes, axis=axis),
-        *_outcome_layers(result, forecasts, outcomes, axis=axis),
+        *_forecast_layers(forecasts, outcomes, axis=axis, title=_metric_title(result)),
+        *_outcome_layers(forecasts, outcomes, axis=axis, title=_metric_title(result)),
     ]
     title = "Best loss for the compute; 90 % interval of a new run"
     return alt.layer(*layers).properties(title=title, **_PANEL)
 
 
-def _forecast_layers(
-    result: FitResult, forecasts: Sequence[Forecast], outcomes: Sequence[MeasuredOutcome], *, axis: Any
-) -> list[Any]:
+def _forecast_layers(forecasts: Sequence[Forecast], outcomes: Sequence[MeasuredOutcome], *, axis: Any, title: str) -> list[Any]:
     if not forecasts:
         return []
+    levels = {"low": 0.05, "high": 0.95, "quarter": 0.25, "three_quarters": 0.75}
     rows = pd.DataFrame(
         [
-            {"flops": each.flops, "loss": each.median, "low": low, "high": high}
-            for each, (low, high) in ((each, each.interval()) for each in forecasts)
+            {"flops": each.flops, "loss": each.median} | {name: each.quantiles[level] for name, level in levels.items()}
+            for each in forecasts
         ]
     )
     rows["what"] = [f"forecast {each.median:.4f}" for each in forecasts]
     measured = {each.flops: each.loss for each in outcomes}
     rows["lower"] = [each.median <= measured.get(each.flops, math.inf) for each in forecasts]
-    base, loss, low = alt.Chart(rows), _loss_axis(result), _loss_axis(result, column="low")
+    base, loss = alt.Chart(rows), _loss_axis(title)
+    bars = (("low", "high", 2.5), ("quarter", "three_quarters", 6.0))
     return [
-        base.mark_rule(color=LAW_COLOUR, strokeWidth=2.5).encode(x=axis, y=low, y2="high:Q"),
-        base.mark_point(shape="diamond", size=90, filled=True, color=LAW_COLOUR, opacity=1).encode(
-            x=axis, y=loss, tooltip=["what", "flops", "loss", "low", "high"]
+        *(
+            base.mark_rule(color=LAW_COLOUR, strokeWidth=width).encode(x=axis, y=_loss_axis(title, column=low), y2=f"{high}:Q")
+            for low, high, width in bars
         ),
+        base.mark_point(
+            shape="diamond", size=90, filled=True, fill="white", stroke=LAW_COLOUR, strokeWidth=2, opacity=1
+        ).encode(x=axis, y=loss, tooltip=["what", "flops", "loss", "low", "high"]),
         *_words(rows, text="what", axis=axis, loss=loss, colour=LAW_COLOUR),
     ]
 
 
-def _outcome_layers(
-    result: FitResult, forecasts: Sequence[Forecast], outcomes: Sequence[MeasuredOutcome], *, axis: Any
-) -> list[Any]:
+def _outcome_layers(forecasts: Sequence[Forecast], outcomes: Sequence[MeasuredOutcome], *, axis: Any, title: str) -> list[Any]:
     if not outcomes:
         return []
     rows = pd.DataFrame([{"flops": each.flops, "loss": each.loss, "what": each.label} for each in outcomes])
-    rows["text"] = [f"measured {each.loss:.4f}" for each in outcomes]
+    rows["text"] = [f"observed {each.loss:.4f}" for each in outcomes]
     medians = {each.flops: each.median for each in forecasts}
     rows["lower"] = [each.loss < medians.get(each.flops, -math.inf) for each in outcomes]
-    base, loss = alt.Chart(rows), _loss_axis(result)
+    base, loss = alt.Chart(rows), _loss_axis(title)
     crosses = base.mark_point(shape=_CROSS, size=70, strokeWidth=2.5, color=OUTCOME_COLOUR, opacity=1)
     return [
         crosses.encode(x=axis, y=loss, tooltip=["what", "flops", "loss"]),
@@ -213,7 +185,7 @@ def _optima_layer(result: FitResult, *, x: str, axis: Any) -> Any:
     rows = pd.DataFrame([{"flops": each.flops, "tokens": each.tokens, "loss": each.loss} for each in result.points])
     points = alt.Chart(rows).mark_point(shape="circle", size=60, color=POINT_COLOUR, strokeWidth=1.6, fill="white", opacity=1)
     return points.encode(
-        x=axis, y=_loss_axis(result), tooltip=[alt.Tooltip(x, format=".3s"), alt.Tooltip("loss", format=".5g")]
+        x=axis, y=_loss_axis(_metric_title(result)), tooltip=[alt.Tooltip(x, format=".3s"), alt.Tooltip("loss", format=".5g")]
     )
 
 
@@ -268,92 +240,127 @@ def round_ticks(low: float, high: float) -> list[float]:
     return [tick for tick in ticks if low <= tick <= high]
 
 
-def _loss_axis(result: FitResult, *, column: str = "loss") -> Any:
+def _metric_title(result: FitResult) -> str:
     name, unit = result.metric.replace("_nats", "").replace("_", " "), unit_of(result.metric)
-    return alt.Y(f"{column}:Q", title=f"{name} ({unit})" if unit else name, scale=alt.Scale(zero=False))
+    return f"{name} ({unit})" if unit else name
 
 
-def _spec(chart: Any) -> dict[str, Any]:
-    """The chart's Vega-Lite, however many runs it shows: Altair's limit of 5,000 rows is meant for notebooks."""
-    with alt.data_transformers.enable("default", max_rows=None):
-        spec: dict[str, Any] = chart.to_dict()
-    return spec
+def _loss_axis(title: str, *, column: str = "loss") -> Any:
+    return alt.Y(f"{column}:Q", title=title, scale=alt.Scale(zero=False))
 
 
-def _html(chart: Any) -> bytes:
-    import vl_convert
+def forecast_chart(runs: Sequence[Mapping[str, Any]], forecast: Forecast, *, observed: float | None, metric: str) -> Any:
+    """Loss by compute: the fitted `runs` ("flops" and "loss"), the signed forecast with its 50 and 90 % intervals, the outcome.
 
-    spec = json.loads(json.dumps(_spec(chart)).replace("<", "<\\u200b"))  # no name may end the page's script
-    text: str = vl_convert.vegalite_to_html(spec, bundle=True)
-    return text.encode()
-
-
-def _svg(chart: Any) -> bytes:
-    import vl_convert
-
-    text: str = vl_convert.vegalite_to_svg(_spec(chart))
-    return text.encode()
-
-
-def _png(chart: Any) -> bytes:
-    import vl_convert
-
-    raw: bytes = vl_convert.vegalite_to_png(_spec(chart), scale=PNG_SCALE)
-    return raw
-
-
-def _json(chart: Any) -> bytes:
-    return (json.dumps(_spec(chart), indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
-
-
-_WRITERS: dict[str, Callable[[Any], bytes]] = {".html": _html, ".svg": _svg, ".png": _png, ".json": _json}
-
-
-PLOTTER_NAME = "vega.js"
-"""What draws the figures to move about in: once for all of them, at the root of the generated pages."""
-
-_LIVE = """<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><title>Figure</title><script src="{plotter}"></script>
-</head>
-<body><div id="figure"></div>
-<script type="application/json" id="drawn">{spec}</script>
-<script>vegaEmbed("#figure", JSON.parse(document.getElementById("drawn").textContent), {{renderer: "svg"}});</script>
-</body>
-</html>
-"""
-
-
-def figure_files(panels: Mapping[str, Any], whole: Any, *, page_stem: str) -> dict[str, bytes]:
-    """`PANEL.svg` for each panel, `whole.svg` and `interactive.html`, by path in a folder of the page's own.
-
-    `page_stem` is the page's path without `.md`. The folder's name ends in `.figures`, so that no two pages share a file.
+    `metric` is the title of the loss axis, with its unit.
     """
-    folder = f"{page_stem}.figures"
-    files = {f"{folder}/{name}.svg": chart_bytes(panel, suffix=".svg") for name, panel in panels.items()}
-    files[f"{folder}/whole.svg"] = chart_bytes(whole, suffix=".svg")
-    return {**files, f"{folder}/interactive.html": _live(whole, plotter=f"{'../' * (folder.count('/') + 1)}{PLOTTER_NAME}")}
+    rows = pd.DataFrame([{"flops": run["flops"], "loss": run["loss"]} for run in runs])
+    flops = np.array([rows["flops"].min() / 1.4, *rows["flops"], forecast.flops])
+    axis = _log_axis("flops", "training compute (FLOPs)", values=flops, room=(flops.max() / flops.min()) ** _LABEL_ROOM)
+    outcomes = [] if observed is None else [MeasuredOutcome(flops=forecast.flops, loss=observed)]
+    best = alt.Chart(rows.loc[_best_rows(rows)]).mark_point(size=60, color=POINT_COLOUR, strokeWidth=1.6, opacity=1)
+    layers = [
+        alt.Chart(rows).mark_circle(size=20, color="#999999", opacity=1).encode(x=axis, y=_loss_axis(metric)),
+        best.encode(x=axis, y=_loss_axis(metric)),
+        *_forecast_layers([forecast], outcomes, axis=axis, title=metric),
+        *_outcome_layers([forecast], outcomes, axis=axis, title=metric),
+    ]
+    drawn = alt.layer(*layers).properties(title="Fitted runs, forecast and outcome", width=540, height=320)
+    return figure(drawn, f"{metric} by training compute: the fitted runs, the signed forecast, and the outcome if it is known")
 
 
-@cache
-def plotter() -> bytes:
-    """The program that `interactive.html` asks for: Vega and what it needs, from the installed vl-convert."""
-    import vl_convert
-
-    text: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return text.encode()
-
-
-def _live(chart: Any, *, plotter: str) -> bytes:
-    spec = chart_bytes(chart, suffix=".json").decode().replace("<", "\\u003c")  # no name may end the page's script
-    return _LIVE.format(plotter=plotter, spec=spec).encode()
+def _best_rows(rows: pd.DataFrame) -> list[Any]:
+    """Labels of the runs that no run of as little compute, or nearly, beats: of a ladder the best of each budget."""
+    ordered = rows.sort_values("flops")
+    flops, lowest = ordered["flops"].tolist(), list(accumulate(ordered["loss"], min))
+    at_most = [lowest[bisect_right(flops, BUDGET_SPAN * each) - 1] for each in flops]
+    return ordered.index[ordered["loss"] == at_most].tolist()
 
 
-def show_figure(page_name: str, captions: Mapping[str, str]) -> str:
-    """The Markdown that shows the panels with what is to be seen on them, beside each other where there is room.
+_CURVE_COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"]
 
-    `page_name` is the name of the page's file without `.md`; the figures lie beside it.
-    """
-    folder = f"{page_name}.figures"
-    pictures = "\n".join(f"![{escape(caption)}]({quote(folder)}/{name}.svg)" for name, caption in captions.items())
-    return f"{pictures}\n\n{link('The same figure, to move about in', f'{folder}/interactive.html')}"
+
+def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], *, metric: str) -> Any | None:
+    """Loss by step, a line for each of the first six `curves`, (step, loss) by label; None if none has two points."""
+    drawn = [(label, points) for label, points in curves.items() if len(points) > 1][: len(_CURVE_COLOURS)]
+    if not drawn:
+        return None
+    rows = pd.DataFrame([{"curve": label, "step": step, "loss": loss} for label, points in drawn for step, loss in points])
+    scale = alt.Scale(domain=[label for label, _ in drawn], range=_CURVE_COLOURS[: len(drawn)])
+    lines = alt.Chart(rows).mark_line(strokeWidth=1.3, clip=True)
+    encoded = lines.encode(
+        x=alt.X("step:Q", title="step", scale=alt.Scale(nice=False)),
+        y=_loss_axis(metric),
+        color=alt.Color("curve:N", title=None, scale=scale),
+    )
+    return figure(encoded.properties(width=540, height=240), f"{metric} by step, a line for each seed")
+
+
+MOST_STEPS = 60
+_WIDE, _HIGH, _ACROSS, _DOWN = 190, 46, 44, 14
+_LETTERS = 24
+_STEP_COLOURS = {"failed": "#d55e00", "running": "#e69f00", "waiting": "#999999", "reused": "#009e73"}
+
+
+def steps_chart(steps: Sequence[Step]) -> Any | None:
+    """A box for each step from left to right, with a line from each of its inputs; None for fewer than 2 or more than 60."""
+    if not 2 <= len(steps) <= MOST_STEPS:
+        return None
+    corners = _corners(steps)
+    rows = pd.DataFrame([_box(step, *corners[step.name]) for step in steps])
+    ends = [(corners[name], corners[step.name]) for step in steps for name in dict.fromkeys(step.inputs)]
+    arrows = pd.DataFrame(
+        [{"x": a + _WIDE, "y": b + _HIGH / 2, "x2": c, "y2": d + _HIGH / 2} for (a, b), (c, d) in ends],
+        columns=["x", "y", "x2", "y2"],
+    )
+    width, height = int(rows["x2"].max()) + 1, int(rows["y2"].max()) + 1
+    place = {
+        "x": alt.X("x:Q", axis=None, scale=alt.Scale(domain=[0, width])),
+        "y": alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[height, 0])),
+    }
+    ends_at = {"x2": "x2:Q", "y2": "y2:Q"}
+    boxes, words = alt.Chart(rows), {"align": "left", "baseline": "alphabetic", "dx": 8}
+    layers = [
+        alt.Chart(arrows).mark_rule(color="#999999").encode(**place, **ends_at),
+        boxes.mark_rect(cornerRadius=4, fill="white", strokeWidth=1.5, opacity=1).encode(
+            **place, **ends_at, stroke=alt.Stroke("colour:N", scale=None), description="what:N", tooltip="what:N"
+        ),
+        boxes.mark_text(**words, dy=19, fontWeight=600, color="#222222").encode(**place, text="name:N"),
+        boxes.mark_text(**words, dy=36, color="#444444").encode(**place, text="state:N"),
+    ]
+    drawn = alt.layer(*layers).properties(width=width, height=height, view=alt.ViewBackground(stroke=None))
+    return figure(drawn, "Steps from left to right, each after its inputs")
+
+
+def _corners(steps: Sequence[Step]) -> dict[str, tuple[int, int]]:
+    """Upper left corner of each step's box: a column for each number of steps that must come before."""
+    inputs, depths = {step.name: step.inputs for step in steps}, dict[str, int]()
+    for name in TopologicalSorter(inputs).static_order():
+        depths[name] = max((depths[each] + 1 for each in inputs[name]), default=0)
+    rows = dict.fromkeys(depths.values(), 0)
+    found = {}
+    for step in steps:
+        depth = depths[step.name]
+        found[step.name] = depth * (_WIDE + _ACROSS), rows[depth] * (_HIGH + _DOWN)
+        rows[depth] += 1
+    return found
+
+
+def _box(step: Step, x: int, y: int) -> dict[str, Any]:
+    state = (
+        ", ".join(filter(None, [step.status, "" if step.seconds is None else format_duration(step.seconds)])) or step.what or ""
+    )
+    return {
+        "x": x,
+        "y": y,
+        "x2": x + _WIDE,
+        "y2": y + _HIGH,
+        "name": _short(step.name),
+        "state": _short(state),
+        "what": f"{step.name}: {step.what}" if step.what else step.name,
+        "colour": _STEP_COLOURS.get(step.status or "", "#0072b2"),
+    }
+
+
+def _short(words: str) -> str:
+    return words if len(words) <= _LETTERS else f"{words[: _LETTERS - 1]}…"

@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from importlib import resources
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from marin_scaling.canonical_json import leaves
 from marin_scaling.experiment.checks import (
@@ -33,28 +33,16 @@ from marin_scaling.experiment.experiment import (
     read_experiments,
     to_line,
 )
-from marin_scaling.findings import Finding, Weight
-from marin_scaling.limits import FAULTS_NAMED, JOINED, LISTED
-from marin_scaling.markdown import (
-    bullets,
-    cell,
-    escape,
-    link,
-    listed,
-    malformed_section,
-    page,
-    page_name,
-    preformatted,
-    prose,
-    table,
-    web_link,
-    whole,
-)
+from marin_scaling.findings import Finding, Severity
+from marin_scaling.limits import FAULTS_NAMED
+from marin_scaling.markdown import Markdown, cell, escape, link, malformed_section, page_name, web_link, whole
 from marin_scaling.printable import joined
-from marin_scaling.publish.drawings import duration, steps_drawing
-from marin_scaling.publish.submission_page import again_section
+from marin_scaling.publish.charts import steps_chart
+from marin_scaling.publish.figures import picture_files, show_pictures
+from marin_scaling.publish.render import asset, render
+from marin_scaling.publish.submission_page import commands_of
 from marin_scaling.speedrun.submission import Author
-from marin_scaling.units import counted, format_count, format_flops
+from marin_scaling.units import counted, format_count, format_duration, format_flops
 
 FOLDER = "experiments"
 """Of these pages, below the generated ones."""
@@ -96,82 +84,59 @@ def page_stem(each: Experiment) -> str:
 def experiment_page(each: Reported, reported: Mapping[str, Reported], *, linked: Collection[str]) -> dict[str, bytes]:
     """Its page, drawing and document by path; `reported` are all of them by name, `linked` other generated pages by path."""
     one, stem = each.experiment, page_stem(each.experiment)
-    drawing = steps_drawing(each.steps)
-    text = page(
-        one.title,
-        _headline(each, reported),
-        _quoted("Expected", one.hypothesis),
-        _quoted("Learnt", one.conclusion),
-        preformatted(each.records.fault) if each.records.fault else "",
-        _figures(each, linked),
-        _metrics(each),
-        _steps(each, f"{stem}.steps.svg" if drawing else ""),
-        _settings(each, reported.get(one.baseline or "")),
-        again_section(one.code),
-        _links(each, linked),
-        _findings(each.findings),
-        f"{link('The experiment itself', each.document_name)}, as it was read.",
+    chart = steps_chart(each.steps)
+    text = render(
+        "experiment.md.j2",
+        title=one.title,
+        one=one,
+        records=each.records,
+        document=each.document_name,
+        authors=list(map(_author, one.authors)),
+        replaces=[_title(reported[name].experiment) for name in one.supersedes if name in reported],
+        replaced_by=list(map(_title, each.replaced_by)),
+        **_run_values(each, linked),
+        metrics=[[metric.name, metric_value(metric)] for metric in one.metrics],
+        steps=list(map(_step_row, each.steps)),
+        drawing=_drawing(stem) if chart else "",
+        **_settings_values(each, reported.get(one.baseline or "")),
+        commands=commands_of(one.code),
+        links=_links(each, linked),
+        findings=[[found.severity, found.where, found.message] for found in each.findings],
     )
-    files = {f"{FOLDER}/{stem}.md": text.encode(), f"{FOLDER}/{each.document_name}": _document(one)}
-    return files | ({f"{FOLDER}/{stem}.steps.svg": drawing} if drawing else {})
+    pictures = picture_files({"steps": chart} if chart else {}, page_stem=f"{FOLDER}/{stem}")
+    return {f"{FOLDER}/{stem}.md": text.encode(), f"{FOLDER}/{each.document_name}": _document(one), **pictures}
 
 
 def _document(one: Experiment) -> bytes:
     return json.dumps(one.model_dump(mode="json", exclude_defaults=True), indent=1, sort_keys=True).encode() + b"\n"
 
 
-def _headline(each: Reported, reported: Mapping[str, Reported]) -> str:
-    one = each.experiment
-    outcome = (
-        f"**{escape(one.outcome)}**: {escape(one.outcome.meaning)}"
-        if one.outcome
-        else "**Its outcome is not said** by its source"
-    )
-    by = f" By {listed(list(map(_author, one.authors)), separator='; ', most=JOINED)}." if one.authors else ""
-    when = f" {one.date}." if one.date else ""
-    source = f" Imported from {escape(one.source)}; nothing of it was measured here." if one.source else ""
-    replaced = f" **Replaced** by {_titles(each.replaced_by)}." if each.replaced_by else ""
-    named = [reported[name].experiment for name in one.supersedes if name in reported]
-    replaces = f" It replaces {_titles(named)}." if named else ""
-    compared = reported.get(one.baseline or "")
-    beside = f" Beside {link(compared.experiment.title, f'{page_stem(compared.experiment)}.md')}." if compared else ""
-    topics = f" About: {escape(joined(one.topics, separator=' · '))}." if one.topics else ""
-    return f"{outcome}.{by}{when}{source}{replaces}{replaced}{beside}{topics}"
+def _drawing(stem: str) -> Markdown:
+    """The steps, as a link to the picture in its full size."""
+    target = quote(f"{stem}.figures/steps.svg")
+    return Markdown(f"[{show_pictures(stem, {'steps': 'Steps from left to right, each after what it took'})}]({target})")
 
 
-def _titles(named: Sequence[Experiment]) -> str:
-    return listed([link(each.title, f"{page_stem(each)}.md") for each in named], most=JOINED)
-
-
-def _author(author: Author) -> str:
+def _author(author: Author) -> Markdown:
     named = web_link(author.name, author.url) if author.url else escape(author.name)
-    return f"{named}, {escape(author.affiliation)}" if author.affiliation else named
+    return Markdown(f"{named}, {escape(author.affiliation)}") if author.affiliation else named
 
 
-def _quoted(heading: str, words: str | None) -> str:
-    shown = prose(words or "")
-    return f"## {heading}\n\n{shown}" if shown else ""
-
-
-def _figures(each: Reported, linked: Collection[str]) -> str:
+def _run_values(each: Reported, linked: Collection[str]) -> dict[str, Any]:
+    """What the template shows of an experiment's own runs."""
     found = figures(each.records.runs)
-    if not found:
-        return ""
-    rows = [_figure_row(figure) for figure in found]
-    metrics = sorted({figure.metric.replace("_", " ") for figure in found})
-    header = ["runs of", "FLOPs", "parameters", "tokens", "seeds", escape(f"loss ({' or '.join(metrics)})"), "standard error"]
+    rows, metrics = list(map(_figure_row, found)), sorted({figure.metric.replace("_", " ") for figure in found})
+    header = ["runs of", "FLOPs", "parameters", "tokens", "seeds", f"loss ({' or '.join(metrics)})", "standard error"]
     if all(figure.standard_error is None for figure in found):
         header, rows = header[:-1], [row[:-1] for row in rows]
-    named = [_if_there(name, f"ladders/{page_name(name)}.md", linked) for name in each.experiment.ladders]
-    ladders = listed(named, most=JOINED)
-    shown = table(header, rows, right=range(1, len(header)), most=LISTED, rest_in="the records of its runs")
-    return f"## Its runs\n\nOf {ladders}; losses are means over seeds.\n\n{shown}"
+    ladders = [_if_there(name, f"ladders/{page_name(name)}.md", linked) for name in each.experiment.ladders]
+    return {"runs": rows, "runs_header": header, "ladders": ladders}
 
 
 def _figure_row(figure: Figure) -> list[str]:
     diverged = f", {figure.diverged} diverged" if figure.diverged else ""
     return [
-        escape(figure.ladder if figure.role == "rung" else f"{figure.ladder}, {figure.role}"),
+        figure.ladder if figure.role == "rung" else f"{figure.ladder}, {figure.role}",
         format_flops(figure.budget_flops),
         format_count(figure.params),
         format_count(figure.trained_tokens),
@@ -192,32 +157,17 @@ def metric_value(metric: Metric) -> str:
     return f"{metric.value:.12g}{unit}"
 
 
-def _metrics(each: Reported) -> str:
-    rows = [[escape(metric.name), escape(metric_value(metric))] for metric in each.experiment.metrics]
-    shown = table(["what", "value"], rows, most=LISTED, rest_in=each.document_name)
-    return f"## Figures\n\n{shown}" if rows else ""
-
-
-def _steps(each: Reported, drawing: str) -> str:
-    if not each.steps:
-        return ""
-    shown = f"[![Steps from left to right, each after what it took]({drawing})]({drawing})\n\n" if drawing else ""
-    rows = list(map(_step_row, each.steps))
-    header = ["step", "what", "from", "status", "began (UTC)", "ended (UTC)", "took", "output", "digest"]
-    return f"## How it was made\n\n{shown}{table(header, rows, most=LISTED, rest_in=each.document_name)}"
-
-
 def _step_row(step: Step) -> list[str]:
     return [
-        escape(step.name),
-        escape(step.what or ""),
-        escape(joined([*step.inputs, *step.data])),
-        escape(step.status or ""),
+        step.name,
+        step.what or "",
+        joined([*step.inputs, *step.data]),
+        step.status or "",
         _moment(step.started_at),
         _moment(step.finished_at),
-        duration(step.seconds),
-        escape(step.output or ""),
-        f"`{step.output_sha256[:16]}…`" if step.output_sha256 else "",
+        "" if step.seconds is None else format_duration(step.seconds),
+        step.output or "",
+        Markdown(f"`{step.output_sha256[:16]}…`") if step.output_sha256 else "",
     ]
 
 
@@ -225,18 +175,21 @@ def _moment(moment: datetime | None) -> str:
     return whole(f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}") if moment else ""
 
 
-def _settings(each: Reported, baseline: Reported | None) -> str:
+def _settings_values(each: Reported, baseline: Reported | None) -> dict[str, Any]:
+    """What the template shows of settings, and of those that differ from the baseline's."""
+    keys = sorted({*each.settings, *each.records.varying})
+    lines = "\n".join(f"{json.dumps(key)[1:-1]}: {_said(each, key)}" for key in keys)
     if baseline is None:
-        return f"## Settings\n\n{_all_settings(each)}" if each.settings else ""
-    name = link(baseline.experiment.title, f"{page_stem(baseline.experiment)}.md")
-    keys = sorted({*baseline.settings, *baseline.records.varying, *each.settings, *each.records.varying})
-    said = [(key, _said(baseline, key), _said(each, key)) for key in keys]
-    rows = [[cell(key), cell(before), cell(now)] for key, before, now in said if before != now] if baseline.settings else []
-    header = ["setting", escape(baseline.experiment.name), escape(each.experiment.name)]
-    nothing = "No setting differs." if baseline.settings else "Of that one no settings are known."
-    shown = table(header, rows, most=LISTED, rest_in=each.document_name) if rows else nothing
-    everything = f"<details><summary>All settings</summary>\n{_all_settings(each)}\n</details>"
-    return f"## What differs from {name}\n\n{shown}\n\n{everything}"
+        return {"settings": lines, "baseline": ""}
+    both = sorted({*baseline.settings, *baseline.records.varying, *keys})
+    said = [(key, _said(baseline, key), _said(each, key)) for key in both] if baseline.settings else []
+    return {
+        "settings": lines,
+        "baseline": _title(baseline.experiment),
+        "baseline_name": baseline.experiment.name,
+        "baseline_settings": baseline.settings,
+        "differences": [[cell(key), cell(before), cell(now)] for key, before, now in said if before != now],
+    }
 
 
 def _said(each: Reported, key: str) -> str:
@@ -245,46 +198,26 @@ def _said(each: Reported, key: str) -> str:
     return json.dumps(each.settings[key]) if key in each.settings else "not stated"
 
 
-def _all_settings(each: Reported) -> str:
-    keys = sorted({*each.settings, *each.records.varying})
-    lines = "\n".join(f"{json.dumps(key)[1:-1]}: {_said(each, key)}" for key in keys)
-    return preformatted(lines, rest_in=each.document_name)
-
-
 def _if_there(name: str, path: str, linked: Collection[str]) -> str:
-    return link(name, f"../{path}") if path in linked else escape(name)
+    return link(name, f"../{path}") if path in linked else name
 
 
-def _links(each: Reported, linked: Collection[str]) -> str:
+def _links(each: Reported, linked: Collection[str]) -> list[str]:
     one = each.experiment
-    lines = [
-        f"{escape(key.removeprefix('links.').replace('_', ' '))}: {web_link(address, address)}"
+    lines: list[str] = [
+        Markdown(f"{escape(key.removeprefix('links.').replace('_', ' '))}: {web_link(address, address)}")
         for key, address in addresses(one)
     ]
     if one.preregistration:
         path = f"preregistrations/{page_name(one.preregistration)}.md"
-        lines.insert(0, f"preregistration: {_if_there(one.preregistration, path, linked)}")
+        lines.insert(0, Markdown(f"preregistration: {escape(_if_there(one.preregistration, path, linked))}"))
     if one.code and one.code.repository:
         where = "/".join(filter(None, [one.code.commit and f"at {one.code.commit[:12]}", one.code.path]))
-        lines.append(f"code: {web_link(one.code.repository, one.code.repository)} {escape(where)}")
-    return f"## Where it can be seen\n\n{bullets(lines, rest_in=each.document_name)}" if lines else ""
-
-
-def _findings(findings: Sequence[Finding]) -> str:
-    rows = [[finding.weight, escape(finding.key), escape(finding.said)] for finding in findings]
-    shown = table(["weight", "key", "what was found"], rows, most=LISTED, rest_in="marin-scale experiment validate")
-    return f"## What was found in it\n\n{shown}" if rows else ""
+        lines.append(Markdown(f"code: {web_link(one.code.repository, one.code.repository)} {escape(where)}"))
+    return lines
 
 
 _PROGRAM = ("table.js", "table.css")
-_LIVE = '<link rel="stylesheet" href="table.css"><script src="table.js"></script>'
-_NONE = (
-    "There is no experiment yet: write `experiments/NAME/experiment.yaml`, or import Marin's: `marin-scale experiment import`."
-)
-_WORDS = (
-    "Every experiment that was written down, those that did not work as well as those that did. Rows with a source were "
-    "imported from there, figures and all; nothing of them was measured here."
-)
 
 
 def experiment_pages(root: Path, *, linked: Collection[str]) -> dict[str, bytes]:
@@ -311,59 +244,47 @@ def experiment_pages(root: Path, *, linked: Collection[str]) -> dict[str, bytes]
     }
     files = {f"{FOLDER}/index.md": _index(list(reported.values()), found, root=root)}
     if experiments:
-        files |= _program()
+        files |= {f"{FOLDER}/{name}": asset(f"experiments/{name}") for name in _PROGRAM}
         files[f"{FOLDER}/experiments.jsonl"] = b"".join(map(to_line, experiments))
     for one in reported.values():
         files |= experiment_page(one, reported, linked=linked)
     return files
 
 
-def _program() -> dict[str, bytes]:
-    templates = resources.files("marin_scaling.publish").joinpath("templates", "experiments")
-    return {f"{FOLDER}/{name}": templates.joinpath(name).read_bytes() for name in _PROGRAM}
-
-
 def _index(reported: Sequence[Reported], found: Sequence[Found], *, root: Path) -> bytes:
     malformed = [(each.place, each.refusal) for each in found if each.experiment is None]
-    if not found:
-        return page("Experiments", _NONE).encode()
-    body = [
-        _WORDS,
-        _counts(reported),
-        _listed(reported),
-        _found_of(reported),
-        malformed_section("experiments", malformed, root),
-    ]
-    data = f"All of them as {link('JSON, a line each', 'experiments.jsonl')}." if reported else ""
-    return page("Experiments", *body, data, _LIVE if reported else "").encode()
+    ordered = sorted(reported, key=lambda each: (each.experiment.source is not None, -_age(each), each.experiment.name))
+    return render(
+        "experiments.md.j2",
+        title="Experiments",
+        found=found,
+        counts=_counts(reported),
+        rows=list(map(_row, ordered)),
+        findings=[
+            [_title(each.experiment), finding.severity, finding.where, finding.message]
+            for each in reported
+            for finding in each.findings[:FAULTS_NAMED]
+        ],
+        most=FAULTS_NAMED,
+        malformed=malformed_section("experiments", malformed, root),
+    ).encode()
 
 
-def _counts(reported: Sequence[Reported]) -> str:
-    if not reported:
-        return ""
+def _counts(reported: Sequence[Reported]) -> list[list[str]]:
+    """A row for each outcome that some experiment has: own and imported."""
     own, imported = (
         Counter(each.experiment.outcome for each in reported if (each.experiment.source is None) is mine)
         for mine in (True, False)
     )
     rows = [
-        [escape(outcome), escape(outcome.meaning), str(own[outcome]), str(imported[outcome])]
+        [outcome, outcome.meaning, str(own[outcome]), str(imported[outcome])]
         for outcome in Outcome
         if own[outcome] or imported[outcome]
     ]
-    if imported[None]:
-        rows.append(["not said", "its source does not say", "0", str(imported[None])])
-    return table(["outcome", "meaning", "own", "imported"], rows, right=[2, 3])
+    return rows + [["not said", "its source does not say", "0", str(imported[None])]] * bool(imported[None])
 
 
-def _listed(reported: Sequence[Reported]) -> str:
-    ordered = sorted(reported, key=lambda each: (each.experiment.source is not None, -_age(each), each.experiment.name))
-    header = ["experiment", "outcome", "figures", "topics", "date", "by", "source"]
-    rows = list(map(_row, ordered))
-    marker = '<div data-table="experiments" data-facets="outcome topics source"></div>'
-    return f"## All of them\n\n{marker}\n\n{table(header, rows)}"
-
-
-def _title(one: Experiment) -> str:
+def _title(one: Experiment) -> Markdown:
     return link(one.title, f"{page_stem(one)}.md")
 
 
@@ -373,18 +294,18 @@ def _age(each: Reported) -> int:
 
 def _row(each: Reported) -> list[str]:
     one = each.experiment
-    weights = Counter(finding.weight for finding in each.findings)
-    refused, doubts = weights[Weight.REFUSED], weights[Weight.DOUBT]
-    said = [f"**{refused} refused**" if refused else "", counted(doubts, "doubt") if doubts else ""]
+    severities = Counter(finding.severity for finding in each.findings)
+    errors, warnings = severities[Severity.ERROR], severities[Severity.WARNING]
+    said = [f"**{counted(errors, 'error')}**" if errors else "", counted(warnings, "warning") if warnings else ""]
     said = [*filter(None, said), *(["replaced"] if each.replaced_by else [])]
     return [
-        _title(one) + (f" ({', '.join(said)})" if said else ""),
+        Markdown(_title(one) + (f" ({', '.join(said)})" if said else "")),
         whole(one.outcome or "not said"),
-        escape(joined([_metric_said(metric) for metric in one.metrics] or _runs_said(each), separator="; ")),
-        escape(joined(one.topics, separator=" · ")),
+        joined([f"{metric.name} {metric_value(metric)}" for metric in one.metrics] or _runs_said(each), separator="; "),
+        joined(one.topics, separator=" · "),
         whole(str(one.date or "")),
-        escape(joined(author.name for author in one.authors)),
-        escape(one.source or ""),
+        joined(author.name for author in one.authors),
+        one.source or "",
     ]
 
 
@@ -393,22 +314,3 @@ def _runs_said(each: Reported) -> list[str]:
     losses = [(figure.mean_loss, figure.metric) for figure in figures(runs) if figure.mean_loss is not None]
     lowest = f": lowest {min(losses)[0]:.4f} {min(losses)[1].replace('_', ' ')}" if losses else ""
     return [f"{counted(len(runs), 'run')} of {joined(each.experiment.ladders)}{lowest}"] if runs else []
-
-
-def _metric_said(metric: Metric) -> str:
-    return f"{metric.name} {metric_value(metric)}"
-
-
-def _found_of(reported: Sequence[Reported]) -> str:
-    rows = [
-        [_title(each.experiment), finding.weight, escape(finding.key), escape(finding.said)]
-        for each in reported
-        for finding in each.findings[:FAULTS_NAMED]
-    ]
-    if not rows:
-        return ""
-    refused = "What is named and not there, or contradicted by records, is refused"
-    words = (
-        f"{refused}; what may be a slip is a doubt. No link was followed. The first {FAULTS_NAMED} of each; its page has all."
-    )
-    return f"## What was found in them\n\n{words}\n\n{table(['experiment', 'weight', 'key', 'what was found'], rows)}"

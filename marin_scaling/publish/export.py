@@ -19,7 +19,7 @@ from marin_scaling.data.corpus import HELD_OUT
 from marin_scaling.data.tokenizer import load_tokenizer
 from marin_scaling.errors import UsageError, missing_extra
 from marin_scaling.files import new_folder, read_bytes
-from marin_scaling.markdown import document, escape, table, web_link
+from marin_scaling.markdown import Markdown, code, escape, web_link
 from marin_scaling.preregistration.layout import OUTCOME_NAME
 from marin_scaling.preregistration.outcome import read_outcome
 from marin_scaling.preregistration.registry import REGISTRY, find_statement, read_registration, signers_path
@@ -27,16 +27,16 @@ from marin_scaling.preregistration.statement import Statement
 from marin_scaling.preregistration.tracked_run import named_spec
 from marin_scaling.preregistration.verify.authenticity import verify_folder
 from marin_scaling.publish.new_repository import address_on_the_web
+from marin_scaling.publish.render import render
 from marin_scaling.run.paths import RUNS_DIR, Workplace, workplace
 from marin_scaling.run.plan import hardware_of
 from marin_scaling.run.spec import ModelSpec, RunSpec, TokenizerSpec
 from marin_scaling.run.store import StoredRun, is_finished, read_run, run_folder
-from marin_scaling.units import format_count, format_flops
+from marin_scaling.units import format_flops
 from marin_scaling.untrusted_files import is_present
 
 CARD_NAME = "README.md"
 _PROJECT = "marin-scaling"
-_SHOWN_BYTES = "né"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +71,9 @@ class CardSource:
     address: str | None = None
     ladder_sha256: str | None = None
 
-    def place(self, path: str) -> str:
+    def place(self, path: str) -> Markdown:
         """A path in it, linked where that is possible."""
-        return web_link(path, f"{self.address}/tree/HEAD/{path}") if self.address else f"`{path}`"
+        return web_link(path, f"{self.address}/tree/HEAD/{path}") if self.address else code(path)
 
 
 def model_card(
@@ -81,17 +81,20 @@ def model_card(
 ) -> str:
     """The card of a finished run: front matter and Markdown."""
     source = source or CardSource()
-    text = document(
-        _name(run.spec),
-        _headline(run),
-        _section("The run", _run_rows(run)),
-        _section("Its data", _data_rows(run.spec)),
-        _tokens_section(tokenizer),
-        _section("Measured", _measured_rows(run)),
-        _forecast_section(run, forecast, source),
-        _section("Where it comes from", _origin_rows(run, source)),
+    return render(
+        "model_card.md.j2",
+        title=_name(run.spec),
+        front_matter=Markdown(_front_matter(run).rstrip()),
+        spec=run.spec,
+        record=run.record,
+        run_rows=_run_rows(run),
+        data_rows=_data_rows(run.spec),
+        tokenizer=tokenizer,
+        measured_rows=_measured_rows(run),
+        forecast_title="Its forecast, signed before it was trained" if forecast else "Its forecast",
+        forecast_rows=_forecast_rows(run, forecast, source),
+        origin_rows=_origin_rows(run, source),
     )
-    return f"---\n{_front_matter(run)}---\n\n{text}"
 
 
 def _name(spec: RunSpec) -> str:
@@ -117,26 +120,13 @@ def _front_matter(run: StoredRun) -> str:
     return yaml.safe_dump(matter, sort_keys=False, allow_unicode=True)
 
 
-def _headline(run: StoredRun) -> str:
-    place = "the target" if run.spec.role == "target" else "a rung"
-    return (
-        f"A language model of {format_count(run.record.params_total)} parameters, trained from nothing with Levanter by "
-        f"{_PROJECT} as {place} of the ladder {escape(run.spec.ladder)}: to measure its loss, not to be of use. "
-        "Its architecture is Qwen3's."
-    )
-
-
-def _section(title: str, rows: Mapping[str, str]) -> str:
-    return f"## {title}\n\n" + table(["", ""], [[words, cell] for words, cell in rows.items()])
-
-
 def _run_rows(run: StoredRun) -> dict[str, str]:
     spec, record, model = run.spec, run.record, run.spec.model
     return {
-        "recipe": escape(spec.recipe),
-        "ladder": f"{escape(spec.ladder)}, {spec.role}",
+        "recipe": spec.recipe,
+        "ladder": f"{spec.ladder}, {spec.role}",
         "budget": f"{format_flops(spec.budget_flops)} FLOPs",
-        "trained with": f"{record.flops:.6g} FLOPs ({escape(record.flops_convention)})",
+        "trained with": f"{record.flops:.6g} FLOPs ({record.flops_convention})",
         "parameters": f"{record.params_total:,}, {record.params_non_embedding:,} without embedding and head",
         "shape": f"width {model.hidden_dim}, {model.num_layers} layers, {model.num_heads} heads ({model.num_kv_heads} of keys "
         f"and values), MLP {model.intermediate_dim}, {model.vocab_size} kinds of tokens",
@@ -148,51 +138,21 @@ def _run_rows(run: StoredRun) -> dict[str, str]:
 
 def _data_rows(spec: RunSpec) -> dict[str, str]:
     return {
-        "source": escape(spec.data.source),
-        "digest": f"`{spec.data.digest}`",
+        "source": spec.data.source,
+        "digest": code(spec.data.digest),
         "to train on": f"{spec.data.train_bytes:,} bytes of text, each seen {spec.times_seen:.3g} times on average",
         "held out": f"{spec.data.validation_bytes:,} bytes",
     }
 
 
-def _tokens_section(tokenizer: CarriedTokenizer) -> str:
-    return f"## From text to tokens\n\n{_tokens_words(tokenizer)}\n\n{_example(tokenizer)}".rstrip()
-
-
-def _tokens_words(tokenizer: CarriedTokenizer) -> str:
-    known = tokenizer.spec
-    if known is None:
-        tokens = list(_SHOWN_BYTES.encode())
-        return (
-            "There is no tokenizer: each byte of a text in UTF-8 is a token, and the byte's value is the token's number. "
-            f'"{_SHOWN_BYTES}" is {tokens}; `bytes(tokens).decode()` is the way back.'
-        )
-    said = f"The tokenizer is {escape(known.name)} ({known.size:,} kinds, digest `{known.digest}`)"
-    return f"{said}; its files are here." if tokenizer.folder else f"{said}. Its files are not here."
-
-
-def _example(tokenizer: CarriedTokenizer) -> str:
-    if tokenizer.spec is not None:
-        return ""
-    return """```python
-import torch
-from transformers import Qwen3ForCausalLM
-
-model = Qwen3ForCausalLM.from_pretrained("THIS-FOLDER")
-tokens = torch.tensor([list("def ".encode())])
-longer = model.generate(tokens, max_new_tokens=60, do_sample=False)
-print(bytes(longer[0].tolist()).decode(errors="replace"))
-```"""
-
-
 def _measured_rows(run: StoredRun) -> dict[str, str]:
     evaluation, record = run.spec.evaluation, run.record
-    each = {escape(name): f"{loss:.4f}" for name, loss in sorted(record.losses.items())}
+    each = {name: f"{loss:.4f}" for name, loss in sorted(record.losses.items())}
     return {
-        escape(record.metric): f"**{record.loss:.4f}**",
+        record.metric: Markdown(f"**{record.loss:.4f}**"),
         **each,
-        "protocol": f"{escape(evaluation.protocol)}, {_windows_words(run.spec)} of {evaluation.seq_len} tokens",
-        "evaluation": f"`{run.spec.measured_on}` (runs with the same were measured on the same text in the same way)",
+        "protocol": f"{evaluation.protocol}, {_windows_words(run.spec)} of {evaluation.seq_len} tokens",
+        "evaluation": f"{run.spec.measured_on} (runs with the same were measured on the same text in the same way)",
     }
 
 
@@ -200,49 +160,47 @@ def _windows_words(spec: RunSpec) -> str:
     counts = spec.evaluated_windows
     if list(counts) == [HELD_OUT]:
         return f"{counts[HELD_OUT]} windows"
-    return " and ".join(f"{count} windows of {escape(name)}" for name, count in counts.items()) + ", each"
+    return " and ".join(f"{count} windows of {name}" for name, count in counts.items()) + ", each"
 
 
-def _forecast_section(run: StoredRun, forecast: SignedForecast | None, source: CardSource) -> str:
+def _forecast_rows(run: StoredRun, forecast: SignedForecast | None, source: CardSource) -> dict[str, str]:
     if run.spec.statement_sha256 is None:
-        return ""
-    digest = f"`{run.spec.statement_sha256}`"
+        return {}
+    digest = code(run.spec.statement_sha256)
     if forecast is None:
-        rows = {"statement": f"{digest}, whose preregistration was not in the repository that this was exported from"}
-        return _section("Its forecast", rows)
+        unknown = "whose preregistration was not in the repository that this was exported from"
+        return {"statement": Markdown(f"{digest}, {unknown}")}
     predicate, quantiles = forecast.statement.predicate, forecast.statement.quantiles
-    return _section(
-        "Its forecast, signed before it was trained",
-        {
-            "preregistration": f"{escape(predicate['id'])}, in {source.place(forecast.place)}",
-            "statement": digest,
-            "signed": f"{escape(predicate['createdAt'])} by {escape(predicate['registrant'])}, by their word",
-            "forecast": f"{quantiles[0.5]:.4f} {escape(predicate['metric']['unit'])}",
-            "90 % interval": f"{quantiles[0.05]:.4f} to {quantiles[0.95]:.4f}",
-            "outcome": _outcome_words(forecast),
-        },
-    )
+    return {
+        "preregistration": Markdown(f"{escape(predicate['id'])}, in {source.place(forecast.place)}"),
+        "statement": digest,
+        "signed": f"{predicate['createdAt']} by {predicate['registrant']}, by their word",
+        "forecast": f"{quantiles[0.5]:.4f} {predicate['metric']['unit']}",
+        "90 % interval": f"{quantiles[0.05]:.4f} to {quantiles[0.95]:.4f}",
+        "outcome": _outcome_words(forecast),
+    }
 
 
 def _outcome_words(forecast: SignedForecast) -> str:
     outcome = forecast.outcome
     if outcome is None:
         return "not checked yet"
-    return f"**{outcome['verdict']}**: {outcome['value']:.4f} was observed, error {outcome['scores']['signed_error']:+.4f}"
+    found = f"{outcome['value']:.4f} was observed, error {outcome['scores']['signed_error']:+.4f}"
+    return Markdown(f"**{escape(outcome['verdict'])}**: {found}")
 
 
 def _origin_rows(run: StoredRun, source: CardSource) -> dict[str, str]:
     spec, record = run.spec, run.record
-    ladder_file = f"{source.place(f'ladders/{spec.ladder}.yaml')}, SHA-256 `{source.ladder_sha256}`"
+    ladder_file = Markdown(f"{source.place(f'ladders/{spec.ladder}.yaml')}, SHA-256 `{source.ladder_sha256}`")
     return {
         "record": source.place(f"runs/{spec.ladder}/{spec.directory_name}"),
         **({"ladder file": ladder_file} if source.ladder_sha256 else {}),
-        "digest of the spec": f"`{spec.digest}`",
-        "digest of the loss curve": f"`{record.history_sha256}`",
-        "git commit": f"`{record.git_commit}`" if record.git_commit else "none: no git repository, or none with a commit",
-        "trained": f"{escape(record.started_at)} to {escape(record.finished_at)}",
-        "on": f"{escape(record.hardware.platform)}, {record.hardware.device_count} x {escape(record.hardware.device_kind)}",
-        "versions": escape(", ".join(f"{name} {version}" for name, version in sorted(record.versions.items()))),
+        "digest of the spec": code(spec.digest),
+        "digest of the loss curve": code(record.history_sha256),
+        "git commit": code(record.git_commit) if record.git_commit else "none: no git repository, or none with a commit",
+        "trained": f"{record.started_at} to {record.finished_at}",
+        "on": f"{record.hardware.platform}, {record.hardware.device_count} x {record.hardware.device_kind}",
+        "versions": ", ".join(f"{name} {version}" for name, version in sorted(record.versions.items())),
     }
 
 

@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
-from marin_scaling.errors import MarinScalingError, refuse
+from marin_scaling.errors import MarinScalingError
 from marin_scaling.files import read_bytes
 from marin_scaling.forecast.tracking import EarlierForecast, finished_curves, track_losses, tracked_text
-from marin_scaling.limits import LISTED
-from marin_scaling.markdown import cell, escape, link, listed, page, page_name, preformatted, table, without_root
+from marin_scaling.markdown import Markdown, cell, escape, link, listed, page_name, without_root
 from marin_scaling.preregistration.events.amendment import scored_amendments
 from marin_scaling.preregistration.events.notice import deviations, ended_by
 from marin_scaling.preregistration.families import Forecaster, forecaster
@@ -28,77 +26,15 @@ from marin_scaling.preregistration.statement import parse_moment
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, sealed_verdict, verify_folder
 from marin_scaling.preregistration.verify.policy import policy_steps
 from marin_scaling.publish.ladder_page import PromisedRun, PublishedPage, ladder_names, signed_forecast
+from marin_scaling.publish.render import render
 from marin_scaling.run.curves import losses_so_far, shares_so_far
 from marin_scaling.run.paths import Workplace
 from marin_scaling.run.store import is_finished, read_runs
-from marin_scaling.units import format_count, format_flops
+from marin_scaling.units import format_flops
 from marin_scaling.untrusted_files import WORK_FOLDER, is_present
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.statement import Statement
-
-_WORDS = (
-    "Later forecasts of the same run, by the same registrant. The first one is the promise: it has the verdict, and alone it "
-    "counts in any record. A later one counts as given when it came into the log; how many steps of the run had been seen then "
-    "is its registrant's word."
-)
-
-
-def amendments_section(scored: Sequence[Mapping[str, Any]], *, first: Statement, scores: Mapping[str, Any] | None) -> str:
-    """A row for the first forecast with its scores, and one for each later one; empty where there is none."""
-    if not scored:
-        return ""
-    low, high = (first.quantiles[level] for level in (0.05, 0.95))
-    promised = {"point": first.quantiles[0.5], "interval_90": [low, high], "scores": scores}
-    rows = [["the first", escape(first.predicate["createdAt"]), "0", *_numbers(promised)]]
-    rows += [[escape(each["name"]), escape(each["given_at"]), str(each["steps_seen"]), *_numbers(each)] for each in scored]
-    header = ["forecast", "given", "steps seen", "median", "90 % interval", "error", "CRPS", "in its interval"]
-    said = "\n".join(f"* {_said(each)}" for each in scored)
-    return f"## Forecast again\n\n{_WORDS}\n\n{table(header, rows, right=[2, 3, 4, 5, 6])}\n\n{said}"
-
-
-def _numbers(scored: Mapping[str, Any]) -> list[str]:
-    low, high = scored["interval_90"]
-    told = [f"{scored['point']:.4f}", f"{low:.4f} to {high:.4f}"]
-    if scored["scores"] is None:
-        return [*told, "", "", ""]
-    scores = scored["scores"]
-    return [*told, f"{scores['signed_error']:+.4f}", f"{scores['crps']:.4f}", "yes" if scores["hit"] else "no"]
-
-
-def _said(scored: Mapping[str, Any]) -> str:
-    why_not = f" Not scored: {escape(scored['why_not_scored'])}." if scored["why_not_scored"] else ""
-    return f"{escape(scored['name'])}: {escape(scored['reason'])}.{why_not}"
-
-
-_IN_PROGRESS_WORDS = (
-    "As it stood when this page was made, on the machine that made it; what is said of its end is no forecast that was signed."
-)
-
-
-def standing_section(root: Path, folder: Path, *, signed: Mapping[float, float]) -> str:
-    """The section of the forecast in `folder`, whose quantiles are `signed`; empty where its run is not under way here."""
-    place = Workplace(runs_dir=root / "runs", work_root=root / WORK_FOLDER, storage=None)
-    spec = answering_spec(folder)
-    losses = [] if is_finished(place.runs_dir, spec) else losses_so_far(spec, place)
-    if not losses:
-        return ""
-    try:
-        curves = finished_curves(read_runs(place.runs_dir / spec.ladder), without=spec.digest)
-        found = track_losses(
-            losses,
-            spec,
-            curves,
-            forecast=EarlierForecast(quantiles=dict(signed), by=f"signed: {folder.name}"),
-            expert_shares=shares_so_far(spec, place),
-        )
-        said = tracked_text(found)
-    except MarinScalingError as error:
-        said = without_root(str(error), root)
-    return f"## The run so far\n\n{_IN_PROGRESS_WORDS}\n\n{preformatted(said)}"
-
-
-_PARAMETERS = 40  # more than any law has
 
 _SCORES = {
     "signed_error": "forecast minus observed, in the metric's unit",
@@ -109,6 +45,8 @@ _SCORES = {
     "interval_score_90": "score of the 90 % interval: its width, plus a penalty outside of it",
     "pit": "where the observation lies in the forecast distribution, 0 to 1",
 }
+_INTERVALS = ((50, 0.25, 0.75), (80, 0.1, 0.9), (90, 0.05, 0.95), (98, 0.01, 0.99))
+_PARAMETERS = 40  # more than any law has
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,43 +98,57 @@ class _Authentic:
 
 
 def forecast_page(root: Path, folder: Path) -> ForecastPage:
-    """The page of one preregistration."""
-    try:
-        authentic = _read(root, folder)
-    except MarinScalingError as error:
-        return refused_page(folder.name, error, root=root)
+    """Verify a preregistration again and return its page; that of a refused one shows the reason."""
     stem = f"preregistrations/{page_name(folder.name)}"
-    metric, promised = authentic.statement.predicate["metric"], _promised(folder, authentic)
-    ladder = _ladder_link(root, promised.ladder)
-    figure, files = _figure(
-        folder, promised, axis=f"{metric['name'].replace('_', ' ')} ({metric['unit']})", ladder=ladder, stem=stem
-    )
-    text = page(
-        folder.name,
-        _headline(authentic),
-        figure,
-        "" if authentic.outcome or authentic.ended else standing_section(root, folder, signed=authentic.statement.quantiles),
-        _forecast_section(authentic),
-        _target_section(authentic, ladder=ladder),
-        _basis_section(authentic),
-        doubts_section(authentic.statement),
-        promise_section(authentic.statement),
-        _outcome_section(authentic),
-        amendments_section(authentic.amended, first=authentic.statement, scores=(authentic.outcome or {}).get("scores")),
-        _authenticity_section(authentic, folder.name, root=root),
+    try:
+        found = verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=root / "runs")
+        if isinstance(found, VerifiedSeal):
+            return _sealed_page(root, folder, found, stem=stem)
+        authentic = _read(root, found)
+    except MarinScalingError as error:
+        return _refused_page(folder.name, error, root=root, stem=stem)
+    promised = _promised(folder, authentic)
+    figure, files = _figure(folder, authentic.statement, promised, stem=stem)
+    page = render(
+        "forecast.md.j2",
+        title=folder.name,
+        figure=figure,
+        ladder=_ladder_link(root, promised.ladder),
+        state=authentic.verdict.state,
+        so_far="" if authentic.outcome or authentic.ended else _so_far(root, folder, signed=authentic.statement.quantiles),
+        steps=_steps(authentic.steps, root),
+        hangs_on=Markdown(doubts_section(authentic.statement)),
+        in_words=Markdown(promise_section(authentic.statement)),
+        amended_rows=_amended_rows(authentic),
+        scores=_scores(authentic.outcome),
+        **_forecast_values(authentic),
     )
     return ForecastPage(
-        files={f"{stem}.md": text.encode(), **files},
-        index_row=_index_row(authentic, folder.name),
+        files={f"{stem}.md": page.encode(), **files},
+        index_row=_index_row(authentic, folder.name, stem),
         verdict=authentic.verdict,
         promised=promised,
     )
 
 
-def _read(root: Path, folder: Path) -> _Authentic:
-    found = verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=root / "runs")
-    if isinstance(found, VerifiedSeal):
-        refuse(f"{folder} is sealed", fix="Reveal it first.")
+def _forecast_values(authentic: _Authentic) -> dict[str, Any]:
+    """What the template shows of the statement, its outcome and its notices."""
+    quantiles, fit = authentic.statement.quantiles, authentic.statement.predicate["fit"]
+    bands = sorted(authentic.statement.predicate["forecast"]["bands"].items())
+    intervals = [[f"{width} % interval", f"{quantiles[low]:.4f} to {quantiles[high]:.4f}"] for width, low, high in _INTERVALS]
+    halves = [[f"half-width from {name}", "not estimated" if value is None else f"{value:.4f}"] for name, value in bands]
+    named = [f"{cell(name)} = {value:.6g}" for name, value in sorted(fit["parameters"].items())]
+    basis = [["law", fit["law"]], ["fitted", listed(named, most=_PARAMETERS)], ["runs taken", fit["ladderRule"]]]
+    return {
+        **{name: getattr(authentic, name) for name in ("statement", "outcome", "ended", "deviated", "amended")},
+        "intervals": [["median", f"{quantiles[0.5]:.4f}"], *intervals, *halves],
+        "basis": [*basis, *(["said of itself", sentence] for sentence in authentic.said)],
+        "left_out": [[cell(each["run"]), cell(each["why"])] for each in fit["excluded"]],
+    }
+
+
+def _read(root: Path, found: Verified) -> _Authentic:
+    folder = found.folder
     steps = [*found.steps, *policy_steps(found), log_step(folder, log=read_log(folder.parent))]
     document, spec, receipts = found.subjects["forecast.json"], answering_spec(folder), found.trust.receipts
     said = (document.get("status", ""), *document["warnings"])
@@ -223,145 +175,102 @@ def _amended(found: Verified, *, runs_dir: Path) -> list[dict[str, Any]]:
     return scored_amendments(found.amendments, folder=found.folder, value=value, finished_at=finished, receipts=receipts)
 
 
-def refused_page(name: str, error: MarinScalingError, *, root: Path) -> ForecastPage:
-    """The page of a preregistration that is not authentic: the reason."""
-    reason = without_root(str(error), root)
-    text = page(
-        name, "**Refused.** This preregistration is not what it claims to be, so nothing of it is shown.", preformatted(reason)
+def _amended_rows(authentic: _Authentic) -> list[list[str]]:
+    """A row for the first forecast with its scores, and one for each later one."""
+    quantiles, scores = authentic.statement.quantiles, (authentic.outcome or {}).get("scores")
+    promised = {"point": quantiles[0.5], "interval_90": [quantiles[0.05], quantiles[0.95]], "scores": scores}
+    rows = [["the first", authentic.statement.predicate["createdAt"], "0", *_numbers(promised)]]
+    return rows + [[each["name"], each["given_at"], str(each["steps_seen"]), *_numbers(each)] for each in authentic.amended]
+
+
+def _numbers(scored: Mapping[str, Any]) -> list[str]:
+    low, high = scored["interval_90"]
+    shown, scores = [f"{scored['point']:.4f}", f"{low:.4f} to {high:.4f}"], scored["scores"]
+    if scores is None:
+        return [*shown, "", "", ""]
+    return [*shown, f"{scores['signed_error']:+.4f}", f"{scores['crps']:.4f}", "yes" if scores["hit"] else "no"]
+
+
+def _so_far(root: Path, folder: Path, *, signed: Mapping[float, float]) -> str:
+    """The report on the unfinished run that answers the forecast in `folder`; empty if it is not trained on this machine."""
+    place = Workplace(runs_dir=root / "runs", work_root=root / WORK_FOLDER, storage=None)
+    spec = answering_spec(folder)
+    losses = [] if is_finished(place.runs_dir, spec) else losses_so_far(spec, place)
+    if not losses:
+        return ""
+    try:
+        curves = finished_curves(read_runs(place.runs_dir / spec.ladder), without=spec.digest)
+        earlier = EarlierForecast(quantiles=dict(signed), by=f"signed: {folder.name}")
+        return tracked_text(track_losses(losses, spec, curves, forecast=earlier, expert_shares=shares_so_far(spec, place)))
+    except MarinScalingError as error:
+        return without_root(str(error), root)
+
+
+def _scores(outcome: Mapping[str, Any] | None) -> list[list[str]]:
+    if outcome is None or outcome["scores"] is None:
+        return []
+    rows = [["observed", f"{outcome['value']:.4f}", f"checked at {outcome['checked_at']}"]]
+    rows += [[name, _score(outcome["scores"][name]), words] for name, words in _SCORES.items()]
+    if baseline := outcome["baseline"]:
+        words = f"1 is perfect, 0 no better than the baseline's CRPS {baseline['crps']:.4f}"
+        rows.append(["skill", _score(baseline["skill"]), words])
+    return rows
+
+
+def _score(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.4f}"
+
+
+def _steps(steps: Sequence[VerifiedStep], root: Path) -> list[list[str]]:
+    return [[step.what, without_root(step.evidence, root)] for step in steps]
+
+
+def _refused_page(name: str, error: MarinScalingError, *, root: Path, stem: str) -> ForecastPage:
+    page = render("refused.md.j2", title=name, reason=without_root(str(error), root))
+    sentence = f"refused: {escape(without_root(error.what, root))}"
+    return ForecastPage(
+        files={f"{stem}.md": page.encode()},
+        index_row=(link(name, f"{stem}.md"), *[""] * 6, Markdown(sentence)),
+        verdict=Verdict(id=name, state=State.REFUSED, sentence=sentence, outcome=None),
     )
-    what = escape(without_root(error.what, root))
-    row = (link(name, f"preregistrations/{page_name(name)}.md"), "", "", "", "", "", "", f"refused: {what}")
-    refused = Verdict(id=name, state=State.REFUSED, sentence=f"refused: {what}", outcome=None)
-    return ForecastPage(files={f"preregistrations/{page_name(name)}.md": text.encode()}, index_row=row, verdict=refused)
 
 
-def _index_row(authentic: _Authentic, name: str) -> tuple[str, ...]:
+def _index_row(authentic: _Authentic, name: str, stem: str) -> tuple[str, ...]:
     predicate, quantiles = authentic.statement.predicate, authentic.statement.quantiles
     outcome = authentic.outcome or {"value": None, "scores": None}
     scores = outcome["scores"]
     observed = "not run yet" if authentic.outcome is None else "diverged" if scores is None else f"{outcome['value']:.4f}"
     return (
-        link(name, f"preregistrations/{page_name(name)}.md"),
+        link(name, f"{stem}.md"),
         format_flops(predicate["targetRun"]["flops"]),
         f"{predicate['forecast']['extrapolation']:.4g}x",
         f"{quantiles[0.5]:.4f}",
         f"{quantiles[0.05]:.4f} to {quantiles[0.95]:.4f}",
         observed,
-        f"{scores['per_cent_of_loss']:+.2f}&nbsp;%" if scores else "",
+        Markdown(f"{scores['per_cent_of_loss']:+.2f}&nbsp;%" if scores else ""),
         authentic.verdict.state
         + f" (later forecasts: {len(authentic.amended)})" * bool(authentic.amended)
         + " (its run left the recipe)" * bool(authentic.deviated),
     )
 
 
-def _headline(authentic: _Authentic) -> str:
-    quantiles, unit = authentic.statement.quantiles, escape(authentic.statement.predicate["metric"]["unit"])
-    promised = f"{quantiles[0.5]:.4f} {unit} was forecast, 90 % interval {quantiles[0.05]:.4f} to {quantiles[0.95]:.4f}"
-    if authentic.ended is not None:
-        return f"**{authentic.verdict.state.capitalize()}.** {promised}; {escape(authentic.ended.sentence)}."
-    if authentic.outcome is None:
-        late, said = authentic.verdict.state is State.OVERDUE, escape(authentic.deviated)
-        return (
-            f"**{'Overdue' if late else 'Pending'}.** {promised}; the target is not trained yet{', and was due' * late}{said}."
-        )
-    if authentic.outcome["value"] is None:
-        return f"**Missed.** {promised}; the target diverged."
-    scores = authentic.outcome["scores"]
-    return (
-        f"**{authentic.verdict.state.capitalize()}.** {promised}; {authentic.outcome['value']:.4f} was observed, "
-        f"an error of {scores['signed_error']:+.4f} ({scores['per_cent_of_loss']:+.2f} %){escape(authentic.deviated)}."
-    )
-
-
-def _forecast_section(authentic: _Authentic) -> str:
-    quantiles, forecast = authentic.statement.quantiles, authentic.statement.predicate["forecast"]
-    rows = [["median", f"{quantiles[0.5]:.4f}"]]
-    rows += [
-        [f"{width} % interval", f"{quantiles[low]:.4f} to {quantiles[high]:.4f}"]
-        for width, low, high in ((50, 0.25, 0.75), (80, 0.1, 0.9), (90, 0.05, 0.95), (98, 0.01, 0.99))
-    ]
-    rows += [[f"half-width from {escape(name)}", _band(value)] for name, value in sorted(forecast["bands"].items())]
-    header = ["forecast", escape(authentic.statement.predicate["metric"]["unit"])]
-    return f"## The forecast\n\n{table(header, rows, right=[1])}"
-
-
-def _band(value: Any) -> str:
-    return "not estimated" if value is None else f"{value:.4f}"
-
-
-def _target_section(authentic: _Authentic, *, ladder: str) -> str:
-    target = authentic.statement.predicate["targetRun"]
-    rows = [
-        ["ladder", ladder],
-        ["recipe", escape(target["recipe"])],
-        ["training FLOPs", f"{format_flops(target['flops'])} ({escape(target['flopsConvention'])})"],
-        ["beyond the largest budget", f"{authentic.statement.predicate['forecast']['extrapolation']:.4g}x"],
-        ["parameters", format_count(target["paramsTotal"])],
-        ["trained tokens", format_count(target["tokens"])],
-        ["metric", escape(authentic.statement.predicate["metric"]["name"])],
-    ]
-    return f"## The run it is about\n\n{table(['what', 'value'], rows)}"
-
-
-def _basis_section(authentic: _Authentic) -> str:
-    fit = authentic.statement.predicate["fit"]
-    named = [f"{cell(name)} = {value:.6g}" for name, value in sorted(fit["parameters"].items())]
-    parameters = listed(named, most=_PARAMETERS)
-    rows = [["law", escape(fit["law"])], ["fitted", parameters], ["runs taken", escape(fit["ladderRule"])]]
-    rows += [["said of itself", escape(sentence)] for sentence in authentic.said]
-    basis = table(["what", "value"], rows, most=LISTED, rest_in="forecast.json")
-    left_out = [[cell(each["run"]), cell(each["why"])] for each in fit["excluded"]]
-    shown = table(["run", "why"], left_out, most=LISTED, rest_in="forecast.json") if left_out else "No run was left out."
-    return f"## What it rests on\n\n{basis}\n\nLeft out of the fit:\n\n{shown}"
-
-
-def _outcome_section(authentic: _Authentic) -> str:
-    if authentic.outcome is None or authentic.outcome["scores"] is None:
-        return ""
-    scores = authentic.outcome["scores"]
-    rows = [[escape(name), _score(scores[name]), words] for name, words in _SCORES.items()]
-    if baseline := authentic.outcome["baseline"]:
-        rows.append(
-            ["skill", _score(baseline["skill"]), f"1 is perfect, 0 no better than the baseline's CRPS {baseline['crps']:.4f}"]
-        )
-    first = ["observed", f"{authentic.outcome['value']:.4f}", f"checked at {escape(authentic.outcome['checked_at'])}"]
-    return f"## The outcome\n\n{table(['score', 'value', 'what it is'], [first, *rows], right=[1])}"
-
-
-def _score(value: Any) -> str:
-    return "unknown" if value is None else f"{value:.4f}"
-
-
-def _authenticity_section(authentic: _Authentic, name: str, *, root: Path) -> str:
-    predicate = authentic.statement.predicate
-    rows = [[escape(step.what), escape(without_root(step.evidence, root))] for step in authentic.steps]
-    words = (
-        f"Signed by {escape(predicate['registrant'])}, who says that it was made at {escape(predicate['createdAt'])}. "
-        "Each line was checked when this page was made. The ladder was not fitted again for it; `verify` does that, and "
-        "compares every quantile:"
-    )
-    commands = preformatted(f"marin-scale verify {name}\nmarin-scale check {name}")
-    steps = table(["step", "evidence"], rows)
-    return f"## Is it authentic?\n\n{words}\n\n{steps}\n\nCheck it yourself:\n\n{commands}"
-
-
-def _figure(folder: Path, promised: PromisedRun, *, axis: str, ladder: str, stem: str) -> tuple[str, dict[str, bytes]]:
+def _figure(folder: Path, statement: Statement, promised: PromisedRun, *, stem: str) -> tuple[Markdown, dict[str, bytes]]:
     """The figure's Markdown and its file: what was signed, and what was observed."""
-    from marin_scaling.publish.drawings import Promised, promise_drawing
+    from marin_scaling.publish.charts import forecast_chart
+    from marin_scaling.publish.figures import picture_files, show_pictures
 
-    runs = json.loads(read_bytes(folder / "ladder.json"))["rows"]
-    picture = promise_drawing(Promised(runs=runs, forecast=promised.forecast, observed=promised.observed, axis=axis))
-    caption = (
-        f"The runs behind {escape(folder.name)}, the forecast with its 50 and 90 % intervals, and what was observed if it was"
-    )
-    words = f"The law, and a figure to move about in: {ladder}."
-    return f"![{caption}]({quote(page_name(folder.name))}.svg)\n\n{words}", {f"{stem}.svg": picture}
+    metric, runs = statement.predicate["metric"], json.loads(read_bytes(folder / "ladder.json"))["rows"]
+    title = f"{metric['name'].replace('_', ' ')} ({metric['unit']})"
+    chart = forecast_chart(runs, promised.forecast, observed=promised.observed, metric=title)
+    caption = f"The runs behind {folder.name}, the forecast with its 50 and 90 % intervals, and what was observed if it was"
+    shown = show_pictures(page_name(folder.name), {"forecast": caption})
+    return shown, picture_files({"forecast": chart}, page_stem=stem)
 
 
 def _ladder_link(root: Path, ladder: str) -> str:
     """A link to the page of the ladder; its name where neither its runs nor its file are here, so that it has none."""
     has_page = ladder in ladder_names(root)
-    return link(ladder, f"../ladders/{page_name(ladder)}.md") if has_page else f"{escape(ladder)} (not in this repository)"
+    return link(ladder, f"../ladders/{page_name(ladder)}.md") if has_page else f"{ladder} (not in this repository)"
 
 
 def _promised(folder: Path, authentic: _Authentic) -> PromisedRun:
@@ -375,25 +284,9 @@ def _promised(folder: Path, authentic: _Authentic) -> PromisedRun:
     )
 
 
-def sealed_page(root: Path, folder: Path) -> ForecastPage:
-    """The page of one sealed preregistration, verified again; of one that is refused it shows the reason."""
-    signers, path = signers_path(folder), f"preregistrations/{page_name(folder.name)}.md"
-    try:
-        found = verify_folder(folder, allowed_signers=signers)
-        if not isinstance(found, VerifiedSeal):
-            refuse(f"{folder} is not sealed", fix="Build the site again.")
-        steps = [*found.steps, log_step(folder, log=read_log(folder.parent))]
-        verdict = sealed_verdict(found, at=datetime.now(UTC))
-    except MarinScalingError as error:
-        return refused_page(folder.name, error, root=root)
-    rows = [[escape(step.what), escape(without_root(step.evidence, root))] for step in steps]
-    text = page(
-        folder.name,
-        f"**{verdict.state.capitalize()}**{escape(verdict.sentence.removeprefix(verdict.state))}.",
-        "Whoever sealed it has signed a salted digest of a forecast. When it is revealed, its numbers stand here, with what "
-        "shows that they are those that were sealed; if it is not revealed in time, it counts as missed.",
-        f"## Is it authentic?\n\n{table(['step', 'evidence'], rows)}\n\nCheck it yourself:",
-        preformatted(f"marin-scale verify {folder.name}"),
-    )
-    row = (link(folder.name, path), "", "", "sealed", "", "", "", verdict.state)
-    return ForecastPage(files={path: text.encode()}, index_row=row, verdict=verdict)
+def _sealed_page(root: Path, folder: Path, found: VerifiedSeal, *, stem: str) -> ForecastPage:
+    steps = [*found.steps, log_step(folder, log=read_log(folder.parent))]
+    verdict = sealed_verdict(found, at=datetime.now(UTC))
+    page = render("sealed.md.j2", title=folder.name, verdict=verdict, steps=_steps(steps, root))
+    row = (link(folder.name, f"{stem}.md"), "", "", "sealed", "", "", "", verdict.state)
+    return ForecastPage(files={f"{stem}.md": page.encode()}, index_row=row, verdict=verdict)

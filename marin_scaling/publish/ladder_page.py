@@ -5,26 +5,23 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from importlib import resources
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.errors import FitRefused, MarinScalingError
 from marin_scaling.files import read_bytes
 from marin_scaling.fitting.result import FitResult
-from marin_scaling.forecast.forecast import Forecast, forecast_runs, optimal_target
-from marin_scaling.limits import LISTED, RUNS_LISTED, TITLE_CHARACTERS
-from marin_scaling.markdown import cell, escape, link, page, page_name, preformatted, table, without_root
+from marin_scaling.forecast.forecast import Forecast, forecast_runs, optimal_target, targets_of
+from marin_scaling.limits import RUNS_LISTED, TITLE_CHARACTERS
+from marin_scaling.markdown import Markdown, cell, link, page_name, without_root
+from marin_scaling.publish.render import render
 from marin_scaling.speedrun.entry import RUNS_PREFIX
 from marin_scaling.units import format_count, format_flops
 from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from marin_scaling.publish.charts import MeasuredOutcome
-    from marin_scaling.run.audit import Exclusion
     from marin_scaling.run.table import RunTable
 
 HELD_OUT_NAME = "heldout.csv"
@@ -36,6 +33,17 @@ class PublishedPage:
 
     files: dict[str, bytes]
     index_row: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromisedRun:
+    """Name and state of a preregistration, the ladder that it rests on, its forecast, and the observed value if any."""
+
+    name: str
+    ladder: str
+    forecast: Forecast
+    observed: float | None
+    state: str
 
 
 def ladder_names(root: Path) -> list[str]:
@@ -55,21 +63,19 @@ def ladder_page(root: Path, name: str, *, promised: Sequence[PromisedRun] = ()) 
     try:
         return _fitted_page(root, name, promised)
     except MarinScalingError as error:
-        state = f"no law: {without_root(error.what, root).rstrip('.')}"
-        body = preformatted(without_root(str(error), root))
-        return _plain_page(name, state, body, run_count=_run_count(root / "runs" / name))
+        state, reason = f"no law: {without_root(error.what, root).rstrip('.')}", without_root(str(error), root)
+        return _plain_page(name, state, reason, run_count=_run_count(root / "runs" / name))
 
 
 def ladders_index(pages: Sequence[PublishedPage]) -> bytes:
     """The index of all ladders."""
-    rows = table(["ladder", "runs", "budgets (FLOPs)", "metric", "state"], [each.index_row for each in pages], right=[1])
-    words = "Each ladder is a set of small runs from one recipe. Its page shows the runs, the law, and what was left out."
-    return page("Ladders", words, rows if pages else "There is no ladder yet: write one into `ladders/`.").encode()
+    return render("ladders.md.j2", title="Ladders", rows=[each.index_row for each in pages]).encode()
 
 
-def _plain_page(name: str, state: str, body: str, *, run_count: str) -> PublishedPage:
-    files = {f"ladders/{page_name(name)}.md": page(f"Ladder {name}", escape(state) + ".", body).encode()}
-    return PublishedPage(files=files, index_row=(link(name, f"{page_name(name)}.md"), run_count, "", "", escape(state)))
+def _plain_page(name: str, state: str, reason: str, *, run_count: str) -> PublishedPage:
+    text = render("ladder_without_law.md.j2", title=f"Ladder {name}", state=state, reason=reason)
+    row = (link(name, f"{page_name(name)}.md"), run_count, "", "", state)
+    return PublishedPage(files={f"ladders/{page_name(name)}.md": text.encode()}, index_row=row)
 
 
 def _run_count(folder: Path) -> str:
@@ -90,48 +96,59 @@ def _plan_text(root: Path, name: str) -> str:
     from marin_scaling.ladder.report import ladder_table
 
     try:
-        return preformatted(ladder_table(plan_ladder(read_ladder_file(root / "ladders" / f"{name}.yaml"))))
+        return ladder_table(plan_ladder(read_ladder_file(root / "ladders" / f"{name}.yaml")))
     except MarinScalingError as error:
-        return preformatted(without_root(str(error), root))
+        return without_root(str(error), root)
 
 
 def _fitted_page(root: Path, name: str, promised: Sequence[PromisedRun]) -> PublishedPage:
     from marin_scaling.fitting.fit import fit
-    from marin_scaling.publish.charts import figure_files, law_chart, law_charts, residual_chart, show_figure
     from marin_scaling.run.table import read_run_table
 
-    folder = root / "runs" / name
-    runs, held_out = read_run_table(folder), _held_out(folder)
-    result = fit(runs)
+    folder, stem = root / "runs" / name, f"ladders/{page_name(name)}"
+    result, held_out = fit(read_run_table(folder)), _held_out(folder)
     forecasts = _forecasts(result, held_out)
-    stem = f"ladders/{page_name(name)}"
+    figure, figures = _figure(result, name, forecasts=forecasts, outcomes=_outcomes(held_out), promised=promised, stem=stem)
+    text = render(
+        "ladder.md.j2",
+        title=f"Ladder {name}",
+        name=name,
+        result=result,
+        budgets=_budgets(result),
+        figure=figure,
+        **_law_values(result, root),
+        promised=list(map(_promised_row, promised)),
+        held_out=None if held_out is None else _held_out_rows(held_out, forecasts),
+        held_out_left=_left_out(held_out) if held_out else [],
+        runs=_run_rows(result),
+        left_out=_left_out(result),
+        source=_source(folder),
+        RUNS_LISTED=RUNS_LISTED,
+    )
+    row = (link(name, f"{page_name(name)}.md"), str(len(result.frame)), _budgets(result), result.metric, result.status.value)
+    return PublishedPage(files={f"{stem}.md": text.encode(), **figures}, index_row=row)
+
+
+def _figure(
+    result: FitResult,
+    name: str,
+    *,
+    forecasts: Sequence[Forecast],
+    outcomes: Sequence[MeasuredOutcome],
+    promised: Sequence[PromisedRun],
+    stem: str,
+) -> tuple[Markdown, dict[str, bytes]]:
+    """The figure's Markdown and its files."""
+    from marin_scaling.publish.charts import law_chart, law_charts, residual_chart
+    from marin_scaling.publish.figures import figure_files, show_figure
+
     latest = promised[-1:]  # of several for much the same run, labels would lie over each other
-    shown, outcomes = [*forecasts, *(each.forecast for each in latest)], [*_outcomes(held_out), *_observed(latest)]
+    shown, outcomes = [*forecasts, *(each.forecast for each in latest)], [*outcomes, *_observed(latest)]
     panels, whole = (draw(result, shown, outcomes=outcomes) for draw in (law_charts, law_chart))
     captions = {"runs": f"The runs of the ladder {name}", "law": "The law through the best of each budget"}
     if (residuals := residual_chart(result)) is not None:
         panels["residuals"], captions["residuals"] = residuals, "By how much each run lies off the law"
-    figures = figure_files(panels, whole, page_stem=stem)
-    text = page(
-        f"Ladder {name}",
-        f"{len(result.frame)} runs at {_budgets(result)} FLOPs; {escape(result.metric)}. {escape(result.status.value)}",
-        show_figure(page_name(name), captions),
-        law_section(result),
-        _promised_section(promised),
-        _law_section(result, name, root=root),
-        _backtest_section(result, root=root),
-        _held_out_section(held_out, forecasts),
-        _runs_section(result),
-        _source_section(folder),
-    )
-    row = (
-        link(name, f"{page_name(name)}.md"),
-        str(len(result.frame)),
-        _budgets(result),
-        escape(result.metric),
-        escape(result.status.value),
-    )
-    return PublishedPage(files={f"{stem}.md": text.encode(), **figures}, index_row=row)
+    return show_figure(page_name(name), captions), figure_files({**panels, "whole": whole}, whole, page_stem=stem)
 
 
 def _budgets(result: FitResult) -> str:
@@ -139,24 +156,23 @@ def _budgets(result: FitResult) -> str:
     return f"{format_flops(min(flops))} to {format_flops(max(flops))}"
 
 
-def _law_section(result: FitResult, name: str, *, root: Path) -> str:
-    from dataclasses import replace
-
+def _law_values(result: FitResult, root: Path) -> dict[str, Any]:
+    """What the template shows of the law: its report, its back-test, and what more compute would buy."""
+    from marin_scaling.forecast.backtest import backtest_of_fit, backtest_text
     from marin_scaling.forecast.report import forecast_text
 
-    shown = replace(result, source=without_root(result.source, root))
-    return f"## The law\n\n`marin-scale fit runs/{escape(name)}` prints:\n\n{preformatted(forecast_text(shown, []))}"
-
-
-def _backtest_section(result: FitResult, *, root: Path) -> str:
-    """How the smaller budgets would have forecast the larger ones; the reason where they are too few."""
-    from marin_scaling.forecast.backtest import backtest_of_fit, backtest_text
-
     try:
-        said = backtest_text(backtest_of_fit(result))
+        backtest = backtest_text(backtest_of_fit(result))
     except MarinScalingError as error:
-        said = error.what
-    return f"## What its smaller budgets would have forecast\n\n{preformatted(without_root(said, root))}"
+        backtest = error.what
+    ahead = _ahead(result) if result.status.may_be_used else []
+    start = max((number for number, each in enumerate(ahead) if each.extrapolation <= 1 + 1e-9), default=0)
+    return {
+        "law": forecast_text(replace(result, source=without_root(result.source, root)), []),
+        "backtest": without_root(backtest, root),
+        "ahead": [_ahead_row(each) for each in ahead[start::_STEPS_A_DECADE]],
+        "slider": _slider(ahead, result, start=start + _STEPS_A_DECADE),
+    }
 
 
 def _held_out(folder: Path) -> RunTable | None:
@@ -168,7 +184,6 @@ def _held_out(folder: Path) -> RunTable | None:
 def _forecasts(result: FitResult, held_out: RunTable | None) -> list[Forecast]:
     """A forecast of every size and length that was held out."""
     from marin_scaling.fitting.optima import size_column
-    from marin_scaling.forecast.forecast import forecast_runs, targets_of
 
     if held_out is None or not result.status.may_be_used:
         return []
@@ -189,133 +204,68 @@ def _outcomes(held_out: RunTable | None) -> list[MeasuredOutcome]:
 def _observed(promised: Sequence[PromisedRun]) -> list[MeasuredOutcome]:
     from marin_scaling.publish.charts import MeasuredOutcome
 
+    known = [(each, each.observed) for each in promised if each.observed is not None]
+    return [MeasuredOutcome(flops=each.forecast.flops, loss=loss, label=each.name) for each, loss in known]
+
+
+def _promised_row(each: PromisedRun) -> list[str]:
     return [
-        MeasuredOutcome(flops=each.forecast.flops, loss=each.observed, label=each.name)
-        for each in promised
-        if each.observed is not None
+        link(each.name, f"../preregistrations/{page_name(each.name)}.md"),
+        format_flops(each.forecast.flops),
+        f"{each.forecast.median:.4f}",
+        "{:.4f} to {:.4f}".format(*each.forecast.interval()),
+        "" if each.observed is None else f"{each.observed:.4f}",
+        each.state,
     ]
 
 
-def _promised_section(promised: Sequence[PromisedRun]) -> str:
-    if not promised:
-        return ""
-    rows = [
-        [
-            link(each.name, f"../preregistrations/{page_name(each.name)}.md"),
-            format_flops(each.forecast.flops),
-            f"{each.forecast.median:.4f}",
-            "{:.4f} to {:.4f}".format(*each.forecast.interval()),
-            "" if each.observed is None else f"{each.observed:.4f}",
-            each.state,
-        ]
-        for each in promised
-    ]
-    header = ["preregistration", "target FLOPs", "forecast", "90 % interval", "observed", "state"]
-    words = "The figure shows the last of these, as it was signed, beside the law through all runs that are here now."
-    shown = table(header, rows, right=[1, 2, 3, 4], most=LISTED, rest_in="preregistrations")
-    return f"## What was forecast from it\n\n{shown}\n\n{words}"
-
-
-def _held_out_section(held_out: RunTable | None, forecasts: Sequence[Forecast]) -> str:
-    if held_out is None:
-        return ""
+def _held_out_rows(held_out: RunTable, forecasts: Sequence[Forecast]) -> list[list[str]]:
     by_run = {(each.flops, each.params, each.tokens): each for each in forecasts}
     runs = held_out.frame.to_dict("records")
-    rows = [_held_out_row(run, by_run.get((run["flops"], run["params"], run["tokens"]))) for run in runs]
-    words = (
-        "These runs were not fitted. The forecasts beside them were computed after the runs were published, so they test the "
-        "method; they are not preregistrations. In the figure, seeds of one run are shown by their mean."
-    )
-    header = ["run", "FLOPs", "measured", "forecast", "90 % interval", "error", "inside"]
-    parts = [f"## Larger runs, held out\n\n{words}", _runs_table(header, rows, HELD_OUT_NAME) if rows else ""]
-    if held_out.excluded:
-        parts.append(f"Left out of these:\n\n{_left_out_table(held_out.excluded)}")
-    return "\n\n".join(part for part in parts if part)
+    return [_held_out_row(run, by_run.get((run["flops"], run["params"], run["tokens"]))) for run in runs]
 
 
 def _held_out_row(run: Mapping[Hashable, Any], forecast: Forecast | None) -> list[str]:
-    loss, flops = float(run["loss"]), float(run["flops"])
-    measured = [cell(run["run"], TITLE_CHARACTERS), format_flops(flops), f"{loss:.4f}"]
+    loss = float(run["loss"])
+    measured = [cell(run["run"], TITLE_CHARACTERS), format_flops(float(run["flops"])), f"{loss:.4f}"]
     if forecast is None:
         return [*measured, "none", "", "", ""]
     low, high = forecast.interval()
+    interval, error = f"{low:.4f} to {high:.4f}", f"{forecast.median / loss - 1:+.2%}"
+    return [*measured, f"{forecast.median:.4f}", interval, error, "yes" if low <= loss <= high else "no"]
+
+
+def _run_rows(result: FitResult) -> list[list[str]]:
     return [
-        *measured,
-        f"{forecast.median:.4f}",
-        f"{low:.4f} to {high:.4f}",
-        f"{forecast.median / loss - 1:+.2%}",
-        "yes" if low <= loss <= high else "no",
-    ]
-
-
-def _runs_section(result: FitResult) -> str:
-    frame: pd.DataFrame = result.frame.sort_values(["budget_flops", "params", "run"])
-    rows = [
         [
-            f"`{run['run'][:16]}`" if _is_digest(run["run"]) else cell(run["run"], TITLE_CHARACTERS),
+            Markdown(f"`{run['run'][:16]}`") if _is_digest(run["run"]) else cell(run["run"], TITLE_CHARACTERS),
             format_flops(run["flops"]),
             format_count(run["params"]),
             format_count(run["tokens"]),
             f"{run['tokens'] / run['params']:.3g}",
             f"{run['loss']:.4f}",
         ]
-        for run in frame.to_dict("records")
+        for run in result.frame.sort_values(["budget_flops", "params", "run"]).to_dict("records")
     ]
-    header = ["run", "FLOPs", "parameters", "tokens", "tokens per parameter", "loss"]
-    return "\n\n".join(
-        [
-            f"## Runs\n\n{_runs_table(header, rows, 'the table of runs')}",
-            f"### Left out\n\n{_left_out_table(result.excluded) if result.excluded else 'No run was left out.'}",
-        ]
-    )
 
 
-def _runs_table(header: Sequence[str], rows: Sequence[Sequence[str]], rest_in: str) -> str:
-    return table(header, rows, right=[1, 2, 3, 4, 5], most=RUNS_LISTED, rest_in=rest_in)
-
-
-def _left_out_table(excluded: Sequence[Exclusion]) -> str:
-    rows = [[cell(each.run, TITLE_CHARACTERS), cell(each.why)] for each in excluded]
-    return table(["run", "why"], rows, most=LISTED, rest_in="marin-scale fit --json")
+def _left_out(runs: FitResult | RunTable) -> list[list[str]]:
+    return [[cell(each.run, TITLE_CHARACTERS), cell(each.why)] for each in runs.excluded]
 
 
 def _is_digest(run: str) -> bool:
-    return len(run) == 64 and run.isalnum()
+    return len(run) == 64 and run.isascii() and run.isalnum()
 
 
-def _source_section(folder: Path) -> str:
+def _source(folder: Path) -> str:
     path = folder / "SOURCE.md"
-    text = read_bytes(path).decode(errors="replace") if is_present(path) else ""
-    return f"## Source\n\n{preformatted(text, rest_in='SOURCE.md')}" if text else ""
+    return read_bytes(path).decode(errors="replace") if is_present(path) else ""
 
 
 PROGRAM_NAME = "law.js"
-
 _STEPS_A_DECADE = 8
 _REACHES = (3, 2, 1)
 """Decades beyond the largest budget: as far as the law says something."""
-
-
-def law_program() -> bytes:
-    """The program of the slider."""
-    return resources.files("marin_scaling.publish").joinpath("templates", "law", PROGRAM_NAME).read_bytes()
-
-
-def law_section(result: FitResult) -> str:
-    """The section; empty where the law may not be used."""
-    ahead = _ahead(result) if result.status.may_be_used else []
-    if not ahead:
-        return ""
-    start = max(number for number, each in enumerate(ahead) if each.extrapolation <= 1 + 1e-9)
-    rows = [_row(each) for each in ahead[start::_STEPS_A_DECADE]]
-    header = ["budget (FLOPs)", "beyond the largest", "loss", "90 % interval", "parameters N*", "tokens D*"]
-    words = (
-        "Of compute-optimal runs of this recipe, by the law through all runs that are here now. The interval assumes that "
-        "recipe and law still hold there."
-    )
-    slider = f'<div data-law="{html.escape(_document(ahead, result, start=start + _STEPS_A_DECADE))}"></div>'
-    listed = table(header, rows, right=[0, 1, 2, 3, 4, 5])
-    return f'## What more compute would buy\n\n{slider}\n\n{listed}\n\n{words}\n\n<script src="{PROGRAM_NAME}"></script>'
 
 
 def _ahead(result: FitResult) -> list[Forecast]:
@@ -331,39 +281,25 @@ def _ahead(result: FitResult) -> list[Forecast]:
     return []
 
 
-def _row(each: Forecast) -> list[str]:
-    low, high = each.interval()
+def _ahead_row(each: Forecast) -> list[str]:
     return [
         format_flops(each.flops),
         f"{each.extrapolation:.4g}x",
         f"{each.median:.4f}",
-        f"{low:.4f} to {high:.4f}",
+        "{:.4f} to {:.4f}".format(*each.interval()),
         format_count(each.active_params),
         format_count(each.tokens),
     ]
 
 
-def _document(ahead: list[Forecast], result: FitResult, *, start: int) -> str:
-    """The forecasts as the program reads them: flops, 5 %, 50 %, 95 %, parameters, tokens."""
-    points = [
-        [
-            float(f"{value:.6g}")
-            for value in (each.flops, each.interval()[0], each.median, each.interval()[1], each.active_params, each.tokens)
-        ]
-        for each in ahead
+def _slider(ahead: Sequence[Forecast], result: FitResult, *, start: int) -> Markdown:
+    """The element that the program fills; it holds flops, 5 %, 50 %, 95 %, parameters and tokens of each forecast."""
+    rows = [
+        (each.flops, each.interval()[0], each.median, each.interval()[1], each.active_params, each.tokens) for each in ahead
     ]
-    return json.dumps({"largest": result.largest_flops, "start": min(start, len(points) - 1), "points": points})
-
-
-@dataclass(frozen=True, kw_only=True)
-class PromisedRun:
-    """Name and state of a preregistration, the ladder that it rests on, its forecast, and the observed value if any."""
-
-    name: str
-    ladder: str
-    forecast: Forecast
-    observed: float | None
-    state: str
+    points = [[float(f"{value:.6g}") for value in row] for row in rows]
+    document = json.dumps({"largest": result.largest_flops, "start": min(start, len(points) - 1), "points": points})
+    return Markdown(f'<div data-law="{html.escape(document)}"></div>')
 
 
 def signed_forecast(folder: Path, *, flops: float) -> Forecast:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 from marin_scaling.files import read_bytes, write_once
 from marin_scaling.git import remote_address
 from marin_scaling.ladder.config import SCHEMA_FILE, ladder_schema
+from marin_scaling.publish.render import asset
 from marin_scaling.untrusted_files import is_present
 
 _TEMPLATES: Mapping[str, str] = {
@@ -18,9 +18,6 @@ _TEMPLATES: Mapping[str, str] = {
     "ladders/quickstart.yaml": "ladders/quickstart.yaml",
     "mkdocs.yml": "mkdocs.yml",
     "site/index.md": "site/index.md",
-    "site/assets/forecasts.css": "site/forecasts.css",
-    "site/assets/names.js": "site/names.js",
-    "site/assets/iframe-worker.js": "site/iframe-worker.js",
     ".gitignore": "gitignore",
     ".gitattributes": "gitattributes",
     ".github/CODEOWNERS": "github/CODEOWNERS",
@@ -44,7 +41,7 @@ class UserRepository:
 
 def make_user_repository(root: Path) -> UserRepository:
     """Make what is missing of a repository at `root`; what is there is kept. `StorageError` when it cannot be written."""
-    contents = {root / name: _template(source) for name, source in _TEMPLATES.items()}
+    contents = {root / name: asset(source) for name, source in _TEMPLATES.items()}
     contents[root / "ladders" / SCHEMA_FILE] = ladder_schema().encode()
     contents |= {root / name / ".gitkeep": b"" for name in _KEPT_FOLDERS if not (root / name).is_dir()}
     there = {path for path in contents if is_present(path)}
@@ -55,10 +52,6 @@ def make_user_repository(root: Path) -> UserRepository:
         made=tuple(sorted(contents.keys() - there)),
         kept=tuple(sorted(path for path in there if path.is_symlink() or read_bytes(path) != contents[path])),
     )
-
-
-def _template(name: str) -> bytes:
-    return resources.files("marin_scaling.publish").joinpath("templates", *name.split("/")).read_bytes()
 
 
 _OF_SSH = re.compile(r"(?:ssh://)?(?:[^@/\s]+@)(?P<host>[^:/\s]+)(?::\d+/|[:/])(?P<path>[^\s]+?)(?:\.git)?/?")

@@ -6,17 +6,24 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
 from typing import Any
-from urllib.parse import quote
 
-from marin_scaling.canonical_json import leaves
-from marin_scaling.limits import JOINED, LISTED
-from marin_scaling.markdown import bullets, cell, escape, link, page, page_name, preformatted, prose, table, web_link
+from marin_scaling.canonical_json import leaves, load_strict
+from marin_scaling.errors import MarinScalingError
+from marin_scaling.files import read_bytes
+from marin_scaling.limits import JOINED
+from marin_scaling.markdown import cell, page_name, web_link
 from marin_scaling.printable import joined
-from marin_scaling.publish.drawings import Curve, curve_drawing
+from marin_scaling.publish.charts import curve_chart
+from marin_scaling.publish.figures import picture_files, show_pictures
+from marin_scaling.publish.render import render
+from marin_scaling.run.store import read_run, run_folders
 from marin_scaling.speedrun.checks import Validated
-from marin_scaling.speedrun.leaderboard import Entry, finished_at
-from marin_scaling.speedrun.submission import Code, Submission, to_bytes
+from marin_scaling.speedrun.leaderboard import BoardRow, finished_at
+from marin_scaling.speedrun.submission import Code, SeedResult, Submission, to_bytes
 from marin_scaling.units import format_count, format_flops
 
 _NORMAL_95 = 1.959964
@@ -31,121 +38,81 @@ def pages_of(validated: Sequence[Validated]) -> dict[str, str]:
 def submission_page(
     validated: Validated,
     *,
-    entry: Entry | None,
+    entry: BoardRow | None,
     parent: Submission | None,
     names: Mapping[str, str],
     folder: str,
-    curves: Sequence[Curve] = (),
+    recorded: Mapping[str, Path],
 ) -> dict[str, bytes]:
     """The page, its drawing and the submission's own file, by path; `entry` is None of one that was refused, `parent` where it
-    has none.
+    has none. `names` are the pages of all submissions, `recorded` the folders of the runs here by the digest of their curve.
     """
-    each, drawing = validated.submission, curve_drawing(curves)
-    path, document = f"{folder}/{names[each.name]}", f"{_stem(each, names)}.submission.json"
-    text = page(
-        each.name,
-        _headline(each, entry, names),
-        prose(each.description),
-        _figures(each),
-        _seeds(each, document),
-        f"![Loss by step, a line for each seed]({quote(_stem(each, names))}.curves.svg)" if drawing else "",
-        _findings(validated),
-        _changes(each, parent, names),
-        _configuration(each, document),
-        _absent(each, document),
-        again_section(each.code),
-        _cite(each),
-        link("The submission itself", document),
+    each = validated.submission
+    stem = names[each.name].removesuffix(".md")
+    document, (metric, curves) = f"{stem}.submission.json", curves_of(each, recorded)
+    chart = curve_chart(curves, metric=metric)
+    text = render(
+        "submission.md.j2",
+        title=each.name,
+        each=each,
+        entry=entry,
+        parent=parent,
+        names=names,
+        document=document,
+        authors=joined(author.name for author in each.authors),
+        figures=_figures(each),
+        seeds=list(map(_seed_row, each.seeds)),
+        drawing=show_pictures(stem, {"curves": "Loss by step, a line for each seed"}) if chart else "",
+        findings=[[found.severity, found.code, found.where, found.message] for found in validated.findings],
+        differences=_differences(each, parent) if parent else [],
+        gained=_gained(each, parent) if parent else "",
+        configuration=_configuration(each),
+        absent=[[cell(key), why] for key, why in sorted(each.absent.items())],
+        commands=commands_of(each.code),
+        citation=_citation(each),
     )
-    files = {path: text.encode(), f"{folder}/{document}": to_bytes(each)}
-    return files | ({f"{folder}/{_stem(each, names)}.curves.svg": drawing} if drawing else {})
+    pictures = picture_files({"curves": chart} if chart else {}, page_stem=f"{folder}/{stem}")
+    return {f"{folder}/{stem}.md": text.encode(), f"{folder}/{document}": to_bytes(each), **pictures}
 
 
-def _stem(each: Submission, names: Mapping[str, str]) -> str:
-    return names[each.name].removesuffix(".md")
-
-
-def _headline(each: Submission, entry: Entry | None, names: Mapping[str, str]) -> str:
-    by = escape(joined(author.name for author in each.authors))
-    said = f"{each.bits_per_byte:.4f} bits per byte for {format_flops(each.compute.model_flops)} model FLOPs, by {by}"
-    if entry is None:
-        return f"**Refused.** {said}; something in it cannot be so."
-    if entry.on_front:
-        return f"**On the front** of {escape(', '.join(entry.on_front))}: {said}."
-    beaten = f"; {link(entry.beaten_by, names[entry.beaten_by])} is as cheap and better" if entry.beaten_by else ""
-    return f"{said[0].upper()}{said[1:]}{beaten}."
-
-
-def _figures(each: Submission) -> str:
-    hardware, trained = each.compute.hardware, each.data.trained_tokens
-    machine = None if hardware is None else f"{hardware.chips} x {hardware.kind}"
-    rows = [
+def _figures(each: Submission) -> list[list[str]]:
+    hardware, compute = each.compute.hardware, each.compute
+    return [
         ["track", each.track],
         ["parameters", format_count(each.model.params_total)],
         ["active parameters", _known(each.model.params_active, format_count)],
-        ["trained tokens", _known(trained, format_count)],
-        ["epochs", _known(each.epochs, lambda value: f"{value:.3g}")],
-        ["model FLOPs", f"{format_flops(each.compute.model_flops)} ({each.compute.model_flops_formula})"],
-        ["machine", machine or "not known"],
+        ["trained tokens", _known(each.data.trained_tokens, format_count)],
+        ["epochs", _known(each.epochs, "{:.3g}".format)],
+        ["model FLOPs", f"{format_flops(compute.model_flops)} ({compute.model_flops_formula})"],
+        ["machine", "not known" if hardware is None else f"{hardware.chips} x {hardware.kind}"],
         ["hardware FLOPs", _known(each.hardware_flops, format_flops)],
-        ["MFU", _known(each.mfu, lambda value: f"{value:.3f}")],
-        ["seconds of training", _known(each.training_seconds, lambda value: f"{value:.6g}")],
-        ["cost in US dollars", _known(each.compute.cost_usd, lambda value: f"{value:.2f}")],
+        ["MFU", _known(each.mfu, "{:.3f}".format)],
+        ["seconds of training", _known(each.training_seconds, "{:.6g}".format)],
+        ["cost in US dollars", _known(compute.cost_usd, "{:.2f}".format)],
         ["measured on", each.evaluation.name],
         ["verification", each.verification.level],
     ]
-    return f"## What it cost\n\n{table(['what', 'value'], [[what, escape(value)] for what, value in rows])}"
 
 
-def _known(value: Any, said: Any) -> str:
-    return "not known" if value is None else str(said(value))
+def _known(value: Any, shown: Any) -> str:
+    return "not known" if value is None else str(shown(value))
 
 
-def _seeds(each: Submission, document: str) -> str:
-    rows = [
-        [
-            "not recorded" if seed.seed is None else str(seed.seed),
-            f"{seed.bits_per_byte:.6g}",
-            _known(seed.training_seconds, lambda value: f"{value:.6g}"),
-            _known(seed.finished_at, lambda moment: f"{moment:%Y-%m-%d %H:%M}"),
-            web_link("log", seed.log) if seed.log else "",
-        ]
-        for seed in each.seeds
+def _seed_row(seed: SeedResult) -> list[str]:
+    return [
+        "not recorded" if seed.seed is None else str(seed.seed),
+        f"{seed.bits_per_byte:.6g}",
+        _known(seed.training_seconds, "{:.6g}".format),
+        _known(seed.finished_at, "{:%Y-%m-%d %H:%M}".format),
+        web_link("log", seed.log) if seed.log else "",
     ]
-    header = ["seed", "bits per byte", "seconds", "ended", "log"]
-    return f"## Seeds\n\n{table(header, rows, right=[1, 2], most=LISTED, rest_in=document)}"
 
 
-def _findings(validated: Validated) -> str:
-    if not validated.findings:
-        return "## What was found\n\nEvery figure was counted again, and nothing was found."
-    rows = [[each.weight, escape(each.rule), escape(each.key), escape(each.said)] for each in validated.findings]
-    header = ["weight", "rule", "key", "what was found"]
-    shown = table(header, rows, most=LISTED, rest_in="marin-scale speedrun validate")
-    return f"## What was found\n\nEvery figure was counted again.\n\n{shown}"
-
-
-def _changes(each: Submission, parent: Submission | None, names: Mapping[str, str]) -> str:
-    if each.lineage is None:
-        return ""
-    name = each.lineage.parent
-    shown = link(name, names[name]) if name in names else escape(name)
-    said = bullets(list(map(escape, each.lineage.changes)), rest_in=f"{_stem(each, names)}.submission.json")
-    return "\n\n".join(filter(None, [f"## Made from {shown}", said, _differences(each, parent, names) if parent else ""]))
-
-
-def _differences(each: Submission, parent: Submission, names: Mapping[str, str]) -> str:
+def _differences(each: Submission, parent: Submission) -> list[list[str]]:
     """Every setting in which the two differ, whatever their author says was changed."""
     before, after = (dict(_settings(one)) for one in (parent, each))
-    rows = [
-        [cell(key), cell(before.get(key, "")), cell(after.get(key, ""))]
-        for key in sorted(before | after)
-        if before.get(key) != after.get(key)
-    ]
-    gained = _gained(each, parent)
-    header = ["setting", escape(parent.name), escape(each.name)]
-    shown = table(header, rows, most=LISTED, rest_in=f"{_stem(each, names)}.submission.json")
-    return f"What differs between the two ({gained}):\n\n{shown}" if rows else f"No setting differs ({gained})."
+    keys = [key for key in sorted(before | after) if before.get(key) != after.get(key)]
+    return [[cell(key), cell(before.get(key, "")), cell(after.get(key, ""))] for key in keys]
 
 
 def _gained(each: Submission, parent: Submission) -> str:
@@ -163,28 +130,22 @@ def _settings(each: Submission) -> Iterator[tuple[str, str]]:
     return ((key, json.dumps(value)) for key, value in leaves({**parts, "model_flops": each.compute.model_flops}))
 
 
-def _configuration(each: Submission, document: str) -> str:
+def _configuration(each: Submission) -> str:
     training = each.training.model_dump(mode="json") if each.training else {}
     shown = {"model": each.model.config or (each.model.shape.model_dump() if each.model.shape else {}), "training": training}
-    return f"## Configuration\n\n{preformatted(json.dumps(shown, indent=1), rest_in=document)}" if any(shown.values()) else ""
+    return json.dumps(shown, indent=1) if any(shown.values()) else ""
 
 
-def _absent(each: Submission, document: str) -> str:
-    rows = [[cell(key), escape(why)] for key, why in sorted(each.absent.items())]
-    return f"## What is not known\n\n{table(['key', 'why'], rows, most=LISTED, rest_in=document)}" if rows else ""
-
-
-def again_section(code: Code | None) -> str:
+def commands_of(code: Code | None) -> str:
     """How to run it again: where to get which commit, and what to type; empty where neither is known."""
     if code is None:
         return ""
     repository = _REPOSITORY.fullmatch(code.repository or "") if code.commit else None
     clone = f"git clone {repository[0]} && cd {repository[1]}" if repository else ""
-    shown = "\n".join(filter(None, [clone, f"git checkout {code.commit}" if code.commit else "", code.command or ""]))
-    return f"## Run it again\n\n{preformatted(shown)}" if shown else ""
+    return "\n".join(filter(None, [clone, f"git checkout {code.commit}" if code.commit else "", code.command or ""]))
 
 
-def _cite(each: Submission) -> str:
+def _citation(each: Submission) -> str:
     moment, authors = finished_at(each), [author.name for author in each.authors]
     fields = {
         "title": f"{each.name}, a speedrun submission",
@@ -193,9 +154,73 @@ def _cite(each: Submission) -> str:
         "note": f"{each.bits_per_byte:.4f} bits per byte, {each.compute.model_flops:.4g} model FLOPs",
     }
     body = "".join(f"  {key} = {{{_bibtex(value)}}},\n" for key, value in fields.items() if value)
-    return f"## Cite it\n\n{preformatted(f'@misc{{{each.name.replace(chr(47), chr(45))},{chr(10)}{body}}}')}"
+    return f"@misc{{{each.name.replace('/', '-')},\n{body}}}"
 
 
 def _bibtex(text: str) -> str:
     """Without the signs by which a field would end."""
     return "".join(sign for sign in text if sign not in "{}\\%$#&~^")
+
+
+Points = Sequence[tuple[float, float]]
+"""A curve: step and loss."""
+_MOST_POINTS = 200
+_HELD_OUT, _TRAINING = "bits per byte of the held-out text", "training loss, nats a token"
+
+
+def recorded_curves(runs_dir: Path) -> dict[str, Path]:
+    """The folders of the runs that are recorded here, by the digest of their curve."""
+    return dict(_digests(runs_dir))
+
+
+def _digests(runs_dir: Path) -> Iterator[tuple[str, Path]]:
+    for path in (folder / "record.json" for ladder in sorted(runs_dir.glob("*/")) for folder in run_folders(ladder)):
+        try:
+            record = load_strict(read_bytes(path), name=str(path))
+        except MarinScalingError:
+            continue  # the page of its ladder says so
+        if isinstance(record, dict) and isinstance(record.get("history_sha256"), str):
+            yield record["history_sha256"], path.parent
+
+
+def curves_of(submission: Submission, recorded: Mapping[str, Path]) -> tuple[str, dict[str, Points]]:
+    """What the curves of a submission measure, and a curve for each seed that has one, thinned to 200 points.
+
+    Held-out losses where the submission states them, else recorded training losses.
+    """
+    stated = {
+        _label(seed, number): [(float(at.step), at.bits_per_byte) for at in seed.curve]
+        for number, seed in enumerate(submission.seeds, start=1)
+    }
+    metric = _HELD_OUT if any(stated.values()) else _TRAINING
+    if metric is _TRAINING:
+        stated = {_label(seed, number): _recorded(seed, recorded) for number, seed in enumerate(submission.seeds, start=1)}
+    return metric, {label: thinned(points) for label, points in stated.items() if points}
+
+
+def _label(seed: SeedResult, number: int) -> str:
+    return f"run {number}" if seed.seed is None else f"seed {seed.seed}"
+
+
+def _recorded(seed: SeedResult, recorded: Mapping[str, Path]) -> list[tuple[float, float]]:
+    folder = recorded.get(seed.log_sha256 or "")
+    if folder is None:
+        return []
+    try:
+        rows = read_run(folder).history().rows
+    except MarinScalingError:
+        return []  # the page of its ladder says what is wrong with it
+    return [(row.step, row.train_loss_nats_per_token) for row in rows if row.train_loss_nats_per_token is not None]
+
+
+def thinned(points: Points) -> Points:
+    """At most 200 means over neighbours.
+
+    >>> thinned([(0, 3.0), (1, 2.0)])
+    [(0, 3.0), (1, 2.0)]
+    """
+    if len(points) <= _MOST_POINTS:
+        return points
+    edges = [round(number * len(points) / _MOST_POINTS) for number in range(_MOST_POINTS + 1)]
+    groups = [points[start:end] for start, end in pairwise(edges)]
+    return [(fmean(step for step, _ in group), fmean(loss for _, loss in group)) for group in groups]

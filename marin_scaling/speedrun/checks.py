@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
-from marin_scaling.findings import Finding, Weight, doubt, note, refused
+from marin_scaling.findings import Finding, Severity, error, note, warning
 from marin_scaling.recipe.flops import WITH_LM_HEAD, training_flops
 from marin_scaling.speedrun.hardware import ACCELERATORS, Machine, accelerator, machine
 from marin_scaling.speedrun.submission import LEVANTER_FLOPS, SeedResult, Submission
@@ -40,7 +40,7 @@ def _tokens(submission: Submission) -> Iterator[Finding]:
     counted = training.batch_size * training.seq_len * training.steps
     if counted != tokens:
         said = f"{tokens} tokens are stated, and {training.batch_size} sequences of {training.seq_len} tokens in "
-        yield refused("tokens", "data.trained_tokens", f"{said}{training.steps} steps are {counted}")
+        yield error("tokens", "data.trained_tokens", f"{said}{training.steps} steps are {counted}")
 
 
 def _parameters(submission: Submission) -> Iterator[Finding]:
@@ -48,7 +48,7 @@ def _parameters(submission: Submission) -> Iterator[Finding]:
     for name in ("params_active", "params_non_embedding"):
         part = getattr(model, name)
         if part is not None and part > model.params_total:
-            yield refused("parameters", f"model.{name}", f"{part} of {model.params_total} parameters are more than all")
+            yield error("parameters", f"model.{name}", f"{part} of {model.params_total} parameters are more than all")
 
 
 def _model_flops(submission: Submission) -> Iterator[Finding]:
@@ -62,9 +62,9 @@ def _model_flops(submission: Submission) -> Iterator[Finding]:
         f"{format_flops(stated)} model FLOPs are stated, {stated / counted - 1:+.1%} beside the {format_flops(counted)} that"
     )
     if compute.model_flops_formula != LEVANTER_FLOPS:
-        yield doubt("formula", key, f"{beside} the common formula gives; counted by {compute.model_flops_formula}")
+        yield warning("formula", key, f"{beside} the common formula gives; counted by {compute.model_flops_formula}")
     elif not math.isclose(stated, counted, rel_tol=_EXACT):
-        yield refused("model-flops", key, f"{beside} its sizes and tokens give by {LEVANTER_FLOPS}")
+        yield error("model-flops", key, f"{beside} its sizes and tokens give by {LEVANTER_FLOPS}")
 
 
 def _machine(submission: Submission) -> Iterator[Finding]:
@@ -75,17 +75,17 @@ def _machine(submission: Submission) -> Iterator[Finding]:
     if known is None and hardware.peak_flops_per_second is not None:
         listed = ", ".join(ACCELERATORS)
         said = f"{hardware.kind!r} is not in the hardware table ({listed}), so its peak is its author's word"
-        yield doubt("hardware", "compute.hardware.kind", said)
+        yield warning("hardware", "compute.hardware.kind", said)
     if (
         known
         and hardware.peak_flops_per_second
         and not math.isclose(hardware.peak_flops_per_second, known.peak_flops_per_second, rel_tol=_EXACT)
     ):
-        yield refused("peak", "compute.hardware.peak_flops_per_second", _peak_said(hardware.peak_flops_per_second, known.kind))
+        yield error("peak", "compute.hardware.peak_flops_per_second", _peak_said(hardware.peak_flops_per_second, known.kind))
     if named is not None and _is_slice(named, name=hardware.name or "") and hardware.chips != named.chips:
         cores = "; that is the number of its cores" if hardware.chips == named.named_count else ""
         said = f"{hardware.chips} chips are stated, and a {hardware.name} has {named.chips}{cores}"
-        yield refused("chips", "compute.hardware.chips", said)
+        yield error("chips", "compute.hardware.chips", said)
 
 
 def _is_slice(named: Machine, *, name: str) -> bool:
@@ -110,7 +110,7 @@ def _hardware_flops(submission: Submission, seed: SeedResult) -> Iterator[Findin
     if math.isclose(stated, counted, rel_tol=_EXACT):
         return
     said = f"{format_flops(stated)} are stated, and {seconds:.6g} s on {hardware.chips} chips are {format_flops(counted)}"
-    yield refused("hardware-flops", "seeds.hardware_flops", said + _factor_said(stated / counted, submission))
+    yield error("hardware-flops", "seeds.hardware_flops", said + _factor_said(stated / counted, submission))
 
 
 def _factor_said(ratio: float, submission: Submission) -> str:
@@ -133,7 +133,7 @@ def _nats(submission: Submission, seed: SeedResult) -> Iterator[Finding]:
         said = (
             f"{seed.bits_per_byte:.6g} bits per byte are stated, and {seed.nats:.8g} nats over {size} bytes are {counted:.6g}"
         )
-        yield refused("bits-per-byte", "seeds.bits_per_byte", said)
+        yield error("bits-per-byte", "seeds.bits_per_byte", said)
 
 
 def _mfu(submission: Submission) -> Iterator[Finding]:
@@ -142,11 +142,11 @@ def _mfu(submission: Submission) -> Iterator[Finding]:
         return
     said = f"model FLOPs are {mfu:.3g} of what the machine could do in that time"
     if mfu > _HIGHEST_MFU:
-        yield refused("mfu", key, f"{said}: more than all; part of the time is missing, or of the chips")
+        yield error("mfu", key, f"{said}: more than all; part of the time is missing, or of the chips")
     elif mfu > _HIGH_MFU:
-        yield doubt("mfu", key, f"{said}: more than anyone has shown on such models")
+        yield warning("mfu", key, f"{said}: more than anyone has shown on such models")
     elif mfu < _LOW_MFU:
-        yield doubt("mfu", key, f"{said}: the machine waited, or much was computed that model FLOPs do not count")
+        yield warning("mfu", key, f"{said}: the machine waited, or much was computed that model FLOPs do not count")
 
 
 _CLOCKS_DIFFER = timedelta(days=1)
@@ -171,7 +171,7 @@ def _epochs(submission: Submission) -> Iterator[Finding]:
 def _seeds(submission: Submission) -> Iterator[Finding]:
     named = [each.seed for each in submission.seeds if each.seed is not None]
     if twice := [seed for seed, times in Counter(named).items() if times > 1]:
-        yield refused("seeds", "seeds.seed", f"seed {twice[0]} stands {Counter(named)[twice[0]]} times: that is one run")
+        yield error("seeds", "seeds.seed", f"seed {twice[0]} stands {Counter(named)[twice[0]]} times: that is one run")
     if len(named) < len(submission.seeds):
         yield note("seeds", "seeds.seed", f"the seed that was run is not recorded: {_reason(submission, 'seeds.seed')}")
     if len(submission.seeds) == 1:
@@ -189,20 +189,20 @@ def _times(submission: Submission, *, at: datetime) -> Iterator[Finding]:
         started, finished = seed.started_at, seed.finished_at
         naive = [each for each in (started, finished) if each is not None and each.tzinfo is None]
         if naive:
-            yield refused(
+            yield error(
                 "times", "seeds.finished_at", f"{naive[0].isoformat()} does not say in which zone; write it in UTC, with Z"
             )
             continue
         if finished is not None and finished > at + _CLOCKS_DIFFER:
-            yield refused("times", "seeds.finished_at", f"it ended at {finished.isoformat()}, which is not yet")
+            yield error("times", "seeds.finished_at", f"it ended at {finished.isoformat()}, which is not yet")
         if started is None or finished is None:
             continue
         elapsed = (finished - started).total_seconds()
         if elapsed < 0:
-            yield refused("times", "seeds.finished_at", f"it ended at {finished.isoformat()}, before it began")
+            yield error("times", "seeds.finished_at", f"it ended at {finished.isoformat()}, before it began")
         elif seed.training_seconds is not None and seed.training_seconds > elapsed:
             said = f"{seed.training_seconds:.6g} s of steps are stated, between begin and end lie {elapsed:.6g} s"
-            yield refused("times", "seeds.training_seconds", said)
+            yield error("times", "seeds.training_seconds", said)
 
 
 def _tuning(submission: Submission) -> Iterator[Finding]:
@@ -213,7 +213,7 @@ def _tuning(submission: Submission) -> Iterator[Finding]:
     for setting, value in sorted(tuning.chosen.items()):
         tried = sorted(tuning.grid.get(setting, ()))
         if tried and value not in tried:
-            yield refused(
+            yield error(
                 "tuning",
                 f"tuning.chosen.{setting}",
                 f"{value:g} was taken, and {', '.join(f'{x:g}' for x in tried)} were tried",
@@ -221,12 +221,12 @@ def _tuning(submission: Submission) -> Iterator[Finding]:
         elif len(tried) > 1 and value in (tried[0], tried[-1]):
             which = "largest" if value == tried[-1] else "smallest"
             said = f"{value:g} is the {which} value that was tried: the best may lie beyond"
-            yield doubt("boundary", f"tuning.chosen.{setting}", said)
+            yield warning("boundary", f"tuning.chosen.{setting}", said)
 
 
 def _lineage(submission: Submission) -> Iterator[Finding]:
     if submission.lineage is not None and submission.lineage.parent == submission.name:
-        yield refused("lineage", "lineage.parent", "it names itself as what it was made from")
+        yield error("lineage", "lineage.parent", "it names itself as what it was made from")
 
 
 _Marks = Callable[[Submission], Iterable[Hashable]]
@@ -237,13 +237,13 @@ def findings_across(submissions: Sequence[Submission]) -> list[list[Finding]]:
     found: list[list[Finding]] = [[] for _ in submissions]
     for rule, key, marks_of, said in _RULES:
         for position, other in _repeated(submissions, marks_of):
-            if not any(finding.rule in _ONE_IS_ENOUGH for finding in found[position]):
-                found[position].append(refused(rule, key, said.format(submissions[other].name)))
+            if not any(finding.code in _ONE_IS_ENOUGH for finding in found[position]):
+                found[position].append(error(rule, key, said.format(submissions[other].name)))
     names = {each.name for each in submissions}
     for position, each in enumerate(submissions):
         if each.lineage is not None and each.lineage.parent not in names:
             said = f"there is no {each.lineage.parent} to compare it with"
-            found[position].append(doubt("lineage", "lineage.parent", said))
+            found[position].append(warning("lineage", "lineage.parent", said))
     return found
 
 
@@ -283,7 +283,7 @@ _RULES: tuple[tuple[str, str, _Marks, str], ...] = (
 )
 
 
-_ORDER = tuple(Weight)
+_ORDER = tuple(Severity)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,14 +294,14 @@ class Validated:
     findings: tuple[Finding, ...]
 
     @property
-    def weight(self) -> Weight | None:
+    def severity(self) -> Severity | None:
         """Of the heaviest finding; None where nothing was found."""
-        return self.findings[0].weight if self.findings else None
+        return self.findings[0].severity if self.findings else None
 
     @property
     def accepted(self) -> bool:
         """Whether it may stand on the board."""
-        return self.weight is not Weight.REFUSED
+        return self.severity is not Severity.ERROR
 
 
 def validate(
@@ -314,4 +314,4 @@ def validate(
 
 def _validated(submission: Submission, further: Sequence[Finding], *, at: datetime) -> Validated:
     findings = [*accounting_findings(submission), *conduct_findings(submission, at=at), *further]
-    return Validated(submission=submission, findings=tuple(sorted(findings, key=lambda each: _ORDER.index(each.weight))))
+    return Validated(submission=submission, findings=tuple(sorted(findings, key=lambda each: _ORDER.index(each.severity))))

@@ -113,7 +113,7 @@ FIRST_AXIS = "model FLOPs"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class BoardRow:
     """A submission on its board."""
 
     validated: Validated
@@ -154,7 +154,7 @@ class Entry:
             "tied": list(self.tied),
             "beaten_by": self.beaten_by,
             "record": self.record,
-            "findings": [finding.rule for finding in self.validated.findings],
+            "findings": [finding.code for finding in self.validated.findings],
         }
 
 
@@ -170,10 +170,10 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """A track: entries from the lowest loss on, those that were refused, and the noise of one run in bits per byte."""
+    """A track: rows from the lowest loss on, those that were refused, and the noise of one run in bits per byte."""
 
     track: str
-    entries: tuple[Entry, ...]
+    rows: tuple[BoardRow, ...]
     refused: tuple[Validated, ...]
     noise: float | None
     """Standard deviation of one run, pooled over the submissions of several seeds; None where there is none."""
@@ -217,8 +217,8 @@ def _board(track: str, validated: Sequence[Validated]) -> Board:
     first = front(points(submissions, axis=FIRST_AXIS))
     broke = record_history(submissions)
     names = {each.submission.name for each in broke}
-    entries = [
-        Entry(
+    rows = [
+        BoardRow(
             validated=each,
             on_front=tuple(axis for axis in AXES if each.submission.name in standing[axis]),
             tied=tuple(axis for axis in AXES if each.submission.name in close[axis]),
@@ -227,9 +227,9 @@ def _board(track: str, validated: Sequence[Validated]) -> Board:
         )
         for each in accepted
     ]
-    ordered = sorted(entries, key=lambda entry: (entry.submission.bits_per_byte, entry.submission.name))
+    ordered = sorted(rows, key=lambda row: (row.submission.bits_per_byte, row.submission.name))
     refused = tuple(each for each in validated if not each.accepted)
-    return Board(track=track, entries=tuple(ordered), refused=refused, noise=noise, records=tuple(broke))
+    return Board(track=track, rows=tuple(ordered), refused=refused, noise=noise, records=tuple(broke))
 
 
 def pooled_noise(submissions: Sequence[Submission]) -> float | None:

@@ -49,7 +49,7 @@ class Projection:
     forecast: Forecast | None = None
     held_out: HeldOut | None = None
     ranks: tuple[int, int] | None = None
-    doubt: str = ""
+    warning: str = ""
     why_not: str = ""
 
 
@@ -73,7 +73,7 @@ def _projection(group: str, members: Sequence[Submission], *, flops: float) -> P
         (ahead,) = forecast_runs(result, [_on_its_rule(ordered[-1], flops=flops)])
     except MarinScalingError as error:
         return replace(made, why_not=error.what)
-    made = replace(made, forecast=ahead, doubt="" if result.status is FitStatus.USABLE else result.status.value)
+    made = replace(made, forecast=ahead, warning="" if result.status is FitStatus.USABLE else result.status.value)
     try:
         (again,) = forecast_runs(fit(_table(ordered[:-1])), [_target(ordered[-1])])
     except MarinScalingError as error:

@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from marin_scaling.errors import DocumentError
-from marin_scaling.findings import Finding, doubt, refused
+from marin_scaling.findings import Finding, error, warning
 from marin_scaling.printable import joined, quoted
 from marin_scaling.speedrun.submission import Submission
 from marin_scaling.untrusted_text import SHA256, Line, Name, Words
@@ -122,7 +122,7 @@ def track_findings(submission: Submission, tracks: Mapping[str, Track]) -> Itera
         return
     track = tracks.get(submission.track)
     if track is None:
-        yield doubt("track", "track", f"there is no track {submission.track!r}; there are {joined(tracks)}")
+        yield warning("track", "track", f"there is no track {submission.track!r}; there are {joined(tracks)}")
         return
     yield from _over_limits(submission, track)
     yield from _other_machine(submission, track)
@@ -168,7 +168,7 @@ def _other_text(submission: Submission, track: Track) -> Iterator[Finding]:
 
 
 def _against(key: str, said: str) -> Finding:
-    return refused("track", key, said)
+    return error("track", key, said)
 
 
 def _refused(what: str | tuple[str, ...]) -> DocumentError:

@@ -196,7 +196,7 @@ def _no_endless_memory() -> None:
         ("ladders/x.yaml", ("ladder", "ladders/x.yaml")),
         ("preregistrations/allowed_signers", ("verify", "all", "--no-refit")),
         ("preregistrations/policy.yaml", ("verify", "all", "--no-refit")),
-        ("preregistrations/log.jsonl", ("log",)),
+        ("preregistrations/log.jsonl", ("registry", "log")),
         ("runs/tiny/0123456789abcdef/record.json", ("check", "all")),
         ("runs/x/runs.csv", ("fit", "runs/x")),
         ("runs.csv", ("fit", "runs.csv")),

@@ -108,7 +108,7 @@ def test_json_keeps_its_meaning(tmp_path: Path) -> None:
     (folder / "experiment.yaml").write_text(yaml.safe_dump(document | {"code": {"path": "::x"}}))
     done = marin_scale("experiment", "validate", "--json", cwd=tmp_path)
     require_plain(done)
-    assert json.loads(done.stdout)["experiments"]["a"][0]["key"] == "baseline"
+    assert json.loads(done.stdout)["experiments"]["a"][0]["where"] == "baseline"
 
 
 def test_an_error_keeps_its_own_lines_and_no_other() -> None:

@@ -78,8 +78,8 @@ def test_another_axis_of_cost_has_another_front(page: Any, entries: list[dict[st
     for axis in ("model FLOPs", "chip-seconds", "parameters"):
         page.select_option(f"{BOARD} .board-controls select", label=axis)
         standing = [entry for entry in entries if axis in entry["on_front"]]
-        assert page.locator(f"{BOARD} .board-standing").count() == len(standing)
-        assert axis in page.locator(f"{BOARD} .board-figure").get_attribute("aria-label")
+        page.wait_for_selector(f"{BOARD} .board-figure[aria-label*='{axis}']")
+        assert page.locator(f"{BOARD} .front_marks path").count() == len(standing)
 
 
 def test_the_address_brings_all_of_it_back(page: Any, browser: Any) -> None:

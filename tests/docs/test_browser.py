@@ -25,6 +25,7 @@ PAGES = [
     "generated/experiments/index.html",
     "generated/experiments/bytes-moe.html",
     "generated/ladders/delphi.html",
+    "generated/preregistrations/2026-11-26-quickstart.html",
 ]
 LOOKS = {"phone, light": (390, "light"), "desktop, dark": (1440, "dark")}
 
@@ -82,6 +83,7 @@ def test_axe_finds_no_serious_fault(address: str, browser: Any, name: str, schem
     ("words", "found"),
     [
         ("bootstrap", "Lab book"),
+        ("2026-11-26-bytes-moe", "2026-11-26-bytes-moe"),
         ("dense-24-batch-8", "cpu/dense-24-batch-8"),
         ("orthogonality", "Router orthogonality loss"),
     ],

@@ -52,7 +52,7 @@ def test_the_forecasts_of_this_repository_stand_with_their_outcomes_without_java
     for folder in sorted((ROOT / "preregistrations").glob("20*")):
         page = (built_site / "generated" / "preregistrations" / f"{folder.name}.html").read_text(encoding="utf-8")
         assert "was observed" in page
-        figure = f"{folder.name}.svg"
+        figure = f"{folder.name}.figures/forecast.svg"
         assert f'src="{figure}"' in page
         assert "observed " in (built_site / "generated" / "preregistrations" / figure).read_text(encoding="utf-8")
 

@@ -86,7 +86,8 @@ def test_a_forecast_from_its_key_to_its_outcome(tmp_path: Path) -> None:
     (line, *_) = said(root, "check", "all").splitlines()
     verdict = line.split()[1].rstrip(":")
     assert verdict in ("held", "missed")
-    assert f"Added to it: outcome.json. It is now {verdict}" in said(root, "review", "--base", "main")
+    review = html.unescape(re.sub("</?code>", "", said(root, "review", "--base", "main")))
+    assert re.search(rf"outcome\.json.* It is now {verdict}", review)
     merge(root, "outcome")
 
     (folder / "outcome.json").unlink()

@@ -49,7 +49,7 @@ def test_what_no_import_made_is_not_written_over(place: Path) -> None:
 def test_a_part_is_checked_beside_the_whole(part: str, tmp_path: Path) -> None:
     """From any folder: what it names is looked for in the repository in which it lies."""
     said = marin_scale("experiment", "validate", str(ROOT / part), cwd=tmp_path).stdout
-    assert said.endswith("in all: 0 refusals, 0 doubts, 0 malformed\n")
+    assert said.endswith("in all: 0 errors, 0 warnings, 0 malformed\n")
     assert not said.startswith("0 in all")
 
 
@@ -73,7 +73,7 @@ def test_records_that_contradict_what_is_typed_are_refused(place: Path) -> None:
     (folder / "experiment.yaml").write_text(text)
     done = marin_scale("experiment", "validate", cwd=place)
     assert done.returncode == 1
-    assert "refused  configuration.batch_size: it says 17, the records of its ladders 16" in done.stdout
+    assert "error    configuration.batch_size: it says 17, the records of its ladders 16" in done.stdout
     (folder / "experiment.yaml").write_text(text.replace("batch_size: 17", "model: huge, optimizer: {learning_rate: 99.0}"))
     said = marin_scale("experiment", "validate", cwd=place).stdout
     assert "configuration.model: it says 'huge', the records of its ladders more than one value of model.family" in said
@@ -87,7 +87,7 @@ def test_what_is_refused_or_malformed_ends_with_status_1(place: Path) -> None:
     (folder / "experiment.yaml").write_text("name: wide\ntitle: x\noutcome: worked\nladders: [gone]\n")
     done = marin_scale("experiment", "validate", cwd=place)
     assert done.returncode == 1
-    assert "refused  ladders: gone is no folder of runs/" in done.stdout
+    assert "error    ladders: gone is no folder of runs/" in done.stdout
     found = json.loads(marin_scale("experiment", "validate", "--json", cwd=place).stdout)
-    assert found["experiments"]["wide"][0]["key"] == "ladders"
+    assert found["experiments"]["wide"][0]["where"] == "ladders"
     assert_refused(marin_scale("experiment", "validate", "elsewhere", cwd=place), "elsewhere is not there")

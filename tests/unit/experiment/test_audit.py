@@ -17,8 +17,8 @@ def experiment(name: str = "one", **changes: Any) -> Experiment:
 
 
 def found(*experiments: Experiment) -> list[tuple[str, str, str]]:
-    """Weight, key and sentence of all findings about the first."""
-    return [(one.weight, one.key, one.said) for one in audit(experiments, known=KNOWN)[experiments[0].name]]
+    """Severity, key and sentence of all findings about the first."""
+    return [(one.severity, one.where, one.message) for one in audit(experiments, known=KNOWN)[experiments[0].name]]
 
 
 def test_a_sound_one_has_no_finding() -> None:
@@ -29,37 +29,37 @@ def test_a_sound_one_has_no_finding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "weight", "key", "said"),
+    ("changes", "severity", "key", "said"),
     [
-        ({"preregistration": "2026-11-21-b"}, "refused", "preregistration", "is no folder of preregistrations/"),
-        ({"ladders": ["huge"]}, "refused", "ladders", "huge is no folder of runs/"),
-        ({"ladders": ["runs/tiny"]}, "refused", "ladders", "runs/tiny is no folder of runs/; write tiny"),
-        ({"preregistration": "preregistrations/2026-11-21-a"}, "refused", "preregistration", "; write 2026-11-21-a"),
-        ({"baseline": "none"}, "refused", "baseline", "none is no other experiment here"),
-        ({"supersedes": ["one"]}, "refused", "supersedes", "one is no other experiment here"),
+        ({"preregistration": "2026-11-21-b"}, "error", "preregistration", "is no folder of preregistrations/"),
+        ({"ladders": ["huge"]}, "error", "ladders", "huge is no folder of runs/"),
+        ({"ladders": ["runs/tiny"]}, "error", "ladders", "runs/tiny is no folder of runs/; write tiny"),
+        ({"preregistration": "preregistrations/2026-11-21-a"}, "error", "preregistration", "; write 2026-11-21-a"),
+        ({"baseline": "none"}, "error", "baseline", "none is no other experiment here"),
+        ({"supersedes": ["one"]}, "error", "supersedes", "one is no other experiment here"),
         (
             {"links": {"execution": "https://crfm.stanford.edu/marin/data_browser/x"}},
-            "doubt",
+            "warning",
             "links.execution",
             "crfm.stanford.edu",
         ),
         (
             {"links": {"issue": "https://github.com/stanford-crfm/marin/issues/1"}},
-            "doubt",
+            "warning",
             "links.issue",
             "is marin-community now",
         ),
-        ({"links": {"data": ["http://example.org/x"]}}, "doubt", "links.data", "without encryption"),
-        ({"code": {"repository": "http://example.org/x"}}, "doubt", "code.repository", "without encryption"),
-        ({"hypothesis": None}, "doubt", "hypothesis", "nothing says what was expected before"),
-        ({"conclusion": None}, "doubt", "conclusion", "nothing says what was learnt"),
-        ({"ladders": []}, "doubt", "metrics", "no figure and no run"),
+        ({"links": {"data": ["http://example.org/x"]}}, "warning", "links.data", "without encryption"),
+        ({"code": {"repository": "http://example.org/x"}}, "warning", "code.repository", "without encryption"),
+        ({"hypothesis": None}, "warning", "hypothesis", "nothing says what was expected before"),
+        ({"conclusion": None}, "warning", "conclusion", "nothing says what was learnt"),
+        ({"ladders": []}, "warning", "metrics", "no figure and no run"),
     ],
 )
-def test_each_fault_is_found_by_its_key(changes: dict[str, Any], weight: str, key: str, said: str) -> None:
+def test_each_fault_is_found_by_its_key(changes: dict[str, Any], severity: str, key: str, said: str) -> None:
     """And nothing else."""
-    ((found_weight, found_key, found_said),) = found(experiment(**changes))
-    assert (found_weight, found_key) == (weight, key)
+    ((found_severity, found_key, found_said),) = found(experiment(**changes))
+    assert (found_severity, found_key) == (severity, key)
     assert said in found_said
 
 
@@ -67,7 +67,7 @@ def test_two_that_replace_each_other_are_refused() -> None:
     """Neither can be the last word."""
     first, second = experiment(supersedes=["two"]), experiment("two", supersedes=["one"])
     for one, other in ((first, second), (second, first)):
-        assert found(one, other) == [("refused", "supersedes", f"what {one.name} replaces replaces it")]
+        assert found(one, other) == [("error", "supersedes", f"what {one.name} replaces replaces it")]
 
 
 def test_a_day_to_come_is_doubted() -> None:
@@ -79,8 +79,8 @@ def test_a_day_to_come_is_doubted() -> None:
 def test_two_with_one_issue_are_doubted() -> None:
     """Each names the other."""
     links = {"issue": "https://example.org/7"}
-    ((weight, key, said),) = found(experiment(links=links), experiment("two", links=links))
-    assert (weight, key) == ("doubt", "links.issue")
+    ((severity, key, said),) = found(experiment(links=links), experiment("two", links=links))
+    assert (severity, key) == ("warning", "links.issue")
     assert said.startswith("two has the same issue")
 
 

@@ -14,6 +14,7 @@ from marin_scaling.untrusted_files import read_regular_file, require_regular_tre
 
 PACKAGE = Path(regular_files.__file__).parent
 OWN_READERS = {
+    "errors.py": "the record of this installation",
     "files.py": "a lock of this machine",
     "cli/__init__.py": "the null device",
     "data/prepare.py": "text that was prepared on this machine",
@@ -21,11 +22,8 @@ OWN_READERS = {
     "forecast/forecast.py": "a file of the package",
     "preregistration/signing/keys.py": "a person's keys",
     "preregistration/events/timestamp.py": "the answer of a time authority",
-    "preregistration/register.py": "the package's own source",
-    "publish/board_page.py": "a file of the package",
-    "publish/experiment_pages.py": "a file of the package",
-    "publish/ladder_page.py": "a file of the package",
-    "publish/new_repository.py": "a file of the package",
+    "publish/figures.py": "the cache of this user",
+    "publish/render.py": "a file of the package",
     "untrusted_files.py": "the reader itself",
     "run/curves.py": "a curve under way on this machine",
     "train/ray_node.py": "a log of this machine",

@@ -29,7 +29,7 @@ def board() -> Board:
 def decoded(board: Board, pages: dict[str, str]) -> dict[str, Any]:
     """The board in the script, as a program would read it."""
     script = live_board([board], pages=pages)["board-data.js"].decode()
-    found: dict[str, Any] = json.loads(script.partition("=")[2].strip().removesuffix(";"))[board.track]
+    found: dict[str, Any] = json.loads(script.partition("\n")[0].partition("=")[2].strip().removesuffix(";"))[board.track]
     return found
 
 
@@ -41,12 +41,12 @@ def values(column: dict[str, Any], count: int) -> list[Any]:
 
 def test_every_value_is_that_of_its_entry(board: Board) -> None:
     """Losses to nine digits, other numbers to six, times to the minute."""
-    data = decoded(board, {entry.submission.name: "x.md" for entry in board.entries})
-    assert data["count"] == len(board.entries) == COUNT
+    data = decoded(board, {row.submission.name: "x.md" for row in board.rows})
+    assert data["count"] == len(board.rows) == COUNT
     for column, told in zip(COLUMNS, data["columns"], strict=True):
         assert (told["key"], told["kind"]) == (column.key, column.kind)
-        for entry, value in zip(board.entries, values(told, COUNT), strict=True):
-            wanted = entry.to_document()[column.key]
+        for row, value in zip(board.rows, values(told, COUNT), strict=True):
+            wanted = row.to_document()[column.key]
             if isinstance(wanted, float):
                 assert value == pytest.approx(wanted, rel=1e-8 if column.kind == "loss" else 1e-5)
             elif column.key == "finished_at" and wanted:
@@ -57,14 +57,14 @@ def test_every_value_is_that_of_its_entry(board: Board) -> None:
 
 def test_only_pages_with_other_names_are_listed(board: Board) -> None:
     """The others follow from the name: a ~ for each /."""
-    pages = {entry.submission.name: f"{entry.submission.name.replace('/', '~')}.md" for entry in board.entries}
-    other = board.entries[3].submission.name
+    pages = {row.submission.name: f"{row.submission.name.replace('/', '~')}.md" for row in board.rows}
+    other = board.rows[3].submission.name
     assert decoded(board, pages | {other: "index.page.md"})["pages"] == {other: "index.page.html"}
 
 
 def test_what_is_the_same_everywhere_is_said_once(board: Board) -> None:
     """A board of many entries has to come fast."""
-    pages = {entry.submission.name: f"{entry.submission.name.replace('/', '~')}.md" for entry in board.entries}
+    pages = {row.submission.name: f"{row.submission.name.replace('/', '~')}.md" for row in board.rows}
     authors = next(column for column in decoded(board, pages)["columns"] if column["key"] == "authors")
     assert isinstance(authors["same"], str)
     assert len(live_board([board], pages=pages)["board-data.js"]) < 150 * COUNT
@@ -77,7 +77,7 @@ def test_of_many_entries_the_figure_shows_the_front_and_the_best_of_the_others(b
 
     spec = board_chart(board).to_dict()
     drawn = max(spec["datasets"].values(), key=len)
-    standing = {entry.submission.name for entry in board.entries if FIRST_AXIS in entry.on_front}
+    standing = {row.submission.name for row in board.rows if FIRST_AXIS in row.on_front}
     assert standing <= {row["name"] for row in drawn}
     assert len(drawn) == 300 + len(standing)
     assert f"the {len(drawn)} best of {COUNT}" in str(spec["title"])

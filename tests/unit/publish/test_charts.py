@@ -12,7 +12,8 @@ from marin_scaling.errors import StorageError, UsageError
 from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.laws import SurfaceLaw
-from marin_scaling.publish.charts import MeasuredOutcome, law_chart, save_chart
+from marin_scaling.publish.charts import MeasuredOutcome, law_chart
+from marin_scaling.publish.figures import save_chart
 from marin_scaling.run.simulate import simulate_ladder
 from marin_scaling.run.table import read_run_table
 

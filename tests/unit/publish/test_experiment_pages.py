@@ -4,13 +4,14 @@ import json
 import re
 import shutil
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 from own_registrations import registered
 
 from marin_scaling.experiment.experiment import Experiment, Step, write_experiments
-from marin_scaling.publish.drawings import steps_drawing
+from marin_scaling.publish.charts import steps_chart
 from marin_scaling.publish.experiment_pages import experiment_pages
 
 ROOT = Path(__file__).parents[3]
@@ -52,12 +53,16 @@ def test_failures_are_counted_and_listed_beside_successes(tmp_path: Path) -> Non
 
 
 def test_a_page_shows_the_figures_of_its_own_runs_from_their_records(own: dict[str, str]) -> None:
-    """Every run of the ladder, and the run that was forecast."""
+    """Every run of the ladder, and the mean of the two targets that differ in their seeds."""
     page = own["bytes-moe.md"]
     records = [json.loads(path.read_bytes()) for path in (ROOT / "runs" / "bytes-moe").glob("*/record.json")]
     assert len(records) == 18
+    losses: dict[tuple[float, int], list[float]] = {}
     for record in records:
-        assert f"| {record['loss']:.4f} |" in page
+        losses.setdefault((record["flops"], record["params_total"]), []).append(record["loss"])
+    assert sorted(map(len, losses.values())) == [1] * 16 + [2]
+    for each in losses.values():
+        assert f"| {fmean(each):.4f} |" in page
     assert "| loss (bits per byte) |" in page
 
 
@@ -68,7 +73,7 @@ def test_a_page_shows_how_it_was_made_up_to_the_outcome(own: dict[str, str]) -> 
     outcome = json.loads((folder / "outcome.json").read_bytes())
     assert f"compared with the forecast: {outcome['verdict']}" in page
     assert outcome["run"][:12] in page
-    assert own["bytes-moe.steps.svg"].count("<title>") == 8
+    assert own["bytes-moe.figures/steps.svg"].count('aria-roledescription="rect mark"') == 8
     assert f"(../preregistrations/{folder.name}.md)" in page
 
 
@@ -90,7 +95,7 @@ def test_one_that_names_what_is_not_there_has_a_page_that_says_so(tmp_path: Path
     """And breaks no other."""
     made = pages(tmp_path, {"name": "a", "ladders": ["gone"], "preregistration": "2026-01-01-gone"}, {"name": "b"})
     assert "gone is no folder of runs/" in made["a.md"]
-    assert "| refused | ladders |" in made["index.md"]
+    assert "| error | ladders |" in made["index.md"]
     assert "b.md" in made
 
 
@@ -158,7 +163,7 @@ def test_words_of_strangers_leave_no_cell(tmp_path: Path) -> None:
     changes: dict[str, Any] = {"title": bad, "hypothesis": bad, "conclusion": bad, "topics": [bad], "configuration": {bad: bad}}
     steps = [{"name": "a", "what": bad}, {"name": "b", "inputs": ["a"]}]
     made = pages(tmp_path, {"name": "a", **changes, "steps": steps, "metrics": [{"name": bad, "said": bad}]})
-    assert "<script>alert" not in made["a.steps.svg"]
+    assert "<script>alert" not in made["a.figures/steps.svg"]
     for name in ("index.md", "a.md"):
         assert "<script>alert" not in made[name]
         assert "](javascript:" not in re.sub(r"<pre.*?</pre>", "", made[name], flags=re.DOTALL)  # Markdown is not read in there
@@ -200,7 +205,7 @@ def test_records_are_believed_rather_than_what_is_typed_of_them(tmp_path: Path) 
     both = {"name": "both", "ladders": ["bytes-dense", "bytes-moe"], "baseline": "dense"}
     made = pages(tmp_path, dense, both, {"name": "bare", "baseline": "both"}, {"name": "last", "baseline": "bare"})
     assert "it says 17, the records of its ladders 16; leave it out" in made["dense.md"]
-    assert "(**1 refused**" in made["index.md"]
+    assert "(**1 error**" in made["index.md"]
     assert "batch_size: 16\n" in made["dense.md"]
     assert "| model.family | &#34;qwen3&#34; | differs among its runs |" in made["both.md"]
     assert "| note | &#34;x&#34; | not stated |" in made["both.md"]
@@ -213,7 +218,7 @@ def test_a_target_without_a_preregistration_is_a_step_too(tmp_path: Path) -> Non
     """What stands among the runs stands among the steps."""
     shutil.copytree(ROOT / "runs" / "bytes-dense", tmp_path / "runs" / "bytes-dense")
     page = pages(tmp_path, {"name": "a", "ladders": ["bytes-dense"]})["a.md"]
-    assert page.count("| target-") == 1
+    assert page.count("| target-") == 2
     assert "| target: 2.4" in page
 
 
@@ -238,7 +243,7 @@ def test_what_replaces_another_is_linked_both_ways(tmp_path: Path) -> None:
 def test_a_step_stands_to_the_right_of_what_it_took() -> None:
     """In whichever order they are given; too many are not drawn."""
     steps = [Step(name="last", inputs=("middle", "first")), Step(name="middle", inputs=("first",)), Step(name="first")]
-    drawn = steps_drawing(steps).decode()
-    places = {name: int(x) for x, name in re.findall(r'<text x="(\d+)" [^>]*font-weight="600">(\w+)<', drawn)}
+    rows = max(steps_chart(steps).to_dict()["datasets"].values(), key=lambda rows: "name" in rows[0])
+    places = {row["name"]: row["x"] for row in rows}
     assert places["first"] < places["middle"] < places["last"]
-    assert steps_drawing([Step(name=f"s{number}") for number in range(61)]) == b""
+    assert steps_chart([Step(name=f"s{number}") for number in range(61)]) is None

@@ -11,8 +11,7 @@ from submission_factory import submission
 
 from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.verdict import check_all
-from marin_scaling.publish.build import generated_pages
-from marin_scaling.publish.feed import feed
+from marin_scaling.publish.build import feed, generated_pages
 from marin_scaling.speedrun.submission import write_submission
 
 pytest.importorskip("altair", reason="comes with the site extra")

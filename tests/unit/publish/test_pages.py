@@ -258,8 +258,8 @@ def test_calibration_is_drawn_once_a_forecast_is_settled(tmp_path, registration)
 def test_the_figure_of_a_forecast_shows_what_was_signed(tmp_path, drawn):
     """The picture carries the registered median at the target, not the refit's, nor that of another size in the document."""
     pages = generated_pages(tmp_path)
-    assert f"]({NAME}.svg)" in pages[PAGE].decode()
-    for name in (f"preregistrations/{NAME}.svg", "ladders/tiny.figures/law.svg", "ladders/tiny.figures/whole.svg"):
+    assert f"]({NAME}.figures/forecast.svg)" in pages[PAGE].decode()
+    for name in (f"preregistrations/{NAME}.figures/forecast.svg", "ladders/tiny.figures/law.svg"):
         assert b"forecast 2.5000" in pages[name]
         assert b"forecast 3.3" not in pages[name]
 
@@ -280,8 +280,8 @@ def test_the_page_of_a_ladder_lists_what_was_forecast_from_it(tmp_path, drawn):
     check(tmp_path, drawn)
     pages = generated_pages(tmp_path)
     assert "| 2.6100 | held |" in pages["ladders/tiny.md"].decode()
-    assert b"measured 2.6100" in pages["ladders/tiny.figures/law.svg"]
-    assert b"observed 2.6100" in pages[f"preregistrations/{NAME}.svg"]
+    assert b"observed 2.6100" in pages["ladders/tiny.figures/law.svg"]
+    assert b"observed 2.6100" in pages[f"preregistrations/{NAME}.figures/forecast.svg"]
     (drawn.folder / "statement.json").write_text("{}")
     assert "What was forecast from it" not in page(tmp_path, "ladders/tiny.md")
 
@@ -338,7 +338,7 @@ def test_hostile_names_of_runs_stay_text_on_page_and_in_figures(tmp_path):
     rows = (folder / "runs.csv").read_text()
     (folder / "runs.csv").write_text(rows.replace("3e+18-d512-L6-B32", "</script><script>alert(1)</script>|x"))
     pages = generated_pages(tmp_path)
-    for name in ("ladders/delphi.md", "ladders/delphi.figures/whole.svg", "ladders/delphi.figures/interactive.html"):
+    for name in ("ladders/delphi.md", "ladders/delphi.figures/runs.svg", "ladders/delphi.figures/interactive.html"):
         assert b"<script>alert(1)" not in pages[name]
         assert b"</script><" not in pages[name]
 
@@ -420,7 +420,7 @@ def test_ladders_of_any_name_share_no_file(tmp_path):
         if name not in fitted:
             (tmp_path / "runs" / name / "runs.csv").write_text("flops,params,tokens,loss\n1e9,1,1,3\n")
     pages = generated_pages(tmp_path)
-    assert len(pages) == 7 + 5 * len(fitted) + len(names)  # what draws their figures is there once
+    assert len(pages) == 10 + 5 * len(fitted) + len(names)  # what draws their figures is there once
     assert pages["ladders/index.md"].startswith(b'---\ntitle: "Ladders"\n---\n\n# Ladders\n')
     assert b"[index](index.page.md)" in pages["ladders/index.md"]
     assert len({page_name(name).lower() for name in names}) == len(names)
@@ -451,20 +451,21 @@ def test_the_record_of_each_registrant_is_on_the_index(tmp_path, registration):
 
 
 def test_public_forecasts_stand_apart_from_those_that_were_signed(tmp_path, registration):
-    """Below them, each with its post, error and caveat, said to be unsigned; no count above them knows of them."""
+    """Below them, each with its post or commit, error and caveat; no count above them knows of them."""
     shutil.copy(RECORD, tmp_path / "preregistrations")
-    own, public = page(tmp_path, "index.md").split("## Before this project: forecasts in public issues")
+    own, public = page(tmp_path, "index.md").split("## Beside this registry: imported forecasts")
     assert "1 preregistered: 0 refused, 0 overdue, 0 missed, 0 held, 1 pending." in own
     assert "Delphi" not in own
-    assert public.startswith("\n\n**Imported, unsigned, without intervals.**")
     posted, caveats = public.split("To be read with these caveats:")
     for each in read_public_record(RECORD):
-        assert f"| [{escape(each.run)}](<{each.registered_where[0]}>)" in posted
+        where = each.registered_where[0]
+        assert (f"| [{escape(each.run)}](<{where}>)" if where.startswith("https:") else f"| {escape(each.run)} |") in posted
         assert f"| {escape(each.run)} | {escape(each.metric)} | {escape(each.caveat)} |" in caveats
-    assert posted.count("\n| [") == caveats.count("\n| ") - 2 == 9
-    assert "| 2026-03-03 | 1e23 | 2.4 | 2.3546 | +0.0454 | +1.93&nbsp;% | +9.99&nbsp;% |" in posted
-    assert "| 2026-08 | 2.7e24 | 2.039 | no value yet |  |  |  |" in posted
-    assert "| no date |  | none |  |  |  |  |" in posted
+    assert (posted.count("\n| ["), caveats.count("\n| ") - 2) == (9, 13)
+    assert "| 2026-03-03 | 1e23 | 2.4 | none | 2.3546 | +0.0454 | +1.93&nbsp;% | +9.99&nbsp;% |" in posted
+    assert "| 2026-08 | 2.7e24 | 2.039 | none | no value yet |  |  |  |" in posted
+    assert "| 1.54626 to 1.6743, missed | 1.34186 |" in posted
+    assert "| no date |  | none | none |  |  |  |  |" in posted
 
 
 def test_a_public_record_that_cannot_be_read_is_shown_as_that(tmp_path, registration):

@@ -8,7 +8,7 @@ import pytest
 from run_factory import record_of, rung_spec
 
 from marin_scaling.errors import RecordError, StorageError
-from marin_scaling.publish.drawings import recorded_curves
+from marin_scaling.publish.submission_page import recorded_curves
 from marin_scaling.run.spec import RunSpec, read_spec
 from marin_scaling.run.store import History, HistoryRow, RunRecord, add_run, is_finished, read_run, read_runs, run_folders
 from marin_scaling.run.table import read_run_table

@@ -42,7 +42,7 @@ def board_of(*submissions: Submission) -> Board:
 def test_who_is_as_cheap_and_better_beats_and_a_faster_one_stays_on_the_front_of_time() -> None:
     """Two axes, two answers."""
     good, fast = entry("good", losses=(1.1,)), entry("fast", losses=(1.2,), seconds=600.0, day=1)
-    first, second = board_of(fast, good).entries
+    first, second = board_of(fast, good).rows
     assert (first.submission.name, first.beaten_by) == ("good", None)
     assert first.on_front == (
         "model FLOPs",
@@ -62,7 +62,7 @@ def test_a_record_is_what_nobody_beat_when_it_came() -> None:
     late, early, middle = (
         entry(name, losses=(loss,), day=day) for name, loss, day in (("a", 1.3, 3), ("b", 1.4, 1), ("c", 1.2, 2))
     )
-    assert {each.submission.name: each.record for each in board_of(late, early, middle).entries} == {
+    assert {each.submission.name: each.record for each in board_of(late, early, middle).rows} == {
         "a": False,
         "b": True,
         "c": True,
@@ -90,7 +90,7 @@ def test_the_noise_of_one_run_is_pooled_over_seeds() -> None:
 def test_within_noise_of_the_front_is_tied() -> None:
     """Not on the front, and not beaten for certain."""
     best, close, far = entry("best", losses=(1.10, 1.102)), entry("close", losses=(1.103,)), entry("far", losses=(1.2,))
-    tied = {each.submission.name: each.tied for each in board_of(best, close, far).entries}
+    tied = {each.submission.name: each.tied for each in board_of(best, close, far).rows}
     assert "model FLOPs" in tied["close"]
     assert tied["best"] == tied["far"] == ()
 
@@ -99,22 +99,22 @@ def test_what_is_refused_beats_nobody() -> None:
     """And stands apart, not on the board."""
     wrong = changed(name="wrong", compute__hardware__chips=32)
     board = board_of(entry("good", losses=(2.0,)), wrong)
-    assert [each.submission.name for each in board.entries] == ["good"]
+    assert [each.submission.name for each in board.rows] == ["good"]
     assert [each.submission.name for each in board.refused] == ["wrong"]
-    assert board.entries[0].beaten_by is None
+    assert board.rows[0].beaten_by is None
 
 
 def test_each_track_has_a_board_of_its_own() -> None:
     """What is measured on other text cannot be compared."""
     one, other = entry("one", losses=(1.0,)), entry("other", losses=(2.0,), track="cpu")
     found = boards(validate([one, other], at=NOW))
-    assert [(board.track, len(board.entries)) for board in found] == [("cpu", 1), ("fineweb-edu", 1)]
-    assert all(board.entries[0].on_front for board in found)
+    assert [(board.track, len(board.rows)) for board in found] == [("cpu", 1), ("fineweb-edu", 1)]
+    assert all(board.rows[0].on_front for board in found)
 
 
 def test_a_row_of_the_data_is_plain_json() -> None:
     """For other people's programs."""
-    (row,) = board_of(submission()).entries
+    (row,) = board_of(submission()).rows
     assert json.loads(json.dumps(row.to_document(), allow_nan=False))["model_flops"] == submission().compute.model_flops
 
 

@@ -8,7 +8,7 @@ import pytest
 from registration_factory import run_spec, store_run, target_spec
 
 from marin_scaling.errors import UsageError
-from marin_scaling.findings import Weight
+from marin_scaling.findings import Severity
 from marin_scaling.recipe.flops import WITH_LM_HEAD, training_flops
 from marin_scaling.run.store import Hardware, StoredRun, read_run
 from marin_scaling.speedrun.checks import validate
@@ -46,7 +46,7 @@ def test_its_figures_are_those_of_the_records(tmp_path: Path) -> None:
 def test_what_was_trained_here_is_accepted(tmp_path: Path) -> None:
     """On a CPU, whose peak nobody states."""
     (judged,) = validate([made(stored(tmp_path))], at=datetime.now(UTC))
-    assert {finding.weight for finding in judged.findings} <= {Weight.NOTE}
+    assert {finding.severity for finding in judged.findings} <= {Severity.NOTE}
     assert judged.submission.mfu is None
 
 

@@ -41,7 +41,7 @@ def board() -> list[Submission]:
 def reasons(validated: list[Validated]) -> dict[str, set[str]]:
     """The rules by which each of those that are refused is refused."""
     return {
-        each.submission.name: {finding.rule for finding in each.findings if finding.weight == "refused"}
+        each.submission.name: {finding.code for finding in each.findings if finding.severity == "error"}
         for each in validated
         if not each.accepted
     }
@@ -139,7 +139,7 @@ def test_from_the_command_line_they_are_imported_and_refused(tmp_path: Path) -> 
     assert done.exit_code == 1
     assert (
         done.output.splitlines()[-1]
-        == f"{len(files) - 2} accepted (0 of them with doubts), 2 refused, 0 malformed, {len(files)} in all"
+        == f"{len(files) - 2} accepted (0 of them with warnings), 2 refused, 0 malformed, {len(files)} in all"
     )
 
 

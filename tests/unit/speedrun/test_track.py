@@ -7,7 +7,7 @@ import pytest
 from submission_factory import FINISHED_AT, changed, submission
 
 from marin_scaling.errors import DocumentError
-from marin_scaling.findings import Weight
+from marin_scaling.findings import Severity
 from marin_scaling.speedrun.checks import validate
 from marin_scaling.speedrun.submission import Submission, read_submissions
 from marin_scaling.speedrun.track import AXES, Track, axis_key, read_tracks, track_findings
@@ -19,7 +19,7 @@ LIMITED = ("model_flops", "hardware_flops", "chip_seconds", "seconds", "us_dolla
 def said(each: Submission, **rules: Any) -> list[str]:
     """What its track, with these rules, has against it."""
     track = Track(name="fineweb-edu", title="x", **rules)
-    return [f"{found.weight} {found.key}: {found.said}" for found in track_findings(each, {track.name: track})]
+    return [f"{found.severity} {found.where}: {found.message}" for found in track_findings(each, {track.name: track})]
 
 
 def test_a_track_without_rules_asks_nothing() -> None:
@@ -35,20 +35,20 @@ def test_each_cost_can_have_a_limit(axis: str) -> None:
     cost = AXES[axis](each)
     assert cost is not None
     assert said(each, limits={key: cost}) == []
-    assert said(each, limits={key: cost * 0.99}) == [f"refused {key}: {cost:.6g} {axis}; the track allows {cost * 0.99:.6g}"]
+    assert said(each, limits={key: cost * 0.99}) == [f"error {key}: {cost:.6g} {axis}; the track allows {cost * 0.99:.6g}"]
 
 
 @pytest.mark.parametrize(
     ("rules", "reason"),
     [
-        ({"hardware": ("h100", "cpu")}, "refused compute.hardware.kind: trained on v5p; the track is for h100, cpu"),
-        ({"chips_at_most": 8}, "refused compute.hardware.chips: 16 chips; the track allows 8"),
-        ({"data_name": "other"}, "refused data.name: fineweb-edu-10B; the track is on other"),
-        ({"data_sha256": "0" * 64}, f"refused data.digest: {'c' * 64}; the track is on {'0' * 64}"),
-        ({"unique_tokens_at_most": 10**8}, f"refused data.unique_tokens: {10**10} tokens of text; the track allows {10**8}"),
-        ({"evaluation_name": "wikitext"}, "refused evaluation.name: paloma/c4_en; the track is on wikitext"),
-        ({"evaluation_sha256": "0" * 64}, f"refused evaluation.digest: {'d' * 64}; the track is on {'0' * 64}"),
-        ({"seeds_at_least": 3}, "refused seeds: 2 seeds; the track asks for 3 or more"),
+        ({"hardware": ("h100", "cpu")}, "error compute.hardware.kind: trained on v5p; the track is for h100, cpu"),
+        ({"chips_at_most": 8}, "error compute.hardware.chips: 16 chips; the track allows 8"),
+        ({"data_name": "other"}, "error data.name: fineweb-edu-10B; the track is on other"),
+        ({"data_sha256": "0" * 64}, f"error data.digest: {'c' * 64}; the track is on {'0' * 64}"),
+        ({"unique_tokens_at_most": 10**8}, f"error data.unique_tokens: {10**10} tokens of text; the track allows {10**8}"),
+        ({"evaluation_name": "wikitext"}, "error evaluation.name: paloma/c4_en; the track is on wikitext"),
+        ({"evaluation_sha256": "0" * 64}, f"error evaluation.digest: {'d' * 64}; the track is on {'0' * 64}"),
+        ({"seeds_at_least": 3}, "error seeds: 2 seeds; the track asks for 3 or more"),
     ],
 )
 def test_a_rule_that_is_broken_is_named(rules: dict[str, Any], reason: str) -> None:
@@ -76,15 +76,13 @@ def test_rules_that_are_kept_say_nothing() -> None:
 def test_nobody_is_reproduced_by_ci_on_a_track_that_it_does_not_train_again() -> None:
     """The word would be empty."""
     (found,) = said(submission(verification={"level": "reproduced-by-ci"}))
-    assert found.startswith("refused verification.level")
+    assert found.startswith("error verification.level")
 
 
 def test_a_cost_that_is_not_known_is_not_below_a_limit() -> None:
     """A price, here."""
     unpriced = changed(compute__cost_usd=None, absent={"compute.cost_usd": "not told"})
-    assert said(unpriced, limits={"us_dollars": 100.0}) == [
-        "refused us_dollars: US dollars are not known; the track allows 100"
-    ]
+    assert said(unpriced, limits={"us_dollars": 100.0}) == ["error us_dollars: US dollars are not known; the track allows 100"]
 
 
 def test_a_track_that_nobody_wrote_down_is_a_doubt() -> None:
@@ -92,7 +90,7 @@ def test_a_track_that_nobody_wrote_down_is_a_doubt() -> None:
     other = Track(name="other", title="x")
     (judged,) = validate([submission()], at=FINISHED_AT, tracks={"other": other})
     assert judged.accepted
-    assert [found.rule for found in judged.findings if found.weight is Weight.DOUBT] == ["track"]
+    assert [found.code for found in judged.findings if found.severity is Severity.WARNING] == ["track"]
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 from submission_factory import FINISHED_AT, SECONDS, changed, seed_document, submission, submission_document
 
-from marin_scaling.findings import Weight
+from marin_scaling.findings import Severity
 from marin_scaling.speedrun.checks import validate
 from marin_scaling.speedrun.submission import Submission
 
 NOW = FINISHED_AT + timedelta(days=1)
 
 
-def findings(*submissions: Submission) -> list[tuple[Weight, str, str]]:
+def findings(*submissions: Submission) -> list[tuple[Severity, str, str]]:
     """What is found of the last one."""
     last = validate(submissions, at=NOW)[-1]
-    return [(each.weight, each.rule, each.said) for each in last.findings]
+    return [(each.severity, each.code, each.message) for each in last.findings]
 
 
 def test_of_a_sound_submission_nothing_is_found() -> None:
@@ -51,7 +51,7 @@ def test_of_a_sound_submission_nothing_is_found() -> None:
 )
 def test_what_cannot_be_so_is_refused(changes: dict[str, Any], rule: str, said: str) -> None:
     """Each by its name, with both figures."""
-    refused = [(name, sentence) for weight, name, sentence in findings(changed(**changes)) if weight is Weight.REFUSED]
+    refused = [(name, sentence) for weight, name, sentence in findings(changed(**changes)) if weight is Severity.ERROR]
     assert any(name == rule and said in sentence for name, sentence in refused), refused
 
 
@@ -59,7 +59,7 @@ def test_a_time_that_is_too_short_is_refused_by_the_machines_own_speed() -> None
     """As the first `llama_50m_gpu` of Marin's board, whose times were a sample of its steps: MFU 1.85."""
     seconds = SECONDS / 20
     (found,) = findings(changed(seeds__training_seconds=seconds, seeds__hardware_flops=seconds * 16 * 459e12))
-    assert found[:2] == (Weight.REFUSED, "mfu")
+    assert found[:2] == (Severity.ERROR, "mfu")
     assert "model FLOPs are 4.03 of what the machine could do" in found[2]  # 1.777e18 / (60 s * 16 * 459e12)
     assert "more than all; part of the time is missing, or of the chips" in found[2]
 
@@ -77,7 +77,7 @@ def test_a_time_that_is_too_short_is_refused_by_the_machines_own_speed() -> None
 def test_what_should_be_looked_at_is_a_doubt_and_stays_on_the_board(changes: dict[str, Any], rule: str, said: str) -> None:
     """Doubtful is not false."""
     (found,) = findings(changed(**changes))
-    assert found[:2] == (Weight.DOUBT, rule)
+    assert found[:2] == (Severity.WARNING, rule)
     assert said in found[2]
 
 
@@ -87,7 +87,7 @@ def test_epochs_and_unknown_tuning_are_told() -> None:
     unsaid = submission_document() | {"absent": {"tuning": "nobody counted"}}
     del unsaid["tuning"]
     assert findings(Submission.model_validate(unsaid)) == [
-        (Weight.NOTE, "tuning", "how many settings were tried is not known: nobody counted")
+        (Severity.NOTE, "tuning", "how many settings were tried is not known: nobody counted")
     ]
 
 
@@ -96,7 +96,7 @@ def test_one_run_under_two_names_is_refused_the_second_time() -> None:
     again = changed(name="llama/again/130m")
     first, second = validate([submission(), again], at=NOW)
     assert first.findings == ()
-    assert [(each.rule, each.said) for each in second.findings] == [("duplicate", "its run is that of llama/130m")]
+    assert [(each.code, each.message) for each in second.findings] == [("duplicate", "its run is that of llama/130m")]
 
 
 def test_two_submissions_of_one_name_are_told_apart() -> None:
@@ -109,5 +109,5 @@ def test_figures_that_were_copied_from_another_run_are_refused() -> None:
     """As three later submissions of Marin's carried the hello-world example's result: same loss, same end, another log."""
     copied = [seed_document(seed=9, finished_at=FINISHED_AT.isoformat())]
     ((weight, rule, said), *_) = findings(submission(), submission(name="other/2m", seeds=copied))
-    assert (weight, rule) == (Weight.REFUSED, "copied")
+    assert (weight, rule) == (Severity.ERROR, "copied")
     assert said == "its result and the time of its end are those of llama/130m, to the last digit"

@@ -5,7 +5,6 @@
 (() => {
   const ROWS_AT_ONCE = 100;
   const CIRCLES = 500; // beside the front; of more, those with the lowest loss are drawn, as more are a cloud
-  const SVG = "http://www.w3.org/2000/svg";
   const COMPARED = 4;
 
   const make = (tag, properties = {}, children = []) => {
@@ -15,12 +14,6 @@
       else made[key] = value;
     }
     made.append(...children);
-    return made;
-  };
-  const draw = (tag, attributes, text = "") => {
-    const made = document.createElementNS(SVG, tag);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    made.textContent = text;
     return made;
   };
 
@@ -124,71 +117,21 @@
     history.replaceState(null, "", usually ? "#" : `#${said}`);
   }
 
-  // --- the figure --------------------------------------------------------------------------------------------------------------
+  // --- the figure: the spec of the page's own, with other data, drawn by Vega -------------------------------------------------
   function figure(board, rows, axis) {
-    const [width, height, left, bottom, top, right] = [720, 400, 62, 48, 14, 14];
     const at = key => board.columns.findIndex(column => column.key === key);
     const [cost, loss, name] = [at(axis.key), at("bits_per_byte"), at("name")];
-    const points = board.rows.filter(row => row[cost] > 0).map(row => ({ cost: row[cost], loss: row[loss], name: row[name], row }));
-    const picture = draw("svg", { viewBox: `0 0 ${width} ${height}`, class: "board-figure", role: "img", "aria-label": `Bits per byte against ${axis.label}` });
-    if (!points.length) {
-      picture.append(draw("text", { x: 20, y: 40, class: "board-label" }, `No entry says its ${axis.label}.`));
-      return picture;
-    }
     const wanted = new Set(rows);
-    const logs = points.map(point => Math.log10(point.cost));
-    const losses = points.map(point => point.loss);
-    const margin = Math.max(0.08, (0.6 - (Math.max(...logs) - Math.min(...logs))) / 2); // so that a tick is seen
-    const [x0, x1] = [Math.min(...logs) - margin, Math.max(...logs) + margin];
-    const room = (Math.max(...losses) - Math.min(...losses)) * 0.06 || 0.1;
-    const [y0, y1] = [Math.min(...losses) - room, Math.max(...losses) + room];
-    const x = value => left + ((Math.log10(value) - x0) / (x1 - x0)) * (width - left - right);
-    const y = value => top + ((y1 - value) / (y1 - y0)) * (height - top - bottom);
-    for (const tick of powers(x0, x1)) {
-      picture.append(draw("line", { x1: x(tick), x2: x(tick), y1: top, y2: height - bottom, class: "board-grid" }));
-      picture.append(draw("text", { x: x(tick), y: height - bottom + 16, class: "board-label", "text-anchor": "middle" }, shown.power(tick)));
-    }
-    for (const tick of steps(y0, y1)) {
-      picture.append(draw("line", { x1: left, x2: width - right, y1: y(tick), y2: y(tick), class: "board-grid" }));
-      picture.append(draw("text", { x: left - 6, y: y(tick) + 4, class: "board-label", "text-anchor": "end" }, `${Number(tick.toFixed(6))}`));
-    }
-    picture.append(draw("text", { x: (left + width - right) / 2, y: height - 8, class: "board-label", "text-anchor": "middle" }, axis.label));
-    picture.append(draw("text", { x: 14, y: height / 2, class: "board-label", "text-anchor": "middle", transform: `rotate(-90 14 ${height / 2})` }, "bits per byte"));
-    const front = frontOf(points);
-    const standing = new Set(front);
-    const path = front.map((point, place) => (place ? `H${x(point.cost)}V${y(point.loss)}` : `M${x(point.cost)},${y(point.loss)}`)).join("");
-    picture.append(draw("path", { d: path, class: "board-front" }));
-    const beaten = points.filter(point => !standing.has(point));
-    const best = beaten.sort((a, b) => wanted.has(b.row) - wanted.has(a.row) || a.loss - b.loss).slice(0, CIRCLES);
-    if (best.length < beaten.length) {
-      picture.append(draw("text", { x: width - right - 4, y: top + 14, class: "board-label", "text-anchor": "end" }, `the front, and the ${best.length} best of ${beaten.length} others`));
-    }
-    for (const point of [...best, ...front]) {
-      const kind = standing.has(point) ? "board-standing" : "board-beaten";
-      const circle = draw("circle", { cx: x(point.cost), cy: y(point.loss), r: 4, class: wanted.has(point.row) ? kind : `${kind} board-other` });
-      circle.append(draw("title", {}, `${point.name}: ${shown.loss(point.loss)} for ${shown.power(point.cost)}`));
-      picture.append(circle);
-    }
-    return picture;
-  }
-  function powers(low, high) {
-    const wide = high - low > 3;
-    const found = [];
-    for (let decade = Math.floor(low); decade <= high; decade += 1) {
-      for (const part of wide ? [1] : high - low > 1.2 ? [1, 3] : [1, 2, 5]) {
-        const tick = part * 10 ** decade;
-        if (Math.log10(tick) >= low && Math.log10(tick) <= high) found.push(tick);
-      }
-    }
-    return found;
-  }
-  function steps(low, high) {
-    const rough = (high - low) / 5;
-    const unit = 10 ** Math.floor(Math.log10(rough));
-    const step = [1, 2, 5, 10].map(part => part * unit).find(each => each >= rough);
-    const found = [];
-    for (let tick = Math.ceil(low / step) * step; tick <= high; tick += step) found.push(tick);
-    return found;
+    const points = board.rows.filter(row => row[cost] > 0).map(row => ({ cost: row[cost], loss: row[loss], name: row[name], shown: wanted.has(row), front: false }));
+    for (const point of frontOf(points)) point.front = true;
+    const beaten = points.filter(point => !point.front);
+    const best = beaten.sort((a, b) => b.shown - a.shown || a.loss - b.loss).slice(0, CIRCLES);
+    const spec = structuredClone(window.marinScalingFigure);
+    spec.encoding.x.title = axis.label;
+    spec.description = `Bits per byte against ${axis.label}`; // Vega makes it the label for screen readers
+    spec.title = !points.length ? `No entry says its ${axis.label}.` : best.length < beaten.length ? `the front, and the ${best.length} best of ${beaten.length} others` : "";
+    spec.datasets = { entries: [...best, ...points.filter(point => point.front)] };
+    return spec;
   }
 
   // --- downloads ---------------------------------------------------------------------------------------------------------------
@@ -200,22 +143,6 @@
   const quoted = value => (/[",\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
   const asCsv = (board, rows) => [board.columns.map(column => column.key), ...rows.map(row => row.map(value => `${value ?? ""}`))].map(line => line.map(quoted).join(",")).join("\n") + "\n";
   const asJson = (board, rows) => JSON.stringify(rows.map(row => Object.fromEntries(board.columns.map((column, place) => [column.key, row[place]]))), null, 1);
-  const STYLE = ".board-grid{stroke:#ddd}.board-label{font:12px sans-serif;fill:#222}.board-front{fill:none;stroke:#0072B2;stroke-width:1.5}.board-standing{fill:#0072B2}.board-beaten{fill:#555}.board-other{opacity:.15}";
-  function asSvg(picture) {
-    const copy = picture.cloneNode(true);
-    copy.setAttribute("xmlns", SVG);
-    copy.prepend(draw("style", {}, STYLE), draw("rect", { width: "100%", height: "100%", fill: "#fff" }));
-    return new XMLSerializer().serializeToString(copy);
-  }
-  function savePng(picture, name) {
-    const image = new Image();
-    image.onload = () => {
-      const canvas = make("canvas", { width: 1440, height: 800 });
-      canvas.getContext("2d").drawImage(image, 0, 0, 1440, 800);
-      canvas.toBlob(blob => save(name, blob, "image/png"));
-    };
-    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(asSvg(picture))}`;
-  }
 
   // --- the whole -----------------------------------------------------------------------------------------------------------------
   function start(mark) {
@@ -242,7 +169,7 @@
     const more = make("button", { type: "button", textContent: "Show more" });
     const compared = make("div", { class: "board-compared", "aria-live": "polite" });
     const button = (label, act) => make("button", { type: "button", textContent: label, onclick: act });
-    let [current, drawn] = [[], ""];
+    let [current, drawn, view] = [[], "", null];
     const controls = make("div", { class: "board-controls" }, [
       make("label", { for: filter.id, textContent: "Filter" }), filter,
       make("label", { for: axis.id, textContent: "Cost" }), axis,
@@ -250,8 +177,8 @@
       make("details", {}, [make("summary", { textContent: "Download" }), make("div", { class: "board-columns" }, [
         button("CSV", () => save(`${name}.csv`, asCsv(board, current), "text/csv")),
         button("JSON", () => save(`${name}.json`, asJson(board, current), "application/json")),
-        button("SVG", () => save(`${name}.svg`, asSvg(place.querySelector("svg")), "image/svg+xml")),
-        button("PNG", () => savePng(place.querySelector("svg"), `${name}.png`)),
+        button("SVG", () => view.toSVG().then(drawn => save(`${name}.svg`, drawn, "image/svg+xml"))),
+        button("PNG", () => view.toCanvas(2).then(canvas => canvas.toBlob(blob => save(`${name}.png`, blob, "image/png")))),
       ])]),
       told,
     ]);
@@ -303,6 +230,15 @@
         return make("tr", {}, [make("th", { scope: "row", textContent: column.label }), ...chosen.map(row => make("td", { textContent: text(column, row[at]) }))]);
       }))]));
     }
+    async function redraw(wanted, axis) {
+      const holder = make("div", { class: "board-figure" });
+      const spec = { ...figure(board, current, axis), width: Math.max(220, Math.min(620, place.clientWidth - 100)) };
+      const made = await vegaEmbed(holder, spec, { renderer: "svg", actions: false });
+      if (wanted !== drawn) return made.finalize(); // another was asked for meanwhile
+      view?.finalize();
+      view = made.view;
+      place.replaceChildren(holder);
+    }
     function update() {
       const [key, descending] = state.sort.startsWith("-") ? [state.sort.slice(1), true] : [state.sort, false];
       current = sorted(board, filtered(board, state.query), key, descending);
@@ -312,7 +248,7 @@
       fillRows();
       if (drawn !== `${state.axis} ${state.query}`) { // an order changes no figure
         drawn = `${state.axis} ${state.query}`;
-        place.replaceChildren(figure(board, current, axes.find(column => column.key === state.axis) || axes[0]));
+        redraw(drawn, axes.find(column => column.key === state.axis) || axes[0]);
       }
       writeAddress(name, state, usual);
     }

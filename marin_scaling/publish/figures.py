@@ -1,0 +1,201 @@
+"""Figure files: Vega-Lite in one theme, as SVG, PNG, HTML or JSON; SVGs are cached by the digest of their spec."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from xml.sax.saxutils import escape as escape_xml
+
+import altair as alt
+
+from marin_scaling.canonical_json import sha256_hex
+from marin_scaling.errors import StorageError, UsageError
+from marin_scaling.files import replace_file
+from marin_scaling.markdown import Markdown, escape, link
+
+LAW_COLOUR, OUTCOME_COLOUR, POINT_COLOUR = "#0072B2", "#D55E00", "#222222"
+"""Blue and vermilion of Okabe and Ito's palette, and near black."""
+PNG_SCALE = 2.0
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+_THEME = {
+    "font": "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif",
+    "axis": {
+        "gridColor": "#e6e6e6",
+        "labelFontSize": 11,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "labelOverlap": True,
+    },
+    "legend": {"labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": 400, "orient": "bottom", "columns": 4},
+    "title": {"fontSize": 13, "anchor": "start", "fontWeight": 600, "frame": "group"},
+    "view": {"stroke": "#cccccc"},
+}
+
+
+def figure(chart: Any, description: str) -> Any:
+    """Return a chart in the theme of all figures; `description` is what a screen reader says of it.
+
+    Figures have a white ground; the site's style sheet inverts their lightness on dark pages.
+    """
+    return chart.properties(background="white", padding=12, description=description, config=_THEME)
+
+
+def save_chart(chart: Any, path: Path) -> None:
+    """Write a chart by its suffix, whole or not at all: .html (works without network), .svg, .png, .json (Vega-Lite)."""
+    suffix = path.suffix.lower()
+    if suffix not in _WRITERS:
+        raise UsageError(
+            f"{path}: a figure cannot be written as {path.suffix or 'a file without suffix'!r}.",
+            why="The suffix says the format.",
+            fix=f"Use one of: {', '.join(_WRITERS)}.",
+        )
+    replace_file(path, chart_bytes(chart, suffix=suffix))
+
+
+def chart_bytes(chart: Any, *, suffix: str) -> bytes:
+    """Return the content of a figure file: ".html", ".svg", ".png" or ".json"."""
+    return _WRITERS[suffix](chart_spec(chart))
+
+
+def chart_spec(chart: Any) -> dict[str, Any]:
+    """Return the chart's Vega-Lite of any number of rows: Altair's limit of 5,000 rows is meant for notebooks."""
+    with alt.data_transformers.enable("default", max_rows=None):
+        spec: dict[str, Any] = _printable(chart.to_dict(validate=False))
+    return spec
+
+
+def _printable(value: Any) -> Any:
+    """Replace characters that XML does not have: vl-convert aborts the process on them."""
+    if isinstance(value, str):
+        return _NOT_XML.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {_printable(key): _printable(each) for key, each in value.items()}
+    return list(map(_printable, value)) if isinstance(value, list) else value
+
+
+def _html(spec: dict[str, Any]) -> bytes:
+    import vl_convert
+
+    spec = json.loads(json.dumps(spec).replace("<", "<\\u200b"))  # no name may end the page's script
+    page: str = vl_convert.vegalite_to_html(spec, bundle=True)
+    return page.encode()
+
+
+def _png(spec: dict[str, Any]) -> bytes:
+    import vl_convert
+
+    raw: bytes = vl_convert.vegalite_to_png(spec, scale=PNG_SCALE)
+    return raw
+
+
+def _json(spec: dict[str, Any]) -> bytes:
+    return (json.dumps(spec, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def _svg(spec: dict[str, Any]) -> bytes:
+    return _cached(_json(spec), ".svg", lambda: _drawn(spec))
+
+
+def _drawn(spec: dict[str, Any]) -> bytes:
+    import vl_convert
+
+    drawn: str = vl_convert.vegalite_to_svg(spec)
+    start, end = drawn.split(">", 1)
+    return f'{start} role="img"><title>{escape_xml(spec.get("description", "Figure"))}</title>{end}'.encode()
+
+
+_WRITERS: dict[str, Callable[[dict[str, Any]], bytes]] = {".html": _html, ".svg": _svg, ".png": _png, ".json": _json}
+
+
+def _cached(source: bytes, suffix: str, make: Callable[[], bytes]) -> bytes:
+    """Return what was made of `source` by the installed vl-convert, from the user's cache if it is there.
+
+    The cache lies outside of the repository, so that no pull request can put a picture into it.
+    """
+    path = _cache_folder() / f"{sha256_hex(source + _renderer().encode())}{suffix}"
+    with suppress(OSError):
+        return path.read_bytes()
+    made = make()
+    with suppress(StorageError):
+        replace_file(path, made)
+    return made
+
+
+def _cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "marin-scaling", "figures")
+
+
+@cache
+def _renderer() -> str:
+    from importlib.metadata import version
+
+    return version("vl-convert-python")
+
+
+PLOTTER_NAME = "vega.js"
+"""The script that draws interactive figures: once for all of them, at the root of the generated pages."""
+
+_LIVE = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Figure</title><script src="{plotter}"></script>
+<style>@media (prefers-color-scheme: dark) {{ html {{ background: #fff; filter: invert(.88) hue-rotate(180deg); }} }}</style>
+</head>
+<body><div id="figure"></div>
+<script type="application/json" id="drawn">{spec}</script>
+<script>vegaEmbed("#figure", JSON.parse(document.getElementById("drawn").textContent), {{renderer: "svg"}});</script>
+</body>
+</html>
+"""
+
+
+def picture_files(panels: Mapping[str, Any], *, page_stem: str) -> dict[str, bytes]:
+    """Return `PANEL.svg` for each panel by its path in the folder `page_stem.figures`.
+
+    `page_stem` is the page's path without `.md`. No two pages share such a folder.
+    """
+    return {f"{page_stem}.figures/{name}.svg": chart_bytes(panel, suffix=".svg") for name, panel in panels.items()}
+
+
+def figure_files(panels: Mapping[str, Any], whole: Any, *, page_stem: str) -> dict[str, bytes]:
+    """Return `picture_files`, and `interactive.html` of the chart `whole`."""
+    folder = f"{page_stem}.figures"
+    plotter = f"{'../' * (folder.count('/') + 1)}{PLOTTER_NAME}"
+    spec = chart_bytes(whole, suffix=".json").decode().replace("<", "\\u003c")  # no name may end the page's script
+    live = _LIVE.format(plotter=plotter, spec=spec).encode()
+    return {**picture_files(panels, page_stem=page_stem), f"{folder}/interactive.html": live}
+
+
+def plotter() -> bytes:
+    """Return the script that `interactive.html` asks for: Vega and what it needs, from the installed vl-convert."""
+    return _cached(b"window.vegaEmbed = vegaEmbed;", ".js", _plotter)
+
+
+def _plotter() -> bytes:
+    import vl_convert
+
+    script: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return script.encode()
+
+
+def show_pictures(page_name: str, captions: Mapping[str, str]) -> Markdown:
+    """Return the Markdown that shows panels beside each other where there is room.
+
+    `page_name` is the name of the page's file without `.md`; `captions` are by the names of the panels.
+    """
+    folder = quote(f"{page_name}.figures")
+    return Markdown("\n".join(f"![{escape(caption)}]({folder}/{name}.svg)" for name, caption in captions.items()))
+
+
+def show_figure(page_name: str, captions: Mapping[str, str]) -> Markdown:
+    """Return `show_pictures` and a link to the interactive version."""
+    live = link("Open the interactive version", f"{page_name}.figures/interactive.html")
+    return Markdown(f"{show_pictures(page_name, captions)}\n\n{live}")
