@@ -291,6 +291,7 @@ def test_a_recipe_file_rests_on_no_file_outside(root: Path, secret: Path) -> Non
     assert SECRET not in done.stdout + done.stderr
 
 
+@pytest.mark.site
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
 def test_a_hostile_repository_starts_no_program_and_opens_nothing_outside(branch: Path, secret: Path, tmp_path: Path) -> None:
     """Seen by the calls to the system of verify, review and the site's build: programs, and files that were opened."""
