@@ -17,7 +17,7 @@ _FOLDER = typer.Argument(metavar="FOLDER", help="A folder of the registry, by na
 _SEAL_UNTIL = typer.Option(
     None, "--seal-until", metavar="DAY", help="Show only a digest until you reveal it, by this day (YYYY-MM-DD)."
 )
-_KEY = typer.Option(None, "--key", help="SSH private key to sign with; one is made when you have none.")
+_KEY = typer.Option(None, "--key", readable=False, help="SSH private key to sign with; one is made when you have none.")
 
 
 def preregister(

@@ -23,7 +23,7 @@ registry_app = typer.Typer(
 )
 
 _FOLDER = typer.Argument(metavar="FOLDER", help="A folder of the registry, by name or path.")
-_KEY = typer.Option(None, "--key", help="SSH private key to sign with.")
+_KEY = typer.Option(None, "--key", readable=False, help="SSH private key to sign with.")
 _SIGNER = typer.Option(None, "--as", help="Who signs, as in allowed_signers; default: git's user.email.")
 _EVIDENCE = typer.Option(None, "--evidence", help="Where it can be seen.")
 
