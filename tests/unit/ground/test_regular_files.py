@@ -19,7 +19,7 @@ OWN_READERS = {
     "cli/__init__.py": "the null device",
     "data/prepare.py": "text that was prepared on this machine",
     "data/documents.py": "Python's own library",
-    "forecast/forecast.py": "a file of the package",
+    "fitting/predictive.py": "a file of the package",
     "preregistration/signing/keys.py": "a person's keys",
     "preregistration/events/timestamp.py": "the answer of a time authority",
     "publish/figures.py": "the cache of this user",
