@@ -27,9 +27,9 @@ def build_copy(copy: Path) -> None:
     build_site(copy)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """One headless Chromium for the tests of this folder."""
+    """One headless Chromium for a module: while it is open, asyncio is busy and nothing can be trained in this process."""
     playwright = pytest.importorskip("playwright.sync_api", reason="the dev extra is not installed")
     pytest.importorskip("material", reason="the site extra is not installed")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")

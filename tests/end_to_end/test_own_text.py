@@ -86,7 +86,7 @@ def test_records_have_the_loss_of_each_set_and_their_mean(folder: Path) -> None:
     again = marin_scale(folder, "ladder", "ladders/mine.yaml")
     assert "tokenizing" not in again.stderr
     assert "2 of 2 runs are finished already" in again.stdout
-    assert "2 of 2 runs are recorded" in marin_scale(folder, "ladder", "status", "ladders/mine.yaml").stdout
+    assert "2 of 2 runs are recorded" in marin_scale(folder, "status", "ladders/mine.yaml").stdout
     assert_exported_with_its_tokenizer(folder)
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import assert_refused, make_repository, marin_scale
+from command_line import assert_refused, make_repository, marin_scale, marin_scale_process
 from run_factory import record_of
 
 from marin_scaling.fitting.fit import fit
@@ -65,7 +65,7 @@ def test_wandb_gets_one_table_with_all_columns(repository: Path, tmp_path: Path,
     monkeypatch.setenv("WANDB_SILENT", "true")
     monkeypatch.chdir(repository)  # sources are said as they were typed
     rows = rows_of(Path("runs/tiny"))
-    done = marin_scale("table", "runs/tiny", "--to", "wandb:ladders", cwd=repository)  # a process whose client is fresh
+    done = marin_scale_process("table", "runs/tiny", "--to", "wandb:ladders", cwd=repository)  # a process whose client is fresh
     assert done.stdout.startswith("17 runs in a table of W&B: "), done.stderr
     (run,) = read_tracked_runs(str(tmp_path))
     assert (run.name, run.config["source"], run.metrics["runs/nrows"]) == ("tiny", "runs/tiny", 17)

@@ -92,7 +92,7 @@ def test_each_known_fault_is_refused_by_its_name_and_all_others_pass(results: li
 @needs_marin
 def test_sizes_that_saw_the_text_more_than_once_say_so(results: list[Submission]) -> None:
     """From 520M on, 10.4 to 28.6 billion tokens of a set of ten."""
-    told = {each.submission.name for each in validate(results, at=NOW) if any(one.rule == "epochs" for one in each.findings)}
+    told = {each.submission.name for each in validate(results, at=NOW) if any(one.code == "epochs" for one in each.findings)}
     assert {name for name in told if "300m" in name or "130m" in name} == set()
     assert all(each.epochs > 1.03 for each in results if each.name in told and each.epochs)
     assert {"muon_llama_scaling/520m", "muon_llama_scaling/1_2b", "parallel_llama/1_2b"} <= told
