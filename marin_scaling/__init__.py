@@ -22,7 +22,7 @@ _HOME = {
     "custom_law": "fitting.custom_law",
     "load_ladder": "train.session",
     "preregister": "preregistration.preregister",
-    "verify": "preregistration.verify.refit",
+    "verify": "preregistration.verification",
     "check": "preregistration.verdict",
 }
 __all__ = [*_HOME, "__version__"]

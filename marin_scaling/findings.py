@@ -10,7 +10,7 @@ from marin_scaling.printable import quoted
 
 
 class Severity(StrEnum):
-    """How grave a finding is, the gravest first."""
+    """Severity of a finding, the worst first."""
 
     ERROR = "error"
     """Cannot be true: refused until it is fixed."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from marin_scaling.cli.options import REASON, REGISTRY, STEPS_SEEN, require_reason
-from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.events.notice import Kind
@@ -109,55 +108,14 @@ def amend(
 
     Example: marin-scale registry amend 2026-11-26-quickstart --reason 'two more budgets were trained'
     """
-    from marin_scaling.preregistration.events import amendment as amendments
-    from marin_scaling.preregistration.log import write_down
-    from marin_scaling.preregistration.preregister import forecast_again, require_whole_ladder, target_in
-    from marin_scaling.preregistration.registry import one_folder, signers_path
-    from marin_scaling.preregistration.signing.keys import find_principal, find_signing_key
-    from marin_scaling.preregistration.tracked_run import stated_steps
-    from marin_scaling.preregistration.verify.authenticity import verify_folder
-    from marin_scaling.run.plan import load_ladder
+    from marin_scaling.preregistration.preregister import amend_forecast
+    from marin_scaling.preregistration.registry import one_folder
 
     require_reason(reason)
     folder = one_folder(which, registry=registry)
-    verify_folder(folder, allowed_signers=signers_path(folder))
-    target = target_in(folder)
-    amendments.require_open(folder)
-    _require_not_run(folder)
-    seen = stated_steps(steps_seen, folder=folder)
-    planned = load_ladder(Path("ladders") / f"{target.ladder}.yaml").bind()
-    require_whole_ladder(planned)
-    signing_key, principal, now = find_signing_key(key), find_principal(signer), datetime.now(UTC)
-    rows, document, losses = forecast_again(planned.runs_dir, flops=target.flops)
-    made = amendments.amend(
-        folder,
-        rows=rows,
-        forecast=document,
-        losses=losses,
-        key=signing_key,
-        principal=principal,
-        at=now,
-        reason=reason,
-        steps_seen=seen,
-    )
-    write_down(folder.parent, at=now)
-    typer.echo(f"{signing_key.note}\nSigned: {made}")
+    made = amend_forecast(folder, reason=reason, steps_seen=steps_seen, key=key, signer=signer, on_message=typer.echo)
+    typer.echo(f"Signed: {made}")
     typer.echo("Next: commit and push it before the run ends; it counts from the moment that its line in the log says")
-
-
-def _require_not_run(folder: Path) -> None:
-    from marin_scaling.errors import SigningError
-    from marin_scaling.preregistration.register import answering_spec
-    from marin_scaling.run.paths import RUNS_DIR
-    from marin_scaling.run.store import is_finished, run_folder
-
-    answer = answering_spec(folder)
-    if is_finished(RUNS_DIR, answer):
-        raise SigningError(
-            f"{run_folder(RUNS_DIR, answer)} has the run that {folder.name} is about.",
-            why="What is known cannot be forecast.",
-            fix=f"See how the forecast did: marin-scale check {folder.name}",
-        )
 
 
 @registry_app.command("withdraw")
@@ -194,8 +152,8 @@ def void(
 
     Example: marin-scale registry void 2026-11-26-quickstart --because 'the text is withdrawn' --reason 'its owner took it down'
     """
-    said: dict[str, Any] = {"condition": because, "evidence": evidence}
-    _give(which, "void", registry=registry, key=key, signer=signer, reason=reason, **said)
+    content: dict[str, Any] = {"condition": because, "evidence": evidence}
+    _give(which, "void", registry=registry, key=key, signer=signer, reason=reason, **content)
 
 
 @registry_app.command("deviate")
@@ -214,8 +172,8 @@ def deviate(
 
     Example: marin-scale registry deviate 2026-11-26-quickstart --from-step 800 --reason 'the clipping was changed'
     """
-    said: dict[str, Any] = {"from_step": from_step, "evidence": evidence}
-    _give(which, "deviate", registry=registry, key=key, signer=signer, reason=reason, **said)
+    content: dict[str, Any] = {"from_step": from_step, "evidence": evidence}
+    _give(which, "deviate", registry=registry, key=key, signer=signer, reason=reason, **content)
 
 
 def _give(
@@ -226,40 +184,20 @@ def _give(
     key: Path | None,
     signer: str | None,
     reason: str,
-    steps_seen: int | None = None,
-    **said: Any,
+    **content: Any,
 ) -> None:
-    from marin_scaling.errors import UsageError
-    from marin_scaling.preregistration.events.notice import ENDING_KINDS, give_notice, require_not_ended
-    from marin_scaling.preregistration.layout import OUTCOME_NAME
-    from marin_scaling.preregistration.log import write_down
-    from marin_scaling.preregistration.registry import one_folder, signers_path
-    from marin_scaling.preregistration.signing.keys import find_principal, find_signing_key
-    from marin_scaling.preregistration.tracked_run import stated_steps
+    from marin_scaling.preregistration.events.notice import ENDING_KINDS
+    from marin_scaling.preregistration.preregister import sign_notice
+    from marin_scaling.preregistration.registry import one_folder
     from marin_scaling.preregistration.verdict import verdicts_on
-    from marin_scaling.preregistration.verify.authenticity import verify_folder
     from marin_scaling.run.paths import RUNS_DIR
 
     require_reason(reason)
     folder = one_folder(which, registry=registry)
-    verify_folder(folder, allowed_signers=signers_path(folder))
-    if kind == "withdraw" and is_present(folder / OUTCOME_NAME):
-        raise UsageError(
-            f"{folder.name} has its outcome.",
-            why="What is known is not taken back: it would count as missed, and its score would be gone.",
-            fix="Leave it as it is, and forecast better next time.",
-        )
+    given = sign_notice(folder, kind, reason=reason, key=key, signer=signer, on_message=typer.echo, **content)
+    typer.echo(f"Signed: {given}")
     if kind in ENDING_KINDS:
-        require_not_ended(folder)
-    seen = stated_steps(steps_seen, folder=folder) if kind == "withdraw" else 0
-    signing_key, principal, now = find_signing_key(key), find_principal(signer), datetime.now(UTC)
-    given = give_notice(
-        folder, kind, key=signing_key, principal=principal, at=now, reason=reason, target_steps_seen=seen, **said
-    )
-    write_down(folder.parent, at=now)
-    typer.echo(f"{signing_key.note}\nSigned: {given}")
-    if kind in ENDING_KINDS:
-        typer.echo(verdicts_on([folder], runs_dir=RUNS_DIR, at=now)[0].sentence)
+        typer.echo(verdicts_on([folder], runs_dir=RUNS_DIR, at=datetime.now(UTC))[0].sentence)
     typer.echo(f"Next: commit and push what is new in {folder.parent}; it counts from its line in the log")
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -15,8 +14,6 @@ from marin_scaling.printable import printable
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.state import VerifiedStep
-
-T = TypeVar("T")
 
 _WHICH = typer.Argument("all", metavar="FOLDER|all", help="A folder of the registry, by name or path, or all of them.")
 _RUNS = typer.Option(Path("runs"), "--runs", help="The run store.")
@@ -41,77 +38,27 @@ def verify(
 
     Example: marin-scale verify all
     """
-    from marin_scaling.errors import VerificationError
-    from marin_scaling.preregistration.history import require_whole
-    from marin_scaling.preregistration.layout import require_known_names
-    from marin_scaling.preregistration.log import read_log
-    from marin_scaling.preregistration.receipts import receipts_with_history
-    from marin_scaling.preregistration.registry import find_folders, require_readable_signers
-    from marin_scaling.preregistration.verify.refit import verified_steps
-    from marin_scaling.untrusted_files import require_regular_tree
+    from marin_scaling.preregistration.verification import verify_registry
 
-    require_regular_tree([registry, runs])
-    folders = find_folders(which, registry_dir=registry)
-    require_regular_tree(folder for folder in folders if folder.parent != registry)
-    status = 0
-    logs = {parent: read_log(parent) for parent in {folder.parent for folder in folders}}
-    if base is None:
-        receipts = receipts_with_history(folders, runs_dir=runs)
-    else:
-        from marin_scaling.preregistration.review.pull_request import (
-            base_receipts,
-            base_step,
-            require_forecast_first,
-            require_runs_kept,
-            trust_steps,
-        )
-
-        typer.echo(registry)
-        print_steps([base_step(base, registry_dir=registry), *trust_steps(base, registry_dir=registry)])
-        require_runs_kept(base, registry_dir=registry, runs_dir=runs)
-        receipts = dict.fromkeys({folder.parent for folder in folders}, base_receipts(base, registry_dir=registry))
-    with _signers(base, registry) as (signers_of, called):
-        for folder in _found(folders, registry):
-            typer.echo(printable(folder.name))
-            try:
-                known, signers = receipts[folder.parent], signers_of(folder)
-                log = logs[folder.parent]
-                steps = verified_steps(folder, allowed_signers=signers, runs_dir=runs, receipts=known, log=log, refit=refit)
-                print_steps(steps, called=called)
-                if base is not None:
-                    require_forecast_first(base, folder, runs_dir=runs)
-            except VerificationError as error:
-                status = error.exit_status
-                typer.echo("  refused")
-                typer.echo(f"error: {called(str(error))}", err=True)
-    if which == "all":
-        require_known_names(registry)
-        require_whole(registry, log=read_log(registry))
-    if not folders:
-        require_readable_signers(registry)
+    status, count = 0, 0
+    for result in verify_registry(which, registry=registry, runs_dir=runs, refit=refit, base=base):
+        is_registry = result.folder == registry
+        count += not is_registry
+        typer.echo(result.folder if is_registry else printable(result.folder.name))
+        print_steps(result.steps)
+        if result.refusal is not None:
+            status = 1
+            typer.echo("  refused")
+            typer.echo(f"error: {result.refusal}", err=True)
+    if not count:
+        _say_empty(registry)
     raise typer.Exit(status)
 
 
-@contextlib.contextmanager
-def _signers(base: str | None, registry: Path) -> Iterator[tuple[Callable[[Path], Path], Callable[[str], str]]]:
-    """Which list of signers speaks for a folder, the one beside it or that of the base branch; and how a message calls it."""
-    from functools import partial
-
-    from marin_scaling.preregistration.registry import signers_path
-
-    if base is None:
-        yield signers_path, str
-        return
-    from marin_scaling.preregistration.review.pull_request import as_called_there, signers_at
-
-    with signers_at(base, registry_dir=registry) as path:
-        yield lambda _: path, partial(as_called_there, signers=path, base=base, registry_dir=registry)
-
-
-def print_steps(steps: Iterable[VerifiedStep], *, called: Callable[[str], str] = str) -> None:
-    """A line a step: what was checked, whether it could be, and by which evidence, after `called`."""
+def print_steps(steps: Iterable[VerifiedStep]) -> None:
+    """Print one line per step: what was checked, whether it could be, and the evidence."""
     for step in steps:
-        typer.echo(f"  {step.what:<10} {'ok' if step.compared else '--'}  {called(step.evidence)}")
+        typer.echo(f"  {step.what:<10} {'ok' if step.compared else '--'}  {step.evidence}")
 
 
 def check(
@@ -145,8 +92,10 @@ def check(
     if as_json:
         typer.echo(json.dumps([verdict.to_document() for verdict in verdicts], indent=1))
     else:
-        for verdict in _found(verdicts, registry):
+        for verdict in verdicts:
             typer.echo(f"{printable(verdict.id)}  {verdict.sentence}")
+        if not verdicts:
+            _say_empty(registry)
         if which == "all" and verdicts:
             typer.echo("\n" + "\n".join(map(record_text, track_records(verdicts))))
     states = {verdict.state for verdict in verdicts}
@@ -155,10 +104,8 @@ def check(
     )
 
 
-def _found(items: list[T], registry: Path) -> list[T]:
-    if not items:
-        typer.echo(f"{registry} holds no preregistrations yet.")
-    return items
+def _say_empty(registry: Path) -> None:
+    typer.echo(f"{registry} holds no preregistrations yet.")
 
 
 _BASE = typer.Option("origin/main", "--base", metavar="REF", help="The branch that it is to be merged into.")

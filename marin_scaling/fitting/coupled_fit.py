@@ -86,7 +86,7 @@ class CoupledLaw(Law):
         return joint_covariance(self.posterior, targets, log_sparsity=self._log_sparsity(targets))
 
     def variants(self) -> Iterator[tuple[str, Law]]:
-        """The same law with outliers at full weight."""
+        """Return the law fitted again with outliers at full weight."""
         posterior = fit_posterior(fitted_runs(self.frame), prior=self.prior, seed=self.seed, downweight_outliers=False)
         yield "coupled surface, outliers at full weight", replace(self, posterior=posterior)
 

@@ -322,7 +322,7 @@ def fit_user_law(
     if "loss" not in data:
         raise _refused("The data have no column loss.", fix="Name the column of losses so.")
     residuals = _residuals(model, data, parameters, objective, huber_delta)
-    residuals(parameters)  # refuses what is wrong with the first start; of the others that fail only the number is said
+    residuals(parameters)  # an invalid first start is refused; of later starts that fail only the number is reported
     attempts = [_attempt(residuals, start) for start in _starts(parameters, starts, seed)]
     results = [each for each in attempts if each is not None]
     if not results:
@@ -398,7 +398,7 @@ def _refused(what: str, *, fix: str) -> FitRefused:
 
 
 def _huber_root(residuals: Array, delta: float) -> Array:
-    """What squares to twice Huber's function, with the residual's sign."""
+    """Return the signed square root of twice Huber's function of each residual."""
     size = np.abs(residuals)
     return np.asarray(np.sign(residuals) * np.sqrt(np.minimum(size, delta) * (2 * size - np.minimum(size, delta))))
 
@@ -424,7 +424,7 @@ def _attempt(residuals: Callable[[Any], Array], start: Any, *, tolerances: Mappi
 
     try:
         return minimize(residuals, start, method="leastsq", **tolerances)
-    except FitRefused:  # it left the law's domain; the number of such starts is told
+    except FitRefused:  # the start left the law's domain; the number of such starts is reported
         return None
 
 

@@ -58,7 +58,7 @@ class SmoothMisfit:
     def log_likelihood_slopes(
         self, residuals: Array, *, noise_variance: float, misfit_variance: float
     ) -> tuple[float, Array, float, float]:
-        """The same for one set of residuals (run,), with slopes: in them (run,), in the noise's and the misfit's variance."""
+        """Return the log density of residuals (run,) and its slopes in residuals (run,), noise variance, misfit variance."""
         turned = (residuals * self.scale) @ self.vectors
         variance = misfit_variance * self.values + noise_variance
         scaled = turned / variance
@@ -67,7 +67,7 @@ class SmoothMisfit:
         return value, -self.scale * (self.vectors @ scaled), float(by_variance.sum()), float(by_variance @ self.values)
 
     def smooth_part(self, residuals: Array, *, noise_variance: float, misfit_variance: float) -> Array:
-        """What of one set of residuals (run,) is misfit, at the runs themselves: (run,)."""
+        """Return the part of residuals (run,) that is misfit, at the runs: (run,)."""
         turned = (residuals * self.scale) @ self.vectors / (misfit_variance * self.values + noise_variance)
         return np.asarray(misfit_variance * _kernel(self.places, self.places) @ (self.scale * (self.vectors @ turned)))
 

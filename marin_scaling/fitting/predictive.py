@@ -14,8 +14,8 @@ from marin_scaling.fitting.posterior import UPWARD, Places, SurfacePosterior, pl
 from marin_scaling.laws import Array
 
 FREEDOM = 3.0
-"""Of the Student distributions of misfit, noise and drift: tables differ in how far they are off. With 5, at 50 % intervals
-that hold as often, fewer 90 % intervals of simulated ladders held (lab book)."""
+"""Degrees of freedom of the Student distributions of misfit, noise and drift. With 5 and an equal share of held 50 % intervals,
+fewer 90 % intervals of simulated ladders held."""
 STUDENT_VARIANCE = FREEDOM / (FREEDOM - 2)
 """Variance of a deviate of unit scale."""
 _REPEATS = 10  # of every draw of the posterior, each with its own noise and drift
@@ -23,7 +23,7 @@ _REPEATS = 10  # of every draw of the posterior, each with its own noise and dri
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """What back-tests over public ladders add to the posterior; `calibration.json` says which and how.
+    """Width that back-tests over public ladders add to the posterior; `calibration.json` names the ladders and the method.
 
     `spread` multiplies every deviation from the median of the log loss. The others are scales of Student's t with 3 degrees of
     freedom (1.73 times as large in standard deviations) that are added to the log loss, in quadrature: everywhere, and for

@@ -26,7 +26,7 @@ from marin_scaling.laws import Array, SurfaceLaw, surface_loss
 ADDITIVE = np.array([[[1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]])
 """E + A N^-alpha + B D^-beta: (term, axis, exponent), the powers of N and D in each term but E by the exponents."""
 LEAST_SHARE = 1e-12
-"""Of the mean loss: what stands for a coefficient that the data would set to zero."""
+"""Share of the mean loss that replaces a coefficient of zero."""
 
 _MOST_STEPS = 200  # from the optimum of all 240 Chinchilla points the slowest of 4,000 resamples takes about 20
 _FIRST_DAMPING, _DAMPING_DOWN, _DAMPING_UP = 0.1, 0.25, 8.0
@@ -54,7 +54,7 @@ class CentredRuns:
 
     @cached_property
     def slopes(self) -> Array:
-        """By how much the logarithm of each term falls with each exponent: (term, exponent, run)."""
+        """Decrease of each term's logarithm per unit of each exponent: (term, exponent, run)."""
         return np.asarray(np.einsum("tae,ar->ter", self.powers, self.logs))
 
 

@@ -40,7 +40,7 @@ BAND_NOTES = {
     "form": "no law of so few numbers is true: how far it is smoothly off, and which coupling of its terms holds",
     "shift": "drift of tuning or kind with distance from the runs, as in back-tests of public ladders (calibration.json)",
 }
-"""What each band of a calibrated law is."""
+"""Meaning of each component of an interval's half-width."""
 
 
 @dataclass(frozen=True, kw_only=True)

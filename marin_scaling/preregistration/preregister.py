@@ -1,4 +1,4 @@
-"""Forecast a ladder's target, register the forecast, and train the target that answers it.
+"""Forecast a ladder's target, register the forecast, train the target, and sign what happens to the forecast later.
 
 Every rung has to be recorded, trained on one text, so that nobody can choose the runs that suit.
 """
@@ -12,13 +12,14 @@ from itertools import filterfalse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from marin_scaling.errors import DataError, StatementError, UsageError
+from marin_scaling.errors import DataError, SigningError, StatementError, UsageError
 from marin_scaling.files import read_bytes
-from marin_scaling.preregistration.events.notice import require_not_ended
+from marin_scaling.preregistration.events import amendment
+from marin_scaling.preregistration.events.notice import ENDING_KINDS, Kind, give_notice, require_not_ended
 from marin_scaling.preregistration.events.seal import LONGEST_SEAL, whole_folder
 from marin_scaling.preregistration.history import log_step
-from marin_scaling.preregistration.layout import is_sealed
-from marin_scaling.preregistration.log import read_log
+from marin_scaling.preregistration.layout import OUTCOME_NAME, is_sealed
+from marin_scaling.preregistration.log import read_log, write_down
 from marin_scaling.preregistration.register import (
     USUAL_TERM,
     Evidence,
@@ -30,13 +31,15 @@ from marin_scaling.preregistration.register import (
 from marin_scaling.preregistration.registry import REGISTRY, registration_folders, signers_path
 from marin_scaling.preregistration.signing.keys import find_principal, find_signing_key
 from marin_scaling.preregistration.statement import undeclared_differences
+from marin_scaling.preregistration.tracked_run import stated_steps
 from marin_scaling.preregistration.verify.authenticity import verify_folder
 from marin_scaling.preregistration.verify.policy import policy_steps, require_followable
 from marin_scaling.run.paths import RUNS_DIR
-from marin_scaling.run.plan import LoadedLadder, PlannedLadder, corpus_of, file_of, hardware_of
+from marin_scaling.run.plan import LoadedLadder, PlannedLadder, corpus_of, file_of, hardware_of, load_ladder
 from marin_scaling.run.spec import RunSpec, read_spec
-from marin_scaling.run.store import is_finished, read_runs
+from marin_scaling.run.store import is_finished, read_runs, run_folder
 from marin_scaling.units import format_count, format_flops
+from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
     from marin_scaling.fitting.result import FitResult
@@ -229,7 +232,89 @@ def _require_declared(evidence: Evidence, planned: PlannedLadder) -> None:
         )
 
 
-def forecast_again(
+def amend_forecast(
+    folder: Path,
+    *,
+    reason: str,
+    steps_seen: int | None = None,
+    key: Path | None = None,
+    signer: str | None = None,
+    on_message: OnMessage = print,
+) -> Path:
+    """Forecast the run of a preregistration again, from its ladder as it is now; return the folder of the signed amendment.
+
+    `steps_seen` is how many steps of the run the registrant has seen. `SigningError` if the run has ended.
+    """
+    verify_folder(folder, allowed_signers=signers_path(folder))
+    target = target_in(folder)
+    amendment.require_open(folder)
+    _require_not_run(folder)
+    seen = stated_steps(steps_seen, folder=folder)
+    planned = load_ladder(Path("ladders") / f"{target.ladder}.yaml").bind()
+    require_whole_ladder(planned)
+    signing_key, principal, now = find_signing_key(key), find_principal(signer), datetime.now(UTC)
+    rows, document, losses = _forecast_again(planned.runs_dir, flops=target.flops, on_message=on_message)
+    made = amendment.amend(
+        folder,
+        rows=rows,
+        forecast=document,
+        losses=losses,
+        key=signing_key,
+        principal=principal,
+        at=now,
+        reason=reason,
+        steps_seen=seen,
+    )
+    write_down(folder.parent, at=now)
+    on_message(signing_key.note)
+    return made
+
+
+def _require_not_run(folder: Path) -> None:
+    answer = answering_spec(folder)
+    if is_finished(RUNS_DIR, answer):
+        raise SigningError(
+            f"{run_folder(RUNS_DIR, answer)} has the run that {folder.name} is about.",
+            why="What is known cannot be forecast.",
+            fix=f"See how the forecast did: marin-scale check {folder.name}",
+        )
+
+
+def sign_notice(
+    folder: Path,
+    kind: Kind,
+    *,
+    reason: str,
+    steps_seen: int | None = None,
+    key: Path | None = None,
+    signer: str | None = None,
+    on_message: OnMessage = print,
+    **content: Any,
+) -> Path:
+    """Sign and log a withdrawal, a void or a deviation of a preregistration; return the notice's folder.
+
+    `content` is what the kind needs: `condition`, `from_step`, `evidence`. `UsageError` for a withdrawal after the outcome.
+    """
+    verify_folder(folder, allowed_signers=signers_path(folder))
+    if kind == "withdraw" and is_present(folder / OUTCOME_NAME):
+        raise UsageError(
+            f"{folder.name} has its outcome.",
+            why="A withdrawal now would count as missed, and the score would be lost.",
+            fix=f"Leave the forecast as it is: marin-scale check {folder.name}",
+        )
+    if kind in ENDING_KINDS:
+        require_not_ended(folder)
+    seen = stated_steps(steps_seen, folder=folder) if kind == "withdraw" else 0
+    signing_key, principal, now = find_signing_key(key), find_principal(signer), datetime.now(UTC)
+    given = give_notice(
+        folder, kind, key=signing_key, principal=principal, at=now, reason=reason, target_steps_seen=seen, **content
+    )
+    write_down(folder.parent, at=now)
+    on_message(signing_key.note)
+    return given
+
+
+def _forecast_again(
     runs_dir: Path, *, flops: float, on_message: OnMessage = print
 ) -> tuple[list[dict[str, Any]], dict[str, Any], list[float]]:
     """The rows of a ladder's runs as they are now, the document of their fit with a forecast at `flops`, and its losses."""

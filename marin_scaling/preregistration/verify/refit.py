@@ -11,17 +11,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from marin_scaling import __version__
 from marin_scaling.errors import MarinScalingError, UsageError, VerificationError
 from marin_scaling.preregistration.format import as_in_statement
-from marin_scaling.preregistration.history import log_step
 from marin_scaling.preregistration.layout import STATEMENT_NAME
-from marin_scaling.preregistration.log import Log, read_log
-from marin_scaling.preregistration.receipts import Receipts, receipts_with_history, received_step
-from marin_scaling.preregistration.register import Registration, thinned
-from marin_scaling.preregistration.registry import REGISTRY, one_folder, signers_path
+from marin_scaling.preregistration.receipts import Receipts
+from marin_scaling.preregistration.register import thinned
 from marin_scaling.preregistration.state import VerifiedStep
 from marin_scaling.preregistration.statement import Statement
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, verify_folder
-from marin_scaling.preregistration.verify.policy import policy_steps
-from marin_scaling.untrusted_files import require_regular_tree
 
 if TYPE_CHECKING:
     from marin_scaling.forecast.forecast import Forecast
@@ -154,44 +149,6 @@ def verify_and_fit(
         fitted[each.name] = replace(step, what=f"{each.name} fit")
     steps = [each for step in found.steps for each in (step, fitted.get(step.what)) if each is not None]
     return replace(found, steps=tuple(steps))
-
-
-def verify(
-    registration: Path | str | Registration,
-    *,
-    registry: Path | str = REGISTRY,
-    runs: Path | str = "runs",
-    refit: bool = True,
-) -> Verified | VerifiedSeal:
-    """Verify one preregistration by name, path or object: signatures, files, runs, policy, log, and with `refit` its forecast.
-
-    `VerificationError` names the first thing that does not hold; `UsageError` if there is no such preregistration.
-    """
-    name = str(getattr(registration, "folder", registration))
-    folder, runs_dir = one_folder(name, registry=Path(registry), sealed=True), Path(runs)
-    require_regular_tree([folder, runs_dir])
-    receipts = receipts_with_history([folder], runs_dir=runs_dir)[folder.parent]
-    check = verify_and_fit if refit else verify_folder
-    found = check(folder, allowed_signers=signers_path(folder), runs_dir=runs_dir, receipts=receipts)
-    steps = (*found.steps, *_registry_steps(found, log=read_log(folder.parent), receipts=receipts))
-    return replace(found, steps=steps)
-
-
-def verified_steps(
-    folder: Path, *, allowed_signers: Path, runs_dir: Path, receipts: Receipts, log: Log, refit: bool = True
-) -> Iterator[VerifiedStep]:
-    """Yield the steps of one preregistration as they hold; `VerificationError` at the first that does not."""
-    check = verify_and_fit if refit else verify_folder
-    found = check(folder, allowed_signers=allowed_signers, runs_dir=runs_dir, receipts=receipts)
-    yield from found.steps
-    yield from _registry_steps(found, log=log, receipts=receipts)
-
-
-def _registry_steps(found: Verified | VerifiedSeal, *, log: Log, receipts: Receipts) -> Iterator[VerifiedStep]:
-    """Yield the steps that a registry adds: its policy, its log, and when it received the forecast."""
-    yield from policy_steps(found)
-    yield log_step(found.folder, log=log)
-    yield from received_step(found.folder, receipts=receipts)
 
 
 def fit_step(statement: Statement, subjects: Mapping[str, Any], *, name: str) -> VerifiedStep:

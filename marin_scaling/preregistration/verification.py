@@ -1,0 +1,128 @@
+"""Verify one preregistration, or a whole registry, also against its base branch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from marin_scaling.errors import VerificationError
+from marin_scaling.preregistration.history import log_step, require_whole
+from marin_scaling.preregistration.layout import require_known_names
+from marin_scaling.preregistration.log import Log, read_log
+from marin_scaling.preregistration.receipts import Receipts, receipts_with_history, received_step
+from marin_scaling.preregistration.register import Registration
+from marin_scaling.preregistration.registry import REGISTRY, find_folders, one_folder, require_readable_signers, signers_path
+from marin_scaling.preregistration.state import VerifiedStep
+from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, verify_folder
+from marin_scaling.preregistration.verify.policy import policy_steps
+from marin_scaling.preregistration.verify.refit import verify_and_fit
+from marin_scaling.untrusted_files import require_regular_tree
+
+
+def verify(
+    registration: Path | str | Registration,
+    *,
+    registry: Path | str = REGISTRY,
+    runs: Path | str = "runs",
+    refit: bool = True,
+) -> Verified | VerifiedSeal:
+    """Verify one preregistration by name, path or object: signatures, files, runs, policy, log, and with `refit` its forecast.
+
+    `VerificationError` names the first thing that does not hold; `UsageError` if there is no such preregistration.
+    """
+    name = str(getattr(registration, "folder", registration))
+    folder, runs_dir = one_folder(name, registry=Path(registry), sealed=True), Path(runs)
+    require_regular_tree([folder, runs_dir])
+    receipts = receipts_with_history([folder], runs_dir=runs_dir)[folder.parent]
+    log = read_log(folder.parent)
+    return _verified(folder, allowed_signers=signers_path(folder), runs_dir=runs_dir, receipts=receipts, log=log, refit=refit)
+
+
+def _verified(
+    folder: Path, *, allowed_signers: Path, runs_dir: Path, receipts: Receipts, log: Log, refit: bool
+) -> Verified | VerifiedSeal:
+    """Verify a folder and what its registry adds: its policy, its log, and when it received the forecast."""
+    check = verify_and_fit if refit else verify_folder
+    found = check(folder, allowed_signers=allowed_signers, runs_dir=runs_dir, receipts=receipts)
+    received = received_step(folder, receipts=receipts)
+    return replace(found, steps=(*found.steps, *policy_steps(found), log_step(folder, log=log), *received))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """Steps that hold of one preregistration (or of the registry against its base), or the error that refuses it."""
+
+    folder: Path
+    steps: tuple[VerifiedStep, ...] = ()
+    refusal: str | None = None
+
+
+def verify_registry(
+    which: str = "all", *, registry: Path = REGISTRY, runs_dir: Path, refit: bool = True, base: str | None = None
+) -> Iterator[Result]:
+    """Verify one preregistration, or all, and yield a result for each; with `base`, first one for what the branch changed.
+
+    With `base`, a branch or commit, nothing of it may have changed, and its signers count. A refused preregistration does not
+    end the iteration. `VerificationError` for what concerns the registry as a whole, `UsageError` for names that are not there.
+    """
+    require_regular_tree([registry, runs_dir])
+    folders = find_folders(which, registry_dir=registry)
+    require_regular_tree(folder for folder in folders if folder.parent != registry)
+    logs = {parent: read_log(parent) for parent in {folder.parent for folder in folders}}
+    with _against(base, folders, registry=registry, runs_dir=runs_dir) as against:
+        if base is not None:
+            yield Result(folder=registry, steps=against.steps)
+        for folder in folders:
+            yield against.result(folder, runs_dir=runs_dir, log=logs[folder.parent], refit=refit)
+    if which == "all":
+        require_known_names(registry)
+        require_whole(registry, log=read_log(registry))
+    if not folders:
+        require_readable_signers(registry)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Against:
+    """What preregistrations are verified against: signers, receipts, and with a base what it must not have yet."""
+
+    receipts: Mapping[Path, Receipts]
+    signers: Callable[[Path], Path] = signers_path
+    steps: tuple[VerifiedStep, ...] = ()
+    called: Callable[[str], str] = str
+    """Name the files of the base in a message as the base calls them."""
+    require_first: Callable[[Path], None] = lambda _: None
+    """Refuse a forecast that the base receives after the record of its run."""
+
+    def result(self, folder: Path, *, runs_dir: Path, log: Log, refit: bool) -> Result:
+        """Verify one preregistration; a refusal is part of the result."""
+        signers, receipts = self.signers(folder), self.receipts[folder.parent]
+        try:
+            found = _verified(folder, allowed_signers=signers, runs_dir=runs_dir, receipts=receipts, log=log, refit=refit)
+            self.require_first(folder)
+        except VerificationError as error:
+            return Result(folder=folder, refusal=self.called(str(error)))
+        steps = tuple(replace(step, evidence=self.called(step.evidence)) for step in found.steps)
+        return Result(folder=folder, steps=steps)
+
+
+@contextlib.contextmanager
+def _against(base: str | None, folders: Sequence[Path], *, registry: Path, runs_dir: Path) -> Iterator[_Against]:
+    if base is None:
+        yield _Against(receipts=receipts_with_history(folders, runs_dir=runs_dir))
+        return
+    from marin_scaling.preregistration.review import pull_request as branch
+
+    steps = (branch.base_step(base, registry_dir=registry), *branch.trust_steps(base, registry_dir=registry))
+    branch.require_runs_kept(base, registry_dir=registry, runs_dir=runs_dir)
+    receipts = branch.base_receipts(base, registry_dir=registry)
+    with branch.signers_at(base, registry_dir=registry) as path:
+        yield _Against(
+            receipts=dict.fromkeys({folder.parent for folder in folders}, receipts),
+            signers=lambda _: path,
+            steps=steps,
+            called=partial(branch.as_called_there, signers=path, base=base, registry_dir=registry),
+            require_first=lambda folder: branch.require_forecast_first(base, folder, runs_dir=runs_dir),
+        )
