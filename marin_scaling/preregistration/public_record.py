@@ -40,7 +40,7 @@ COLUMNS = {
     "caveat": "what else is to be known; where sources differ, how",
     "source": "where these figures stand",
 }
-_WHY = "It is the record of what others forecast: each figure as its source has it, empty where the source has none."
+_WHY = "The record holds forecasts made in public, ours from before format 1 included. A figure is as in its source, or empty."
 _MEND = "Write the source's number, without a unit, or leave the cell empty."
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _POSTED = re.compile(rf"\d{{4}}-\d\d|{_DAY.pattern}|{_DAY.pattern}/{_DAY.pattern}")
