@@ -24,7 +24,6 @@ from marin_scaling.fitting.law import LAWS, Law, LawKind, LossDraws, Targets
 from marin_scaling.fitting.optima import DrawnPoints, all_runs_drawn, loss_rises, size_column
 from marin_scaling.fitting.refusals import refuse
 from marin_scaling.fitting.result import LARGE_MISFIT, FitResult, FitStatus
-from marin_scaling.fitting.surface import Objective
 from marin_scaling.laws import Array
 from marin_scaling.printable import printable
 
@@ -38,8 +37,8 @@ _COARSE = {"ftol": 1e-7, "xtol": 1e-7, "gtol": 1e-7}  # of refits: far below wha
 _REPEATS = 10  # of every refit, each with another residual
 _COLUMNS = ("flops", "params", "tokens")
 _TOLERANCES = {"ftol": 1e-12, "xtol": 1e-12, "gtol": 1e-12}
-_AS_GOOD_AS_FLOATS_ALLOW = (6, 7, 8)  # MINPACK's info: the tolerance is below what can still be gained
 _SAME_OBJECTIVE = 1e-6  # relative: two starts that end within it have ended in the same place
+_OUTSIDE = 1e3  # log residual of a step out of the law's domain, so that the search takes a shorter one
 _AT_BOUND = 1e-4  # of the distance between the bounds
 
 
@@ -49,7 +48,6 @@ def custom_law(
     *,
     name: str | None = None,
     formula: str | None = None,
-    objective: Objective = Objective.LOG_HUBER,
     huber_delta: float = 1e-3,
     starts: int = 20,
 ) -> LawKind:
@@ -57,9 +55,12 @@ def custom_law(
 
     `function` takes any of `flops`, `params` (active ones), `tokens` (run,), and parameters by name, and returns losses (run,)
     in the unit of the table. A function of `flops` alone is fitted to the best loss of each budget. `parameters` are
-    `lmfit.Parameters`. `result.law.report()` is lmfit's report, `result.law.found.result` its `MinimizerResult`.
+    `lmfit.Parameters`. Residuals in log loss beyond `huber_delta` count linearly; a delta of 1 is ordinary least squares.
+    `starts` is the number of searches between the bounds. `result.law.report()` is lmfit's report, `result.law.found.result`
+    its `MinimizerResult`.
 
-    `UsageError` for a name of this project's own laws; a fit raises `FitRefused` where names, shapes or numbers do not match.
+    `UsageError` for a name of this project's own laws, and for a delta or a number of starts that is not positive. A fit raises
+    `FitRefused` where names, shapes or numbers do not match.
 
     >>> from lmfit import create_params
     >>> from marin_scaling.fitting.fit import fit
@@ -80,12 +81,17 @@ def custom_law(
         raise UsageError(
             f"{chosen!r} is the name of another law.", why="Reports name the law by it.", fix="Give another: name=..."
         )
+    if not (huber_delta > 0 and starts >= 1):
+        raise UsageError(
+            f"huber_delta is {huber_delta!r} and starts is {starts!r}; both are positive.",
+            why="Without them nothing can be minimized.",
+            fix="Leave them out: huber_delta=0.001, starts=20.",
+        )
     known = inspect.signature(function).parameters
     settings = _Settings(
         function=function,
         parameters=parameters,
         formula=printable(formula or f"{chosen}({', '.join(known)})"),
-        objective=objective,
         huber_delta=huber_delta,
         starts=starts,
         takes=tuple(column for column in _COLUMNS if column in known and column not in parameters),
@@ -133,7 +139,6 @@ class _Settings:
     function: Callable[..., ArrayLike]
     parameters: Any
     formula: str
-    objective: Objective
     huber_delta: float
     starts: int
     takes: tuple[str, ...]
@@ -189,7 +194,6 @@ def _fit_custom(table: RunTable, *, kind: LawKind, seed: int, prior: Prior | Non
         settings.function,
         data=data,
         parameters=settings.parameters,
-        objective=settings.objective,
         huber_delta=settings.huber_delta,
         starts=settings.starts,
         seed=seed,
@@ -235,18 +239,18 @@ def _data(drawn: DrawnPoints, *, of_optima: bool) -> dict[str, Array]:
 
 def _log_residuals(result: Any, data: Mapping[str, Array], settings: _Settings) -> Array:
     """Logarithm of loss over law at each run, scaled up for the parameters that were fitted: (run,)."""
-    predict = _bound(settings.function, data, settings.parameters, runs=len(data["loss"]), needs_logarithm=True)
+    predict = _bound(settings.function, data, settings.parameters, runs=len(data["loss"]))
     freedom = max(result.nfree, 1)
     return np.asarray(np.sqrt(len(data["loss"]) / freedom) * np.log(data["loss"] / predict(result.params)))
 
 
 def _resampled(best: Any, data: Mapping[str, Array], settings: _Settings, *, seed: int) -> tuple[Mapping[str, float], ...]:
     """Parameters refitted, from `best` on, to runs drawn with replacement."""
-    residuals = _residuals(settings.function, data, settings.parameters, settings.objective, settings.huber_delta)
+    residuals = _residuals(settings.function, data, settings.parameters)
     generator, count, found = np.random.default_rng(seed), len(data["loss"]), []
     for _ in range(RESAMPLES):
         rows = generator.integers(count, size=count)
-        ended = _attempt(partial(_of_rows, residuals, rows), best, tolerances=_COARSE)
+        ended = _attempt(partial(_of_rows, residuals, rows), best, delta=settings.huber_delta, tolerances=_COARSE)
         if ended is not None:
             found.append(dict(ended.params.valuesdict()))
     if 2 * len(found) < RESAMPLES:
@@ -260,7 +264,7 @@ def _resampled(best: Any, data: Mapping[str, Array], settings: _Settings, *, see
 
 @dataclass(frozen=True, kw_only=True)
 class UserFit:
-    """The best of several fits. `result` is lmfit's; its `chisqr` is twice the Huber sum, or the sum of squares."""
+    """The best of several fits. `result` is lmfit's; its `cost` is the sum of Huber's function over the runs."""
 
     result: Any
     starts: int
@@ -269,8 +273,8 @@ class UserFit:
 
     @property
     def converged(self) -> bool:
-        """True if lmfit says so, or gains nothing that floats could hold."""
-        return bool(self.result.success) or self.result.ier in _AS_GOOD_AS_FLOATS_ALLOW
+        """True if the best search ended at a minimum within its tolerances."""
+        return bool(self.result.success)
 
     @property
     def sentence(self) -> str:
@@ -295,7 +299,6 @@ def fit_user_law(
     *,
     data: Mapping[str, ArrayLike],
     parameters: Any,
-    objective: Objective = Objective.LOG_HUBER,
     huber_delta: float = 1e-3,
     starts: int = 20,
     seed: int = 0,
@@ -317,38 +320,33 @@ def fit_user_law(
     >>> f"{fit.result.params['E'].value:.4f}", fit.sentence[:20]
     ('1.7000', 'Usable: it converged')
     """
-    if objective is Objective.LOG_ABSOLUTE:
-        raise _refused("Absolute residuals have no slope at zero.", fix="Take LOG_HUBER with a small huber_delta.")
     if "loss" not in data:
         raise _refused("The data have no column loss.", fix="Name the column of losses so.")
-    residuals = _residuals(model, data, parameters, objective, huber_delta)
+    residuals = _residuals(model, data, parameters)
     residuals(parameters)  # an invalid first start is refused; of later starts that fail only the number is reported
-    attempts = [_attempt(residuals, start) for start in _starts(parameters, starts, seed)]
+    attempts = [_attempt(residuals, start, delta=huber_delta) for start in _starts(parameters, starts, seed)]
     results = [each for each in attempts if each is not None]
     if not results:
         raise _refused("Every start led to where the law gives no usable loss.", fix="Narrow the bounds.")
-    best = min(results, key=lambda each: float(each.chisqr))
-    ceiling = best.chisqr * (1 + _SAME_OBJECTIVE) + np.finfo(float).eps * np.size(data["loss"])
-    agreeing = sum(each.chisqr <= ceiling for each in results)
+    best = min(results, key=lambda each: float(each.cost))
+    ceiling = best.cost * (1 + _SAME_OBJECTIVE) + np.finfo(float).eps * np.size(data["loss"])
+    agreeing = sum(each.cost <= ceiling for each in results)
     return UserFit(result=best, starts=len(attempts), agreeing=agreeing, failed=len(attempts) - len(results))
 
 
-def _residuals(
-    model: Callable[..., ArrayLike], data: Mapping[str, ArrayLike], parameters: Any, objective: Objective, delta: float
-) -> Callable[[Any], Array]:
-    """Function of lmfit's parameters that lmfit makes the squares of least: (run,)."""
+def _residuals(model: Callable[..., ArrayLike], data: Mapping[str, ArrayLike], parameters: Any) -> Callable[[Any], Array]:
+    """Return the function of lmfit's parameters that gives the logarithm of law over loss at each run, (run,)."""
     loss = np.asarray(data["loss"], dtype=np.float64)
-    predict = _bound(model, data, parameters, runs=len(loss), needs_logarithm=objective is Objective.LOG_HUBER)
+    predict = _bound(model, data, parameters, runs=len(loss))
 
     def residuals(trial: Any) -> Array:
-        predicted = predict(trial)
-        return predicted - loss if objective is Objective.SQUARES else _huber_root(np.log(predicted / loss), delta)
+        return np.asarray(np.log(predict(trial) / loss))
 
     return residuals
 
 
 def _bound(
-    model: Callable[..., ArrayLike], data: Mapping[str, ArrayLike], parameters: Any, *, runs: int, needs_logarithm: bool
+    model: Callable[..., ArrayLike], data: Mapping[str, ArrayLike], parameters: Any, *, runs: int
 ) -> Callable[[Any], Array]:
     """`model` as a function of lmfit's parameters alone, which refuses a wrong shape and numbers that cannot be used."""
     signature = inspect.signature(model).parameters
@@ -362,7 +360,7 @@ def _bound(
             raise _refused(
                 f"The law gives an array of shape {predicted.shape} for {runs} runs.", fix="Give one loss for each run."
             )
-        if len(unusable := predicted[~np.isfinite(predicted) | (needs_logarithm & (predicted <= 0))]):
+        if len(unusable := predicted[~(np.isfinite(predicted) & (predicted > 0))]):
             raise _refused(f"The law gives {unusable[0]:g} at {values}.", fix="Start elsewhere, or narrow the bounds.")
         return predicted
 
@@ -397,12 +395,6 @@ def _refused(what: str, *, fix: str) -> FitRefused:
     return FitRefused(what, why="A fit of something else than was meant looks like any other.", fix=fix)
 
 
-def _huber_root(residuals: Array, delta: float) -> Array:
-    """Return the signed square root of twice Huber's function of each residual."""
-    size = np.abs(residuals)
-    return np.asarray(np.sign(residuals) * np.sqrt(np.minimum(size, delta) * (2 * size - np.minimum(size, delta))))
-
-
 def _starts(parameters: Any, count: int, seed: int) -> list[Any]:
     """The caller's, and others between the bounds; only the caller's where nothing has two bounds."""
     generator, starts = np.random.default_rng(seed), [parameters]
@@ -419,13 +411,24 @@ def _between(low: float, high: float, share: float) -> float:
     return float(low * (high / low) ** share) if 0 < 10 * low <= high else low + share * (high - low)
 
 
-def _attempt(residuals: Callable[[Any], Array], start: Any, *, tolerances: Mapping[str, float] = _TOLERANCES) -> Any:
+def _attempt(
+    residuals: Callable[[Any], Array], start: Any, *, delta: float, tolerances: Mapping[str, float] = _TOLERANCES
+) -> Any:
     from lmfit import minimize
 
     try:
-        return minimize(residuals, start, method="leastsq", **tolerances)
-    except FitRefused:  # the start left the law's domain; the number of such starts is reported
+        outside = np.full_like(residuals(start), _OUTSIDE)
+    except FitRefused:  # the start lies outside of the law's domain; the number of such starts is reported
         return None
+
+    def bounded(trial: Any) -> Array:
+        try:
+            return residuals(trial)
+        except FitRefused:
+            return outside
+
+    with np.errstate(all="ignore"):  # lmfit divides by standard errors, which are 0 where runs have no noise
+        return minimize(bounded, start, method="least_squares", loss="huber", f_scale=delta, **tolerances)
 
 
 def _is_at_bound(parameter: Any) -> bool:

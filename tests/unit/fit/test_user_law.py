@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from lmfit import create_params
 
-from marin_scaling.errors import FitRefused
-from marin_scaling.fitting.custom_law import fit_user_law
-from marin_scaling.fitting.surface import Objective, fit_surface
+from marin_scaling.errors import FitRefused, UsageError
+from marin_scaling.fitting.custom_law import custom_law, fit_user_law
+from marin_scaling.fitting.surface import fit_surface
 from marin_scaling.laws import SurfaceLaw, surface_loss
 
 FLOPS = np.geomspace(1e18, 1e21, 8)
@@ -30,18 +30,16 @@ def noisy_surface():
     return {"params": params, "tokens": tokens, "loss": loss}
 
 
-@pytest.mark.parametrize("objective", [Objective.LOG_HUBER, Objective.SQUARES])
-def test_a_law_without_noise_is_recovered(objective):
+def test_a_law_without_noise_is_recovered():
     """Six digits, and the sentence says that it may be used."""
-    fit = fit_user_law(frontier, data=DATA, parameters=parameters(), objective=objective)
+    fit = fit_user_law(frontier, data=DATA, parameters=parameters())
     assert list(fit.result.params.valuesdict().values()) == pytest.approx([1.7, 1.5, 0.1], rel=1e-6)
     assert fit.sentence.startswith("Usable: it converged")
     assert "gamma" in fit.report()
 
 
-@pytest.mark.parametrize("objective", [Objective.LOG_HUBER, Objective.SQUARES])
-def test_the_five_parameter_surface_written_by_hand_is_the_surface(objective):
-    """lmfit's solver and this project's own end at the same objective, which is half of chisqr for Huber's function."""
+def test_the_five_parameter_surface_written_by_hand_is_the_surface():
+    """lmfit's solver, from every start, and this project's own end at the same objective."""
     data = noisy_surface()
 
     def surface(params, tokens, E, a, b, alpha, beta):
@@ -49,9 +47,9 @@ def test_the_five_parameter_surface_written_by_hand_is_the_surface(objective):
 
     bounds = {"min": -5, "max": 2, "value": -1}
     wide = create_params(E={"value": 1, "min": 0.1, "max": 3}, a=bounds, b=bounds, alpha=slope(), beta=slope())
-    fit = fit_user_law(surface, data=data, parameters=wide, objective=objective)
-    value = fit.result.chisqr / (2 if objective is Objective.LOG_HUBER else 1)
-    assert value == pytest.approx(fit_surface(**data, objective=objective).value, rel=1e-6)
+    fit = fit_user_law(surface, data=data, parameters=wide)
+    assert fit.result.cost == pytest.approx(fit_surface(**data).value, rel=1e-6)
+    assert fit.agreeing == fit.starts
 
 
 def slope():
@@ -130,5 +128,10 @@ def test_more_numbers_than_runs_or_none_at_all_are_refused():
     constants = create_params(**{name: {"value": 1, "vary": False} for name in ("E", "A", "gamma")})
     with pytest.raises(FitRefused, match="0 free numbers for 8 runs"):
         fit_user_law(frontier, data=DATA, parameters=constants)
-    with pytest.raises(FitRefused, match="no slope at zero"):
-        fit_user_law(frontier, data=DATA, parameters=parameters(), objective=Objective.LOG_ABSOLUTE)
+
+
+@pytest.mark.parametrize("settings", [{"huber_delta": 0}, {"huber_delta": -1}, {"huber_delta": float("nan")}, {"starts": 0}])
+def test_settings_that_leave_nothing_to_minimize_are_refused(settings):
+    """With a delta of 0 every law would be equally good."""
+    with pytest.raises(UsageError):
+        custom_law(frontier, parameters(), **settings)
