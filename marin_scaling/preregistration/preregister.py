@@ -72,7 +72,7 @@ def preregister(
     registry, principal = Path(registry), find_principal(signer)
     file = planned.ladder.file
     require_registrable(planned, registry=registry, principal=principal, sealed=reveal_by is not None)
-    signing_key = find_signing_key(None if key is None else Path(key).expanduser())
+    signing_key = find_signing_key(None if key is None else Path(key).expanduser(), make=True)
     evidence = forecast_target(planned, on_message=on_message)
     _require_declared(evidence, planned)
     registration = preregister_target(

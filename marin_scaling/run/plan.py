@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.data.corpus import BYTES, HELD_OUT, TokenCorpus, TokenizerIdentity, require_windows
@@ -32,6 +32,8 @@ from marin_scaling.run.spec import (
     TokenizerSpec,
 )
 from marin_scaling.units import format_count, format_flops, parse_flops
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,9 +232,13 @@ class LoadedLadder:
     path: Path
     ladder: Ladder
 
-    def plan(self) -> Ladder:
-        """Return the rungs: `plan().frame` has one row per rung with its size, tokens and FLOPs. Reads no data."""
-        return self.ladder
+    def plan(self, only: Sequence[str] = ()) -> Ladder:
+        """Return the rungs, all or those of the budgets in `only` (BUDGET or BUDGET/WIDTH). Reads no data.
+
+        `plan().frame` has one row per rung with its size, tokens and FLOPs.
+        """
+        rungs = _chosen(self.ladder.rungs, only, place=lambda rung: (rung.plan.budget_flops, rung.plan.shape.hidden_dim))
+        return replace(self.ladder, rungs=tuple(rungs))
 
     def bind(self) -> PlannedLadder:
         """Read and tokenize the ladder's data; `DataError` if the rungs cannot be trained on them."""
@@ -323,17 +329,22 @@ def corpus_of(target: RunSpec) -> TokenCorpus:
 
 def chosen(specs: Sequence[RunSpec], only: Sequence[str]) -> list[RunSpec]:
     """Return the runs of the budgets in `only` (BUDGET or BUDGET/WIDTH), all if it is empty; `UsageError` for unknown ones."""
-    wanted = []
+    return _chosen(specs, only, place=lambda spec: (spec.budget_flops, spec.model.hidden_dim))
+
+
+def _chosen(runs: Sequence[T], only: Sequence[str], *, place: Callable[[T], tuple[float, int]]) -> list[T]:
+    """Return the runs whose `place`, budget and width, is in `only`."""
+    wanted: list[T] = []
     for text in only:
         budget, _, width = text.partition("/")
         flops = parse_flops(budget)
-        of_it = [spec for spec in specs if spec.budget_flops == flops and (not width or str(spec.model.hidden_dim) == width)]
+        of_it = [run for run in runs if place(run)[0] == flops and width in ("", str(place(run)[1]))]
         if not of_it:
-            there = sorted({spec.budget_flops for spec in specs})
+            there = sorted({place(run)[0] for run in runs})
             raise UsageError(
                 f"--only {text}: the ladder has no such run.",
                 why="A run that is asked for and not trained should not go unnoticed.",
                 fix=f"Name a budget of it, or BUDGET/WIDTH: {', '.join(map(format_flops, there))}.",
             )
         wanted += of_it
-    return [spec for spec in specs if spec in wanted] if only else list(specs)
+    return [run for run in runs if run in wanted] if only else list(runs)

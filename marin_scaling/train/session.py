@@ -60,7 +60,7 @@ class TrainableLadder(LoadedLadder):
         """Train the rungs that `runs/` lacks; interrupted, the same call resumes.
 
         `on` is local, ray or ray:ADDRESS; `only` names budgets (BUDGET or BUDGET/WIDTH); `stop_after` is a duration such as
-        30m. `UsageError`, `DataError` or `ClusterError` before anything is trained, `TrainingError` where a run fails.
+        30m. `UsageError`, `DataError` or `ClusterError` before anything is trained, `TrainingFailed` where a run fails.
         """
         from marin_scaling.ladder.report import ladder_table
 
@@ -101,8 +101,7 @@ class TrainableLadder(LoadedLadder):
                 why="Levanter's own command knows neither this model nor the training of its routers.",
                 fix=f"Train it here: marin-scale ladder {self.path}, or with --on ray; or emit a ladder of dense models.",
             )
-        if importlib.util.find_spec("levanter") is None:
-            raise missing_extra("train", needed_for="writing files for Levanter")
+        require_training(for_what="writing files for Levanter")
         from marin_scaling.train.levanter_yaml import COMMAND, emit_levanter, file_name
 
         planned = self.bind()
@@ -237,6 +236,12 @@ def at_most(duration: str) -> contextlib.AbstractContextManager[None]:
     return _interrupted_after(parse_duration(duration)) if duration else contextlib.nullcontext()
 
 
+def require_training(*, for_what: str) -> None:
+    """`MissingExtra` where the extra `train` is not installed."""
+    if importlib.util.find_spec("levanter") is None:
+        raise missing_extra("train", needed_for=for_what)
+
+
 def train_with_progress(
     specs: Sequence[RunSpec],
     *,
@@ -256,8 +261,7 @@ def train_with_progress(
     from marin_scaling.train.progress import RunProgress
     from marin_scaling.untrusted_files import require_no_link
 
-    if importlib.util.find_spec("levanter") is None:
-        raise missing_extra("train", needed_for="training")
+    require_training(for_what="training")
     _require_same_data(specs, corpus)
     place = at or replace(synced_paths(specs, storage=storage), keep_weights=keep_weights)
     for ladder in {spec.ladder for spec in specs}:

@@ -106,10 +106,13 @@ class SigningKey:
         return make_signature(content, private_key=self.private_key)
 
 
-def find_signing_key(option: Path | None = None, *, environment: Mapping[str, str] | None = None) -> SigningKey:
-    """The key of `option`, else git's SSH signing key, else the tool's own (made with mode 0600 when there is none).
+def find_signing_key(
+    option: Path | None = None, *, make: bool = False, environment: Mapping[str, str] | None = None
+) -> SigningKey:
+    """Return the key of `option`, else git's SSH signing key, else the tool's own.
 
-    `environment` stands for the process's variables. `SigningError` names the file that cannot be used.
+    With `make`, a missing own key is made with mode 0600. `environment` stands for the process's variables. `SigningError`
+    names the file that cannot be used, or says that there is no key.
     """
     variables = os.environ if environment is None else environment
     if option is not None:
@@ -121,6 +124,12 @@ def find_signing_key(option: Path | None = None, *, environment: Mapping[str, st
     own = own_key_path(variables)
     if own.exists():
         return load_signing_key(own, note="made by marin-scale earlier", environment=variables)
+    if not make:
+        raise SigningError(
+            f"There is no signing key: neither --key, nor git's user.signingkey, nor {own}.",
+            why="What is signed here counts only by a key that is listed in allowed_signers already.",
+            fix="Name your key: --key FILE",
+        )
     return make_signing_key(own)
 
 

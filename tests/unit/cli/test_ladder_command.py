@@ -53,3 +53,10 @@ def test_status_shows_every_run_and_leaves_no_trace(folder: Path) -> None:
     ]
     assert shown[-1] == "0 of 4 runs are recorded, 0 in training; 0% of the FLOPs done."
     assert listing(folder) == before
+
+
+def test_a_dry_run_of_a_part_shows_that_part(folder: Path) -> None:
+    """`--only` means the same runs as in training, and an unknown one is refused."""
+    shown = marin_scale("ladder", "tiny.yaml", "--dry-run", "--only", "2e10/12", cwd=folder).stdout.splitlines()
+    assert [line.split()[:2] for line in shown[1 : shown.index("")]] == [["2e10", "12"]]
+    assert_refused(marin_scale("ladder", "tiny.yaml", "--dry-run", "--only", "5e10", cwd=folder), "5e10", "1e10, 2e10")

@@ -2,6 +2,7 @@
 
 import stat
 import subprocess
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -27,7 +28,7 @@ def git_setting(tmp_path, name, value):
 def test_a_key_is_made_on_first_use_and_used_again(tmp_path):
     """The first forecast needs no set-up, and the second is signed by the same key."""
     environment = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
-    first, second = find_signing_key(environment=environment), find_signing_key(environment=environment)
+    first, second = find_signing_key(make=True, environment=environment), find_signing_key(make=True, environment=environment)
     assert first.note.startswith("made a signing key for you: ")
     assert second.note.startswith("signing with ")
     assert second.public_key.wire == first.public_key.wire
@@ -40,9 +41,11 @@ def test_git_decides_when_it_signs_with_ssh(tmp_path):
     made = make_signing_key(tmp_path / "mine")
     git_setting(tmp_path, "user.signingkey", str(tmp_path / "mine.pub"))
     environment = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
-    assert find_signing_key(environment=environment).public_key.wire != made.public_key.wire  # gpg.format is not ssh yet
+    assert (
+        find_signing_key(make=True, environment=environment).public_key.wire != made.public_key.wire
+    )  # gpg.format is not ssh yet
     git_setting(tmp_path, "gpg.format", "ssh")
-    assert find_signing_key(environment=environment).public_key.wire == made.public_key.wire
+    assert find_signing_key(make=True, environment=environment).public_key.wire == made.public_key.wire
 
 
 def test_an_option_goes_before_everything(tmp_path):
@@ -108,3 +111,10 @@ def test_a_name_that_would_mean_something_else_in_the_list_of_signers_is_refused
     """A principal of `*` would let everyone sign."""
     with pytest.raises(SigningError, match="cannot be the name of a signer"):
         find_principal(name)
+
+
+def test_without_make_no_key_is_made(tmp_path: Path) -> None:
+    """A key that nobody has listed can sign no notice or review, so that none appears behind the user's back."""
+    with pytest.raises(SigningError):
+        find_signing_key(environment={"XDG_CONFIG_HOME": str(tmp_path / "config"), "HOME": str(tmp_path)})
+    assert not (tmp_path / "config").exists()
