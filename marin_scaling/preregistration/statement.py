@@ -399,7 +399,10 @@ def read_statement(raw: bytes, *, name: str) -> Statement:
     _require_format(document, name=name)
     check_shape(document, STATEMENT_SHAPE, name=name)
     statement = Statement(raw=raw, document=document)
-    _check_meaning(statement)
+    try:
+        _check_meaning(statement)
+    except StatementError as error:
+        raise error.at(name) from error
     return statement
 
 
