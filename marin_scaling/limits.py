@@ -20,7 +20,9 @@ TITLE_CHARACTERS = 200
 LISTED = 200
 """Rows of a table, or items of a list, that a page shows of one file."""
 RUNS_LISTED = 2000
-"""Runs of one ladder that its page shows."""
+"""Runs of one ladder that its page shows; of a larger table its page has no back-test."""
+RUNS_DRAWN = 500
+"""Runs of one ladder that its figures show, evenly by cost."""
 JOINED = 12
 """Names that one line or cell shows beside each other."""
 PREFORMATTED_CHARACTERS = 20_000

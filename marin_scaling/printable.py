@@ -73,7 +73,7 @@ def _shown(character: str) -> str:
     return f"\\u{0xD800 + ((code - 0x10000) >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
 
 
-_COMMAND = re.compile(r"^([ \t]*):(?=:)|#(?=#\w*\[)", re.MULTILINE)
+_COMMAND = re.compile(r"^([^\S\n]*):(?=:)|#(?=#\w*\[)", re.MULTILINE)
 """Workflow commands of GitHub (`::error`, `##[error]`), Azure (`##vso[`) and TeamCity (`##teamcity[`)."""
 
 

@@ -19,9 +19,11 @@ def build() -> None:
 
     Example: marin-scale site build
     """
-    from marin_scaling.publish.build import build_site
+    from marin_scaling.publish.build import build_site, registry_fault
 
     page = build_site(Path())
+    if fault := registry_fault(Path()):
+        typer.echo(f"warning: the registry is refused, and its page says so: {fault}", err=True)
     if unsound := _unsound_experiments():
         typer.echo(f"unsound experiments: {joined(unsound)}. What is wrong: marin-scale experiment validate")
     pages = len(list(page.parent.rglob("*.html")))

@@ -6,7 +6,6 @@ search converged, a bootstrap over runs for the interval, and refusals that name
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from marin_scaling.errors import FitRefused, UsageError
+from marin_scaling.files import read_bytes
 from marin_scaling.fitting.allocation import allocation_of_best_runs
 from marin_scaling.fitting.law import LAWS, Law, LawKind, LossDraws, Targets
 from marin_scaling.fitting.optima import DrawnPoints, all_runs_drawn, loss_rises, size_column
@@ -111,12 +111,9 @@ def load_law(text: str) -> LawKind:
     """
     path, _, name = text.rpartition(":")
     try:
-        spec = importlib.util.spec_from_file_location(Path(path).stem, path)
-        assert spec is not None  # the name ends in .py
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        found = getattr(module, name)
+        content: dict[str, Any] = {"__name__": Path(path).stem, "__file__": path}
+        exec(compile(read_bytes(Path(path)), path, "exec"), content)  # never a cached compilation beside it
+        found = content[name]
     except Exception as error:  # code of the user's: anything
         raise _no_law(text, f"{type(error).__name__}: {error}") from error
     if not isinstance(found, LawKind):

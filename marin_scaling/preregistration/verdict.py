@@ -23,7 +23,7 @@ from marin_scaling.preregistration.history import line_times
 from marin_scaling.preregistration.layout import OUTCOME_NAME
 from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.outcome import outcome_document
-from marin_scaling.preregistration.receipts import Receipts, made_at, receipts_with_history
+from marin_scaling.preregistration.receipts import CLOCKS_DIFFER, Receipts, made_at, receipts_with_history
 from marin_scaling.preregistration.register import Registration, answering_spec
 from marin_scaling.preregistration.registry import REGISTRY, one_folder, signers_path
 from marin_scaling.preregistration.state import State, Verdict, verdict_of
@@ -204,6 +204,12 @@ def _run_first(folder: Path, *, run: StoredRun, receipts: Receipts) -> str:
 
 def _check_run(statement: Statement, *, made: datetime, run: StoredRun) -> None:
     promised, record = statement.predicate["targetRun"], run.record
+    if parse_moment(record.started_at) > datetime.now(UTC) + CLOCKS_DIFFER:
+        raise VerificationError(
+            f"{run.folder} began at {record.started_at}, which is still to come.",
+            why="A record of a run that has not been trained is made up.",
+            fix="Set the clock of the machine, and train the run again.",
+        )
     if parse_moment(record.started_at) < made:
         raise VerificationError(
             f"{run.folder} began at {record.started_at}, before its preregistration of {moment_text(made)}.",

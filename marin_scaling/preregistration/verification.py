@@ -78,10 +78,15 @@ def verify_registry(
         for folder in folders:
             yield against.result(folder, runs_dir=runs_dir, log=logs[folder.parent], refit=refit)
     if which == "all":
-        require_known_names(registry)
-        require_whole(registry, log=read_log(registry))
+        require_whole_registry(registry)
     if not folders:
         require_readable_signers(registry)
+
+
+def require_whole_registry(registry: Path) -> None:
+    """Refuse names that a registry does not have, removed entries, and two forecasts of one run: `VerificationError`."""
+    require_known_names(registry)
+    require_whole(registry, log=read_log(registry))
 
 
 @dataclass(frozen=True, kw_only=True)

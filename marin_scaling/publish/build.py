@@ -18,11 +18,12 @@ from marin_scaling.child_process import child_environment, python_module
 from marin_scaling.errors import MarinScalingError, SiteError, UsageError, missing_extra
 from marin_scaling.files import replace_file
 from marin_scaling.limits import SITE_SECONDS
-from marin_scaling.markdown import page_name
+from marin_scaling.markdown import page_name, without_root
 from marin_scaling.preregistration.log import read_log
 from marin_scaling.preregistration.registry import registration_folders
 from marin_scaling.preregistration.state import State, Verdict
 from marin_scaling.preregistration.statement import parse_moment
+from marin_scaling.preregistration.verification import require_whole_registry
 from marin_scaling.publish.board_page import read_speedruns, speedrun_pages
 from marin_scaling.publish.experiment_pages import experiment_pages
 from marin_scaling.publish.figures import PLOTTER_NAME, plotter
@@ -46,7 +47,8 @@ def generated_pages(root: Path) -> dict[str, bytes]:
     ladders = [
         ladder_page(root, name, promised=[each for each in promised if each.ladder == name]) for name in ladder_names(root)
     ]
-    files = {**forecasts_index(forecasts, root=root), "ladders/index.md": ladders_index(ladders)}
+    fault = registry_fault(root)
+    files = {**forecasts_index(forecasts, root=root, fault=fault), "ladders/index.md": ladders_index(ladders)}
     files[f"ladders/{PROGRAM_NAME}"] = asset(f"law/{PROGRAM_NAME}")
     for each in [*ladders, *forecasts]:
         files.update(each.files)
@@ -58,6 +60,17 @@ def generated_pages(root: Path) -> dict[str, bytes]:
         files[PLOTTER_NAME] = plotter()
     files |= {f"assets/{name}": asset(f"site/{name}") for name in SITE_ASSETS}
     return files | experiment_pages(root, linked=files.keys())
+
+
+def registry_fault(root: Path) -> str:
+    """Return why the registry as a whole is refused, though each of its forecasts may be sound; empty if it is not."""
+    registry = root / "preregistrations"
+    try:
+        if is_present(registry):
+            require_whole_registry(registry)
+    except MarinScalingError as error:
+        return without_root(str(error), root)
+    return ""
 
 
 FEED_NAME = "feed.xml"

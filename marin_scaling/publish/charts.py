@@ -19,6 +19,7 @@ from marin_scaling.fitting.optima import has_bowl, size_column
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import Forecast, forecast_runs, interval_along, targets_of
 from marin_scaling.laws import Array
+from marin_scaling.limits import RUNS_DRAWN
 from marin_scaling.publish.figures import LAW_COLOUR, OUTCOME_COLOUR, POINT_COLOUR, figure
 from marin_scaling.run.table import BUDGET_SPAN
 from marin_scaling.units import format_duration, format_flops, unit_of
@@ -58,7 +59,8 @@ def residual_chart(result: FitResult) -> Any | None:
     """By how much each run lies off the law's median at its own size and length; None of laws that know no other sizes."""
     if not result.law.knows_any_size or not result.status.may_be_used:
         return None
-    sizes = result.frame.assign(active_params=size_column(result.frame))
+    frame = _drawn(result.frame)
+    sizes = frame.assign(active_params=size_column(frame))
     medians = [each.median for each in forecast_runs(result, targets_of(sizes))]
     rows = sizes.assign(
         off=sizes["loss"] / medians - 1,
@@ -78,10 +80,17 @@ def residual_chart(result: FitResult) -> Any | None:
     return figure(drawn.properties(title="Residuals", **_PANEL), "Relative residual of each run by its tokens per parameter")
 
 
+def _drawn(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return all runs, or of a large table every so many, by cost."""
+    every = -(-len(frame) // RUNS_DRAWN)
+    return frame.sort_values("flops").iloc[::every] if every > 1 else frame
+
+
 def _runs_panel(result: FitResult) -> Any:
-    frame = result.frame.assign(
-        budget=[format_flops(flops) for flops in result.frame["budget_flops"]],
-    )[["run", "budget", "budget_flops", "flops", "params", "tokens", "loss"]]
+    drawn = _drawn(result.frame)
+    frame = drawn.assign(budget=[format_flops(flops) for flops in drawn["budget_flops"]])[
+        ["run", "budget", "budget_flops", "flops", "params", "tokens", "loss"]
+    ]
     colour = _budget_colour(frame)
     points = (
         alt.Chart(frame)
@@ -115,7 +124,7 @@ def _law_panel(result: FitResult, forecasts: Sequence[Forecast], outcomes: Seque
     loss = _loss_axis(_metric_title(result))
     band = alt.Chart(curve).mark_area(opacity=0.22, color=LAW_COLOUR)
     line = alt.Chart(curve).mark_line(color=LAW_COLOUR, strokeWidth=1.8)
-    runs = alt.Chart(result.frame[["flops", "loss"]]).mark_circle(size=10, color="#999999", opacity=0.5)
+    runs = alt.Chart(_drawn(result.frame)[["flops", "loss"]]).mark_circle(size=10, color="#999999", opacity=0.5)
     layers = [
         band.encode(x=axis, y=_loss_axis(_metric_title(result), column="low"), y2="high:Q"),
         line.encode(x=axis, y=loss),

@@ -121,17 +121,26 @@ def _cached(source: bytes, suffix: str, make: Callable[[], bytes]) -> bytes:
 
     The cache lies outside of the repository, so that no pull request can put a picture into it.
     """
-    path = _cache_folder() / f"{sha256_hex(source + _renderer().encode())}{suffix}"
+    folder = _cache_folder()
+    if folder is None:
+        return make()
+    path = folder / f"{sha256_hex(source + _renderer().encode())}{suffix}"
     with suppress(OSError):
-        return path.read_bytes()
+        digest, _, known = path.read_bytes().partition(b"\n")
+        if digest == sha256_hex(known).encode():
+            return known
     made = make()
     with suppress(StorageError):
-        replace_file(path, made)
+        replace_file(path, sha256_hex(made).encode() + b"\n" + made)
     return made
 
 
-def _cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "marin-scaling", "figures")
+def _cache_folder() -> Path | None:
+    """Return the cache's folder, or None where it would lie in the repository or below the current folder."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    if not base.is_absolute() or base.resolve().is_relative_to(Path.cwd().resolve()):
+        return None
+    return base / "marin-scaling" / "figures"
 
 
 @cache

@@ -107,8 +107,11 @@ _CAPTIONS = {
 }
 
 
-def forecasts_index(pages: Sequence[ForecastPage], *, root: Path) -> dict[str, bytes]:
-    """All preregistrations, the records of those who made them, and the public record beside them: `index.md`, its figures."""
+def forecasts_index(pages: Sequence[ForecastPage], *, root: Path, fault: str = "") -> dict[str, bytes]:
+    """Return `index.md` and its figures: all preregistrations, their registrants' records, and the public record.
+
+    `fault` says why the registry as a whole is refused; it stands first.
+    """
     counts = Counter(each.verdict.state for each in pages)
     ordered = sorted(pages, key=lambda each: (_ORDER.index(each.verdict.state), each.verdict.id))
     records = track_records([each.verdict for each in pages])
@@ -118,6 +121,7 @@ def forecasts_index(pages: Sequence[ForecastPage], *, root: Path) -> dict[str, b
     index = render(
         "forecasts.md.j2",
         title="Forecasts against outcomes",
+        registry_fault=fault,
         rows=[each.index_row for each in ordered],
         counts=[f"{counts[state]} {state}" for state in _ORDER if counts[state] or state in _ALWAYS_COUNTED],
         records=list(map(_record_row, records)),

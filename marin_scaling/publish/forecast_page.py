@@ -70,6 +70,9 @@ class _Authentic:
     ended: Verdict | None = None
     """Where it was taken back or found void."""
 
+    claimed: bool = False
+    """Whether the outcome is all there is: its run is not in this repository."""
+
     deviated: str = ""
     """Where it is said that the run left its recipe, from which step on and why."""
 
@@ -140,7 +143,7 @@ def _forecast_values(authentic: _Authentic) -> dict[str, Any]:
     named = [f"{cell(name)} = {value:.6g}" for name, value in sorted(fit["parameters"].items())]
     basis = [["law", fit["law"]], ["fitted", listed(named, most=_PARAMETERS)], ["runs taken", fit["ladderRule"]]]
     return {
-        **{name: getattr(authentic, name) for name in ("statement", "outcome", "ended", "deviated", "amended")},
+        **{name: getattr(authentic, name) for name in ("statement", "outcome", "ended", "claimed", "deviated", "amended")},
         "intervals": [["median", f"{quantiles[0.5]:.4f}"], *intervals, *halves],
         "basis": [*basis, *(["said of itself", sentence] for sentence in authentic.said)],
         "left_out": [[cell(each["run"]), cell(each["why"])] for each in fit["excluded"]],
@@ -162,6 +165,7 @@ def _read(root: Path, found: Verified) -> _Authentic:
         said=tuple(filter(None, said)),
         made_by=forecaster(folder, found.statement),
         ended=ended,
+        claimed=found.outcome is not None and not is_finished(root / "runs", spec),
         amended=_amended(found, runs_dir=root / "runs"),
         deviated=deviations(found.notices),
     )
@@ -222,7 +226,7 @@ def _score(value: float | None) -> str:
 
 
 def _steps(steps: Sequence[VerifiedStep], root: Path) -> list[list[str]]:
-    return [[step.what, without_root(step.evidence, root)] for step in steps]
+    return [[step.what, "ok" if step.compared else "--", without_root(step.evidence, root)] for step in steps]
 
 
 def _refused_page(name: str, error: MarinScalingError, *, root: Path, stem: str) -> ForecastPage:
@@ -250,7 +254,8 @@ def _index_row(authentic: _Authentic, name: str, stem: str) -> tuple[str, ...]:
         Markdown(f"{scores['per_cent_of_loss']:+.2f}&nbsp;%" if scores else ""),
         authentic.verdict.state
         + f" (later forecasts: {len(authentic.amended)})" * bool(authentic.amended)
-        + " (its run left the recipe)" * bool(authentic.deviated),
+        + " (its run left the recipe)" * bool(authentic.deviated)
+        + " (claimed: its run is not here)" * authentic.claimed,
     )
 
 

@@ -13,7 +13,7 @@ from marin_scaling.errors import FitRefused, MarinScalingError
 from marin_scaling.files import read_bytes
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import Forecast, forecast_runs, optimal_target, targets_of
-from marin_scaling.limits import RUNS_LISTED, TITLE_CHARACTERS
+from marin_scaling.limits import LISTED, RUNS_DRAWN, RUNS_LISTED, TITLE_CHARACTERS
 from marin_scaling.markdown import Markdown, cell, link, page_name, without_root
 from marin_scaling.publish.render import render
 from marin_scaling.speedrun.entry import RUNS_PREFIX
@@ -145,7 +145,8 @@ def _figure(
     latest = promised[-1:]  # of several for much the same run, labels would lie over each other
     shown, outcomes = [*forecasts, *(each.forecast for each in latest)], [*outcomes, *_observed(latest)]
     panels, whole = (draw(result, shown, outcomes=outcomes) for draw in (law_charts, law_chart))
-    captions = {"runs": f"The runs of the ladder {name}", "law": "The law through the best of each budget"}
+    some = f" ({RUNS_DRAWN} or fewer of {len(result.frame)})" if len(result.frame) > RUNS_DRAWN else ""
+    captions = {"runs": f"The runs of the ladder {name}{some}", "law": "The law through the best of each budget"}
     if (residuals := residual_chart(result)) is not None:
         panels["residuals"], captions["residuals"] = residuals, "By how much each run lies off the law"
     return show_figure(page_name(name), captions), figure_files({**panels, "whole": whole}, whole, page_stem=stem)
@@ -162,7 +163,8 @@ def _law_values(result: FitResult, root: Path) -> dict[str, Any]:
     from marin_scaling.forecast.report import forecast_text
 
     try:
-        backtest = backtest_text(backtest_of_fit(result))
+        too_many = f"not made here of {len(result.frame)} runs, more than {RUNS_LISTED}: marin-scale backtest"
+        backtest = backtest_text(backtest_of_fit(result)) if len(result.frame) <= RUNS_LISTED else too_many
     except MarinScalingError as error:
         backtest = error.what
     ahead = _ahead(result) if result.status.may_be_used else []
@@ -189,7 +191,7 @@ def _forecasts(result: FitResult, held_out: RunTable | None) -> list[Forecast]:
         return []
     frame = held_out.frame.assign(active_params=size_column(held_out.frame))
     sizes = frame[["flops", "params", "tokens", "active_params"]].drop_duplicates().sort_values("flops")
-    return forecast_runs(result, targets_of(sizes))
+    return forecast_runs(result, targets_of(sizes.tail(LISTED)))
 
 
 def _outcomes(held_out: RunTable | None) -> list[MeasuredOutcome]:
@@ -197,7 +199,7 @@ def _outcomes(held_out: RunTable | None) -> list[MeasuredOutcome]:
 
     if held_out is None:
         return []
-    means = held_out.frame.groupby("flops")["loss"].mean()
+    means = held_out.frame.groupby("flops")["loss"].mean().tail(LISTED)
     return [MeasuredOutcome(flops=float(flops), loss=float(loss)) for flops, loss in means.items()]  # type: ignore[arg-type]
 
 
@@ -221,7 +223,7 @@ def _promised_row(each: PromisedRun) -> list[str]:
 
 def _held_out_rows(held_out: RunTable, forecasts: Sequence[Forecast]) -> list[list[str]]:
     by_run = {(each.flops, each.params, each.tokens): each for each in forecasts}
-    runs = held_out.frame.to_dict("records")
+    runs = held_out.frame.sort_values("flops").tail(LISTED).to_dict("records")
     return [_held_out_row(run, by_run.get((run["flops"], run["params"], run["tokens"]))) for run in runs]
 
 

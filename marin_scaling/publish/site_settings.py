@@ -126,7 +126,8 @@ def _table(checks: Mapping[str, Check]) -> Check:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and len(value) < 1000
+    """Return True for a text that is short and without markup: the theme puts titles and names into pages as they are."""
+    return isinstance(value, str) and len(value) < 1000 and not set(value) & set('<>"')
 
 
 def _is_truth(value: Any) -> bool:

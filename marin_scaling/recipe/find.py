@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import shlex
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import Field, fields, is_dataclass, replace
 from functools import wraps
@@ -248,11 +249,20 @@ def _require_inside(name: str) -> None:
 
 
 def _imported(module: str, attribute: str) -> Any:
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    finally:
-        sys.path.pop(0)
+    """Import from the current folder, from source: compiled files and libraries beside it are not what the user has read."""
+    prefix = sys.pycache_prefix
+    with tempfile.TemporaryDirectory() as empty:
+        sys.path.insert(0, str(Path.cwd()))
+        sys.pycache_prefix = empty
+        try:
+            found = importlib.import_module(module)
+        finally:
+            sys.path.pop(0)
+            sys.pycache_prefix = prefix
+    origin = str(getattr(found, "__file__", None))
+    if Path(origin).is_relative_to(Path.cwd()) and not origin.endswith(".py"):
+        raise ImportError(f"{origin} is not Python source")
+    return getattr(found, attribute)
 
 
 def _checked(name: str, load: Callable[[], Any]) -> Recipe:

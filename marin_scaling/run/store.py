@@ -92,9 +92,9 @@ class RunRecord(Document):
     """Batch size times sequence length times steps."""
     seed: int
     """Seed of the weights, as in the spec."""
-    wall_seconds: float
+    wall_seconds: float = Field(ge=0)
     """Seconds of the process that finished the run; earlier, interrupted ones are not in it."""
-    step_seconds: float
+    step_seconds: float = Field(ge=0)
     """Seconds of these spent in training steps after the first (which compiles)."""
     started_at: str
     """When the run was first begun (UTC, ISO 8601), also when it was interrupted since."""
