@@ -211,29 +211,40 @@ def _items(items: Any) -> dict[str, Any]:
 
 def _records(path: Path) -> Iterator[bytes]:
     content = read_bytes(path, most_bytes=MOST_TABLE_BYTES)
-    if not content:  # of a run that was killed at once
-        return
-    if content[:4] != b":W&B":
+    if content and content[:4] != b":W&B":  # a run that was killed at once has no content
         raise RunTableError(f"{path}: it is no file of W&B's.", why="It does not begin as they do.", fix="Name another file.")
-    place, record = 7, b""
+    record = b""
+    for kind, part in _parts(path, content):
+        record += part
+        if kind in (_WHOLE, _LAST):
+            yield record
+            record = b""
+
+
+def _parts(path: Path, content: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the kind and content of each part of a record, up to where a killed run stopped writing.
+
+    The format is LevelDB's log: blocks of 32 KiB, in which no part crosses the end of a block.
+    """
+    place = 7
     while place + _HEADER.size <= len(content):
         left = _BLOCK - place % _BLOCK
         if left < _HEADER.size:
             place += left
             continue
         checksum, length, kind = _HEADER.unpack_from(content, place)
+        if not any(content[place : place + left]):  # reserved, and not written before the run was killed
+            return
+        if length > left - _HEADER.size or kind not in (_WHOLE, _FIRST, _MIDDLE, _LAST):
+            raise _damaged(str(path), f"no record begins at byte {place}")
         place += _HEADER.size
         part, place = content[place : place + length], place + length
-        if len(part) < length or kind not in (_WHOLE, _FIRST, _MIDDLE, _LAST):
-            return  # the end of a run that was killed
-        if zlib.crc32(part, zlib.crc32(bytes([kind]))) != checksum:
-            if place >= len(content):
-                return
+        if zlib.crc32(part, zlib.crc32(bytes([kind]))) == checksum:
+            yield kind, part
+        elif place < len(content):
             raise _damaged(str(path), f"what stands before byte {place} is not what was written")
-        record += part
-        if kind in (_WHOLE, _LAST):
-            yield record
-            record = b""
+        else:
+            return  # the run was killed while it wrote this part
 
 
 def _online(project: str) -> list[TrackedRun]:
