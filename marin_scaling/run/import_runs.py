@@ -32,7 +32,7 @@ _MOST_SHARE = 0.5
 """Share of the finished runs that need a value of a loss for it to be chosen."""
 
 _ALWAYS = ("run", "flops", "params", "active_params", "tokens", "loss", "metric", "seed", "status", "source")
-_SAID_ONCE = ("flops", "params", "tokens", "loss")
+_NEEDED = ("flops", "params", "tokens", "loss")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ def import_runs(runs: Sequence[TrackedRun], *, keys: Mapping[str, str] | None = 
     used = dict[str, str]()
     for each in values:
         row = _row(each, {**chosen, "loss": loss_key}, used)
-        missing = [name for name in _SAID_ONCE if row[name] is None]
+        missing = [name for name in _NEEDED if row[name] is None]
         if missing:
             left_out.append((each.run.name, f"{each.run.source}: {_lacks(each, missing, {**chosen, 'loss': loss_key})}"))
         elif twin := next((other for other in rows if _same(row, other)), None):
@@ -124,7 +124,8 @@ class _Values:
 def _loss_key(runs: Sequence[TrackedRun], values: Sequence[_Values]) -> tuple[str, list[str]]:
     """Return the first known loss that at least half of the finished runs have, and what was passed over."""
     finished = [each for each in values if not excluded_by_status(each.run.state)] or list(values)
-    counts = {key: sum(each.key((key,)) is not None for each in finished) for key in LOSS_KEYS}
+    known = dict.fromkeys((*LOSS_KEYS, *aliases_of(COLUMNS["loss"]), "loss"))
+    counts = {key: sum(each.key((key,)) is not None for each in finished) for key in known}
     common = [key for key, count in counts.items() if count >= max(1, _MOST_SHARE * len(finished))]
     key = common[0] if common else max(counts, key=lambda each: counts[each])
     if not counts[key]:
@@ -175,7 +176,7 @@ def _row(values: _Values, chosen: Mapping[str, str], used: dict[str, str]) -> di
 
 
 def _same(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all(row[name] == other[name] for name in ("run", *_SAID_ONCE, "seed"))
+    return all(row[name] == other[name] for name in ("run", *_NEEDED, "seed"))
 
 
 def _even(rows: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:

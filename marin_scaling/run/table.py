@@ -226,7 +226,9 @@ def _numbers(
     values = dict(zip(filled, read_numbers(raw, theirs, filled, bad=bad), strict=True))
     if isinstance(column.if_empty, str):
         values |= {row: others[column.if_empty][at] for at, row in enumerate(rows) if row in empty}
-    return [values.get(row, math.nan if column.if_empty is None else float(column.if_empty)) for row in rows]
+    elif column.if_empty is not None:
+        values |= dict.fromkeys(empty, column.if_empty)
+    return [values.get(row, math.nan) for row in rows]
 
 
 def _columns(cells: Cells, mapping: Mapping[str, str]) -> list[str]:
