@@ -78,6 +78,7 @@ def export_run(run: str = _EXPORT_RUN, to: Path = _EXPORT_TO, registry: Path = R
     typer.echo(f"{to}: {', '.join(sorted(path.name for path in to.iterdir()))}")
 
 
+_CURVE_COLUMN = typer.Option([], "--column", metavar="NAME=COLUMN", help="The table's column of step or loss.")
 _RUN = typer.Argument(metavar="RUN", help="A preregistration (its target), the first digits of a run's digest, or a table.")
 
 
@@ -87,21 +88,22 @@ def track_run(
         "", "--against", metavar="WHAT", help="A preregistration or a ladder file; default: the run's."
     ),
     steps: int | None = typer.Option(None, "--steps", metavar="N", min=1, help="As things stood after N steps."),
+    column: list[str] = _CURVE_COLUMN,
     registry: Path = REGISTRY,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
     """Say where a run under way will end, or where one ended.
 
     From its training loss so far and the whole curves of the ladder's finished runs, with a 90 % interval, beside the forecast;
-    and what looks wrong with its loss. RUN may be a table with columns step and loss, from anywhere: then --against names the
-    preregistration whose target it is.
+    and what looks wrong with its loss. RUN may be a table with columns step and loss, or a chart that W&B exported: then
+    --against names the preregistration whose target it is.
 
     Example: marin-scale track 2026-11-26-bytes-dense
     """
     from marin_scaling.forecast.tracking import tracked_document, tracked_text
     from marin_scaling.preregistration.tracked_run import track
 
-    found = track(run, against, steps=steps, registry=registry)
+    found = track(run, against, steps=steps, columns=chosen_columns(column), registry=registry)
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
 
