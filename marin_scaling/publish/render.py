@@ -73,6 +73,7 @@ def _span(low_high: Sequence[float], spec: str = ".4f") -> str:
 _FILTERS: Mapping[str, Callable[..., Any]] = {
     "bullets": _bullets,
     "cell": markdown.cell,
+    "code": markdown.code,
     "count": format_count,
     "duration": format_duration,
     "flops": format_flops,
