@@ -17,8 +17,9 @@ from marin_scaling.errors import DocumentError, MarinScalingError
 from marin_scaling.files import publish_folder, read_bytes
 from marin_scaling.limits import UNKNOWN_KEYS_NAMED
 from marin_scaling.printable import joined, quoted
+from marin_scaling.strict_model import Part
 from marin_scaling.untrusted_text import SHA256, Amount, Commit, Count, Line, Link, Name, Words
-from marin_scaling.yaml_config import PATTERNS, Moment, Part
+from marin_scaling.yaml_config import PATTERNS, Moment
 
 LEVANTER_FLOPS = "levanter-full-attention-with-lm-head"
 """The formula by which all submissions can be compared: three forwards a token, full attention, with the output head."""

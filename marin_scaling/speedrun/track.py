@@ -15,8 +15,9 @@ from marin_scaling.errors import DocumentError
 from marin_scaling.findings import Finding, error, warning
 from marin_scaling.printable import joined, quoted
 from marin_scaling.speedrun.submission import Submission
+from marin_scaling.strict_model import Part
 from marin_scaling.untrusted_text import SHA256, Line, Name, Words
-from marin_scaling.yaml_config import Part, read_yaml
+from marin_scaling.yaml_config import read_yaml
 
 TRACKS_DIR = "tracks"
 
