@@ -130,8 +130,8 @@ def check_document(document: Any, model: Any, *, name: str) -> None:
       fix: Restore the file from version control, or write it again with the command that made it.
     """
     faults = [
-        f"{quoted(at)} holds U+{ord(sign):04X}, a character that nobody sees"
-        for at, sign in islice(_hidden(document, "document"), FAULTS_NAMED)
+        f"{quoted(at or 'document')} holds U+{ord(sign):04X}, a character that nobody sees"
+        for at, sign in islice(_hidden(document, ""), FAULTS_NAMED)
     ]
     try:
         _adapter(model).validate_python(document, strict=True)
@@ -182,5 +182,6 @@ def _hidden(value: Any, where: str) -> Iterator[tuple[str, str]]:
             yield from _hidden(item, f"{where}[{index}]")
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from _hidden(key, f"{where}.{key}")
-            yield from _hidden(item, f"{where}.{key}")
+            at = f"{where}.{key}" if where else str(key)
+            yield from _hidden(key, at)
+            yield from _hidden(item, at)

@@ -126,7 +126,7 @@ def parse_log(raw: bytes, *, name: str) -> Log:
         try:
             entries.append(_entry(line, after=entries[-1] if entries else None, name=f"{name}, line {number + 1}"))
         except DocumentError as error:  # it was sound when it was written, so this is a "no"
-            raise VerificationError(error.what, why=error.why, fix=error.fix) from error
+            raise VerificationError(error.lines, why=error.why, fix=error.fix) from error
     return Log(entries=tuple(entries))
 
 

@@ -203,7 +203,7 @@ def amend(
         read_amendment({**files, AMENDMENT_NAME: raw}, place=place, original=original, target=target)
     except VerificationError as error:
         raise SigningError(
-            error.what,
+            error.lines,
             why=error.why,
             fix="Nothing was written. Only its registrant forecasts it again (--as NAME --key KEY), before the run has ended.",
         ) from error

@@ -127,7 +127,7 @@ def give_notice(folder: Path, kind: Kind, *, key: SigningKey, principal: str, at
         read_notice(raw, name=name, statement=statement)
     except VerificationError as error:
         raise SigningError(
-            error.what,
+            error.lines,
             why=error.why,
             fix="Nothing was written. Let the right person say it (--as NAME --key KEY), and in the statement's own words.",
         ) from error

@@ -117,7 +117,7 @@ def seal_files(statement: Statement, *, key: SigningKey, at: datetime, reveal_by
     try:
         read_seal(raw, name=SEAL_NAME)
     except VerificationError as error:
-        raise StatementError(error.what, why=error.why, fix="Choose a day after today, within four years.") from error
+        raise StatementError(error.lines, why=error.why, fix="Choose a day after today, within four years.") from error
     opening = dump_canonical({"format_version": 1, "salt": salt})
     return {SEAL_NAME: raw, SEAL_SIGNATURE_NAME: key.sign(raw), OPENING_NAME: opening}
 

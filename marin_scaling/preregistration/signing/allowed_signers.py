@@ -136,7 +136,7 @@ def require_may_sign(path: Path, *, principal: str, key: PublicKey, namespace: s
         line = signer_line(principal, key=key, namespace=namespace)
         known = f"{principal} is listed with {', '.join(listed)}: sign with that key (--key KEY)."
         other = known if listed else f"Nothing was written. Let a maintainer add your line first: {line}"
-        raise VerificationError(error.what, why=error.why, fix=other) from error
+        raise VerificationError(error.lines, why=error.why, fix=other) from error
 
 
 def signer_line(principal: str, *, key: PublicKey, namespace: str) -> str:
