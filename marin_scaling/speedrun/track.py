@@ -1,27 +1,23 @@
-"""Tracks: what the submissions of one board have in common, a file for each in `speedruns/tracks/`, and who breaks its rules.
-
-A rule is checked on what a submission states; whether that is true is for `checks` to find out.
-"""
+"""Tracks: the rules that all submissions of one board keep, a file for each in `speedruns/tracks/`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from marin_scaling.errors import DocumentError
-from marin_scaling.findings import Finding, error, warning
 from marin_scaling.printable import joined, quoted
 from marin_scaling.speedrun.submission import Submission
 from marin_scaling.untrusted_text import SHA256, Line, Name, Words
 from marin_scaling.yaml_config import Part, read_yaml
 
-TRACKS_DIR = "tracks"
+SPEEDRUNS_DIR, TRACKS_DIR = "speedruns", "tracks"
 
 AXES: Mapping[str, Callable[[Submission], float | None]] = {
-    "model FLOPs": lambda each: each.compute.model_flops,
+    "model FLOPs": lambda each: each.comparable_flops,
     "hardware FLOPs": lambda each: each.hardware_flops,
     "chip-seconds": lambda each: each.chip_seconds,
     "seconds": lambda each: each.training_seconds,
@@ -72,19 +68,28 @@ class Track(Part):
     """Its digest."""
     seeds_at_least: int = Field(default=1, gt=0)
     """How many runs a submission has."""
+    target_bits_per_byte: float | None = Field(default=None, gt=0)
+    """Loss to reach: the mean over seeds must lie below it by more than chance explains (a one-sided t-test)."""
+    significance: float = Field(default=0.05, gt=0, lt=0.5)
+    """Largest p-value of that test."""
     retrained_by_ci: bool = False
     """Whether every entry is trained again before it is merged (marin-scale speedrun confirm)."""
     projected_to_flops: float | None = Field(default=None, gt=0)
     """A scaling track: groups of several sizes are ranked by what their law says of a run of so many model FLOPs."""
 
+    @field_validator("limits")
+    @classmethod
+    def _axes_are_known(cls, limits: dict[str, float]) -> dict[str, float]:
+        if unknown := sorted(set(limits) - set(_AXIS_OF)):
+            hint = "; a loss to reach is target_bits_per_byte" if unknown[0] == "bits_per_byte" else ""
+            raise ValueError(f"there is no axis {quoted(unknown[0])!r}; there are {', '.join(_AXIS_OF)}{hint}")
+        return limits
+
     @model_validator(mode="after")
-    def _axes_are_known(self) -> Track:
-        if unknown := sorted(set(self.limits) - set(_AXIS_OF)):
-            raise ValueError(f"limits: there is no axis {quoted(unknown[0])!r}; there are {', '.join(_AXIS_OF)}")
-        if self.retrained_by_ci and self.seeds_at_least < 2:
-            raise ValueError(
-                "retrained_by_ci: what may differ by chance is seen from several seeds; set seeds_at_least to 2 or more"
-            )
+    def _chance_can_be_measured(self) -> Track:
+        for key in ("retrained_by_ci", "target_bits_per_byte"):
+            if getattr(self, key) and self.seeds_at_least < 2:
+                raise ValueError(f"{key}: chance is measured on several seeds; set seeds_at_least to 2 or more")
         return self
 
     def rules(self) -> list[str]:
@@ -99,76 +104,25 @@ class Track(Part):
             f"measured on {self.evaluation_name}": self.evaluation_name,
             f"measured on the text with the digest {self.evaluation_sha256}": self.evaluation_sha256,
             f"from {self.seeds_at_least} seeds or more": self.seeds_at_least > 1,
+            f"to {self.target_bits_per_byte} bits per byte or less (one-sided t-test, p < {self.significance:g})": (
+                self.target_bits_per_byte
+            ),
             "trained again before it is merged": self.retrained_by_ci,
         }
         return [sentence for sentence, holds in asked.items() if holds]
 
 
 def tracks_folder(place: Path) -> Path:
-    """Where the tracks of the submissions at `place` lie: in it, or in the folder `speedruns` above it."""
-    above = [parent for parent in place.parents if parent.name == "speedruns"]
-    return next((each / TRACKS_DIR for each in (place, *above) if (each / TRACKS_DIR).is_dir()), place / TRACKS_DIR)
+    """Return the folder of the tracks for submissions or an entry at `place`: there, or in a `speedruns` above or here."""
+    above = [each for each in (place, *place.parents) if each.name == SPEEDRUNS_DIR] or [Path(SPEEDRUNS_DIR)]
+    places = [each / TRACKS_DIR for each in (place, *above)]
+    return next((each for each in places if each.is_dir()), places[-1])
 
 
 def read_tracks(folder: Path) -> dict[str, Track]:
     """The tracks in a folder by name; none where there is no such folder. `DocumentError` says file, line and key."""
     files = sorted(folder.glob("*.yaml")) if folder.is_dir() else []
     return {path.stem: read_yaml(path, Track, noun="a track", refused=_refused) for path in files}
-
-
-def track_findings(submission: Submission, tracks: Mapping[str, Track]) -> Iterator[Finding]:
-    """Where a submission does not keep to the rules of its track; nothing where no track is written down at all."""
-    if not tracks:
-        return
-    track = tracks.get(submission.track)
-    if track is None:
-        yield warning("track", "track", f"there is no track {submission.track!r}; there are {joined(tracks)}")
-        return
-    yield from _over_limits(submission, track)
-    yield from _other_machine(submission, track)
-    yield from _other_text(submission, track)
-    if len(submission.seeds) < track.seeds_at_least:
-        yield _against("seeds", f"{len(submission.seeds)} seeds; the track asks for {track.seeds_at_least} or more")
-    if submission.verification.level == "reproduced-by-ci" and not track.retrained_by_ci:
-        yield _against("verification.level", "it says that CI made it again, and this track's entries are not trained again")
-
-
-def _over_limits(submission: Submission, track: Track) -> Iterator[Finding]:
-    for key, most in track.limits.items():
-        cost = AXES[_AXIS_OF[key]](submission)
-        if cost is None:
-            yield _against(key, f"{_AXIS_OF[key]} are not known; the track allows {most:.6g}")
-        elif cost > most:
-            yield _against(key, f"{cost:.6g} {_AXIS_OF[key]}; the track allows {most:.6g}")
-
-
-def _other_machine(submission: Submission, track: Track) -> Iterator[Finding]:
-    hardware = submission.compute.hardware
-    if track.hardware and (hardware is None or hardware.kind not in track.hardware):
-        said = "a machine that is not known" if hardware is None else hardware.kind
-        yield _against("compute.hardware.kind", f"trained on {said}; the track is for {joined(track.hardware)}")
-    if track.chips_at_most is not None and (hardware is None or hardware.chips > track.chips_at_most):
-        said = "an unknown number of" if hardware is None else str(hardware.chips)
-        yield _against("compute.hardware.chips", f"{said} chips; the track allows {track.chips_at_most}")
-
-
-def _other_text(submission: Submission, track: Track) -> Iterator[Finding]:
-    wanted = (
-        ("data.name", submission.data.name, track.data_name),
-        ("data.digest", submission.data.digest, track.data_sha256),
-        ("evaluation.name", submission.evaluation.name, track.evaluation_name),
-        ("evaluation.digest", submission.evaluation.digest, track.evaluation_sha256),
-    )
-    for key, found, asked in wanted:
-        if asked is not None and found != asked:
-            yield _against(key, f"{found or 'not known'}; the track is on {asked}")
-    tokens, most = submission.data.unique_tokens, track.unique_tokens_at_most
-    if most is not None and (tokens is None or tokens > most):
-        yield _against("data.unique_tokens", f"{tokens or 'an unknown number of'} tokens of text; the track allows {most}")
-
-
-def _against(key: str, said: str) -> Finding:
-    return error("track", key, said)
 
 
 def _refused(what: str | tuple[str, ...]) -> DocumentError:
