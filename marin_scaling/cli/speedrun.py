@@ -337,7 +337,7 @@ def _require_rules_kept(entry: Entry, *, corpus: TokenCorpus, tracks: Mapping[st
     """Exit with status 1 if an entry breaks a rule that is decided before training."""
     from marin_scaling.findings import Severity
     from marin_scaling.speedrun.entry import entry_plan, planned_claim
-    from marin_scaling.speedrun.rules import claim_findings
+    from marin_scaling.speedrun.track import claim_findings
 
     claim = planned_claim(entry, entry_plan(entry), track=tracks.get(entry.track), corpus=corpus)
     broken = [each for each in claim_findings(claim, tracks) if each.severity is Severity.ERROR]

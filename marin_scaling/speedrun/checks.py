@@ -13,9 +13,8 @@ from types import MappingProxyType
 from marin_scaling.findings import Finding, Severity, error, note, warning
 from marin_scaling.run.store import StoredRecord
 from marin_scaling.speedrun.hardware import ACCELERATORS, accelerator, machine, variants
-from marin_scaling.speedrun.rules import track_findings
 from marin_scaling.speedrun.submission import EXACT, LEVANTER_FLOPS, SeedResult, Submission
-from marin_scaling.speedrun.track import Track
+from marin_scaling.speedrun.track import Track, track_findings
 from marin_scaling.units import format_flops
 
 _HIGHEST_MFU, _HIGH_MFU, _LOW_MFU = 1.0, 0.6, 0.03

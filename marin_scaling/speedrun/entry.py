@@ -20,9 +20,8 @@ from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import StoredRun
 from marin_scaling.speedrun.from_runs import held_out_set, submission_from_runs
 from marin_scaling.speedrun.hardware import Machine
-from marin_scaling.speedrun.rules import Claim, claim_findings
 from marin_scaling.speedrun.submission import LEVANTER_FLOPS, Author, Lineage, Submission
-from marin_scaling.speedrun.track import Track
+from marin_scaling.speedrun.track import Claim, Track, claim_findings
 from marin_scaling.units import format_count, format_duration, format_flops
 from marin_scaling.untrusted_text import Line, Name, Words
 from marin_scaling.yaml_config import Part, read_part

@@ -15,7 +15,6 @@ from marin_scaling.recipe.model_shape import MoeShape
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import StoredRun
 from marin_scaling.speedrun.hardware import accelerator
-from marin_scaling.speedrun.rules import same_held_out
 from marin_scaling.speedrun.submission import (
     Author,
     Code,
@@ -31,6 +30,7 @@ from marin_scaling.speedrun.submission import (
     Training,
     Tuning,
 )
+from marin_scaling.speedrun.track import same_held_out
 
 _NOT_KEPT: Mapping[str, str] = {
     "code.repository": "a record keeps the commit that was checked out, and no address",

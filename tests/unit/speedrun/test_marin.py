@@ -20,10 +20,9 @@ from marin_scaling.speedrun.checks import Validated, validate
 from marin_scaling.speedrun.import_files import import_file, import_marin_board
 from marin_scaling.speedrun.import_marin import import_marin_results
 from marin_scaling.speedrun.leaderboard import Point, front
-from marin_scaling.speedrun.rules import track_findings
 from marin_scaling.speedrun.scaling import projections
 from marin_scaling.speedrun.submission import Submission, parse_submission, to_bytes
-from marin_scaling.speedrun.track import read_tracks
+from marin_scaling.speedrun.track import read_tracks, track_findings
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "speedrun"
 BOARD_ENTRY = {

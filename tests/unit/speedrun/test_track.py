@@ -9,9 +9,8 @@ from submission_factory import FINISHED_AT, changed, seed_document, submission
 from marin_scaling.errors import DocumentError
 from marin_scaling.findings import Severity
 from marin_scaling.speedrun.checks import validate
-from marin_scaling.speedrun.rules import track_findings
 from marin_scaling.speedrun.submission import Submission, read_submissions
-from marin_scaling.speedrun.track import AXES, Track, axis_key, read_tracks
+from marin_scaling.speedrun.track import AXES, Track, axis_key, read_tracks, track_findings
 
 ROOT = Path(__file__).parents[3]
 LIMITED = ("model_flops", "hardware_flops", "chip_seconds", "seconds", "us_dollars", "parameters", "trained_tokens")
