@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from marin_scaling.markdown import table
-from marin_scaling.run.table_io import COLUMNS, aliases_of
+from marin_scaling.run.columns import COLUMNS, aliases_of
 from marin_scaling.strict_model import IN_WORDS, LARGEST_INTEGER, OneOf
 
 _WORDS: Mapping[Any, str] = {
