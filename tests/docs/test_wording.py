@@ -20,7 +20,6 @@ TOP = [
 PAGES = [
     *(ROOT / name for name in TOP),
     *sorted(page for page in (ROOT / "site").rglob("*.md") if "generated" not in page.parts),
-    *sorted((ROOT / "marin_scaling" / "publish" / "templates").rglob("*.md")),
 ]
 MOST_WORDS = 30
 MEDIAN_WORDS = 14
