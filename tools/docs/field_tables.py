@@ -144,9 +144,8 @@ def _limit(metadata: object) -> str:
     ('> 0', 'length at least 1')
     """
     found = {key: getattr(metadata, key, None) for key in _SIGNS}
-    found = {
-        key: limit for key, limit in found.items() if limit is not None and limit not in (LARGEST_INTEGER, -LARGEST_INTEGER)
-    }
+    unbounded = {"ge": -LARGEST_INTEGER, "le": LARGEST_INTEGER}
+    found = {key: limit for key, limit in found.items() if limit is not None and limit != unbounded.get(key)}
     said = {key: f"`{limit}`" if key == "pattern" else limit for key, limit in found.items()}
     return " and ".join(f"{_SIGNS[key]} {limit}" for key, limit in said.items())
 
