@@ -76,6 +76,8 @@ TARGET_SHAPE: Shape = {
     "seed": Number(whole=True),
     "data_order_seed": Choice(of=(0,)),
     "data": MapOf(value=Anything()),
+    "epochs": MayLack(value=Number(whole=True, above=1)),
+    "compute": MayLack(value=MapOf(value=Anything())),
     "evaluation": AtLeast(keys={"metric": Text()}),
     "statement_sha256": Choice(of=(None,)),
 }
@@ -149,6 +151,15 @@ PREDICATE_SHAPE: dict[str, Shape] = {
         "optimizer": Means(value=MapOf(value=Anything()), what="every constant of the optimizer"),
         "batchSize": Means(value=Number(whole=True, above=0), what="sequences a step"),
         "trainSteps": Means(value=Number(whole=True, above=0), what="steps"),
+        "epochs": MayLack(
+            value=Means(
+                value=Number(whole=True, above=1),
+                what="passes over the training tokens, the last perhaps partial; if missing, 1",
+            )
+        ),
+        "compute": MayLack(
+            value=Means(value=MapOf(value=Anything()), what="precision and kernels; if missing, the ladder file's defaults")
+        ),
         "beyondLadder": Means(
             value=MapOf(value=Number(above=0)),
             what="`flops`, `params`, `tokens` of the target over the largest among the ladder's runs",
