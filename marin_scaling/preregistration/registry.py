@@ -15,7 +15,6 @@ from pathlib import Path
 from marin_scaling.canonical_json import load_strict, sha256_hex
 from marin_scaling.errors import SigningError, StatementError, StorageError, UsageError
 from marin_scaling.files import publish_folder, read_bytes, replace_file
-from marin_scaling.preregistration.format_schema import FILE_NAME
 from marin_scaling.preregistration.layout import (
     _SLUG,
     ATTRIBUTES,
@@ -38,6 +37,7 @@ from marin_scaling.preregistration.statement import Statement, read_statement
 from marin_scaling.units import counted
 from marin_scaling.untrusted_files import is_present
 
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 REGISTRY = Path("preregistrations")
 """The registry of a repository, below its root."""
 
@@ -141,7 +141,7 @@ def _has_a_run(folder: Path) -> bool:
     """True if the run store beside the registry has the run that is bound to this statement."""
     target, bound = load_strict(read_bytes(folder / "target.json"), name="target.json"), read_bytes(folder / STATEMENT_NAME)
     ladder = target.get("ladder") if isinstance(target, dict) else None
-    if not isinstance(ladder, str) or not re.fullmatch(FILE_NAME.pattern, ladder):
+    if not isinstance(ladder, str) or not _FILE_NAME.fullmatch(ladder):
         return True  # verification refuses it
     specs = folder.absolute().parent.parent.joinpath("runs", ladder).glob("*/spec.json")
     return any(sha256_hex(bound).encode() in read_bytes(path) for path in specs)
