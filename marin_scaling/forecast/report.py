@@ -77,6 +77,7 @@ def forecast_document(
         "optima": [_optimum(point) for point in result.points],
         "status": result.status.value,
         "may_be_used": result.status.may_be_used,
+        **({"findings": [asdict(each) for each in result.findings]} if result.findings else {}),
         "metric": result.metric,
         "predictions": predictions,
         "excluded": [{"run": each.run, "why": each.why} for each in result.excluded],
@@ -224,7 +225,9 @@ def _size_lines(forecast: Forecast) -> list[str]:
 
 
 def _doubts_text(result: FitResult, *, with_forecast: bool) -> str:
-    lines = [wrapped(f"status: {result.status.value}"), *(wrapped(f"warning: {each}", "  ") for each in result.warnings)]
+    severity = {each.message: each.severity.value for each in result.findings}
+    warnings = (wrapped(f"{severity.get(each, 'warning')}: {each}", "  ") for each in result.warnings)
+    lines = [wrapped(f"status: {result.status.value}"), *warnings]
     if with_forecast:
         lines.append(wrapped(_ASSUMES[result.law.is_calibrated]))
     return "\n".join(lines)

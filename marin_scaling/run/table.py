@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.errors import RunTableError, StorageError, UsageError, first_line, missing_extra
+from marin_scaling.findings import Finding, Severity
 from marin_scaling.limits import TEXT_CHARACTERS
 from marin_scaling.printable import printable
 from marin_scaling.run.audit import Exclusion, audit_runs, audit_words
@@ -23,6 +24,7 @@ from marin_scaling.run.table_io import (
     positive_number,
     read_table_file,
 )
+from marin_scaling.run.unit_audit import convert_units, mend_overflow
 from marin_scaling.units import counted, metric_of_column
 from marin_scaling.untrusted_files import is_present
 
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
     from marin_scaling.run.spec import RunSpec
     from marin_scaling.run.store import StoredRun
+
+SIZES = ("flops", "params", "tokens")
 
 BUDGET_RATIO = 1.1
 """Runs sorted by cost start a new budget where the cost rises by more than this. Marin rounds budgets to powers of 1.1."""
@@ -48,7 +52,7 @@ class RunTable:
     `frame` has a row a run: `run` (text), `flops`, `params`, `tokens`, `loss`, `budget_flops` (float64), and `active_params`,
     `epochs`, `tokens_per_second` (float64), `seed`, `suite`, `flops_convention`, `evaluation` (text) where the table has them.
     A run's `tokens_per_second` is NaN where its cell is empty; no other number may be. `column_mapping` gives the table's own
-    name of each column.
+    name of each column. `findings` are those of the audit that bear on the status of a fit; their messages are in `warnings`.
     """
 
     frame: pd.DataFrame
@@ -57,20 +61,27 @@ class RunTable:
     column_mapping: Mapping[str, str]
     source: str
     metric: str
+    findings: tuple[Finding, ...] = ()
 
 
 def read_run_table(
-    path: Path, *, columns: Mapping[str, str] | None = None, keep: Collection[str] = (), drop: Collection[str] = ()
+    path: Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    units: Mapping[str, str] | None = None,
+    keep: Collection[str] = (),
+    drop: Collection[str] = (),
 ) -> RunTable:
     """Read and audit a table of runs; `columns` gives the table's name for those of our columns that need settling.
 
-    `keep` and `drop` name runs that stay or go whatever the audit finds; both are recorded in the table.
+    `units` states the unit of a column, as in `{"flops": "GFLOPs"}`. `keep` and `drop` name runs that stay or go whatever the
+    audit finds; both are recorded in the table.
 
     `StorageError` when nothing can be read there, `RunTableError` (file, line, column) when it is no table of usable runs.
     """
     path = Path(path)
     is_store = path.is_dir() and not is_present(path / "runs.csv")
-    return _from_cells(read_cells(path), {} if is_store else columns or {}, keep=keep, drop=drop)
+    return _from_cells(read_cells(path), {} if is_store else columns or {}, keep=keep, drop=drop, units=units or {})
 
 
 def read_cells(path: Path) -> RawTable:
@@ -86,6 +97,7 @@ def table_of_frame(
     frame: pd.DataFrame,
     *,
     columns: Mapping[str, str] | None = None,
+    units: Mapping[str, str] | None = None,
     keep: Collection[str] = (),
     drop: Collection[str] = (),
     source: str = "DataFrame",
@@ -93,7 +105,8 @@ def table_of_frame(
     """Audit a table of runs that is in memory already, as `read_run_table` does a file; errors name the row by its label."""
     cells = frame.rename(columns=str)
     places = tuple(f"row {label}" for label in frame.index)
-    return _from_cells(RawTable(name=source, cells=cells.astype(object), places=places), columns or {}, keep=keep, drop=drop)
+    raw = RawTable(name=source, cells=cells.astype(object), places=places)
+    return _from_cells(raw, columns or {}, keep=keep, drop=drop, units=units or {})
 
 
 def _instead_of(folder: Path) -> str:
@@ -151,23 +164,58 @@ _ONE_OF_EACH: dict[str, Callable[[RunSpec], str]] = {
 }
 
 
-def _from_cells(raw: RawTable, columns: Mapping[str, str], *, keep: Collection[str], drop: Collection[str]) -> RunTable:
+def _from_cells(
+    raw: RawTable, columns: Mapping[str, str], *, keep: Collection[str], drop: Collection[str], units: Mapping[str, str]
+) -> RunTable:
     mapping = map_columns(raw.column_names(), chosen=columns, name=raw.name)
     texts = {name: _texts(raw, mapping[name]) for name in _columns(Cells.TEXTS, mapping)}
     runs = texts.get("run") or list(raw.places)
     words = audit_words(runs, texts, keep=keep, drop=drop)
     rows = [row for row in range(len(runs)) if row not in words.reasons]
-    frame, grouping = _with_budgets(_frame(raw, mapping, texts | {"run": runs}, rows=rows))
+    raw, overflow = _without_overflow(raw, mapping, rows=rows)
+    counted_frame, found_units = convert_units(
+        _frame(raw, mapping, texts | {"run": runs}, rows=rows), names=mapping, units=units, keep=keep
+    )
+    findings = (*overflow, *found_units)
+    _refuse_errors(raw.name, findings)
+    frame, grouping = _with_budgets(counted_frame)
     audit = audit_runs(frame, keep=keep)
     found = {rows[position]: why for position, why in audit.reasons.items()}
     return RunTable(
         frame=frame.drop(index=list(audit.reasons)).reset_index(drop=True),
         excluded=tuple(Exclusion(run=runs[row], why=why) for row, why in sorted((words.reasons | found).items())),
-        warnings=(*grouping, *words.doubts, *audit.doubts),
+        warnings=(*(each.message for each in findings), *grouping, *words.doubts, *audit.doubts),
+        findings=findings,
         column_mapping=mapping,
         source=printable(raw.name),
         metric=_one_meaning(raw, texts, mapping, rows=[row for row in rows if runs[row] not in keep] or rows),
     )
+
+
+def _refuse_errors(name: str, findings: Sequence[Finding]) -> None:
+    errors = tuple(f"{name}: {each.message}" for each in findings if each.severity is Severity.ERROR)
+    if errors:
+        raise RunTableError(
+            errors,
+            why="Training N parameters on D tokens takes about 6 N D FLOPs; a forecast from numbers in mixed units is wrong.",
+            fix="State the unit of a column (--unit flops=GFLOPs), fix the cells, leave runs out (--drop RUN), or keep them as "
+            "they are (--keep RUN).",
+        )
+
+
+def _without_overflow(raw: RawTable, mapping: Mapping[str, str], *, rows: Sequence[int]) -> tuple[RawTable, list[Finding]]:
+    """Replace FLOPs that overflowed 64-bit integers, which may be negative, in whole-number columns."""
+    import pandas as pd
+
+    columns = {**{name: mapping[name] for name in SIZES}, "params": mapping.get("active_params", mapping["params"])}
+    cells = {name: pd.to_numeric(raw.cells[column].iloc[list(rows)], errors="coerce") for name, column in columns.items()}
+    frame = pd.DataFrame({"run": [raw.places[row] for row in rows]} | cells, index=list(rows)).dropna()
+    flops, findings = mend_overflow(frame)
+    if not findings:
+        return raw, []
+    changed = raw.cells.copy()
+    changed.loc[frame.index, mapping["flops"]] = [str(each) for each in flops]
+    return replace(raw, cells=changed), findings
 
 
 def _frame(raw: RawTable, mapping: Mapping[str, str], texts: Mapping[str, list[str]], *, rows: Sequence[int]) -> pd.DataFrame:
