@@ -71,7 +71,7 @@ def fit(
     units: Mapping[str, str] | None = None,
     keep: Collection[str] = (),
     drop: Collection[str] = (),
-    swept: str = "best",
+    swept: str = "auto",
     seed: int = 0,
 ) -> Fit:
     """Fit a scaling law to runs; `runs`, `columns`, `units`, `keep` and `drop` as in `load_runs`.

@@ -31,7 +31,9 @@ def fit_table(
     unit: list[str] = UNIT,
     law: str = LAW,
     swept: str | None = typer.Option(
-        None, "--swept", help="Of a swept table (three runs or more of many sizes) fit the best 30 % of each, or all."
+        None,
+        "--swept",
+        help="best: fit the best 30 % of each size and length; all: fit all runs. Default: best if swept.",
     ),
     hangs_on: bool = typer.Option(False, "--sensitivity", help="Show what forecasts hang on: other laws, budgets left out."),
     plot: Path | None = _PLOT,
@@ -59,7 +61,7 @@ def fit_table(
     budgets, columns = [parse_flops(text) for text in predict], chosen_columns(column)
     wanted = read_targets(predict_runs) if predict_runs else None
     runs = read_run_table(table, columns=columns, units=chosen_units(unit), keep=keep, drop=drop)
-    result = fit(runs, law=chosen_law(law), seed=seed, swept=swept or ("all" if wanted and wanted.swept else "best"))
+    result = fit(runs, law=chosen_law(law), seed=seed, swept=swept or ("all" if wanted and wanted.swept else "auto"))
     targets = [optimal_target(result, flops) for flops in budgets] + (target_runs(result, wanted) if wanted else [])
     forecasts = forecast_runs(result, targets)
     tables = [sensitivity(result, each) for each in forecasts] if hangs_on else []

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-import numpy as np
-from numpy.typing import NDArray
-
 from marin_scaling.errors import FitRefused
 from marin_scaling.fitting.frontier import FRONTIER_UNKNOWNS
 from marin_scaling.run.audit import Exclusion
+from marin_scaling.run.cells import Sweep, cells_of, find_sweep
 from marin_scaling.run.table import BUDGET_SPAN
 from marin_scaling.units import format_flops
 
@@ -57,46 +55,28 @@ def refuse(
     raise FitRefused(what, why=why, fix=fix)
 
 
-_LENGTHS_PER_E_FOLD = 100  # numbers of tokens within 1 % are one length: a swept batch rounds them differently
-_LEAST_CELLS = 5
-_LEAST_RUNS = 3  # in a cell, for it to be swept
-_LEAST_SHARE = 0.3  # of cells that are swept, for the table to be
 KEPT_SHARE = 0.3
 
 
-def is_swept(params: NDArray[np.float64], tokens: NDArray[np.float64], *, seeds: list[str] | None = None) -> bool:
-    """Whether a table of so many parameters and tokens (run,) has three runs or more in a third of its cells.
+def best_of_cells(
+    frame: pd.DataFrame, *, sweep: Sweep | None = None, forced: bool = False
+) -> tuple[pd.DataFrame, tuple[Exclusion, ...]]:
+    """Return the best runs of each cell of a swept table, at least one, and the others as exclusions.
 
-    >>> sizes = np.repeat([1e7, 2e7, 4e7, 8e7, 1.6e8], 4)
-    >>> is_swept(sizes, 20 * sizes), is_swept(sizes, 20 * sizes, seeds=["0", "1", "2", "3"] * 5)
-    (True, False)
+    `frame` itself is returned if it is not swept, unless `forced`. Without `sweep`, its column `seed` tells.
     """
-    cells = cells_of(params, tokens)
-    counts = np.bincount(cells)
-    if len(counts) < _LEAST_CELLS or np.mean(counts >= _LEAST_RUNS) <= _LEAST_SHARE:
-        return False
-    return seeds is None or len(set(zip(cells.tolist(), seeds, strict=True))) < len(cells)
-
-
-def cells_of(params: NDArray[np.float64], tokens: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The number of each run's cell, one size and one length: (run,)."""
-    keys = np.stack([params, np.round(np.log(tokens) * _LENGTHS_PER_E_FOLD)])
-    return np.asarray(np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1))
-
-
-def best_of_cells(frame: pd.DataFrame) -> tuple[pd.DataFrame, tuple[Exclusion, ...]]:
-    """The best runs of each cell of a swept table, at least one, and the others as exclusions; `frame` itself if not swept."""
-    params, tokens = (frame[name].to_numpy(dtype=np.float64) for name in ("params", "tokens"))
-    seeds = frame["seed"].tolist() if "seed" in frame else None
-    if not is_swept(params, tokens, seeds=seeds):
+    sweep = find_sweep(frame, frame[[name for name in ("seed",) if name in frame]]) if sweep is None else sweep
+    if not (forced or sweep.is_in(frame)):
         return frame, ()
-    by_cell = frame["loss"].groupby(cells_of(params, tokens))
+    by_cell = frame["loss"].groupby(cells_of(frame))
     better, runs = by_cell.rank(method="first").to_numpy() - 1, by_cell.transform("size").to_numpy()
     kept = better < KEPT_SHARE * runs
+    varied = f" in {', '.join(sweep.swept[:3])}" if sweep.swept else ""
     excluded = tuple(
         Exclusion(
             run=str(run),
-            why=f"swept: {int(before)} of the {int(count)} runs of its size and tokens are lower (--swept all keeps it)",
+            why=f"swept{varied}: {int(before)} of the {int(count)} runs of its size and tokens are lower "
+            "(--swept all keeps it)",
         )
         for run, before, count in zip(frame["run"][~kept], better[~kept], runs[~kept], strict=True)
     )

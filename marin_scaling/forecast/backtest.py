@@ -118,7 +118,7 @@ def backtest(
     *,
     law: str | LawKind = DEFAULT_LAW,
     seed: int = 0,
-    swept: str = "best",
+    swept: str = "auto",
     prior: Prior | None = None,
     forecaster: Forecaster | None = None,
 ) -> Backtest:
@@ -238,7 +238,7 @@ def backtest_scores(result: Backtest) -> list[dict[str, Any]]:
     return [{**asdict(row), "farthest": row.farthest if np.isfinite(row.farthest) else None} for row in result.by_distance()]
 
 
-def with_law(law: str | LawKind, *, seed: int = 0, swept: str = "best", prior: Prior | None = None) -> Forecaster:
+def with_law(law: str | LawKind, *, seed: int = 0, swept: str = "auto", prior: Prior | None = None) -> Forecaster:
     """Forecast by a law of `fit`; one that knows compute-optimal runs only forecasts those of the same FLOPs."""
     return _with(lambda known: fit(known, law=law, seed=seed, swept=swept, prior=prior))
 

@@ -131,7 +131,9 @@ def compare_recipes(baseline: RunTable, variant: RunTable, *, convention: str = 
     '2.00 faster'
     """
     warnings = require_comparable(baseline, variant, convention)
-    (baseline_frame, baseline_swept), (variant_frame, variant_swept) = (best_of_cells(t.frame) for t in (baseline, variant))
+    (baseline_frame, baseline_swept), (variant_frame, variant_swept) = (
+        best_of_cells(t.frame, sweep=t.sweep) for t in (baseline, variant)
+    )
     ours, theirs = measure(baseline_frame), measure(variant_frame)
     generator = np.random.default_rng([seed, 1])  # another stream than the law's draws
     if convention == "own":

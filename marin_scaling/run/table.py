@@ -14,6 +14,7 @@ from marin_scaling.findings import Finding, Severity
 from marin_scaling.limits import TEXT_CHARACTERS
 from marin_scaling.printable import printable
 from marin_scaling.run.audit import Exclusion, audit_runs, audit_words
+from marin_scaling.run.cells import Sweep, find_sweep
 from marin_scaling.run.table_io import (
     COLUMNS,
     Cells,
@@ -53,6 +54,7 @@ class RunTable:
     `epochs`, `tokens_per_second` (float64), `seed`, `suite`, `flops_convention`, `evaluation` (text) where the table has them.
     A run's `tokens_per_second` is NaN where its cell is empty; no other number may be. `column_mapping` gives the table's own
     name of each column. `findings` are those of the audit that bear on the status of a fit; their messages are in `warnings`.
+    `sweep` says what sets runs of one size and length apart.
     """
 
     frame: pd.DataFrame
@@ -62,6 +64,7 @@ class RunTable:
     source: str
     metric: str
     findings: tuple[Finding, ...] = ()
+    sweep: Sweep | None = None
 
 
 def read_run_table(
@@ -181,11 +184,16 @@ def _from_cells(
     frame, grouping = _with_budgets(counted_frame)
     audit = audit_runs(frame, keep=keep)
     found = {rows[position]: why for position, why in audit.reasons.items()}
+    frame, kept = frame.drop(index=list(audit.reasons)).reset_index(drop=True), [row for row in rows if row not in found]
+    sweep = find_sweep(frame, _other_cells(raw, mapping, rows=kept))
+    if "seed" not in frame and sweep.are_replicates:
+        frame = frame.assign(seed=[" ".join(row) for row in raw.cells[[*sweep.replicated]].iloc[kept].astype(str).to_numpy()])
     return RunTable(
-        frame=frame.drop(index=list(audit.reasons)).reset_index(drop=True),
+        frame=frame,
         excluded=tuple(Exclusion(run=runs[row], why=why) for row, why in sorted((words.reasons | found).items())),
         warnings=(*(each.message for each in findings), *grouping, *words.doubts, *audit.doubts),
         findings=findings,
+        sweep=sweep,
         column_mapping=mapping,
         source=printable(raw.name),
         metric=_one_meaning(raw, texts, mapping, rows=[row for row in rows if runs[row] not in keep] or rows),
@@ -216,6 +224,12 @@ def _without_overflow(raw: RawTable, mapping: Mapping[str, str], *, rows: Sequen
     changed = raw.cells.copy()
     changed.loc[frame.index, mapping["flops"]] = [str(each) for each in flops]
     return replace(raw, cells=changed), findings
+
+
+def _other_cells(raw: RawTable, mapping: Mapping[str, str], *, rows: Sequence[int]) -> pd.DataFrame:
+    """Return the columns that hold none of a run's numbers or its name: what may tell kinds of runs apart, a row a run."""
+    taken = {theirs for ours, theirs in mapping.items() if ours == "run" or COLUMNS[ours].cells is not Cells.TEXTS}
+    return raw.cells[[name for name in raw.cells.columns if name not in taken]].iloc[list(rows)].reset_index(drop=True)
 
 
 def _frame(raw: RawTable, mapping: Mapping[str, str], texts: Mapping[str, list[str]], *, rows: Sequence[int]) -> pd.DataFrame:
