@@ -40,27 +40,30 @@ def load_runs(
     *,
     columns: Mapping[str, str] | None = None,
     units: Mapping[str, str] | None = None,
+    where: Mapping[str, str] | None = None,
     keep: Collection[str] = (),
     drop: Collection[str] = (),
+    allow: Collection[str] = (),
 ) -> RunTable:
     """Read and audit runs: a CSV, Parquet or JSON-lines file, a suite, a ladder's folder, or a DataFrame.
 
     Needs FLOPs, parameters, tokens and loss of each run (floats). `columns` maps our names to the table's, as in
-    `{"loss": "eval/loss"}`, and `units` states units, as in `{"flops": "GFLOPs"}`. `keep` and `drop` name runs that stay or go
-    whatever the audit finds. The result has `frame`, `excluded`, `warnings` and `findings`. `RunTableError` names file, line
-    and column of what cannot be used; `StorageError` for no file.
+    `{"loss": "eval/loss"}`, and `units` states units, as in `{"flops": "GFLOPs"}`. `where` chooses runs by a column of the
+    table, as in `{"dataset": "web"}`; `keep` and `drop` name runs that stay or go whatever the audit finds. Errors of the audit
+    whose code is in `allow` are warnings. The result has `frame`, `excluded`, `warnings` and `findings`. `RunTableError` names
+    file, line and column of what cannot be used; `StorageError` for no file.
     """
     if isinstance(runs, RunTable):
         return runs
     if isinstance(runs, str | Path):
-        return read_run_table(Path(runs), columns=columns, units=units, keep=keep, drop=drop)
+        return read_run_table(Path(runs), columns=columns, units=units, where=where, keep=keep, drop=drop, allow=allow)
     if not (hasattr(runs, "columns") and hasattr(runs, "rename")):
         raise RunTableError(
             f"{type(runs).__name__} is no table of runs.",
             why="A fit needs FLOPs, parameters, tokens and loss of each run.",
             fix="Give a path, a pandas DataFrame, or what load_runs returned.",
         )
-    return table_of_frame(runs, columns=columns, units=units, keep=keep, drop=drop)
+    return table_of_frame(runs, columns=columns, units=units, where=where, keep=keep, drop=drop, allow=allow)
 
 
 def fit(
@@ -69,12 +72,14 @@ def fit(
     law: str | LawKind = DEFAULT_LAW,
     columns: Mapping[str, str] | None = None,
     units: Mapping[str, str] | None = None,
+    where: Mapping[str, str] | None = None,
     keep: Collection[str] = (),
     drop: Collection[str] = (),
+    allow: Collection[str] = (),
     swept: str = "auto",
     seed: int = 0,
 ) -> Fit:
-    """Fit a scaling law to runs; `runs`, `columns`, `units`, `keep` and `drop` as in `load_runs`.
+    """Fit a scaling law to runs; the table's arguments are those of `load_runs`.
 
     `law` is a name that `marin-scale fit --law` takes, or a law of your own (`custom_law`). `FitRefused` for runs that carry no
     law, `UsageError` for an unknown law.
@@ -89,7 +94,7 @@ def fit(
     >>> bool(2.5 < low < high < 2.8)
     True
     """
-    table = load_runs(runs, columns=columns, units=units, keep=keep, drop=drop)
+    table = load_runs(runs, columns=columns, units=units, where=where, keep=keep, drop=drop, allow=allow)
     return Fit(table=table, result=fit_table(table, law=law, swept=swept, seed=seed))
 
 

@@ -15,6 +15,8 @@ _PREDICT_RUNS = typer.Option(
 )
 COLUMN = typer.Option([], "--column", metavar="OURS=THEIRS", help="Which column holds what, as in loss=eval/loss.")
 UNIT = typer.Option([], "--unit", metavar="COLUMN=UNIT", help="Unit of a column, as in flops=GFLOPs or params=millions.")
+WHERE = typer.Option([], "--where", metavar="COLUMN=VALUE", help="Take the runs with this value in a column of the table.")
+ALLOW = typer.Option([], "--allow", metavar="CODE", help="Lower an error of the audit to a warning, as in groups.")
 KEEP = typer.Option([], "--keep", metavar="RUN", help="Keep a run whatever the audit finds; may be repeated.")
 DROP = typer.Option([], "--drop", metavar="RUN", help="Leave a run out; may be repeated, and is recorded.")
 LAW = typer.Option(
@@ -29,6 +31,7 @@ def fit_table(
     predict_runs: Path | None = _PREDICT_RUNS,
     column: list[str] = COLUMN,
     unit: list[str] = UNIT,
+    where: list[str] = WHERE,
     law: str = LAW,
     swept: str | None = typer.Option(
         None,
@@ -40,6 +43,7 @@ def fit_table(
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
     keep: list[str] = KEEP,
     drop: list[str] = DROP,
+    allow: list[str] = ALLOW,
     seed: int = typer.Option(0, "--seed", min=0, help="Seed of the draws behind the interval."),
 ) -> None:
     """Fit a scaling law to runs and forecast larger ones.
@@ -60,7 +64,9 @@ def fit_table(
 
     budgets, columns = [parse_flops(text) for text in predict], chosen_columns(column)
     wanted = read_targets(predict_runs) if predict_runs else None
-    runs = read_run_table(table, columns=columns, units=chosen_units(unit), keep=keep, drop=drop)
+    runs = read_run_table(
+        table, columns=columns, units=chosen_units(unit), where=chosen_values(where), keep=keep, drop=drop, allow=allow
+    )
     result = fit(runs, law=chosen_law(law), seed=seed, swept=swept or ("all" if wanted and wanted.swept else "auto"))
     targets = [optimal_target(result, flops) for flops in budgets] + (target_runs(result, wanted) if wanted else [])
     forecasts = forecast_runs(result, targets)
@@ -109,6 +115,11 @@ def chosen_units(pairs: list[str]) -> dict[str, str]:
     return chosen
 
 
+def chosen_values(pairs: list[str]) -> dict[str, str]:
+    """Return the choices of `--where`, as in {"dataset": "web"}."""
+    return _chosen(pairs, option="--where", example="dataset=web")
+
+
 def _chosen(pairs: list[str], *, option: str, example: str) -> dict[str, str]:
     from marin_scaling.errors import UsageError
 
@@ -130,10 +141,12 @@ def backtest_table(
     table: Path = TABLE,
     column: list[str] = COLUMN,
     unit: list[str] = UNIT,
+    where: list[str] = WHERE,
     law: str = LAW,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON, with every run that was forecast."),
     keep: list[str] = KEEP,
     drop: list[str] = DROP,
+    allow: list[str] = ALLOW,
     seed: int = typer.Option(0, "--seed", min=0, help="Seed of the draws behind the intervals."),
 ) -> None:
     """Forecast each budget of a table from the smaller ones, and score the forecasts.
@@ -146,7 +159,15 @@ def backtest_table(
     from marin_scaling.run.table import read_run_table
 
     result = backtest(
-        read_run_table(table, columns=chosen_columns(column), units=chosen_units(unit), keep=keep, drop=drop),
+        read_run_table(
+            table,
+            columns=chosen_columns(column),
+            units=chosen_units(unit),
+            where=chosen_values(where),
+            keep=keep,
+            drop=drop,
+            allow=allow,
+        ),
         law=chosen_law(law),
         seed=seed,
     )
@@ -168,6 +189,8 @@ def speedup_tables(
     convention: str = typer.Option("own", "--convention", help="own: the baseline's fitted law; marin: E and alpha pinned."),
     column: list[str] = COLUMN,
     unit: list[str] = UNIT,
+    where: list[str] = WHERE,
+    allow: list[str] = ALLOW,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
     """Compare two recipes by the compute that one saves.
@@ -181,9 +204,11 @@ def speedup_tables(
     from marin_scaling.forecast.speedup_report import speedup_document, speedup_text
     from marin_scaling.run.table import read_run_table
 
-    columns, units = chosen_columns(column), chosen_units(unit)
-    ours, theirs = (read_run_table(path, columns=columns, units=units) for path in (baseline, variant))
-    report = compare_recipes(ours, theirs, convention=convention)
+    columns, units, values = chosen_columns(column), chosen_units(unit), chosen_values(where)
+    ours, theirs = (
+        read_run_table(path, columns=columns, units=units, where=values, allow=allow) for path in (baseline, variant)
+    )
+    report = compare_recipes(ours, theirs, convention=convention, allow=allow)
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
 
@@ -212,9 +237,11 @@ def downstream(
     questions: int | None = _QUESTIONS,
     column: list[str] = COLUMN,
     unit: list[str] = UNIT,
+    where: list[str] = WHERE,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
     keep: list[str] = KEEP,
     drop: list[str] = DROP,
+    allow: list[str] = ALLOW,
     seed: int = typer.Option(0, "--seed", min=0, help="Seed of the draws behind the interval."),
 ) -> None:
     """Forecast a benchmark's accuracy, in two steps.
@@ -236,7 +263,9 @@ def downstream(
     from marin_scaling.units import parse_flops
 
     budgets, columns = [parse_flops(text) for text in predict], chosen_columns([*column, f"loss={soft}"])
-    runs = read_run_table(table, columns=columns, units=chosen_units(unit), keep=keep, drop=drop)
+    runs = read_run_table(
+        table, columns=columns, units=chosen_units(unit), where=chosen_values(where), keep=keep, drop=drop, allow=allow
+    )
     scored = read_scores(table, table=runs, metric=metric)
     scored = scored.with_pool(read_pool(pool, soft=soft, metric=metric)) if pool else scored
     result = fit(runs, seed=seed)

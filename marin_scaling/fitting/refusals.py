@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from marin_scaling.errors import FitRefused
+from marin_scaling.findings import Severity
 from marin_scaling.fitting.frontier import FRONTIER_UNKNOWNS
 from marin_scaling.run.audit import Exclusion
 from marin_scaling.run.cells import Sweep, cells_of, find_sweep
@@ -38,6 +39,18 @@ def refuse_hopeless(table: RunTable) -> None:
         )
 
 
+def refuse_contradictions(table: RunTable) -> None:
+    """Raise `FitRefused` with every error that the audit of the table found."""
+    errors = [each for each in table.findings if each.severity is Severity.ERROR]
+    if errors:
+        codes = " ".join(f"--allow {code}" for code in dict.fromkeys(each.code for each in errors))
+        refuse(
+            tuple(f"{table.source}: {each.message}" for each in errors),
+            why="One law goes through runs of one kind whose numbers are counted alike.",
+            fix=f"Follow the advice above, or take all runs as they are: {codes}",
+        )
+
+
 def left_out(table: RunTable) -> str:
     """The runs that were left out, by name, as a sentence for a refusal; the first three of many."""
     named = "; ".join(f"{each.run}: {each.why}" for each in table.excluded[:3])
@@ -46,7 +59,7 @@ def left_out(table: RunTable) -> str:
 
 
 def refuse(
-    what: str,
+    what: str | tuple[str, ...],
     *,
     why: str = "With as few numbers as unknowns any forecast would fit, so none would mean anything.",
     fix: str = "Add runs at other budgets: at least four budgets, a factor of two or more apart, four sizes at each.",

@@ -283,9 +283,14 @@ def _check(result: FitResult, flops: float) -> None:
             fix="Forecast nearer to the runs.",
         )
     if not result.status.may_be_used:
-        errors = [each.message for each in result.findings if each.severity is Severity.ERROR]
+        errors = [each for each in result.findings if each.severity is Severity.ERROR]
         raise FitRefused(
-            (f"{result.source}: no forecast at {flops:.3g} FLOPs. {result.status.value}", *errors),
+            (f"{result.source}: no forecast at {flops:.3g} FLOPs. {result.status.value}", *(each.message for each in errors)),
             why="An interval around a law that does not hold would only look like a forecast.",
-            fix="Look at the runs (marin-scale fit without --predict); train more budgets, or leave out what went wrong.",
+            fix=" ".join(
+                [
+                    "Look at the runs (marin-scale fit without --predict); train more budgets, or leave out what went wrong.",
+                    *(f"To take all runs as they are: --allow {code}." for code in dict.fromkeys(each.code for each in errors)),
+                ]
+            ),
         )

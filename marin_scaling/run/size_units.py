@@ -55,6 +55,7 @@ _COUNT_NAMES = {
 
 _PARAMS_RANGE, _TOKENS_RANGE = (100.0, 1e15), (1e4, 1e17)
 """Parameters and tokens of training runs, toy models to trillions: a choice of units that leaves these is none."""
+_USUAL_PARAMS, _USUAL_TOKENS = (1e5, 1e13), (1e7, 1e15)
 
 
 def named_flop_unit(column: str) -> str:
@@ -144,7 +145,7 @@ def scales_by_name(names: Mapping[str, str], *, ratio: float, params: float, tok
 
 
 def scales_by_number(*, ratio: float, params: float, tokens: float) -> list[Scales]:
-    """Return the units that make one run's FLOPs / (6 N D) plausible, fewest columns first.
+    """Return the units that make one run's FLOPs / (6 N D) plausible, the likeliest first.
 
     >>> [str(scales) for scales in scales_by_number(ratio=1.1e-9, params=1e8, tokens=2e9)][:1]
     ['flops in GFLOPs']
@@ -152,7 +153,14 @@ def scales_by_number(*, ratio: float, params: float, tokens: float) -> list[Scal
     choices = itertools.product(("", *FLOP_UNITS), ("", *COUNT_UNITS), ("", *COUNT_UNITS))
     found = [Scales(flops=flops, params=n, tokens=d) for flops, n, d in choices]
     fitting = [each for each in found if each.units and _fits(each, ratio=ratio, params=params, tokens=tokens)]
-    return sorted(fitting, key=lambda each: len(each.units))
+    return sorted(fitting, key=lambda each: (not _is_usual(each, params=params, tokens=tokens), len(each.units)))
+
+
+def _is_usual(scales: Scales, *, params: float, tokens: float) -> bool:
+    return (
+        _USUAL_PARAMS[0] <= params * scales.factor("params") <= _USUAL_PARAMS[1]
+        and _USUAL_TOKENS[0] <= tokens * scales.factor("tokens") <= _USUAL_TOKENS[1]
+    )
 
 
 def _fits(scales: Scales, *, ratio: float, params: float, tokens: float) -> bool:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.errors import RunTableError, StorageError, UsageError, first_line, missing_extra
-from marin_scaling.findings import Finding, Severity
+from marin_scaling.findings import Finding, Severity, warning
 from marin_scaling.limits import TEXT_CHARACTERS
-from marin_scaling.printable import printable
+from marin_scaling.printable import joined, printable, quoted
 from marin_scaling.run.audit import Exclusion, audit_runs, audit_words
 from marin_scaling.run.cells import Sweep, find_sweep
+from marin_scaling.run.groups import audit_kinds
 from marin_scaling.run.table_io import (
     COLUMNS,
     Cells,
@@ -72,19 +73,30 @@ def read_run_table(
     *,
     columns: Mapping[str, str] | None = None,
     units: Mapping[str, str] | None = None,
+    where: Mapping[str, str] | None = None,
     keep: Collection[str] = (),
     drop: Collection[str] = (),
+    allow: Collection[str] = (),
 ) -> RunTable:
     """Read and audit a table of runs; `columns` gives the table's name for those of our columns that need settling.
 
-    `units` states the unit of a column, as in `{"flops": "GFLOPs"}`. `keep` and `drop` name runs that stay or go whatever the
-    audit finds; both are recorded in the table.
+    `units` states the unit of a column, as in `{"flops": "GFLOPs"}`; `where` gives the value that a column of the table has in
+    the runs to take. `keep` and `drop` name runs that stay or go whatever the audit finds; both are recorded in the table.
+    Errors of the audit whose code is in `allow` are warnings.
 
     `StorageError` when nothing can be read there, `RunTableError` (file, line, column) when it is no table of usable runs.
     """
     path = Path(path)
     is_store = path.is_dir() and not is_present(path / "runs.csv")
-    return _from_cells(read_cells(path), {} if is_store else columns or {}, keep=keep, drop=drop, units=units or {})
+    return _from_cells(
+        read_cells(path),
+        {} if is_store else columns or {},
+        keep=keep,
+        drop=drop,
+        units=units or {},
+        where=where or {},
+        allow=allow,
+    )
 
 
 def read_cells(path: Path) -> RawTable:
@@ -101,15 +113,17 @@ def table_of_frame(
     *,
     columns: Mapping[str, str] | None = None,
     units: Mapping[str, str] | None = None,
+    where: Mapping[str, str] | None = None,
     keep: Collection[str] = (),
     drop: Collection[str] = (),
+    allow: Collection[str] = (),
     source: str = "DataFrame",
 ) -> RunTable:
     """Audit a table of runs that is in memory already, as `read_run_table` does a file; errors name the row by its label."""
     cells = frame.rename(columns=str)
     places = tuple(f"row {label}" for label in frame.index)
     raw = RawTable(name=source, cells=cells.astype(object), places=places)
-    return _from_cells(raw, columns or {}, keep=keep, drop=drop, units=units or {})
+    return _from_cells(raw, columns or {}, keep=keep, drop=drop, units=units or {}, where=where or {}, allow=allow)
 
 
 def _instead_of(folder: Path) -> str:
@@ -168,29 +182,40 @@ _ONE_OF_EACH: dict[str, Callable[[RunSpec], str]] = {
 
 
 def _from_cells(
-    raw: RawTable, columns: Mapping[str, str], *, keep: Collection[str], drop: Collection[str], units: Mapping[str, str]
+    raw: RawTable,
+    columns: Mapping[str, str],
+    *,
+    keep: Collection[str],
+    drop: Collection[str],
+    units: Mapping[str, str],
+    where: Mapping[str, str],
+    allow: Collection[str],
 ) -> RunTable:
     mapping = map_columns(raw.column_names(), chosen=columns, name=raw.name)
     texts = {name: _texts(raw, mapping[name]) for name in _columns(Cells.TEXTS, mapping)}
     runs = texts.get("run") or list(raw.places)
     words = audit_words(runs, texts, keep=keep, drop=drop)
-    rows = [row for row in range(len(runs)) if row not in words.reasons]
+    chosen = _elsewhere(raw, where)
+    rows = [row for row in range(len(runs)) if row not in words.reasons and row not in chosen]
     raw, overflow = _without_overflow(raw, mapping, rows=rows)
     counted_frame, found_units = convert_units(
         _frame(raw, mapping, texts | {"run": runs}, rows=rows), names=mapping, units=units, keep=keep
     )
     findings = (*overflow, *found_units)
-    _refuse_errors(raw.name, findings)
+    _refuse_errors(raw.name, [each for each in findings if each.code not in allow])
     frame, grouping = _with_budgets(counted_frame)
     audit = audit_runs(frame, keep=keep)
     found = {rows[position]: why for position, why in audit.reasons.items()}
     frame, kept = frame.drop(index=list(audit.reasons)).reset_index(drop=True), [row for row in rows if row not in found]
-    sweep = find_sweep(frame, _other_cells(raw, mapping, rows=kept))
+    others = _other_cells(raw, mapping, rows=kept)
+    sweep = find_sweep(frame, others)
+    kinds = audit_kinds(frame, others, sweep=sweep)
+    findings = tuple(warning(f.code, f.where, f.message) if f.code in allow else f for f in (*findings, *kinds))
     if "seed" not in frame and sweep.are_replicates:
         frame = frame.assign(seed=[" ".join(row) for row in raw.cells[[*sweep.replicated]].iloc[kept].astype(str).to_numpy()])
     return RunTable(
         frame=frame,
-        excluded=tuple(Exclusion(run=runs[row], why=why) for row, why in sorted((words.reasons | found).items())),
+        excluded=tuple(Exclusion(run=runs[row], why=why) for row, why in sorted((words.reasons | chosen | found).items())),
         warnings=(*(each.message for each in findings), *grouping, *words.doubts, *audit.doubts),
         findings=findings,
         sweep=sweep,
@@ -200,13 +225,34 @@ def _from_cells(
     )
 
 
+def _elsewhere(raw: RawTable, where: Mapping[str, str]) -> dict[int, str]:
+    """Return the reason to leave out each run whose columns have other values than those asked for."""
+    reasons: dict[int, str] = {}
+    for column, value in where.items():
+        if column not in raw.column_names():
+            raise RunTableError(
+                f"{raw.name} has no column {column!r}; it has: {joined(raw.column_names())}.",
+                why="Runs are chosen by a column of the table.",
+                fix=f"Choose one of its columns: --where {raw.column_names()[0]}=VALUE",
+            )
+        texts = _texts(raw, column)
+        if value not in texts:
+            raise RunTableError(
+                f"{raw.name}: no run has {value!r} in column {column!r}; it holds {joined(sorted(set(texts)))}.",
+                why="Nothing would be left to fit.",
+                fix=f"Choose a value of the column: --where {column}={quoted(next(iter(texts), ''))}",
+            )
+        reasons |= {row: f"its {column} is {quoted(text)!r}" for row, text in enumerate(texts) if text != value}
+    return reasons
+
+
 def _refuse_errors(name: str, findings: Sequence[Finding]) -> None:
     errors = tuple(f"{name}: {each.message}" for each in findings if each.severity is Severity.ERROR)
     if errors:
         raise RunTableError(
             errors,
             why="Training N parameters on D tokens takes about 6 N D FLOPs; a forecast from numbers in mixed units is wrong.",
-            fix="State the unit of a column (--unit flops=GFLOPs), fix the cells, leave runs out (--drop RUN), or keep them as "
+            fix="State the unit of a column (--unit COLUMN=UNIT), fix the cells, leave runs out (--drop RUN), or keep them as "
             "they are (--keep RUN).",
         )
 

@@ -151,11 +151,10 @@ def _contradictions(frame: pd.DataFrame, names: Mapping[str, str]) -> list[Findi
 
 def _whole_table(frame: pd.DataFrame, typical: Mapping[str, float], names: Mapping[str, str]) -> Finding:
     candidates = scales_by_number(**typical)
-    fewest = [each for each in candidates if len(each.units) == len(candidates[0].units)][:_SHOWN] if candidates else []
-    options = [f"{each} ({_unit_options(each)})" for each in fewest]
+    options = [f"{each} ({_unit_options(each)})" for each in candidates[:_SHOWN] if len(each.units) == len(candidates[0].units)]
     if 1e-3 < typical["ratio"] < 1 and "active_params" not in frame:
         options.append("experts that a token does not pass counted in params (--column active_params=NAME)")
-    if not fewest:
+    if not candidates:
         options.append("two columns swapped (--column params=NAME --column tokens=NAME)")
     columns = ", ".join(f"{role} from {name!r}" for role, name in names_of_sizes(frame, names).items() if name)
     said = f"params {typical['params']:.3g} and tokens {typical['tokens']:.3g} in the median run"
@@ -177,21 +176,24 @@ def _rows(frame: pd.DataFrame, ratio: Array, off: NDArray[np.bool_]) -> list[Fin
     groups: dict[str, list[int]] = {}
     for row in np.flatnonzero(off):
         params, tokens = (float(sizes[name][row]) for name in ("params", "tokens"))
-        found = [
+        found = scales_by_number(ratio=float(ratio[row]), params=params, tokens=tokens)
+        likely = [
             each
-            for each in scales_by_number(ratio=float(ratio[row]), params=params, tokens=tokens)
+            for each in found
             if all(_among(values[row] * each.factor(name), values[~off]) for name, values in sizes.items())
         ]
+        found = likely or found
         units = " or ".join(str(each) for each in found[:2] if len(each.units) == len(found[0].units))
         groups.setdefault(units, []).append(int(row))
-    return [_error_of_rows(frame, ratio, rows, unit) for unit, rows in groups.items()]
+    centre = float(np.median(ratio[~off]))
+    return [_error_of_rows(frame, ratio, rows, unit, centre) for unit, rows in groups.items()]
 
 
 def _among(value: float, others: Array) -> bool:
     return bool(others.min() / _ROW_OFF <= value <= others.max() * _ROW_OFF)
 
 
-def _error_of_rows(frame: pd.DataFrame, ratio: Array, rows: Sequence[int], unit: str) -> Finding:
+def _error_of_rows(frame: pd.DataFrame, ratio: Array, rows: Sequence[int], unit: str, centre: float) -> Finding:
     runs = [str(frame["run"].iloc[row]) for row in rows]
     named = ", ".join(runs[:_SHOWN]) + (f" and {len(runs) - _SHOWN} more" if len(runs) > _SHOWN else "")
     suspected = f"; their {unit}?" if unit else ""
@@ -199,7 +201,7 @@ def _error_of_rows(frame: pd.DataFrame, ratio: Array, rows: Sequence[int], unit:
         "units",
         named,
         f"FLOPs are {float(np.median(ratio[list(rows)])):.2g} of 6 x params x tokens in {len(runs)} of {len(frame)} runs, and "
-        f"{float(np.median(ratio[np.setdiff1d(np.arange(len(ratio)), rows)])):.2g} in the others: {named}{suspected}",
+        f"{centre:.2g} in others: {named}{suspected}",
     )
 
 
