@@ -13,12 +13,15 @@ _PREDICT = typer.Option([], "--predict", metavar="FLOPS", help="Forecast the bes
 _PREDICT_RUNS = typer.Option(
     None, "--predict-runs", metavar="TARGETS", help="Forecast each run of a table with params and tokens, or flops, of each."
 )
-COLUMN = typer.Option([], "--column", metavar="OURS=THEIRS", help="Which column holds what, as in loss=eval/loss.")
+COLUMN = typer.Option(
+    [], "--column", metavar="OURS=THEIRS", help="Which column holds what, as in loss=eval/loss; or a formula, as in flops=6ND."
+)
 UNIT = typer.Option([], "--unit", metavar="COLUMN=UNIT", help="Unit of a column, as in flops=GFLOPs or params=millions.")
 WHERE = typer.Option([], "--where", metavar="COLUMN=VALUE", help="Take the runs with this value in a column of the table.")
 ALLOW = typer.Option([], "--allow", metavar="CODE", help="Lower an error of the audit to a warning, as in groups.")
 KEEP = typer.Option([], "--keep", metavar="RUN", help="Keep a run whatever the audit finds; may be repeated.")
 DROP = typer.Option([], "--drop", metavar="RUN", help="Leave a run out; may be repeated, and is recorded.")
+SKIP = typer.Option(False, "--skip-incomplete", help="Leave out, by name, every run with an empty cell.")
 LAW = typer.Option(
     DEFAULT_LAW, "--law", metavar="LAW", help=f"{law_help()}; FILE.py:NAME: a law of your own, which runs that file."
 )
@@ -44,6 +47,7 @@ def fit_table(
     keep: list[str] = KEEP,
     drop: list[str] = DROP,
     allow: list[str] = ALLOW,
+    skip_incomplete: bool = SKIP,
     seed: int = typer.Option(0, "--seed", min=0, help="Seed of the draws behind the interval."),
 ) -> None:
     """Fit a scaling law to runs and forecast larger ones.
@@ -65,7 +69,14 @@ def fit_table(
     budgets, columns = [parse_flops(text) for text in predict], chosen_columns(column)
     wanted = read_targets(predict_runs) if predict_runs else None
     runs = read_run_table(
-        table, columns=columns, units=chosen_units(unit), where=chosen_values(where), keep=keep, drop=drop, allow=allow
+        table,
+        columns=columns,
+        units=chosen_units(unit),
+        where=chosen_values(where),
+        keep=keep,
+        drop=drop,
+        allow=allow,
+        skip_incomplete=skip_incomplete,
     )
     result = fit(runs, law=chosen_law(law), seed=seed, swept=swept or ("all" if wanted and wanted.swept else "auto"))
     targets = [optimal_target(result, flops) for flops in budgets] + (target_runs(result, wanted) if wanted else [])
@@ -147,6 +158,7 @@ def backtest_table(
     keep: list[str] = KEEP,
     drop: list[str] = DROP,
     allow: list[str] = ALLOW,
+    skip_incomplete: bool = SKIP,
     seed: int = typer.Option(0, "--seed", min=0, help="Seed of the draws behind the intervals."),
 ) -> None:
     """Forecast each budget of a table from the smaller ones, and score the forecasts.
@@ -158,19 +170,17 @@ def backtest_table(
     from marin_scaling.forecast.backtest import backtest, backtest_document, backtest_text
     from marin_scaling.run.table import read_run_table
 
-    result = backtest(
-        read_run_table(
-            table,
-            columns=chosen_columns(column),
-            units=chosen_units(unit),
-            where=chosen_values(where),
-            keep=keep,
-            drop=drop,
-            allow=allow,
-        ),
-        law=chosen_law(law),
-        seed=seed,
+    runs = read_run_table(
+        table,
+        columns=chosen_columns(column),
+        units=chosen_units(unit),
+        where=chosen_values(where),
+        keep=keep,
+        drop=drop,
+        allow=allow,
+        skip_incomplete=skip_incomplete,
     )
+    result = backtest(runs, law=chosen_law(law), seed=seed)
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
 
@@ -191,6 +201,7 @@ def speedup_tables(
     unit: list[str] = UNIT,
     where: list[str] = WHERE,
     allow: list[str] = ALLOW,
+    skip_incomplete: bool = SKIP,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
     """Compare two recipes by the compute that one saves.
@@ -206,7 +217,8 @@ def speedup_tables(
 
     columns, units, values = chosen_columns(column), chosen_units(unit), chosen_values(where)
     ours, theirs = (
-        read_run_table(path, columns=columns, units=units, where=values, allow=allow) for path in (baseline, variant)
+        read_run_table(path, columns=columns, units=units, where=values, allow=allow, skip_incomplete=skip_incomplete)
+        for path in (baseline, variant)
     )
     report = compare_recipes(ours, theirs, convention=convention, allow=allow)
     if as_json:
@@ -242,6 +254,7 @@ def downstream(
     keep: list[str] = KEEP,
     drop: list[str] = DROP,
     allow: list[str] = ALLOW,
+    skip_incomplete: bool = SKIP,
     seed: int = typer.Option(0, "--seed", min=0, help="Seed of the draws behind the interval."),
 ) -> None:
     """Forecast a benchmark's accuracy, in two steps.
@@ -264,7 +277,14 @@ def downstream(
 
     budgets, columns = [parse_flops(text) for text in predict], chosen_columns([*column, f"loss={soft}"])
     runs = read_run_table(
-        table, columns=columns, units=chosen_units(unit), where=chosen_values(where), keep=keep, drop=drop, allow=allow
+        table,
+        columns=columns,
+        units=chosen_units(unit),
+        where=chosen_values(where),
+        keep=keep,
+        drop=drop,
+        allow=allow,
+        skip_incomplete=skip_incomplete,
     )
     scored = read_scores(table, table=runs, metric=metric)
     scored = scored.with_pool(read_pool(pool, soft=soft, metric=metric)) if pool else scored

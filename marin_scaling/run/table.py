@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +15,11 @@ from marin_scaling.limits import TEXT_CHARACTERS
 from marin_scaling.printable import joined, printable, quoted
 from marin_scaling.run.audit import Exclusion, audit_runs, audit_words
 from marin_scaling.run.cells import Sweep, find_sweep
+from marin_scaling.run.columns import COLUMNS, Cells, Column, map_columns, with_formulas
 from marin_scaling.run.groups import audit_kinds
-from marin_scaling.run.table_io import (
-    COLUMNS,
-    Cells,
-    RawTable,
-    cells_of_column,
-    is_empty,
-    map_columns,
-    positive_number,
-    read_table_file,
-)
-from marin_scaling.run.unit_audit import convert_units, mend_overflow
+from marin_scaling.run.numbers import BadCells, read_numbers
+from marin_scaling.run.size_units import convert_units, mend_overflow
+from marin_scaling.run.table_io import RawTable, is_empty, read_table_file
 from marin_scaling.units import counted, metric_of_column
 from marin_scaling.untrusted_files import is_present
 
@@ -37,8 +30,6 @@ if TYPE_CHECKING:
 
     from marin_scaling.run.spec import RunSpec
     from marin_scaling.run.store import StoredRun
-
-SIZES = ("flops", "params", "tokens")
 
 BUDGET_RATIO = 1.1
 """Runs sorted by cost start a new budget where the cost rises by more than this. Marin rounds budgets to powers of 1.1."""
@@ -77,26 +68,29 @@ def read_run_table(
     keep: Collection[str] = (),
     drop: Collection[str] = (),
     allow: Collection[str] = (),
+    skip_incomplete: bool = False,
 ) -> RunTable:
     """Read and audit a table of runs; `columns` gives the table's name for those of our columns that need settling.
 
     `units` states the unit of a column, as in `{"flops": "GFLOPs"}`; `where` gives the value that a column of the table has in
     the runs to take. `keep` and `drop` name runs that stay or go whatever the audit finds; both are recorded in the table.
-    Errors of the audit whose code is in `allow` are warnings.
+    Errors of the audit whose code is in `allow` are warnings. `skip_incomplete` leaves out the runs with an empty cell, each
+    with the column.
 
     `StorageError` when nothing can be read there, `RunTableError` (file, line, column) when it is no table of usable runs.
     """
     path = Path(path)
     is_store = path.is_dir() and not is_present(path / "runs.csv")
-    return _from_cells(
-        read_cells(path),
-        {} if is_store else columns or {},
-        keep=keep,
-        drop=drop,
+    choices = _Choices(
+        columns={} if is_store else columns or {},
         units=units or {},
         where=where or {},
+        keep=keep,
+        drop=drop,
         allow=allow,
+        skip_incomplete=skip_incomplete,
     )
+    return _from_cells(read_cells(path), choices)
 
 
 def read_cells(path: Path) -> RawTable:
@@ -117,13 +111,23 @@ def table_of_frame(
     keep: Collection[str] = (),
     drop: Collection[str] = (),
     allow: Collection[str] = (),
+    skip_incomplete: bool = False,
     source: str = "DataFrame",
 ) -> RunTable:
     """Audit a table of runs that is in memory already, as `read_run_table` does a file; errors name the row by its label."""
     cells = frame.rename(columns=str)
     places = tuple(f"row {label}" for label in frame.index)
     raw = RawTable(name=source, cells=cells.astype(object), places=places)
-    return _from_cells(raw, columns or {}, keep=keep, drop=drop, units=units or {}, where=where or {}, allow=allow)
+    choices = _Choices(
+        columns=columns or {},
+        units=units or {},
+        where=where or {},
+        keep=keep,
+        drop=drop,
+        allow=allow,
+        skip_incomplete=skip_incomplete,
+    )
+    return _from_cells(raw, choices)
 
 
 def _instead_of(folder: Path) -> str:
@@ -181,47 +185,58 @@ _ONE_OF_EACH: dict[str, Callable[[RunSpec], str]] = {
 }
 
 
-def _from_cells(
-    raw: RawTable,
-    columns: Mapping[str, str],
-    *,
-    keep: Collection[str],
-    drop: Collection[str],
-    units: Mapping[str, str],
-    where: Mapping[str, str],
-    allow: Collection[str],
-) -> RunTable:
-    mapping = map_columns(raw.column_names(), chosen=columns, name=raw.name)
+@dataclass(frozen=True, kw_only=True)
+class _Choices:
+    """What the user settles about a table; the meanings are those of `read_run_table`."""
+
+    columns: Mapping[str, str]
+    units: Mapping[str, str]
+    where: Mapping[str, str]
+    keep: Collection[str]
+    drop: Collection[str]
+    allow: Collection[str]
+    skip_incomplete: bool
+
+
+def _from_cells(raw: RawTable, choices: _Choices) -> RunTable:
+    raw, columns = with_formulas(raw, choices.columns)
+    mapping = map_columns(raw, chosen=columns)
     texts = {name: _texts(raw, mapping[name]) for name in _columns(Cells.TEXTS, mapping)}
     runs = texts.get("run") or list(raw.places)
-    words = audit_words(runs, texts, keep=keep, drop=drop)
-    chosen = _elsewhere(raw, where)
-    rows = [row for row in range(len(runs)) if row not in words.reasons and row not in chosen]
-    raw, overflow = _without_overflow(raw, mapping, rows=rows)
-    counted_frame, found_units = convert_units(
-        _frame(raw, mapping, texts | {"run": runs}, rows=rows), names=mapping, units=units, keep=keep
-    )
-    findings = (*overflow, *found_units)
-    _refuse_errors(raw.name, [each for each in findings if each.code not in allow])
-    frame, grouping = _with_budgets(counted_frame)
-    audit = audit_runs(frame, keep=keep)
+    words = audit_words(runs, texts, keep=choices.keep, drop=choices.drop)
+    left_out = words.reasons | _elsewhere(raw, choices.where)
+    left_out |= _incomplete(raw, mapping, left_out) if choices.skip_incomplete else {}
+    rows = [row for row in range(len(runs)) if row not in left_out]
+    raw, overflow = mend_overflow(raw, mapping, rows=rows)
+    frame = _frame(raw, mapping, texts | {"run": runs}, rows=rows)
+    frame, converted = convert_units(frame, names=mapping, units=choices.units, keep=choices.keep)
+    findings = (*overflow, *converted)
+    _refuse_errors(raw.name, [each for each in findings if each.code not in choices.allow])
+    frame, grouping = _with_budgets(frame)
+    audit = audit_runs(frame, keep=choices.keep)
     found = {rows[position]: why for position, why in audit.reasons.items()}
     frame, kept = frame.drop(index=list(audit.reasons)).reset_index(drop=True), [row for row in rows if row not in found]
     others = _other_cells(raw, mapping, rows=kept)
     sweep = find_sweep(frame, others)
     kinds = audit_kinds(frame, others, sweep=sweep)
-    findings = tuple(warning(f.code, f.where, f.message) if f.code in allow else f for f in (*findings, *kinds))
+    findings = tuple(warning(f.code, f.where, f.message) if f.code in choices.allow else f for f in (*findings, *kinds))
     if "seed" not in frame and sweep.are_replicates:
         frame = frame.assign(seed=[" ".join(row) for row in raw.cells[[*sweep.replicated]].iloc[kept].astype(str).to_numpy()])
     return RunTable(
         frame=frame,
-        excluded=tuple(Exclusion(run=runs[row], why=why) for row, why in sorted((words.reasons | chosen | found).items())),
-        warnings=(*(each.message for each in findings), *grouping, *words.doubts, *audit.doubts),
+        excluded=tuple(Exclusion(run=runs[row], why=why) for row, why in sorted((left_out | found).items())),
+        warnings=(
+            *(each.message for each in findings),
+            *_nominal_flops(mapping),
+            *grouping,
+            *words.doubts,
+            *audit.doubts,
+        ),
         findings=findings,
         sweep=sweep,
         column_mapping=mapping,
         source=printable(raw.name),
-        metric=_one_meaning(raw, texts, mapping, rows=[row for row in rows if runs[row] not in keep] or rows),
+        metric=_one_meaning(raw, texts, mapping, rows=[row for row in rows if runs[row] not in choices.keep] or rows),
     )
 
 
@@ -257,25 +272,28 @@ def _refuse_errors(name: str, findings: Sequence[Finding]) -> None:
         )
 
 
-def _without_overflow(raw: RawTable, mapping: Mapping[str, str], *, rows: Sequence[int]) -> tuple[RawTable, list[Finding]]:
-    """Replace FLOPs that overflowed 64-bit integers, which may be negative, in whole-number columns."""
-    import pandas as pd
-
-    columns = {**{name: mapping[name] for name in SIZES}, "params": mapping.get("active_params", mapping["params"])}
-    cells = {name: pd.to_numeric(raw.cells[column].iloc[list(rows)], errors="coerce") for name, column in columns.items()}
-    frame = pd.DataFrame({"run": [raw.places[row] for row in rows]} | cells, index=list(rows)).dropna()
-    flops, findings = mend_overflow(frame)
-    if not findings:
-        return raw, []
-    changed = raw.cells.copy()
-    changed.loc[frame.index, mapping["flops"]] = [str(each) for each in flops]
-    return replace(raw, cells=changed), findings
-
-
 def _other_cells(raw: RawTable, mapping: Mapping[str, str], *, rows: Sequence[int]) -> pd.DataFrame:
     """Return the columns that hold none of a run's numbers or its name: what may tell kinds of runs apart, a row a run."""
     taken = {theirs for ours, theirs in mapping.items() if ours == "run" or COLUMNS[ours].cells is not Cells.TEXTS}
     return raw.cells[[name for name in raw.cells.columns if name not in taken]].iloc[list(rows)].reset_index(drop=True)
+
+
+def _incomplete(raw: RawTable, mapping: Mapping[str, str], excluded: Mapping[int, str]) -> dict[int, str]:
+    """Return the reason to leave out each run with an empty cell in a column that needs a number."""
+    needed = [name for name in _columns(Cells.NUMBERS, mapping) if COLUMNS[name].if_empty is None]
+    reasons: dict[int, str] = {}
+    for name in needed:
+        for row, cell in enumerate(raw.cells[mapping[name]].tolist()):
+            if row not in excluded and row not in reasons and is_empty(cell):
+                reasons[row] = f"its {name} is empty"
+    return reasons
+
+
+def _nominal_flops(mapping: Mapping[str, str]) -> list[str]:
+    """Return a warning if the nominal budgets of the table stand for FLOPs."""
+    if mapping["flops"] != mapping.get("budget_flops"):
+        return []
+    return [f"no column flops: each run is taken to cost its nominal budget (column {mapping['flops']!r})"]
 
 
 def _frame(raw: RawTable, mapping: Mapping[str, str], texts: Mapping[str, list[str]], *, rows: Sequence[int]) -> pd.DataFrame:
@@ -284,9 +302,30 @@ def _frame(raw: RawTable, mapping: Mapping[str, str], texts: Mapping[str, list[s
     columns: dict[str, Any] = {
         name: [texts[name][row] for row in rows] for name, column in COLUMNS.items() if name in texts and column.fitted
     }
-    columns |= {name: _positive_numbers(raw, mapping[name], rows=rows) for name in _columns(Cells.NUMBERS, mapping)}
-    some = _columns(Cells.NUMBERS_OR_NOTHING, mapping)
-    return pd.DataFrame(columns | {name: _numbers_or_nan(raw, mapping[name], rows=rows) for name in some})
+    bad = BadCells(raw, texts["run"], why=_WHY, fix=_FIX)
+    for name in (*_columns(Cells.NUMBERS, mapping), *_columns(Cells.NUMBERS_OR_NOTHING, mapping)):
+        columns[name] = _numbers(raw, mapping[name], COLUMNS[name], rows, bad=bad, others=columns)
+    bad.refuse()
+    return pd.DataFrame(columns)
+
+
+_WHY = "FLOPs, parameters, tokens and loss of a run are positive, finite numbers; no run is dropped silently."
+_FIX = "Fix the cells; a diverged run may stay if a column `status` says diverged, and a throughput may be empty."
+
+
+def _numbers(
+    raw: RawTable, theirs: str, column: Column, rows: Sequence[int], *, bad: BadCells, others: Mapping[str, Sequence[Any]]
+) -> list[float]:
+    """Return a column's numbers, one for each of `rows`; empty cells take what the column allows for them."""
+    may_be_empty = column.cells is Cells.NUMBERS_OR_NOTHING or column.if_empty is not None
+    empty = {row for row in rows if is_empty(raw.cells[theirs].iat[row])} if may_be_empty else set()
+    filled = [row for row in rows if row not in empty]
+    values = dict(zip(filled, read_numbers(raw, theirs, filled, bad=bad), strict=True))
+    if isinstance(column.if_empty, str):
+        values |= {row: others[column.if_empty][at] for at, row in enumerate(rows) if row in empty}
+    elif column.if_empty is not None:
+        values |= dict.fromkeys(empty, column.if_empty)
+    return [values.get(row, math.nan) for row in rows]
 
 
 def _columns(cells: Cells, mapping: Mapping[str, str]) -> list[str]:
@@ -340,28 +379,6 @@ def _texts(raw: RawTable, column: str) -> list[str]:
     return texts
 
 
-def _positive_numbers(raw: RawTable, column: str, *, rows: Sequence[int]) -> list[float]:
-    return [
-        positive_number(
-            cell,
-            where=where,
-            why="FLOPs, parameters, tokens and loss of a run are positive, finite numbers; nothing is dropped silently.",
-            fix="Mend the cell, or remove its row; a diverged run may stay when a column `status` says diverged.",
-        )
-        for cell, where in cells_of_column(raw, column, rows=rows)
-    ]
-
-
-def _numbers_or_nan(raw: RawTable, column: str, *, rows: Sequence[int]) -> list[float]:
-    """One a row, NaN where the cell is empty or says nan."""
-    why = "A throughput is a positive, finite number, or not known; nothing is guessed."
-    fix = "Mend the cell, or leave it empty: the run was not timed."
-    return [
-        math.nan if is_empty(cell) else positive_number(cell, where=where, why=why, fix=fix)
-        for cell, where in cells_of_column(raw, column, rows=rows)
-    ]
-
-
 def _one_meaning(raw: RawTable, texts: Mapping[str, list[str]], mapping: Mapping[str, str], *, rows: Sequence[int]) -> str:
     """The metric of these rows, which are of one kind in all that makes losses or FLOPs comparable."""
     metric = metric_of_column(mapping["loss"]) or "loss"
@@ -388,7 +405,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     A column whose cells are all numbers, or nothing, has numbers, unless it is one of names and words (`run`, `seed`).
     """
     raw = read_cells(path)
-    mapping = map_columns(raw.column_names(), chosen={}, name=raw.name, required=())
+    mapping = map_columns(raw, chosen={}, required=())
     words = {mapping[name] for name in _columns(Cells.TEXTS, mapping)}
     columns = {name: _cells(raw.cells[name].tolist(), is_words=name in words) for name in raw.column_names()}
     columns.setdefault("source", [f"{raw.name}, {place}" for place in raw.places])

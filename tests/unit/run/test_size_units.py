@@ -8,8 +8,8 @@ import pytest
 
 from marin_scaling.errors import RunTableError, UsageError
 from marin_scaling.findings import Severity
+from marin_scaling.run.size_units import unit_named
 from marin_scaling.run.table import table_of_frame
-from marin_scaling.run.unit_audit import unit_named
 
 PARAMS = np.tile(np.geomspace(5e7, 5e8, 5), 4)
 TOKENS = np.repeat(np.geomspace(1e9, 3e10, 4), 5)
