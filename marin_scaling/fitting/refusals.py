@@ -10,7 +10,7 @@ from marin_scaling.fitting.frontier import FRONTIER_UNKNOWNS
 from marin_scaling.run.audit import Exclusion
 from marin_scaling.run.cells import Sweep, cells_of, find_sweep
 from marin_scaling.run.table import BUDGET_SPAN
-from marin_scaling.units import format_flops
+from marin_scaling.units import counted, format_flops
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,13 +18,18 @@ if TYPE_CHECKING:
     from marin_scaling.run.table import RunTable
 
 
+_MORE_RUNS = "Add runs at other budgets: at least four budgets, a factor of two or more apart, four sizes at each."
+_KEEP = "Keep the runs that finished (--keep RUN for each), or correct the cells that the reasons name."
+
+
 def refuse_hopeless(table: RunTable) -> None:
     """`FitRefused` when no law goes through these runs."""
     frame = table.frame
     if len(frame) <= FRONTIER_UNKNOWNS:
-        plural = "" if len(frame) == 1 else "s"
         refuse(
-            f"{table.source} has {len(frame)} usable run{plural}; the law has {FRONTIER_UNKNOWNS} unknowns.{left_out(table)}"
+            f"{table.source} has {counted(len(frame), 'usable run')}; the law has {FRONTIER_UNKNOWNS} unknowns."
+            f"{left_out(table)}",
+            fix=_KEEP if len(table.excluded) > len(frame) else _MORE_RUNS,
         )
     if frame["flops"].max() < BUDGET_SPAN * frame["flops"].min():
         refuse(
@@ -62,7 +67,7 @@ def refuse(
     what: str | tuple[str, ...],
     *,
     why: str = "With as few numbers as unknowns any forecast would fit, so none would mean anything.",
-    fix: str = "Add runs at other budgets: at least four budgets, a factor of two or more apart, four sizes at each.",
+    fix: str = _MORE_RUNS,
 ) -> NoReturn:
     """Refuse a table as too small."""
     raise FitRefused(what, why=why, fix=fix)

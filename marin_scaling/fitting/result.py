@@ -121,7 +121,8 @@ class FitResult:
             FitStatus.CONTRADICTED: Severity.ERROR in severities,
             FitStatus.DOUBTED: Severity.WARNING in severities,
         }
-        status, *others = [each for each in FitStatus if holds.get(each, each is FitStatus.USABLE)]
+        status, *others = [each for each in FitStatus if holds.get(each, False)] or [FitStatus.USABLE]
+        others = [each for each in others if each is not FitStatus.DOUBTED]  # its warnings are listed
         kind = kind if kind.name == law.name else find_law(law.name)
 
         def refit(other: RunTable) -> FitResult:
