@@ -15,9 +15,10 @@ from marin_scaling.preregistration.signing.allowed_signers import listed_people
 from marin_scaling.preregistration.state import VerifiedStep
 from marin_scaling.preregistration.statement import LONGEST_TERM, Statement, moment_text
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal
+from marin_scaling.strict_model import Part
 from marin_scaling.units import counted
 from marin_scaling.untrusted_files import is_present
-from marin_scaling.yaml_config import Part, read_part
+from marin_scaling.yaml_config import read_part
 
 
 class Policy(Part):
