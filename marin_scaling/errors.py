@@ -1,8 +1,4 @@
-"""Every error that a user can meet: what happened, why it matters, how to go on.
-
-The command line catches `MarinScalingError` once and prints it without a traceback. Doubtful numbers are not errors:
-they are statuses on results. A forecast that missed is a result, too.
-"""
+"""Errors for users: the fact, the reason where it cannot be seen, and the fix. The command line prints them without a traceback."""
 
 from __future__ import annotations
 
@@ -26,19 +22,19 @@ _CONTINUED = "\n       "
 
 
 class MarinScalingError(Exception):
-    """Base of all errors meant for a reader; `exit_status` follows the contract 1 = the answer is no, 2 = bad input.
+    """Base of all errors for users; `exit_status` is 1 if the answer is no, 2 for bad input.
 
-    `what` is one line, or a tuple of lines. A line is printable and of bounded length, whatever its file holds.
+    `what` is one line, or a tuple of lines; `why` is left out where the fact explains itself. Lines are printable and of
+    bounded length.
 
-    >>> print(MarinScalingError("The file is empty.", why="There is nothing to fit.", fix="Give a table with runs."))
-    The file is empty.
-      why: There is nothing to fit.
-      fix: Give a table with runs.
+    >>> print(MarinScalingError("runs.csv is empty.", fix="Give a table with one run per row."))
+    runs.csv is empty.
+      fix: Give a table with one run per row.
     """
 
     exit_status = 2
 
-    def __init__(self, what: str | tuple[str, ...], *, why: str, fix: str) -> None:
+    def __init__(self, what: str | tuple[str, ...], *, why: str = "", fix: str) -> None:
         self.lines = tuple(_bounded((what,) if isinstance(what, str) else what))
         self.what = _CONTINUED.join(self.lines)
         self.why, self.fix = _line(why), _line(fix)
@@ -49,7 +45,8 @@ class MarinScalingError(Exception):
         return type(self)((f"{where}: {self.lines[0]}", *self.lines[1:]), why=self.why, fix=self.fix)
 
     def __str__(self) -> str:
-        return f"{self.what}\n  why: {self.why}\n  fix: {self.fix}"
+        why = f"  why: {self.why}\n" if self.why else ""
+        return f"{self.what}\n{why}  fix: {self.fix}"
 
 
 class UsageError(MarinScalingError):
