@@ -49,11 +49,11 @@ class LossCurve:
         return len(self._losses)
 
     def last_finite(self) -> float | None:
-        """The newest finite loss, or None."""
+        """Return the newest finite loss, or None."""
         return next((loss for loss in reversed(self._losses) if loss is not None), None)
 
     def first_finite(self) -> float | None:
-        """The oldest finite loss, or None."""
+        """Return the oldest finite loss, or None."""
         return next((loss for loss in self._losses if loss is not None), None)
 
     def truncate(self, steps_done: int) -> None:
