@@ -1,4 +1,4 @@
-"""The only caller of git: it runs from the root of the repository, with no setting that a pull request can change.
+"""Calls of git, from the root of the repository and with no setting that a pull request can change.
 
 Git only reads names and content. It compares nothing, because attributes, filters, ignore rules and index flags come with a
 pull request. No call runs a hook or file-system monitor, opens a pager, or fetches.
@@ -76,7 +76,7 @@ class Repository:
         """Return the output of a git command with input `content`; `GitError` if it fails."""
         done = _run(self._named(*arguments), at=self.root, content=content)
         if done.returncode:
-            raise _failed(arguments[0], _said(done) or f"exit status {done.returncode}", at=self.root)
+            raise _failed(arguments[0], _output(done) or f"exit status {done.returncode}", at=self.root)
         return done.stdout
 
     def commit_id(self, name: str) -> str:
@@ -151,7 +151,7 @@ def find_repository(start: Path | None = None) -> Repository | None:
         return None
     found = Path(os.fsdecode(done.stdout.removesuffix(b"\n")))
     if done.returncode or ((root / GIT_NAME).is_dir() and found != Path(os.path.realpath(root / GIT_NAME))):
-        raise _failed("rev-parse", _said(done) or f"{root / GIT_NAME} is not a git directory", at=root)
+        raise _failed("rev-parse", _output(done) or f"{root / GIT_NAME} is not a git directory", at=root)
     return Repository(root=root, git_dir=found)
 
 
@@ -234,7 +234,7 @@ def _tree_entry(line: bytes) -> tuple[Path, TreeEntry]:
     return Path(os.fsdecode(name)), TreeEntry(mode=mode, id=identity)
 
 
-def _said(done: subprocess.CompletedProcess[bytes]) -> str:
+def _output(done: subprocess.CompletedProcess[bytes]) -> str:
     return done.stderr.decode(errors="replace").strip().partition("\n")[0]
 
 

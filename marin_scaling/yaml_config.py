@@ -189,8 +189,8 @@ def _reason(fault: Any, keys: Collection[str]) -> str:
         return "must be text; put it in quotes" if isinstance(fault["input"], int | float | date) else "must be text"
     if fault["type"] == "string_pattern_mismatch" and fault["ctx"]["pattern"] in PATTERNS:
         return f"must be {PATTERNS[fault['ctx']['pattern']]}"
-    said = quoted(str(fault["msg"]).removeprefix("Value error, "), _REASON_CHARACTERS)
-    return said[:1].lower() + said[1:]
+    message = quoted(str(fault["msg"]).removeprefix("Value error, "), _REASON_CHARACTERS)
+    return message[:1].lower() + message[1:]
 
 
 def _meant(key: str, keys: Collection[str]) -> str:

@@ -277,8 +277,8 @@ class UserFit:
             return f"Not usable: the search did not converge ({self.result.message})."
         if at_bound := [parameter.name for parameter in self.result.params.values() if _is_at_bound(parameter)]:
             return f"Use with care: it converged, with {', '.join(at_bound)} at a bound; {counts}, {self.failed} failed."
-        doubt = "Usable: it converged" if self.agreeing > 1 else "Use with care: it converged, but a lower one may exist"
-        return f"{doubt}; {counts}, {self.failed} failed."
+        status = "Usable: it converged" if self.agreeing > 1 else "Use with care: it converged, but a lower one may exist"
+        return f"{status}; {counts}, {self.failed} failed."
 
     def report(self) -> str:
         """Return lmfit's report below the status."""

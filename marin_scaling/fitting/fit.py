@@ -49,5 +49,5 @@ def _best_of_sweep(table: RunTable) -> RunTable:
     frame, excluded = best_of_cells(table.frame)
     if not excluded:
         return table
-    said = f"swept runs: the best {KEPT_SHARE:.0%} of each size and length stand for it; the forecast is of a run as well tuned"
-    return replace(table, frame=frame, excluded=(*table.excluded, *excluded), warnings=(*table.warnings, said))
+    note = f"swept runs: the best {KEPT_SHARE:.0%} of each size and length stand for it; the forecast is of a run as well tuned"
+    return replace(table, frame=frame, excluded=(*table.excluded, *excluded), warnings=(*table.warnings, note))

@@ -177,11 +177,11 @@ class ScoredRuns:
         other = np.array([pair not in mine for pair in pairs], dtype=bool)
         twice = int(np.sum(~other))
         words = "run is in both tables and counts" if twice == 1 else "runs are in both tables and count"
-        said = (f"{twice} {words} once",) if twice else ()
+        note = (f"{twice} {words} once",) if twice else ()
         return ScoredRuns(
             soft=np.concatenate([self.soft, pool.soft[other]]),
             accuracy=np.concatenate([self.accuracy, pool.accuracy[other]]),
-            notes=tuple(dict.fromkeys([*self.notes, *pool.notes, *said])),
+            notes=tuple(dict.fromkeys([*self.notes, *pool.notes, *note])),
         )
 
 
@@ -214,8 +214,8 @@ def _scored(soft: Array, shares: Sequence[float], *, source: str, metric: str) -
     accuracy = np.array(shares, dtype=np.float64)
     both = np.isfinite(soft) & np.isfinite(accuracy)
     missing = int(np.sum(~both))
-    said = f"{source}: {missing} of {len(both)} runs have no {metric} and are not used for the curve of accuracy"
-    return ScoredRuns(soft=soft[both], accuracy=accuracy[both], notes=(said,) if missing else ())
+    note = f"{source}: {missing} of {len(both)} runs have no {metric} and are not used for the curve of accuracy"
+    return ScoredRuns(soft=soft[both], accuracy=accuracy[both], notes=(note,) if missing else ())
 
 
 def _raw_table(path: Path) -> RawTable:
@@ -307,7 +307,7 @@ def downstream_text(
     parts = [
         _steps_text(result, curve, soft=soft, metric=metric),
         *(_forecast_text(each, soft=soft, metric=metric) for each in forecasts),
-        _doubts_text(result, curve, notes),
+        _warnings_text(result, curve, notes),
     ]
     return "\n\n".join(parts)
 
@@ -381,6 +381,6 @@ def _forecast_text(each: DownstreamForecast, *, soft: str, metric: str) -> str:
     )
 
 
-def _doubts_text(result: FitResult, curve: Sigmoid, notes: Sequence[str]) -> str:
-    doubts = [*result.warnings, *_warnings(curve, notes)]
-    return "\n".join([*(wrapped(f"warning: {each}", "  ") for each in doubts), wrapped(ASSUMES)])
+def _warnings_text(result: FitResult, curve: Sigmoid, notes: Sequence[str]) -> str:
+    warnings = [*result.warnings, *_warnings(curve, notes)]
+    return "\n".join([*(wrapped(f"warning: {each}", "  ") for each in warnings), wrapped(ASSUMES)])

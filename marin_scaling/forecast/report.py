@@ -97,7 +97,7 @@ def forecast_text(result: FitResult, forecasts: Sequence[Forecast]) -> str:
         _points_text(result),
         _law_text(result),
         *(_forecast_text(forecast, unit=unit_of(result.metric)) for forecast in forecasts),
-        _doubts_text(result, with_forecast=bool(forecasts)),
+        _warnings_text(result, with_forecast=bool(forecasts)),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -223,7 +223,7 @@ def _size_lines(forecast: Forecast) -> list[str]:
     return [size, f"  at the same compute half N* would cost {half:.1%} of the loss, twice N* {double:.1%}"]
 
 
-def _doubts_text(result: FitResult, *, with_forecast: bool) -> str:
+def _warnings_text(result: FitResult, *, with_forecast: bool) -> str:
     lines = [wrapped(f"status: {result.status.value}"), *(wrapped(f"warning: {each}", "  ") for each in result.warnings)]
     if with_forecast:
         lines.append(wrapped(_ASSUMES[result.law.is_calibrated]))

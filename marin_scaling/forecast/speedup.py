@@ -135,20 +135,20 @@ def compare_recipes(baseline: RunTable, variant: RunTable, *, convention: str = 
         compared = by_own_law(fit_baseline(baseline), theirs, pooled(theirs, ours), generator, seed=seed)
     else:
         compared = by_pinned_law(ours, theirs, generator)
-        warnings = (*warnings, *_said_of(baseline))
+        warnings = (*warnings, *_warnings_of(baseline))
     return SpeedupReport(
         convention=convention,
         baseline_fit=compared.law_fit,
         comparisons=_comparisons(compared, ours),
         noise=compared.noise,
-        warnings=(*warnings, *compared.warnings, *_said_of(variant)),
+        warnings=(*warnings, *compared.warnings, *_warnings_of(variant)),
         baseline_excluded=compared.law_fit.excluded if compared.law_fit else (*baseline.excluded, *baseline_swept),
         variant_excluded=(*variant.excluded, *variant_swept),
         seed=seed,
     )
 
 
-def _said_of(table: RunTable) -> tuple[str, ...]:
+def _warnings_of(table: RunTable) -> tuple[str, ...]:
     return tuple(f"{table.source}: {each}" for each in table.warnings)
 
 

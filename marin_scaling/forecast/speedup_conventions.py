@@ -197,13 +197,13 @@ def by_own_law(
         losses += of_run.draw(generator, leverage=point.leverage) if of_run else 0.0
         losses += of_budget.draw(generator) if of_budget else 0.0
         draws.append(log_speedups(laws, losses, flops=point.flops))
-    said = [("a run of the variant", of_run), ("its budget, beyond that,", of_budget)]
+    scatters = [("a run of the variant", of_run), ("its budget, beyond that,", of_budget)]
     return Compared(
         law_fit=result,
         points=points,
         laws=[law.frontier] * len(points),
         draws=draws,
-        noise="; ".join(each.sentence(whose, loss=points[-1].loss) for whose, each in said if each),
+        noise="; ".join(each.sentence(whose, loss=points[-1].loss) for whose, each in scatters if each),
         warnings=tuple(f"{result.source}: {each}" for each in result.warnings),
     )
 
@@ -279,7 +279,7 @@ def by_pinned_law(ours: Sequence[MeasuredLoss], theirs: Sequence[MeasuredLoss], 
         losses = mine.loss + baseline_scatter.draw(generator, leverage=mine.leverage)
         variant_losses = point.loss + variant_scatter.draw(generator, leverage=point.leverage)
         draws.append(log_speedups(_pinned_laws(losses, flops=mine.flops), variant_losses, flops=point.flops))
-    said = (("a run of the baseline", baseline_scatter), ("one of the variant", variant_scatter))
+    scatters = (("a run of the baseline", baseline_scatter), ("one of the variant", variant_scatter))
     return Compared(
         law_fit=None,
         points=[point for _, point in pairs],
@@ -287,7 +287,7 @@ def by_pinned_law(ours: Sequence[MeasuredLoss], theirs: Sequence[MeasuredLoss], 
             FrontierLaw(E=MARIN_E, A=mine.loss - MARIN_E, gamma=MARIN_ALPHA, reference_flops=mine.flops) for mine, _ in pairs
         ],
         draws=draws,
-        noise="; ".join(scatter.sentence(whose, loss=pairs[-1][1].loss) for whose, scatter in said),
+        noise="; ".join(scatter.sentence(whose, loss=pairs[-1][1].loss) for whose, scatter in scatters),
         warnings=(*_alone("baseline", ours, theirs), *_alone("variant", theirs, ours)),
     )
 

@@ -98,7 +98,7 @@ def speedup_text(report: SpeedupReport, *, baseline: RunTable, variant: RunTable
         _convention_text(report),
         _flops_text(report),
         _wall_clock_text(report, baseline, variant),
-        _doubts_text(report),
+        _warnings_text(report),
     ]
     return "\n\n".join(parts)
 
@@ -181,7 +181,7 @@ def _no_throughput(baseline: RunTable, variant: RunTable) -> str:
     return "no common budget has a number in the column tokens_per_second of both tables"
 
 
-def _doubts_text(report: SpeedupReport) -> str:
+def _warnings_text(report: SpeedupReport) -> str:
     lines = [wrapped(f"noise: {report.noise}")]
     if report.baseline_fit:
         lines.append(wrapped(f"status of the baseline's law: {report.baseline_fit.status.value}"))

@@ -164,8 +164,8 @@ class Tracked:
             return ""
         if self.tracking and self.tracking.is_unlike:
             return "unlike the ladder's curves: no prediction"
-        said = verdict(expected, self.forecast.quantiles)
-        return "too early to say" if said == "on forecast" and self.tracking and self.tracking.is_early else said
+        found = verdict(expected, self.forecast.quantiles)
+        return "too early to say" if found == "on forecast" and self.tracking and self.tracking.is_early else found
 
     def _end(self) -> Mapping[float, float]:
         """Return the final metric as quantiles, which are all equal; empty if the run has not ended."""
@@ -297,11 +297,11 @@ def tracked_text(found: Tracked) -> str:
         lines.append(
             f"it would end at {end}, if it went {went}" if found.tracking.is_unlike else f"it will end at {end}, {went}"
         )
-    said = found.forecast.quantiles
+    quantiles = found.forecast.quantiles
     lines.append(
         f"no forecast to compare with: {found.forecast.by}"
-        if said is None
-        else f"forecast {_quantiles(said, found.metric)} ({found.forecast.by})"
+        if quantiles is None
+        else f"forecast {_quantiles(quantiles, found.metric)} ({found.forecast.by})"
     )
     lines += [found.verdict] if found.verdict else []
     lines += [f"warning: {fault}" for fault in found.faults]

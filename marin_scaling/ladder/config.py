@@ -361,7 +361,7 @@ class Promise(Part):
             "known_differences": self.known_differences,
             "related_runs_seen": self.related_runs_seen,
         }
-        return [name for name, said in asked.items() if not said]
+        return [name for name, value in asked.items() if not value]
 
     @model_validator(mode="after")
     def _one_line_each(self) -> Promise:

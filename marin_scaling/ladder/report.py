@@ -75,7 +75,7 @@ def _totals(ladder: Ladder) -> list[str]:
     lines = [
         f"{len(ladder.rungs)} rungs, {format_flops(ladder.total_flops)} FLOPs together; "
         f"target {format_flops(target)} FLOPs, {ladder.extrapolation:.3g}x the largest rung.",
-        f"Memory per step on {_devices_words(file.hardware.per_run)} {_said(file.compute)}, without the program itself.",
+        f"Memory per step on {_devices_words(file.hardware.per_run)} {_described(file.compute)}, without the program itself.",
     ]
     rungs_cost, target_cost = _time_and_cost(ladder.total_flops, file), _time_and_cost(target, file)
     if "time" in rungs_cost:
@@ -100,7 +100,7 @@ def _devices_words(per_run: PerRun) -> str:
     return "one device" if _devices(per_run) == 1 else f"each of {_devices(per_run)} devices"
 
 
-def _said(compute: Compute) -> str:
+def _described(compute: Compute) -> str:
     parts = [f"in {compute.precision}", "layers recomputed" if compute.recompute else "nothing recomputed"]
     if compute.attention == "flash":
         parts.append("flash attention")

@@ -110,11 +110,11 @@ class DelphiRecipe(AdamHRecipe, MarinWidths):
     def _doubts(self, batch: int, rates: Hyperparameters, *, wanted: int) -> tuple[str, ...]:
         """Return warnings about batch and learning rates."""
         tuned = self.min_batch_size <= batch <= self.max_batch_size
-        said = {
+        warnings = {
             f"batch {wanted} is halved to {batch}, so that no learning rate or beta2 reaches its bound": batch < wanted,
             f"learning rates were tuned for batches of {self.min_batch_size} to {self.max_batch_size}, not {batch}": not tuned,
         }
-        return (*(sentence for sentence, holds in said.items() if holds), *rate_doubts(rates, cap=self.max_learning_rate))
+        return (*(sentence for sentence, holds in warnings.items() if holds), *rate_doubts(rates, cap=self.max_learning_rate))
 
     def _halved(self, batch: int, tokens: float) -> int:
         """Return the batch size, halved until no learning rate is at a bound, but not below the smallest."""

@@ -228,10 +228,10 @@ def _from_file(path: Path, *, depth: int) -> Recipe:
 
 def _base(name: str, path: Path, *, depth: int) -> Recipe:
     """Return the base of the recipe file at `path`: a file in the same folder, or a recipe by name."""
-    beside = path.parent / name
-    if name.endswith(_FILES) and is_present(beside):
+    sibling = path.parent / name
+    if name.endswith(_FILES) and is_present(sibling):
         _require_inside(name)
-        return _from_file(beside, depth=depth)
+        return _from_file(sibling, depth=depth)
     return _find(name, depth=depth)
 
 

@@ -94,8 +94,8 @@ def difference_text(first: Recipe, second: Recipe, plans: tuple[RungPlan, RungPl
         parts[f"numbers at {format_flops(plans[0].budget_flops)} FLOPs, {runs}"] = _differences(*numbers)
     if not any(parts.values()):
         return f"{first.name} and {second.name} do not differ."
-    said = [f"{name}:\n" + "\n".join(rows) for name, rows in parts.items() if rows]
-    return "\n\n".join([f"{first.name} against {second.name}", *said])
+    differences = [f"{name}:\n" + "\n".join(rows) for name, rows in parts.items() if rows]
+    return "\n\n".join([f"{first.name} against {second.name}", *differences])
 
 
 def _numbers(recipe: Recipe, plan: RungPlan, batch_is_given: bool) -> list[tuple[str, float, str, str]]:
@@ -113,8 +113,8 @@ def _numbers(recipe: Recipe, plan: RungPlan, batch_is_given: bool) -> list[tuple
 def _entry(number: tuple[str, float, str, str], cited: list[str]) -> str:
     name, value, formula, source = number
     head = f"  {name:<{_NAME}} {_number(value):>14}  "
-    said = f"{formula} [{cited.index(source) + 1}]".strip()
-    lines = textwrap.wrap(said, max(_WIDTH - len(head), _NARROWEST))
+    cited_formula = f"{formula} [{cited.index(source) + 1}]".strip()
+    lines = textwrap.wrap(cited_formula, max(_WIDTH - len(head), _NARROWEST))
     return "\n".join([f"{head}{lines[0]}", *(" " * len(head) + line for line in lines[1:])])
 
 

@@ -144,17 +144,17 @@ class _Others:
 
     def __init__(self, workplace: Workplace, on_event: Callable[[WorkerEvent], None]) -> None:
         self._place, self._on_event = workplace, on_event
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     def train(self, spec: RunSpec) -> bool:
         """Return True if another process trains the run, or if that cannot be determined."""
         try:
             is_theirs = is_claimed(spec, self._place)
         except StorageError as error:
-            self._say(spec, f"cannot ask whether another machine trains it; retrying. {error.what}")
+            self._report_once(spec, f"cannot ask whether another machine trains it; retrying. {error.what}")
             return True
         if is_theirs:
-            self._say(spec, "another process is training it; waiting for it.")
+            self._report_once(spec, "another process is training it; waiting for it.")
         return is_theirs
 
     def share(self, specs: Sequence[RunSpec]) -> None:
@@ -176,13 +176,15 @@ class _Others:
             except StorageError as error:
                 if time.monotonic() > given_up:
                     raise
-                self._say(specs[-1], f"it is recorded here, but cannot be copied to the storage; retrying. {error.what}")
+                self._report_once(
+                    specs[-1], f"it is recorded here, but cannot be copied to the storage; retrying. {error.what}"
+                )
                 time.sleep(_SHARED_POLL_SECONDS)
 
-    def _say(self, spec: RunSpec, message: str) -> None:
-        if message not in self._said:
+    def _report_once(self, spec: RunSpec, message: str) -> None:
+        if message not in self._reported:
             self._on_event(WorkerEvent(kind="noted", run=spec.directory_name, message=message))
-        self._said.add(message)
+        self._reported.add(message)
 
 
 class _SteppingTime:
@@ -369,10 +371,10 @@ def _never_began(log_path: Path, *, status: int, log_size: int) -> TrainingFaile
     """Return the error for a process that ended before its first run; its log held `log_size` bytes before it began."""
     with open(log_path, "rb") as log:
         log.seek(log_size)
-        said = log.read().decode(errors="replace").splitlines()[-_QUOTED_LINES:]
-    wrote = f"It wrote into {log_path}:{'' if said else ' nothing.'}"
+        output = log.read().decode(errors="replace").splitlines()[-_QUOTED_LINES:]
+    wrote = f"It wrote into {log_path}:{'' if output else ' nothing.'}"
     return TrainingFailed(
-        (f"A training process ended with status {status} before it began a run. {wrote}", *said),
+        (f"A training process ended with status {status} before it began a run. {wrote}", *output),
         why="Other processes would end in the same way; recorded runs are kept.",
         fix=f"Fix the error in {log_path}, then rerun the command; it resumes.",
     )

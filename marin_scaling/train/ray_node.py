@@ -37,7 +37,7 @@ def train_one(
         replace_file(spec_path(spec, workplace), spec.to_bytes())
     log = workplace.work_root / "logs" / f"ray-{socket.gethostname()}-{os.getpid()}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    told = []
+    sent = []
     with _own_cores(per_run.cpus) as cores, open(log, "a") as stream:
         group = replace(group, coordinator=coordinator)
         command = worker_command([spec], workplace=workplace, cores=cores, group=group)
@@ -54,9 +54,9 @@ def train_one(
             for line in process.stdout:
                 if not group.is_leader and not _is_failure(line):
                     continue
-                told = [events.add.remote(line)]  # not awaited: Ray gives the cores of a waiting task to another
+                sent = [events.add.remote(line)]  # not awaited: Ray gives the cores of a waiting task to another
     with contextlib.suppress(ray.exceptions.RayActorError):
-        ray.get(told)  # the last line, and so all before it, have arrived
+        ray.get(sent)  # the last line, and so all before it, have arrived
     return process.returncode
 
 

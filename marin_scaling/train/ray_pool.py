@@ -212,7 +212,7 @@ def _require_slice(tpu: TpuSlice) -> None:
     except ImportError as error:
         raise _never(f"Ray {ray.__version__} cannot place a run on a slice; version 2.60 or later can") from error
     if not get_num_tpu_slices(tpu.topology, _ray_name(tpu)):
-        raise _never(f"A run needs a whole slice {tpu.topology} of TPU {tpu.version}; the cluster has none")
+        raise _never(f"A run needs a whole slice {tpu.topology} of TPU {tpu.version}, which the cluster lacks")
 
 
 def _ray_name(tpu: TpuSlice) -> str:
@@ -254,8 +254,8 @@ def ray_pool(address: str | None, *, per_run: PerRun, max_parallel: int | None =
 def _tracker() -> dict[str, Any]:
     """Return the environment that tells nodes where curves are mirrored, if it is set here."""
     names = ("WANDB_PROJECT", "WANDB_ENTITY", "WANDB_MODE")
-    told = {name: value for name in names if (value := os.environ.get(name))}
-    return {"runtime_env": {"env_vars": told}} if told else {}
+    tracker = {name: value for name in names if (value := os.environ.get(name))}
+    return {"runtime_env": {"env_vars": tracker}} if tracker else {}
 
 
 @contextlib.contextmanager

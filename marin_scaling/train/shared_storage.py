@@ -83,12 +83,12 @@ class SharedStorage:
         with self._errors(name, "removed"), contextlib.suppress(FileNotFoundError):
             self._files.rm(self._path(name), recursive=True)
 
-    def put_folder(self, local: Path, name: str, *, last: str, beside: Sequence[Path] = ()) -> None:
-        """Upload every file below `local`, and those `beside` it; the file called `last` comes after all others."""
+    def put_folder(self, local: Path, name: str, *, last: str, also: Sequence[Path] = ()) -> None:
+        """Upload every file below `local`, and the files in `also`; the file called `last` comes after all others."""
         with self._errors(name, "written"):
             for path in sorted(path for path in local.rglob("*") if path.is_file() and path != local / last):
                 self._put_file(path, f"{name}/{path.relative_to(local).as_posix()}")
-            for path in beside:
+            for path in also:
                 self._put_file(path, f"{name}/{path.name}")
         self.write(f"{name}/{last}", read_own_bytes(local / last))
 
@@ -243,8 +243,8 @@ class Exchange:
         if newest is None:
             return
         before, state = self._states(spec), f"{newest}-{self._holder}"
-        beside = [path for path in (curve_path(here), shares_path(here)) if path.exists()]
-        self._shared.put_folder(own / newest, f"{_states(spec)}/{state}", last=_CHECKPOINT, beside=beside)
+        also = [path for path in (curve_path(here), shares_path(here)) if path.exists()]
+        self._shared.put_folder(own / newest, f"{_states(spec)}/{state}", last=_CHECKPOINT, also=also)
         for old in before:
             if _step_of(old) < _step_of(newest):
                 self._shared.remove(f"{_states(spec)}/{old}")
