@@ -137,11 +137,11 @@ def curve_faults(losses: Sequence[float | None], *, train_steps: int, decay_step
     """Return a sentence for each fault of the losses of steps 0, 1, ...; the learning rate decays in the last `decay_steps`.
 
     >>> curve_faults([5.0, 4.0, None], train_steps=10, decay_steps=2, vocab_size=256)
-    ['the loss is no number at step 2']
+    ['the loss is not finite at step 2']
     """
     broken = [step for step, loss in enumerate(losses) if loss is None or not math.isfinite(loss)]
     if broken:
-        return [f"the loss is no number at step {broken[0]}"]
+        return [f"the loss is not finite at step {broken[0]}"]
     values = np.array([loss for loss in losses if loss is not None])
     faults = [_worse_than_guessing(values, train_steps, vocab_size), _spikes(values, train_steps)]
     return [*itertools.chain(*faults), *_flat(values, train_steps, decay_steps)]
@@ -165,7 +165,7 @@ def _worse_than_guessing(losses: Array, train_steps: int, vocab_size: int) -> li
     guessing, latest = math.log(vocab_size), losses[-max(1, len(losses) // 20) :].mean()
     if latest < guessing:
         return []
-    return [f"the loss is {latest:.4g} nats a token, above that of guessing uniformly ({guessing:.4g})"]
+    return [f"the loss is {latest:.4g} nats per token, above that of uniform guessing ({guessing:.4g})"]
 
 
 def _spikes(losses: Array, train_steps: int) -> list[str]:
@@ -195,7 +195,7 @@ def _flat(losses: Array, train_steps: int, decay_steps: int) -> list[str]:
     power = float(np.polyfit(np.log(steps + 1), np.log(losses[steps]), 1)[0])
     if power < -_LEAST_FALL:
         return []
-    return [f"the loss has not fallen since step {steps[0]}: a learning rate that is too high looks like this"]
+    return [f"the loss has not fallen since step {steps[0]}: the learning rate may be too high"]
 
 
 _LEAST_OF_EVEN = 0.1  # share of an even load, which balancing by quantiles gives every expert
@@ -262,11 +262,10 @@ def find_spec(digits: str, workplace: Workplace) -> RunSpec:
     """Return the spec of the run whose digest begins with `digits`; `UsageError` unless exactly one matches."""
     found = known_specs(workplace, digits=digits) if re.fullmatch("[0-9a-f]+", digits) else []
     if len(found) != 1:
-        has = f"{len(found)} runs here have" if found else "no run here has"
+        has = f"{len(found)} runs have" if found else "no run has"
         raise UsageError(
-            f"{digits}: {has} a digest that begins so, and it is no preregistration and no table.",
-            why="A run is named by the first digits of its digest, as its folder in runs/ is.",
-            fix="Take the digits from `ls runs/LADDER` or from `ls .marin-scaling/specs`.",
+            f"{digits}: {has} a digest that begins with it, and it is neither a preregistration nor a table.",
+            fix="Take the first digits of a digest from `ls runs/LADDER` or from `ls .marin-scaling/specs`.",
         )
     return found[0]
 
@@ -284,7 +283,7 @@ def read_curve(path: Path, *, train_steps: int) -> Losses:
             continue  # a row of other metrics
         found[_step(at, path, place, train_steps)] = _loss(value, path, place)
     if not found:
-        raise RunTableError(f"{path}: no row has a loss.", why="There is no curve in it.", fix=f"Check its column {loss!r}.")
+        raise RunTableError(f"{path}: no row has a loss.", fix=f"Check its column {loss!r}.")
     return _filled(found)
 
 
@@ -301,8 +300,7 @@ def _column(columns: Sequence[str], names: Sequence[str], path: Path) -> str:
         if name in columns:
             return name
     raise RunTableError(
-        f"{path}: it has no column {' or '.join(map(repr, names))}; it has {', '.join(map(str, columns))}.",
-        why="A curve is a loss for each step.",
+        f"{path} has no column {' or '.join(map(repr, names))}; it has {', '.join(map(str, columns))}.",
         fix="Rename the column.",
     )
 
@@ -311,18 +309,15 @@ def _number(value: object, path: Path, place: str) -> float:
     try:
         return float(str(value))
     except ValueError as error:
-        raise RunTableError(
-            f"{path}, {place}: {value!r} is no number.", why="A curve is a loss for each step.", fix="Correct the row."
-        ) from error
+        raise RunTableError(f"{path}, {place}: {value!r} is not a number.", fix="Fix the row.") from error
 
 
 def _step(value: object, path: Path, place: str, train_steps: int) -> int:
     step = _number(value, path, place)
     if not (0 <= step < train_steps and step == int(step)):
         raise RunTableError(
-            f"{path}, {place}: {value!r} is no step of a run of {train_steps}.",
-            why="Steps are counted from 0.",
-            fix="Correct the row, or name the preregistration that this run answers.",
+            f"{path}, {place}: {value!r} is not a step from 0 to {train_steps - 1}.",
+            fix="Fix the row, or name the preregistration that this run answers.",
         )
     return int(step)
 
@@ -330,5 +325,5 @@ def _step(value: object, path: Path, place: str, train_steps: int) -> int:
 def _loss(value: object, path: Path, place: str) -> float | None:
     loss = _number(value, path, place)
     if loss <= 0:
-        raise RunTableError(f"{path}, {place}: {value!r} is no loss.", why="It has to be above 0.", fix="Correct the row.")
+        raise RunTableError(f"{path}, {place}: the loss {value!r} is not above 0.", fix="Fix the row.")
     return loss if math.isfinite(loss) else None

@@ -44,12 +44,12 @@ def test_a_loss_that_is_no_number_stays_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("step,value\n0,5\n", "it has no column 'train_loss_nats_per_token' or 'train/loss' or 'train_loss' or 'loss'"),
-        ("step,loss\n0,much\n", "line 2: 'much' is no number"),
-        ("step,loss\n0.5,5\n", "line 2: '0.5' is no step"),
-        ("step,loss\n1000000000000,5\n", "line 2: '1000000000000' is no step of a run of 10"),
-        ("step,loss\n0,-1\n", "line 2: '-1' is no loss"),
-        ("step,loss\n-1,5\n", "line 2: '-1' is no step"),
+        ("step,value\n0,5\n", "has no column 'train_loss_nats_per_token' or 'train/loss' or 'train_loss' or 'loss'"),
+        ("step,loss\n0,much\n", "line 2: 'much' is not a number"),
+        ("step,loss\n0.5,5\n", "line 2: '0.5' is not a step"),
+        ("step,loss\n1000000000000,5\n", "line 2: '1000000000000' is not a step from 0 to 9"),
+        ("step,loss\n0,-1\n", "line 2: the loss '-1'"),
+        ("step,loss\n-1,5\n", "line 2: '-1' is not a step"),
         ("step,loss\n0,\n", "no row has a loss"),
         ("", "is empty"),
     ],
