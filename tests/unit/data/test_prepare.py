@@ -139,9 +139,7 @@ def test_what_was_made_is_kept_until_a_file_changes(tmp_path: Path, files: dict[
 def test_a_document_that_is_trained_on_and_held_out_is_refused_with_both_places(tmp_path: Path, files: dict[str, Path]) -> None:
     """And left out of training, not of what is held out, where the file says so."""
     write_jsonl(files["train"], [*texts(3), texts(1, start=1_002)[0], *texts(2, start=50)])
-    with pytest.raises(
-        DataError, match=r"train\.jsonl, line 4: .* held out too \(wiki: .*wiki\.jsonl, line 3\)"
-    ):
+    with pytest.raises(DataError, match=r"train\.jsonl, line 4: .* held out too \(wiki: .*wiki\.jsonl, line 3\)"):
         made(of_files(files), tmp_path)
     assert not list((tmp_path / "work" / "data").glob("being-made-*"))
     left = made(of_files(files, overlap="leave-out"), tmp_path)
