@@ -42,7 +42,7 @@ def assert_refused_without_a_trace(folder, *arguments, fragments):
 
 
 LADDER_FAULTS = {
-    "unknown key": ("recipe: quickstart", "recipe: quickstart\nbudgets: 3", "line 3: budgets: there is no such key"),
+    "unknown key": ("recipe: quickstart", "recipe: quickstart\nbudgets: 3", "line 3: budgets: unknown key"),
     "negative budget": (
         "budget_flops: 6e10",
         "budget_flops: -6e10",
@@ -58,8 +58,8 @@ LADDER_FAULTS = {
     "unknown recipe": ("quickstart", "nosuch", "recipe 'nosuch'"),
     "unknown width": ("[8, 12, 16, 24]", "[8, 12, 16, 23]", "rungs.0: The recipe 'quickstart' has no width 23"),
     "budget too small": ("3e10", "3e2", "rungs.0: 3e2 FLOPs pay 0.0 steps at width 8"),
-    "a width twice": ("[8, 12, 16, 24]", "[8, 12, 12, 24]", "rungs: width 12 stands twice at 3e10 FLOPs"),
-    "a seed twice": ("name: tiny", "name: tiny\nseeds: [1, 1]", "line 2: seeds: a seed stands twice in 1, 1"),
+    "a width twice": ("[8, 12, 16, 24]", "[8, 12, 12, 24]", "rungs: width 12 occurs twice at 3e10 FLOPs"),
+    "a seed twice": ("name: tiny", "name: tiny\nseeds: [1, 1]", "line 2: seeds: duplicate seed in 1, 1"),
     "a seed below zero": (
         "name: tiny",
         "name: tiny\nseeds: [-1]",
@@ -71,7 +71,7 @@ LADDER_FAULTS = {
         "name: tiny\nhardware: {runs_at_a_time: 0}",
         "line 2: hardware.runs_at_a_time: input should be greater than 0 or input should be 'cores'.\n",
     ),
-    "no seeds": ("name: tiny", "name: tiny\nseeds: []", "line 2: seeds: it is empty"),
+    "no seeds": ("name: tiny", "name: tiny\nseeds: []", "line 2: seeds: must not be empty"),
     "no YAML": ("rungs:", "rungs: [", "is not YAML: line "),
     "a date that is none": ("name: tiny", "name: 2026-13-45", "is not YAML: month must be in 1..12"),
     "a file in itself": ("name: tiny", "name: &itself [*itself]", "`*name`"),

@@ -173,7 +173,7 @@ def test_what_is_no_recipe_is_refused_with_what_why_and_fix(
         ("name: bad\nbase: own_recipes:Plain\nconstants: {mlp_ratio: 3}\n", ("has no constants to override",)),
         ("name: bad\nbase: delphi\nconstants: {mlp_ratio: yes}\n", ("line 3: constants: mlp_ratio is true, not a number",)),
         ("name: bad\nbase: delphi\n", ("constants: field required",)),
-        ("name: bad\nbase: delphi\nconstants: {}\n", ("constants: it is empty",)),
+        ("name: bad\nbase: delphi\nconstants: {}\n", ("constants: must not be empty",)),
         ("name: other\nbase: delphi\nconstants: {mlp_ratio: 3}\n", ("name: 'other'", "'bad'")),
         ("name: bad\nbase: bad.yaml\nconstants: {mlp_ratio: 3}\n", ("base: ", "cycle")),
         ("name: bad\nbase: delphi\nconstants: {width_of_head: 100}\n", ("do not divide",)),

@@ -72,7 +72,7 @@ def test_three_budgets_are_too_few() -> None:
     """The dry run says so below its totals."""
     file = ladder([16, 20, 24], [16, 20, 24], [16, 20, 24])
     assert ladder_doubts(plan_ladder(file)) == [
-        "3 budgets; the law has three unknowns, and an interval needs 4 budgets or more"
+        "3 budgets; the law has three unknowns, and an interval needs at least 4 budgets"
     ]
     assert ladder_table(plan_ladder(file)).endswith("needs 4 budgets or more")
 
