@@ -28,7 +28,7 @@ from marin_scaling.printable import quoted
 
 
 class Part(BaseModel):
-    """A part of a file: frozen, finite, unknown keys refused; the string below a key is its meaning."""
+    """Part of a file: frozen, finite, unknown keys refused; the string below a key is its meaning."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
