@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from marin_scaling.cli.options import REGISTRY
+from marin_scaling.cli.verify import REGISTRY
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.register import Registration

@@ -147,7 +147,7 @@ def test_a_recipe_does_not_differ_from_itself(tmp_path: Path) -> None:
         ("delphi", "much", ("'much' is not a",)),
         ("recipes/none.yaml", "1e20", ("none.yaml",)),
         ("no_module:Recipe", "1e20", ("No module named 'no_module'",)),
-        ("own_recipes:Nothing", "1e20", ("it has no formulas, widths, widths_at, shape, plan",)),
+        ("own_recipes:Nothing", "1e20", ("formulas, widths, widths_at, shape, plan",)),
         ("own_recipes:Broken", "1e20", ("ValueError: no constants today",)),
         ("own_recipes:Failing", "1e11", ("'own_recipes:Failing': its method plan failed: KeyError: 'oops'",)),
         ("own_recipes:Odd", "1e11", ("its method widths_at failed: TypeError: 'NoneType' object is not iterable",)),
@@ -165,7 +165,7 @@ def test_what_is_no_recipe_is_refused_with_what_why_and_fix(
     [
         ("name: bad\nbase: delphi\nconstants: {tuned_rate: 1}\n", ("constants.tuned_rate: unknown constant",)),
         ("name: bad\nbase: delphi\nconstants: {mlp_ratio: 0}\n", ("constants.mlp_ratio: 0 is not above 0",)),
-        ("name: bad\nbase: delphi\nconstants: {mlp_ratio: 2.5}\n", ("constants.mlp_ratio: 2.5 is no whole number",)),
+        ("name: bad\nbase: delphi\nconstants: {mlp_ratio: 2.5}\n", ("constants.mlp_ratio: 2.5 is not an integer",)),
         ("name: bad\nbase: delphi\nconstants: {beta1: 1}\n", ("constants.beta1: 1 is not below 1",)),
         ("name: bad\nbase: delphi\nconstants: {warmup_fraction: 5}\n", ("constants.warmup_fraction: 5 is more than 1",)),
         ("name: bad\nbase: delphi\nconstants: {widest: 1e12}\n", ("is more than 1000 times off the recipe's own, 16384",)),

@@ -126,7 +126,7 @@ def test_each_fault_stands_at_its_line_with_what_was_meant(tmp_path: Path) -> No
         "line 5: topics: must be a list, such as [a, b].",
         "line 6: authors.0: must be a mapping of keys.",
         "line 7: date: must be a day, such as 2026-11-23.",
-        "line 8: links.issue: it is an address that begins with http:// or https://",
+        "line 8: links.issue: must be an address that begins with http:// or https://",
         "line 10: code: must be a mapping of keys.",
     ):
         assert part in refused.value.what
@@ -191,7 +191,7 @@ def test_a_text_of_a_megabyte_is_read_and_thousands_of_aliases_of_a_long_one_are
     path = write(tmp_path, "long", text % ("a" * 900_000))
     assert len(read_experiment(path).configuration["a"]) == 900_000
     write(tmp_path / "again", "long", text % f"&a {'a' * 20_000}, b: [{', '.join(['*a'] * 4000)}]")
-    with pytest.raises(DocumentError, match="stands for more than 100000 values"):
+    with pytest.raises(DocumentError, match="expands to more than 100000 values"):
         read_experiment(tmp_path / "again" / "long" / "experiment.yaml")
 
 
@@ -212,8 +212,8 @@ def test_aliases_that_stand_for_millions_of_values_are_refused(tmp_path: Path) -
     write(tmp_path, "ring", "name: ring\nconfiguration: &c {a: *c}\n")
     write(tmp_path, "sound", "name: sound\ntitle: x\noutcome: worked\nconfiguration: {a: &a [1, 2], b: *a}\n")
     bomb, ring, sound = read_experiments(tmp_path)
-    assert "bomb/experiment.yaml stands for more than 100000 values" in bomb.refusal
-    assert "ring/experiment.yaml stands for more than 100000 values" in ring.refusal
+    assert "bomb/experiment.yaml expands to more than 100000 values" in bomb.refusal
+    assert "ring/experiment.yaml expands to more than 100000 values" in ring.refusal
     assert sound.experiment is not None
     assert sound.experiment.configuration == {"a": [1, 2], "b": [1, 2]}
 

@@ -179,7 +179,7 @@ def test_several_devices_share_the_memory_of_a_run(tmp_path: Path) -> None:
     assert "on each of 2 devices in float32" in shared
     plan = plan_ladder(read_ladder_file(write(tmp_path, GOOD))).rungs[0].plan
     assert training_memory_bytes(plan, devices=2) == training_memory_bytes(plan) / 2
-    assert "of a step on one device in float32" in alone
+    assert "on one device in float32" in alone
 
 
 def test_each_rung_has_its_flops_its_time_and_its_cost(tmp_path: Path) -> None:
