@@ -1,6 +1,6 @@
 """Tokenizers: bytes, or any that Hugging Face's `AutoTokenizer` loads from a folder or the hub.
 
-Bits per byte need to know how many bytes of text each kind of token stands for; special tokens stand for none.
+Bits per byte need the bytes of text of each token; special tokens have none.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from marin_scaling.errors import DataError, first_line, missing_extra
 
 
 class Tokenizer(Protocol):
-    """From texts to tokens."""
+    """Conversion between texts and tokens."""
 
     @property
     def identity(self) -> TokenizerIdentity:
-        """Name, digest of all that it is, and number of kinds."""
+        """Name, digest and size of the vocabulary."""
 
     @property
     def separator(self) -> int:
-        """The token after each document."""
+        """Token after each document."""
 
     @property
     def end_word(self) -> str:
@@ -40,17 +40,17 @@ class Tokenizer(Protocol):
 
     @property
     def token_bytes(self) -> NDArray[np.uint16]:
-        """Bytes of text that each kind of token stands for: (kind,)."""
+        """Bytes of text of each token in the vocabulary: (token,)."""
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
-        """The tokens of each text, without special ones."""
+        """Return the tokens of each text, without special ones."""
 
     def decode(self, documents: Sequence[Tokens]) -> list[str]:
-        """The text of each document, without tokens that stand for none."""
+        """Return the text of each document, without special tokens."""
 
 
 class ByteTokenizer:
-    """Each byte of UTF-8 is a token; documents end with a line feed.
+    """Tokenizer of bytes: each byte of UTF-8 is a token; documents end with a line feed.
 
     >>> ByteTokenizer().encode(["né"])[0].tolist()
     [110, 195, 169]
@@ -62,11 +62,11 @@ class ByteTokenizer:
     token_bytes = np.ones(BYTES.size, np.uint16)
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
-        """The bytes of each text; `UnicodeEncodeError` for half of a surrogate pair."""
+        """Return the bytes of each text; `UnicodeEncodeError` for half of a surrogate pair."""
         return [np.frombuffer(text.encode(), np.uint8) for text in texts]
 
     def decode(self, documents: Sequence[Tokens]) -> list[str]:
-        """The text of each; a byte that is not UTF-8 becomes half of a surrogate pair (PEP 383)."""
+        """Return the text of each document; invalid UTF-8 becomes halves of surrogate pairs (PEP 383)."""
         return [tokens.tobytes().decode(errors="surrogateescape") for tokens in documents]
 
 
@@ -88,7 +88,7 @@ class LevanterTokenizer:
 
     @cached_property
     def token_bytes(self) -> NDArray[np.uint16]:
-        """By the tokenizer's own words: characters of byte-level ones, `<0x0A>` for a byte, text with its sign for a space."""
+        """Bytes of each token: its length in byte-level vocabularies, 1 for `<0x0A>` and the like, else decoded length."""
         from levanter.utils.hf_utils import byte_length_of_token
 
         vocabulary: dict[str, int] = self._tokenizer.get_vocab()
@@ -110,12 +110,12 @@ class LevanterTokenizer:
         return lengths
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
-        """The tokens of each text, all texts at once on all cores."""
+        """Return the tokens of each text; texts are encoded in parallel on all cores."""
         kind = token_type(self.identity.size)
         return [np.array(tokens, kind) for tokens in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)]
 
     def decode(self, documents: Sequence[Tokens]) -> list[str]:
-        """The text of each, as the tokenizer gives it back: one that changes text gives back the changed one."""
+        """Return the text of each document as the tokenizer decodes it, which may differ from the original."""
         return [self._tokenizer.decode(tokens[self.token_bytes[tokens] > 0].tolist()) for tokens in documents]
 
 
@@ -132,12 +132,12 @@ def load_tokenizer(name: str, *, end_token: str | None = None) -> Tokenizer:
     try:
         found = _loaded(name)
         whole = _switched_to_plain_text(found)
-    except Exception as error:  # whatever the hub, the file system or the tokenizers' reader raise
+    except Exception as error:  # whatever the hub, the file system or the tokenizer's parser raise
         raise DataError(
             f"The tokenizer {name!r} cannot be loaded: {first_line(error)}.",
-            why="It is the hub's name of a tokenizer, or a folder that AutoTokenizer loads (tokenizer.json, tokenizer.model).",
-            fix="Correct data.tokenizer in the ladder file; log in (hf auth login) where the hub keeps it closed. Where a "
-            f"conversion fails: AutoTokenizer.from_pretrained({name!r}).save_pretrained(FOLDER), and name that folder.",
+            why="It must be the hub's name of a tokenizer, or a folder that AutoTokenizer loads.",
+            fix="Fix data.tokenizer in the ladder file; log in (hf auth login) for a gated one. If conversion fails: "
+            f"AutoTokenizer.from_pretrained({name!r}).save_pretrained(FOLDER), and name that folder.",
         ) from error
     separator = _end_token(found, whole, name, end_token)
     special = {each["id"] for each in whole.get("added_tokens", ()) if each.get("special")}
@@ -250,20 +250,20 @@ def _file_of(name: str, file: str) -> dict[str, Any]:
 
 
 def require_folder(name: str) -> None:
-    """`DataError` where a tokenizer's name is that of a folder, and there is none; Levanter would look for it on the hub."""
+    """Raise `DataError` if a name denotes a missing folder, which Levanter would look for on the hub."""
     first, _, rest = name.partition("/")
     is_path = name.startswith(("/", ".", "~")) or name.endswith("/") or (bool(rest) and os.path.isdir(first))
     if is_path and not os.path.isdir(name):
         raise DataError(
             f"The tokenizer {name!r}: there is no such folder.",
-            why="It begins or ends as a path, or with a folder that is here, and is not looked for on the Hugging Face hub.",
-            fix="Correct data.tokenizer in the ladder file: a path from the folder where you type the command, or one from /.",
+            why="A name that looks like a path is not searched on the Hugging Face hub.",
+            fix="Fix data.tokenizer in the ladder file: a path relative to the current folder, or an absolute one.",
         )
 
 
 def _switched_to_plain_text(found: Any) -> dict[str, Any]:
-    """All that the tokenizer is, once it takes the names of special tokens in a text for text."""
-    rust = found._tokenizer  # Levanter's interface has neither this switch nor the whole
+    """Set the tokenizer to encode names of special tokens as text; return its whole definition."""
+    rust = found._tokenizer  # Levanter's interface lacks both this switch and the definition
     rust.encode_special_tokens = True
     whole: dict[str, Any] = json.loads(rust.to_str())
     return whole
