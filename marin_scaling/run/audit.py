@@ -228,7 +228,7 @@ def find_outliers(*, flops: Array, params: Array, loss: Array) -> dict[int, str]
 
 
 _BITS_PER_NAT = 1 / math.log(2)
-_NEAR_FACTOR, _NEAR_BITS = 0.05, 0.03
+_NEAR_FACTOR, _NEAR_BITS = 0.05, 0.06
 _LARGEST_LOSS = 12.6
 """ln of 300,000: a model that knows nothing of so large a vocabulary has this loss in nats per token."""
 _LARGE_SHARE = 0.2
