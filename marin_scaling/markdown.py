@@ -132,6 +132,15 @@ def whole(text: object) -> Markdown:
     return Markdown(f'<span class="whole">{escape(text)}</span>' if str(text) else "")
 
 
+def chip(word: object, kind: str) -> Markdown:
+    """A word on a colored ground; `kind` is its class in the style sheet, from the program and not from a file.
+
+    >>> print(chip("held", "good"))
+    <span class="chip good">held</span>
+    """
+    return Markdown(f'<span class="chip {kind}">{escape(word)}</span>')
+
+
 def prose(text: str) -> Markdown:
     """A person's plain text: its paragraphs, its lists line by line, its addresses as links; no other sign of it is Markdown.
 

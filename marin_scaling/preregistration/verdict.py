@@ -96,7 +96,7 @@ def _verdict_of(verified: Verified, *, runs_dir: Path, at: datetime) -> Verdict:
     run = read_run(run_folder(runs_dir, spec)) if is_finished(runs_dir, spec) else None
     if run is not None:
         _require_stamped_before(verified.stamped, run=run)
-        outcome, claimed = _settle(verified, run=run, checked_at=at), _run_first(folder, run=run, receipts=known)
+        outcome, claimed = _settle(verified, run=run, checked_at=at), run_came_first(folder, run=run, receipts=known)
     elif verified.outcome is not None:
         outcome, claimed = dict(verified.outcome), f"; claimed: {_AWAY}"
     else:
@@ -185,7 +185,7 @@ def _require_stamped_before(stamped: Sequence[datetime], *, run: StoredRun) -> N
         )
 
 
-def _run_first(folder: Path, *, run: StoredRun, receipts: Receipts) -> str:
+def run_came_first(folder: Path, *, run: StoredRun, receipts: Receipts) -> str:
     """Return the warning that a run began, or its record came, before the registry received the forecast; empty where not.
 
     This is a warning and no refusal: lines of the log are made again when another branch came first, and commits can be made

@@ -250,7 +250,8 @@ def board_page(speedruns: Speedruns, *, root: Path) -> dict[str, bytes]:
     )
     files = {f"{_FOLDER}/index.md": page.encode()}
     for stem, chart in charts.items():
-        files |= figure_files({"front": chart}, chart, page_stem=f"{_FOLDER}/{stem}")
+        title = f"Speedrun {stem.removeprefix('index.')}: loss by cost"
+        files |= figure_files({"front": chart}, chart, page_stem=f"{_FOLDER}/{stem}", page="index", title=title)
     if rows:
         files |= {f"{_FOLDER}/board.json": _json(rows), f"{_FOLDER}/board.csv": _csv(rows)}
         files |= {f"{_FOLDER}/{name}": content for name, content in live_board(speedruns.boards, pages=names).items()}

@@ -25,10 +25,11 @@ from marin_scaling.preregistration.state import State, Verdict
 from marin_scaling.preregistration.statement import parse_moment
 from marin_scaling.preregistration.verification import require_whole_registry
 from marin_scaling.publish.board_page import read_speedruns, speedrun_pages
-from marin_scaling.publish.experiment_pages import experiment_pages
+from marin_scaling.publish.experiment_pages import experiment_pages, explanations
 from marin_scaling.publish.figures import PLOTTER_NAME, plotter
-from marin_scaling.publish.forecast_index import forecasts_index
+from marin_scaling.publish.forecast_index import INTERVALS, forecasts_index
 from marin_scaling.publish.forecast_page import forecast_page
+from marin_scaling.publish.home import home_files
 from marin_scaling.publish.ladder_page import PROGRAM_NAME, ladder_names, ladder_page, ladders_index
 from marin_scaling.publish.render import SITE_ASSETS, asset, render
 from marin_scaling.publish.site_settings import SETTINGS_NAME, SITE_DIR, require_plain_settings
@@ -42,7 +43,8 @@ GENERATED = Path("site/generated")
 def generated_pages(root: Path) -> dict[str, bytes]:
     """Every generated file by its path below `site/generated/`; none says where on this machine the repository lies."""
     root = root.resolve()
-    forecasts = [forecast_page(root, folder) for folder in registration_folders(root / "preregistrations")]
+    folders, explained = registration_folders(root / "preregistrations"), explanations(root)
+    forecasts = [forecast_page(root, folder, explanations=explained.get(folder.name, ())) for folder in folders]
     promised = [each.promised for each in forecasts if each.promised]
     ladders = [
         ladder_page(root, name, promised=[each for each in promised if each.ladder == name]) for name in ladder_names(root)
@@ -52,6 +54,7 @@ def generated_pages(root: Path) -> dict[str, bytes]:
     files[f"ladders/{PROGRAM_NAME}"] = asset(f"law/{PROGRAM_NAME}")
     for each in [*ladders, *forecasts]:
         files.update(each.files)
+    files |= home_files(ladders, promised, has_intervals=INTERVALS in files)
     speedruns = read_speedruns(root)
     verdicts = [each.verdict for each in forecasts]
     files[FEED_NAME] = feed(root, verdicts=verdicts, boards=speedruns.boards, pages=speedruns.pages)

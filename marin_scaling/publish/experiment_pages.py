@@ -217,6 +217,16 @@ def _links(each: Reported, linked: Collection[str]) -> list[str]:
     return lines
 
 
+def explanations(root: Path) -> dict[str, list[Markdown]]:
+    """Return links to the experiments about each preregistration, by its name, from the page of that."""
+    place, links = root / EXPERIMENTS_DIR, defaultdict[str, list[Markdown]](list)
+    for each in read_experiments(place) if place.is_dir() else []:
+        if each.experiment and each.experiment.preregistration:
+            path = f"../{FOLDER}/{page_stem(each.experiment)}.md"
+            links[each.experiment.preregistration].append(link(each.experiment.title, path))
+    return links
+
+
 _PROGRAM = ("table.js", "table.css")
 
 

@@ -18,14 +18,30 @@ from marin_scaling.preregistration.layout import RECORD_NAME
 from marin_scaling.preregistration.public_record import Late, PublicForecast, PublicState, public_totals, read_public_record
 from marin_scaling.preregistration.state import State
 from marin_scaling.preregistration.track_record import TrackRecord, exact_interval, track_records
-from marin_scaling.publish.figures import LAW_COLOUR, POINT_COLOUR, figure, picture_files, show_pictures
+from marin_scaling.publish.figures import (
+    LAW_COLOUR,
+    POINT_COLOUR,
+    figure,
+    figure_files,
+    picture_files,
+    show_pictures,
+    show_wide,
+)
 from marin_scaling.publish.forecast_page import ForecastPage
+from marin_scaling.publish.ladder_page import PromisedRun
+from marin_scaling.publish.overview_charts import drawn_forecasts, interval_chart
 from marin_scaling.publish.render import render
 from marin_scaling.units import format_flops
 from marin_scaling.untrusted_files import is_present
 
 NOMINAL = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.98)
 """Shares that the central intervals promise."""
+
+CALIBRATED_FROM = 8
+"""Settled forecasts that a calibration plot takes: of fewer its intervals span nearly everything."""
+
+INTERVALS = "index.figures/intervals.svg"
+"""The figure of all forecasts, where there is one."""
 
 _SIZE = {"width": 360, "height": 300}
 _BINS = 10
@@ -117,7 +133,10 @@ def forecasts_index(pages: Sequence[ForecastPage], *, root: Path, fault: str = "
     records = track_records([each.verdict for each in pages])
     levels, settled = [level for record in records for level in record.pit], sum(record.settled for record in records)
     shares = [row for row in held_shares(levels, settled=settled) if row[0] in _LISTED_SHARES] if settled else []
-    charts = calibration_charts(levels, settled=settled) if settled else {}
+    is_many = settled >= CALIBRATED_FROM
+    charts = calibration_charts(levels, settled=settled) if is_many else {}
+    values = _public_values(root)
+    intervals = _intervals([each.promised for each in ordered if each.promised], values.pop("forecasts"))
     index = render(
         "forecasts.md.j2",
         title="Forecasts against outcomes",
@@ -125,11 +144,27 @@ def forecasts_index(pages: Sequence[ForecastPage], *, root: Path, fault: str = "
         rows=[each.index_row for each in ordered],
         counts=[f"{counts[state]} {state}" for state in _ORDER if counts[state] or state in _ALWAYS_COUNTED],
         records=list(map(_record_row, records)),
+        intervals=show_wide("index.figures", "intervals", _ALL) if intervals else "",
         pictures=show_pictures("index", _CAPTIONS) if charts else "",
+        settled=settled,
+        calibrated_from=CALIBRATED_FROM,
         shares=[[f"{promised:.0%}", f"{held:.0%}", f"{low:.0%} to {high:.0%}"] for promised, held, low, high in shares],
-        **_public_values(root),
+        **values,
     )
-    return {"index.md": index.encode(), **picture_files(charts, page_stem="index")}
+    files = {"index.md": index.encode(), **picture_files(charts, page_stem="index")}
+    if intervals:
+        files |= figure_files(intervals, intervals["intervals"], page_stem="index", page="index", title=_ALL)
+    return files
+
+
+_ALL = "All forecasts: 90 % intervals around the median, and measured losses"
+
+
+def _intervals(promised: Sequence[PromisedRun], public: Sequence[PublicForecast]) -> dict[str, Any]:
+    groups = drawn_forecasts(promised, public)
+    if not groups:
+        return {}
+    return {"intervals": interval_chart(groups), "intervals-narrow": interval_chart(groups, is_narrow=True)}
 
 
 def _record_row(record: TrackRecord) -> list[str]:
@@ -155,7 +190,7 @@ def _coverage(inside: int, settled: int) -> str:
 
 def _public_values(root: Path) -> dict[str, Any]:
     """What the template shows of a repository's public record; `fault` says why it cannot be read."""
-    path, none = root / "preregistrations" / RECORD_NAME, {"public": [], "fault": ""}
+    path, none = root / "preregistrations" / RECORD_NAME, {"public": [], "fault": "", "forecasts": []}
     if not is_present(path):
         return none
     try:
@@ -169,6 +204,7 @@ def _public_values(root: Path) -> dict[str, Any]:
         "over the others": totals.mean_absolute_error_of_others,
     }
     return none | {
+        "forecasts": forecasts,
         "public": [_figures(each) for each in forecasts],
         "caveats": [[cell(each.run), cell(each.metric), cell(each.caveat)] for each in forecasts[:LISTED]],
         "totals": totals,

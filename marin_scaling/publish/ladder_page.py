@@ -36,6 +36,23 @@ class PublishedPage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FittedLadder:
+    """A ladder's law, and forecasts of the runs that were held out with what was measured of them."""
+
+    name: str
+    result: FitResult
+    forecasts: Sequence[Forecast]
+    outcomes: Sequence[MeasuredOutcome]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LadderPage(PublishedPage):
+    """The page of a ladder; `fitted` is None of one without a law."""
+
+    fitted: FittedLadder | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class PromisedRun:
     """Name and state of a preregistration, the ladder that it rests on, its forecast, and the observed value if any."""
 
@@ -53,7 +70,7 @@ def ladder_names(root: Path) -> list[str]:
     return sorted({name for name in [*trained, *planned] if not name.startswith(".")})
 
 
-def ladder_page(root: Path, name: str, *, promised: Sequence[PromisedRun] = ()) -> PublishedPage:
+def ladder_page(root: Path, name: str, *, promised: Sequence[PromisedRun] = ()) -> LadderPage:
     """The page of one ladder; its index row says how many runs it has and whether its law may be used.
 
     `promised` are the forecasts that were registered from it.
@@ -72,10 +89,10 @@ def ladders_index(pages: Sequence[PublishedPage]) -> bytes:
     return render("ladders.md.j2", title="Ladders", rows=[each.index_row for each in pages]).encode()
 
 
-def _plain_page(name: str, state: str, reason: str, *, run_count: str) -> PublishedPage:
+def _plain_page(name: str, state: str, reason: str, *, run_count: str) -> LadderPage:
     text = render("ladder_without_law.md.j2", title=f"Ladder {name}", state=state, reason=reason)
     row = (link(name, f"{page_name(name)}.md"), run_count, "", "", state)
-    return PublishedPage(files={f"ladders/{page_name(name)}.md": text.encode()}, index_row=row)
+    return LadderPage(files={f"ladders/{page_name(name)}.md": text.encode()}, index_row=row)
 
 
 def _run_count(folder: Path) -> str:
@@ -101,14 +118,14 @@ def _plan_text(root: Path, name: str) -> str:
         return without_root(str(error), root)
 
 
-def _fitted_page(root: Path, name: str, promised: Sequence[PromisedRun]) -> PublishedPage:
+def _fitted_page(root: Path, name: str, promised: Sequence[PromisedRun]) -> LadderPage:
     from marin_scaling.fitting.fit import fit
     from marin_scaling.run.table import read_run_table
 
     folder, stem = root / "runs" / name, f"ladders/{page_name(name)}"
     result, held_out = fit(read_run_table(folder)), _held_out(folder)
-    forecasts = _forecasts(result, held_out)
-    figure, figures = _figure(result, name, forecasts=forecasts, outcomes=_outcomes(held_out), promised=promised, stem=stem)
+    fitted = FittedLadder(name=name, result=result, forecasts=_forecasts(result, held_out), outcomes=_outcomes(held_out))
+    figure, figures = _figure(fitted, promised=promised, stem=stem)
     text = render(
         "ladder.md.j2",
         title=f"Ladder {name}",
@@ -118,7 +135,7 @@ def _fitted_page(root: Path, name: str, promised: Sequence[PromisedRun]) -> Publ
         figure=figure,
         **_law_values(result, root),
         promised=list(map(_promised_row, promised)),
-        held_out=None if held_out is None else _held_out_rows(held_out, forecasts),
+        held_out=None if held_out is None else _held_out_rows(held_out, fitted.forecasts),
         held_out_left=_left_out(held_out) if held_out else [],
         runs=_run_rows(result),
         left_out=_left_out(result),
@@ -126,30 +143,26 @@ def _fitted_page(root: Path, name: str, promised: Sequence[PromisedRun]) -> Publ
         RUNS_LISTED=RUNS_LISTED,
     )
     row = (link(name, f"{page_name(name)}.md"), str(len(result.frame)), _budgets(result), result.metric, result.status.value)
-    return PublishedPage(files={f"{stem}.md": text.encode(), **figures}, index_row=row)
+    return LadderPage(files={f"{stem}.md": text.encode(), **figures}, index_row=row, fitted=fitted)
 
 
-def _figure(
-    result: FitResult,
-    name: str,
-    *,
-    forecasts: Sequence[Forecast],
-    outcomes: Sequence[MeasuredOutcome],
-    promised: Sequence[PromisedRun],
-    stem: str,
-) -> tuple[Markdown, dict[str, bytes]]:
+def _figure(fitted: FittedLadder, *, promised: Sequence[PromisedRun], stem: str) -> tuple[Markdown, dict[str, bytes]]:
     """The figure's Markdown and its files."""
     from marin_scaling.publish.charts import law_chart, law_charts, residual_chart
     from marin_scaling.publish.figures import figure_files, show_figure
 
+    result, name = fitted.result, fitted.name
     latest = promised[-1:]  # of several for much the same run, labels would lie over each other
-    shown, outcomes = [*forecasts, *(each.forecast for each in latest)], [*outcomes, *_observed(latest)]
+    shown = [*fitted.forecasts, *(each.forecast for each in latest)]
+    outcomes = [*fitted.outcomes, *_observed(latest)]
     panels, whole = (draw(result, shown, outcomes=outcomes) for draw in (law_charts, law_chart))
     some = f" ({RUNS_DRAWN} or fewer of {len(result.frame)})" if len(result.frame) > RUNS_DRAWN else ""
     captions = {"runs": f"The runs of the ladder {name}{some}", "law": "The law through the best of each budget"}
     if (residuals := residual_chart(result)) is not None:
         panels["residuals"], captions["residuals"] = residuals, "By how much each run lies off the law"
-    return show_figure(page_name(name), captions), figure_files({**panels, "whole": whole}, whole, page_stem=stem)
+    title = f"Ladder {name}: runs, law and forecasts"
+    files = figure_files({**panels, "whole": whole}, whole, page_stem=stem, page=page_name(name), title=title)
+    return show_figure(page_name(name), captions), files
 
 
 def _budgets(result: FitResult) -> str:

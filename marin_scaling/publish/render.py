@@ -70,6 +70,11 @@ def _span(low_high: Sequence[float], spec: str = ".4f") -> str:
     return f"{low:{spec}} to {high:{spec}}"
 
 
+def sentence(text: str) -> str:
+    """Return the text with a capital first letter."""
+    return text[:1].upper() + text[1:]
+
+
 _FILTERS: Mapping[str, Callable[..., Any]] = {
     "bullets": _bullets,
     "cell": markdown.cell,
@@ -82,6 +87,7 @@ _FILTERS: Mapping[str, Callable[..., Any]] = {
     "listed": _listed,
     "number": _number,
     "prose": markdown.prose,
+    "sentence": sentence,
     "span": _span,
     "title": lambda text: markdown.cell(text, TITLE_CHARACTERS),
     "whole": markdown.whole,
