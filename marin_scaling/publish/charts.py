@@ -43,17 +43,34 @@ class MeasuredOutcome:
     label: str = "outcome"
 
 
-def law_chart(result: FitResult, forecasts: Sequence[Forecast], *, outcomes: Iterable[MeasuredOutcome] = ()) -> Any:
-    """Two panels: loss against tokens by budget, with bowls; loss against FLOPs, with the law and what it forecasts."""
-    panels = alt.hconcat(_runs_panel(result), law_panel(result, forecasts, list(outcomes)), spacing=28)
+def law_chart(
+    result: FitResult,
+    forecasts: Sequence[Forecast],
+    *,
+    outcomes: Iterable[MeasuredOutcome] = (),
+    most_runs: int | None = None,
+) -> Any:
+    """Return two panels: loss against tokens by budget, with bowls; loss against FLOPs, with the law and its forecasts.
+
+    With `most_runs`, so many runs are drawn at most, evenly by cost.
+    """
+    runs = drawn_runs(result.frame, most_runs)
+    panels = alt.hconcat(_runs_panel(result, runs), law_panel(result, runs, forecasts, list(outcomes)), spacing=28)
     return figure(panels.resolve_scale(color="independent"), "Runs of a ladder; the law through them and its forecasts")
 
 
-def law_charts(result: FitResult, forecasts: Sequence[Forecast], *, outcomes: Iterable[MeasuredOutcome] = ()) -> dict[str, Any]:
-    """The same two panels as charts of their own, "runs" and "law", for pages that set them beside or below each other."""
-    law = law_panel(result, forecasts, list(outcomes))
+def law_charts(
+    result: FitResult,
+    forecasts: Sequence[Forecast],
+    *,
+    outcomes: Iterable[MeasuredOutcome] = (),
+    most_runs: int | None = None,
+) -> dict[str, Any]:
+    """Return the two panels of `law_chart` as charts of their own, "runs" and "law"."""
+    runs = drawn_runs(result.frame, most_runs)
+    law = law_panel(result, runs, forecasts, list(outcomes))
     return {
-        "runs": figure(_runs_panel(result), "Loss of each run by its trained tokens"),
+        "runs": figure(_runs_panel(result, runs), "Loss of each run by its trained tokens"),
         "law": figure(law, "Loss by training compute: the law with its 90 % interval, and forecasts"),
     }
 
@@ -62,7 +79,7 @@ def residual_chart(result: FitResult) -> Any | None:
     """By how much each run lies off the law's median at its own size and length; None of laws that know no other sizes."""
     if not result.law.knows_any_size or not result.status.may_be_used:
         return None
-    frame = _drawn(result.frame)
+    frame = drawn_runs(result.frame, RUNS_DRAWN)
     sizes = frame.assign(active_params=size_column(frame))
     medians = [each.median for each in forecast_runs(result, targets_of(sizes))]
     rows = sizes.assign(
@@ -83,14 +100,13 @@ def residual_chart(result: FitResult) -> Any | None:
     return figure(drawn.properties(title="Residuals", **PANEL), "Relative residual of each run by its tokens per parameter")
 
 
-def _drawn(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return all runs, or of a large table every so many, by cost."""
-    every = -(-len(frame) // RUNS_DRAWN)
+def drawn_runs(frame: pd.DataFrame, most: int | None) -> pd.DataFrame:
+    """Return at most so many runs, evenly by cost."""
+    every = -(-len(frame) // most) if most else 1
     return frame.sort_values("flops").iloc[::every] if every > 1 else frame
 
 
-def _runs_panel(result: FitResult) -> Any:
-    drawn = _drawn(result.frame)
+def _runs_panel(result: FitResult, drawn: pd.DataFrame) -> Any:
     frame = drawn.assign(budget=[format_flops(flops) for flops in drawn["budget_flops"]])[
         ["run", "budget", "budget_flops", "flops", "params", "tokens", "loss"]
     ]
@@ -121,15 +137,16 @@ def _runs_panel(result: FitResult) -> Any:
 
 def law_panel(
     result: FitResult,
+    drawn: pd.DataFrame,
     forecasts: Sequence[Forecast],
     outcomes: Sequence[MeasuredOutcome],
     *,
     labelled: Sequence[Forecast] | None = None,
     room: float = _LABEL_ROOM,
 ) -> alt.LayerChart:
-    """Return loss against FLOPs: runs, law and band, forecasts and outcomes; numbers beside the `labelled` forecasts (all).
+    """Return loss against FLOPs: `drawn` runs, law and band, forecasts and outcomes.
 
-    `room` is the share of the width that the numbers get.
+    Numbers stand beside the `labelled` forecasts, or beside all. `room` is the share of the width that the numbers get.
     """
     curve = _law_curve(result, forecasts, outcomes)
     flops = curve["flops"].to_numpy()
@@ -141,7 +158,7 @@ def law_panel(
     }
     band = alt.Chart(curve).mark_area(opacity=0.22, color=LAW_COLOUR)
     line = alt.Chart(curve).mark_line(color=LAW_COLOUR, strokeWidth=1.8)
-    runs = alt.Chart(_drawn(result.frame)[["flops", "loss"]]).mark_circle(size=10, color="#999999", opacity=0.5)
+    runs = alt.Chart(drawn[["flops", "loss"]]).mark_circle(size=10, color="#999999", opacity=0.5)
     layers = [
         band.encode(x=axis, y=_loss_axis(_metric_title(result), column="low"), y2="high:Q"),
         line.encode(x=axis, y=loss),
@@ -315,7 +332,7 @@ def forecast_chart(
     outcomes = [] if observed is None else [MeasuredOutcome(flops=forecast.flops, loss=observed)]
     room = NARROW_ROOM if is_narrow else _LABEL_ROOM
     if law is not None:
-        layers = law_panel(law, [forecast], outcomes, room=room)
+        layers = law_panel(law, law.frame, [forecast], outcomes, room=room)
     else:
         layers = _without_law(runs, forecast, outcomes, metric=metric, room=room)
     drawn = layers.properties(title="Runs, law, forecast and outcome", **(NARROW if is_narrow else WIDE))

@@ -12,10 +12,10 @@ import pandas as pd
 
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import Forecast
-from marin_scaling.limits import FORECASTS_DRAWN, TITLE_CHARACTERS
+from marin_scaling.limits import FORECASTS_DRAWN, RUNS_DRAWN, TITLE_CHARACTERS
 from marin_scaling.preregistration.public_record import PublicForecast
 from marin_scaling.printable import shortened
-from marin_scaling.publish.charts import NARROW, NARROW_ROOM, WIDE, MeasuredOutcome, law_panel
+from marin_scaling.publish.charts import NARROW, NARROW_ROOM, WIDE, MeasuredOutcome, drawn_runs, law_panel
 from marin_scaling.publish.figures import LAW_COLOUR, OUTCOME_COLOUR, figure
 from marin_scaling.publish.ladder_page import PromisedRun
 from marin_scaling.units import format_flops
@@ -36,7 +36,7 @@ def reach_chart(
     """
     farthest = sorted(forecasts, key=lambda each: each.flops)[-1:]
     room = NARROW_ROOM if is_narrow else 0.2
-    panel = law_panel(result, forecasts, outcomes, labelled=farthest, room=room)
+    panel = law_panel(result, drawn_runs(result.frame, RUNS_DRAWN), forecasts, outcomes, labelled=farthest, room=room)
     size = NARROW if is_narrow else WIDE
     return figure(
         panel.properties(title="", **size), "Loss by training compute: small runs, their law with its band, and beyond"
