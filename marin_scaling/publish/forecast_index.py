@@ -29,7 +29,7 @@ from marin_scaling.publish.figures import (
 )
 from marin_scaling.publish.forecast_page import ForecastPage
 from marin_scaling.publish.ladder_page import PromisedRun
-from marin_scaling.publish.overview_charts import drawn_forecasts, interval_chart
+from marin_scaling.publish.overview import drawn_forecasts, interval_chart
 from marin_scaling.publish.render import render
 from marin_scaling.units import format_flops
 from marin_scaling.untrusted_files import is_present

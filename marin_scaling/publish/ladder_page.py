@@ -21,6 +21,7 @@ from marin_scaling.units import format_count, format_flops
 from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
+    from marin_scaling.ladder.config import LadderFile
     from marin_scaling.publish.charts import MeasuredOutcome
     from marin_scaling.run.table import RunTable
 
@@ -133,7 +134,7 @@ def _fitted_page(root: Path, name: str, promised: Sequence[PromisedRun]) -> Ladd
         result=result,
         budgets=_budgets(result),
         figure=figure,
-        **_law_values(result, root),
+        **_law_values(result, root, name),
         promised=list(map(_promised_row, promised)),
         held_out=None if held_out is None else _held_out_rows(held_out, fitted.forecasts),
         held_out_left=_left_out(held_out) if held_out else [],
@@ -170,7 +171,7 @@ def _budgets(result: FitResult) -> str:
     return f"{format_flops(min(flops))} to {format_flops(max(flops))}"
 
 
-def _law_values(result: FitResult, root: Path) -> dict[str, Any]:
+def _law_values(result: FitResult, root: Path, name: str) -> dict[str, Any]:
     """What the template shows of the law: its report, its back-test, and what more compute would buy."""
     from marin_scaling.forecast.backtest import backtest_of_fit, backtest_text
     from marin_scaling.forecast.report import forecast_text
@@ -186,7 +187,7 @@ def _law_values(result: FitResult, root: Path) -> dict[str, Any]:
         "law": forecast_text(replace(result, source=without_root(result.source, root)), []),
         "backtest": without_root(backtest, root),
         "ahead": [_ahead_row(each) for each in ahead[start::_STEPS_A_DECADE]],
-        "slider": _slider(ahead, result, start=start + _STEPS_A_DECADE),
+        "slider": _slider(ahead, result, start=start + _STEPS_A_DECADE, file=_ladder_file(root, name)),
     }
 
 
@@ -307,14 +308,49 @@ def _ahead_row(each: Forecast) -> list[str]:
     ]
 
 
-def _slider(ahead: Sequence[Forecast], result: FitResult, *, start: int) -> Markdown:
-    """The element that the program fills; it holds flops, 5 %, 50 %, 95 %, parameters and tokens of each forecast."""
+def _slider(ahead: Sequence[Forecast], result: FitResult, *, start: int, file: LadderFile | None) -> Markdown:
+    """The element that the program fills; it holds flops, 5 %, 50 %, 95 %, parameters and tokens of each forecast.
+
+    Of a ladder with a file it also holds what its recipe makes of each budget, and the speed and price of its hardware.
+    """
     rows = [
         (each.flops, each.interval()[0], each.median, each.interval()[1], each.active_params, each.tokens) for each in ahead
     ]
     points = [[float(f"{value:.6g}") for value in row] for row in rows]
-    document = json.dumps({"largest": result.largest_flops, "start": min(start, len(points) - 1), "points": points})
-    return Markdown(f'<div data-law="{html.escape(document)}"></div>')
+    document = {"largest": result.largest_flops, "start": min(start, len(points) - 1), "points": points}
+    if file:
+        rate, price = file.hardware.sustained_flops_per_second, file.hardware.cost_per_hour
+        document |= {"recipe": file.recipe, "settings": _settings(ahead, file), "rate": rate, "price": price}
+    return Markdown(f'<div data-law="{html.escape(json.dumps(document))}"></div>')
+
+
+def _ladder_file(root: Path, name: str) -> LadderFile | None:
+    """Return the ladder's file; None where there is none, or it cannot be read, which other commands say."""
+    from marin_scaling.ladder.config import read_ladder_file
+
+    path = root / "ladders" / f"{name}.yaml"
+    try:
+        return read_ladder_file(path) if is_present(path) else None
+    except MarinScalingError:
+        return None
+
+
+def _settings(ahead: Sequence[Forecast], file: LadderFile) -> list[str]:
+    """What the ladder's recipe makes of each budget at the best size; empty where it makes no such run."""
+    from marin_scaling.ladder.plan import plan_at
+    from marin_scaling.recipe.find import find_recipe
+
+    settings = []
+    for each in ahead:
+        try:
+            plan = plan_at(find_recipe(file.recipe), budget_flops=each.flops, params=each.active_params)
+        except MarinScalingError:
+            settings.append("")
+            continue
+        shape, rate = plan.shape, plan.hyperparameters.learning_rate
+        batch = f"batches of {plan.batch_size} x {shape.seq_len} tokens, {plan.train_steps:,} steps"
+        settings.append(f"width {shape.hidden_dim}, {shape.num_layers} layers, {batch}, learning rate {rate:.3g}")
+    return settings
 
 
 def signed_forecast(folder: Path, *, flops: float) -> Forecast:
