@@ -17,7 +17,7 @@ from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.forecast.tracking import EarlierForecast, finished_curves, track_losses, tracked_text
 from marin_scaling.limits import RUNS_DRAWN
-from marin_scaling.markdown import Markdown, cell, chip, escape, link, listed, page_name, without_root
+from marin_scaling.markdown import Markdown, cell, escape, link, listed, page_name, without_root
 from marin_scaling.preregistration.events.amendment import scored_amendments
 from marin_scaling.preregistration.events.notice import deviations, ended_by
 from marin_scaling.preregistration.families import Forecaster, forecaster
@@ -32,7 +32,7 @@ from marin_scaling.preregistration.verdict import run_came_first
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, sealed_verdict, verify_folder
 from marin_scaling.preregistration.verify.policy import policy_steps
 from marin_scaling.publish.ladder_page import PromisedRun, PublishedPage, ladder_names, signed_forecast
-from marin_scaling.publish.render import render, sentence
+from marin_scaling.publish.render import render, sentence, state_chip
 from marin_scaling.run.curves import losses_so_far, shares_so_far
 from marin_scaling.run.paths import Workplace
 from marin_scaling.run.spec import RunSpec
@@ -153,24 +153,6 @@ def forecast_page(root: Path, folder: Path, *, explanations: Sequence[Markdown] 
         verdict=authentic.verdict,
         promised=promised,
     )
-
-
-_CHIPS = {
-    State.SEALED: "open",
-    State.PENDING: "open",
-    State.OVERDUE: "warn",
-    State.HELD: "good",
-    State.MISSED: "bad",
-    State.WITHDRAWN: "",
-    State.WITHDRAWN_LATE: "warn",
-    State.VOID: "",
-    State.REFUSED: "bad",
-}
-
-
-def state_chip(state: State) -> Markdown:
-    """Return the state of a forecast as a word on a color."""
-    return chip(state, _CHIPS[state])
 
 
 def _without_heading(section: str) -> Markdown:

@@ -15,7 +15,8 @@ from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import Forecast, forecast_runs, optimal_target, targets_of
 from marin_scaling.limits import LISTED, RUNS_DRAWN, RUNS_LISTED, TITLE_CHARACTERS
 from marin_scaling.markdown import Markdown, cell, link, page_name, without_root
-from marin_scaling.publish.render import render
+from marin_scaling.preregistration.state import State
+from marin_scaling.publish.render import render, state_chip
 from marin_scaling.speedrun.entry import RUNS_PREFIX
 from marin_scaling.units import format_count, format_flops
 from marin_scaling.untrusted_files import is_present
@@ -61,7 +62,7 @@ class PromisedRun:
     ladder: str
     forecast: Forecast
     observed: float | None
-    state: str
+    state: State
 
 
 def ladder_names(root: Path) -> list[str]:
@@ -231,7 +232,7 @@ def _promised_row(each: PromisedRun) -> list[str]:
         f"{each.forecast.median:.4f}",
         "{:.4f} to {:.4f}".format(*each.forecast.interval()),
         "" if each.observed is None else f"{each.observed:.4f}",
-        each.state,
+        state_chip(each.state),
     ]
 
 
