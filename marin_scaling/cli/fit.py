@@ -13,9 +13,12 @@ _PREDICT = typer.Option([], "--predict", metavar="FLOPS", help="Forecast the bes
 _PREDICT_RUNS = typer.Option(
     None, "--predict-runs", metavar="TARGETS", help="Forecast each run of a table with params and tokens, or flops, of each."
 )
-COLUMN = typer.Option([], "--column", metavar="OURS=THEIRS", help="Which column holds what, as in loss=eval/loss.")
+COLUMN = typer.Option(
+    [], "--column", metavar="OURS=THEIRS", help="Which column holds what, as in loss=eval/loss; or a formula, as in flops=6ND."
+)
 KEEP = typer.Option([], "--keep", metavar="RUN", help="Keep a run whatever the audit finds; may be repeated.")
 DROP = typer.Option([], "--drop", metavar="RUN", help="Leave a run out; may be repeated, and is recorded.")
+SKIP = typer.Option(False, "--skip-incomplete", help="Leave out, by name, every run with an empty cell.")
 LAW = typer.Option(
     DEFAULT_LAW, "--law", metavar="LAW", help=f"{law_help()}; FILE.py:NAME: a law of your own, which runs that file."
 )
@@ -36,6 +39,7 @@ def fit_table(
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
     keep: list[str] = KEEP,
     drop: list[str] = DROP,
+    skip_incomplete: bool = SKIP,
     seed: int = typer.Option(0, "--seed", min=0, help="Seed of the draws behind the interval."),
 ) -> None:
     """Fit a scaling law to runs and forecast larger ones.
@@ -56,7 +60,7 @@ def fit_table(
 
     budgets, columns = [parse_flops(text) for text in predict], chosen_columns(column)
     wanted = read_targets(predict_runs) if predict_runs else None
-    runs = read_run_table(table, columns=columns, keep=keep, drop=drop)
+    runs = read_run_table(table, columns=columns, keep=keep, drop=drop, skip_incomplete=skip_incomplete)
     result = fit(runs, law=chosen_law(law), seed=seed, swept=swept or ("all" if wanted and wanted.swept else "best"))
     targets = [optimal_target(result, flops) for flops in budgets] + (target_runs(result, wanted) if wanted else [])
     forecasts = forecast_runs(result, targets)
@@ -109,6 +113,7 @@ def backtest_table(
     as_json: bool = typer.Option(False, "--json", help="Print only JSON, with every run that was forecast."),
     keep: list[str] = KEEP,
     drop: list[str] = DROP,
+    skip_incomplete: bool = SKIP,
     seed: int = typer.Option(0, "--seed", min=0, help="Seed of the draws behind the intervals."),
 ) -> None:
     """Forecast each budget of a table from the smaller ones, and score the forecasts.
@@ -120,9 +125,8 @@ def backtest_table(
     from marin_scaling.forecast.backtest import backtest, backtest_document, backtest_text
     from marin_scaling.run.table import read_run_table
 
-    result = backtest(
-        read_run_table(table, columns=chosen_columns(column), keep=keep, drop=drop), law=chosen_law(law), seed=seed
-    )
+    runs = read_run_table(table, columns=chosen_columns(column), keep=keep, drop=drop, skip_incomplete=skip_incomplete)
+    result = backtest(runs, law=chosen_law(law), seed=seed)
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
 
@@ -140,6 +144,7 @@ def speedup_tables(
     variant: Path = _VARIANT,
     convention: str = typer.Option("own", "--convention", help="own: the baseline's fitted law; marin: E and alpha pinned."),
     column: list[str] = COLUMN,
+    skip_incomplete: bool = SKIP,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
     """Compare two recipes by the compute that one saves.
@@ -154,7 +159,7 @@ def speedup_tables(
     from marin_scaling.run.table import read_run_table
 
     columns = chosen_columns(column)
-    ours, theirs = (read_run_table(path, columns=columns) for path in (baseline, variant))
+    ours, theirs = (read_run_table(path, columns=columns, skip_incomplete=skip_incomplete) for path in (baseline, variant))
     report = compare_recipes(ours, theirs, convention=convention)
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
@@ -186,6 +191,7 @@ def downstream(
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
     keep: list[str] = KEEP,
     drop: list[str] = DROP,
+    skip_incomplete: bool = SKIP,
     seed: int = typer.Option(0, "--seed", min=0, help="Seed of the draws behind the interval."),
 ) -> None:
     """Forecast a benchmark's accuracy, in two steps.
@@ -207,7 +213,7 @@ def downstream(
     from marin_scaling.units import parse_flops
 
     budgets, columns = [parse_flops(text) for text in predict], chosen_columns([*column, f"loss={soft}"])
-    runs = read_run_table(table, columns=columns, keep=keep, drop=drop)
+    runs = read_run_table(table, columns=columns, keep=keep, drop=drop, skip_incomplete=skip_incomplete)
     scored = read_scores(table, table=runs, metric=metric)
     scored = scored.with_pool(read_pool(pool, soft=soft, metric=metric)) if pool else scored
     result = fit(runs, seed=seed)

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,8 @@ from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.errors import RunTableError, UsageError
 from marin_scaling.files import read_own_bytes, replace_file
 from marin_scaling.laws import Array
+from marin_scaling.printable import joined
+from marin_scaling.run.columns import STEP_NAMES, chart_series, spelled
 from marin_scaling.run.paths import Workplace, curve_path, elsewhere_dir, known_specs, shares_path, work_dir
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import History, HistoryRow, is_finished, read_run, run_folder
@@ -229,8 +231,7 @@ def router_faults(shares: Sequence[Sequence[float]]) -> list[str]:
 Losses = list[float | None]
 """Training losses in nats per token from step 0 on; None where one was no number."""
 
-_STEP_NAMES = ("step", "_step", "global_step", "steps")
-_LOSS_NAMES = ("train_loss_nats_per_token", "train/loss", "train_loss", "loss")
+_LOSS_NAMES = ("train_loss_nats_per_token", "train/loss", "train_loss", "loss", "train/CrossEntropyLoss", "train/CE loss")
 
 
 def losses_so_far(spec: RunSpec, workplace: Workplace) -> Losses:
@@ -271,13 +272,14 @@ def find_spec(digits: str, workplace: Workplace) -> RunSpec:
     return found[0]
 
 
-def read_curve(path: Path, *, train_steps: int) -> Losses:
-    """Losses by step of a run of `train_steps`, from CSV, Parquet or JSON lines; of a step that stands twice the last.
+def read_curve(path: Path, *, train_steps: int, columns: Mapping[str, str] | None = None) -> Losses:
+    """Read losses by step of a run of `train_steps`, from a table or a chart that W&B exported.
 
-    Where only some steps were logged, each stands for those up to the next.
+    `columns` may name the columns of `step` and `loss`. The last value of a step counts. Where only some steps were logged,
+    each stands for those up to the next.
     """
-    table = read_table_file(path)
-    step, loss = (_column(table.column_names(), names, path) for names in (_STEP_NAMES, _LOSS_NAMES))
+    table, chosen = read_table_file(path), columns or {}
+    step, loss = (_column(table.column_names(), name, chosen.get(name, ""), path) for name in ("step", "loss"))
     found: dict[int, float | None] = {}
     for place, at, value in zip(table.places, table.cells[step], table.cells[loss], strict=True):
         if value is None or value == "" or (path.suffix == ".parquet" and math.isnan(value)):
@@ -296,14 +298,23 @@ def _filled(found: dict[int, float | None]) -> Losses:
     return losses
 
 
-def _column(columns: Sequence[str], names: Sequence[str], path: Path) -> str:
-    for name in names:
-        if name in columns:
-            return name
+def _column(found: Sequence[str], name: str, chosen: str, path: Path) -> str:
+    """Return the column that was chosen, or has a known name, or is the only line of a chart."""
+    names: Sequence[str] = [chosen]
+    if not chosen and name == "step":
+        names = list(each for each in found if spelled(each) in map(spelled, (*STEP_NAMES, "steps")))
+    elif not chosen:
+        known = [spelled(each) for each in _LOSS_NAMES]
+        own = sorted((each for each in found if spelled(each) in known), key=lambda each: known.index(spelled(each)))
+        lines = [each.column for each in chart_series(found) if spelled(each.metric) in known]
+        names = own[:1] or lines * (len(lines) == 1)
+    if names and names[0] in found:
+        return names[0]
+    has = joined([each.column for each in chart_series(found)] or found, most=12)
     raise RunTableError(
-        f"{path}: it has no column {' or '.join(map(repr, names))}; it has {', '.join(map(str, columns))}.",
+        f"{path}: it has no column {chosen or name!r}, or more than one that could be it; it has: {has}.",
         why="A curve is a loss for each step.",
-        fix="Rename the column.",
+        fix=f"Name the column: --column {name}=NAME",
     )
 
 

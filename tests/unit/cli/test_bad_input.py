@@ -141,7 +141,7 @@ def test_a_cell_that_is_no_usable_number_is_refused_with_file_line_and_column(tm
     rows = isoflop_rows()
     rows[5][column] = cell
     write_table(tmp_path / "runs.csv", rows)
-    fragments = (f"runs.csv, line 7, column '{column}' {sentence}", "a diverged run may stay when a column `status` says")
+    fragments = (f"runs.csv, line 7, column '{column}' {sentence}", "--drop run-5")
     assert_refused_without_a_trace(tmp_path, "fit", "runs.csv", "--predict", "1e20", fragments=fragments)
 
 
