@@ -90,7 +90,7 @@ def _configure(root: Path) -> None:
     """All extensions of this project's own site, and no navigation: every page is in it, with its title."""
     text = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[0]
     (root / "mkdocs.yml").write_text(text.replace("  nav: {omitted_files: ignore, not_found: warn}\n", ""))
-    (root / "site" / "index.md").write_text("# Home\n\n[Forecasts](generated/index.md)\n\n--8<-- \"generated/home.snippet\"\n")
+    (root / "site" / "index.md").write_text('# Home\n\n[Forecasts](generated/index.md)\n\n--8<-- "generated/home.snippet"\n')
 
 
 def _experiment(root: Path, number: int, text: Text) -> None:

@@ -27,10 +27,9 @@ from marin_scaling.preregistration.verification import require_whole_registry
 from marin_scaling.publish.board_page import read_speedruns, speedrun_pages
 from marin_scaling.publish.experiment_pages import experiment_pages, explanations
 from marin_scaling.publish.figures import PLOTTER_NAME, plotter
-from marin_scaling.publish.forecast_index import INTERVALS, forecasts_index
+from marin_scaling.publish.forecast_index import INTERVALS, forecasts_index, home_files
 from marin_scaling.publish.forecast_page import forecast_page
 from marin_scaling.publish.ladder_page import PROGRAM_NAME, ladder_names, ladder_page, ladders_index
-from marin_scaling.publish.overview import home_files
 from marin_scaling.publish.render import SITE_ASSETS, asset, render
 from marin_scaling.publish.site_settings import SETTINGS_NAME, SITE_DIR, require_plain_settings
 from marin_scaling.speedrun.leaderboard import Board, Record
