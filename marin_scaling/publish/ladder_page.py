@@ -22,7 +22,6 @@ from marin_scaling.units import format_count, format_flops
 from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
-    from marin_scaling.ladder.config import LadderFile
     from marin_scaling.publish.charts import MeasuredOutcome
     from marin_scaling.run.table import RunTable
 
@@ -188,7 +187,7 @@ def _law_values(result: FitResult, root: Path, name: str) -> dict[str, Any]:
         "law": forecast_text(replace(result, source=without_root(result.source, root)), []),
         "backtest": without_root(backtest, root),
         "ahead": [_ahead_row(each) for each in ahead[start::_STEPS_A_DECADE]],
-        "slider": _slider(ahead, result, start=start + _STEPS_A_DECADE, file=_ladder_file(root, name)),
+        "slider": _slider(ahead, result, start=start + _STEPS_A_DECADE, **_training_of(root, name)),
     }
 
 
@@ -309,42 +308,52 @@ def _ahead_row(each: Forecast) -> list[str]:
     ]
 
 
-def _slider(ahead: Sequence[Forecast], result: FitResult, *, start: int, file: LadderFile | None) -> Markdown:
+def _slider(
+    ahead: Sequence[Forecast], result: FitResult, *, start: int, recipe: str, hardware: Mapping[str, float | None]
+) -> Markdown:
     """The element that the program fills; it holds flops, 5 %, 50 %, 95 %, parameters and tokens of each forecast.
 
-    Of a ladder with a file it also holds what its recipe makes of each budget, and the speed and price of its hardware.
+    It also holds what the recipe makes of each budget, and the speed and price of the hardware, where they are known.
     """
     rows = [
         (each.flops, each.interval()[0], each.median, each.interval()[1], each.active_params, each.tokens) for each in ahead
     ]
     points = [[float(f"{value:.6g}") for value in row] for row in rows]
-    document = {"largest": result.largest_flops, "start": min(start, len(points) - 1), "points": points}
-    if file:
-        rate, price = file.hardware.sustained_flops_per_second, file.hardware.cost_per_hour
-        document |= {"recipe": file.recipe, "settings": _settings(ahead, file), "rate": rate, "price": price}
+    document: dict[str, Any] = {
+        "largest": result.largest_flops,
+        "start": min(start, len(points) - 1),
+        "points": points,
+        **hardware,
+    }
+    document |= {"recipe": recipe, "settings": _settings(ahead, recipe)} if recipe else {}
     return Markdown(f'<div data-law="{html.escape(json.dumps(document))}"></div>')
 
 
-def _ladder_file(root: Path, name: str) -> LadderFile | None:
-    """Return the ladder's file; None where there is none, or it cannot be read, which other commands say."""
+def _training_of(root: Path, name: str) -> dict[str, Any]:
+    """Return the recipe and the hardware of a ladder by its file; without one, the recipe that has the ladder's name."""
     from marin_scaling.ladder.config import read_ladder_file
+    from marin_scaling.recipe.find import RECIPES
 
     path = root / "ladders" / f"{name}.yaml"
     try:
-        return read_ladder_file(path) if is_present(path) else None
+        file = read_ladder_file(path) if is_present(path) else None
     except MarinScalingError:
-        return None
+        file = None  # `marin-scale ladder` says why
+    if file is None:
+        return {"recipe": name if name in RECIPES else "", "hardware": {}}
+    speed = {"rate": file.hardware.sustained_flops_per_second, "price": file.hardware.cost_per_hour}
+    return {"recipe": file.recipe, "hardware": speed}
 
 
-def _settings(ahead: Sequence[Forecast], file: LadderFile) -> list[str]:
-    """What the ladder's recipe makes of each budget at the best size; empty where it makes no such run."""
+def _settings(ahead: Sequence[Forecast], recipe: str) -> list[str]:
+    """What a recipe makes of each budget at the best size; empty where it makes no such run."""
     from marin_scaling.ladder.plan import plan_at
     from marin_scaling.recipe.find import find_recipe
 
     settings = []
     for each in ahead:
         try:
-            plan = plan_at(find_recipe(file.recipe), budget_flops=each.flops, params=each.active_params)
+            plan = plan_at(find_recipe(recipe), budget_flops=each.flops, params=each.active_params)
         except MarinScalingError:
             settings.append("")
             continue

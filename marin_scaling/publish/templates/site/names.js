@@ -2,7 +2,7 @@
 document.querySelector("[data-md-component=search]")?.setAttribute("aria-label", "Search");
 
 const reach = () => {
-  for (const box of document.querySelectorAll(".md-typeset__scrollwrap, .md-typeset table, .md-typeset pre")) {
+  for (const box of document.querySelectorAll(".md-typeset__scrollwrap, .md-typeset table, .md-typeset pre, .md-typeset p")) {
     if (box.scrollWidth <= box.clientWidth) continue;
     box.tabIndex = 0;
     if (box.tagName === "DIV") {

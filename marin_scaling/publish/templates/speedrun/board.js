@@ -200,6 +200,8 @@
     const whole = make("div", { class: "board-live", "data-track": name }, [place, controls, make("div", { class: "board-scroll", tabIndex: 0, role: "region", "aria-label": `Entries of the track ${name}` }, [shownTable]), more, compared]);
     (table.closest(".md-typeset__scrollwrap") || table).remove();
     if (still) (still.closest("figure") || still.closest("p") || still).remove();
+    const link = [...document.querySelectorAll("a[href$='interactive.html']")].find(each => mark.compareDocumentPosition(each) & Node.DOCUMENT_POSITION_FOLLOWING);
+    link?.closest("p").remove(); // this figure is interactive
     mark.replaceWith(whole);
 
     const visible = () => board.columns.filter(column => !state.hidden.has(column.key));
