@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,15 @@ import typer
 from marin_scaling.printable import quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from marin_scaling.data.corpus import TokenCorpus
     from marin_scaling.findings import Finding
     from marin_scaling.speedrun.checks import Validated
+    from marin_scaling.speedrun.entry import Entry
     from marin_scaling.speedrun.hardware import Machine
     from marin_scaling.speedrun.submission import Submission
+    from marin_scaling.speedrun.track import Track
 
 speedrun_app = typer.Typer(
     help="Submissions to the speedrun board: plan, train, submit, import, validate, train again.",
@@ -26,19 +32,26 @@ _FILES = typer.Argument(
 )
 _RUNS = typer.Argument(metavar="RUN...", help="First digits of each run's digest, its folder, or a preregistration.")
 _TO = typer.Option(Path("speedruns"), "--to", metavar="FOLDER", help="Where a folder is made for each.")
+_BASE = typer.Option(
+    None, "--base", metavar="BRANCH", help="Of copies the one on this branch counts; default: the main branch, if there is one."
+)
+_PEAK = typer.Option(
+    None, "--peak", min=0, metavar="FLOPS", help="Dense FLOP/s of one chip, for a chip that is not in the hardware table."
+)
 _PLACE = typer.Argument(Path("speedruns"), metavar="PLACE", help="A submission.json, or a folder with any number of them.")
 
 
 @speedrun_app.command("validate")
 def validate(
     place: Path = _PLACE,
-    notes: bool = typer.Option(False, "--notes", help="Also what is true and to be known: epochs, one seed, no tuning told."),
+    base: str | None = _BASE,
+    notes: bool = typer.Option(False, "--notes", help="Also print notes: epochs, one seed, unknown tuning."),
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
-    """Check submissions: each figure counted again from what it follows from, by their tracks' rules, beside each other.
+    """Check submissions: recompute their figures, apply their tracks' rules, and compare them with run records and each other.
 
-    A submission with an error is refused; a warning is to be looked at. Works offline, from the files alone. Exit status 1 if
-    one is refused or malformed.
+    A submission with an error is refused; look at each warning. Works offline, from the repository's files alone. Exit status 1
+    if one is refused or malformed.
 
     Example: marin-scale speedrun validate speedruns
     """
@@ -46,17 +59,14 @@ def validate(
     from datetime import UTC, datetime
 
     from marin_scaling.findings import Severity
-    from marin_scaling.speedrun.checks import validate as validated
-    from marin_scaling.speedrun.submission import read_submissions
-    from marin_scaling.speedrun.track import read_tracks, tracks_folder
+    from marin_scaling.speedrun.judge import judge_all
+    from marin_scaling.speedrun.track import tracks_folder
     from marin_scaling.untrusted_files import require_regular_tree
 
-    tracks = tracks_folder(place)
-    require_regular_tree([place, tracks])
-    found = read_submissions(place)
+    require_regular_tree([place, tracks_folder(place)])
+    all_found = judge_all(place, at=datetime.now(UTC), base=base)
+    found, judged = all_found.found, all_found.validated
     malformed = {str(each.place): each.refusal for each in found if each.submission is None}
-    submissions = [each.submission for each in found if each.submission]
-    judged = validated(submissions, at=datetime.now(UTC), tracks=read_tracks(tracks))
     if as_json:
         typer.echo(json.dumps({"submissions": [_document(each) for each in judged], "malformed": malformed}, indent=1))
     else:
@@ -81,16 +91,36 @@ def import_files(
 ) -> None:
     """Make submissions from Marin's speedrun files.
 
-    All six shapes that its results had, and the table of its old board. What they never said stays absent, with the reason.
-    Nothing is judged: that is for validate.
+    Reads all six shapes of its results, and the table of its old board. Facts that a file lacks stay absent, with the reason.
+    A file that cannot be imported is named and skipped; exit status 1 if there was one.
 
     Example: marin-scale speedrun import experiments/speedrun/llama_75m/speedrun_results.json
     """
-    from marin_scaling.speedrun.import_marin import import_file
+    from marin_scaling.errors import MarinScalingError
+    from marin_scaling.speedrun.import_files import import_file
     from marin_scaling.speedrun.submission import write_submission
 
-    made = [write_submission(to, each) for path in files for each in import_file(path)]
-    typer.echo(f"{len(made)} submissions in {to}. Next: marin-scale speedrun validate {to}")
+    made, skipped = 0, 0
+    for path in files:
+        try:
+            imported = import_file(path)
+        except MarinScalingError as error:
+            typer.echo(f"skipped {error}", err=True)
+            skipped += 1
+            continue
+        for problem in imported.problems:
+            typer.echo(f"skipped {problem}", err=True)
+            skipped += 1
+        for each in imported.submissions:
+            try:
+                write_submission(to, each)
+                made += 1
+            except MarinScalingError as error:
+                typer.echo(f"skipped {quoted(str(path), 400)}: {error}", err=True)
+                skipped += 1
+    told = f", {skipped} skipped" if skipped else ""
+    typer.echo(f"{made} submissions in {to}{told}. Next: marin-scale speedrun validate {to}")
+    raise typer.Exit(1 if skipped else 0)
 
 
 @speedrun_app.command("submit")
@@ -101,37 +131,55 @@ def submit(
     author: str = typer.Option(..., "--author", help="Who made it."),
     description: str = typer.Option("", "--description", help="What is new in it."),
     trials: int | None = typer.Option(None, "--trials", min=1, help="How many runs were made to choose its settings."),
+    peak: float | None = _PEAK,
     to: Path = _TO,
 ) -> None:
     """Make a submission from runs of yours: one recipe at one size, a run for each seed.
 
-    All figures are those of the runs' records; what these do not keep stays absent, with the reason. It is validated before it
-    is written.
+    All figures are those of the runs' records; figures that a record lacks stay absent, with the reason. The submission is
+    judged by its track, beside the others, before it is written; exit status 1 if it is refused.
 
     Example: marin-scale speedrun submit 22890dfc --name bytes/quickstart --track cpu --author Ada --trials 1
     """
-    from datetime import UTC, datetime
-
     from pydantic import ValidationError
 
     from marin_scaling.errors import UsageError
     from marin_scaling.preregistration.tracked_run import named_spec
     from marin_scaling.run.paths import RUNS_DIR
     from marin_scaling.run.store import read_run, run_folder
-    from marin_scaling.speedrun.checks import validate as validated
     from marin_scaling.speedrun.from_runs import submission_from_runs
-    from marin_scaling.speedrun.submission import Author, explained, write_submission
+    from marin_scaling.speedrun.submission import Author, explained
+    from marin_scaling.speedrun.track import read_tracks, tracks_folder
 
+    rules = read_tracks(tracks_folder(to)).get(track)
     stored = [read_run(run_folder(RUNS_DIR, named_spec(run, registry=Path("preregistrations")))) for run in runs]
     try:
         made = submission_from_runs(
-            stored, name=name, track=track, author=Author(name=author), description=description, trials=trials
+            stored,
+            name=name,
+            track=track,
+            author=Author(name=author),
+            description=description,
+            trials=trials,
+            held_out=rules.evaluation_name if rules else None,
+            peak_flops_per_second=peak,
         )
     except ValidationError as error:
         raise UsageError(f"{explained(error)}.", why="It would break its page.", fix="Write it otherwise.") from error
-    (judged,) = validated([made], at=datetime.now(UTC))
+    _write_judged(made, to=to)
+
+
+def _write_judged(made: Submission, *, to: Path) -> None:
+    """Write a submission if its track and the submissions beside it accept it; else exit with status 1."""
+    from datetime import UTC, datetime
+
+    from marin_scaling.speedrun.judge import judge_new
+    from marin_scaling.speedrun.submission import write_submission
+
+    judged = judge_new(made, to=to, at=datetime.now(UTC))
     print_findings(judged, shown=list(judged.findings))
     if not judged.accepted:
+        typer.echo("Nothing is written.")
         raise typer.Exit(1)
     typer.echo(f"{write_submission(to, made)}. Next: marin-scale speedrun validate {to}")
 
@@ -165,18 +213,20 @@ def info(
     entry_path: Path = _ENTRY,
     hardware: str = typer.Option("", "--hardware", metavar="NAME", help="A chip (h100) or a slice (v5p-32), to tell the time."),
     count: int = typer.Option(1, "--count", min=1, help="How many of them."),
+    peak: float | None = _PEAK,
     price: float | None = typer.Option(None, "--price", min=0, help="US dollars for one chip and hour, to tell the cost."),
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
     """Say what an entry will be and cost; train nothing.
 
-    Configuration, sizes, the FLOPs that the board counts, and time and cost on a machine at an MFU from .5 to .2.
-    Exit status 1 when it breaks a limit of its track already.
+    Prints the configuration, sizes, the FLOPs that the board counts, time and cost on a machine at an MFU from .5 to .2, and
+    the rules of the track. Exit status 1 if the entry breaks a rule already.
 
     Example: marin-scale speedrun info speedruns/entries/baseline.yaml --hardware h100
     """
     import json
 
+    from marin_scaling.findings import Severity
     from marin_scaling.speedrun.entry import entry_plan, read_entry, run_info, run_info_text
     from marin_scaling.speedrun.track import read_tracks, tracks_folder
 
@@ -184,12 +234,12 @@ def info(
     found = run_info(
         entry,
         entry_plan(entry),
-        machine=_machine(hardware, count) if hardware else None,
-        track=read_tracks(tracks_folder(entry_path)).get(entry.track),
+        machine=_machine(hardware, count, peak=peak) if hardware else None,
+        tracks=read_tracks(tracks_folder(entry_path)),
         price_per_chip_hour=price,
     )
     typer.echo(json.dumps(found, indent=1) if as_json else run_info_text(found))
-    raise typer.Exit(1 if found["over_the_limit"] else 0)
+    raise typer.Exit(1 if any(each["severity"] is Severity.ERROR for each in found["findings"]) else 0)
 
 
 @speedrun_app.command("run")
@@ -200,25 +250,17 @@ def run(
 ) -> None:
     """Train an entry, a run for each seed, and make its submission.
 
-    Interrupted and typed again, it goes on where it was. The submission is validated before it is written.
+    Rules of the track are applied before training. Interrupt it any time; rerun the command and it resumes.
 
     Example: marin-scale speedrun run speedruns/entries/baseline.yaml
     """
-    from datetime import UTC, datetime
-
     from marin_scaling.run.paths import RUNS_DIR, workplace
-    from marin_scaling.speedrun.checks import validate
-    from marin_scaling.speedrun.submission import read_submissions, write_submission
     from marin_scaling.speedrun.track import read_tracks, tracks_folder
 
-    made = _trained(entry_path, runs_dir=RUNS_DIR, work_root=workplace().work_root, where=where)
-    standing = [each.submission for each in read_submissions(to) if each.submission] if to.is_dir() else []
-    *_, judged = validate([*standing, made], at=datetime.now(UTC), tracks=read_tracks(tracks_folder(to)))
-    print_findings(judged, shown=list(judged.findings))
-    if not judged.accepted:
-        raise typer.Exit(1)
+    tracks = read_tracks(tracks_folder(to))
+    made = _trained(entry_path, runs_dir=RUNS_DIR, work_root=workplace().work_root, where=where, tracks=tracks)
     typer.echo(f"{made.bits_per_byte:.4f} bits per byte, the mean of {len(made.seeds)}")
-    typer.echo(f"{write_submission(to, made)}. Next: marin-scale speedrun validate {to}")
+    _write_judged(made, to=to)
 
 
 @speedrun_app.command("confirm")
@@ -237,8 +279,9 @@ def confirm(place: Path = _TRAIN_PLACE, where: str = _WHERE) -> None:
     from marin_scaling.speedrun.submission import read_submission, read_submissions
     from marin_scaling.speedrun.track import read_tracks, tracks_folder
 
+    tracks = read_tracks(tracks_folder(place))
     if place.is_dir() and not (place / "submission.json").is_file():
-        asked = {name for name, track in read_tracks(tracks_folder(place)).items() if track.retrained_by_ci}
+        asked = {name for name, track in tracks.items() if track.retrained_by_ci}
         claimed = [each.submission for each in read_submissions(place) if each.submission and each.submission.track in asked]
     else:
         claimed = [read_submission(place)]
@@ -251,7 +294,7 @@ def confirm(place: Path = _TRAIN_PLACE, where: str = _WHERE) -> None:
         work_root.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=work_root, prefix="again-") as folder:
             root = Path(folder).absolute()
-            again = _trained(entry_path, runs_dir=root / "runs", work_root=root, where=where)
+            again = _trained(entry_path, runs_dir=root / "runs", work_root=root, where=where, tracks=tracks)
         outcomes.append(confirmation(each, again))
         typer.echo(outcomes[-1].sentence)
     raise typer.Exit(0 if all(outcome.confirmed for outcome in outcomes) else 1)
@@ -270,8 +313,8 @@ def _entry_of(submission: Submission) -> Path:
     return Path(path)
 
 
-def _trained(entry_path: Path, *, runs_dir: Path, work_root: Path, where: str) -> Submission:
-    """The submission of an entry, after what the store does not hold is trained."""
+def _trained(entry_path: Path, *, runs_dir: Path, work_root: Path, where: str, tracks: Mapping[str, Track]) -> Submission:
+    """Train the runs of an entry that the store does not hold, unless the entry breaks a rule; return its submission."""
     from marin_scaling.data.prepare import prepare
     from marin_scaling.ladder.config import Hardware
     from marin_scaling.run.paths import Workplace, own_work_root
@@ -281,22 +324,39 @@ def _trained(entry_path: Path, *, runs_dir: Path, work_root: Path, where: str) -
 
     entry = read_entry(entry_path)
     corpus = prepare(entry.data, work_root=own_work_root())
+    _require_rules_kept(entry, corpus=corpus, tracks=tracks)
     specs = entry_specs(entry, corpus=corpus)
     pool = pool_of(where, Hardware(), runs=len(specs))
     place = Workplace(runs_dir=runs_dir.absolute(), work_root=work_root)
     train_with_progress(specs, corpus=corpus, label=entry.name, pool=pool, at=place)
-    return submission_of(entry, [read_run(run_folder(runs_dir, spec)) for spec in specs], path=entry_path)
+    stored = [read_run(run_folder(runs_dir, spec)) for spec in specs]
+    return submission_of(entry, stored, path=entry_path, track=tracks.get(entry.track))
 
 
-def _machine(name: str, count: int) -> Machine:
+def _require_rules_kept(entry: Entry, *, corpus: TokenCorpus, tracks: Mapping[str, Track]) -> None:
+    """Exit with status 1 if an entry breaks a rule that is decided before training."""
+    from marin_scaling.findings import Severity
+    from marin_scaling.speedrun.entry import entry_plan, planned_claim
+    from marin_scaling.speedrun.track import claim_findings
+
+    claim = planned_claim(entry, entry_plan(entry), track=tracks.get(entry.track), corpus=corpus)
+    broken = [each for each in claim_findings(claim, tracks) if each.severity is Severity.ERROR]
+    for each in broken:
+        typer.echo(f"{each.severity}: {each.where}: {each.message}", err=True)
+    if broken:
+        typer.echo("Nothing is trained.", err=True)
+        raise typer.Exit(1)
+
+
+def _machine(name: str, count: int, *, peak: float | None) -> Machine:
     from marin_scaling.errors import UsageError
     from marin_scaling.speedrun.hardware import ACCELERATORS, machine
 
-    found = machine(name, count=count)
+    found = machine(name, count=count, peak_flops_per_second=peak)
     if found is None:
         raise UsageError(
             f"--hardware {name}: the hardware table has no such chip.",
-            why="Time is told from a chip's peak, and nothing is guessed for what is not listed.",
-            fix=f"Name one of {', '.join(ACCELERATORS)}, or a slice like v5p-32.",
+            why=f"It has {', '.join(ACCELERATORS)}, and slices like v5p-32.",
+            fix=f"State the chip's dense peak in FLOP/s: --hardware {shlex.quote(name)} --peak 71e12",
         )
     return found

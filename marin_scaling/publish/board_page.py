@@ -23,12 +23,13 @@ from marin_scaling.publish.figures import figure_files, picture_files, show_figu
 from marin_scaling.publish.interactive_board import PROGRAM, board_chart, live_board, row_values, scaling_chart
 from marin_scaling.publish.render import render
 from marin_scaling.publish.submission_page import pages_of, recorded_curves, submission_page
-from marin_scaling.speedrun.checks import Validated, validate
+from marin_scaling.speedrun.checks import Validated
+from marin_scaling.speedrun.judge import Judged, judge_all
 from marin_scaling.speedrun.leaderboard import FIRST_AXIS, Board, BoardRow, Record, boards
 from marin_scaling.speedrun.public_record import FOLDER, PROJECTED_TO_FLOPS, PublicBoard, read_public_board
 from marin_scaling.speedrun.scaling import HeldOut, Projection, projections
-from marin_scaling.speedrun.submission import Submitted, read_submissions
-from marin_scaling.speedrun.track import TRACKS_DIR, Track, read_tracks
+from marin_scaling.speedrun.submission import Submitted
+from marin_scaling.speedrun.track import Track
 from marin_scaling.units import format_count, format_flops
 
 SUBMISSIONS_DIR = "speedruns"
@@ -59,12 +60,11 @@ def read_speedruns(root: Path) -> Speedruns:
     place = root / SUBMISSIONS_DIR
     public = tuple(sorted((place / FOLDER).glob("*.csv"))[:LISTED])
     try:
-        found, tracks = read_submissions(place) if place.is_dir() else [], read_tracks(place / TRACKS_DIR)
+        judged = judge_all(place, at=datetime.now(UTC)) if place.is_dir() else Judged()
     except MarinScalingError as error:
         return Speedruns(fault=without_root(str(error), root), public=public)
-    validated = validate([each.submission for each in found if each.submission], at=datetime.now(UTC), tracks=tracks)
-    standing = tuple(boards(validated))
-    return Speedruns(found=tuple(found), validated=tuple(validated), boards=standing, tracks=tracks, public=public)
+    standing = tuple(boards(judged.validated))
+    return Speedruns(found=judged.found, validated=judged.validated, boards=standing, tracks=judged.tracks, public=public)
 
 
 def speedrun_pages(speedruns: Speedruns, *, root: Path) -> dict[str, bytes]:
@@ -136,7 +136,7 @@ def _submission_pages(speedruns: Speedruns, *, root: Path) -> dict[str, bytes]:
     return files
 
 
-_HEADER = ["entry", "by", "bits per byte", "parameters", "tokens", "model FLOPs", "chip-hours", "MFU", "place"]
+_HEADER = ["entry", "by", "bits per byte", "parameters", "tokens", "model FLOPs", "chip-hours", "MFU", "place", "warnings"]
 
 
 def _section(board: Board, track: Track | None, names: Mapping[str, str]) -> dict[str, Any]:
@@ -224,10 +224,11 @@ def _row(row: BoardRow, links: Mapping[str, Markdown]) -> list[str]:
         f"{each.bits_per_byte:.4f}{error}",
         format_count(each.model.params_total),
         "" if each.data.trained_tokens is None else format_count(each.data.trained_tokens),
-        format_flops(each.compute.model_flops),
+        format_flops(each.comparable_flops),
         "" if each.chip_seconds is None else f"{each.chip_seconds / 3600:.3g}",
         "" if each.mfu is None else f"{each.mfu:.3f}",
         row_values(row)["place"] + (", record" if row.record else ""),
+        ", ".join(found.code for found in row.validated.findings if found.severity is Severity.WARNING),
     ]
 
 
@@ -237,7 +238,7 @@ def _record_row(record: Record, links: Mapping[str, Markdown]) -> list[str]:
         f"{record.at:%Y-%m-%d %H:%M}",
         links[each.name],
         f"{each.bits_per_byte:.4f}",
-        format_flops(each.compute.model_flops),
+        format_flops(each.comparable_flops),
         f"{record.hypervolume:.4f}",
     ]
 

@@ -48,13 +48,13 @@ def _point(row: BoardRow, cost: float, axis: str) -> dict[str, Any]:
         "loss": each.bits_per_byte,
         "shown": True,
         "front": is_front,
-        "place": FRONT if is_front else TIED if axis in row.tied else BEATEN,
+        "place": TIED if axis in row.tied else FRONT if is_front else BEATEN,
         "label": "",
     }
 
 
-FRONT, TIED, BEATEN = "on the front", "tied with it", "beaten"
-"""Places of an entry. A tied one would be on the front if its loss were lower by what chance makes of it."""
+FRONT, TIED, BEATEN = "on the front", "tied at the front", "beaten"
+"""Places of an entry. Chance does not tell a tied one from an entry of the front, or from the next one there."""
 
 
 def _label(rows: Sequence[dict[str, Any]]) -> None:
@@ -192,8 +192,9 @@ def _script(boards: Sequence[Board], pages: Mapping[str, str]) -> bytes:
 
 def row_values(row: BoardRow) -> dict[str, Any]:
     """Return what the interactive board knows of an entry: its document and its place on the first axis."""
-    place = FRONT if FIRST_AXIS in row.on_front else TIED if FIRST_AXIS in row.tied else ""
-    return row.to_document() | {"place": place}
+    places = {"front": FIRST_AXIS in row.on_front, "tied": FIRST_AXIS in row.tied}
+    document: dict[str, Any] = row.to_document()
+    return document | {"place": ", ".join(word for word, holds in places.items() if holds)}
 
 
 def _document(board: Board, pages: Mapping[str, str]) -> str:

@@ -11,16 +11,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from marin_scaling.canonical_json import leaves, load_strict
+from marin_scaling.canonical_json import leaves
 from marin_scaling.errors import MarinScalingError
-from marin_scaling.files import read_bytes
 from marin_scaling.limits import JOINED
 from marin_scaling.markdown import cell, page_name, web_link
 from marin_scaling.printable import joined
 from marin_scaling.publish.charts import curve_chart
 from marin_scaling.publish.figures import picture_files, show_pictures
 from marin_scaling.publish.render import render
-from marin_scaling.run.store import read_run, run_folders
+from marin_scaling.run.store import read_run, records_by_log
 from marin_scaling.speedrun.checks import Validated
 from marin_scaling.speedrun.leaderboard import BoardRow, finished_at
 from marin_scaling.speedrun.submission import Code, SeedResult, Submission, to_bytes
@@ -169,18 +168,8 @@ _HELD_OUT, _TRAINING = "bits per byte of the held-out text", "training loss, nat
 
 
 def recorded_curves(runs_dir: Path) -> dict[str, Path]:
-    """The folders of the runs that are recorded here, by the digest of their curve."""
-    return dict(_digests(runs_dir))
-
-
-def _digests(runs_dir: Path) -> Iterator[tuple[str, Path]]:
-    for path in (folder / "record.json" for ladder in sorted(runs_dir.glob("*/")) for folder in run_folders(ladder)):
-        try:
-            record = load_strict(read_bytes(path), name=str(path))
-        except MarinScalingError:
-            continue  # the page of its ladder says so
-        if isinstance(record, dict) and isinstance(record.get("history_sha256"), str):
-            yield record["history_sha256"], path.parent
+    """Return the folders of the runs that are recorded here, by the digest of their curve."""
+    return {digest: records[-1].folder for digest, records in records_by_log(runs_dir).items()}
 
 
 def curves_of(submission: Submission, recorded: Mapping[str, Path]) -> tuple[str, dict[str, Points]]:

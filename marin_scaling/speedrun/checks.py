@@ -1,4 +1,4 @@
-"""Checks of submissions: FLOPs, procedure, duplicates."""
+"""Checks of submissions: figures recomputed, procedure, and the record of the same run."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from types import MappingProxyType
 
 from marin_scaling.findings import Finding, Severity, error, note, warning
-from marin_scaling.recipe.flops import WITH_LM_HEAD, training_flops
-from marin_scaling.speedrun.hardware import ACCELERATORS, Machine, accelerator, machine
-from marin_scaling.speedrun.submission import LEVANTER_FLOPS, SeedResult, Submission
+from marin_scaling.run.store import StoredRecord
+from marin_scaling.speedrun.hardware import ACCELERATORS, accelerator, machine, variants
+from marin_scaling.speedrun.submission import EXACT, LEVANTER_FLOPS, SeedResult, Submission
 from marin_scaling.speedrun.track import Track, track_findings
 from marin_scaling.units import format_flops
 
-_EXACT = 1e-6
 _HIGHEST_MFU, _HIGH_MFU, _LOW_MFU = 1.0, 0.6, 0.03
 _SPARSE = 2.0
 
@@ -52,75 +52,139 @@ def _parameters(submission: Submission) -> Iterator[Finding]:
 
 
 def _model_flops(submission: Submission) -> Iterator[Finding]:
-    """The common formula is counted again; another one is told, with what the common one gives."""
-    shape, tokens, compute = submission.model.shape, submission.data.trained_tokens, submission.compute
-    if shape is None or tokens is None:
+    """The board compares FLOPs by the common formula: another formula, or a shape that is not stated, is a warning."""
+    counted, compute, key = submission.counted_flops, submission.compute, "compute.model_flops"
+    if counted is None:
+        missing = "model.shape" if submission.model.shape is None else "data.trained_tokens"
+        said = f"unchecked: without {missing}, the stated {format_flops(compute.model_flops)} model FLOPs were not recomputed"
+        yield warning("unchecked", key, said)
         return
-    counted = training_flops(shape, tokens=tokens, convention=WITH_LM_HEAD)
-    stated, key = compute.model_flops, "compute.model_flops"
-    beside = (
-        f"{format_flops(stated)} model FLOPs are stated, {stated / counted - 1:+.1%} beside the {format_flops(counted)} that"
-    )
+    if math.isclose(compute.model_flops, counted, rel_tol=EXACT) and compute.model_flops_formula == LEVANTER_FLOPS:
+        return
+    stated, common = figures_apart(compute.model_flops, counted)
+    beside = f"{stated} model FLOPs are stated, {compute.model_flops / counted - 1:+.1%} beside the {common} that"
     if compute.model_flops_formula != LEVANTER_FLOPS:
-        yield warning("formula", key, f"{beside} the common formula gives; counted by {compute.model_flops_formula}")
-    elif not math.isclose(stated, counted, rel_tol=_EXACT):
+        said = f"{beside} the common formula gives; counted by {compute.model_flops_formula}"
+        yield warning("formula", key, f"{said}. The board compares the common count")
+    elif _is_rounded(compute.model_flops, counted):
+        yield note("rounded", key, f"{beside} its sizes and tokens give: equal to the digits that are stated")
+    else:
         yield error("model-flops", key, f"{beside} its sizes and tokens give by {LEVANTER_FLOPS}")
+
+
+def figures_apart(one: float, other: float) -> tuple[str, str]:
+    """Return two FLOP counts in as many digits as tell them apart.
+
+    >>> figures_apart(3.99995e11, 3.99885e11), figures_apart(1e18, 2e18)
+    (('3.9999e11', '3.9989e11'), ('1e18', '2e18'))
+    """
+    short = format_flops(one), format_flops(other)
+    if short[0] != short[1]:
+        return short
+    written = ((f"{one:.{digits}e}", f"{other:.{digits}e}") for digits in range(3, 16))
+    first, second = next((pair for pair in written if pair[0] != pair[1]), (repr(one), repr(other)))
+    return first.replace("e+", "e"), second.replace("e+", "e")
+
+
+_MOST_ROUNDING = 0.005
+
+
+def _is_rounded(stated: float, counted: float) -> bool:
+    """Return True if a figure is the other one to the digits in which it is stated, three or more."""
+    last_digit = Decimal(repr(stated)).normalize().as_tuple().exponent
+    half_a_unit = 0.5 * 10.0 ** int(last_digit)
+    return abs(stated - counted) <= min(half_a_unit * (1 + EXACT), _MOST_ROUNDING * counted)
 
 
 def _machine(submission: Submission) -> Iterator[Finding]:
     hardware = submission.compute.hardware
     if hardware is None:
         return
-    known, named = accelerator(hardware.kind), machine(hardware.name) if hardware.name else None
-    if known is None and hardware.peak_flops_per_second is not None:
-        listed = ", ".join(ACCELERATORS)
-        said = f"{hardware.kind!r} is not in the hardware table ({listed}), so its peak is its author's word"
+    known, peak = accelerator(hardware.kind), hardware.peak_flops_per_second
+    if known is None and peak is not None:
+        said = f"{hardware.kind!r} is not in the hardware table ({', '.join(ACCELERATORS)}), so its peak is its author's word"
         yield warning("hardware", "compute.hardware.kind", said)
-    if (
-        known
-        and hardware.peak_flops_per_second
-        and not math.isclose(hardware.peak_flops_per_second, known.peak_flops_per_second, rel_tol=_EXACT)
-    ):
-        yield error("peak", "compute.hardware.peak_flops_per_second", _peak_said(hardware.peak_flops_per_second, known.kind))
-    if named is not None and _is_slice(named, name=hardware.name or "") and hardware.chips != named.chips:
-        cores = "; that is the number of its cores" if hardware.chips == named.named_count else ""
-        said = f"{hardware.chips} chips are stated, and a {hardware.name} has {named.chips}{cores}"
+    if known and peak and not math.isclose(peak, known.peak_flops_per_second, rel_tol=EXACT):
+        yield _other_peak(submission, peak=peak, kind=known.kind)
+    named = machine(hardware.name) if hardware.name else None
+    if named is None or not named.is_slice or hardware.chips == named.chips:
+        return
+    slices, rest = divmod(hardware.chips, named.chips)
+    said = f"{hardware.chips} chips are stated, and a {hardware.name} has {named.chips}"
+    if hardware.chips == named.named_count:
+        cores = f'that is the number of its cores (two slices are named "2 x {hardware.name}")'
+        yield error("chips", "compute.hardware.chips", f"{said}; {cores}")
+    elif rest:
         yield error("chips", "compute.hardware.chips", said)
+    else:
+        yield warning("chips", "compute.hardware.chips", f"{said}: taken for {slices} slices")
 
 
-def _is_slice(named: Machine, *, name: str) -> bool:
-    """Whether the name itself says how many chips; of a GPU it does not."""
-    return name.lower() != named.accelerator.kind and name.endswith(f"-{named.named_count}")
-
-
-def _peak_said(stated: float, kind: str) -> str:
-    known = ACCELERATORS[kind]
-    ratio = stated / known.peak_flops_per_second
-    sparse = "; that is its peak with sparsity" if math.isclose(ratio, _SPARSE, rel_tol=0.01) else ""
+def _other_peak(submission: Submission, *, peak: float, kind: str) -> Finding:
+    """A stated peak that is not the listed one: a warning for a variant of the chip and for other people's files."""
+    known, key = ACCELERATORS[kind], "compute.hardware.peak_flops_per_second"
     table = f"{format_flops(known.peak_flops_per_second)} dense {known.dtype} FLOP/s ({known.source})"
-    return f"a {kind} is stated with {format_flops(stated)} FLOP/s, and has {table}{sparse}"
+    said = f"a {kind} is stated with {format_flops(peak)} FLOP/s, and has {table}"
+    variant = next((each for each in variants(kind) if math.isclose(peak, each.peak_flops_per_second, rel_tol=_NEAR)), None)
+    if variant:
+        return warning("peak", key, f"{said}; that is the peak of a {variant.kind} ({variant.source})")
+    if math.isclose(peak / known.peak_flops_per_second, 1, rel_tol=_NEAR):
+        return note("rounded", key, said)
+    sparse = (
+        "; that is its peak with sparsity" if math.isclose(peak / known.peak_flops_per_second, _SPARSE, rel_tol=_NEAR) else ""
+    )
+    return (warning if submission.imported_from else error)("peak", key, said + sparse)
+
+
+_NEAR = 0.01
 
 
 def _hardware_flops(submission: Submission, seed: SeedResult) -> Iterator[Finding]:
-    hardware = submission.compute.hardware
-    if hardware is None or hardware.peak_flops_per_second is None or None in (seed.training_seconds, seed.hardware_flops):
+    hardware, stated, seconds = submission.compute.hardware, seed.hardware_flops, seed.training_seconds
+    key = "seeds.hardware_flops"
+    if stated is None:
         return
-    seconds, stated = float(seed.training_seconds or 0), float(seed.hardware_flops or 0)
+    if hardware is None or hardware.peak_flops_per_second is None or seconds is None:
+        reason = _unknown(submission, seed)
+        said = f"unchecked: {reason}, so the stated {format_flops(stated)} hardware FLOPs were not recomputed"
+        yield warning("unchecked", key, said)
+        return
     counted = seconds * hardware.chips * hardware.peak_flops_per_second
-    if math.isclose(stated, counted, rel_tol=_EXACT):
+    if math.isclose(stated, counted, rel_tol=EXACT):
         return
-    said = f"{format_flops(stated)} are stated, and {seconds:.6g} s on {hardware.chips} chips are {format_flops(counted)}"
-    yield error("hardware-flops", "seeds.hardware_flops", said + _factor_said(stated / counted, submission))
+    figure, other = figures_apart(stated, counted)
+    machine_said = f"{hardware.chips} chips ({hardware.kind}, {hardware.peak_flops_per_second / 1e12:g} TFLOP/s)"
+    said = f"{figure} are stated, and {seconds:.6g} s on {machine_said} are {other}"
+    factor = _known_factor(stated / counted, submission)
+    if not factor and (_is_rounded(stated, counted) or _is_rounded(seconds, stated / (counted / seconds))):
+        yield note("rounded", key, f"{said}: equal to the digits that are stated")
+    elif not factor and submission.imported_from:
+        yield warning("hardware-flops", key, said + _ratio_said(stated / counted))
+    else:
+        yield error("hardware-flops", key, said + (factor or _ratio_said(stated / counted)))
 
 
-def _factor_said(ratio: float, submission: Submission) -> str:
-    """The name of a factor that was seen before."""
+def _unknown(submission: Submission, seed: SeedResult) -> str:
+    hardware = submission.compute.hardware
+    if hardware is None:
+        return "the machine is not stated"
+    if hardware.peak_flops_per_second is None:
+        return f"no peak is known of {hardware.kind!r}, which is not in the hardware table"
+    return f"the time of seed {seed.seed} is not stated"
+
+
+def _known_factor(ratio: float, submission: Submission) -> str:
+    """The name of a factor that was seen before; empty if it has none."""
     hardware = submission.compute.hardware
     named = machine(hardware.name) if hardware and hardware.name else None
-    if named and hardware and math.isclose(ratio, named.named_count / hardware.chips, rel_tol=_EXACT) and ratio > 1:
+    if named and hardware and math.isclose(ratio, named.named_count / hardware.chips, rel_tol=EXACT) and ratio > 1:
         return f"; as if a {hardware.name} had {named.named_count} chips, which is the number of its cores"
-    if math.isclose(ratio, 1 / 60, rel_tol=_EXACT):
+    if math.isclose(ratio, 1 / 60, rel_tol=EXACT):
         return "; it agrees where the time that is called minutes is read as seconds"
+    return ""
+
+
+def _ratio_said(ratio: float) -> str:
     return f", {ratio:.4g} times less" if ratio < 1 else f"; {ratio:.4g} times as much is stated"
 
 
@@ -129,7 +193,7 @@ def _nats(submission: Submission, seed: SeedResult) -> Iterator[Finding]:
     if seed.nats is None or size is None:
         return
     counted = seed.nats / (size * math.log(2))
-    if not math.isclose(counted, seed.bits_per_byte, rel_tol=_EXACT):
+    if not math.isclose(counted, seed.bits_per_byte, rel_tol=EXACT):
         said = (
             f"{seed.bits_per_byte:.6g} bits per byte are stated, and {seed.nats:.8g} nats over {size} bytes are {counted:.6g}"
         )
@@ -176,6 +240,13 @@ def _seeds(submission: Submission) -> Iterator[Finding]:
         yield note("seeds", "seeds.seed", f"the seed that was run is not recorded: {_reason(submission, 'seeds.seed')}")
     if len(submission.seeds) == 1:
         yield note("one-seed", "seeds", "one seed: how far another would be is not known from it")
+    losses = [each.bits_per_byte for each in submission.seeds]
+    if alike := [loss for loss, times in Counter(losses).items() if times > 1]:
+        said = f"{Counter(losses)[alike[0]]} seeds have the same loss to the last digit, {alike[0]!r}: was one run trained"
+        yield warning("identical-losses", "seeds.bits_per_byte", f"{said} from every seed, or one result copied?")
+    digests = Counter(each.log_sha256 for each in submission.seeds if each.log_sha256 is not None)
+    if same := [digest for digest, times in digests.items() if times > 1]:
+        yield error("seeds", "seeds.log_sha256", f"{digests[same[0]]} seeds have one log, {same[0][:16]}: that is one run")
 
 
 def _reason(submission: Submission, key: str) -> str:
@@ -304,12 +375,55 @@ class Validated:
         return self.severity is not Severity.ERROR
 
 
+Records = Mapping[str, Sequence[StoredRecord]]
+"""Records of a repository's own runs by the digest of their log."""
+
+
 def validate(
-    submissions: Sequence[Submission], *, at: datetime, tracks: Mapping[str, Track] = MappingProxyType({})
+    submissions: Sequence[Submission],
+    *,
+    at: datetime,
+    tracks: Mapping[str, Track] | None = None,
+    records: Records = MappingProxyType({}),
+    order: Sequence[int] | None = None,
 ) -> list[Validated]:
-    """Each submission with its findings, in the given order; `at` is now (UTC). Without tracks theirs are not asked for."""
-    beside = zip(submissions, findings_across(submissions), strict=True)
-    return [_validated(each, [*track_findings(each, tracks), *across], at=at) for each, across in beside]
+    """Return each submission with its findings, in the given order.
+
+    `at` is now (UTC). Without `tracks`, their rules are not applied. `order` lists positions, the submission that came first at
+    its head: of a copy and its original the first one is accepted.
+    """
+    found: list[list[Finding]] = [[] for _ in submissions]
+    standing = list(range(len(submissions))) if order is None else list(order)
+    for position, findings in zip(standing, findings_across([submissions[each] for each in standing]), strict=True):
+        found[position] = findings
+    return [
+        _validated(
+            each,
+            [*record_findings(each, records), *(() if tracks is None else track_findings(each, tracks)), *across],
+            at=at,
+        )
+        for each, across in zip(submissions, found, strict=True)
+    ]
+
+
+def record_findings(submission: Submission, records: Records) -> Iterator[Finding]:
+    """Return the figures that differ from the record of the same log in this repository."""
+    for seed in submission.seeds:
+        for stored in records.get(seed.log_sha256 or "", ()):
+            record = stored.record
+            measured = [*record.losses.values(), *([] if record.loss is None else [record.loss])]
+            stated: dict[str, tuple[float | None, list[float]]] = {
+                "seeds.bits_per_byte": (seed.bits_per_byte, measured),
+                "seeds.seed": (seed.seed, [record.seed]),
+                "seeds.training_seconds": (seed.training_seconds, [record.step_seconds]),
+                "model.params_total": (submission.model.params_total, [record.params_total]),
+                "data.trained_tokens": (submission.data.trained_tokens, [record.trained_tokens]),
+            }
+            for key, (figure, recorded) in stated.items():
+                if figure is None or any(math.isclose(figure, each, rel_tol=EXACT) for each in recorded):
+                    continue
+                told = " or ".join(f"{each:.9g}" for each in recorded) or "none, as it diverged"
+                yield error("record", key, f"{figure:.9g} is stated, and the record of that log, {stored.folder}, has {told}")
 
 
 def _validated(submission: Submission, further: Sequence[Finding], *, at: datetime) -> Validated:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from marin_scaling.errors import DocumentError
 from marin_scaling.files import read_bytes
 from marin_scaling.speedrun.checks import Validated
-from marin_scaling.speedrun.leaderboard import Board, boards
+from marin_scaling.speedrun.leaderboard import SAME_COST, Board, boards, front, points
 from marin_scaling.speedrun.scaling import Projection, projections
 from marin_scaling.speedrun.submission import (
     Author,
@@ -28,6 +28,7 @@ from marin_scaling.speedrun.submission import (
     explained,
     missing_keys,
 )
+from marin_scaling.speedrun.track import AXES
 from marin_scaling.untrusted_text import Link
 from marin_scaling.yaml_config import Part
 
@@ -71,9 +72,18 @@ def read_public_board(path: Path) -> PublicBoard:
     names = [each.name for each in found]
     if len(set(names)) < len(names):
         raise _refused(f"{path}: the run {max(names, key=names.count)!r} has {names.count(max(names, key=names.count))} rows")
-    (board,) = boards([Validated(submission=each, findings=()) for each in found])
+    board = _board(found, track=path.stem)
     groups = projections([row.submission for row in board.rows], flops=PROJECTED_TO_FLOPS)
     return PublicBoard(name=path.stem, board=board, source=rows[0][1]["source"], groups=tuple(groups))
+
+
+def _board(found: Sequence[Submission], *, track: str) -> Board:
+    """Return the board by the figures as they are stated: a record has no shapes to recompute them from."""
+    (checked,) = boards([Validated(submission=each, findings=()) for each in found])
+    standing = {axis: front(points(found, axis=axis), same_cost=SAME_COST) for axis in AXES}
+    names = {axis: {point.name for point in each} for axis, each in standing.items()}
+    rows = [replace(row, on_front=tuple(axis for axis in AXES if row.submission.name in names[axis])) for row in checked.rows]
+    return replace(checked, track=track, rows=tuple(rows))
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:

@@ -73,24 +73,6 @@
     return known.concat(unknown);
   }
 
-  // --- the front: cheaper and better, equal ones all of them -----------------------------------------------------------------
-  function frontOf(points) {
-    const ordered = [...points].sort((a, b) => a.cost - b.cost || a.loss - b.loss);
-    const found = [];
-    let best = Infinity;
-    for (let start = 0; start < ordered.length;) {
-      let end = start;
-      while (end < ordered.length && ordered[end].cost === ordered[start].cost) end += 1;
-      const lowest = ordered[start].loss;
-      if (lowest < best) {
-        found.push(...ordered.slice(start, end).filter(point => point.loss === lowest));
-        best = lowest;
-      }
-      start = end;
-    }
-    return found;
-  }
-
   // --- the address: board=…&q=…&sort=…&axis=…&hide=…&compare=… after the # ---------------------------------------------------
   const KEYS = { query: "q", sort: "sort", axis: "axis", hidden: "hide", compared: "compare" };
   function readAddress(name, state) {
@@ -118,22 +100,23 @@
   }
 
   // --- the figure: the spec of the page's own, with other data, drawn by Vega -------------------------------------------------
-  const PLACES = ["on the front", "tied with it", "beaten"];
+  const PLACES = ["on the front", "tied at the front", "beaten"];
   const [LABELS, LABEL] = [7, 24]; // names across the figure, and how long one may be
   function figure(board, rows, axis) {
     const at = key => board.columns.findIndex(column => column.key === key);
-    const [cost, loss, name, by, tied] = [at(axis.key), at("bits_per_byte"), at("name"), at("authors"), at("tied")];
+    const [cost, loss, name, by] = [at(axis.key), at("bits_per_byte"), at("name"), at("authors")];
+    const has = (row, key) => (row[at(key)] || "").split(", ").includes(axis.label);
     const wanted = new Set(rows);
     const points = board.rows.filter(row => row[cost] > 0).map(row => ({
-      cost: row[cost], loss: row[loss], name: row[name], by: row[by], shown: wanted.has(row), front: false, label: "",
-      place: (row[tied] || "").split(", ").includes(axis.label) ? PLACES[1] : PLACES[2],
+      cost: row[cost], loss: row[loss], name: row[name], by: row[by], shown: wanted.has(row), front: has(row, "on_front"), label: "",
+      place: PLACES[has(row, "tied") ? 1 : has(row, "on_front") ? 0 : 2],
     }));
-    const front = frontOf(points); // by rising cost
+    const front = points.filter(point => point.front).sort((a, b) => a.cost - b.cost || b.loss - a.loss);
     const gap = front.length ? Math.log(front.at(-1).cost / front[0].cost) / LABELS : 0;
     let last = -Infinity;
     for (const point of front) {
-      Object.assign(point, { front: true, place: PLACES[0] });
-      if (Math.log(point.cost) >= last + gap) [point.label, last] = [point.name.length > LABEL ? `…${point.name.slice(1 - LABEL)}` : point.name, Math.log(point.cost)];
+      if (Math.log(point.cost) < last + gap) continue;
+      [point.label, last] = [point.name.length > LABEL ? `…${point.name.slice(1 - LABEL)}` : point.name, Math.log(point.cost)];
     }
     const beaten = points.filter(point => !point.front);
     const best = beaten.sort((a, b) => b.shown - a.shown || a.loss - b.loss).slice(0, CIRCLES);
