@@ -8,7 +8,7 @@ import io
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,12 @@ from marin_scaling.publish.interactive_board import PROGRAM, board_chart, live_b
 from marin_scaling.publish.render import render
 from marin_scaling.publish.submission_page import pages_of, recorded_curves, submission_page
 from marin_scaling.speedrun.checks import Validated
+from marin_scaling.speedrun.import_files import read_public_record
 from marin_scaling.speedrun.judge import Judged, judge_all
-from marin_scaling.speedrun.leaderboard import FIRST_AXIS, Board, BoardRow, Record, boards
-from marin_scaling.speedrun.public_record import FOLDER, PROJECTED_TO_FLOPS, PublicBoard, read_public_board
+from marin_scaling.speedrun.leaderboard import FIRST_AXIS, SAME_COST, Board, BoardRow, Record, boards, front, points
 from marin_scaling.speedrun.scaling import HeldOut, Projection, projections
-from marin_scaling.speedrun.submission import Submitted
-from marin_scaling.speedrun.track import Track
+from marin_scaling.speedrun.submission import Submission, Submitted
+from marin_scaling.speedrun.track import AXES, Track
 from marin_scaling.units import format_count, format_flops
 
 SUBMISSIONS_DIR = "speedruns"
@@ -58,7 +58,7 @@ class Speedruns:
 def read_speedruns(root: Path) -> Speedruns:
     """What lies in `speedruns/`, validated now; nothing where there is no such folder."""
     place = root / SUBMISSIONS_DIR
-    public = tuple(sorted((place / FOLDER).glob("*.csv"))[:LISTED])
+    public = tuple(sorted((place / "public").glob("*.csv"))[:LISTED])
     try:
         judged = judge_all(place, at=datetime.now(UTC)) if place.is_dir() else Judged()
     except MarinScalingError as error:
@@ -118,6 +118,46 @@ def _public_pages(speedruns: Speedruns, *, root: Path) -> dict[str, bytes]:
     return files
 
 
+_PROJECTED_TO_FLOPS = 1e22
+"""Budget at which the scaling groups of a public record are compared: that of Marin's board."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicBoard:
+    """A record's entries as a board. Nothing of them was checked here. `source` is the address of the figures."""
+
+    name: str
+    board: Board
+    source: str
+    groups: tuple[Projection, ...]
+
+    @property
+    def logs(self) -> dict[str, str]:
+        """The address of each entry's log, by the entry's name."""
+        return {row.submission.name: row.submission.seeds[0].log or self.source for row in self.board.rows}
+
+    @property
+    def repeated(self) -> int:
+        """Number of entries whose run is that of another entry, by its log."""
+        return len(self.logs) - len(set(self.logs.values()))
+
+
+def read_public_board(path: Path) -> PublicBoard:
+    """Return the board of one public record; `DocumentError` names line and key of what cannot stand there."""
+    found, source = read_public_record(path)
+    groups = projections(found, flops=_PROJECTED_TO_FLOPS)
+    return PublicBoard(name=path.stem, board=_public_board(found, track=path.stem), source=source, groups=tuple(groups))
+
+
+def _public_board(found: Sequence[Submission], *, track: str) -> Board:
+    """Return the board by the figures as they are stated: a record has no shapes to recompute them from."""
+    (checked,) = boards([Validated(submission=each, findings=()) for each in found])
+    standing = {axis: front(points(found, axis=axis), same_cost=SAME_COST) for axis in AXES}
+    names = {axis: {point.name for point in each} for axis, each in standing.items()}
+    rows = [replace(row, on_front=tuple(axis for axis in AXES if row.submission.name in names[axis])) for row in checked.rows]
+    return replace(checked, track=track, rows=tuple(rows))
+
+
 def _submission_pages(speedruns: Speedruns, *, root: Path) -> dict[str, bytes]:
     recorded = recorded_curves(root / "runs")
     submissions = {each.submission.name: each.submission for each in speedruns.validated}
@@ -162,7 +202,7 @@ def _public_section(public: PublicBoard) -> dict[str, Any]:
     links = {name: web_link(name, log) for name, log in public.logs.items()}
     place = f"{_RECORDS}/{page_name(public.name)}"
     return {
-        **_shown(public.board, place, page=page_name(public.name), links=links, found=public.groups, flops=PROJECTED_TO_FLOPS),
+        **_shown(public.board, place, page=page_name(public.name), links=links, found=public.groups, flops=_PROJECTED_TO_FLOPS),
         "counted": "entries",
         "noise": "No entry has two seeds, so run-to-run noise is not known.",
         "counting": [f"Entries with the log of another entry, which are the same run listed twice: {public.repeated}."],

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from marin_scaling.errors import DocumentError
+from marin_scaling.publish.board_page import PublicBoard, read_public_board
+from marin_scaling.speedrun.import_files import COLUMNS
 from marin_scaling.speedrun.leaderboard import FIRST_AXIS, front, points
-from marin_scaling.speedrun.public_record import COLUMNS, PublicBoard, read_public_board
 
 MARIN = Path(__file__).parents[3] / "speedruns" / "public" / "marin.csv"
 ROW = {
