@@ -187,6 +187,7 @@ def _section(board: Board, track: Track | None, names: Mapping[str, str]) -> dic
     links = {row.submission.name: link(row.submission.name, names[row.submission.name]) for row in board.rows}
     return {
         **_shown(board, place, page="index", links=links, found=found, flops=budget),
+        "heading": Markdown("###"),
         "track": track,
         "rules": [] if track is None else list(map(short_digests, track.rules())),
         "counted": f"accepted, {len(board.refused)} refused",
@@ -203,6 +204,7 @@ def _public_section(public: PublicBoard) -> dict[str, Any]:
     place = f"{_RECORDS}/{page_name(public.name)}"
     return {
         **_shown(public.board, place, page=page_name(public.name), links=links, found=public.groups, flops=_PROJECTED_TO_FLOPS),
+        "heading": Markdown("##"),
         "counted": "entries",
         "noise": "No entry has two seeds, so run-to-run noise is not known.",
         "counting": [f"Entries with the log of another entry, which are the same run listed twice: {public.repeated}."],
