@@ -22,9 +22,10 @@ from marin_scaling.speedrun.from_runs import held_out_set, submission_from_runs
 from marin_scaling.speedrun.hardware import Machine
 from marin_scaling.speedrun.submission import LEVANTER_FLOPS, Author, Lineage, Submission
 from marin_scaling.speedrun.track import Claim, Track, claim_findings
+from marin_scaling.strict_model import Part
 from marin_scaling.units import format_count, format_duration, format_flops
 from marin_scaling.untrusted_text import Line, Name, Words
-from marin_scaling.yaml_config import Part, read_part
+from marin_scaling.yaml_config import read_part
 
 RUNS_PREFIX = "speedrun-"
 """What the folders of entries' runs in the store begin with, which are no ladders."""

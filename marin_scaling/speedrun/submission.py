@@ -18,8 +18,9 @@ from marin_scaling.files import publish_folder, read_bytes
 from marin_scaling.limits import UNKNOWN_KEYS_NAMED
 from marin_scaling.printable import joined, quoted
 from marin_scaling.recipe.flops import WITH_LM_HEAD, training_flops
+from marin_scaling.strict_model import Part
 from marin_scaling.untrusted_text import SHA256, Amount, Commit, Count, Line, Link, Name, Words
-from marin_scaling.yaml_config import PATTERNS, Moment, Part
+from marin_scaling.yaml_config import PATTERNS, Moment
 
 EXACT = 1e-6
 """Relative difference up to which two figures are one."""

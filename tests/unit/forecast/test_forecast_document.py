@@ -13,9 +13,9 @@ from marin_scaling.forecast.backtest import backtest, backtest_doubts, backtest_
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.forecast.report import WIDTH, forecast_document, forecast_text
 from marin_scaling.forecast.sensitivity import sensitivity
-from marin_scaling.preregistration.format import SUBJECT_SHAPES
-from marin_scaling.preregistration.format_schema import check_shape
+from marin_scaling.preregistration.format import SUBJECTS
 from marin_scaling.run.table import read_run_table
+from marin_scaling.strict_model import check_document
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 
@@ -56,7 +56,7 @@ def test_the_document_is_of_the_shape_that_a_preregistration_carries(delphi):
     result, made = delphi
     stated = [sensitivity(result, each) for each in made]
     document = forecast_document(result, made, sensitivities=stated, tested=backtest_of_fit(result))
-    check_shape(json.loads(dump_canonical(document)), SUBJECT_SHAPES["forecast.json"], name="forecast.json")
+    check_document(json.loads(dump_canonical(document)), SUBJECTS["forecast.json"], name="forecast.json")
 
 
 def test_the_back_test_and_its_doubts_stand_in_the_document():
