@@ -30,7 +30,7 @@ from marin_scaling.speedrun.submission import (
     missing_keys,
 )
 from marin_scaling.untrusted_text import Link
-from marin_scaling.yaml_config import Part
+from marin_scaling.strict_model import Part
 
 
 @dataclass(frozen=True, kw_only=True)
