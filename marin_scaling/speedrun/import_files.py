@@ -29,8 +29,8 @@ from marin_scaling.speedrun.submission import (
     explained,
     missing_keys,
 )
-from marin_scaling.untrusted_text import Link
 from marin_scaling.strict_model import Part
+from marin_scaling.untrusted_text import Link
 
 
 @dataclass(frozen=True, kw_only=True)
