@@ -259,6 +259,7 @@ def _observed(forecast: PublicForecast) -> str:
 HELD_COLOUR = "#007A5E"
 """Okabe and Ito's green, darker: a mark on white needs a contrast of three."""
 _ROW = 21  # pixels
+_WHOLE_PER_CENT = 0.08  # width of an axis whose ticks need no decimals
 _CROSS = "M-1,-1L1,1M1,-1L-1,1"
 _LABEL_PIXELS, _NARROW_LABEL_PIXELS = 230, 120
 
@@ -342,7 +343,8 @@ def _panel(group: str, rows: Sequence[Mapping[str, Any]], *, x: Mapping[str, Any
     axis = alt.Axis(labelLimit=labels, minExtent=labels, maxExtent=labels, title=None, ticks=False, domain=False, grid=False)
     y = alt.Y("title:N", sort=[row["title"] for row in rows], axis=axis)
     title = "loss relative to the forecast's median"
-    ticks = alt.Axis(format="+.0%", title=title, tickCount=4 if is_narrow else 8)
+    low, high = x["domain"]
+    ticks = alt.Axis(format="+.0%" if high - low > _WHOLE_PER_CENT else "+.1%", title=title, tickCount=4 if is_narrow else 8)
 
     def at(name: str) -> Any:
         return alt.X(f"{name}:Q", scale=alt.Scale(**x), axis=ticks)
@@ -416,7 +418,8 @@ def home_files(ladders: Sequence[LadderPage], promised: Sequence[PromisedRun], *
 
     `has_intervals` says whether the index has a figure of all forecasts, which the first page shows too.
     """
-    fitted, pictures, law = _farthest(ladders), dict[str, Any](), ""
+    known = [_with_promised(each.fitted, promised) for each in ladders if each.fitted]
+    fitted, pictures, law = _farthest(known), dict[str, Any](), ""
     if fitted:
         ahead = fitted.result, fitted.forecasts, fitted.outcomes
         pictures = {"law": reach_chart(*ahead), "law-narrow": reach_chart(*ahead, is_narrow=True)}
@@ -432,10 +435,19 @@ def home_files(ladders: Sequence[LadderPage], promised: Sequence[PromisedRun], *
     return {HOME_NAME: text.encode(), **picture_files(pictures, page_stem="home")}
 
 
-def _farthest(ladders: Sequence[LadderPage]) -> FittedLadder | None:
+def _with_promised(fitted: FittedLadder, promised: Sequence[PromisedRun]) -> FittedLadder:
+    """Return a ladder with the last forecast that was signed from it, and what was observed."""
+    latest = [each for each in promised if each.ladder == fitted.name][-1:]
+    observed = [(each, each.observed) for each in latest if each.observed is not None]
+    measured = [MeasuredOutcome(flops=each.forecast.flops, loss=loss, label=each.name) for each, loss in observed]
+    forecasts = [*fitted.forecasts, *(each.forecast for each in latest)]
+    return replace(fitted, forecasts=forecasts, outcomes=[*fitted.outcomes, *measured])
+
+
+def _farthest(ladders: Sequence[FittedLadder]) -> FittedLadder | None:
     """Return the ladder whose law was tested farthest beyond its runs; without any such, that of the most runs."""
-    known = [each.fitted for each in ladders if each.fitted and each.fitted.result.status.may_be_used]
-    return max(known, key=lambda each: (_tested_reach(each), len(each.result.frame)), default=None)
+    usable = [each for each in ladders if each.result.status.may_be_used]
+    return max(usable, key=lambda each: (_tested_reach(each), len(each.result.frame)), default=None)
 
 
 def _tested_reach(each: FittedLadder) -> float:
@@ -458,7 +470,7 @@ def _settled(promised: Sequence[PromisedRun]) -> list[tuple[str, str]]:
     if not promised:
         return []
     if not held + missed:
-        return [(str(len(promised)), "signed forecasts, none of them settled yet")]
+        return [(str(len(promised)), f"signed {'forecast' if len(promised) == 1 else 'forecasts'}, none settled yet")]
     return [(f"{held} of {held + missed}", "settled forecasts held: the loss lay in the signed 90 % interval")]
 
 

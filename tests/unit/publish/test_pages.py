@@ -303,6 +303,20 @@ def test_the_figure_of_a_forecast_shows_what_was_signed(tmp_path, drawn):
         assert b"forecast 3.3" not in pages[name]
 
 
+def test_the_first_page_of_a_repository_shows_its_results(tmp_path, drawn):
+    """The law with the forecast and what was observed, and how many forecasts held; without any, how to make the first."""
+    store_run(tmp_path / "runs", spec=drawn.target, loss=2.61, day="2026-11-21")
+    check(tmp_path, drawn)
+    pages = generated_pages(tmp_path)
+    shown = pages["home.snippet"].decode()
+    assert "<strong>1 of 1</strong>" in shown
+    assert "generated/index.figures/intervals-narrow.svg" in shown
+    for name in ("home.figures/law.svg", "home.figures/law-narrow.svg"):
+        assert b"observed 2.6100" in pages[name]
+    (tmp_path / "empty").mkdir()
+    assert "marin-scale quickstart" in generated_pages(tmp_path / "empty")["home.snippet"].decode()
+
+
 def test_a_forecast_whose_ladder_is_not_here_links_to_no_page(tmp_path, registration):
     """A registry may be published without its runs; a link to nowhere would end the build."""
     assert "[tiny](../ladders/tiny.md)" in page(tmp_path, PAGE)
