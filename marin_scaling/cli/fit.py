@@ -16,6 +16,9 @@ _PREDICT_RUNS = typer.Option(
 COLUMN = typer.Option(
     [], "--column", metavar="OURS=THEIRS", help="Which column holds what, as in loss=eval/loss; or a formula, as in flops=6ND."
 )
+UNIT = typer.Option([], "--unit", metavar="COLUMN=UNIT", help="Unit of a column, as in flops=GFLOPs or params=millions.")
+WHERE = typer.Option([], "--where", metavar="COLUMN=VALUE", help="Take the runs with this value in a column of the table.")
+ALLOW = typer.Option([], "--allow", metavar="CODE", help="Lower an error of the audit to a warning, as in groups.")
 KEEP = typer.Option([], "--keep", metavar="RUN", help="Keep a run whatever the audit finds; may be repeated.")
 DROP = typer.Option([], "--drop", metavar="RUN", help="Leave a run out; may be repeated, and is recorded.")
 SKIP = typer.Option(False, "--skip-incomplete", help="Leave out, by name, every run with an empty cell.")
@@ -30,15 +33,20 @@ def fit_table(
     predict: list[str] = _PREDICT,
     predict_runs: Path | None = _PREDICT_RUNS,
     column: list[str] = COLUMN,
+    unit: list[str] = UNIT,
+    where: list[str] = WHERE,
     law: str = LAW,
     swept: str | None = typer.Option(
-        None, "--swept", help="Of a swept table (three runs or more of many sizes) fit the best 30 % of each, or all."
+        None,
+        "--swept",
+        help="best: fit the best 30 % of each size and length; all: fit all runs. Default: best if swept.",
     ),
     hangs_on: bool = typer.Option(False, "--sensitivity", help="Show what forecasts hang on: other laws, budgets left out."),
     plot: Path | None = _PLOT,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
     keep: list[str] = KEEP,
     drop: list[str] = DROP,
+    allow: list[str] = ALLOW,
     skip_incomplete: bool = SKIP,
     seed: int = typer.Option(0, "--seed", min=0, help="Seed of the draws behind the interval."),
 ) -> None:
@@ -60,8 +68,17 @@ def fit_table(
 
     budgets, columns = [parse_flops(text) for text in predict], chosen_columns(column)
     wanted = read_targets(predict_runs) if predict_runs else None
-    runs = read_run_table(table, columns=columns, keep=keep, drop=drop, skip_incomplete=skip_incomplete)
-    result = fit(runs, law=chosen_law(law), seed=seed, swept=swept or ("all" if wanted and wanted.swept else "best"))
+    runs = read_run_table(
+        table,
+        columns=columns,
+        units=chosen_units(unit),
+        where=chosen_values(where),
+        keep=keep,
+        drop=drop,
+        allow=allow,
+        skip_incomplete=skip_incomplete,
+    )
+    result = fit(runs, law=chosen_law(law), seed=seed, swept=swept or ("all" if wanted and wanted.swept else "auto"))
     targets = [optimal_target(result, flops) for flops in budgets] + (target_runs(result, wanted) if wanted else [])
     forecasts = forecast_runs(result, targets)
     tables = [sensitivity(result, each) for each in forecasts] if hangs_on else []
@@ -89,18 +106,43 @@ def chosen_law(text: str) -> str | LawKind:
 
 
 def chosen_columns(pairs: list[str]) -> dict[str, str]:
-    """The choices of `--column`, as in {"loss": "eval/loss"}."""
+    """Return the choices of `--column`, as in {"loss": "eval/loss"}."""
+    return _chosen(pairs, option="--column", example="loss=eval/loss")
+
+
+def chosen_units(pairs: list[str]) -> dict[str, str]:
+    """Return the choices of `--unit`, as in {"flops": "GFLOPs"}; `UsageError` for a column that has no units."""
+    from marin_scaling.errors import UsageError
+    from marin_scaling.run.size_units import UNITS
+
+    chosen = _chosen(pairs, option="--unit", example="flops=GFLOPs")
+    for column in chosen:
+        if column not in UNITS:
+            raise UsageError(
+                f"--unit {column}={chosen[column]}: {column!r} has no units to choose.",
+                why="Other columns are not converted.",
+                fix=f"Choose a unit of {', '.join(UNITS)}.",
+            )
+    return chosen
+
+
+def chosen_values(pairs: list[str]) -> dict[str, str]:
+    """Return the choices of `--where`, as in {"dataset": "web"}."""
+    return _chosen(pairs, option="--where", example="dataset=web")
+
+
+def _chosen(pairs: list[str], *, option: str, example: str) -> dict[str, str]:
     from marin_scaling.errors import UsageError
 
     chosen: dict[str, str] = {}
     for pair in pairs:
         ours, equals, theirs = pair.partition("=")
         if not (ours and equals and theirs) or ours in chosen:
-            again = f"{ours!r} was chosen before, as {chosen.get(ours)!r}" if ours in chosen else "it is not OURS=THEIRS"
+            again = f"{ours!r} was chosen before, as {chosen.get(ours)!r}" if ours in chosen else "it is not NAME=VALUE"
             raise UsageError(
-                f"--column {pair!r} is not a choice of one column: {again}.",
-                why="It says which column of the table holds one of ours.",
-                fix="Write it like --column loss=eval/loss, once for each of ours.",
+                f"{option} {pair!r} is not a choice: {again}.",
+                why="Each column of a run table is chosen once.",
+                fix=f"Write it like {option} {example}, once for each column.",
             )
         chosen[ours] = theirs
     return chosen
@@ -109,10 +151,13 @@ def chosen_columns(pairs: list[str]) -> dict[str, str]:
 def backtest_table(
     table: Path = TABLE,
     column: list[str] = COLUMN,
+    unit: list[str] = UNIT,
+    where: list[str] = WHERE,
     law: str = LAW,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON, with every run that was forecast."),
     keep: list[str] = KEEP,
     drop: list[str] = DROP,
+    allow: list[str] = ALLOW,
     skip_incomplete: bool = SKIP,
     seed: int = typer.Option(0, "--seed", min=0, help="Seed of the draws behind the intervals."),
 ) -> None:
@@ -125,7 +170,16 @@ def backtest_table(
     from marin_scaling.forecast.backtest import backtest, backtest_document, backtest_text
     from marin_scaling.run.table import read_run_table
 
-    runs = read_run_table(table, columns=chosen_columns(column), keep=keep, drop=drop, skip_incomplete=skip_incomplete)
+    runs = read_run_table(
+        table,
+        columns=chosen_columns(column),
+        units=chosen_units(unit),
+        where=chosen_values(where),
+        keep=keep,
+        drop=drop,
+        allow=allow,
+        skip_incomplete=skip_incomplete,
+    )
     result = backtest(runs, law=chosen_law(law), seed=seed)
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
@@ -144,6 +198,9 @@ def speedup_tables(
     variant: Path = _VARIANT,
     convention: str = typer.Option("own", "--convention", help="own: the baseline's fitted law; marin: E and alpha pinned."),
     column: list[str] = COLUMN,
+    unit: list[str] = UNIT,
+    where: list[str] = WHERE,
+    allow: list[str] = ALLOW,
     skip_incomplete: bool = SKIP,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
@@ -158,9 +215,12 @@ def speedup_tables(
     from marin_scaling.forecast.speedup_report import speedup_document, speedup_text
     from marin_scaling.run.table import read_run_table
 
-    columns = chosen_columns(column)
-    ours, theirs = (read_run_table(path, columns=columns, skip_incomplete=skip_incomplete) for path in (baseline, variant))
-    report = compare_recipes(ours, theirs, convention=convention)
+    columns, units, values = chosen_columns(column), chosen_units(unit), chosen_values(where)
+    ours, theirs = (
+        read_run_table(path, columns=columns, units=units, where=values, allow=allow, skip_incomplete=skip_incomplete)
+        for path in (baseline, variant)
+    )
+    report = compare_recipes(ours, theirs, convention=convention, allow=allow)
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
 
@@ -188,9 +248,12 @@ def downstream(
     chance: float | None = _CHANCE,
     questions: int | None = _QUESTIONS,
     column: list[str] = COLUMN,
+    unit: list[str] = UNIT,
+    where: list[str] = WHERE,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
     keep: list[str] = KEEP,
     drop: list[str] = DROP,
+    allow: list[str] = ALLOW,
     skip_incomplete: bool = SKIP,
     seed: int = typer.Option(0, "--seed", min=0, help="Seed of the draws behind the interval."),
 ) -> None:
@@ -213,7 +276,16 @@ def downstream(
     from marin_scaling.units import parse_flops
 
     budgets, columns = [parse_flops(text) for text in predict], chosen_columns([*column, f"loss={soft}"])
-    runs = read_run_table(table, columns=columns, keep=keep, drop=drop, skip_incomplete=skip_incomplete)
+    runs = read_run_table(
+        table,
+        columns=columns,
+        units=chosen_units(unit),
+        where=chosen_values(where),
+        keep=keep,
+        drop=drop,
+        allow=allow,
+        skip_incomplete=skip_incomplete,
+    )
     scored = read_scores(table, table=runs, metric=metric)
     scored = scored.with_pool(read_pool(pool, soft=soft, metric=metric)) if pool else scored
     result = fit(runs, seed=seed)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from marin_scaling.cli.options import REGISTRY
+from marin_scaling.cli.verify import REGISTRY
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.register import Registration
@@ -52,6 +52,8 @@ def preregister(
     if dry_run:
         principal = find_principal(signer)
         domain.require_registrable(planned, registry=registry, principal=principal, sealed=reveal_by is not None)
+        for warning in domain.unknown_people(planned.ladder.file.promise, registry=registry, principal=principal):
+            typer.echo(warning)
         domain.forecast_target(planned, on_message=typer.echo)
         typer.echo(f"Nothing is signed. To sign it: marin-scale preregister {ladder_path}")
         return

@@ -9,7 +9,29 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from marin_scaling.cli.options import REASON, REGISTRY, STEPS_SEEN, require_reason
+from marin_scaling.cli.verify import REGISTRY, print_steps
+
+REASON = typer.Option(..., "--reason", help="Why, in a sentence.")
+
+
+def require_reason(reason: str) -> None:
+    """`UsageError` where the reason for what is signed has no words in it, or more than one line."""
+    from marin_scaling.errors import UsageError
+
+    if not reason.strip() or len(reason.splitlines()) > 1:
+        raise UsageError(
+            f"--reason {reason!r} is no sentence.",
+            why="It is signed, and stands beside the forecast for ever.",
+            fix="Say it in one line: --reason 'two more budgets were trained'",
+        )
+
+
+STEPS_SEEN = typer.Option(
+    None,
+    "--steps-seen",
+    min=0,
+    help="How many steps of the target's loss you have seen; default: none, where it has not begun.",
+)
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.events.notice import Kind
@@ -41,7 +63,6 @@ def sign(
 
     Example: marin-scale registry sign 2026-11-26-quickstart --as bob@example.org
     """
-    from marin_scaling.cli.verify import print_steps
     from marin_scaling.preregistration.log import write_down
     from marin_scaling.preregistration.registry import one_folder, signers_path
     from marin_scaling.preregistration.signing.keys import find_principal, find_signing_key
@@ -210,7 +231,6 @@ def reveal(which: str = _FOLDER, registry: Path = REGISTRY) -> None:
 
     Example: marin-scale registry reveal 2026-11-26-quickstart
     """
-    from marin_scaling.cli.verify import print_steps
     from marin_scaling.errors import UsageError
     from marin_scaling.preregistration.events import seal
     from marin_scaling.preregistration.layout import is_sealed

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from marin_scaling.cli.options import REGISTRY
 from marin_scaling.printable import printable
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.state import VerifiedStep
 
+REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where preregistrations and allowed_signers lie.")
 _WHICH = typer.Argument("all", metavar="FOLDER|all", help="A folder of the registry, by name or path, or all of them.")
 _RUNS = typer.Option(Path("runs"), "--runs", help="The run store.")
 

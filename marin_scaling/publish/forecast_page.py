@@ -23,19 +23,19 @@ from marin_scaling.preregistration.events.notice import deviations, ended_by
 from marin_scaling.preregistration.families import Forecaster, forecaster
 from marin_scaling.preregistration.history import log_step
 from marin_scaling.preregistration.log import read_log
+from marin_scaling.preregistration.receipts import Receipts
 from marin_scaling.preregistration.register import answering_spec
 from marin_scaling.preregistration.registry import signers_path
 from marin_scaling.preregistration.review.report import doubts_section, promise_section
 from marin_scaling.preregistration.state import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.statement import parse_moment
-from marin_scaling.preregistration.verdict import run_came_first
+from marin_scaling.preregistration.verdict import reservations
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, sealed_verdict, verify_folder
 from marin_scaling.preregistration.verify.policy import policy_steps
 from marin_scaling.publish.ladder_page import PromisedRun, PublishedPage, ladder_names, signed_forecast
 from marin_scaling.publish.render import render, sentence, state_chip
 from marin_scaling.run.curves import losses_so_far, shares_so_far
 from marin_scaling.run.paths import Workplace
-from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import is_finished, read_run, read_runs, run_folder
 from marin_scaling.run.table import table_of_frame
 from marin_scaling.units import counted, format_flops
@@ -78,6 +78,9 @@ class _Authentic:
     ended: Verdict | None = None
     """Where it was taken back or found void."""
 
+    reserved: tuple[str, ...] = ()
+    """Warnings that its run, or the record of it, came before the forecast."""
+
     claimed: bool = False
     """Whether the outcome is all there is: its run is not in this repository."""
 
@@ -86,9 +89,6 @@ class _Authentic:
 
     amended: Sequence[Mapping[str, Any]] = ()
     """Later forecasts of the same run, scored where it is checked."""
-
-    timing: Sequence[str] = ()
-    """Warnings that the run began, or was recorded, before the forecast was received."""
 
     @property
     def verdict(self) -> Verdict:
@@ -111,17 +111,20 @@ class _Authentic:
         return State(self.outcome["verdict"])
 
 
-def forecast_page(root: Path, folder: Path, *, explanations: Sequence[Markdown] = ()) -> ForecastPage:
+def forecast_page(
+    root: Path, folder: Path, *, receipts: Receipts | None = None, explanations: Sequence[Markdown] = ()
+) -> ForecastPage:
     """Verify a preregistration again and return its page; that of a refused one shows the reason.
 
-    `explanations` are links to the experiments about it.
+    `receipts` hold the history of the branch; without them only the log says when the registry received what it holds.
+    `explanations` are links to the experiments about the forecast.
     """
     stem = f"preregistrations/{page_name(folder.name)}"
     try:
         found = verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=root / "runs")
         if isinstance(found, VerifiedSeal):
             return _sealed_page(root, folder, found, stem=stem)
-        authentic = _read(root, found)
+        authentic = _read(root, found, receipts=receipts or found.trust.receipts)
     except MarinScalingError as error:
         return _refused_page(folder.name, error, root=root, stem=stem)
     promised, law = _promised(folder, authentic), _law_again(found)
@@ -173,7 +176,7 @@ def _against(authentic: _Authentic) -> Iterator[str]:
         yield f"A line through the best run of each budget was closer (skill {skill:+.2f})."
     if authentic.claimed:
         yield "The outcome is claimed: the record of its run is not in this repository."
-    yield from authentic.timing
+    yield from (f"{sentence(each)}." for each in authentic.reserved)
     if authentic.deviated:
         yield f"{sentence(authentic.deviated.removeprefix('; '))}."
     if authentic.amended:
@@ -192,20 +195,21 @@ def _forecast_values(authentic: _Authentic) -> dict[str, Any]:
     named = [f"{cell(name)} = {value:.6g}" for name, value in sorted(fit["parameters"].items())]
     basis = [["law", fit["law"]], ["fitted", listed(named, most=_PARAMETERS)], ["runs taken", fit["ladderRule"]]]
     return {
-        **{name: getattr(authentic, name) for name in ("statement", "outcome", "ended", "claimed", "deviated", "amended")},
+        **{name: getattr(authentic, name) for name in ("statement", "outcome", "ended", "amended")},
         "intervals": [["median", f"{quantiles[0.5]:.4f}"], *intervals, *halves],
         "basis": [*basis, *(["said of itself", sentence] for sentence in authentic.said)],
         "left_out": [[cell(each["run"]), cell(each["why"])] for each in fit["excluded"]],
     }
 
 
-def _read(root: Path, found: Verified) -> _Authentic:
-    folder = found.folder
+def _read(root: Path, found: Verified, *, receipts: Receipts) -> _Authentic:
+    folder, runs_dir = found.folder, root / "runs"
     steps = [*found.steps, *policy_steps(found), log_step(folder, log=read_log(folder.parent))]
-    document, spec, receipts = found.subjects["forecast.json"], answering_spec(folder), found.trust.receipts
+    document, spec = found.subjects["forecast.json"], answering_spec(folder)
+    run = read_run(run_folder(runs_dir, spec)) if is_finished(runs_dir, spec) else None
     said = (document.get("status", ""), *document["warnings"])
     ended = ended_by(
-        found.notices, folder=folder, statement=found.statement, spec=spec, runs_dir=root / "runs", receipts=receipts
+        found.notices, folder=folder, statement=found.statement, spec=spec, runs_dir=runs_dir, receipts=found.trust.receipts
     )
     return _Authentic(
         statement=found.statement,
@@ -214,18 +218,11 @@ def _read(root: Path, found: Verified) -> _Authentic:
         said=tuple(filter(None, said)),
         made_by=forecaster(folder, found.statement),
         ended=ended,
-        claimed=found.outcome is not None and not is_finished(root / "runs", spec),
+        claimed=found.outcome is not None and run is None,
+        reserved=tuple(reservations(folder, run=run, receipts=receipts)) if run else (),
         amended=_amended(found, runs_dir=root / "runs"),
         deviated=deviations(found.notices),
-        timing=_timing(found, spec, runs_dir=root / "runs"),
     )
-
-
-def _timing(found: Verified, spec: RunSpec, *, runs_dir: Path) -> list[str]:
-    if not is_finished(runs_dir, spec):
-        return []
-    warnings = run_came_first(found.folder, run=read_run(run_folder(runs_dir, spec)), receipts=found.trust.receipts)
-    return [f"{sentence(each)}." for each in warnings.split("; ") if each]
 
 
 def _law_again(found: Verified) -> FitResult | None:
