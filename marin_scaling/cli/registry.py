@@ -197,6 +197,27 @@ def deviate(
     _give(which, "deviate", registry=registry, key=key, signer=signer, reason=reason, **content)
 
 
+@registry_app.command("correct")
+def correct(
+    which: str = _FOLDER,
+    was: str = typer.Option(..., "--was", metavar="TEXT", help="Words of the statement, exactly."),
+    reads: str = typer.Option(..., "--reads", metavar="TEXT", help="The corrected words, with the same numbers."),
+    reason: str = REASON,
+    registry: Path = REGISTRY,
+    key: Path | None = _KEY,
+    signer: str | None = _SIGNER,
+) -> None:
+    """Correct the wording of an assumption, a known difference or a related run of your own forecast.
+
+    The statement stays as it is; verify shows the signed correction with it. To correct a resolver, a date or a condition,
+    withdraw the forecast before its run and register it again.
+
+    Example: marin-scale registry correct 2026-11-26-quickstart --was 'anohter corpus' --reads 'another corpus' --reason 'typo'
+    """
+    content: dict[str, Any] = {"was": was, "reads": reads}
+    _give(which, "correct", registry=registry, key=key, signer=signer, reason=reason, **content)
+
+
 def _give(
     which: str,
     kind: Kind,
