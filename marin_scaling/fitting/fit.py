@@ -1,4 +1,4 @@
-"""Fit a table of runs by one of the laws, and refuse (`FitRefused`) what can carry none."""
+"""Fit a table of runs by one of the laws; raise `FitRefused` for runs that determine none."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ SWEPT = ("auto", "best", "all")
 def fit(
     table: RunTable, *, law: str | LawKind = DEFAULT_LAW, seed: int = 0, swept: str = "auto", prior: Prior | None = None
 ) -> FitResult:
-    """Fit the runs of `table`; `seed` is that of the posterior's draws, or of the resampling behind other laws' forecasts.
+    """Fit the runs of `table`; `seed` is that of the posterior's draws, or of the resampling for other laws' forecasts.
 
-    `law` is a name of `LAWS`, or a law of one's own (`custom_law`). `swept` chooses among runs of one size, length and cost:
-    the best of each (`best`), all of them (`all`), or the best if they were swept and not replicated (`auto`). `prior` is for
-    the coupled law; its default is that of `coupled_law.Prior`.
+    `law` is a name of `LAWS`, or your own law (`custom_law`). `swept` chooses among runs of one size, length and cost: the best
+    of each (`best`), all of them (`all`), or the best if they were swept and not replicated (`auto`). `prior` is for the
+    coupled law; its default is that of `coupled_law.Prior`.
 
     >>> from marin_scaling.laws import SurfaceLaw
     >>> from marin_scaling.run.simulate import simulate_ladder
@@ -37,8 +37,7 @@ def fit(
     kind = find_law(law) if isinstance(law, str) else law
     if swept not in SWEPT:
         raise UsageError(
-            f"There is no choice of swept runs {swept!r}.",
-            why="It says which runs of a size stand for it.",
+            f"Unknown choice of swept runs {swept!r}.",
             fix=f"Choose: {', '.join(SWEPT)}.",
         )
     chosen = table if swept == "all" else _best_of_sweep(table, forced=swept == "best")

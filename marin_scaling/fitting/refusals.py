@@ -1,4 +1,4 @@
-"""Refuse tables that cannot carry a law; select tuned runs from sweeps."""
+"""Refuse tables that determine no law; select tuned runs from sweeps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KEEP = "Keep the runs that finished (--keep RUN for each), or correct the cells
 
 
 def refuse_hopeless(table: RunTable) -> None:
-    """`FitRefused` when no law goes through these runs."""
+    """Raise `FitRefused` for runs that determine no law."""
     frame = table.frame
     if len(frame) <= FRONTIER_UNKNOWNS:
         refuse(
@@ -34,13 +34,13 @@ def refuse_hopeless(table: RunTable) -> None:
     if frame["flops"].max() < BUDGET_SPAN * frame["flops"].min():
         refuse(
             f"{table.source}: all {len(frame)} runs cost about {format_flops(frame['flops'].max())} FLOPs.",
-            why="How loss falls with compute cannot be seen at a single budget.",
+            why="A single budget cannot show how loss falls with compute.",
         )
     if frame["loss"].nunique() == 1:
         refuse(
             f"{table.source}: all {len(frame)} runs have the same loss, {frame['loss'].iloc[0]:g}.",
-            why="A loss that never changes says nothing about a larger run.",
-            fix="Check that the right column was taken for the loss: --column loss=NAME",
+            why="A constant loss cannot be extrapolated.",
+            fix="Check the column that was read as the loss: --column loss=NAME",
         )
 
 
@@ -57,7 +57,7 @@ def refuse_contradictions(table: RunTable) -> None:
 
 
 def left_out(table: RunTable) -> str:
-    """The runs that were left out, by name, as a sentence for a refusal; the first three of many."""
+    """Return a sentence with the first three runs that were left out, for a refusal."""
     named = "; ".join(f"{each.run}: {each.why}" for each in table.excluded[:3])
     more = f"; and {len(table.excluded) - 3} more" if len(table.excluded) > 3 else ""
     return f" Left out were {named}{more}." if table.excluded else ""
@@ -66,10 +66,10 @@ def left_out(table: RunTable) -> str:
 def refuse(
     what: str | tuple[str, ...],
     *,
-    why: str = "With as few numbers as unknowns any forecast would fit, so none would mean anything.",
+    why: str = "With as many unknowns as numbers, any law would fit.",
     fix: str = _MORE_RUNS,
 ) -> NoReturn:
-    """Refuse a table as too small."""
+    """Raise `FitRefused` for a table that is too small."""
     raise FitRefused(what, why=why, fix=fix)
 
 

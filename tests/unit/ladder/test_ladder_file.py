@@ -29,21 +29,21 @@ def write(folder: Path, text: str) -> Path:
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("recipe: quickstart", "recipe: quickstart\nbudgets: 3", "line 3: budgets: there is no such key"),
+        ("recipe: quickstart", "recipe: quickstart\nbudgets: 3", "line 3: budgets: unknown key"),
         ("budget_flops: 2e11", "budget_flops: -2e11", r"line 5: rungs.1.budget_flops: input should be greater than 0"),
         ("budget_flops: 1e11,", "budget_flops: .nan,", "line 4: rungs.0.budget_flops: input should be a finite number"),
         ("budget_flops: 1e11,", "budget_flops: lots,", "line 4: rungs.0.budget_flops: input should be a valid number"),
         (
             "target: {budget_flops: 1e12",
             "target: {budget_flops: 2e11",
-            r"2e\+11 is not larger than the largest rung's 2e\+11",
+            r"target: its budget_flops 2e\+11 .* 2e\+11",
         ),
         ("hidden_dims: [16, 24]}\n  - {budget_flops: 2e11, ", "hidden_dims: []}\n  - {budget_flops: 2e11, ", "line 4"),
         ("target: {budget_flops: 1e12}", "", "target: field required"),
         ("name: tiny", "name: ../tiny", "line 1: name"),
         ("rungs:", "rungs: [", "is not YAML"),
-        ("rungs:", "hardware: {storage: 'memory://here'}\nrungs:", "line 3: hardware.storage: .* memory of one process"),
-        ("rungs:", "hardware: {storage: 'file://here'}\nrungs:", "another folder on each machine"),
+        ("rungs:", "hardware: {storage: 'memory://here'}\nrungs:", "line 3: hardware.storage: memory://here .* one process"),
+        ("rungs:", "hardware: {storage: 'file://here'}\nrungs:", "file://here is a different folder"),
     ],
 )
 def test_a_mistake_is_named_with_its_line_and_key(tmp_path: Path, old: str, new: str, sentence: str) -> None:
@@ -56,7 +56,7 @@ def test_a_mistake_is_named_with_its_line_and_key(tmp_path: Path, old: str, new:
 
 def test_a_file_of_another_name_than_the_ladders_is_refused(tmp_path: Path) -> None:
     """A copy whose name was forgotten would mix its runs with those of the first ladder."""
-    with pytest.raises(LadderFileError, match=r"tiny\.yaml, line 2: name: 'other' is not the name of the file, 'tiny'\."):
+    with pytest.raises(LadderFileError, match=r"tiny\.yaml, line 2: name: 'other' .* 'tiny'"):
         read_ladder_file(write(tmp_path, "recipe: quickstart\nname: other" + GOOD.split("recipe: quickstart")[1]))
 
 
@@ -87,7 +87,7 @@ def test_the_table_has_a_line_for_each_rung(tmp_path: Path) -> None:
     rungs, below = ladder_table(plan_ladder(read_ladder_file(write(tmp_path, GOOD)))).split("\n\n")
     assert len(rungs.splitlines()) == 1 + 4
     assert "5x the largest rung" in below
-    assert below.count("\nnote: ") == 3
+    assert below.count("\nwarning: ") == 3
 
 
 def test_a_rung_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_widths_that_are_not_named_are_those_that_the_recipe_finds_sensible(tmp_
 def test_more_sizes_than_the_recipe_has_are_refused(tmp_path: Path) -> None:
     """With both numbers."""
     text = DELPHI.replace("sizes: 4", "sizes: 40")
-    with pytest.raises(RecipeError, match=r"rungs\.1: the recipe 'delphi' finds 10 widths sensible at 9e18 FLOPs, and 40"):
+    with pytest.raises(RecipeError, match=r"rungs\.1: the recipe 'delphi' has 10 sensible widths at 9e18 FLOPs; 40"):
         plan_ladder(read_ladder_file(write(tmp_path, text)))
 
 
@@ -154,13 +154,13 @@ def test_a_target_that_no_width_can_make_is_refused_before_anything_is_trained(t
 def test_a_run_that_two_lines_mean_is_refused(tmp_path: Path) -> None:
     """One names its widths, the other leaves them to the recipe."""
     text = DELPHI.replace("  - {budget_flops: 9e18", "  - {budget_flops: 3e18, hidden_dims: [640]}\n  - {budget_flops: 9e18")
-    with pytest.raises(RecipeError, match="rungs: width 640 stands twice at 3e18 FLOPs"):
+    with pytest.raises(RecipeError, match="rungs: width 640 occurs twice at 3e18 FLOPs"):
         plan_ladder(read_ladder_file(write(tmp_path, text)))
 
 
 def test_a_cost_without_a_speed_is_refused(tmp_path: Path) -> None:
     """An hour's price says nothing of a run whose hours nobody knows."""
-    with pytest.raises(LadderFileError, match="hardware: cost_per_hour says nothing without sustained_flops_per_second"):
+    with pytest.raises(LadderFileError, match=r"hardware: cost_per_hour .* sustained_flops_per_second"):
         read_ladder_file(write(tmp_path, GOOD + "hardware: {cost_per_hour: 98}\n"))
 
 
@@ -176,10 +176,10 @@ def test_several_devices_share_the_memory_of_a_run(tmp_path: Path) -> None:
     """Each holds its part, and the table says of how many."""
     text = GOOD + "hardware: {per_run: {gpus: 2}}\n"
     alone, shared = (ladder_table(plan_ladder(read_ladder_file(write(tmp_path, each)))) for each in (GOOD, text))
-    assert "of a step on each of 2 devices in float32" in shared
+    assert "on each of 2 devices in float32" in shared
     plan = plan_ladder(read_ladder_file(write(tmp_path, GOOD))).rungs[0].plan
     assert training_memory_bytes(plan, devices=2) == training_memory_bytes(plan) / 2
-    assert "of a step on one device in float32" in alone
+    assert "on one device in float32" in alone
 
 
 def test_each_rung_has_its_flops_its_time_and_its_cost(tmp_path: Path) -> None:
