@@ -257,13 +257,13 @@ _OF_HTTPS = re.compile(r"https://(?:[^@/\s]+@)?(?P<host>[^/\s]+)/(?P<path>[^\s?#
 
 
 def address_on_the_web(folder: Path) -> str | None:
-    """The page of the origin of the repository at `folder`; None where it has none, or git is not there."""
+    """Return the page of the origin of the repository at `folder`; None where it has none, or git is not there."""
     remote = remote_address(folder)
     return page_of_remote(remote) if remote else None
 
 
 def page_of_remote(remote: str) -> str | None:
-    """The page that belongs to the address of a remote, without any account in it; None of a folder.
+    """Return the page that belongs to the address of a remote, without any account in it; None of a folder.
 
     >>> page_of_remote("git@example.org:lab/forecasts.git"), page_of_remote("https://ada:key@example.org/lab/forecasts")
     ('https://example.org/lab/forecasts', 'https://example.org/lab/forecasts')

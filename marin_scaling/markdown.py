@@ -133,7 +133,7 @@ def whole(text: object) -> Markdown:
 
 
 def chip(word: object, kind: str) -> Markdown:
-    """A word on a colored ground; `kind` is its class in the style sheet, from the program and not from a file.
+    """Return a word on a colored ground; `kind` is its class in the style sheet, from the program and not from a file.
 
     >>> print(chip("held", "good"))
     <span class="chip good">held</span>
