@@ -31,7 +31,7 @@ def ladder(
     if dry_run:
         from marin_scaling.ladder.report import ladder_table
 
-        typer.echo("\n".join([ladder_table(loaded.plan(only)), *(f"warning: {doubt}" for doubt in loaded.data_doubts())]))
+        typer.echo("\n".join([ladder_table(loaded.plan(only)), *(finding.line for finding in loaded.data_findings())]))
         return
     done = loaded.train(
         on=where,

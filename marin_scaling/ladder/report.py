@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from marin_scaling.ladder.config import Compute, LadderFile, PerRun, training_memory_bytes
-from marin_scaling.ladder.plan import Ladder, ladder_doubts
+from marin_scaling.ladder.plan import Ladder, plan_findings
 from marin_scaling.recipe.base import RungPlan
 from marin_scaling.units import format_bytes, format_count, format_duration, format_flops
 
@@ -39,8 +39,7 @@ def ladder_table(ladder: Ladder) -> str:
     rows = [_cells(rung.plan, ladder.file) for rung in ladder.rungs]
     head = {name: name for name in rows[0]}
     lines = ["".join(f"{text:>{_WIDTHS[name] + 1}}" for name, text in row.items())[1:] for row in (head, *rows)]
-    doubts = [f"warning: {doubt}" for doubt in ladder_doubts(ladder)]
-    return "\n".join([*lines, "", *_totals(ladder), *doubts])
+    return "\n".join([*lines, "", *_totals(ladder), *(finding.line for finding in plan_findings(ladder))])
 
 
 def _cells(plan: RungPlan, file: LadderFile) -> dict[str, str]:
