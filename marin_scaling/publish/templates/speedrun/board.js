@@ -124,7 +124,7 @@
     spec.encoding.x.title = axis.label;
     const costs = points.map(point => point.cost);
     const [least, most] = [Math.min(...costs), Math.max(...costs)];
-    if (most < 1.5 * least) spec.encoding.x.scale.domain = [least / 1.3, most * 1.3]; // nearly the same for all
+    if (points.length && most < 1.5 * least) spec.encoding.x.scale.domain = [least / 1.3, most * 1.3]; // nearly the same for all
     spec.description = `Bits per byte against ${axis.label}`; // Vega makes it the label for screen readers
     spec.title = !points.length ? `No entry says its ${axis.label}.` : best.length < beaten.length ? `the front, and the ${best.length} best of ${beaten.length} others` : "";
     spec.datasets = { entries: [...best, ...front] };
