@@ -197,8 +197,8 @@ def test_duplicates_and_a_diverged_run_beside_enough_others_are_left_out_by_name
         ("binary.csv", bytes(range(256)), "binary.csv is not text in UTF-8"),
         ("not.parquet", b"PAR1nothing of the kind", "not.parquet is not a Parquet table"),
         ("empty.parquet", b"", "empty.parquet is empty"),
-        ("binary.jsonl", bytes(range(128, 256)), "binary.jsonl, line 1: this is not a JSON object"),
-        ("runs.xlsx", b"PK", "files that end in '.xlsx' are not read as tables of runs"),
+        ("binary.jsonl", bytes(range(128, 256)), "binary.jsonl, line 1: not a JSON object"),
+        ("runs.xlsx", b"PK", "files that end in '.xlsx'"),
     ],
 )
 def test_a_file_that_is_no_table_is_refused_by_name(tmp_path, name, content, fragment):
