@@ -19,6 +19,7 @@ from marin_scaling.data.corpus import HELD_OUT
 from marin_scaling.data.tokenizer import load_tokenizer
 from marin_scaling.errors import MarinScalingError, UsageError, missing_extra
 from marin_scaling.files import new_folder, read_bytes
+from marin_scaling.git import address_on_the_web
 from marin_scaling.ladder.config import Data, read_ladder_file
 from marin_scaling.markdown import Markdown, code, escape, web_link
 from marin_scaling.preregistration.layout import OUTCOME_NAME
@@ -27,7 +28,6 @@ from marin_scaling.preregistration.registry import REGISTRY, find_statement, rea
 from marin_scaling.preregistration.statement import Statement
 from marin_scaling.preregistration.tracked_run import named_spec
 from marin_scaling.preregistration.verify.authenticity import verify_folder
-from marin_scaling.publish.new_repository import address_on_the_web
 from marin_scaling.publish.render import render
 from marin_scaling.run.paths import RUNS_DIR, Workplace, workplace
 from marin_scaling.run.plan import hardware_of
