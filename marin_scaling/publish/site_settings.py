@@ -1,4 +1,4 @@
-"""The settings in `mkdocs.yml` that a site is built with; every other one is refused before mkdocs sees the file.
+"""Files of a new repository, and the settings in `mkdocs.yml` that a site is built with; every other one is refused.
 
 Mkdocs runs Python that its settings name (hooks, plugins, extensions, `!!python/...`), renders templates of the repository,
 and reads files and variables of the machine that they name. A pull request can change them.
@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from marin_scaling.errors import SiteError
-from marin_scaling.files import read_bytes
+from marin_scaling.files import read_bytes, write_once
+from marin_scaling.ladder.config import SCHEMA_FILE, ladder_schema
+from marin_scaling.publish.render import asset
+from marin_scaling.untrusted_files import is_present
 from marin_scaling.yaml_config import PlainLoader
 
 SETTINGS_NAME = "mkdocs.yml"
@@ -234,3 +238,44 @@ _SETTINGS: dict[str, Check] = {
     ),
     "nav": _is_navigation,
 }
+
+
+_TEMPLATES: Mapping[str, str] = {
+    "README.md": "README.md",
+    "ladders/quickstart.yaml": "ladders/quickstart.yaml",
+    "mkdocs.yml": "mkdocs.yml",
+    "site/index.md": "site/index.md",
+    ".gitignore": "gitignore",
+    ".gitattributes": "gitattributes",
+    ".github/CODEOWNERS": "github/CODEOWNERS",
+    ".github/workflows/marin-scale.yml": "github/marin-scale.yml",
+    ".github/workflows/preregistration.yml": "github/preregistration.yml",
+    ".github/workflows/preregistration-comment.yml": "github/preregistration-comment.yml",
+    ".github/workflows/preregistration-attest.yml": "github/preregistration-attest.yml",
+    ".github/workflows/speedrun.yml": "github/speedrun.yml",
+    "preregistrations/policy.yaml": "preregistrations/policy.yaml",
+}
+_KEPT_FOLDERS = ("runs",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserRepository:
+    """What was made, and which files were there already with other content and were kept."""
+
+    made: tuple[Path, ...]
+    kept: tuple[Path, ...]
+
+
+def make_user_repository(root: Path) -> UserRepository:
+    """Make what is missing of a repository at `root`; what is there is kept. `StorageError` when it cannot be written."""
+    contents = {root / name: asset(source) for name, source in _TEMPLATES.items()}
+    contents[root / "ladders" / SCHEMA_FILE] = ladder_schema().encode()
+    contents |= {root / name / ".gitkeep": b"" for name in _KEPT_FOLDERS if not (root / name).is_dir()}
+    there = {path for path in contents if is_present(path)}
+    for path, content in contents.items():
+        if path not in there:
+            write_once(path, content)
+    return UserRepository(
+        made=tuple(sorted(contents.keys() - there)),
+        kept=tuple(sorted(path for path in there if path.is_symlink() or read_bytes(path) != contents[path])),
+    )
