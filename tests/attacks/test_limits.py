@@ -159,7 +159,7 @@ def test_a_very_long_source_is_shown_by_its_beginning(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         table.to_csv(folder / "runs.csv")
         (folder / "SOURCE.md").write_text(text)
-        source = page(root, "ladders/few.md").partition("## Source")[2]
+        source = page(root, "ladders/few.md").partition("<summary>Source</summary>")[2]
         assert len(source) < 2 * PREFORMATTED_CHARACTERS
         assert "more characters in SOURCE.md" in source
 
