@@ -413,6 +413,8 @@ def _holds_numbers(raw: RawTable, name: str) -> bool:
 
 def _distinct(raw: RawTable, names: list[str]) -> list[str]:
     """Return the names, or the first alone if all these columns hold the same values."""
+    if len(names) < 2:
+        return names
     columns = [[plain_number(cell) if not is_empty(cell) else None for cell in raw.cells[name].tolist()] for name in names]
     return names[:1] if all(column == columns[0] for column in columns) else names
 
