@@ -1,4 +1,4 @@
-"""The pages of the speedrun: boards, submissions, and the data of the interactive board."""
+"""Pages of the speedrun: boards, submissions, and the data of the interactive board."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from marin_scaling.units import format_count, format_flops
 
 SUBMISSIONS_DIR = "speedruns"
 _FOLDER = "speedrun"
-_SHOWN = 100  # rows that the page itself holds
+_SHOWN = 100  # rows in the page itself
 _SIZE = {"width": 620, "height": 360}
-_MOST = 300  # points, beyond those on the front; the best of them, as more are a cloud
+_MOST = 300  # points drawn besides the front: the best ones
 
 
 def board_chart(board: Board, *, axis: str = FIRST_AXIS) -> Any:
-    """One panel: bits per byte against the cost on `axis`; entries whose cost is not known are not in it."""
+    """Return the chart of bits per byte against the cost on `axis`. Entries whose cost is unknown are left out."""
     rows = [
         {
             "name": row.submission.name,
@@ -57,7 +57,7 @@ def board_chart(board: Board, *, axis: str = FIRST_AXIS) -> Any:
 
 
 def board_figure() -> Any:
-    """The figure without its data, which the page's script fills in: name, cost, loss, front, shown (by the filter)."""
+    """Return the figure without data: the page's script adds name, cost, loss, front and shown (by the filter)."""
     loss = alt.Y("loss:Q", title="bits per byte", scale=alt.Scale(zero=False))
     cost = alt.X("cost:Q", scale=alt.Scale(type="log", nice=False, padding=12), axis=alt.Axis(format=".3~e"))
     entries = alt.Chart(alt.NamedData("entries"))
@@ -77,23 +77,23 @@ def board_figure() -> Any:
 
 def _title(count: int, drawn: int, axis: str) -> str:
     cut = f"; the {drawn:,} best of {count:,}" if drawn < count else ""
-    return f"What {axis} bought; the steps are what nobody beats{cut}"
+    return f"Loss by {axis}, with the Pareto front as steps{cut}"
 
 
 def _seen(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows that are drawn: all on the front, and of the others the best."""
+    """Return the rows to draw: all on the front, and the best of the others."""
     beaten = sorted((row for row in rows if not row["front"]), key=lambda row: float(row["loss"]))
     return [*beaten[:_MOST], *(row for row in rows if row["front"])]
 
 
 _PROGRAM = ("board.js", "board.css")
 _TO_THE_MINUTE = len("2026-11-23T05:53")
-_DIGITS, _LOSS_DIGITS = 6, 9  # of numbers: more than are shown; the files beside the page have all
+_DIGITS, _LOSS_DIGITS = 6, 9  # more than the page shows; the files beside it have all digits
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column: its name in filters and addresses, its heading, how its values are shown, and whether it is an axis of cost."""
+    """Column of the board: key in filters and addresses, heading, kind of value, and whether it is a cost axis."""
 
     key: str
     label: str
@@ -139,7 +139,7 @@ COLUMNS: tuple[Column, ...] = (
 
 
 def live_board(boards: Sequence[Board], *, pages: Mapping[str, str]) -> dict[str, bytes]:
-    """The files beside the page: data, program and style; `pages` are the Markdown pages of submissions, by name."""
+    """Return the files beside the page: data, program and style; `pages` maps submission names to Markdown pages."""
     program = {name: asset(f"speedrun/{name}") for name in _PROGRAM}
     return {"board-data.js": _script(boards, pages), **program}
 
@@ -151,7 +151,7 @@ def _script(boards: Sequence[Board], pages: Mapping[str, str]) -> bytes:
 
 
 def _document(board: Board, pages: Mapping[str, str]) -> str:
-    """The board's columns, each with its values as short as they can be said, and the pages that have other names."""
+    """Return the board's columns as compact JSON, with the pages whose file name differs from the usual one."""
     documents = [row.to_document() for row in board.rows]
     columns = [_column(column, [_value(document[column.key], column.key) for document in documents]) for column in COLUMNS]
     names = [row.submission.name for row in board.rows]
@@ -168,9 +168,9 @@ def _usual_page(name: str) -> str:
 
 
 def _column(column: Column, values: Sequence[Any]) -> str:
-    """One value for all, values by their number where most come again, else the values.
+    """Return a column as JSON: one value if all are equal, indices into distinct values if most repeat, else all values.
 
-    A column in which no entry says anything is not shown until it is asked for.
+    A column without any value is hidden by default.
     """
     is_empty = all(value in (None, "", False) for value in values)
     head = _compact(asdict(replace(column, hidden=column.hidden or is_empty)))[:-1]
@@ -201,7 +201,7 @@ def _value(value: Any, key: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Speedruns:
-    """All submissions of a repository as they were found, what was found of them, and the boards; or why they are not read."""
+    """Submissions of a repository with their findings and boards, or the reason why they cannot be read."""
 
     found: tuple[Submitted, ...] = ()
     validated: tuple[Validated, ...] = ()
@@ -211,12 +211,12 @@ class Speedruns:
 
     @property
     def pages(self) -> dict[str, str]:
-        """The Markdown page of each submission, by name."""
+        """Markdown page of each submission, by name."""
         return pages_of(self.validated)
 
 
 def read_speedruns(root: Path) -> Speedruns:
-    """What lies in `speedruns/`, validated now; nothing where there is no such folder."""
+    """Read and validate the submissions in `speedruns/`; empty if the folder does not exist."""
     place = root / SUBMISSIONS_DIR
     try:
         found, tracks = read_submissions(place) if place.is_dir() else [], read_tracks(place / TRACKS_DIR)
@@ -227,12 +227,12 @@ def read_speedruns(root: Path) -> Speedruns:
 
 
 def speedrun_pages(speedruns: Speedruns, *, root: Path) -> dict[str, bytes]:
-    """All of them by path below the generated pages: `speedrun/index.md`, a page for each submission, figures, data."""
+    """Return the board page, the submission pages, figures and data, by path below the generated pages."""
     return board_page(speedruns, root=root) | _submission_pages(speedruns, root=root)
 
 
 def board_page(speedruns: Speedruns, *, root: Path) -> dict[str, bytes]:
-    """The page of all boards, its figures and its data, by path below the generated pages."""
+    """Return the page of all boards with its figures and data, by path below the generated pages."""
     names, charts = speedruns.pages, {_stem(board): board_chart(board) for board in speedruns.boards if board.rows}
     malformed = [(str(each.place), each.refusal or "") for each in speedruns.found if each.submission is None]
     rows = [row.to_document() for board in speedruns.boards for row in board.rows]
@@ -280,7 +280,7 @@ def _stem(board: Board) -> str:
 
 
 def _section(board: Board, track: Track | None, names: Mapping[str, str]) -> dict[str, Any]:
-    """What the template shows of one board."""
+    """Return the values of one board for the template."""
     budget = None if track is None else track.projected_to_flops
     found = projections([row.submission for row in board.rows], flops=budget) if budget and board.rows else []
     return {
@@ -327,7 +327,7 @@ def _record_row(record: Record, names: Mapping[str, str]) -> list[str]:
 
 
 def scaling_row(each: Projection) -> list[str]:
-    """Return what the page shows of a group: ranks, sizes, forecast, held-out run, and what is to be known."""
+    """Return the table row of a scaling group: ranks, sizes, forecast, held-out run and warnings."""
     ahead = each.forecast
     return [
         "none" if each.ranks is None else _ranks(*each.ranks),
@@ -354,7 +354,7 @@ def _held_out(held: HeldOut | None) -> str:
 
 
 def _waiting(speedruns: Speedruns) -> list[list[str]]:
-    """The tracks that nobody has entered yet, with their rules."""
+    """Return the tracks without entries, with their rules."""
     entered = {board.track for board in speedruns.boards}
     tracks = [track for name, track in sorted(speedruns.tracks.items()) if name not in entered]
     return [

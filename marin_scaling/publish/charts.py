@@ -26,14 +26,14 @@ from marin_scaling.units import format_duration, format_flops, unit_of
 
 _PANEL = {"width": 400, "height": 330}
 _CURVE_POINTS = 60
-_LABEL_ROOM = 0.32  # of the panel's width, right of the last point
+_LABEL_ROOM = 0.32  # share of the panel's width, right of the last point
 _CROSS = "M-1,-1L1,1M1,-1L-1,1"
-_LABELLED_BUDGETS = 12  # more than that, and the legend is a scale instead of a list
+_LABELLED_BUDGETS = 12  # with more budgets the legend is a color scale
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredOutcome:
-    """A measured loss to set beside the forecast; `label` is shown on hovering."""
+    """Measured loss to plot beside the forecast; `label` is shown on hover."""
 
     flops: float
     loss: float
@@ -41,13 +41,13 @@ class MeasuredOutcome:
 
 
 def law_chart(result: FitResult, forecasts: Sequence[Forecast], *, outcomes: Iterable[MeasuredOutcome] = ()) -> Any:
-    """Two panels: loss against tokens by budget, with bowls; loss against FLOPs, with the law and what it forecasts."""
+    """Return two panels: loss against tokens by budget, with bowls; loss against FLOPs, with the law and its forecasts."""
     panels = alt.hconcat(_runs_panel(result), _law_panel(result, forecasts, list(outcomes)), spacing=28)
-    return figure(panels.resolve_scale(color="independent"), "Runs of a ladder; the law through them and its forecasts")
+    return figure(panels.resolve_scale(color="independent"), "Runs of a ladder, the fitted law and its forecasts")
 
 
 def law_charts(result: FitResult, forecasts: Sequence[Forecast], *, outcomes: Iterable[MeasuredOutcome] = ()) -> dict[str, Any]:
-    """The same two panels as charts of their own, "runs" and "law", for pages that set them beside or below each other."""
+    """Return the panels of `law_chart` as separate charts, "runs" and "law", for pages that place them."""
     law = _law_panel(result, forecasts, list(outcomes))
     return {
         "runs": figure(_runs_panel(result), "Loss of each run by its trained tokens"),
@@ -56,7 +56,7 @@ def law_charts(result: FitResult, forecasts: Sequence[Forecast], *, outcomes: It
 
 
 def residual_chart(result: FitResult) -> Any | None:
-    """By how much each run lies off the law's median at its own size and length; None of laws that know no other sizes."""
+    """Return each run's relative residual from the law's median; None for laws without a size dependence."""
     if not result.law.knows_any_size or not result.status.may_be_used:
         return None
     frame = _drawn(result.frame)
@@ -81,7 +81,7 @@ def residual_chart(result: FitResult) -> Any | None:
 
 
 def _drawn(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return all runs, or of a large table every so many, by cost."""
+    """Return all runs, or every n-th by cost if there are too many to draw."""
     every = -(-len(frame) // RUNS_DRAWN)
     return frame.sort_values("flops").iloc[::every] if every > 1 else frame
 
@@ -180,7 +180,7 @@ def _outcome_layers(forecasts: Sequence[Forecast], outcomes: Sequence[MeasuredOu
 
 
 def _words(rows: pd.DataFrame, *, text: str, axis: Any, loss: Any, colour: str) -> list[Any]:
-    """A label right of each point, where the falling law leaves room; of two for one run the higher loss stands higher."""
+    """Return labels right of the points, where the falling law leaves room; the higher loss has the higher label."""
     return [
         alt.Chart(rows[rows["lower"] == lower])
         .mark_text(align="left", dx=9, dy=5 if lower else -9, color=colour)
@@ -238,7 +238,7 @@ def _log_axis(column: str, title: str, *, values: Array, room: float = 1.0) -> A
 
 
 def round_ticks(low: float, high: float) -> list[float]:
-    """Round numbers between two: powers of ten over three decades or more, otherwise 1, 2 and 5 times them.
+    """Return round numbers between two: powers of ten over three decades or more, otherwise 1, 2 and 5 times them.
 
     >>> round_ticks(3e18, 5e21), round_ticks(1.5e9, 2e10)
     ([1e+19, 1e+20, 1e+21], [2000000000.0, 5000000000.0, 10000000000.0, 20000000000.0])
@@ -259,9 +259,9 @@ def _loss_axis(title: str, *, column: str = "loss") -> Any:
 
 
 def forecast_chart(runs: Sequence[Mapping[str, Any]], forecast: Forecast, *, observed: float | None, metric: str) -> Any:
-    """Loss by compute: the fitted `runs` ("flops" and "loss"), the signed forecast with its 50 and 90 % intervals, the outcome.
+    """Return the chart of the fitted `runs`, the signed forecast with its 50 and 90 % intervals, and the outcome.
 
-    `metric` is the title of the loss axis, with its unit.
+    `runs` have "flops" and "loss"; `metric` is the title of the loss axis, with its unit.
     """
     rows = pd.DataFrame([{"flops": run["flops"], "loss": run["loss"]} for run in runs])
     flops = np.array([rows["flops"].min() / 1.4, *rows["flops"], forecast.flops])
@@ -275,11 +275,11 @@ def forecast_chart(runs: Sequence[Mapping[str, Any]], forecast: Forecast, *, obs
         *_outcome_layers([forecast], outcomes, axis=axis, title=metric),
     ]
     drawn = alt.layer(*layers).properties(title="Fitted runs, forecast and outcome", width=540, height=320)
-    return figure(drawn, f"{metric} by training compute: the fitted runs, the signed forecast, and the outcome if it is known")
+    return figure(drawn, f"{metric} by training compute: fitted runs, signed forecast, and outcome if known")
 
 
 def _best_rows(rows: pd.DataFrame) -> list[Any]:
-    """Labels of the runs that no run of as little compute, or nearly, beats: of a ladder the best of each budget."""
+    """Return labels of the runs that no run of similar or less compute beats: the best of each budget in a ladder."""
     ordered = rows.sort_values("flops")
     flops, lowest = ordered["flops"].tolist(), list(accumulate(ordered["loss"], min))
     at_most = [lowest[bisect_right(flops, BUDGET_SPAN * each) - 1] for each in flops]
@@ -290,7 +290,7 @@ _CURVE_COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e
 
 
 def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], *, metric: str) -> Any | None:
-    """Loss by step, a line for each of the first six `curves`, (step, loss) by label; None if none has two points."""
+    """Return loss by step, one line per curve; None if no curve has two points. At most six curves are drawn."""
     drawn = [(label, points) for label, points in curves.items() if len(points) > 1][: len(_CURVE_COLOURS)]
     if not drawn:
         return None
@@ -312,7 +312,7 @@ _STEP_COLOURS = {"failed": "#d55e00", "running": "#e69f00", "waiting": "#999999"
 
 
 def steps_chart(steps: Sequence[Step]) -> Any | None:
-    """A box for each step from left to right, with a line from each of its inputs; None for fewer than 2 or more than 60."""
+    """Return a box for each step, left to right, with lines from its inputs; None for fewer than 2 or more than 60."""
     if not 2 <= len(steps) <= MOST_STEPS:
         return None
     corners = _corners(steps)
@@ -342,7 +342,7 @@ def steps_chart(steps: Sequence[Step]) -> Any | None:
 
 
 def _corners(steps: Sequence[Step]) -> dict[str, tuple[int, int]]:
-    """Upper left corner of each step's box: a column for each number of steps that must come before."""
+    """Return the upper left corner of each step's box; the column is the number of steps that must come before."""
     inputs, depths = {step.name: step.inputs for step in steps}, dict[str, int]()
     for name in TopologicalSorter(inputs).static_order():
         depths[name] = max((depths[each] + 1 for each in inputs[name]), default=0)

@@ -33,14 +33,14 @@ _KEPT_FOLDERS = ("runs",)
 
 @dataclass(frozen=True, kw_only=True)
 class UserRepository:
-    """What was made, and which files were there already with other content and were kept."""
+    """Files that were made, and existing files with other content that were kept."""
 
     made: tuple[Path, ...]
     kept: tuple[Path, ...]
 
 
 def make_user_repository(root: Path) -> UserRepository:
-    """Make what is missing of a repository at `root`; what is there is kept. `StorageError` when it cannot be written."""
+    """Make the missing files of a repository at `root`; existing ones are kept. `StorageError` if one cannot be written."""
     contents = {root / name: asset(source) for name, source in _TEMPLATES.items()}
     contents[root / "ladders" / SCHEMA_FILE] = ladder_schema().encode()
     contents |= {root / name / ".gitkeep": b"" for name in _KEPT_FOLDERS if not (root / name).is_dir()}
@@ -59,13 +59,13 @@ _OF_HTTPS = re.compile(r"https://(?:[^@/\s]+@)?(?P<host>[^/\s]+)/(?P<path>[^\s?#
 
 
 def address_on_the_web(folder: Path) -> str | None:
-    """The page of the origin of the repository at `folder`; None where it has none, or git is not there."""
+    """Return the web page of the repository's origin; None without origin or git."""
     remote = remote_address(folder)
     return page_of_remote(remote) if remote else None
 
 
 def page_of_remote(remote: str) -> str | None:
-    """The page that belongs to the address of a remote, without any account in it; None of a folder.
+    """Return the web page of a remote's address, without credentials; None for a folder.
 
     >>> page_of_remote("git@example.org:lab/forecasts.git"), page_of_remote("https://ada:key@example.org/lab/forecasts")
     ('https://example.org/lab/forecasts', 'https://example.org/lab/forecasts')

@@ -242,7 +242,7 @@ def test_a_budget_that_is_no_positive_number_is_refused(tmp_path, text):
 def test_a_figure_of_unknown_kind_is_refused_with_the_kinds_that_are_known(tmp_path):
     """No file is left."""
     write_table(tmp_path / "runs.csv", isoflop_rows())
-    fragments = ("out.xyz: a figure cannot be written as '.xyz'", ".html, .svg, .png")
+    fragments = ("out.xyz: figures are not written as '.xyz'", ".html, .svg, .png")
     assert_refused_without_a_trace(tmp_path, "fit", "runs.csv", "--plot", "out.xyz", fragments=fragments)
 
 

@@ -157,4 +157,4 @@ def test_what_differs_from_the_parent_is_shown_whatever_its_author_says(tmp_path
     assert "- nothing at all" in shown
     assert "| training.config.wd |  | 0.1 |" in shown
     assert "batch" not in shown.split("## Made from")[1].split("##")[0]
-    assert "+0.1250 bits per byte; what is chance in it is not known" in shown
+    assert "+0.1250 bits per byte" in shown
