@@ -22,7 +22,7 @@ _SPARSE = 2.0
 
 
 def accounting_findings(submission: Submission) -> Iterator[Finding]:
-    """All that does not add up, in the order of the keys."""
+    """Yield figures that contradict each other, in the order of the keys."""
     yield from _tokens(submission)
     yield from _parameters(submission)
     yield from _model_flops(submission)
@@ -39,8 +39,8 @@ def _tokens(submission: Submission) -> Iterator[Finding]:
         return
     counted = training.batch_size * training.seq_len * training.steps
     if counted != tokens:
-        said = f"{tokens} tokens are stated, and {training.batch_size} sequences of {training.seq_len} tokens in "
-        yield error("tokens", "data.trained_tokens", f"{said}{training.steps} steps are {counted}")
+        product = f"{training.batch_size} sequences x {training.seq_len} tokens x {training.steps} steps"
+        yield error("tokens", "data.trained_tokens", f"{tokens} tokens are stated, but {product} = {counted}")
 
 
 def _parameters(submission: Submission) -> Iterator[Finding]:
@@ -48,23 +48,21 @@ def _parameters(submission: Submission) -> Iterator[Finding]:
     for name in ("params_active", "params_non_embedding"):
         part = getattr(model, name)
         if part is not None and part > model.params_total:
-            yield error("parameters", f"model.{name}", f"{part} of {model.params_total} parameters are more than all")
+            yield error("parameters", f"model.{name}", f"{part} parameters exceed params_total, {model.params_total}")
 
 
 def _model_flops(submission: Submission) -> Iterator[Finding]:
-    """The common formula is counted again; another one is told, with what the common one gives."""
+    """Recompute the common formula; warn of another formula, with the difference."""
     shape, tokens, compute = submission.model.shape, submission.data.trained_tokens, submission.compute
     if shape is None or tokens is None:
         return
     counted = training_flops(shape, tokens=tokens, convention=WITH_LM_HEAD)
     stated, key = compute.model_flops, "compute.model_flops"
-    beside = (
-        f"{format_flops(stated)} model FLOPs are stated, {stated / counted - 1:+.1%} beside the {format_flops(counted)} that"
-    )
+    stated_and = f"{format_flops(stated)} model FLOPs are stated, {stated / counted - 1:+.1%} from {format_flops(counted)} by"
     if compute.model_flops_formula != LEVANTER_FLOPS:
-        yield warning("formula", key, f"{beside} the common formula gives; counted by {compute.model_flops_formula}")
+        yield warning("formula", key, f"{stated_and} the common formula; the stated formula is {compute.model_flops_formula}")
     elif not math.isclose(stated, counted, rel_tol=_EXACT):
-        yield error("model-flops", key, f"{beside} its sizes and tokens give by {LEVANTER_FLOPS}")
+        yield error("model-flops", key, f"{stated_and} {LEVANTER_FLOPS} from sizes and tokens")
 
 
 def _machine(submission: Submission) -> Iterator[Finding]:
@@ -74,7 +72,7 @@ def _machine(submission: Submission) -> Iterator[Finding]:
     known, named = accelerator(hardware.kind), machine(hardware.name) if hardware.name else None
     if known is None and hardware.peak_flops_per_second is not None:
         listed = ", ".join(ACCELERATORS)
-        said = f"{hardware.kind!r} is not in the hardware table ({listed}), so its peak is its author's word"
+        said = f"{hardware.kind!r} is not in the hardware table ({listed}), so its peak is not checked"
         yield warning("hardware", "compute.hardware.kind", said)
     if (
         known
@@ -83,22 +81,22 @@ def _machine(submission: Submission) -> Iterator[Finding]:
     ):
         yield error("peak", "compute.hardware.peak_flops_per_second", _peak_said(hardware.peak_flops_per_second, known.kind))
     if named is not None and _is_slice(named, name=hardware.name or "") and hardware.chips != named.chips:
-        cores = "; that is the number of its cores" if hardware.chips == named.named_count else ""
-        said = f"{hardware.chips} chips are stated, and a {hardware.name} has {named.chips}{cores}"
+        cores = ", and as many cores" if hardware.chips == named.named_count else ""
+        said = f"{hardware.chips} chips are stated, but a {hardware.name} has {named.chips} chips{cores}"
         yield error("chips", "compute.hardware.chips", said)
 
 
 def _is_slice(named: Machine, *, name: str) -> bool:
-    """Whether the name itself says how many chips; of a GPU it does not."""
+    """Return True if the name itself contains the number of chips; GPU names do not."""
     return name.lower() != named.accelerator.kind and name.endswith(f"-{named.named_count}")
 
 
 def _peak_said(stated: float, kind: str) -> str:
     known = ACCELERATORS[kind]
     ratio = stated / known.peak_flops_per_second
-    sparse = "; that is its peak with sparsity" if math.isclose(ratio, _SPARSE, rel_tol=0.01) else ""
+    sparse = "; the stated value is the peak with sparsity" if math.isclose(ratio, _SPARSE, rel_tol=0.01) else ""
     table = f"{format_flops(known.peak_flops_per_second)} dense {known.dtype} FLOP/s ({known.source})"
-    return f"a {kind} is stated with {format_flops(stated)} FLOP/s, and has {table}{sparse}"
+    return f"{format_flops(stated)} FLOP/s are stated for a {kind}, but its peak is {table}{sparse}"
 
 
 def _hardware_flops(submission: Submission, seed: SeedResult) -> Iterator[Finding]:
@@ -109,19 +107,19 @@ def _hardware_flops(submission: Submission, seed: SeedResult) -> Iterator[Findin
     counted = seconds * hardware.chips * hardware.peak_flops_per_second
     if math.isclose(stated, counted, rel_tol=_EXACT):
         return
-    said = f"{format_flops(stated)} are stated, and {seconds:.6g} s on {hardware.chips} chips are {format_flops(counted)}"
+    said = f"{format_flops(stated)} are stated, but {seconds:.6g} s on {hardware.chips} chips give {format_flops(counted)}"
     yield error("hardware-flops", "seeds.hardware_flops", said + _factor_said(stated / counted, submission))
 
 
 def _factor_said(ratio: float, submission: Submission) -> str:
-    """The name of a factor that was seen before."""
+    """Return the likely cause of a known wrong factor."""
     hardware = submission.compute.hardware
     named = machine(hardware.name) if hardware and hardware.name else None
     if named and hardware and math.isclose(ratio, named.named_count / hardware.chips, rel_tol=_EXACT) and ratio > 1:
-        return f"; as if a {hardware.name} had {named.named_count} chips, which is the number of its cores"
+        return f"; the number counts the {named.named_count} cores of a {hardware.name} as chips"
     if math.isclose(ratio, 1 / 60, rel_tol=_EXACT):
-        return "; it agrees where the time that is called minutes is read as seconds"
-    return f", {ratio:.4g} times less" if ratio < 1 else f"; {ratio:.4g} times as much is stated"
+        return "; the two agree if the time in minutes is read as seconds"
+    return f"; the ratio is {ratio:.4g}"
 
 
 def _nats(submission: Submission, seed: SeedResult) -> Iterator[Finding]:
@@ -131,7 +129,7 @@ def _nats(submission: Submission, seed: SeedResult) -> Iterator[Finding]:
     counted = seed.nats / (size * math.log(2))
     if not math.isclose(counted, seed.bits_per_byte, rel_tol=_EXACT):
         said = (
-            f"{seed.bits_per_byte:.6g} bits per byte are stated, and {seed.nats:.8g} nats over {size} bytes are {counted:.6g}"
+            f"{seed.bits_per_byte:.6g} bits per byte are stated, but {seed.nats:.8g} nats over {size} bytes give {counted:.6g}"
         )
         yield error("bits-per-byte", "seeds.bits_per_byte", said)
 
@@ -140,20 +138,20 @@ def _mfu(submission: Submission) -> Iterator[Finding]:
     mfu, key = submission.mfu, "seeds.training_seconds"
     if mfu is None:
         return
-    said = f"model FLOPs are {mfu:.3g} of what the machine could do in that time"
+    said = f"MFU is {mfu:.3g}"
     if mfu > _HIGHEST_MFU:
-        yield error("mfu", key, f"{said}: more than all; part of the time is missing, or of the chips")
+        yield error("mfu", key, f"{said}, above {_HIGHEST_MFU:g}: part of the time or of the chips is missing")
     elif mfu > _HIGH_MFU:
-        yield warning("mfu", key, f"{said}: more than anyone has shown on such models")
+        yield warning("mfu", key, f"{said}, above {_HIGH_MFU:g}, the highest published for such models")
     elif mfu < _LOW_MFU:
-        yield warning("mfu", key, f"{said}: the machine waited, or much was computed that model FLOPs do not count")
+        yield warning("mfu", key, f"{said}, below {_LOW_MFU:g}: the machine waited, or did work that model FLOPs do not count")
 
 
 _CLOCKS_DIFFER = timedelta(days=1)
 
 
 def conduct_findings(submission: Submission, *, at: datetime) -> Iterator[Finding]:
-    """What is wrong with, or to be known of, the way in which it was made; `at` is now (UTC)."""
+    """Yield findings about how the submission was made; `at` is now (UTC)."""
     yield from _epochs(submission)
     yield from _seeds(submission)
     yield from _times(submission, at=at)
@@ -164,18 +162,18 @@ def conduct_findings(submission: Submission, *, at: datetime) -> Iterator[Findin
 def _epochs(submission: Submission) -> Iterator[Finding]:
     epochs = submission.epochs
     if epochs is not None and epochs > 1:
-        said = f"{submission.data.trained_tokens} tokens of a set of {submission.data.unique_tokens}: {epochs:.2f} epochs"
-        yield note("epochs", "data.trained_tokens", f"{said}, so text came again")
+        said = f"{submission.data.trained_tokens} trained tokens over {submission.data.unique_tokens} unique ones"
+        yield note("epochs", "data.trained_tokens", f"{said}: {epochs:.2f} epochs")
 
 
 def _seeds(submission: Submission) -> Iterator[Finding]:
     named = [each.seed for each in submission.seeds if each.seed is not None]
     if twice := [seed for seed, times in Counter(named).items() if times > 1]:
-        yield error("seeds", "seeds.seed", f"seed {twice[0]} stands {Counter(named)[twice[0]]} times: that is one run")
+        yield error("seeds", "seeds.seed", f"duplicate seed: {twice[0]} occurs {Counter(named)[twice[0]]} times")
     if len(named) < len(submission.seeds):
-        yield note("seeds", "seeds.seed", f"the seed that was run is not recorded: {_reason(submission, 'seeds.seed')}")
+        yield note("seeds", "seeds.seed", f"a seed is not recorded: {_reason(submission, 'seeds.seed')}")
     if len(submission.seeds) == 1:
-        yield note("one-seed", "seeds", "one seed: how far another would be is not known from it")
+        yield note("one-seed", "seeds", "one seed: the seed-to-seed noise is unknown")
 
 
 def _reason(submission: Submission, key: str) -> str:
@@ -189,26 +187,26 @@ def _times(submission: Submission, *, at: datetime) -> Iterator[Finding]:
         started, finished = seed.started_at, seed.finished_at
         naive = [each for each in (started, finished) if each is not None and each.tzinfo is None]
         if naive:
-            yield error(
-                "times", "seeds.finished_at", f"{naive[0].isoformat()} does not say in which zone; write it in UTC, with Z"
-            )
+            yield error("times", "seeds.finished_at", f"{naive[0].isoformat()} has no time zone; write UTC, with Z")
             continue
         if finished is not None and finished > at + _CLOCKS_DIFFER:
-            yield error("times", "seeds.finished_at", f"it ended at {finished.isoformat()}, which is not yet")
+            yield error("times", "seeds.finished_at", f"the end, {finished.isoformat()}, is in the future")
         if started is None or finished is None:
             continue
         elapsed = (finished - started).total_seconds()
         if elapsed < 0:
-            yield error("times", "seeds.finished_at", f"it ended at {finished.isoformat()}, before it began")
+            yield error(
+                "times", "seeds.finished_at", f"the end, {finished.isoformat()}, precedes the start, {started.isoformat()}"
+            )
         elif seed.training_seconds is not None and seed.training_seconds > elapsed:
-            said = f"{seed.training_seconds:.6g} s of steps are stated, between begin and end lie {elapsed:.6g} s"
+            said = f"{seed.training_seconds:.6g} s of steps are stated, but start and end are {elapsed:.6g} s apart"
             yield error("times", "seeds.training_seconds", said)
 
 
 def _tuning(submission: Submission) -> Iterator[Finding]:
     tuning = submission.tuning
     if tuning is None:
-        yield note("tuning", "tuning", f"how many settings were tried is not known: {_reason(submission, 'tuning')}")
+        yield note("tuning", "tuning", f"the number of tried settings is unknown: {_reason(submission, 'tuning')}")
         return
     for setting, value in sorted(tuning.chosen.items()):
         tried = sorted(tuning.grid.get(setting, ()))
@@ -216,24 +214,24 @@ def _tuning(submission: Submission) -> Iterator[Finding]:
             yield error(
                 "tuning",
                 f"tuning.chosen.{setting}",
-                f"{value:g} was taken, and {', '.join(f'{x:g}' for x in tried)} were tried",
+                f"the chosen {value:g} is not among the tried values {', '.join(f'{x:g}' for x in tried)}",
             )
         elif len(tried) > 1 and value in (tried[0], tried[-1]):
             which = "largest" if value == tried[-1] else "smallest"
-            said = f"{value:g} is the {which} value that was tried: the best may lie beyond"
+            said = f"{value:g} is the {which} of the tried values; a better one may lie beyond"
             yield warning("boundary", f"tuning.chosen.{setting}", said)
 
 
 def _lineage(submission: Submission) -> Iterator[Finding]:
     if submission.lineage is not None and submission.lineage.parent == submission.name:
-        yield error("lineage", "lineage.parent", "it names itself as what it was made from")
+        yield error("lineage", "lineage.parent", "the submission names itself as its parent")
 
 
 _Marks = Callable[[Submission], Iterable[Hashable]]
 
 
 def findings_across(submissions: Sequence[Submission]) -> list[list[Finding]]:
-    """The findings of each submission, in their order; of equals the first stays, and the others are refused."""
+    """Return the findings of each submission in order. The first of several duplicates is accepted, the others are refused."""
     found: list[list[Finding]] = [[] for _ in submissions]
     for rule, key, marks_of, said in _RULES:
         for position, other in _repeated(submissions, marks_of):
@@ -242,13 +240,13 @@ def findings_across(submissions: Sequence[Submission]) -> list[list[Finding]]:
     names = {each.name for each in submissions}
     for position, each in enumerate(submissions):
         if each.lineage is not None and each.lineage.parent not in names:
-            said = f"there is no {each.lineage.parent} to compare it with"
+            said = f"the parent {each.lineage.parent} does not exist here"
             found[position].append(warning("lineage", "lineage.parent", said))
     return found
 
 
 def _repeated(submissions: Sequence[Submission], marks_of: _Marks) -> Iterable[tuple[int, int]]:
-    """Positions of a submission and of an earlier one that has a mark in common with it."""
+    """Yield the positions of a submission and of an earlier one that shares a mark with it."""
     first: dict[Hashable, int] = {}
     for position, each in enumerate(submissions):
         earlier = sorted(first[mark] for mark in marks_of(each) if mark in first)
@@ -276,10 +274,10 @@ def _figures(submission: Submission) -> Iterable[Hashable]:
 
 _ONE_IS_ENOUGH = ("name", "duplicate")
 _RULES: tuple[tuple[str, str, _Marks, str], ...] = (
-    ("name", "name", _names, "there is another submission {}"),
-    ("duplicate", "seeds.log", _logs, "its run is that of {}"),
-    ("duplicate", "seeds.log_sha256", _digests, "its log is that of {}"),
-    ("copied", "seeds.bits_per_byte", _figures, "its result and the time of its end are those of {}, to the last digit"),
+    ("name", "name", _names, "duplicate name: another submission is called {}"),
+    ("duplicate", "seeds.log", _logs, "duplicate run: the log is that of {}"),
+    ("duplicate", "seeds.log_sha256", _digests, "duplicate run: the digest of the log is that of {}"),
+    ("copied", "seeds.bits_per_byte", _figures, "copied: result and end time are exactly those of {}"),
 )
 
 
@@ -288,26 +286,26 @@ _ORDER = tuple(Severity)
 
 @dataclass(frozen=True, kw_only=True)
 class Validated:
-    """A submission with all that was found, the heaviest first."""
+    """Submission with its findings, the most severe first."""
 
     submission: Submission
     findings: tuple[Finding, ...]
 
     @property
     def severity(self) -> Severity | None:
-        """Of the heaviest finding; None where nothing was found."""
+        """Severity of the worst finding; None without findings."""
         return self.findings[0].severity if self.findings else None
 
     @property
     def accepted(self) -> bool:
-        """Whether it may stand on the board."""
+        """Whether the submission is shown on the board."""
         return self.severity is not Severity.ERROR
 
 
 def validate(
     submissions: Sequence[Submission], *, at: datetime, tracks: Mapping[str, Track] = MappingProxyType({})
 ) -> list[Validated]:
-    """Each submission with its findings, in the given order; `at` is now (UTC). Without tracks theirs are not asked for."""
+    """Return each submission with its findings, in the given order; `at` is now (UTC). Track rules apply only with `tracks`."""
     beside = zip(submissions, findings_across(submissions), strict=True)
     return [_validated(each, [*track_findings(each, tracks), *across], at=at) for each, across in beside]
 

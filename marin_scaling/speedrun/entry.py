@@ -1,4 +1,4 @@
-"""A planned speedrun entry, and its costs before training."""
+"""Planned speedrun entry, and its cost before training."""
 
 from __future__ import annotations
 
@@ -27,75 +27,75 @@ from marin_scaling.untrusted_text import Line, Name, Words
 from marin_scaling.yaml_config import Part, read_part
 
 RUNS_PREFIX = "speedrun-"
-"""What the folders of entries' runs in the store begin with, which are no ladders."""
+"""Prefix of the folders of entries' runs in the store, which are not ladders."""
 
 
 class Entry(Part):
-    """What is to be trained and submitted."""
+    """Entry to train and submit."""
 
     name: Name
-    """Unique on the board; the part before the last slash is its scaling group."""
+    """Unique name on the board; the part before the last slash is the scaling group."""
     track: Name
-    """For which it is submitted."""
+    """Track of the submission."""
     author: Author
-    """Who made it."""
+    """Author of the entry."""
     description: Words = ""
-    """What is new in it."""
+    """Description of what is new."""
     recipe: str
-    """What turns the budget and the width into a run: a name, or a recipe file."""
+    """Recipe that makes a run of the budget and width: a name or a recipe file."""
     budget_flops: float = Field(gt=0)
-    """Training FLOPs of each run, by the recipe's own formula; what the board counts has the output head in it."""
+    """Training FLOPs of each run by the recipe's own formula; the board's count adds the output head."""
     hidden_dim: int = Field(gt=0)
-    """Width; the recipe makes the rest of the shape."""
+    """Width; the recipe sets the other sizes."""
     batch_size: int | None = Field(default=None, gt=0)
-    """Sequences a step; else the recipe's."""
+    """Sequences per step; default: the recipe's."""
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0, 1, 2), min_length=1)
-    """A run for each."""
+    """Seeds, one run each."""
     trials: int = Field(gt=0)
-    """How many runs were made to choose its settings, these among them."""
+    """Number of runs made to choose the settings, including these."""
     parent: Name | None = None
-    """The submission that it changes."""
+    """Submission that this entry changes."""
     changes: tuple[Line, ...] = ()
-    """What was changed, a line each."""
+    """Changes from the parent, one per line."""
     data: Data = Data()
-    """What is trained on, as in a ladder file."""
+    """Training data, as in a ladder file."""
     evaluation: Evaluation = Evaluation()
-    """What is measured, as in a ladder file."""
+    """Metric and held-out text, as in a ladder file."""
     compute: Compute = Compute()
-    """How the steps are computed, as in a ladder file."""
+    """Computation of the steps, as in a ladder file."""
 
     @field_validator("seeds")
     @classmethod
     def _no_seed_twice(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
         if len(set(seeds)) < len(seeds):
-            raise ValueError(f"a seed stands twice in {', '.join(map(str, seeds))}")
+            raise ValueError(f"duplicate seed in {', '.join(map(str, seeds))}")
         return seeds
 
     @property
     def runs_folder(self) -> str:
-        """Where its runs lie in the store: `speedrun-` and its name in small letters, digits and hyphens."""
+        """Folder of the runs in the store: `speedrun-` and the name in small letters, digits and hyphens."""
         return RUNS_PREFIX + re.sub(r"[^a-z0-9]+", "-", self.name.lower())
 
 
 def read_entry(path: Path) -> Entry:
-    """The entry in a YAML file; `DocumentError` says file, line and key of what is wrong."""
+    """Read the entry in a YAML file; `DocumentError` names file, line and key of each fault."""
     return read_part(path, Entry, noun="an entry", refused=_refused)
 
 
 def entry_plan(entry: Entry) -> RungPlan:
-    """What its recipe makes of it; `RecipeError` where it makes no such run."""
+    """Return the recipe's plan of the entry; `RecipeError` if the recipe cannot make it."""
     recipe = find_recipe(entry.recipe)
     return recipe.plan(budget_flops=entry.budget_flops, hidden_dim=entry.hidden_dim, batch_size=entry.batch_size)
 
 
 def entry_specs(entry: Entry, *, corpus: TokenCorpus) -> list[RunSpec]:
-    """The spec of each seed; `DataError` where the text does not do for it."""
+    """Return the spec of each seed; `DataError` if the text is unsuitable."""
     plan = entry_plan(entry)
     return [run_spec(entry, plan, ladder=entry.runs_folder, seed=seed, corpus=corpus) for seed in entry.seeds]
 
 
 def submission_of(entry: Entry, runs: Sequence[StoredRun], *, path: Path) -> Submission:
-    """The submission of an entry's finished runs; `path` is the entry's file, from which anyone can train it again."""
+    """Return the submission of an entry's finished runs; `path` is the entry's file, used to retrain it."""
     made = submission_from_runs(
         runs, name=entry.name, track=entry.track, author=entry.author, description=entry.description, trials=entry.trials
     )
@@ -110,21 +110,21 @@ def submission_of(entry: Entry, runs: Sequence[StoredRun], *, path: Path) -> Sub
 def _refused(what: str | tuple[str, ...]) -> DocumentError:
     return DocumentError(
         what,
-        why="Every choice of an entry is written down and checked before anything is trained.",
-        fix="Correct the file: the keys are in the reference of submission files.",
+        why="An entry is checked before training.",
+        fix="Fix the named keys; site/reference/submission-files.md lists all keys.",
     )
 
 
 MFU_RANGE = (0.5, 0.2)
-"""From the best to the worst that is planned for."""
+"""Best and worst MFU of the cost estimate."""
 
 
 def run_info(
     entry: Entry, plan: RungPlan, *, machine: Machine | None, track: Track | None, price_per_chip_hour: float | None
 ) -> dict[str, Any]:
-    """All of it as a document; what hangs on a machine is None without one.
+    """Return sizes, FLOPs and cost as a document; values that need a machine are None without one.
 
-    `price_per_chip_hour` is in US dollars. FLOPs are those that the board counts, with the output head.
+    `price_per_chip_hour` is in US dollars. FLOPs are the board's, with the output head.
     """
     flops = training_flops(plan.shape, tokens=plan.trained_tokens, convention=WITH_LM_HEAD)
     return {
@@ -163,7 +163,7 @@ def _on(machine: Machine, flops: float, *, price_per_chip_hour: float | None) ->
 
 
 def _over(track: Track | None, flops: float, plan: RungPlan) -> list[str]:
-    """The limits of the track that are broken already on paper; times and prices are seen after the run."""
+    """Return the limits of the track that the plan exceeds; time and price are known only after the run."""
     known = {"model_flops": flops, "parameters": plan.shape.params_total, "trained_tokens": plan.trained_tokens}
     limits = {} if track is None else track.limits
     return [
@@ -174,20 +174,21 @@ def _over(track: Track | None, flops: float, plan: RungPlan) -> list[str]:
 
 
 def run_info_text(info: Mapping[str, Any]) -> str:
-    """The same for a reader, configuration first."""
+    """Return `run_info` as text, configuration first."""
     model, optimizer = (_line(info[key]) for key in ("model", "optimizer"))
-    flops, tokens = info["model_flops"], format_count(info["trained_tokens"])
+    flops, total = (format_flops(info[key]) for key in ("model_flops", "model_flops_of_all_seeds"))
+    tokens = format_count(info["trained_tokens"])
     lines = [
-        f"{info['name']}, for the track {info['track']}, by the recipe {info['recipe']}",
+        f"{info['name']}, track {info['track']}, recipe {info['recipe']}",
         f"model      {model}",
         f"optimizer  {optimizer}",
-        f"size       {format_count(info['params_total'])} parameters, {format_count(info['params_active'])} of them active",
+        f"size       {format_count(info['params_total'])} parameters, {format_count(info['params_active'])} active",
         f"training   {info['train_steps']} steps of {info['batch_size']} sequences: {tokens} tokens",
-        f"FLOPs      {format_flops(flops)} a run ({info['model_flops_formula']}), {len(info['seeds'])} seeds: "
-        f"{format_flops(info['model_flops_of_all_seeds'])}",
-        "hardware   " + _range(info["hardware_flops"], lambda value: f"{format_flops(value)} FLOPs") + " a run",
+        f"FLOPs      {flops} per run, {total} for all {len(info['seeds'])} seeds",
+        f"formula    {info['model_flops_formula']}",
+        "hardware   " + _range(info["hardware_flops"], lambda value: f"{format_flops(value)} FLOPs") + " per run",
         *_machine_lines(info["machine"]),
-        *(f"note: {doubt}" for doubt in info["doubts"]),
+        *(f"warning: {doubt}" for doubt in info["doubts"]),
         *(f"refused: {said}" for said in info["over_the_limit"]),
     ]
     return "\n".join(lines)
@@ -203,14 +204,14 @@ def _range(values: Mapping[str, float], shown: Any) -> str:
 
 def _machine_lines(machine: Mapping[str, Any] | None) -> list[str]:
     if machine is None:
-        return ["machine    not named, so that time and cost are not told: --hardware"]
+        return ["machine    unknown; for time and cost add --hardware h100"]
     each, together = (f"{machine[key] / 1e12:.6g} TFLOP/s" for key in _PEAKS)
     lines = [
         f"machine    {machine['chips']} x {machine['kind']}, {each} each, {together} together (dense)",
-        f"time       {_range(machine['seconds'], format_duration)} a run",
+        f"time       {_range(machine['seconds'], format_duration)} per run",
     ]
     if machine["us_dollars"] is not None:
-        lines.append(f"cost       {_range(machine['us_dollars'], lambda value: f'{value:.3g} US dollars')} a run")
+        lines.append(f"cost       {_range(machine['us_dollars'], lambda value: f'{value:.3g} US dollars')} per run")
     return lines
 
 

@@ -1,7 +1,7 @@
-"""Peak speeds of accelerators and the chips of a named machine: what hardware FLOPs and MFU are counted by.
+"""Peak speeds of accelerators and chips of named machines, for hardware FLOPs and MFU.
 
-Dense bfloat16 without sparsity, per chip, by the vendor's data sheet. A TPU slice of an early generation is named by its cores,
-of a later one by its chips; counting the one for the other doubles the cost. Nothing is guessed for what is not listed.
+Peaks are dense bfloat16 per chip, from the vendor's data sheet. The number in a TPU slice's name counts cores in early
+generations, chips in later ones.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ _TERA = 1e12
 
 @dataclass(frozen=True, kw_only=True)
 class Accelerator:
-    """One kind of chip: dense bfloat16 FLOP/s of one, how many a slice's name counts it as, and who says so."""
+    """Kind of chip: dense peak FLOP/s of one chip, cores per chip in slice names, and the source."""
 
     kind: str
     peak_flops_per_second: float
     cores_per_chip: int = 1
-    """What the number in the name of a slice counts: 2 where it counts cores, of which a chip has two."""
+    """Count per chip in the name of a slice: 2 if the name counts cores."""
     dtype: str = "bfloat16"
     source: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """So many chips of one kind."""
+    """Chips of one kind."""
 
     accelerator: Accelerator
     chips: int
     named_count: int
-    """The number in its name, which of an early TPU slice counts cores."""
+    """Number in the name, which counts cores for early TPU slices."""
 
     @property
     def peak_flops_per_second(self) -> float:
-        """Of all chips together."""
+        """Peak of all chips together."""
         return self.chips * self.accelerator.peak_flops_per_second
 
 
@@ -75,7 +75,7 @@ _SLICE = re.compile(r"(v[3-6][a-z]*)-(\d+)")
 
 
 def accelerator(name: str) -> Accelerator | None:
-    """The kind of chip of that name, in any case; None of one that is not listed.
+    """Return the kind of chip of that name, in any case; None if it is not listed.
 
     >>> accelerator("H100").peak_flops_per_second
     989500000000000.0
@@ -85,7 +85,7 @@ def accelerator(name: str) -> Accelerator | None:
 
 
 def machine(name: str, *, count: int = 1) -> Machine | None:
-    """What a name means: `count` slices like "v5p-32" (16 chips), or `count` chips of a kind; None where it is not listed.
+    """Return the machine of a name: `count` slices like "v5p-32" (16 chips), or `count` chips; None if it is not listed.
 
     >>> machine("v5p-32").chips, machine("v5litepod-64").chips, machine("H200", count=8).chips
     (16, 64, 8)

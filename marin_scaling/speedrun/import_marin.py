@@ -29,29 +29,29 @@ from marin_scaling.speedrun.submission import (
 from marin_scaling.untrusted_text import LINK_PATTERN
 
 _VOCABULARY = 128_256
-"""Llama 3's, which Marin's speedrun counted by whatever the data set was."""
+"""Vocabulary of Llama 3, which Marin's speedrun used for FLOPs of every data set."""
 _SUBSET_TOKENS = 10_000_000_000
 _EVALUATION, _BPB = "paloma/c4_en", "eval/paloma/c4_en/bpb"
 _NEVER_SAID = {
-    "code": "Marin's results name no commit, and the code has moved since",
-    "environment": "Marin's results name no software",
-    "data.digest": "only the address of a bucket",
-    "tuning": "Marin's results do not say how many settings were tried",
-    "compute.cost_usd": "Marin's results name no cost",
-    "evaluation.digest": "Marin's results name the evaluation only",
-    "evaluation.bytes": "Marin's results name the evaluation only",
-    "evaluation.tokenizer_sha256": "Marin's results name no digest of it",
-    "seeds.seed": "data_seed is null in the file, and Marin's code trained with 42",
-    "seeds.nats": "Marin's results give bits per byte only",
-    "seeds.started_at": "Marin's results give the end only",
+    "code": "Marin's results contain no commit",
+    "environment": "Marin's results contain no software versions",
+    "data.digest": "Marin's results contain only a bucket's address",
+    "tuning": "Marin's results do not contain the number of tried settings",
+    "compute.cost_usd": "Marin's results contain no cost",
+    "evaluation.digest": "Marin's results contain only the evaluation's name",
+    "evaluation.bytes": "Marin's results contain only the evaluation's name",
+    "evaluation.tokenizer_sha256": "Marin's results contain no digest of the tokenizer",
+    "seeds.seed": "data_seed is null in the file; Marin's code trained with 42",
+    "seeds.nats": "Marin's results contain only bits per byte",
+    "seeds.started_at": "Marin's results contain only the end",
     "seeds.log_sha256": "the log is on W&B",
-    "seeds.curve": "Marin's results give the last value only",
-    "model.params_non_embedding": "Marin's results give all parameters together",
+    "seeds.curve": "Marin's results contain only the last value",
+    "model.params_non_embedding": "Marin's results contain only all parameters",
 }
 
 
 def marin_shape(run: Mapping[str, Any]) -> str:
-    """Which of the six shapes one entry of `runs` has: V0, V1, V1b, V2, V3 or V4."""
+    """Return the format of one entry of `runs`: V0, V1, V1b, V2, V3 or V4."""
     if "run_related_info" in run:
         return "V0"
     info = run.get("run_info") or {}
@@ -65,9 +65,9 @@ def marin_shape(run: Mapping[str, Any]) -> str:
 
 
 def import_marin_results(document: Any, *, name: str, source: str) -> Submission:
-    """The submission in the document of a `speedrun_results.json`; `name` is its folder below `experiments/speedrun`.
+    """Return the submission in a `speedrun_results.json`; `name` is its folder below `experiments/speedrun`.
 
-    `DocumentError` names the key that is missing or no such value.
+    `DocumentError` names the key that is missing or has a wrong value.
     """
     try:
         (run,) = document["runs"]
@@ -75,16 +75,16 @@ def import_marin_results(document: Any, *, name: str, source: str) -> Submission
         fields = _v0_fields(run) if shape == "V0" else _fields(run["run_info"])
         return _submission(fields, name=name, source=f"{source} (Marin's shape {shape})")
     except KeyError as error:
-        raise _refusal(source, f"it has no key {error}") from error
+        raise _refusal(source, f"the key {error} is missing") from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise _refusal(source, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
     except (TypeError, ValueError, AttributeError) as error:
-        raise _refusal(source, f"its values are of another kind than Marin's ({error})") from error
+        raise _refusal(source, f"a value has the wrong type ({error})") from error
 
 
 def moment(text: str) -> datetime:
-    """A time as Marin writes it.
+    """Parse a time in Marin's format.
 
     >>> moment("2025-12-20 16:05:57 UTC").isoformat()
     '2025-12-20T16:05:57+00:00'
@@ -93,7 +93,7 @@ def moment(text: str) -> datetime:
 
 
 def author_of(author: Mapping[str, Any]) -> Author:
-    """An author as Marin writes one; an address that is no web page is left out."""
+    """Return the author in Marin's format; an invalid web address is left out."""
     url = str(author.get("url") or "")
     return Author(
         name=author["name"],
@@ -103,7 +103,7 @@ def author_of(author: Mapping[str, Any]) -> Author:
 
 
 def hardware_of(name: str, found: Machine | None, *, chips: int | None = None, peak: float | None = None) -> Hardware:
-    """The machine of that name, with the chips and the peak that were stated, else those of the hardware table."""
+    """Return the machine of that name with the stated chips and peak, or those of the hardware table."""
     known: Accelerator | None = found.accelerator if found else None
     return Hardware(
         kind=known.kind if known else name.lower(),
@@ -114,7 +114,7 @@ def hardware_of(name: str, found: Machine | None, *, chips: int | None = None, p
 
 
 def _fields(info: Mapping[str, Any]) -> dict[str, Any]:
-    """What V1 to V4 say."""
+    """Return the fields of V1 to V4."""
     hardware = _hardware(info["resources"], chips=info.get("num_chips"), peak=info.get("device_flops"))
     return {
         "info": info,
@@ -129,7 +129,7 @@ def _fields(info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _v0_fields(run: Mapping[str, Any]) -> dict[str, Any]:
-    """What V0 says; its time is called minutes, and is taken so."""
+    """Return the fields of V0; its time is in minutes, as its key says."""
     info, stats = run["run_related_info"], run["run_stats"]
     stated = info["hardware_config"]
     name = stated["device_type"]
@@ -137,7 +137,7 @@ def _v0_fields(run: Mapping[str, Any]) -> dict[str, Any]:
     formula = "6 N D, as Marin estimated before a run in April 2025"
     return {
         "info": info,
-        "authors": (Author(name="not named in this shape"),),
+        "authors": (Author(name="not named in this format"),),
         "description": "",
         "params_total": info["num_parameters"],
         "compute": Compute(model_flops=stats["pre_run_flops_estimate"], model_flops_formula=formula, hardware=hardware),
@@ -163,12 +163,12 @@ def _submission(fields: Mapping[str, Any], *, name: str, source: str) -> Submiss
     dataset = str(info["tokenized_dataset"]).rstrip("/").rpartition("/")[2]
     unique = _SUBSET_TOKENS if "10B" in dataset else None
     if unique is None:
-        absent["data.unique_tokens"] = "the file does not say how large its data set is"
+        absent["data.unique_tokens"] = "the file does not contain the size of its data set"
     dense = not config.get("n_routed_experts")
     if not dense:
-        absent["model.params_active"] = "Marin's results give all parameters together"
+        absent["model.params_active"] = "Marin's results contain only all parameters"
     if fields["compute"].hardware.peak_flops_per_second is None:
-        absent["compute.hardware.peak_flops_per_second"] = "this kind of chip is not in the hardware table"
+        absent["compute.hardware.peak_flops_per_second"] = "the hardware table does not list this chip"
     seed = SeedResult(
         bits_per_byte=fields["bits_per_byte"],
         training_seconds=fields["seconds"],
@@ -219,13 +219,13 @@ def _shape(config: Mapping[str, Any]) -> Shape:
 
 def _refusal(source: str, reason: str) -> DocumentError:
     return DocumentError(
-        f"{source} is no speedrun_results.json of Marin's: {reason}.",
-        why="It is imported as it stands, and nothing is guessed.",
-        fix="Name a file of one of the six shapes; the reference of submission files lists them.",
+        f"{source} is not a speedrun_results.json of Marin: {reason}.",
+        why="The importer reads six known formats and does not guess.",
+        fix="Use a file of one of the formats in site/reference/submission-files.md.",
     )
 
 
-_NOT_ON_IT = "the board's table did not have it"
+_NOT_ON_IT = "missing in the board's table"
 _ABSENT = (
     "code",
     "environment",
@@ -252,9 +252,9 @@ _ABSENT = (
 
 
 def import_marin_board(document: Any, *, source: str) -> list[Submission]:
-    """Each entry of the table, in its order; `DocumentError` names the first that is malformed."""
+    """Return each entry of the board's table, in order; `DocumentError` names the first malformed one."""
     if not isinstance(document, list):
-        raise _board_refusal(source, "it is no list")
+        raise _board_refusal(source, "the file is not a list")
     return [_entry(entry, number=number, source=source) for number, entry in enumerate(document, start=1)]
 
 
@@ -267,7 +267,7 @@ def _entry(entry: Mapping[str, Any], *, number: int, source: str) -> Submission:
         first = error.errors(include_url=False)[0]
         raise _board_refusal(source, f"entry {number}, {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
     except (TypeError, ValueError) as error:
-        raise _board_refusal(source, f"entry {number} has values of another kind ({error})") from error
+        raise _board_refusal(source, f"entry {number} has a value of the wrong type ({error})") from error
 
 
 def _board_submission(entry: Mapping[str, Any], *, source: str) -> Submission:
@@ -295,9 +295,9 @@ def _board_submission(entry: Mapping[str, Any], *, source: str) -> Submission:
 
 def _board_refusal(source: str, reason: str) -> DocumentError:
     return DocumentError(
-        f"{source} is no table of Marin's board: {reason}.",
-        why="It is imported as it stands, and nothing is guessed.",
-        fix="Name the file runs.json of marin-community/speedrun.",
+        f"{source} is not a table of Marin's board: {reason}.",
+        why="The importer reads the board's format and does not guess.",
+        fix="Use the file runs.json of marin-community/speedrun.",
     )
 
 
@@ -305,7 +305,7 @@ _ROOT, _RESULTS = "speedrun", "speedrun_results.json"
 
 
 def import_file(path: Path) -> list[Submission]:
-    """The submissions in a file of Marin's; `DocumentError` names what is malformed."""
+    """Return the submissions in one of Marin's files; `DocumentError` names the fault."""
     document = load_strict(read_bytes(path), name=str(path))
     if isinstance(document, list):
         return import_marin_board(document, source=path.name)
@@ -313,7 +313,7 @@ def import_file(path: Path) -> list[Submission]:
 
 
 def submission_name(path: Path) -> str:
-    """What a results file is called: its folders below `speedrun`, or its own name with `__` for `/`.
+    """Return the name of a results file: its folders below `speedrun`, or its stem with `__` for `/`.
 
     >>> submission_name(Path("experiments/speedrun/muon_llama_scaling/130m/speedrun_results.json"))
     'muon_llama_scaling/130m'

@@ -148,14 +148,14 @@ def test_from_the_command_line_they_are_imported_and_refused(tmp_path: Path) -> 
 )
 def test_what_is_none_of_marins_files_is_refused(document: object) -> None:
     """With what is missing; nothing is guessed."""
-    with pytest.raises(DocumentError, match=r"results\.json is no speedrun_results\.json of Marin's"):
+    with pytest.raises(DocumentError, match=r"results\.json is not a speedrun_results\.json"):
         import_marin_results(document, name="x", source="results.json")
 
 
 @pytest.mark.parametrize("document", [{}, [{}], [3], [{"run_name": "x"}]])
 def test_what_is_no_table_of_the_old_board_is_refused(document: object) -> None:
     """By entry and key."""
-    with pytest.raises(DocumentError, match=r"runs\.json is no table of Marin's board"):
+    with pytest.raises(DocumentError, match=r"runs\.json is not a table"):
         import_marin_board(document, source="runs.json")
 
 
