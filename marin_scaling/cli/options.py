@@ -6,19 +6,21 @@ from pathlib import Path
 
 import typer
 
-REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where preregistrations and allowed_signers lie.")
-REASON = typer.Option(..., "--reason", help="Why, in a sentence.")
+REGISTRY = typer.Option(
+    Path("preregistrations"), "--registry", metavar="FOLDER", help="Folder of preregistrations and allowed_signers."
+)
+REASON = typer.Option(..., "--reason", metavar="TEXT", help="Reason, in one sentence.")
 
 
 def require_reason(reason: str) -> None:
-    """`UsageError` where the reason for what is signed has no words in it, or more than one line."""
+    """Raise `UsageError` if the signed reason is empty or has more than one line."""
     from marin_scaling.errors import UsageError
 
     if not reason.strip() or len(reason.splitlines()) > 1:
         raise UsageError(
-            f"--reason {reason!r} is no sentence.",
-            why="It is signed, and stands beside the forecast for ever.",
-            fix="Say it in one line: --reason 'two more budgets were trained'",
+            f"--reason {reason!r} is not one line of text.",
+            why="The reason is signed and published with the forecast.",
+            fix="Write one line: --reason 'two more budgets were trained'",
         )
 
 
@@ -26,5 +28,6 @@ STEPS_SEEN = typer.Option(
     None,
     "--steps-seen",
     min=0,
-    help="How many steps of the target's loss you have seen; default: none, where it has not begun.",
+    metavar="N",
+    help="Steps of the target's loss that you have seen; default: 0 if the run has not started.",
 )

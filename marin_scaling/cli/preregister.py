@@ -1,4 +1,4 @@
-"""`marin-scale preregister` and `run`."""
+"""Commands `marin-scale preregister` and `run`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from marin_scaling.cli.options import REGISTRY
 if TYPE_CHECKING:
     from marin_scaling.preregistration.register import Registration
 
-_LADDER = typer.Argument(metavar="LADDER.yaml", help="The ladder file whose target is forecast.")
-_FOLDER = typer.Argument(metavar="FOLDER", help="A folder of the registry, by name or path.")
+_LADDER = typer.Argument(metavar="LADDER.yaml", help="Ladder file with the target.")
+_FOLDER = typer.Argument(metavar="FOLDER", help="Folder of the registry, by name or path.")
 _SEAL_UNTIL = typer.Option(
-    None, "--seal-until", metavar="DAY", help="Show only a digest until you reveal it, by this day (YYYY-MM-DD)."
+    None, "--seal-until", metavar="DAY", help="Publish only a digest, and reveal the forecast by this day (YYYY-MM-DD)."
 )
-_KEY = typer.Option(None, "--key", readable=False, help="SSH private key to sign with; one is made when you have none.")
+_KEY = typer.Option(
+    None, "--key", metavar="FILE", readable=False, help="SSH private key to sign with; default: yours, or a new one."
+)
 
 
 def preregister(
@@ -25,18 +27,20 @@ def preregister(
     registry: Path = REGISTRY,
     key: Path | None = _KEY,
     signer: str | None = typer.Option(
-        None, "--as", help="Who signs, as in allowed_signers; default: git's user.email, else user@host."
+        None, "--as", metavar="NAME", help="Name to sign as, in allowed_signers; default: git's user.email, else user@host."
     ),
-    slug: str | None = typer.Option(None, "--slug", help="Name of the folder after the date; default: the ladder's name."),
+    slug: str | None = typer.Option(
+        None, "--slug", metavar="NAME", help="Folder name after the date; default: the ladder's name."
+    ),
     seal_until: str | None = _SEAL_UNTIL,
-    dry_run: bool = typer.Option(False, "--dry-run", help="Print the forecast and missing declarations; sign nothing."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Print the forecast, signer and missing declarations; sign nothing."),
 ) -> None:
     """Forecast a ladder's target and sign the forecast.
 
-    Fits the ladder's runs and registers the forecast before the target is trained.
+    The command fits the ladder's runs and registers the forecast before the target is trained.
 
-    With --seal-until it is signed now and shown later (marin-scale registry reveal); one that is not shown by then counts as
-    missed.
+    With --seal-until, the forecast is signed now and revealed later with marin-scale registry reveal. A forecast that is not
+    revealed in time counts as missed.
 
     Example: marin-scale preregister ladders/quickstart.yaml
     """
@@ -48,7 +52,7 @@ def preregister(
     planned = load_ladder(ladder_path).bind()
     due = planned.ladder.file.promise.due
     if reveal_by and due and due < reveal_by.date():
-        typer.echo(f"note: the run is due on {due}, and the forecast has to be shown only on {reveal_by.date()}")
+        typer.echo(f"warning: the run is due on {due}, before the forecast is revealed on {reveal_by.date()}")
     if dry_run:
         principal = find_principal(signer)
         domain.require_registrable(planned, registry=registry, principal=principal, sealed=reveal_by is not None)
@@ -87,8 +91,8 @@ def run(
 ) -> None:
     """Train the target of a preregistration, bound to it.
 
-    The preregistration is verified first. The statement's digest is in the run's spec from its first step. Here the run has all
-    cores and GPUs of the machine; on a Ray cluster what the ladder's file gives a run.
+    The preregistration is verified first, and the run's spec contains the digest of the statement. Locally, the run uses all
+    cores and GPUs; on Ray, the resources in the ladder file.
 
     Example: marin-scale run 2026-11-26-quickstart
     """

@@ -1,4 +1,4 @@
-"""`marin-scale quickstart` and `init`."""
+"""Commands `marin-scale quickstart` and `init`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ if TYPE_CHECKING:
     from marin_scaling.preregistration.register import Registration
     from marin_scaling.run.plan import PlannedLadder
 
-_FOLDER = typer.Argument(Path("marin-quickstart"), metavar="FOLDER", help="Where to work; made when it is not there.")
+_FOLDER = typer.Argument(Path("marin-quickstart"), metavar="FOLDER", help="Folder to work in; made if missing.")
 _LADDER = Path("ladders/quickstart.yaml")
 
 
 def quickstart(folder: Path = _FOLDER) -> None:
-    """Go the whole way, on real runs, in 7 to 8 minutes on 2 cores.
+    """Run all steps on small real runs: 7 to 8 minutes on 2 cores.
 
-    Train a ladder, forecast a target 5x beyond it, sign the forecast, train the target, check, build the site.
-    It needs no accelerator, account or network. Interrupt it any time; rerun the command and it resumes.
+    The steps: train a ladder, forecast a target 5x beyond it, sign the forecast, train the target, check, build the site.
+    The command needs the train extra, but no accelerator, account or network. Interrupt it any time; rerun the command and
+    it resumes.
 
     Example: marin-scale quickstart
     """
@@ -56,7 +57,7 @@ def quickstart(folder: Path = _FOLDER) -> None:
 
 
 def _register_once(planned: PlannedLadder) -> Registration:
-    """The registration of this ladder's target: the one that stands, or a new one."""
+    """Return the existing registration of this ladder's target, or a new one."""
     from marin_scaling.preregistration.preregister import existing_registration, preregister
 
     existing = existing_registration(planned)
@@ -67,7 +68,7 @@ def _register_once(planned: PlannedLadder) -> Registration:
 
 
 def _build_site() -> Path | None:
-    """The site's first page, or None (said) where the site extra is not installed."""
+    """Return the site's first page, or None without the site extra."""
     from marin_scaling.errors import MissingExtra
     from marin_scaling.publish.build import build_site
 
@@ -95,15 +96,15 @@ def _say(number: int, title: str, detail: str) -> None:
     typer.echo(f"\n[{number}/6] {title}: {detail}")
 
 
-_INIT_FOLDER = typer.Argument(Path(), metavar="FOLDER", help="Where to make it; default: here.")
+_INIT_FOLDER = typer.Argument(Path(), metavar="FOLDER", help="Folder of the repository.")
 
 
 def init(folder: Path = _INIT_FOLDER) -> None:
     """Make a repository of your own for forecasts.
 
-    It has folders for ladders, runs and preregistrations, an example ladder, a site and a CI workflow.
+    The repository has folders for ladders, runs and preregistrations, an example ladder, a site and CI workflows.
 
-    Files that are there already stay as they are; those that differ are named.
+    Existing files are kept; those that differ are named.
 
     Example: marin-scale init my-forecasts
     """

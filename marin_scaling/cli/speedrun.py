@@ -1,4 +1,4 @@
-"""`marin-scale speedrun`."""
+"""Command `marin-scale speedrun`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from marin_scaling.printable import quoted
+from marin_scaling.units import counted
 
 if TYPE_CHECKING:
     from marin_scaling.findings import Finding
@@ -16,29 +17,27 @@ if TYPE_CHECKING:
     from marin_scaling.speedrun.submission import Submission
 
 speedrun_app = typer.Typer(
-    help="Submissions to the speedrun board: plan, train, submit, import, validate, train again.",
+    help="Plan, train, submit, validate and confirm entries.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-_FILES = typer.Argument(
-    metavar="FILE...", help="speedrun_results.json of Marin's, in any of its shapes, or its board's runs.json."
-)
-_RUNS = typer.Argument(metavar="RUN...", help="First digits of each run's digest, its folder, or a preregistration.")
-_TO = typer.Option(Path("speedruns"), "--to", metavar="FOLDER", help="Where a folder is made for each.")
-_PLACE = typer.Argument(Path("speedruns"), metavar="PLACE", help="A submission.json, or a folder with any number of them.")
+_FILES = typer.Argument(metavar="FILE...", help="Marin's speedrun_results.json in any format, or its board's runs.json.")
+_RUNS = typer.Argument(metavar="RUN...", help="First digits of a run's digest, its folder, or a preregistration.")
+_TO = typer.Option(Path("speedruns"), "--to", metavar="FOLDER", help="Folder of submissions.")
+_PLACE = typer.Argument(Path("speedruns"), metavar="PLACE", help="A submission.json, or a folder of submissions.")
 
 
 @speedrun_app.command("validate")
 def validate(
     place: Path = _PLACE,
-    notes: bool = typer.Option(False, "--notes", help="Also what is true and to be known: epochs, one seed, no tuning told."),
+    notes: bool = typer.Option(False, "--notes", help="Also print notes: epochs, single seeds, unknown tuning."),
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
-    """Check submissions: each figure counted again from what it follows from, by their tracks' rules, beside each other.
+    """Check submissions: figures, track rules, duplicates.
 
-    A submission with an error is refused; a warning is to be looked at. Works offline, from the files alone. Exit status 1 if
-    one is refused or malformed.
+    A submission with an error is refused; one with warnings is accepted. The check works offline. Exit status 1 if a
+    submission is refused or malformed.
 
     Example: marin-scale speedrun validate speedruns
     """
@@ -65,11 +64,11 @@ def validate(
         for each in judged:
             print_findings(each, shown=[one for one in each.findings if notes or one.severity is not Severity.NOTE])
         refused = sum(not each.accepted for each in judged)
-        doubted = sum(each.severity is Severity.WARNING for each in judged)
+        warned = sum(each.severity is Severity.WARNING for each in judged)
         accepted = len(judged) - refused
         typer.echo(
-            f"{accepted} accepted ({doubted} of them with warnings), {refused} refused, {len(malformed)} malformed, "
-            f"{len(found)} in all"
+            f"{counted(len(found), 'submission')}: {accepted} accepted ({warned} with warnings), {refused} refused, "
+            f"{len(malformed)} malformed"
         )
     raise typer.Exit(0 if all(each.accepted for each in judged) and not malformed else 1)
 
@@ -81,8 +80,8 @@ def import_files(
 ) -> None:
     """Make submissions from Marin's speedrun files.
 
-    All six shapes that its results had, and the table of its old board. What they never said stays absent, with the reason.
-    Nothing is judged: that is for validate.
+    Supported are six formats of speedrun_results.json and the old board's table. Missing values stay absent, with the
+    reason. The import does not validate.
 
     Example: marin-scale speedrun import experiments/speedrun/llama_75m/speedrun_results.json
     """
@@ -90,22 +89,24 @@ def import_files(
     from marin_scaling.speedrun.submission import write_submission
 
     made = [write_submission(to, each) for path in files for each in import_file(path)]
-    typer.echo(f"{len(made)} submissions in {to}. Next: marin-scale speedrun validate {to}")
+    typer.echo(f"{counted(len(made), 'submission')} in {to}.\nNext: marin-scale speedrun validate {to}")
 
 
 @speedrun_app.command("submit")
 def submit(
     runs: list[str] = _RUNS,
-    name: str = typer.Option(..., "--name", help="On the board; the part before the last / is its scaling group."),
-    track: str = typer.Option(..., "--track", help="For which track."),
-    author: str = typer.Option(..., "--author", help="Who made it."),
-    description: str = typer.Option("", "--description", help="What is new in it."),
-    trials: int | None = typer.Option(None, "--trials", min=1, help="How many runs were made to choose its settings."),
+    name: str = typer.Option(
+        ..., "--name", metavar="GROUP/NAME", help="Name on the board; the part before the last / is the scaling group."
+    ),
+    track: str = typer.Option(..., "--track", metavar="NAME", help="Track, a file in speedruns/tracks/."),
+    author: str = typer.Option(..., "--author", metavar="NAME", help="Author."),
+    description: str = typer.Option("", "--description", metavar="TEXT", help="What is new."),
+    trials: int | None = typer.Option(None, "--trials", metavar="N", min=1, help="Number of runs made to choose the settings."),
     to: Path = _TO,
 ) -> None:
-    """Make a submission from runs of yours: one recipe at one size, a run for each seed.
+    """Make a submission from your runs, one per seed.
 
-    All figures are those of the runs' records; what these do not keep stays absent, with the reason. It is validated before it
+    All figures come from the runs' records; missing ones stay absent, with the reason. The submission is validated before it
     is written.
 
     Example: marin-scale speedrun submit 22890dfc --name bytes/quickstart --track cpu --author Ada --trials 1
@@ -128,16 +129,18 @@ def submit(
             stored, name=name, track=track, author=Author(name=author), description=description, trials=trials
         )
     except ValidationError as error:
-        raise UsageError(f"{explained(error)}.", why="It would break its page.", fix="Write it otherwise.") from error
+        raise UsageError(
+            f"{explained(error)}.", why="Names and texts are shown on pages.", fix="Change the named option."
+        ) from error
     (judged,) = validated([made], at=datetime.now(UTC))
     print_findings(judged, shown=list(judged.findings))
     if not judged.accepted:
         raise typer.Exit(1)
-    typer.echo(f"{write_submission(to, made)}. Next: marin-scale speedrun validate {to}")
+    typer.echo(f"Submission: {write_submission(to, made)}\nNext: marin-scale speedrun validate {to}")
 
 
 def print_findings(validated: Validated, *, shown: list[Finding]) -> None:
-    """The name of a submission and these findings, a line each; nothing where there is none."""
+    """Print the name of a submission and these findings, if there are any."""
     if shown:
         typer.echo(f"{validated.submission.name}  {validated.severity}")
     for finding in shown:
@@ -152,26 +155,24 @@ def _document(validated: Validated) -> dict[str, Any]:
     }
 
 
-_ENTRY = typer.Argument(metavar="ENTRY.yaml", help="What is to be trained and submitted.")
-_TRAIN_PLACE = typer.Argument(
-    Path("speedruns"), metavar="PLACE", help="A submission.json, or a folder with any number of them."
-)
-_TRAIN_TO = typer.Option(Path("speedruns"), "--to", metavar="FOLDER", help="Where a folder is made for the submission.")
+_ENTRY = typer.Argument(metavar="ENTRY.yaml", help="Entry to train and submit.")
 _WHERE = typer.Option("local", "--on", metavar="PLACE", help="Where to train: local, ray, or ray:ADDRESS.")
 
 
 @speedrun_app.command("info")
 def info(
     entry_path: Path = _ENTRY,
-    hardware: str = typer.Option("", "--hardware", metavar="NAME", help="A chip (h100) or a slice (v5p-32), to tell the time."),
-    count: int = typer.Option(1, "--count", min=1, help="How many of them."),
-    price: float | None = typer.Option(None, "--price", min=0, help="US dollars for one chip and hour, to tell the cost."),
+    hardware: str = typer.Option("", "--hardware", metavar="NAME", help="Chip (h100) or slice (v5p-32) for the time estimate."),
+    count: int = typer.Option(1, "--count", metavar="N", min=1, help="Number of chips or slices."),
+    price: float | None = typer.Option(
+        None, "--price", metavar="USD", min=0, help="US dollars per chip-hour for the cost estimate."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
-    """Say what an entry will be and cost; train nothing.
+    """Show size, FLOPs, time and cost of an entry; train nothing.
 
-    Configuration, sizes, the FLOPs that the board counts, and time and cost on a machine at an MFU from .5 to .2.
-    Exit status 1 when it breaks a limit of its track already.
+    FLOPs are those that the board counts; time and cost are for an MFU from 0.5 to 0.2. Exit status 1 if the entry exceeds a
+    limit of its track.
 
     Example: marin-scale speedrun info speedruns/entries/baseline.yaml --hardware h100
     """
@@ -195,12 +196,12 @@ def info(
 @speedrun_app.command("run")
 def run(
     entry_path: Path = _ENTRY,
-    to: Path = _TRAIN_TO,
+    to: Path = _TO,
     where: str = _WHERE,
 ) -> None:
-    """Train an entry, a run for each seed, and make its submission.
+    """Train an entry, one run per seed, and submit it.
 
-    Interrupted and typed again, it goes on where it was. The submission is validated before it is written.
+    Interrupt it any time; rerun the command and it resumes. The submission is validated before it is written.
 
     Example: marin-scale speedrun run speedruns/entries/baseline.yaml
     """
@@ -217,16 +218,16 @@ def run(
     print_findings(judged, shown=list(judged.findings))
     if not judged.accepted:
         raise typer.Exit(1)
-    typer.echo(f"{made.bits_per_byte:.4f} bits per byte, the mean of {len(made.seeds)}")
-    typer.echo(f"{write_submission(to, made)}. Next: marin-scale speedrun validate {to}")
+    typer.echo(f"{made.bits_per_byte:.4f} bits per byte, the mean of {counted(len(made.seeds), 'seed')}")
+    typer.echo(f"Submission: {write_submission(to, made)}\nNext: marin-scale speedrun validate {to}")
 
 
 @speedrun_app.command("confirm")
-def confirm(place: Path = _TRAIN_PLACE, where: str = _WHERE) -> None:
-    """Train submissions again from their entries, and compare.
+def confirm(place: Path = _PLACE, where: str = _WHERE) -> None:
+    """Retrain submissions from their entries and compare.
 
-    Of a folder those whose track says that its entries are trained again; or the one that is named. The runs are new ones,
-    apart from the store, and are not kept. Exit status 1 when one does not come out again.
+    PLACE is a submission, or a folder: then the submissions of tracks with retrained_by_ci: true are retrained. The new runs
+    are not kept. Exit status 1 if a submission is not reproduced.
 
     Example: marin-scale speedrun confirm speedruns/cpu/baseline/submission.json
     """
@@ -243,7 +244,7 @@ def confirm(place: Path = _TRAIN_PLACE, where: str = _WHERE) -> None:
     else:
         claimed = [read_submission(place)]
     if not claimed:
-        typer.echo(f"No submission in {place} is of a track with retrained_by_ci: true. To train one again, name it.")
+        typer.echo(f"No submission in {place} has a track with retrained_by_ci: true. To retrain one, give its path.")
     outcomes = []
     for each in claimed:
         entry_path = _entry_of(each)
@@ -263,15 +264,15 @@ def _entry_of(submission: Submission) -> Path:
     path = submission.code.path if submission.code else None
     if path is None or not Path(path).is_file():
         raise UsageError(
-            f"{submission.name} has no entry here{f': {path}' if path else ''}.",
-            why="It is trained again from its entry, the file that code.path names.",
-            fix="Submit it with marin-scale speedrun run, and stand in the folder above speedruns/.",
+            f"{submission.name} has no entry file{f': {path} does not exist' if path else ''}.",
+            why="A submission is retrained from the entry that code.path names.",
+            fix="Change to the folder above speedruns/, or submit with marin-scale speedrun run.",
         )
     return Path(path)
 
 
 def _trained(entry_path: Path, *, runs_dir: Path, work_root: Path, where: str) -> Submission:
-    """The submission of an entry, after what the store does not hold is trained."""
+    """Train the missing runs of an entry and return its submission."""
     from marin_scaling.data.prepare import prepare
     from marin_scaling.ladder.config import Hardware
     from marin_scaling.run.paths import Workplace, own_work_root
@@ -295,8 +296,8 @@ def _machine(name: str, count: int) -> Machine:
     found = machine(name, count=count)
     if found is None:
         raise UsageError(
-            f"--hardware {name}: the hardware table has no such chip.",
-            why="Time is told from a chip's peak, and nothing is guessed for what is not listed.",
-            fix=f"Name one of {', '.join(ACCELERATORS)}, or a slice like v5p-32.",
+            f"--hardware {name}: unknown chip.",
+            why="The time estimate needs the chip's peak.",
+            fix=f"Use one of {', '.join(ACCELERATORS)}, or a slice such as v5p-32.",
         )
     return found

@@ -73,11 +73,11 @@ def test_records_that_contradict_what_is_typed_are_refused(place: Path) -> None:
     (folder / "experiment.yaml").write_text(text)
     done = marin_scale("experiment", "validate", cwd=place)
     assert done.returncode == 1
-    assert "error    configuration.batch_size: it says 17, the records of its ladders 16" in done.stdout
+    assert "error    configuration.batch_size: 17 is stated, but the records have 16" in done.stdout
     (folder / "experiment.yaml").write_text(text.replace("batch_size: 17", "model: huge, optimizer: {learning_rate: 99.0}"))
     said = marin_scale("experiment", "validate", cwd=place).stdout
-    assert "configuration.model: it says 'huge', the records of its ladders more than one value of model.family" in said
-    assert "configuration.optimizer.learning_rate: it says 99.0, the records of its ladders more than one value" in said
+    assert "configuration.model: 'huge' is stated, but the records have more than one value of model.family" in said
+    assert "configuration.optimizer.learning_rate: 99.0 is stated, but the records have more than one value" in said
 
 
 def test_what_is_refused_or_malformed_ends_with_status_1(place: Path) -> None:
@@ -87,7 +87,7 @@ def test_what_is_refused_or_malformed_ends_with_status_1(place: Path) -> None:
     (folder / "experiment.yaml").write_text("name: wide\ntitle: x\noutcome: worked\nladders: [gone]\n")
     done = marin_scale("experiment", "validate", cwd=place)
     assert done.returncode == 1
-    assert "error    ladders: gone is no folder of runs/" in done.stdout
+    assert "error    ladders: gone " in done.stdout
     found = json.loads(marin_scale("experiment", "validate", "--json", cwd=place).stdout)
     assert found["experiments"]["wide"][0]["where"] == "ladders"
     assert_refused(marin_scale("experiment", "validate", "elsewhere", cwd=place), "elsewhere is not there")
