@@ -1,7 +1,6 @@
-"""The statement format: fixed words, quantile levels, metrics, and the shapes of the statement and its subjects.
+"""Statement format: fixed texts, quantile levels, metrics, and schemas of the statement and its subjects.
 
-A value here is part of what signatures cover: it changes only with a new predicate type. What the fields must mean together
-is checked in `statement`.
+Signatures cover these values: they change only with a new predicate type. `statement` checks relations between fields.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ METRICS = {
     for each in units.METRICS.values()
     if each.support is not None
 }
-"""Metrics that can be promised. Bits per byte lie between 0 and 8, the cost of a uniform code over 256 bytes."""
+"""Metrics that a forecast can promise. Bits per byte lie between 0 and 8, the cost of a uniform code over 256 bytes."""
 
 TARGET_SHAPE: Shape = {
     "format_version": Choice(of=(1,)),
@@ -107,7 +106,7 @@ _CHOICE: dict[str, Shape] = {"choice": Text(), "median": Nullable(value=Number()
 
 
 def as_in_statement(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of `forecast.json` under the names that it has in the statement.
+    """Return a row of `forecast.json` with the statement's key names.
 
     >>> as_in_statement({"inside_90": 0.75, "median_absolute_error": 0.01})
     {'inside90': 0.75, 'medianAbsoluteError': 0.01}
@@ -282,7 +281,7 @@ SUBJECT_SHAPES: dict[str, Shape] = {
     "target.json": TARGET_SHAPE,
 }
 SUBJECT_FILES = tuple(sorted(SUBJECT_SHAPES))
-"""The files beside the statement, by name."""
+"""Files beside the statement, by name."""
 
 STATEMENT_SHAPE: dict[str, Shape] = {
     "_type": Choice(of=(STATEMENT_TYPE,)),

@@ -1,7 +1,7 @@
-"""What keys and kinds of value a document must have, said once as a value and checked by one function.
+"""Schemas of documents as values, checked by one function.
 
-Written by hand, not with pydantic: `marin-scale verify` must start within 0.3 s, and building models would
-take a fifth of that. Meaning (does the median equal the point?) is checked by the document's owner.
+`marin-scale verify` must start within 0.3 s, so these schemas do not use pydantic. The owner of a document checks relations
+between fields.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from marin_scaling.printable import quoted
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """A string; `pattern` must match all of it, and its digits are ASCII's. By default any text of one line: no sign in it can
-    steer a terminal."""
+    """String that matches `pattern` completely, with ASCII digits. The default is one line without control characters."""
 
     pattern: str = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,10000}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Number:
-    """A finite number; `above` is an exclusive bound, `least` an inclusive one."""
+    """Finite number; `above` is an exclusive bound, `least` an inclusive one."""
 
     whole: bool = False
     above: float = -math.inf
@@ -36,35 +35,35 @@ class Number:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """One of some values."""
+    """One of several values."""
 
     of: tuple[Any, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListOf:
-    """A list, each item of one shape."""
+    """List of items of one shape."""
 
     item: Shape
 
 
 @dataclass(frozen=True, kw_only=True)
 class MapOf:
-    """An object with any keys, each value of one shape."""
+    """Object with any keys and values of one shape."""
 
     value: Shape
 
 
 @dataclass(frozen=True, kw_only=True)
 class AtLeast:
-    """An object with at least these keys, each with its own shape; other keys may stand beside them."""
+    """Object with at least these keys, each with its own shape; other keys are allowed."""
 
     keys: Mapping[str, Shape]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ByKind:
-    """An object of one of some shapes; the value of `key` says which."""
+    """Object of one of several shapes, selected by the value of `key`."""
 
     key: str
     shapes: Mapping[str, Shape]
@@ -79,14 +78,14 @@ class Nullable:
 
 @dataclass(frozen=True, kw_only=True)
 class MayLack:
-    """As the value of a key: the key may be missing; where it stands, a value of one shape."""
+    """Optional key with a value of one shape."""
 
     value: Shape
 
 
 @dataclass(frozen=True, kw_only=True)
 class Means:
-    """A value of one shape, and what it means, for the documentation and the JSON Schema."""
+    """Value of one shape with its meaning, for the documentation and the JSON Schema."""
 
     value: Shape
     what: str
@@ -98,7 +97,7 @@ class Anything:
 
 
 Shape = Text | Number | Choice | ListOf | MapOf | AtLeast | ByKind | Nullable | MayLack | Means | Anything | Mapping[str, Any]
-"""A shape; a mapping is an object with exactly these keys, each with its own shape."""
+"""Schema of a value; a mapping is an object with exactly these keys."""
 
 SHA256 = Text(pattern="[0-9a-f]{64}")
 FILE_NAME = Text(pattern=r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -107,13 +106,15 @@ _HIDDEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff"
     "\uffa0\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
 )
-"""Controls, line ends, what turns the direction of writing, what joins or separates unseen, letters without a shape, halves of
-pairs. A fixed list: that of Python's own Unicode tables would differ from version to version."""
+"""Invisible characters: controls, line ends, direction marks, joiners, blank letters, lone surrogates.
+
+The list is fixed because Unicode tables differ between Python versions.
+"""
 MOMENT = Text(pattern=r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z")
 
 
 def check_shape(document: Any, shape: Shape, *, name: str) -> None:
-    """Refuse a document of another shape, or with a sign in it that nobody sees: `DocumentError` names file, key and value.
+    """Raise `DocumentError` with file, key and value for another shape or an invisible character.
 
     >>> check_shape({"a": 1}, {"a": Number(above=0)}, name="x.json")
     >>> check_shape({"a": "1"}, {"a": Number()}, name="x.json")
@@ -154,7 +155,7 @@ def _check_text(document: Any, shape: Text, *, name: str, at: str) -> None:
 
 
 def _require_shown(document: Any, *, name: str, at: str) -> None:
-    """Also of keys, and of what may have any shape."""
+    """Refuse invisible characters, also in keys and in values of any shape."""
     if isinstance(document, str) and (hidden := _HIDDEN.search(document)):
         _refuse(name, at, f"it holds U+{ord(hidden[0]):04X}, a sign that is not shown or turns what stands around it")
     elif isinstance(document, list):

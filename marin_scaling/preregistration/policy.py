@@ -1,4 +1,4 @@
-"""The policy file of a registry: what it asks of every forecast beyond a good signature."""
+"""Policy file of a registry: requirements for forecasts beyond a valid signature."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from marin_scaling.yaml_config import Part, read_part
 
 
 class Policy(Part):
-    """The rules of a registry."""
+    """Rules of a registry."""
 
     since: date
-    """The first day (UTC) of receipt on which forecasts have to follow the rules."""
+    """First day of receipt (UTC) from which the rules apply."""
     reviewers: int = Field(default=0, ge=0)
-    """How many others must have signed the statement, beside its registrant."""
+    """Required signatures of others."""
     stamps: int = Field(default=0, ge=0)
-    """How many time stamps must lie over the registrant's signature."""
+    """Required time stamps of the registrant's signature."""
     due_days: int | None = Field(default=None, gt=0, le=LONGEST_TERM.days)
-    """How many days after a statement is made its run may be due; by default as many as the format allows, four years."""
+    """Longest time in days from a statement to its due date; default: four years, the format's limit."""
     own_resolver: bool = True
-    """Whether the registrant may be the one, too, who says how it came out."""
+    """Whether the registrant may also resolve the forecast."""
 
 
 def read_policy(path: Path) -> Policy:
-    """The rules in a file; `VerificationError` names line and key of what cannot be read."""
+    """Read the rules in a file; `VerificationError` names line and key of a fault."""
     return read_part(
         path,
         Policy,

@@ -1,6 +1,6 @@
-"""Forecast a ladder's target, register the forecast, train the target, and sign what happens to the forecast later.
+"""Forecast a ladder's target, register the forecast, train the target, and sign later events.
 
-Every rung has to be recorded, trained on one text, so that nobody can choose the runs that suit.
+Every rung must be recorded and trained on one text, so that no one can select runs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from marin_scaling.train.launcher import TrainingTime
 
 OnMessage = Callable[[str], object]
-"""Called with each text for the reader, such as `print`."""
+"""Function that receives each message for the reader, such as `print`."""
 
 
 def preregister(
@@ -61,11 +61,11 @@ def preregister(
     seal_until: str | None = None,
     on_message: OnMessage = print,
 ) -> Registration:
-    """Forecast a ladder's target from its recorded rungs, sign the forecast and register it, or its seal.
+    """Forecast a ladder's target from its recorded rungs, and register the signed forecast or its seal.
 
-    `key` is an SSH private key (one is made where there is none), `signer` the name in `allowed_signers`, `slug` the folder's
-    name after the date, `seal_until` the last day (YYYY-MM-DD) on which only a digest is shown. `UsageError` for rungs that are
-    not trained; `DataError`, `StatementError`, `SigningError` or `VerificationError` for what cannot be registered.
+    `key` is an SSH private key (default: yours, or a new one), `signer` the name in `allowed_signers`, `slug` the folder's
+    name after the date. `seal_until` is the last day (YYYY-MM-DD) on which only a digest is public. `UsageError` for missing
+    rungs; `DataError`, `StatementError`, `SigningError` or `VerificationError` if the forecast cannot be registered.
     """
     reveal_by = end_of_seal(seal_until) if seal_until else None
     planned = ladder.bind() if isinstance(ladder, LoadedLadder) else ladder
@@ -131,10 +131,10 @@ def _last_second(day: str) -> datetime | None:
 
 
 def train_target(folder: Path, *, on: str = "local", on_message: OnMessage = print) -> TrainingTime:
-    """Train the run that answers the preregistration in `folder`, after the preregistration is verified.
+    """Verify the preregistration in `folder`, then train its run.
 
-    `on` is local, ray or ray:ADDRESS. The statement's digest is in the run's spec from its first step. Errors as in `verify`
-    and of training.
+    `on` is local, ray or ray:ADDRESS. The run's spec contains the statement's digest from its first step. Errors as in
+    `verify` and in training.
     """
     from marin_scaling.preregistration.review.pull_request import is_uncommitted
     from marin_scaling.train.session import target_pool, train_with_progress, use_tracker
@@ -155,18 +155,18 @@ def train_target(folder: Path, *, on: str = "local", on_message: OnMessage = pri
 
 
 def target_in(folder: Path) -> RunSpec:
-    """The target of a preregistration, not yet bound to it."""
+    """Return the target of a preregistration, not yet bound to it."""
     return read_spec(read_bytes(folder / "target.json"), name=str(folder / "target.json"))
 
 
 def require_whole_ladder(planned: PlannedLadder) -> None:
-    """All rungs must be recorded, and trained and measured as the target would be."""
+    """Require that all rungs are recorded, and trained and measured like the target."""
     _require_one_text(planned)
     _require_trained(planned)
 
 
 def _require_one_text(planned: PlannedLadder) -> None:
-    """The rungs that are fitted and the target must be trained on one text and measured in one way."""
+    """Require one text and one evaluation for all fitted rungs and the target."""
     here = planned.specs[0]
     for stored in read_runs(planned.runs_dir):
         for what, theirs, ours in (
@@ -182,7 +182,7 @@ def _require_one_text(planned: PlannedLadder) -> None:
 
 
 def _require_trained(planned: PlannedLadder) -> None:
-    """A forecast from part of a ladder would not say so, and could be chosen among many: every rung must be recorded."""
+    """Require that every rung is recorded: a forecast from part of a ladder could be selected."""
     missing = [spec for spec in planned.specs if not is_finished(planned.runs_dir.parent, spec)]
     if missing:
         first = ", ".join(f"width {spec.model.hidden_dim} at {spec.budget_flops:g} FLOPs" for spec in missing[:3])
@@ -195,7 +195,7 @@ def _require_trained(planned: PlannedLadder) -> None:
 
 
 def forecast_target(planned: PlannedLadder, *, on_message: OnMessage = print) -> Evidence:
-    """Fit the ladder's rungs and forecast its target; both, and what the ladder file leaves open, go to `on_message`."""
+    """Fit the ladder's rungs and forecast its target; pass the results and warnings to `on_message`."""
     from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
     from marin_scaling.forecast.forecast import forecast
@@ -220,7 +220,7 @@ def forecast_target(planned: PlannedLadder, *, on_message: OnMessage = print) ->
 
 
 def _require_declared(evidence: Evidence, planned: PlannedLadder) -> None:
-    """A constant that is another in the target than in all rungs has to stand in the promise: `verify` would refuse it."""
+    """Require that constants that differ between the target and all rungs are declared, as `verify` does."""
     target, *rungs = (json.loads(spec.to_bytes()) for spec in (evidence.target, *planned.specs))
     declared = planned.ladder.file.promise.known_differences
     undeclared = undeclared_differences(rungs, target=target, recipe=evidence.recipe, declared=declared)
@@ -317,7 +317,7 @@ def sign_notice(
 def _forecast_again(
     runs_dir: Path, *, flops: float, on_message: OnMessage = print
 ) -> tuple[list[dict[str, Any]], dict[str, Any], list[float]]:
-    """The rows of a ladder's runs as they are now, the document of their fit with a forecast at `flops`, and its losses."""
+    """Return the rows of a ladder's current runs, the fit's document with a forecast at `flops`, and its losses."""
     from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
     from marin_scaling.forecast.report import wrapped
@@ -334,7 +334,7 @@ def _forecast_again(
 def _documented(
     result: FitResult, tested: Backtest, *, flops: float, on_message: OnMessage
 ) -> tuple[dict[str, Any], list[float]]:
-    """The forecast at `flops`, printed with what it hangs on; returns its document, and losses that are equally likely."""
+    """Print the forecast at `flops` with its sensitivity; return its document and equally likely losses."""
     from marin_scaling.forecast.forecast import forecast, samples
     from marin_scaling.forecast.report import forecast_document, forecast_text
     from marin_scaling.forecast.sensitivity import sensitivity, sensitivity_text
@@ -348,7 +348,7 @@ def _documented(
 
 
 def _unsaid(promise: Promise) -> list[str]:
-    """What a reader of the statement will miss."""
+    """Return a warning about empty fields of the promise."""
     if not promise.left_out:
         return []
     return [f"the ladder file's promise: says nothing of {', '.join(promise.left_out)}; nor will the statement"]

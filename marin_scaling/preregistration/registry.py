@@ -1,7 +1,6 @@
-"""The registry: `preregistrations/<date>-<slug>/`, one folder a forecast, and `allowed_signers` beside them.
+"""Registry: `preregistrations/<date>-<slug>/`, one folder per forecast, and `allowed_signers` beside them.
 
-A folder appears whole, in one step, and is never changed; only `outcome.json` is added later. What a forecast says is not known
-here, except which target it is about.
+A folder is published atomically and never changed; only events such as `outcome.json` are added later.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from marin_scaling.units import counted
 from marin_scaling.untrusted_files import is_present
 
 REGISTRY = Path("preregistrations")
-"""The registry of a repository, below its root."""
+"""Default registry, below the root of a repository."""
 
 LABELS = frozenset({"budget_flops", "ladder", "role", "statement_sha256", "data_order_seed", "format_version"})
-"""Keys of a target that name it and change nothing of its training. The seed is none of them: another seed is another run."""
+"""Keys of a target that label it without affecting its training. The seed is not one: another seed is another run."""
 
 
 def identity(target: bytes) -> str:
@@ -49,7 +48,7 @@ def identity(target: bytes) -> str:
 
 
 def registration_id(slug: str, *, created_at: datetime) -> str:
-    """Name of the folder: the day (UTC) and the slug.
+    """Return the name of the folder: the day (UTC) and the slug.
 
     >>> registration_id("hero-d2560", created_at=datetime(2026, 11, 20, 8, tzinfo=UTC))
     '2026-11-20-hero-d2560'
@@ -64,9 +63,9 @@ def registration_id(slug: str, *, created_at: datetime) -> str:
 
 
 def register(registry_dir: Path, *, slug: str, created_at: datetime, files: Mapping[str, bytes]) -> Path:
-    """Publish the files of one preregistration in one atomic step and return its folder.
+    """Publish the files of one preregistration atomically and return its folder.
 
-    `StatementError` names the first preregistration when one for the same `target.json` stands already.
+    `StatementError` names an existing preregistration of the same `target.json`.
     """
     registrant = read_statement(files[STATEMENT_NAME], name=STATEMENT_NAME).predicate["registrant"]
     twin = find_twin(registry_dir, target=files["target.json"], registrant=registrant)
@@ -84,7 +83,7 @@ def register(registry_dir: Path, *, slug: str, created_at: datetime, files: Mapp
 
 
 def require_free(folder: Path) -> None:
-    """`StatementError` where another forecast has this name."""
+    """Raise `StatementError` if another forecast has this name."""
     if is_present(folder):
         raise StatementError(
             f"{folder} is there already, for another target.",
@@ -94,7 +93,7 @@ def require_free(folder: Path) -> None:
 
 
 def publish_registration(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Let a folder of the registry appear, whole; git keeps the exact bytes of all in it."""
+    """Publish a folder of the registry atomically; git keeps the exact bytes of its files."""
     publish_folder(folder, files)
     attributes = folder.parent / ATTRIBUTES_NAME
     if not is_present(attributes):
@@ -102,7 +101,7 @@ def publish_registration(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def find_registration(registry_dir: Path, *, target: bytes) -> Path | None:
-    """The folder whose `target.json` has exactly these bytes, or None: an interrupted tool finds its own again."""
+    """Return the folder with exactly this `target.json`, or None."""
     for folder in registration_folders(registry_dir):
         path = folder / "target.json"
         if is_present(path) and read_bytes(path) == target:
@@ -111,7 +110,7 @@ def find_registration(registry_dir: Path, *, target: bytes) -> Path | None:
 
 
 def find_twin(registry_dir: Path, *, target: bytes, registrant: str) -> Path | None:
-    """Return a registrant's forecast of the same run, whatever its ladder and nominal budget are called; None without one."""
+    """Return a registrant's forecast of the same run under any ladder name and nominal budget; None without one."""
     wanted = identity(target)
     for folder in registration_folders(registry_dir):
         path = folder / "target.json"
@@ -123,7 +122,7 @@ def find_twin(registry_dir: Path, *, target: bytes, registrant: str) -> Path | N
 
 
 def find_statement(registry_dir: Path, *, sha256: str) -> Path | None:
-    """The folder whose statement has this digest, which is what its run carries; None where it is not in this registry."""
+    """Return the folder whose statement has this digest; None if it is not in this registry."""
     for folder in registration_folders(registry_dir):
         path = folder / STATEMENT_NAME
         if is_present(path) and sha256_hex(read_bytes(path)) == sha256:
@@ -132,14 +131,14 @@ def find_statement(registry_dir: Path, *, sha256: str) -> Path | None:
 
 
 def registration_folders(registry_dir: Path) -> list[Path]:
-    """All preregistrations, by name; empty when there is no registry yet."""
+    """Return all preregistrations, by name; empty without a registry."""
     if not registry_dir.is_dir():
         return []
     return sorted(path for path in registry_dir.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
 def find_folders(name: str, *, registry_dir: Path) -> list[Path]:
-    """The folders that a person means: `all`, the name of one in the registry, or a path to one."""
+    """Return the folders that a name selects: `all`, a name in the registry, or a path."""
     if not registry_dir.is_dir() and not is_present(Path(name) / STATEMENT_NAME):
         raise StorageError(
             f"{registry_dir} is not a folder{'' if name == 'all' else f', and {name} holds no {STATEMENT_NAME}'}.",
@@ -178,27 +177,27 @@ def one_folder(which: str, *, registry: Path, sealed: bool = False) -> Path:
 
 
 def signers_path(folder: Path) -> Path:
-    """The `allowed_signers` that speaks for a preregistration: the one beside its folder."""
+    """Return the `allowed_signers` of a preregistration's registry."""
     return folder.absolute().parent / SIGNERS_NAME
 
 
 def require_readable_signers(registry_dir: Path) -> None:
-    """`DocumentError` where the registry has a list of signers that nobody can read, also before the first forecast."""
+    """Raise `DocumentError` if the registry's list of signers cannot be read."""
     path = registry_dir / SIGNERS_NAME
     if is_present(path):
         read_allowed_signers(path)
 
 
 def read_registration(folder: Path) -> Statement:
-    """The statement of one folder, sound in itself; whether it is authentic is for `check` to say."""
+    """Return the statement of one folder; its signature is not checked."""
     path = folder / STATEMENT_NAME
     return read_statement(read_bytes(path), name=str(path))
 
 
 def allow_signer(registry_dir: Path, *, principal: str, key: PublicKey, at: datetime) -> str | None:
-    """Let a principal sign with a key, and say so in one line; None when a line allows it already.
+    """Allow a principal to sign with a key; return a message, or None if a line allows it already.
 
-    A key whose line does not cover `at` (expired, other namespace) is refused: a second line would undo the first.
+    A listed key whose line does not cover `at` (expired, other namespace) is refused.
     """
     path = registry_dir / SIGNERS_NAME
     raw = read_bytes(path) if is_present(path) else b""

@@ -41,7 +41,7 @@ def registration_folder(name: str, *, registry: Path) -> Path | None:
 
 
 def stated_steps(stated: int | None, *, folder: Path) -> int:
-    """Return the stated number of steps seen, 0 if none; `UsageError` if none is stated and the target's run has begun here."""
+    """Return the stated number of steps seen, default 0; `UsageError` if none is stated and the target's run has begun."""
     from marin_scaling.run.plan import hardware_of
     from marin_scaling.train.session import synced_paths
 
@@ -80,7 +80,7 @@ def track(run: str, against: str = "", *, steps: int | None = None, registry: Pa
 
 
 def _spec_of(run: str, against: str, *, registry: Path) -> RunSpec:
-    """The run that is meant; of a table, the target of the preregistration that it is tracked against."""
+    """Return the run to track; for a table, the target of the preregistration it is tracked against."""
     if not Path(run).is_file():
         return named_spec(run, registry=registry)
     folder = registration_folder(against, registry=registry)
@@ -95,7 +95,7 @@ def _spec_of(run: str, against: str, *, registry: Path) -> RunSpec:
 
 
 def _forecast_of(spec: RunSpec, against: str, *, registry: Path) -> EarlierForecast:
-    """What was signed of it; else what the ladder's finished runs say of a run of its size and length, or why they do not."""
+    """Return the signed forecast; else the law's forecast for this size and length, or the reason for having none."""
     folder = registration_folder(against, registry=registry)
     if folder is not None:
         ended = "".join(f"; it has its {name}" for name in ending_names(folder))

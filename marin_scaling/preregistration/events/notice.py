@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Kind = Literal["withdraw", "void", "deviate"]
 KINDS: tuple[Kind, ...] = ("withdraw", "void", "deviate")
 ENDING_KINDS: tuple[Kind, ...] = ("withdraw", "void")
-"""After which the forecast has ended: nothing is forecast of that run any more."""
+"""Kinds of notices that end a forecast."""
 NOTICE_SHAPE: dict[str, Shape] = {
     "format_version": Choice(of=(1,)),
     "kind": Choice(of=KINDS),
@@ -56,33 +56,33 @@ _OWN_KEYS: Mapping[str, set[str]] = {"withdraw": set(), "void": {"condition", "e
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:
-    """What a notice says; `name` is that of its folder."""
+    """Signed notice; `name` is its folder."""
 
     name: str
     document: Mapping[str, Any]
 
     @property
     def kind(self) -> str:
-        """One of `KINDS`."""
+        """Kind of notice, one of `KINDS`."""
         return str(self.document["kind"])
 
     @property
     def sentence(self) -> str:
-        """By whom, when and why; of a deviation from which step on."""
+        """Author, time and reason; for a deviation also the first step."""
         since = f"from step {self.document['from_step']}: " if self.kind == "deviate" else ""
         return f"by {self.document['by']} at {self.document['at']}: {since}{self.document['reason']}"
 
     @property
     def at(self) -> datetime:
-        """When it was made, by the word of who made it (UTC)."""
+        """Time of the notice as its author states it (UTC)."""
         return parse_moment(self.document["at"])
 
 
 def give_notice(folder: Path, kind: Kind, *, key: SigningKey, principal: str, at: datetime, reason: str, **said: Any) -> Path:
-    """Write a signed notice beside the statement in `folder`; returns its folder.
+    """Write a signed notice beside the statement in `folder`; return its folder.
 
-    `said` are further keys of `NOTICE_SHAPE`. `SigningError` when that person may not give this notice, `VerificationError`
-    when `allowed_signers` does not let them sign, `DocumentError` when it says what no notice can.
+    `said` are further keys of `NOTICE_SHAPE`. `SigningError` if that person may not give this notice, `VerificationError` if
+    `allowed_signers` does not list their key, `DocumentError` for invalid content.
     """
     statement, names = read_registration(folder), notice_names(path.name for path in folder.iterdir())
     _require_step(said.get("from_step", 0), folder=folder)
@@ -112,12 +112,12 @@ def give_notice(folder: Path, kind: Kind, *, key: SigningKey, principal: str, at
 
 
 def ending_names(folder: Path) -> list[str]:
-    """The notices in `folder` that took its forecast back, or found it void."""
+    """Return the notices in `folder` that withdrew or voided its forecast."""
     return [name for name in notice_names(path.name for path in folder.iterdir()) if name.endswith(ENDING_KINDS)]
 
 
 def require_not_ended(folder: Path) -> None:
-    """`SigningError` when the forecast in `folder` was taken back, or was found void."""
+    """Raise `SigningError` if the forecast in `folder` was withdrawn or voided."""
     if ended := ending_names(folder):
         raise SigningError(
             f"{folder} has its {ended[0]}.",
@@ -138,9 +138,9 @@ def _require_step(from_step: int, *, folder: Path) -> None:
 
 
 def read_notice(raw: bytes, *, name: str, statement: Statement) -> Notice:
-    """The notice in the bytes of a `notice.json`, about this statement; who signed it is for `check` to say.
+    """Return the notice in the bytes of a `notice.json` about this statement; its signature is not checked.
 
-    `VerificationError` when it is about another statement, or by someone who may not give it.
+    `VerificationError` for another statement, or an author who may not give it.
     """
     document = load_canonical(raw, name=name)
     check_shape(document, NOTICE_SHAPE, name=name)
@@ -196,7 +196,7 @@ def verified_notices(folder: Path, *, statement: Statement, trust: Trust) -> lis
 
 
 def notice_steps(notices: Sequence[Notice], *, folder: Path) -> list[VerifiedStep]:
-    """A step for each of `folder`."""
+    """Return a step for each notice of `folder`."""
     keys = [fingerprint_at(folder / notice.name / NOTICE_SIGNATURE_NAME) for notice in notices]
     return [
         VerifiedStep(what=notice.kind, evidence=f"with {key}, {notice.sentence}")
@@ -230,7 +230,7 @@ def ended_by(
     runs_dir: Path,
     receipts: Receipts,
 ) -> Verdict | None:
-    """The verdict where the registrant took the forecast back, or its resolver found it void; None where neither did."""
+    """Return the verdict of a forecast that was withdrawn or voided; None for any other."""
     for notice in notices:
         said = notice.sentence
         if notice.kind == "void":
@@ -250,7 +250,7 @@ def ended_by(
 def _too_late(
     notice: Notice, *, folder: Path, statement: Statement, spec: RunSpec, runs: Path, receipts: Receipts
 ) -> str | None:
-    """What had happened when a forecast was taken back, so that it counts as missed; None where nothing had."""
+    """Return what had happened before a withdrawal, so that it counts as missed; None if nothing had."""
     at = known_at(notice.at, f"{notice.name}/{NOTICE_NAME}", folder=folder, receipts=receipts)
     if notice.document["target_steps_seen"] or is_present(folder / OUTCOME_NAME) or _had_begun(spec, runs=runs, at=at):
         return "its run began"
@@ -264,6 +264,6 @@ def _had_begun(spec: RunSpec, *, runs: Path, at: datetime) -> bool:
 
 
 def deviations(notices: Sequence[Notice]) -> str:
-    """What is said of a run that left its recipe, to stand behind its score; empty where nothing is."""
+    """Return the deviations of the run as text to append to its score; empty if there are none."""
     said = [f"from step {each.document['from_step']}: {each.document['reason']}" for each in notices if each.kind == "deviate"]
     return f"; its run left the recipe {'; '.join(said)}" if said else ""

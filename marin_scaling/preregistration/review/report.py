@@ -43,7 +43,7 @@ _OF_THE_VALUE = re.compile(
     r"\b(forecast\w*|predict\w*|values?|loss(es)?|intervals?|median|quantiles?|results?|outcomes?|miss(es|ed)?|bits)\b",
     re.IGNORECASE,
 )
-"""Words by which a void condition may hang on the run's value, which would let a miss be taken back."""
+"""Words that suggest that a void condition depends on the run's value."""
 _HALF = 0.5
 
 
@@ -75,7 +75,7 @@ def _of_time(each: Reviewed, statement: Statement, *, at: datetime) -> Iterator[
 
 
 def of_void_conditions(statement: Statement) -> Iterator[str]:
-    """Yield every void condition in full, and a warning for one whose words speak of the run's value: no tool can judge it."""
+    """Yield every void condition, with a warning if its words refer to the run's value."""
     for condition in statement.predicate["resolution"]["voidIf"]:
         yield f"it is void if: {escape(condition)}"
         if words := sorted({match[0].lower() for match in _OF_THE_VALUE.finditer(condition)}):
@@ -100,7 +100,7 @@ def _of_family(each: Reviewed, *, known: KnownForecasts) -> Iterator[str]:
 
 
 def _of_outcome(each: Reviewed, *, runs_dir: Path, at: datetime) -> Iterator[str]:
-    """Whether what is promised is known already, by a run or an outcome that is here."""
+    """Yield remarks if a run or outcome reveals the promised value already."""
     if OUTCOME_NAME in each.added and not any(step.what == "sealed" for step in each.steps):
         yield "**its outcome comes with it**, so nobody else could see the forecast before the run"
     (verdict,) = verdicts_on([each.folder], runs_dir=runs_dir, at=at, receipts=each.receipts)
@@ -120,7 +120,7 @@ def _of_promise(statement: Statement) -> Iterator[str]:
 
 
 def of_fit(folder: Path, statement: Statement) -> Iterator[str]:
-    """What the fit says of itself, what it left out, and what its numbers hang on."""
+    """Yield the fit's status, excluded runs and warnings, and remarks on backtest and sensitivity."""
     fitted = statement.predicate["fit"]
     document = load_canonical(read_bytes(folder / "forecast.json"), name=str(folder / "forecast.json"))
     if not document.get("may_be_used", True):
@@ -136,7 +136,7 @@ def of_fit(folder: Path, statement: Statement) -> Iterator[str]:
 
 
 def of_backtest(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """The distances at which forecasts from the ladder's own smaller budgets missed half of the larger runs, or more."""
+    """Yield the distances at which the backtest's 90 % intervals held at most half of the larger runs."""
     for row in rows:
         if row["inside90"] <= _HALF:
             direction = "high" if row["bias"] > 0 else "low"
@@ -148,7 +148,7 @@ def of_backtest(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def of_other_choices(statement: Statement) -> Iterator[str]:
-    """Medians that a careful person could have got as well, and that the interval leaves out."""
+    """Yield medians of alternative fits that lie outside of the interval."""
     low, high = statement.quantiles[0.05], statement.quantiles[0.95]
     choices = [row for row in statement.predicate["forecast"]["sensitivity"] if row["median"] is not None]
     outside = [row for row in choices if not low <= row["median"] <= high]
@@ -158,7 +158,7 @@ def of_other_choices(statement: Statement) -> Iterator[str]:
 
 
 def remark_on_notices(each: Reviewed, *, runs_dir: Path) -> str:
-    """What is doubtful of notices that come later; empty where nothing is."""
+    """Return a warning about later notices; empty if there is none."""
     known = is_present(each.folder / OUTCOME_NAME) or is_finished(runs_dir, answering_spec(each.folder))
     if known and any(name.endswith(f"-void/{NOTICE_NAME}") for name in each.added):
         return "**It is found void after its value was known**: ask why the condition was not seen before."
@@ -166,7 +166,7 @@ def remark_on_notices(each: Reviewed, *, runs_dir: Path) -> str:
 
 
 def measured_table(statement: Statement) -> str:
-    """Which run is promised, what is measured of it, and which runs were taken: what a reader has to agree to first."""
+    """Return a table of the promised run, its metric, and the fitted runs."""
     predicate = statement.predicate
     run, metric, recipe = predicate["targetRun"], predicate["metric"], predicate["recipe"]
     cost = f"{run['flops']:.6g} FLOPs ({run['flopsConvention']})"
@@ -198,7 +198,7 @@ _AMENDMENT_QUESTIONS = (
 
 
 def amendment_parts(each: Reviewed, statement: Statement) -> Iterator[str]:
-    """Of every amendment that is new: what it says beside the first forecast, what is doubtful, what a person has to ask."""
+    """Yield, for each new amendment, its comparison with the first forecast, remarks and questions."""
     for amendment in each.amendments:
         yield f"### {escape(amendment.name)}: the same run, forecast again"
         yield _sentence(amendment, statement, folder=each.folder)
@@ -217,7 +217,7 @@ def _sentence(amendment: Amendment, statement: Statement, *, folder: Path) -> st
 
 
 def _amended_table(amendment: Amendment, statement: Statement, *, folder: Path) -> str:
-    """The first forecast and this one; by how much the median moved, in the metric, in nats, and in widths of the first."""
+    """Return the first forecast and the amendment, with the shift of the median in metric, nats and interval widths."""
     first, later = statement.quantiles, amendment.amended.quantiles
     width, moved = first[0.95] - first[0.05], later[0.5] - first[0.5]
     nats = f"{moved * math.log(2):+.4f}" if statement.predicate["metric"]["name"] == "bits_per_byte" else ""
@@ -249,7 +249,7 @@ def _row(name: str, statement: Statement, *, runs: str, moved: list[str]) -> lis
 
 
 def _remarks(amendment: Amendment, each: Reviewed, statement: Statement) -> Iterator[str]:
-    """What a machine can say of how far it is to be trusted; doubts in bold."""
+    """Yield remarks on an amendment, warnings in bold."""
     name, first, later = amendment.name, statement.predicate, amendment.amended.predicate
     known = known_at(
         amendment.amended.created_at, f"{name}/{AMENDMENT_NAME}", folder=each.folder, receipts=own_receipts(each.folder.parent)
@@ -284,7 +284,7 @@ def _amended_runs(place: Path, *, since: Path | None = None) -> str:
 
 
 def _compared(place: Path, since: Path) -> tuple[int, int, int]:
-    """How many runs of a ladder are new beside an earlier one, how many of that are gone, and how many have other numbers."""
+    """Return the numbers of runs that are new, gone, or have other values than in an earlier ladder."""
     now, before = _rows(place), _rows(since)
     other = sum(now[name] != before[name] for name in now.keys() & before.keys())
     return len(now.keys() - before.keys()), len(before.keys() - now.keys()), other
@@ -317,9 +317,9 @@ _LEAST_POINTS = 2
 
 
 def review_text(review: Review, *, registry: Path, runs_dir: Path, at: datetime, most: int | None = COMMENT_CHARACTERS) -> str:
-    """The review: all verdicts, then the details of each preregistration.
+    """Return the review: all verdicts, then the details of each preregistration.
 
-    Details that do not fit into `most` characters are left out, which the last line says.
+    Details beyond `most` characters are left out; the last line says so.
     """
     root, known = registry.absolute().parent, KnownForecasts(registry=registry, runs_dir=runs_dir, at=at)
     ordered = sorted(review.reviewed, key=lambda each: each.refusal is None)
@@ -352,7 +352,7 @@ def _sound_registry(review: Review) -> Iterator[str]:
 
 
 def _trust(review: Review) -> str:
-    """What the registry trusts from then on, each change with its warnings."""
+    """Return the changes of trust, each with its warnings."""
     lines = [f"- {'' if step.compared else '**Warning**: '}{escape(step.evidence)}" for step in review.trust]
     return "What is trusted from then on:\n\n" + "\n".join(lines) if lines else ""
 
@@ -375,7 +375,7 @@ def _lost(verdict: Verdict, *, root: Path) -> str:
 
 
 def _verdicts(ordered: Sequence[Reviewed]) -> str:
-    """A line for each preregistration, refused ones first."""
+    """Return a line for each preregistration, refused ones first."""
     if not ordered:
         return "No preregistration is added or changed."
     refused = sum(each.refusal is not None for each in ordered)
@@ -437,7 +437,7 @@ def _verdict_line(statement: Statement, *, reviewers: Sequence[str]) -> str:
 
 
 def _beside_table(folder: Path, statement: Statement, *, known: KnownForecasts) -> str:
-    """This forecast beside its baseline and the earlier ones of its ladder: what changed since."""
+    """Return this forecast with its baseline and the earlier forecasts of its ladder."""
     quantiles, predicate = statement.quantiles, statement.predicate
     rows = [_beside_row("this one", statement, folder=folder, since=None, point=quantiles[_HALF])]
     baseline = predicate["scoring"]["baseline"]
@@ -486,7 +486,7 @@ def _ladder_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def _figure(folder: Path, statement: Statement) -> str:
-    """The best run of each budget and the forecast, as a chart that the forge draws itself; it knows no error bars."""
+    """Return the best run of each budget and the forecast as a Mermaid chart, which has no error bars."""
     best = _best_of_budgets(_ladder_rows(folder))
     if len(best) < _LEAST_POINTS:
         return ""
@@ -502,7 +502,7 @@ def _figure(folder: Path, statement: Statement) -> str:
 
 
 def _plain(text: str) -> str:
-    """Words for a chart of the forge's, which has a language of its own."""
+    """Return text without characters that have a meaning in Mermaid."""
     return re.sub(r"[^A-Za-z0-9 /]", "", text[:40])
 
 
@@ -514,17 +514,17 @@ def _best_of_budgets(rows: Sequence[Mapping[str, Any]]) -> dict[float, float]:
 
 
 def _record(registrant: str, *, known: KnownForecasts) -> str:
-    """How this registrant's forecasts have done, all of them."""
+    """Return the registrant's track record."""
     text = "\n".join(record_text(record) for record in known.records if record.registrant == registrant)
     return f"### The registrant's record\n\n{preformatted(text)}"
 
 
 Shown = Callable[[str], str]
-"""From text of a statement to Markdown of where it is shown."""
+"""Function from statement text to escaped Markdown."""
 
 
 def doubts_section(statement: Statement, *, shown: Shown = cell, heading: str = "##") -> str:
-    """What the number hangs on, how it was tested, and what has to be beaten."""
+    """Return the sensitivity table, the backtest and the baseline."""
     predicate = statement.predicate
     point, baseline = predicate["forecast"]["point"], predicate["scoring"]["baseline"]["point"]
     rows = [
@@ -556,7 +556,7 @@ def _beside(median: float | None, *, point: float, why_none: str = "") -> tuple[
 
 
 def promise_section(statement: Statement, *, shown: Shown = markdown_escape, heading: str = "##") -> str:
-    """What the registrant said in words, and what was left unsaid."""
+    """Return the registrant's declarations, including empty ones."""
     predicate = statement.predicate
     resolution = predicate["resolution"]
     said = {

@@ -1,4 +1,4 @@
-"""Signing keys: from files, the agent, security keys, or newly made."""
+"""Signing keys from files, agents and security keys, or newly made."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from marin_scaling.preregistration.signing.sshsig import (
 
 
 def sign_with_agent(content: bytes, *, key: PublicKey) -> bytes:
-    """The armored signature over `content` by the agent's private half of `key`; `SigningError` when there is none."""
+    """Return the armored signature over `content` by the agent's private half of `key`; `SigningError` without one."""
     with tempfile.TemporaryDirectory() as folder:
         public = Path(folder) / "key.pub"
         public.write_text(f"{key.text}\n", encoding="ascii")
@@ -42,7 +42,7 @@ def sign_with_agent(content: bytes, *, key: PublicKey) -> bytes:
 
 
 def agent_holds(key: PublicKey) -> bool:
-    """Whether a running agent has the private half of `key`; False where there is no agent."""
+    """Return True if a running agent has the private half of `key`."""
     try:
         listed = subprocess.run([program("ssh-add"), "-L"], capture_output=True, text=True, check=False)
     except OSError:
@@ -51,7 +51,7 @@ def agent_holds(key: PublicKey) -> bool:
 
 
 def sign_with_file(content: bytes, *, path: Path, key: PublicKey) -> bytes:
-    """The same, with the key file that `ssh-keygen` is given: a public one (agent), or the handle of a security key."""
+    """Sign with `ssh-keygen` and a key file: a public one (agent), or the handle of a security key."""
     try:
         command = [program("ssh-keygen"), "-q", "-Y", "sign", "-n", NAMESPACE, "-f", str(path)]
         done = subprocess.run(command, input=content, capture_output=True, check=False)
@@ -85,20 +85,20 @@ _PRINCIPAL = re.compile(r"[A-Za-z0-9._+-]+@[A-Za-z0-9._-]+")
 
 @dataclass(frozen=True, kw_only=True)
 class SigningKey:
-    """A key ready to sign, where it came from, and what to tell the reader about it.
+    """Key ready to sign, with its source and a message about it.
 
-    `private_key` is None where no program can read it; then `ssh-keygen` signs.
+    `private_key` is None if only `ssh-keygen` can use it.
     """
 
     private_key: Any
     public_key: PublicKey
     path: Path
     note: str
-    """One line for the reader: which key this is, and whether it was made just now."""
+    """Message naming the key, and whether it is new."""
     held_by: Holder = "file"
 
     def sign(self, content: bytes) -> bytes:
-        """The armored signature over `content`; `SigningError` when an agent or a security key does not make it."""
+        """Return the armored signature over `content`; `SigningError` if an agent or a security key refuses."""
         if self.held_by == "agent":
             return sign_with_agent(content, key=self.public_key)
         if self.held_by == "security key":
@@ -109,10 +109,10 @@ class SigningKey:
 def find_signing_key(
     option: Path | None = None, *, make: bool = False, environment: Mapping[str, str] | None = None
 ) -> SigningKey:
-    """Return the key of `option`, else git's SSH signing key, else the tool's own.
+    """Return the key of `option`, else git's SSH signing key, else our own key.
 
-    With `make`, a missing own key is made with mode 0600. `environment` stands for the process's variables. `SigningError`
-    names the file that cannot be used, or says that there is no key.
+    With `make`, a missing own key is made with mode 0600. `environment` replaces the process's variables. `SigningError`
+    names an unusable file, or reports that there is no key.
     """
     variables = os.environ if environment is None else environment
     if option is not None:
@@ -134,7 +134,7 @@ def find_signing_key(
 
 
 def load_signing_key(path: Path, *, note: str, environment: Mapping[str, str] | None = None) -> SigningKey:
-    """The private key in a file (OpenSSH or PEM); of a `.pub` file, the private key beside it."""
+    """Return the private key in a file (OpenSSH or PEM); for a `.pub` file, the private key beside it."""
     private_path = path.with_suffix("") if path.suffix == ".pub" and path.with_suffix("").exists() else path
     try:
         raw = private_path.read_bytes()
@@ -162,7 +162,7 @@ def load_signing_key(path: Path, *, note: str, environment: Mapping[str, str] | 
 
 
 def _is_locked(raw: bytes) -> bool:
-    """Whether a private key is encrypted."""
+    """Return True if a private key is encrypted."""
     try:
         _loader(raw)(raw, None)
     except TypeError:  # how `cryptography` says so
@@ -199,7 +199,7 @@ def _public_only(raw: bytes, *, path: Path, held_by: Holder, note: str) -> Signi
 
 
 def make_signing_key(path: Path) -> SigningKey:
-    """A new Ed25519 key at `path` (mode 0600) with its public half at `path`.pub; a file already there is an error."""
+    """Make an Ed25519 key at `path` (mode 0600) and `path`.pub; an existing file is an error."""
     private_key = ed25519.Ed25519PrivateKey.generate()
     public = public_key_of(private_key)
     encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH
@@ -219,7 +219,7 @@ def make_signing_key(path: Path) -> SigningKey:
 
 
 def own_key_path(environment: Mapping[str, str]) -> Path:
-    """Where the tool's own key lies: `$XDG_CONFIG_HOME/marin-scaling/signing_key`.
+    """Return the path of our own key: `$XDG_CONFIG_HOME/marin-scaling/signing_key`.
 
     >>> print(own_key_path({"XDG_CONFIG_HOME": "/home/ada/.config"}))
     /home/ada/.config/marin-scaling/signing_key
@@ -233,7 +233,7 @@ def _shown(path: Path) -> str:
 
 
 def find_principal(option: str | None = None) -> str:
-    """The name to sign as: `option` (--as), else git's user.email, else user@hostname."""
+    """Return the name to sign as: `option` (--as), else git's user.email, else user@hostname."""
     principal = option or git_setting("user.email") or f"{_user_name()}@{socket.gethostname()}"
     if not _PRINCIPAL.fullmatch(principal):
         raise SigningError(
@@ -259,7 +259,7 @@ def _git_signing_key() -> Path | None:
 
 
 def _git_literal_key() -> str | None:
-    """A public key that stands in git's settings itself, as `key::ssh-ed25519 AAAA…` or without the `key::`."""
+    """Return a public key in git's settings, as `key::ssh-ed25519 AAAA…` or without the `key::`."""
     if git_setting("gpg.format") != "ssh":
         return None
     named = (git_setting("user.signingkey") or "").removeprefix("key::")

@@ -1,4 +1,4 @@
-"""Whether a forecast follows the policy of its registry."""
+"""Check a forecast against the policy of its registry."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from marin_scaling.untrusted_files import is_present
 
 
 def policy_steps(verified: Verified | VerifiedSeal, *, stamped: Path | None = None) -> list[VerifiedStep]:
-    """Return the step that an authentic preregistration follows the rules of its registry, or that they do not apply.
+    """Return the step that a preregistration follows the rules of its registry, or that they do not apply.
 
-    `stamped` is the folder with its stamps, where that is another: a sealed one has them beside its seal, in the registry.
-    `VerificationError` names the first rule that it does not follow.
+    `stamped` is the folder with the stamps if it is another one, as for sealed forecasts. `VerificationError` names the
+    first broken rule.
     """
     if isinstance(verified, VerifiedSeal):  # it is judged when it is shown
         return []
@@ -56,7 +56,7 @@ def policy_steps(verified: Verified | VerifiedSeal, *, stamped: Path | None = No
 
 
 def _received(folder: Path, *, made: datetime, receipts: Receipts) -> datetime:
-    """Return the time from which a policy counts: also a commit that brought the forecast later than its line in the log."""
+    """Return the time from which a policy applies: the log's, or that of a later commit."""
     commit = receipts.committed_at(folder)
     logged = effective_time(made, receipts.forecast_at(folder))
     return effective_time(logged, commit.at if commit else None)
@@ -74,7 +74,7 @@ def _require_due(statement: Statement, *, most: timedelta, rule: str, folder: Pa
 def require_followable(
     registry_dir: Path, *, registrant: str, resolver: str, sealed: bool, at: datetime, due: datetime | None = None
 ) -> None:
-    """`SigningError` where a forecast that is about to be signed could never follow the registry's rules."""
+    """Raise `SigningError` if a forecast that is about to be signed cannot follow the registry's rules."""
     path = registry_dir / POLICY_NAME
     if not is_present(path):
         return
