@@ -40,17 +40,34 @@ class MeasuredOutcome:
     label: str = "outcome"
 
 
-def law_chart(result: FitResult, forecasts: Sequence[Forecast], *, outcomes: Iterable[MeasuredOutcome] = ()) -> Any:
-    """Return two panels: loss against tokens by budget, with bowls; loss against FLOPs, with the law and its forecasts."""
-    panels = alt.hconcat(_runs_panel(result), _law_panel(result, forecasts, list(outcomes)), spacing=28)
+def law_chart(
+    result: FitResult,
+    forecasts: Sequence[Forecast],
+    *,
+    outcomes: Iterable[MeasuredOutcome] = (),
+    most_runs: int | None = None,
+) -> Any:
+    """Return two panels: loss against tokens by budget, with bowls; loss against FLOPs, with the law and its forecasts.
+
+    `most_runs` limits the number of drawn runs, evenly by cost.
+    """
+    runs = _drawn(result.frame, most_runs)
+    panels = alt.hconcat(_runs_panel(result, runs), _law_panel(result, runs, forecasts, list(outcomes)), spacing=28)
     return figure(panels.resolve_scale(color="independent"), "Runs of a ladder, the fitted law and its forecasts")
 
 
-def law_charts(result: FitResult, forecasts: Sequence[Forecast], *, outcomes: Iterable[MeasuredOutcome] = ()) -> dict[str, Any]:
-    """Return the panels of `law_chart` as separate charts, "runs" and "law", for pages that place them."""
-    law = _law_panel(result, forecasts, list(outcomes))
+def law_charts(
+    result: FitResult,
+    forecasts: Sequence[Forecast],
+    *,
+    outcomes: Iterable[MeasuredOutcome] = (),
+    most_runs: int | None = None,
+) -> dict[str, Any]:
+    """Return the panels of `law_chart` as separate charts, "runs" and "law"."""
+    runs = _drawn(result.frame, most_runs)
+    law = _law_panel(result, runs, forecasts, list(outcomes))
     return {
-        "runs": figure(_runs_panel(result), "Loss of each run by its trained tokens"),
+        "runs": figure(_runs_panel(result, runs), "Loss of each run by its trained tokens"),
         "law": figure(law, "Loss by training compute: the law with its 90 % interval, and forecasts"),
     }
 
@@ -59,7 +76,7 @@ def residual_chart(result: FitResult) -> Any | None:
     """Return each run's relative residual from the law's median; None for laws without a size dependence."""
     if not result.law.knows_any_size or not result.status.may_be_used:
         return None
-    frame = _drawn(result.frame)
+    frame = _drawn(result.frame, RUNS_DRAWN)
     sizes = frame.assign(active_params=size_column(frame))
     medians = [each.median for each in forecast_runs(result, targets_of(sizes))]
     rows = sizes.assign(
@@ -80,14 +97,12 @@ def residual_chart(result: FitResult) -> Any | None:
     return figure(drawn.properties(title="Residuals", **_PANEL), "Relative residual of each run by its tokens per parameter")
 
 
-def _drawn(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return all runs, or every n-th by cost if there are too many to draw."""
-    every = -(-len(frame) // RUNS_DRAWN)
+def _drawn(frame: pd.DataFrame, most: int | None) -> pd.DataFrame:
+    every = -(-len(frame) // most) if most else 1
     return frame.sort_values("flops").iloc[::every] if every > 1 else frame
 
 
-def _runs_panel(result: FitResult) -> Any:
-    drawn = _drawn(result.frame)
+def _runs_panel(result: FitResult, drawn: pd.DataFrame) -> Any:
     frame = drawn.assign(budget=[format_flops(flops) for flops in drawn["budget_flops"]])[
         ["run", "budget", "budget_flops", "flops", "params", "tokens", "loss"]
     ]
@@ -116,7 +131,9 @@ def _runs_panel(result: FitResult) -> Any:
     return alt.layer(*layers).properties(title=title, **_PANEL)
 
 
-def _law_panel(result: FitResult, forecasts: Sequence[Forecast], outcomes: Sequence[MeasuredOutcome]) -> Any:
+def _law_panel(
+    result: FitResult, drawn: pd.DataFrame, forecasts: Sequence[Forecast], outcomes: Sequence[MeasuredOutcome]
+) -> Any:
     curve = _law_curve(result, forecasts, outcomes)
     flops = curve["flops"].to_numpy()
     room = (flops.max() / flops.min()) ** _LABEL_ROOM if forecasts or outcomes else 1.0
@@ -124,7 +141,7 @@ def _law_panel(result: FitResult, forecasts: Sequence[Forecast], outcomes: Seque
     loss = _loss_axis(_metric_title(result))
     band = alt.Chart(curve).mark_area(opacity=0.22, color=LAW_COLOUR)
     line = alt.Chart(curve).mark_line(color=LAW_COLOUR, strokeWidth=1.8)
-    runs = alt.Chart(_drawn(result.frame)[["flops", "loss"]]).mark_circle(size=10, color="#999999", opacity=0.5)
+    runs = alt.Chart(drawn[["flops", "loss"]]).mark_circle(size=10, color="#999999", opacity=0.5)
     layers = [
         band.encode(x=axis, y=_loss_axis(_metric_title(result), column="low"), y2="high:Q"),
         line.encode(x=axis, y=loss),

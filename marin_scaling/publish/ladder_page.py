@@ -144,7 +144,7 @@ def _figure(
 
     latest = promised[-1:]  # labels of several forecasts of similar runs would overlap
     shown, outcomes = [*forecasts, *(each.forecast for each in latest)], [*outcomes, *_observed(latest)]
-    panels, whole = (draw(result, shown, outcomes=outcomes) for draw in (law_charts, law_chart))
+    panels, whole = (draw(result, shown, outcomes=outcomes, most_runs=RUNS_DRAWN) for draw in (law_charts, law_chart))
     some = f" ({RUNS_DRAWN} or fewer of {len(result.frame)})" if len(result.frame) > RUNS_DRAWN else ""
     captions = {"runs": f"The runs of the ladder {name}{some}", "law": "The law through the best of each budget"}
     if (residuals := residual_chart(result)) is not None:

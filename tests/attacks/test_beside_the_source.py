@@ -13,9 +13,11 @@ from registration_factory import make_registration, store_run
 
 from marin_scaling.errors import SiteError, UsageError
 from marin_scaling.fitting.custom_law import load_law
+from marin_scaling.laws import SurfaceLaw
 from marin_scaling.limits import LISTED, RUNS_DRAWN
 from marin_scaling.printable import plain
 from marin_scaling.publish.site_settings import require_plain_settings
+from marin_scaling.run.simulate import simulate_ladder
 
 ROOT = Path(__file__).parents[2]
 LAW = "import marin_scaling as ms\nfrom lmfit import create_params\n"
@@ -188,14 +190,16 @@ def test_runs_that_are_a_file_are_refused_without_a_traceback(root: Path) -> Non
 
 def test_large_tables_are_drawn_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time for a page is bounded: at most so many runs are drawn, and so many held-out runs forecast."""
-    from marin_scaling.publish import charts, ladder_page
+    from marin_scaling.publish import ladder_page
 
-    frame = charts.pd.DataFrame({"flops": range(1, 20 * RUNS_DRAWN), "loss": 1.0})
-    assert len(charts._drawn(frame)) <= RUNS_DRAWN
     held = tmp_path / "runs" / "big"
     shutil.copytree(ROOT / "runs" / "delphi", held)
     rows = "\n".join(f"h{n},{1e21 * (1 + n / 1e4):.6e},1e9,{1e21 * (1 + n / 1e4) / 6e9:.6e},2.5" for n in range(3 * LISTED))
     (held / "heldout.csv").write_text(f"run,flops,params,tokens,loss\n{rows}\n")
+    budgets = [1e18 * 2**n for n in range(5)]
+    law = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
+    runs = simulate_ladder(law, budgets_flops=budgets, sizes_per_budget=RUNS_DRAWN // 4, noise=0.001, seed=0)
+    runs.frame.to_csv(held / "runs.csv", index=False)
     asked: list[int] = []
     forecast = ladder_page.forecast_runs
 
@@ -204,5 +208,7 @@ def test_large_tables_are_drawn_in_part(tmp_path: Path, monkeypatch: pytest.Monk
         return forecast(result, targets)
 
     monkeypatch.setattr(ladder_page, "forecast_runs", counted)
-    ladder_page.ladder_page(tmp_path, "big", promised=[])
+    page = ladder_page.ladder_page(tmp_path, "big", promised=[])
+    (picture,) = (content for path, content in page.files.items() if path.endswith("big.figures/runs.svg"))
+    assert RUNS_DRAWN / 4 < picture.count(b'aria-roledescription="circle"') <= RUNS_DRAWN
     assert 0 < max(asked) <= LISTED
