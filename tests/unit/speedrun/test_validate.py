@@ -1,14 +1,16 @@
 """Validation: each figure is counted again, known factors have a name, and what is only doubtful is not refused."""
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import marin_scale
 from submission_factory import FINISHED_AT, SECONDS, changed, seed_document, submission, submission_document
 
 from marin_scaling.findings import Severity
 from marin_scaling.speedrun.checks import validate
-from marin_scaling.speedrun.submission import Submission
+from marin_scaling.speedrun.submission import Submission, write_submission
 
 NOW = FINISHED_AT + timedelta(days=1)
 
@@ -114,3 +116,10 @@ def test_figures_that_were_copied_from_another_run_are_refused() -> None:
     ((weight, rule, said), *_) = findings(submission(), submission(name="other/2m", seeds=copied))
     assert (weight, rule) == (Severity.ERROR, "copied")
     assert "llama/130m" in said
+
+
+def test_one_file_is_validated_like_a_folder(tmp_path: Path) -> None:
+    """Both places have one accepted submission."""
+    path = write_submission(tmp_path, submission())
+    for place in (path, tmp_path):
+        assert marin_scale("speedrun", "validate", str(place)).stdout.startswith("1 submission: 1 accepted")
