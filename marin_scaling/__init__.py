@@ -5,7 +5,7 @@
     fit = ms.fit("runs/delphi")
     print(fit.forecast(1e23))
 
-The functions here are the Python interface; each is imported when it is first used. `ARCHITECTURE.md` shows the packages.
+These functions are the Python interface; each is imported on first use. `ARCHITECTURE.md` describes the packages.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The one place where a document becomes bytes and a digest.
+"""Canonical JSON (`indent=1`, sorted keys, ASCII, shortest floats, one final newline), and digests of it.
 
-Canonical form: `indent=1`, sorted keys, ASCII, shortest floats, one final newline. So equal documents have equal bytes,
-diffs are line by line, and what is hashed or signed is what a person reads. NaN, infinities and duplicate keys are refused;
-so are bytes in any other form. Nothing here knows what a document means.
+Equal documents have equal bytes, and a person reads exactly what is hashed or signed. NaN, infinities, duplicate keys and
+bytes in any other form are refused.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from typing import Any, NoReturn
 from marin_scaling.errors import DocumentError
 
 MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
-_MOST_DIGITS = 308  # of an integer, with its sign: any such is smaller than the largest float
+_MOST_DIGITS = 308  # of an integer, sign included, so that it is below the largest float
 
 
 def dump_canonical(document: Any) -> bytes:
-    r"""The canonical bytes of a document.
+    r"""Return the canonical bytes of a document.
 
     >>> dump_canonical({"b": 1.0, "a": [1]})
     b'{\n "a": [\n  1\n ],\n "b": 1.0\n}\n'
@@ -31,16 +30,16 @@ def dump_canonical(document: Any) -> bytes:
     except (TypeError, ValueError, RecursionError) as error:
         raise DocumentError(
             f"This document cannot be written as JSON: {error}.",
-            why="NaN, infinities and objects have no unambiguous form that could be hashed or signed.",
-            fix="Leave the value out, and say why in a field of its own.",
+            why="NaN, infinities and objects have no unambiguous form that can be hashed or signed.",
+            fix="Leave the value out, and explain its absence in another field.",
         ) from error
     return text.encode("ascii") + b"\n"
 
 
 def load_strict(raw: bytes, *, name: str) -> Any:
-    """The document in `raw`, refused if it is ambiguous: duplicate keys, NaN, not UTF-8, too deep, too large.
+    """Parse `raw`; refuse ambiguous content: duplicate keys, NaN, not UTF-8, too deep, too large.
 
-    `name` is the file to speak of in errors.
+    Errors name the file `name`.
 
     >>> load_strict(b'{"a": 1}', name="x.json")
     {'a': 1}
@@ -62,7 +61,7 @@ def load_strict(raw: bytes, *, name: str) -> Any:
 
 
 def load_canonical(raw: bytes, *, name: str) -> Any:
-    """The document in `raw`, refused unless the bytes are exactly its canonical form.
+    """Parse `raw`; refuse bytes that differ from the canonical form.
 
     >>> load_canonical(dump_canonical({"a": 1}), name="x.json")
     {'a': 1}
@@ -70,7 +69,7 @@ def load_canonical(raw: bytes, *, name: str) -> Any:
     document = load_strict(raw, name=name)
     try:
         canonical = dump_canonical(document)
-    except DocumentError as error:  # a number too large for a float is read as infinite
+    except DocumentError as error:  # a number too large for a float is parsed as infinity
         _refuse(name, str(error.__cause__))
     if canonical != raw:
         _refuse(
@@ -81,7 +80,7 @@ def load_canonical(raw: bytes, *, name: str) -> Any:
 
 
 def sha256_hex(raw: bytes) -> str:
-    """The SHA-256 digest of bytes, in hexadecimal.
+    """Return the SHA-256 digest of bytes, in hexadecimal.
 
     >>> sha256_hex(b"")[:8]
     'e3b0c442'
@@ -90,7 +89,7 @@ def sha256_hex(raw: bytes) -> str:
 
 
 def digest_of(document: Any) -> str:
-    """The SHA-256 digest of a document's canonical bytes; key order does not matter.
+    """Return the SHA-256 digest of a document's canonical bytes, which does not depend on the order of keys.
 
     >>> digest_of({"a": 1, "b": 2}) == digest_of({"b": 2, "a": 1})
     True
@@ -99,7 +98,7 @@ def digest_of(document: Any) -> str:
 
 
 def leaves(value: Any, *, below: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of a nested document by dotted key.
+    """Yield the values of a nested document with their dotted keys.
 
     >>> dict(leaves({"a": {"b": 1}, "c": [1, 2]}))
     {'a.b': 1, 'c': [1, 2]}
@@ -114,14 +113,14 @@ def leaves(value: Any, *, below: str = "") -> Iterator[tuple[str, Any]]:
 def _finite(number: str, name: str) -> float:
     value = float(number)
     if math.isinf(value):
-        _refuse(name, f"it holds {number}, which is larger than numbers can be")
+        _refuse(name, f"it holds {number}, which is too large for a float")
     return value
 
 
 def _countable(digits: str, name: str) -> int:
-    """An integer that is also a number to whoever computes with it as with any other."""
+    """Return an integer that a float can hold."""
     if len(digits) > _MOST_DIGITS:
-        _refuse(name, f"it holds an integer of {len(digits)} digits, which is larger than numbers can be")
+        _refuse(name, f"it holds an integer of {len(digits)} digits, more than {_MOST_DIGITS}")
     return int(digits)
 
 
@@ -129,13 +128,13 @@ def _unique(pairs: list[tuple[str, Any]], name: str) -> dict[str, Any]:
     document = dict(pairs)
     if len(document) != len(pairs):
         repeated, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-        _refuse(name, f"the key {repeated!r} stands twice in one object")
+        _refuse(name, f"duplicate key {repeated!r} in one object")
     return document
 
 
 def _refuse(name: str, reason: str) -> NoReturn:
     raise DocumentError(
-        f"{name} cannot be read as a document: {reason}.",
-        why="Two readers must see the same content in the same bytes, or a digest means nothing.",
-        fix="Restore the file from version control, or write it again with the command that made it.",
+        f"{name} is not a valid document: {reason}.",
+        why="A digest is meaningful only if all readers see the same content in the same bytes.",
+        fix="Restore the file from version control, or rerun the command that wrote it.",
     )

@@ -1,7 +1,4 @@
-"""Start other programs so that no file of the current folder is taken for one of them, or for one of their modules.
-
-The current folder may hold a stranger's pull request.
-"""
+"""Start other programs, but none from the current folder, which may hold a stranger's pull request."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ def program(name: str) -> str:
     """
     found = shutil.which(name, path=_absolute(os.environ.get("PATH", os.defpath)))
     if found is None:
-        raise FileNotFoundError(2, "it is not installed", name)
+        raise FileNotFoundError(2, "not installed", name)
     return found
 
 

@@ -1,8 +1,4 @@
-"""Every error that a user can meet: what happened, why it matters, how to go on.
-
-The command line catches `MarinScalingError` once and prints it without a traceback. Doubtful numbers are not errors:
-they are statuses on results. A forecast that missed is a result, too.
-"""
+"""Errors for users: the fact, a reason where it cannot be seen, and the fix. The command line prints no traceback."""
 
 from __future__ import annotations
 
@@ -14,10 +10,10 @@ from marin_scaling.printable import printable, shortened
 
 
 def refuse(what: str, *, fix: str) -> NoReturn:
-    """Say what is wrong with a preregistration."""
+    """Raise `VerificationError` about a preregistration."""
     raise VerificationError(
         f"{what}.",
-        why="A forecast counts only if it is unchanged, by whom it says, and about the run it says.",
+        why="A forecast counts only if its content, author and run are those of its signed statement.",
         fix=fix,
     )
 
@@ -26,108 +22,109 @@ _CONTINUED = "\n       "
 
 
 class MarinScalingError(Exception):
-    """Base of all errors meant for a reader; `exit_status` follows the contract 1 = the answer is no, 2 = bad input.
+    """Base of all errors for users; `exit_status` is 1 if the answer is no, 2 for bad input.
 
-    `what` is one line, or a tuple of lines. A line is printable and of bounded length, whatever its file holds.
+    `what` is one line, or a tuple of lines; `why` is left out where the fact explains itself. Lines are printable and of
+    bounded length.
 
-    >>> print(MarinScalingError("The file is empty.", why="There is nothing to fit.", fix="Give a table with runs."))
-    The file is empty.
-      why: There is nothing to fit.
-      fix: Give a table with runs.
+    >>> print(MarinScalingError("runs.csv is empty.", fix="Give a table with one run per row."))
+    runs.csv is empty.
+      fix: Give a table with one run per row.
     """
 
     exit_status = 2
 
-    def __init__(self, what: str | tuple[str, ...], *, why: str, fix: str) -> None:
+    def __init__(self, what: str | tuple[str, ...], *, why: str = "", fix: str) -> None:
         self.lines = tuple(_bounded((what,) if isinstance(what, str) else what))
         self.what = _CONTINUED.join(self.lines)
         self.why, self.fix = _line(why), _line(fix)
         super().__init__(self.what)
 
     def at(self, where: str) -> Self:
-        """The same error with the place where it was met in front."""
+        """Return this error with its place in front."""
         return type(self)((f"{where}: {self.lines[0]}", *self.lines[1:]), why=self.why, fix=self.fix)
 
     def __str__(self) -> str:
-        return f"{self.what}\n  why: {self.why}\n  fix: {self.fix}"
+        why = f"  why: {self.why}\n" if self.why else ""
+        return f"{self.what}\n{why}  fix: {self.fix}"
 
 
 class UsageError(MarinScalingError):
-    """The command was called with options that do not fit together."""
+    """Options of a command that do not fit together."""
 
 
 class DocumentError(MarinScalingError):
-    """A JSON document is not the canonical, finite, unambiguous form that may be hashed or signed."""
+    """A JSON document that is not canonical, finite and unambiguous, and so cannot be hashed or signed."""
 
 
 class StorageError(MarinScalingError):
-    """A file or folder cannot be read or written (missing, read-only, full disk)."""
+    """A file or folder that cannot be read or written (missing, read-only, full disk)."""
 
 
 class LadderFileError(MarinScalingError):
-    """A ladder file does not say a ladder that can be trained."""
+    """A ladder file that does not describe a trainable ladder."""
 
 
 class RecipeError(MarinScalingError):
-    """A recipe is unknown, or cannot be expanded at the asked budget and width."""
+    """An unknown recipe, or one that makes no run at the given budget and width."""
 
 
 class RecipeFailed(MarinScalingError):
-    """A recipe of somebody else's raised what a recipe does not raise: it says nothing about a budget or a width."""
+    """An unexpected exception in a user's recipe."""
 
 
 class DataError(MarinScalingError):
-    """Training or validation data is missing, too small, or overlapping."""
+    """Training or validation data that are missing, too small, or overlapping."""
 
 
 class RunTableError(MarinScalingError):
-    """A table of runs has a missing column or a cell that is not a usable number."""
+    """A table of runs with a missing column or an invalid cell."""
 
 
 class RecordError(MarinScalingError):
-    """A spec or record in a run store is malformed, or is not the one its name says."""
+    """A spec or record in a run store that is malformed or does not match its name."""
 
 
 class Interrupted(BaseException):
-    """A training process was asked to end (SIGTERM), and has saved the state that its run was in."""
+    """SIGTERM ended a training process, which has saved a checkpoint of its run."""
 
 
 class TrainingFailed(MarinScalingError):
-    """A run ended without a record; the rest of the ladder went on."""
+    """A run that ended without a record, while the rest of the ladder continued."""
 
     exit_status = 1
 
 
 class ClusterError(MarinScalingError):
-    """A cluster cannot be reached, or has not what a run is to be given."""
+    """A cluster that cannot be reached, or lacks the resources of a run."""
 
 
 class FitRefused(MarinScalingError):
-    """The runs cannot carry the law: too few, no spread in compute, or none usable."""
+    """Runs that do not determine the law: too few, no spread in compute, or none usable."""
 
 
 class MissingExtra(MarinScalingError):
-    """An optional part of the installation is needed and absent."""
+    """A missing optional part of the installation."""
 
 
 class SigningError(MarinScalingError):
-    """A key cannot be read or made, or a signature cannot be written."""
+    """A key that cannot be read or created, or a signature that cannot be written."""
 
 
 class StampError(MarinScalingError):
-    """A time-stamping authority cannot be reached, or its answer cannot be used."""
+    """A time-stamping authority that cannot be reached, or whose answer is invalid."""
 
 
 class StatementError(MarinScalingError):
-    """A preregistration cannot be written as asked, or is not one."""
+    """A preregistration that is invalid or cannot be written."""
 
 
 class SiteError(MarinScalingError):
-    """The site cannot be built from its pages."""
+    """Pages from which the site cannot be built."""
 
 
 class VerificationError(MarinScalingError):
-    """A preregistration is not what it claims to be: the answer is no."""
+    """A preregistration that is not what it claims to be: the answer is no."""
 
     exit_status = 1
 
@@ -142,20 +139,19 @@ def _line(text: str) -> str:
 
 
 def missing_extra(extra: str, *, needed_for: str) -> MissingExtra:
-    """The error for a part of the installation that is not there.
+    """Return the error for a missing optional part of the installation.
 
     >>> missing_extra("train", needed_for="training a ladder").what
     'This installation has no "train" extra, which training a ladder needs.'
     """
     return MissingExtra(
         f'This installation has no "{extra}" extra, which {needed_for} needs.',
-        why="The base installation fits, verifies and checks without it.",
         fix=f"pip install {shlex.quote(_source(extra))}",
     )
 
 
 def _source(extra: str) -> str:
-    """Return what pip installs this package from, with an extra: the folder or address of this installation (PEP 610)."""
+    """Return the requirement for pip, with an extra: the folder or address of this installation (PEP 610)."""
     import json
     from importlib.metadata import PackageNotFoundError, distribution
     from urllib.parse import urlsplit
@@ -173,7 +169,7 @@ def _source(extra: str) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """What an error of somebody else's says first, without its full stop; its kind where it says nothing.
+    """Return the first line of another library's error without its full stop, or its type if it has no text.
 
     >>> first_line(ValueError("no such thing.\\nand more"))
     'no such thing'

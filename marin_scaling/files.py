@@ -16,22 +16,19 @@ from marin_scaling.untrusted_files import MOST_BYTES, is_present, read_linked_fi
 
 
 def read_bytes(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
-    """Return the bytes of a regular file of bounded size that is reached over no link.
-
-    `StorageError` names a file that is missing, unreadable, or something else.
-    """
+    """Return the bytes of a regular file of bounded size with no link in its path; `StorageError` if there is none."""
     with disk_errors(path, "read"):
         return read_regular_file(path, most_bytes=most_bytes)
 
 
 def read_own_bytes(path: Path) -> bytes:
-    """Return the bytes of a file that this machine wrote for itself; its folder may be a link to another disk."""
+    """Return the bytes of a file that this machine wrote; its folder may be a link to another disk."""
     with disk_errors(path, "read"):
         return read_linked_file(path)
 
 
 def write_once(path: Path, content: bytes) -> None:
-    """Write a new file atomically; a file already there is an error, never overwritten."""
+    """Write a new file atomically; raise if it exists."""
     with disk_errors(path, "written"):
         temporary = _write_temporary(path, content)
         try:
@@ -41,7 +38,7 @@ def write_once(path: Path, content: bytes) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file atomically, over an older one if there is one (for progress and generated pages, not for records)."""
+    """Write a file atomically, replacing an older one (for progress and generated pages, not for records)."""
     with disk_errors(path, "written"):
         temporary = _write_temporary(path, content)
         try:
@@ -51,7 +48,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def publish_folder(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Make `folder` appear with all `files` in it, in one atomic step; a folder already there is an error."""
+    """Create `folder` with all `files` in one atomic step; raise if it exists."""
     with new_folder(folder) as temporary:
         for name, content in files.items():
             (temporary / name).write_bytes(content)
@@ -59,13 +56,13 @@ def publish_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
 @contextlib.contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """A folder to fill in this block, which appears as `folder` when the block ends well, and else not at all.
+    """Yield a temporary folder that is renamed to `folder` if the block succeeds, and removed if it fails.
 
-    `StorageError` when `folder` is there already, unless it is empty.
+    `StorageError` if `folder` exists and is not empty.
     """
     with disk_errors(folder, "written"):
         if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-            raise FileExistsError(17, "it is already there and not empty, and is never overwritten", str(folder))
+            raise FileExistsError(17, "it exists, is not empty, and is never overwritten", str(folder))
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = _temporary_name(folder)
         try:
@@ -78,7 +75,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Let every file below `folder` reach the disk, whoever wrote it."""
+    """Flush every file below `folder` to disk, including those of other programs."""
     for path in folder.rglob("*"):
         if path.is_file():
             with open(path, "rb") as file:
@@ -86,7 +83,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def require_writable(folder: Path) -> None:
-    """Make `folder` where there is none and try that it can be written: before hours of work, not after."""
+    """Create `folder` if missing and test that it is writable, before hours of work."""
     with disk_errors(folder, "written"):
         _write_temporary(folder / "probe", b"probe").unlink()
 
@@ -115,37 +112,33 @@ def _write_synced(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def disk_errors(path: Path, verb: str) -> Iterator[None]:
-    """Errors of the disk in this block become a `StorageError` about `path`, which could not be "read" or "written"."""
+    """Convert an `OSError` in this block to a `StorageError`: `path` cannot be `verb` ("read" or "written")."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
         raise StorageError(
             f"{shown(path)} cannot be {verb}: {reason[0].lower() + reason[1:]}.",
-            why=_WHYS[verb],
+            why="Earlier content is unchanged; no file is half-written." if verb == "written" else "",
             fix=_FIXES.get(error.errno or 0, "Check the path, and that the folder may be read and written."),
         ) from error
 
 
-_WHYS = {
-    "read": "What stands there is needed to go on; nothing was written.",
-    "written": "Nothing was left half-written; what was there before is untouched.",
-}
 _FIXES = {
-    2: "Check the path; `ls` its folder.",
-    13: "Give yourself permission to that folder, or choose another with the command's options.",
-    17: "Use the one that is there, or choose another name.",
-    20: "A part of that path is a file, not a folder: check the path.",
-    21: "That is a folder: name a file in it.",
-    27: "A limit on the size of files forbids it (`ulimit -f`): raise it, or write elsewhere.",
-    28: "Free some space on that disk and run the same command again; it goes on where it was.",
-    30: "That file system is read-only: work in a folder that can be written.",
+    2: "Check the path with `ls`.",
+    13: "Get permission to that folder, or choose another folder with the command's options.",
+    17: "Use the existing one, or choose another name.",
+    20: "A part of the path is a file instead of a folder; check the path.",
+    21: "The path is a folder; name a file in it.",
+    27: "Raise the limit on file sizes (`ulimit -f`), or write elsewhere.",
+    28: "Free some space on that disk, then rerun the command; it resumes.",
+    30: "The file system is read-only; work in a writable folder.",
 }
 
 
 @contextlib.contextmanager
 def claim(work_dir: Path) -> Iterator[bool]:
-    """Whether this process now holds the work whose folder is `work_dir`; released at the end of the block."""
+    """Try to claim `work_dir` for this process until the end of the block; yield whether that succeeded."""
     work_dir.mkdir(parents=True, exist_ok=True)
     with open(work_dir.with_suffix(".lock"), "a") as file:
         try:
@@ -158,7 +151,7 @@ def claim(work_dir: Path) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Write into a folder while no other process does that asks so, too; waits for its turn. Not to be nested."""
+    """Wait until no other process is in such a block for the same folder; must not be nested."""
     with disk_errors(folder, "written"):
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY)
@@ -170,7 +163,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def read_plain(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
-    """Return the bytes of a regular file of sensible size; `VerificationError` says what else is there."""
+    """Return the bytes of a regular file of bounded size, else raise `VerificationError`."""
     if not is_present(path):
         refuse(f"{shown(path)} is missing", fix="Restore it from version control.")
     try:
@@ -185,7 +178,7 @@ _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def configuration_folder(environment: Mapping[str, str]) -> Path:
-    """Return the tool's folder of settings and keys: `$XDG_CONFIG_HOME/marin-scaling`.
+    """Return the tool's folder for settings and keys: `$XDG_CONFIG_HOME/marin-scaling`.
 
     >>> print(configuration_folder({"XDG_CONFIG_HOME": "/home/ada/.config"}))
     /home/ada/.config/marin-scaling
@@ -195,7 +188,7 @@ def configuration_folder(environment: Mapping[str, str]) -> Path:
 
 
 def write_secret(path: Path, secret: bytes) -> None:
-    """Write a whole new file that its owner only can read; `FileExistsError` if there is one."""
+    """Write a new file that only its owner can read; `FileExistsError` if it exists."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -209,14 +202,14 @@ def write_secret(path: Path, secret: bytes) -> None:
 
 
 def kept_secret(name: str, *, environment: Mapping[str, str]) -> bytes:
-    """Return 32 random bytes from the configuration folder, made on first use with mode 0600.
+    """Return 32 random bytes from the configuration folder, created on first use with mode 0600.
 
-    A file that another user owns, that others may read or that has another size is replaced. `OSError` or `RuntimeError` if
-    no secret can be kept.
+    A file is replaced if another user owns it, if others may read it, or if it has another size. `OSError` or
+    `RuntimeError` if no secret can be kept.
     """
     path = configuration_folder(environment) / name
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for _attempt in range(2):  # other processes may make it meanwhile
+    for _attempt in range(2):  # another process may create it at the same time
         if (secret := _read_secret(path)) is not None:
             return secret
         with contextlib.suppress(FileNotFoundError):
@@ -243,9 +236,9 @@ def _read_secret(path: Path) -> bytes | None:
 
 
 def make_private(folder: Path, *, allow_link: bool = True) -> None:
-    """Make a folder, or take other users' right to write away; `StorageError` if it belongs to another user.
+    """Create a folder, or remove other users' write permission; `StorageError` if it belongs to another user.
 
-    A link is followed only to a folder that is private already, and not at all without `allow_link`.
+    A link is followed only with `allow_link`, and only to a folder that is private already.
     """
     with disk_errors(folder, "written"):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -260,6 +253,6 @@ def make_private(folder: Path, *, allow_link: bool = True) -> None:
     if found.st_uid != os.geteuid() or found.st_mode & _WRITABLE_BY_OTHERS:
         raise StorageError(
             f"{folder} is of user {found.st_uid} with mode {stat.S_IMODE(found.st_mode):o}; this is user {os.geteuid()}.",
-            why="Another user can change the files there, and programs among them would run as this user.",
+            why="Another user could change programs in it that would run as you.",
             fix=f"Remove {folder}, or take it over: chown {os.geteuid()} {folder} && chmod 700 {folder}",
         )

@@ -1,4 +1,4 @@
-"""Findings: what checks of run tables, plans, submissions, experiments and reviews report."""
+"""Findings of checks of run tables, plans, submissions, experiments and reviews."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ class Severity(StrEnum):
     """Severity of a finding, the worst first."""
 
     ERROR = "error"
-    """Cannot be true: refused until it is fixed."""
+    """Cannot be true: refused until fixed."""
     WARNING = "warning"
-    """Possible, but to be looked at."""
+    """Possible, but needs a look."""
     NOTE = "note"
-    """True, and to be known by readers who compare."""
+    """True, and relevant to readers who compare."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One sentence about one object: `code` is a short name for pages and filters, `where` the key or run that it is about.
+    """One sentence about one object: `code` is a short name for pages and filters, `where` the key or run.
 
     >>> warning("mfu", "seeds.training_seconds", "MFU is 0.01").severity
     <Severity.WARNING: 'warning'>
@@ -39,15 +39,15 @@ class Finding:
 
 
 def error(code: str, where: str, message: str) -> Finding:
-    """Return a finding for which the object is refused."""
+    """Return a finding that refuses the object."""
     return Finding(severity=Severity.ERROR, code=code, where=where, message=message)
 
 
 def warning(code: str, where: str, message: str) -> Finding:
-    """Return a finding to be looked at."""
+    """Return a finding that needs a look."""
     return Finding(severity=Severity.WARNING, code=code, where=where, message=message)
 
 
 def note(code: str, where: str, message: str) -> Finding:
-    """Return a finding to be known."""
+    """Return a finding for information."""
     return Finding(severity=Severity.NOTE, code=code, where=where, message=message)

@@ -1,7 +1,4 @@
-"""Fits in Python: runs in; estimates, forecasts, tables and figures out.
-
-The commands use the same functions: a forecast is equal to that of `marin-scale fit`, digit for digit.
-"""
+"""Python interface to fits, with the numbers of `marin-scale fit`: runs in; estimates, forecasts, tables and figures out."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
     from marin_scaling.laws import Array
 
 _SAME_FLOPS = 1.25
-"""The largest factor between stated FLOPs and those that params and tokens cost."""
+"""Largest ratio of stated FLOPs to those of params and tokens."""
 
 
 def load_runs(
@@ -44,9 +41,9 @@ def load_runs(
 ) -> RunTable:
     """Read and audit runs: a CSV, Parquet or JSON-lines file, a suite, a ladder's folder, or a DataFrame.
 
-    Needs FLOPs, parameters, tokens and loss of each run (floats). `columns` maps our names to the table's, as in
+    The table needs FLOPs, parameters, tokens and loss of each run (floats). `columns` maps our names to the table's, as in
     `{"loss": "eval/loss"}`; `keep` and `drop` name runs that stay or go whatever the audit finds. The result has `frame`,
-    `excluded` and `warnings`. `RunTableError` names file, line and column of what cannot be used; `StorageError` for no file.
+    `excluded` and `warnings`. `RunTableError` names file, line and column of a bad cell; `StorageError` for a missing file.
     """
     if isinstance(runs, RunTable):
         return runs
@@ -54,9 +51,8 @@ def load_runs(
         return read_run_table(Path(runs), columns=columns, keep=keep, drop=drop)
     if not (hasattr(runs, "columns") and hasattr(runs, "rename")):
         raise RunTableError(
-            f"{type(runs).__name__} is no table of runs.",
-            why="A fit needs FLOPs, parameters, tokens and loss of each run.",
-            fix="Give a path, a pandas DataFrame, or what load_runs returned.",
+            f"Cannot read runs from {type(runs).__name__}.",
+            fix="Give a path, a pandas DataFrame, or the result of load_runs.",
         )
     return table_of_frame(runs, columns=columns, keep=keep, drop=drop)
 
@@ -73,7 +69,7 @@ def fit(
 ) -> Fit:
     """Fit a scaling law to runs; `runs`, `columns`, `keep` and `drop` as in `load_runs`.
 
-    `law` is a name that `marin-scale fit --law` takes, or a law of your own (`custom_law`). `FitRefused` for runs that carry no
+    `law` is a name as in `marin-scale fit --law`, or your own law (`custom_law`). `FitRefused` for runs that determine no
     law, `UsageError` for an unknown law.
 
     >>> import pandas as pd
@@ -91,7 +87,7 @@ def fit(
 
 
 def backtest(runs: pd.DataFrame | RunTable | Path | str, *, law: str | LawKind = DEFAULT_LAW, seed: int = 0) -> Backtest:
-    """Forecast each budget of a table from the smaller ones and score the forecasts; `.frame` has one row per forecast run."""
+    """Forecast each budget of a table from the smaller ones and score the forecasts; `.frame` has one row per run."""
     return backtest_table(load_runs(runs), law=law, seed=seed)
 
 
@@ -103,7 +99,7 @@ class Forecasts:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """One row per run: FLOPs, params, tokens, extrapolation, median, q05, q95, and half-widths by cause."""
+        """One row per run: FLOPs, params, tokens, extrapolation, median, q05, q95, and half-widths by source of uncertainty."""
         import pandas as pd
 
         return pd.DataFrame([each.row for each in self.forecasts])
@@ -114,7 +110,6 @@ class Forecasts:
         if not found:
             raise UsageError(
                 f"No forecast at {wanted:g} FLOPs.",
-                why="Forecasts are looked up by their FLOPs.",
                 fix=f"Choose one of {', '.join(f'{each.flops:g}' for each in self.forecasts)}.",
             )
         return found[0]
@@ -138,7 +133,7 @@ class Sensitivity:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """One row per choice: its median (NaN where it gives none), the change of the forecast, and why there is none."""
+        """One row per choice: its median (NaN if missing), the change of the forecast, and why a median is missing."""
         import pandas as pd
 
         medians = [math.nan if row.median is None else row.median for row in self.rows]
@@ -161,11 +156,11 @@ class Fit:
 
     @property
     def status(self) -> FitStatus:
-        """Whether the numbers may be used, with the sentence to quote as `status.value`."""
+        """Status of the fit; `status.value` is a sentence to quote."""
         return self.result.status
 
     def summary(self) -> pd.DataFrame:
-        """Return one row per parameter of the law: estimate and 90 % interval (q05, q95; NaN where the law has none)."""
+        """Return one row per parameter of the law: estimate and 90 % interval (q05, q95; NaN for a law without intervals)."""
         return self.result.law.summary()
 
     @overload
@@ -181,15 +176,14 @@ class Fit:
     ) -> Forecast | Forecasts:
         """Forecast compute-optimal runs of one or many budgets (numbers, or texts such as "1e23"), or one run of a given size.
 
-        `FitRefused` if the fit has no law to extrapolate; `UsageError` for what is no number of FLOPs, and for params and
-        tokens that cost other FLOPs than stated.
+        `FitRefused` if no law was fitted; `UsageError` for invalid FLOPs, or for params and tokens that cost other FLOPs than
+        stated.
         """
         if isinstance(flops, str) or np.ndim(flops) == 0:  # type: ignore[arg-type]
             return self._forecast_one(_flops(flops), params=params, tokens=tokens)
         if params is not None or tokens is not None:
             raise UsageError(
-                "A list of FLOPs was given together with a size.",
-                why="params and tokens describe one run.",
+                "A list of FLOPs cannot be combined with params and tokens, which describe one run.",
                 fix="Give one number of FLOPs, or a table of runs: fit.predict(frame).",
             )
         return Forecasts(forecasts=tuple(self._forecast_one(_flops(each)) for each in flops))  # type: ignore[union-attr]
@@ -203,30 +197,29 @@ class Fit:
         [target] = target_runs(self.result, _wanted([(params, tokens)]))
         if not 1 / _SAME_FLOPS <= flops / target.flops <= _SAME_FLOPS:
             raise UsageError(
-                f"{params:g} parameters on {tokens:g} tokens cost {target.flops:.3g} FLOPs, and {flops:.3g} were given.",
-                why="FLOPs follow from parameters and tokens, by the convention of the fitted table.",
-                fix="Leave one out: fit.predict takes params and tokens, fit.forecast FLOPs.",
+                f"{params:g} parameters on {tokens:g} tokens cost {target.flops:.3g} FLOPs, but {flops:.3g} were given.",
+                why="FLOPs follow from params and tokens by the convention of the fitted table.",
+                fix="Leave one out: fit.predict takes params and tokens, fit.forecast takes FLOPs.",
             )
 
     def predict(self, runs: pd.DataFrame) -> pd.DataFrame:
         """Forecast each row of a table with `params` and `tokens` (or `flops` for the compute-optimal run).
 
-        Returns the columns of `Forecasts.frame` under the index of `runs`. `RunTableError` names the row and column of what is
-        no positive number; `FitRefused` for sizes that the law does not know.
+        Return the columns of `Forecasts.frame` with the index of `runs`. `RunTableError` names row and column of an invalid
+        number; `FitRefused` for a law that cannot forecast these sizes.
         """
         import pandas as pd
 
         if not isinstance(runs, pd.DataFrame):
             raise RunTableError(
-                f"{type(runs).__name__} is no table of runs to forecast.",
-                why="Each row needs params and tokens, or flops.",
+                f"Cannot read runs to forecast from {type(runs).__name__}.",
                 fix='Give a DataFrame: pd.DataFrame({"params": [7e9], "tokens": [1e12]}).',
             )
         found = forecast_runs(self.result, target_runs(self.result, targets_of_frame(runs)))
         return pd.DataFrame([each.row for each in found], index=runs.index)
 
     def loss(self, *, params: Any, tokens: Any) -> Any:
-        """Return the median loss of runs of these sizes: a float for numbers, an array for arrays (broadcast together)."""
+        """Return the median loss of runs of these sizes: a float for numbers, an array for arrays (broadcast)."""
         sizes = np.broadcast_arrays(*(_numbers(each, name) for each, name in ((params, "params"), (tokens, "tokens"))))
         wanted = _wanted(zip(*(each.ravel().tolist() for each in sizes), strict=True))
         medians = [each.median for each in forecast_runs(self.result, target_runs(self.result, wanted))]
@@ -242,7 +235,7 @@ class Fit:
         return Sensitivity(forecast=found, rows=tuple(sensitivity(self.result, found)))
 
     def backtest(self) -> Backtest:
-        """Forecast each budget from the smaller ones, by the same law, prior and seed."""
+        """Forecast each budget from the smaller ones, with the same law, prior and seed."""
         return backtest_of_fit(self.result)
 
     def plot(self, forecast: Forecast | Forecasts | None = None) -> Any:
@@ -259,8 +252,7 @@ class Fit:
         """
         if self.result.law.prior is None:
             raise FitRefused(
-                f"{self.result.source}: the law {self.result.law.name} has no posterior.",
-                why="ArviZ shows draws of a posterior.",
+                f"{self.result.source}: the law {self.result.law.name} has no posterior to export.",
                 fix="Fit the default law, coupled-surface.",
             )
         try:
@@ -298,7 +290,7 @@ def _number(value: Any, name: str) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not (math.isfinite(number) and number > 0):
-        raise UsageError(f"{value!r} is not a number of {name}.", why="It is positive and finite.", fix="Write it like 1e23.")
+        raise UsageError(f"{value!r} is not a positive, finite number of {name}.", fix="Write it like 1e23.")
     return number
 
 
@@ -308,7 +300,5 @@ def _numbers(value: Any, name: str) -> Array:
     except (TypeError, ValueError):
         numbers = np.asarray(math.nan)
     if not (np.isfinite(numbers) & (numbers > 0)).all():
-        raise UsageError(
-            f"{name} are not all positive, finite numbers.", why="A size is a count.", fix="Give a number or an array of them."
-        )
+        raise UsageError(f"{name} must be positive, finite numbers.", fix="Give a number or an array of numbers.")
     return numbers

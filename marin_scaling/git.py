@@ -1,7 +1,7 @@
-"""Git, asked from the root of the repository only, with nothing in its settings that a pull request can decide.
+"""Calls of git, from the root of the repository and with no setting that a pull request can change.
 
-No other module starts git. Git reads names and content here, but compares nothing: attributes, filters, ignore rules and index
-flags come with a pull request. No call runs a hook or a file-system monitor, opens a pager, or fetches anything.
+Git only reads names and content. It compares nothing, because attributes, filters, ignore rules and index flags come with a
+pull request. No call runs a hook or file-system monitor, opens a pager, or fetches.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SETTINGS = {
 }
 _OPTIONS = ("--no-pager", "--literal-pathspecs", *(word for item in _SETTINGS.items() for word in ("-c", "=".join(item))))
 _ENVIRONMENT = {
-    "GIT_ALLOW_PROTOCOL": "",  # no transport: a missing object is an error, and never fetched
+    "GIT_ALLOW_PROTOCOL": "",  # no transport: a missing object is an error
     "GIT_GRAFT_FILE": os.devnull,
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_NO_REPLACE_OBJECTS": "1",
@@ -36,19 +36,18 @@ _ENVIRONMENT = {
     "LC_ALL": "C",
 }
 _OWN_SETTINGS = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
-"""The variables that say where the settings of a person lie; only `setting` passes these on."""
+"""Variables that locate a user's settings; only `setting` passes them on."""
 
 _TIMEOUT_SECONDS = 600
 
 
 class GitError(UsageError):
-    """Git cannot answer, for a `reason`: no git, no repository, or no such commit."""
+    """A question that git cannot answer, with its `reason`: no git, no repository, or no such commit."""
 
     def __init__(self, reason: str, *, command: str, at: Path) -> None:
         super().__init__(
-            f"git {command} has no answer at {at}: {reason}.",
-            why="Commits are read with git, from the root of the repository of the current directory.",
-            fix="Run the command in that repository, and name a branch or commit that is there (git fetch origin).",
+            f"git {command} failed in {at}: {reason}.",
+            fix="Rerun the command in the repository with that branch or commit (git fetch origin).",
         )
         self.reason = reason
 
@@ -62,7 +61,7 @@ class TreeEntry:
 
     @property
     def is_regular(self) -> bool:
-        """Return True unless it is a link or a submodule."""
+        """Return False for a link or a submodule."""
         return self.mode.startswith("100")
 
 
@@ -74,36 +73,36 @@ class Repository:
     git_dir: Path
 
     def ask(self, *arguments: str, content: bytes = b"") -> bytes:
-        """Return what git writes for a command that gets `content` as its input; `GitError` when the command fails."""
+        """Return the output of a git command with input `content`; `GitError` if it fails."""
         done = _run(self._named(*arguments), at=self.root, content=content)
         if done.returncode:
-            raise _failed(arguments[0], _said(done) or f"exit status {done.returncode}", at=self.root)
+            raise _failed(arguments[0], _output(done) or f"exit status {done.returncode}", at=self.root)
         return done.stdout
 
     def commit_id(self, name: str) -> str:
-        """Return the id of the commit that a branch, tag or revision names; `GitError` if there is none, or two.
+        """Return the id of the commit that a branch, tag or revision names; `GitError` unless exactly one matches.
 
-        The name is git's input and not a word of its command line, so no name is taken for an option or a path.
+        The name is passed as input, not on the command line, so that it cannot be an option or a path.
         """
         if not name or not name.isprintable():
             raise _failed("cat-file", f"{name!r} is not the name of a commit", at=self.root)
         done = _run(self._named("cat-file", "--batch-check"), at=self.root, content=os.fsencode(f"{name}^{{commit}}\n"))
         if b"is ambiguous" in done.stderr:
-            raise _failed("cat-file", f"{name!r} names a branch and a tag", at=self.root)
+            raise _failed("cat-file", f"{name!r} names both a branch and a tag", at=self.root)
         fields = done.stdout.decode("ascii", errors="replace").rsplit(None, 2)
         if done.returncode or len(fields) != 3 or fields[1] != "commit":
-            raise _failed("cat-file", f"it knows no such commit as {name!r}", at=self.root)
+            raise _failed("cat-file", f"unknown commit {name!r}", at=self.root)
         return fields[0]
 
     def head(self) -> str | None:
-        """Return the id of the commit that is checked out; None before the first commit."""
+        """Return the id of the checked-out commit; None before the first commit."""
         try:
             return self.commit_id("HEAD")
         except GitError:
             return None
 
     def tree(self, commit: str, folder: Path) -> dict[Path, TreeEntry]:
-        """Return every file that a commit has at or below `folder`, by its path from the root."""
+        """Return every file of a commit at or below `folder`, by its path from the root."""
         below = self.path_from_root(folder)
         places = [] if below == Path() else ["--", str(below)]
         listed = self.ask("ls-tree", "-r", "-z", "--full-tree", commit, *places)
@@ -114,22 +113,22 @@ class Repository:
         return self.ask("cat-file", "blob", entry.id)
 
     def tracked(self, folder: Path) -> list[Path]:
-        """Return the files at or below `folder` that are in git's index, by their paths from the root."""
+        """Return the files at or below `folder` in git's index, by their paths from the root."""
         below = self.path_from_root(folder)
         places = [] if below == Path() else ["--", str(below)]
         listed = self.ask("ls-files", "-z", "--cached", "--full-name", *places)
         return sorted({Path(os.fsdecode(name)) for name in listed.split(b"\0") if name})
 
     def setting(self, name: str, *options: str) -> str | None:
-        """Return one of git's settings, as a person in this repository has it; None where it is not set."""
+        """Return one of git's settings for this user and repository; None if not set."""
         return _setting(self._named("config", *options, "--get", name), at=self.root)
 
     def holds(self, path: Path) -> bool:
-        """Return True if a path lies in the repository."""
+        """Return True if a path is in the repository."""
         return Path(os.path.abspath(path)).is_relative_to(self.root)
 
     def path_from_root(self, path: Path) -> Path:
-        """Return a path as git names it; `GitError` if it lies outside of the repository."""
+        """Return a path as git names it; `GitError` if it is outside of the repository."""
         if not self.holds(path):
             raise _failed("ls-files", f"{path} is outside of the repository", at=self.root)
         return Path(os.path.abspath(path)).relative_to(self.root)
@@ -139,9 +138,9 @@ class Repository:
 
 
 def find_repository(start: Path | None = None) -> Repository | None:
-    """Return the repository of `start` (the current directory); None where there is no `.git`, or no git to ask.
+    """Return the repository of `start` (default: the current directory); None without `.git` or without git.
 
-    `GitError` where git does not trust the repository, as one of another user's.
+    `GitError` if git does not trust the repository, for example because it belongs to another user.
     """
     root = repository_root(start)
     if root is None:
@@ -152,22 +151,22 @@ def find_repository(start: Path | None = None) -> Repository | None:
         return None
     found = Path(os.fsdecode(done.stdout.removesuffix(b"\n")))
     if done.returncode or ((root / GIT_NAME).is_dir() and found != Path(os.path.realpath(root / GIT_NAME))):
-        raise _failed("rev-parse", _said(done) or f"{root / GIT_NAME} is not a git directory", at=root)
+        raise _failed("rev-parse", _output(done) or f"{root / GIT_NAME} is not a git directory", at=root)
     return Repository(root=root, git_dir=found)
 
 
 def require_repository(start: Path | None = None) -> Repository:
-    """Return the repository of `start` (the current directory); `GitError` where there is none."""
+    """Return the repository of `start` (default: the current directory), else raise `GitError`."""
     found = find_repository(start)
     if found is None:
-        raise _failed("rev-parse", "there is no git repository, or no git", at=start or Path.cwd())
+        raise _failed("rev-parse", "no git repository, or git is not installed", at=start or Path.cwd())
     return found
 
 
 def tracked_files(folder: Path) -> list[Path]:
-    """Return the files at or below `folder` that git tracks, in the repository of the current directory, as `folder / ...`.
+    """Return the files at or below `folder` that git tracks, in the current directory's repository, as `folder / ...`.
 
-    `GitError` where there is no repository, or the folder is not in it. A tracked file may be missing from the disk.
+    `GitError` if the folder is not in a repository. A tracked file may be missing from the disk.
     """
     repository = require_repository()
     below = repository.path_from_root(folder)
@@ -175,7 +174,7 @@ def tracked_files(folder: Path) -> list[Path]:
 
 
 def checked_out_commit(folder: Path) -> str | None:
-    """Return the id of the commit that is checked out at `folder`; None outside a repository or without git."""
+    """Return the id of the commit checked out at `folder`; None outside of a repository or without git."""
     try:
         found = find_repository(folder)
     except GitError:
@@ -184,7 +183,7 @@ def checked_out_commit(folder: Path) -> str | None:
 
 
 def remote_address(folder: Path, *, remote: str = "origin") -> str | None:
-    """Return the address of a remote of the repository at `folder`; None where it has none, or git is not there."""
+    """Return the address of a remote of the repository at `folder`; None if it has none, or without git."""
     try:
         found = find_repository(folder)
         return os.fsdecode(found.ask("remote", "get-url", remote)).strip() if found else None
@@ -193,8 +192,8 @@ def remote_address(folder: Path, *, remote: str = "origin") -> str | None:
 
 
 def setting(name: str, *options: str) -> str | None:
-    """Return one of git's settings, as a person in the current directory has it; None where it is not set, or without git."""
-    with contextlib.suppress(GitError):  # of a repository that git does not trust, only the person's settings count
+    """Return one of git's settings for this user and directory; None if not set, or without git."""
+    with contextlib.suppress(GitError):  # in a repository that git does not trust, only the user's settings count
         if found := find_repository():
             return found.setting(name, *options)
     return _setting([f"--git-dir={os.devnull}", "config", *options, "--get", name], at=Path.cwd())
@@ -235,7 +234,7 @@ def _tree_entry(line: bytes) -> tuple[Path, TreeEntry]:
     return Path(os.fsdecode(name)), TreeEntry(mode=mode, id=identity)
 
 
-def _said(done: subprocess.CompletedProcess[bytes]) -> str:
+def _output(done: subprocess.CompletedProcess[bytes]) -> str:
     return done.stderr.decode(errors="replace").strip().partition("\n")[0]
 
 

@@ -1,11 +1,10 @@
-"""The two laws that everything here is fitted to or simulated from, as plain functions of arrays.
+"""Frontier and surface laws as functions of arrays.
 
-Frontier   L*(C) = E + A (C / C0)^-gamma             best loss that C FLOPs buy (Kaplan et al. 2020 with an asymptote)
+Frontier   L*(C) = E + A (C / C0)^-gamma             lowest loss at C FLOPs (Kaplan et al. 2020 with an asymptote)
 Surface    L(N, D) = E + A N^-alpha + B D^-beta      Hoffmann et al. 2022, eq. 10
 
-E is the loss that no compute removes, N the parameters, D the trained tokens, L the loss in the unit of the runs.
-C0 is a reference inside the data, so that A is a loss (what C0 FLOPs leave above E) and never overflows.
-Arithmetic only: this module fits nothing, reads no file and draws nothing.
+E is the irreducible loss, N the parameters, D the trained tokens, L the loss in the unit of the runs. C0 is a reference
+within the data, so that A, the loss above E at C0 FLOPs, never overflows.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 
 FARTHEST_CHECKED = 333.4
-"""The farthest extrapolation of a public forecast known to us that was compared with its run: Delphi's, 3e20 to 1e23 FLOPs."""
+"""Farthest extrapolation of a public forecast that was compared with its run: Delphi, 3e20 to 1e23 FLOPs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +42,7 @@ class SurfaceLaw:
 
 
 def frontier_loss(law: FrontierLaw, *, flops: ArrayLike) -> Array:
-    """Loss on the frontier at each number of training FLOPs.
+    """Return the loss on the frontier at each number of training FLOPs.
 
     >>> law = FrontierLaw(E=1.7, A=1.5, gamma=0.1, reference_flops=1e19)
     >>> frontier_loss(law, flops=[1e19, 1e29]).round(3)
@@ -54,7 +53,7 @@ def frontier_loss(law: FrontierLaw, *, flops: ArrayLike) -> Array:
 
 
 def surface_loss(law: SurfaceLaw, *, params: ArrayLike, tokens: ArrayLike) -> Array:
-    """Loss of models of each size after each number of trained tokens.
+    """Return the loss for each number of parameters and trained tokens.
 
     >>> chinchilla = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
     >>> surface_loss(chinchilla, params=[70e9], tokens=[1.4e12]).round(2)
@@ -65,7 +64,7 @@ def surface_loss(law: SurfaceLaw, *, params: ArrayLike, tokens: ArrayLike) -> Ar
 
 
 def surface_frontier(law: SurfaceLaw, *, flops_per_param_token: float = 6.0) -> FrontierLaw:
-    """The frontier that a surface implies when a run costs `flops_per_param_token` x N x D FLOPs (6 by Kaplan et al. 2020).
+    """Return the frontier of a surface if a run costs `flops_per_param_token` x N x D FLOPs (6 by Kaplan et al. 2020).
 
     Along the optimum both terms fall as C^-gamma with gamma = alpha beta / (alpha + beta): Hoffmann et al. 2022, eq. 4.
 
@@ -81,7 +80,7 @@ def surface_frontier(law: SurfaceLaw, *, flops_per_param_token: float = 6.0) -> 
 
 
 def optimal_params(law: SurfaceLaw, *, flops: float, flops_per_param_token: float = 6.0) -> float:
-    """The number of parameters at which `flops` buy the lowest loss: Hoffmann et al. 2022, eq. 4.
+    """Return the compute-optimal number of parameters at `flops`: Hoffmann et al. 2022, eq. 4.
 
     >>> f"{optimal_params(SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28), flops=5.76e23):.3g}"
     '3.22e+10'

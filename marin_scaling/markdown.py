@@ -1,8 +1,8 @@
 """Markdown that untrusted text cannot break: escaped words, tables, preformatted blocks, links, front matter.
 
-Names of runs, ladders and signers come from files that anyone may send in a pull request. Escaped text is the same text in
-Markdown, in HTML and in an attribute: it holds no character but letters, digits, harmless punctuation and entities. The theme
-prints a page's title as it is, so the title of the front matter is escaped text.
+Names of runs, ladders and signers come from files of pull requests. Escaped text means the same in Markdown, HTML and
+attributes: it consists of letters, digits, harmless punctuation and entities. The theme prints a page's title verbatim, so
+titles are escaped too.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _LINKED = re.compile(r"(https?://[A-Za-z0-9._~:/?#\[\]@!$&()*+,;=%-]*[A-Za-z0-9/
 _WEB = re.compile(r"https?://[^\s<>\\\"`|\x00-\x20\x7f-\x9f]+")
 _PLAIN = frozenset(" .,:;()/%=?+-'")
 _BLOCK = re.compile(r"[-+=:?]|\d+(?=[.)])")
-"""What begins a list, a heading or another block, if it stands first on a line."""
+"""Start of a list, heading or other block at the beginning of a line."""
 
 
 class Markdown(str):
-    """Text that is Markdown already: `escape` returns it as it is, and templates do not escape it."""
+    """Text that is Markdown already: `escape` and templates do not escape it again."""
 
     def __html__(self) -> str:
         return self
 
 
 def escape(text: object) -> Markdown:
-    """Text for anywhere in a Markdown line: no sign in it can end a cell, open a tag, or turn the line's direction.
+    """Escape text for any place in a Markdown line: it cannot end a cell, open a tag, or change the line's direction.
 
-    `Markdown`, and what a template rendered, is returned as it is.
+    `Markdown` and rendered templates are returned unchanged.
 
     >>> print(escape("a|b <b>*c*"), escape(escape("*")))
     a&#124;b &#60;b&#62;&#42;c&#42; &#42;
@@ -52,12 +52,12 @@ def _escaped(sign: str) -> str:
 
 
 def cell(text: object, most: int = CELL_CHARACTERS) -> Markdown:
-    """Escaped text of bounded length; Markdown as it is."""
+    """Return escaped text of bounded length; Markdown is returned unchanged."""
     return escape(text if hasattr(text, "__html__") else shortened(str(text), most))
 
 
 def listed(items: Sequence[str], *, separator: str = ", ", most: int) -> Markdown:
-    """Items that are Markdown already, beside each other: the first ones, and how many more there are.
+    """Join the first Markdown items, and the number of the others.
 
     >>> listed(["a", "b", "c"], most=2)
     'a, b and 1 more'
@@ -74,9 +74,9 @@ def table(
     most: int | None = None,
     rest_in: str = "its file",
 ) -> Markdown:
-    """A table of cells that are Markdown already (escape first what is not); columns in `right` are right-aligned.
+    """Return a table of Markdown cells (escape other text first); columns in `right` are right-aligned.
 
-    Below the first `most` rows stands how many more there are, and in which file.
+    A line below counts the rows after the first `most`, and names the file with all rows.
 
     >>> print(table(["run", "loss"], [["a", "2.5"], ["b", "2.4"]], right=[1], most=1, rest_in="runs.csv"))
     | run | loss |
@@ -92,7 +92,7 @@ def table(
 
 
 def bullets(items: Sequence[str], *, rest_in: str, most: int = LISTED) -> Markdown:
-    """A list of items that are Markdown already; below the first ones stands how many more there are, and in which file."""
+    """Return a list of the first Markdown items; a line below counts the others and names the file with all items."""
     lines = "\n".join(f"- {_within_block(item)}" for item in items[:most])
     return Markdown(f"{lines}\n\n{_more(len(items) - most, rest_in)}" if len(items) > most else lines)
 
@@ -102,16 +102,16 @@ def _more(count: int, place: str) -> str:
 
 
 def preformatted(text: str, *, rest_in: str = "") -> Markdown:
-    """A block that shows `text` as it is, also where it holds blank lines, fences or tags.
+    """Return a block that shows `text` verbatim, including blank lines, fences and tags.
 
-    Hidden characters are shown as escapes. A long text is cut; below it stands how much more there is, and in which file.
+    Hidden characters are shown as escapes. A long text is cut; a line below counts the rest and names its file.
 
     >>> print(preformatted("a <b>"))
     <pre class="output"><code>a &lt;b&gt;
     </code></pre>
     """
     shown = html.escape(_beginning(text.rstrip(), rest_in), quote=False)
-    shown = shown.replace("`", "&#96;").replace("~", "&#126;")  # fences are read first
+    shown = shown.replace("`", "&#96;").replace("~", "&#126;")  # Markdown parses fences before HTML
     return Markdown(f'<pre class="output"><code>{shown}\n</code></pre>')
 
 
@@ -124,7 +124,7 @@ def _beginning(text: str, rest_in: str) -> str:
 
 
 def whole(text: object) -> Markdown:
-    """Text for a cell that is not to be broken over two lines: a day, one word with a hyphen.
+    """Return text for a cell that must not wrap, such as a day.
 
     >>> print(whole("2026-11-23"))
     <span class="whole">2026-11-23</span>
@@ -133,7 +133,7 @@ def whole(text: object) -> Markdown:
 
 
 def prose(text: str) -> Markdown:
-    """A person's plain text: its paragraphs, its lists line by line, its addresses as links; no other sign of it is Markdown.
+    """Return a person's plain text as Markdown: paragraphs, lists line by line, addresses as links, all else escaped.
 
     >>> print(prose("It held:\\n- so\\n- and so\\n\\nSee https://a.org."))
     It held:<br>
@@ -147,7 +147,7 @@ def prose(text: str) -> Markdown:
 
 
 def web_link(words: str, address: str) -> Markdown:
-    """A link with escaped words to an address on the web; only the words of any other address.
+    """Return a link with escaped words to a web address; only the words for any other address.
 
     >>> print(web_link("a*", "https://example.org"), web_link("b", "https://[x"), web_link("c", "javascript:x"))
     [a&#42;](<https://example.org>) b c
@@ -157,7 +157,7 @@ def web_link(words: str, address: str) -> Markdown:
 
 
 def _lines(paragraph: str) -> list[str]:
-    """Its items on lines of their own; other lines go on where the one before ended."""
+    """Join wrapped lines of a paragraph; list items start lines of their own."""
     found: list[str] = []
     for line in filter(None, (" ".join(each.split()) for each in paragraph.split("\n"))):
         if found and not _ITEM.match(line):
@@ -168,19 +168,19 @@ def _lines(paragraph: str) -> list[str]:
 
 
 def _prose_line(line: str) -> str:
-    parts = _LINKED.split(line)  # text, address, text, ...
+    parts = _LINKED.split(line)  # alternates text and address
     return _within_block("".join(web_link(each, each) if number % 2 else escape(each) for number, each in enumerate(parts)))
 
 
 def _within_block(line: str) -> str:
-    """A line of Markdown that begins no block of its own: neither a list, nor one by its indentation."""
+    """Return a line of Markdown that cannot start a list or an indented block."""
     line = line.strip()
     first = _BLOCK.match(line)
     return "".join(f"&#{ord(sign)};" for sign in first[0]) + line[first.end() :] if first else line
 
 
 def without_root(text: str, root: PurePath) -> str:
-    """The text with paths below `root` told from there: what is published does not say where on a machine it was made.
+    """Return the text with paths below `root` made relative, so that published pages do not show the machine's folders.
 
     >>> without_root("/home/ada/lab/runs/tiny is empty; /home/ada/lab-book is not.", PurePath("/home/ada/lab"))
     'runs/tiny is empty; /home/ada/lab-book is not.'
@@ -190,15 +190,17 @@ def without_root(text: str, root: PurePath) -> str:
 
 
 def malformed_section(noun: str, found: Sequence[tuple[str, str]], root: PurePath) -> Markdown:
-    """Files that are none of what they should be: where each lies and why; empty where there is none."""
+    """Return a section that lists malformed files with the reasons; empty if there are none."""
     rows = [[cell(without_root(each, root)) for each in line] for line in found]
     shown = table(["place", "why"], rows, most=LISTED, rest_in="the files themselves")
-    return Markdown(f"## Malformed\n\nThese are no {noun}.\n\n{shown}" if rows else "")
+    return Markdown(f"## Malformed\n\nThese files are not valid {noun}.\n\n{shown}" if rows else "")
 
 
 def page_name(name: str) -> str:
-    """The name, without `.md`, of the page about what has this name; names that mkdocs keeps for the page of a folder get a
-    suffix, and so does what has the suffix already, so that no two share a page.
+    """Return the name, without `.md`, of the page about an object of this name.
+
+    Names that mkdocs reserves for a folder's page get a suffix. So do names that have the suffix already, so that no two
+    objects share a page.
 
     >>> page_name("delphi"), page_name("index"), page_name("index.page"), page_name("README")
     ('delphi', 'index.page', 'index.page.page', 'README.page')
@@ -207,7 +209,7 @@ def page_name(name: str) -> str:
 
 
 def link(words: str, target: str) -> Markdown:
-    """A link with escaped words to a page or file of the site, by its relative path.
+    """Return a link with escaped words to a page or file of the site, by its relative path.
 
     >>> print(link("law", "ladders/delphi.md"))
     [law](ladders/delphi.md)
@@ -216,7 +218,7 @@ def link(words: str, target: str) -> Markdown:
 
 
 def code(words: str) -> Markdown:
-    """Words as code, where they are letters, digits and signs of a path; otherwise escaped.
+    """Return words as code if they are letters, digits and signs of a path, else escaped.
 
     >>> print(code("runs/tiny/0a1b"), code("a`b"))
     `runs/tiny/0a1b` a&#96;b

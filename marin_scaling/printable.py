@@ -18,9 +18,9 @@ _SELECTORS = (range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0xE01
 
 
 def printable(text: str) -> str:
-    r"""The text with hidden characters and line ends as escapes: control, direction, zero width, lone surrogates.
+    r"""Return the text with hidden characters and line ends as escapes: control, direction, zero width, lone surrogates.
 
-    Escapes are those of JSON, so that a JSON text keeps its meaning.
+    The escapes are those of JSON, so that JSON keeps its meaning.
 
     >>> print(printable("a\x1b[2J\nb\u202e"))
     a\u001b[2J\u000ab\u202e
@@ -29,7 +29,7 @@ def printable(text: str) -> str:
 
 
 def shortened(text: str, most: int = VALUE_CHARACTERS) -> str:
-    """The text, or its beginning and end with the number of characters that are left out.
+    """Return the text, or its beginning and end with the number of characters between.
 
     >>> shortened("a" * 100 + "end", 50)
     'aaaaaaaaaaaaaaaaaaaaaaaaaaaaa…(64 more)…aaaaaaaend'
@@ -42,12 +42,12 @@ def shortened(text: str, most: int = VALUE_CHARACTERS) -> str:
 
 
 def quoted(text: object, most: int = VALUE_CHARACTERS) -> str:
-    """A name or value of an untrusted file for a sentence: printable and of bounded length."""
+    """Return a name or value of an untrusted file for a message: printable and of bounded length."""
     return printable(shortened(str(text), most))
 
 
 def joined(names: Iterable[str], *, most: int = JOINED, separator: str = ", ") -> str:
-    """Names beside each other: the first ones, each of bounded length, and how many more there are.
+    """Join the first names, each of bounded length, and the number of the others.
 
     >>> joined(["a", "b", "c"], most=2)
     'a, b and 1 more'
@@ -78,7 +78,7 @@ _COMMAND = re.compile(r"^([^\S\n]*):(?=:)|#(?=#\w*\[)", re.MULTILINE)
 
 
 def plain(text: str) -> str:
-    r"""The text without control characters but line ends and tabs, and without commands of CI systems.
+    r"""Return the text without control characters except line ends and tabs, and without commands of CI systems.
 
     >>> print(plain("a\x1b[2J\n::error::no"))
     a\u001b[2J
@@ -90,7 +90,7 @@ def plain(text: str) -> str:
 
 
 class PlainOutput(io.TextIOBase):
-    """A text stream that writes `plain` text into another one; bytes that are written into its `buffer` are text as well."""
+    """Text stream that writes `plain` text to another stream; bytes written to its `buffer` are treated as text."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -102,22 +102,22 @@ class PlainOutput(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """The encoding of the stream below."""
+        """Encoding of the underlying stream."""
         return self._stream.encoding
 
     @property
     def errors(self) -> str | None:  # type: ignore[override]
-        """What becomes of characters that the encoding does not have."""
+        """Treatment of characters that the encoding lacks."""
         return self._stream.errors
 
     @property
     def buffer(self) -> io.RawIOBase:
-        """A stream of bytes in UTF-8, which are written as text."""
+        """Stream of UTF-8 bytes, which are written as text."""
         return _Bytes(self)
 
     @property
     def terminal(self) -> TextIO:
-        """The stream below, for a progress bar, which moves the cursor; it has to make its own words printable."""
+        """Underlying stream, for a progress bar, which moves the cursor and must make its own words printable."""
         return self._stream
 
     def write(self, text: str) -> int:
@@ -130,15 +130,15 @@ class PlainOutput(io.TextIOBase):
         return True
 
     def isatty(self) -> bool:
-        """Return True if a person sees it."""
+        """Return True if the underlying stream is a terminal."""
         return self._stream.isatty()
 
     def fileno(self) -> int:
-        """The number of the file below."""
+        """Return the number of the underlying file."""
         return self._stream.fileno()
 
     def flush(self) -> None:
-        """Let all that was written reach the file below."""
+        """Flush the underlying stream."""
         self._stream.flush()
 
 
@@ -159,7 +159,7 @@ class _Bytes(io.RawIOBase):
 
 @contextlib.contextmanager
 def plain_output() -> Iterator[None]:
-    """Let standard output and standard error be plain in this block."""
+    """Make standard output and standard error plain in this block."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = PlainOutput(sys.stdout), PlainOutput(sys.stderr)
     try:
@@ -169,5 +169,5 @@ def plain_output() -> Iterator[None]:
 
 
 def terminal_below(stream: TextIO) -> TextIO:
-    """The stream below a plain one, or the stream itself."""
+    """Return the stream under a plain one, or the stream itself."""
     return stream.terminal if isinstance(stream, PlainOutput) else stream

@@ -1,9 +1,8 @@
-"""How good a forecast in 23 quantiles, or in one number, was, once the value is known. Arithmetic only; lower is better.
+"""Scores of a forecast in 23 quantiles, or in one number, against the observed value; lower is better.
 
-The continuous ranked probability score is the integral of twice the pinball loss over all levels (Gneiting & Raftery 2007);
-from stated quantiles it is a sum in which each level stands for the part of [0, 1] nearest to it. The weighted interval
-score is the same sum with equal weights (Bracher et al. 2021). Scores have the unit of the loss. Nothing is fitted, read or
-judged here.
+The continuous ranked probability score is the integral of twice the pinball loss over all levels (Gneiting & Raftery 2007).
+For given quantiles it is a sum, in which the weight of a level is the length of the part of [0, 1] nearest to it. The
+weighted interval score is that sum with equal weights (Bracher et al. 2021). Scores have the unit of the loss.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from itertools import pairwise
 
 @dataclass(frozen=True, kw_only=True)
 class PointScores:
-    """What can be said of one number; `per_cent_of_reducible_loss` is None when there is no asymptote below the value."""
+    """Scores of a single number; `per_cent_of_reducible_loss` is None without an asymptote below the value."""
 
     crps: float
     signed_error: float
@@ -25,7 +24,7 @@ class PointScores:
 
 @dataclass(frozen=True, kw_only=True)
 class Scores(PointScores):
-    """All scores of one forecast in quantiles; its signed errors are those of its median."""
+    """Scores of a forecast in quantiles; its signed errors are those of the median."""
 
     weighted_interval_score: float
     interval_score_90: float
@@ -34,7 +33,7 @@ class Scores(PointScores):
 
 
 def score(quantiles: Mapping[float, float], *, observed: float, asymptote: float | None = None) -> Scores:
-    """The scores of a forecast (level to value, increasing; with 0.05, 0.5 and 0.95) against the observed loss.
+    """Score a forecast (level to value, increasing; with 0.05, 0.5 and 0.95) against the observed loss.
 
     `asymptote` is the fitted irreducible loss, in the same unit.
 
@@ -55,7 +54,7 @@ def score(quantiles: Mapping[float, float], *, observed: float, asymptote: float
 
 
 def score_point(forecast: float, *, observed: float, asymptote: float | None = None) -> PointScores:
-    """The scores of a forecast that is one number: its CRPS is the absolute error. `asymptote` as in `score`.
+    """Score a forecast that is one number; its CRPS is the absolute error. `asymptote` is as in `score`.
 
     >>> score_point(2.0, observed=2.5, asymptote=2.25).per_cent_of_reducible_loss
     -200.0
@@ -71,7 +70,7 @@ def score_point(forecast: float, *, observed: float, asymptote: float | None = N
 
 
 def pinball_loss(value: float, *, level: float, observed: float) -> float:
-    """Loss of stating `value` as the quantile of `level`: `level` per unit too low, 1 - `level` per unit too high.
+    """Return the pinball loss of `value` as quantile of `level`: `level` per unit too low, 1 - `level` per unit too high.
 
     >>> pinball_loss(1.0, level=0.9, observed=2.0), pinball_loss(2.0, level=0.75, observed=1.0)
     (0.9, 0.25)
@@ -80,7 +79,7 @@ def pinball_loss(value: float, *, level: float, observed: float) -> float:
 
 
 def level_weights(levels: tuple[float, ...]) -> tuple[float, ...]:
-    """Length of the part of [0, 1] that lies nearest to each level; they sum to 1.
+    """Return the length of the part of [0, 1] nearest to each level; the lengths sum to 1.
 
     >>> level_weights((0.25, 0.5, 0.75))
     (0.375, 0.25, 0.375)
@@ -90,9 +89,9 @@ def level_weights(levels: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def crps(quantiles: Mapping[float, float], *, observed: float) -> float:
-    """Continuous ranked probability score from quantiles: 2 * sum of `level_weights` * `pinball_loss`.
+    """Return the continuous ranked probability score: 2 * sum of `level_weights` * `pinball_loss`.
 
-    >>> crps({0.5: 3.0}, observed=1.0)  # of a point: the absolute error
+    >>> crps({0.5: 3.0}, observed=1.0)  # of a single number: the absolute error
     2.0
     """
     weights = level_weights(tuple(quantiles))
@@ -101,7 +100,7 @@ def crps(quantiles: Mapping[float, float], *, observed: float) -> float:
 
 
 def weighted_interval_score(quantiles: Mapping[float, float], *, observed: float) -> float:
-    """Weighted interval score: twice the mean pinball loss, which for a median and K intervals is Bracher et al.'s equation 2.
+    """Return the weighted interval score: twice the mean pinball loss (Bracher et al. 2021, eq. 2).
 
     >>> weighted_interval_score({0.5: 3.0}, observed=1.0)
     2.0
@@ -111,7 +110,7 @@ def weighted_interval_score(quantiles: Mapping[float, float], *, observed: float
 
 
 def interval_score(lower: float, upper: float, *, observed: float, miss_probability: float) -> float:
-    """Width of a central interval, and 2 / `miss_probability` for each unit that the value lies outside (Winkler 1972).
+    """Return an interval's width, plus 2 / `miss_probability` per unit by which the value is outside (Winkler 1972).
 
     >>> interval_score(1.0, 2.0, observed=2.5, miss_probability=0.1)
     11.0
@@ -121,9 +120,9 @@ def interval_score(lower: float, upper: float, *, observed: float, miss_probabil
 
 
 def probability_integral_transform(quantiles: Mapping[float, float], *, observed: float) -> float:
-    """Level at which the value fell, between 0 and 1, linear between stated quantiles.
+    """Return the level at which the value fell, between 0 and 1, linear between the quantiles.
 
-    Beyond the outermost quantiles nothing was stated; there it is the middle of the tail (0.005 or 0.995 for 0.01 and 0.99).
+    Outside of the outermost quantiles it is the middle of the tail (0.005 or 0.995 for 0.01 and 0.99).
 
     >>> probability_integral_transform({0.05: 0.0, 0.5: 1.0, 0.95: 2.0}, observed=1.5)
     0.725

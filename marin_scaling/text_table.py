@@ -13,9 +13,9 @@ TABLE_WIDTH = 80
 
 
 def table_text(frame: pd.DataFrame, *, width: int = TABLE_WIDTH, indent: int = 2) -> str:
-    """Print a table with a line of column names; numbers align right, and long words wrap within `width` columns.
+    """Format a table with a header; numbers align right, and long words wrap within `width` columns.
 
-    Floats are shown with five significant digits; NaN and None are empty cells.
+    Floats have five significant digits; NaN and None are empty cells.
 
     >>> import pandas as pd
     >>> print(table_text(pd.DataFrame({"law": ["E", "gamma"], "estimate": [1.70001, 0.1]}), indent=0))

@@ -12,9 +12,10 @@ from marin_scaling.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """What a loss is. `aliases` are names of loss columns that say so by themselves, besides the metric's own.
+    """A metric of loss. `aliases` are names of loss columns that imply the metric, in addition to its own.
 
-    `support` are the least and largest value, None for a metric that cannot be preregistered. `direction` is "min" or "max".
+    `support` has the smallest and largest value, None for a metric that cannot be preregistered. `direction` is "min" or
+    "max".
     """
 
     name: str
@@ -32,11 +33,11 @@ METRICS: dict[str, Metric] = {
     )
 }
 TrainedMetric = Literal["bits_per_byte"]
-"""Metrics that training here measures."""
+"""Metrics that training with this tool measures."""
 
 
 def metric_of_column(column: str) -> str | None:
-    """Metric that the name of a loss column says by itself, None for a name like `loss`.
+    """Return the metric that the name of a loss column implies, None for a name such as `loss`.
 
     >>> metric_of_column("eval/bpb"), metric_of_column("loss")
     ('bits_per_byte', None)
@@ -46,7 +47,7 @@ def metric_of_column(column: str) -> str | None:
 
 
 def unit_of(metric: str) -> str:
-    """Unit of a metric's values, "" where the metric is not known.
+    """Return the unit of a metric's values, "" for an unknown metric.
 
     >>> unit_of("bits_per_byte")
     'bits/byte'
@@ -58,7 +59,7 @@ _SUFFIXES = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
 def format_flops(flops: float) -> str:
-    """A FLOP count in the field's notation, at most three significant digits.
+    """Format FLOPs in the field's notation, with at most three significant digits.
 
     >>> format_flops(3e18), format_flops(1.00000551e21), format_flops(2.346e12)
     ('3e18', '1e21', '2.35e12')
@@ -68,7 +69,7 @@ def format_flops(flops: float) -> str:
 
 
 def format_count(count: float) -> str:
-    """A number of parameters or tokens with three significant digits and a suffix.
+    """Format a number of parameters or tokens with three significant digits and a suffix.
 
     >>> format_count(24_963_098_112), format_count(139_584), format_count(512)
     ('25.0B', '140k', '512')
@@ -81,7 +82,7 @@ def format_count(count: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds as a person says them.
+    """Format seconds in hours, minutes and seconds.
 
     >>> format_duration(7.4), format_duration(192), format_duration(7_500)
     ('7 s', '3 min 12 s', '2 h 5 min')
@@ -95,7 +96,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """Bytes in decimal units with two or three digits.
+    """Format bytes in decimal units with two or three digits.
 
     >>> format_bytes(69_200_000), format_bytes(4.06e11)
     ('69 MB', '406 GB')
@@ -111,7 +112,7 @@ _LONGEST_SECONDS = 365 * 24 * 3600
 
 
 def parse_duration(text: str) -> float:
-    """Seconds in a time typed by a person.
+    """Parse a duration into seconds.
 
     >>> parse_duration("90s"), parse_duration("1.5h")
     (90.0, 5400.0)
@@ -123,15 +124,14 @@ def parse_duration(text: str) -> float:
         seconds = math.nan
     if not 0 < seconds <= _LONGEST_SECONDS:
         raise UsageError(
-            f"{text!r} is not a time.",
-            why="It takes a positive number and a unit, together a year at most.",
+            f"{text!r} is not a positive duration of at most a year.",
             fix="Write it like 90s, 30m or 2h.",
         )
     return seconds
 
 
 def parse_flops(text: str) -> float:
-    """A positive, finite FLOP count typed by a person.
+    """Parse a positive, finite number of FLOPs.
 
     >>> parse_flops("1e23"), parse_flops("3.5E18 FLOPs")
     (1e+23, 3.5e+18)
@@ -143,15 +143,14 @@ def parse_flops(text: str) -> float:
         flops = math.nan
     if not math.isfinite(flops) or flops <= 0:
         raise UsageError(
-            f"{text!r} is not a number of FLOPs.",
-            why="A compute budget is a positive, finite number.",
+            f"{text!r} is not a positive, finite number of FLOPs.",
             fix="Write it like 1e23 or 3.5e18.",
         )
     return flops
 
 
 def counted(number: int, what: str) -> str:
-    """A number with its noun.
+    """Return a number with its noun, singular or plural.
 
     >>> counted(1, "reviewer"), counted(0, "stamp")
     ('1 reviewer', '0 stamps')

@@ -17,7 +17,7 @@ GIT_NAME = ".git"
 
 
 def repository_root(start: Path | None = None) -> Path | None:
-    """Return the nearest folder at or above `start` (the current directory) that holds `.git`; None if there is none.
+    """Return the nearest folder at or above `start` (default: the current directory) with a `.git`; None if there is none.
 
     `.git` is a folder, or a regular file in a linked worktree or a submodule.
     """
@@ -43,61 +43,61 @@ def nearest_with(names: Sequence[str], *, start: str | Path) -> str | None:
 DATA_FOLDERS = ("preregistrations", "runs", "ladders", "speedruns", "experiments", "recipes", "site")
 SITE_SETTINGS = "mkdocs.yml"
 WORK_FOLDER = ".marin-scaling"
-"""In a repository: the folder of one's own work, which git ignores."""
+"""Folder of a repository for local work, which git ignores."""
 _ROOT_MARKS = (SITE_SETTINGS, *DATA_FOLDERS)
 MOST_BYTES = 64 * 1024 * 1024
 MOST_TABLE_BYTES = 1024 * 1024 * 1024
-"""Of a table of runs or a tracker's log, which may hold a million rows."""
+"""Bytes of a table of runs or a tracker's log, which may have a million rows."""
 
 _MOST_ENTRIES = 2_000_000
 _MOST_DEPTH = 32
 _MOST_NAMED = 20
 _GIT_NAMES = {GIT_NAME, "git~1"}
 _UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Categories of signs that a terminal obeys or hides: control and format signs (also bidirectional), separators of lines, and
-the surrogates by which Python keeps bytes that are not UTF-8."""
+"""Unicode categories that a terminal obeys or hides: control and format characters (also bidirectional), line separators, and
+surrogates, by which Python represents bytes that are not UTF-8."""
 
 
 class UnsafeFileError(StorageError):
-    """A path holds something else than a regular file of sensible size with a plain name, or leads over a link."""
+    """A path to anything but a regular file of bounded size with a plain name, or a path with a link."""
 
 
 class UnsafeTreeError(VerificationError):
-    """Folders hold what no command reads: links, devices, or names that systems read differently."""
+    """A folder with links, devices, or names that systems read differently."""
 
 
 def read_regular_file(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
     """Return the bytes of a regular file that has no link in its path below the root.
 
-    `UnsafeFileError` says what else is there; `OSError` where nothing is, or it cannot be read.
+    `UnsafeFileError` for anything else at the path; `OSError` if it is missing or unreadable.
     """
     _require_no_link(path, root=_root(path))
     return _read(path, most_bytes=most_bytes, flags=os.O_NOFOLLOW)
 
 
 def read_linked_file(path: Path) -> bytes:
-    """Return the bytes of a regular file of any size, reached over links as well: for files that no pull request brings."""
+    """Return the bytes of a regular file of any size, also through links; only for files that no pull request can change."""
     return _read(path, most_bytes=None, flags=0)
 
 
 def is_present(path: Path) -> bool:
-    """Return True if anything at all is at `path`, also a link that leads nowhere."""
+    """Return True if anything is at `path`, including a dangling link."""
     return os.path.lexists(path)
 
 
 def trusted_root(path: Path) -> Path:
     """Return the folder below which no part of `path` may be a link.
 
-    It is the root of the current directory's repository (without git: the nearest folder with data folders) if `path` lies
-    in it; else the root of the repository that `path` lies in; else the folder of `path` itself.
+    For a path in the current directory's repository it is the root of that repository (without git: the nearest folder with
+    data folders). For other paths it is the root of the path's repository, or else the path's folder.
     """
     return Path(_root(path))
 
 
 def require_regular_tree(folders: Iterable[Path]) -> None:
-    """`UnsafeTreeError` names what is not a regular file or folder with a plain name, at or below these folders.
+    """Raise `UnsafeTreeError` for anything but regular files and folders with plain names, at or below these folders.
 
-    A folder that is absent is no error. All parts of a folder's path below the root are checked, too.
+    A folder may be absent. All parts of a folder's path below the root are checked too.
     """
     found: list[str] = []
     for folder in folders:
@@ -106,14 +106,13 @@ def require_regular_tree(folders: Iterable[Path]) -> None:
         more = [f"and {len(found) - _MOST_NAMED} more"] if len(found) > _MOST_NAMED else []
         raise UnsafeTreeError(
             "\n       ".join([*found[:_MOST_NAMED], *more]) + ".",
-            why="Such a name can stand for a file outside of the repository, or for another file on another system.",
-            fix="Remove each, or put the file itself there under a plain name. "
-            "For more space keep the whole repository on a larger disk.",
+            why="Such a name can lead out of the repository, or denote another file on another system.",
+            fix="Replace each by a regular file with a plain name. For more space keep the whole repository on a larger disk.",
         )
 
 
 def shown(path: Path | str) -> str:
-    """Return a path as text that is safe to print: what is not UTF-8 or unseen is written as an escape.
+    """Return a path as printable text; invalid UTF-8 and hidden characters become escapes.
 
     >>> shown("a\\nb"), shown(os.fsdecode(b"\\xff.txt"))
     ('a\\\\nb', '\\\\xff.txt')
@@ -123,7 +122,7 @@ def shown(path: Path | str) -> str:
 
 
 def folded(name: str) -> str:
-    """Return a name as systems compare it that ignore case, how an accent is composed, or dots and spaces at the end.
+    """Return a name as compared by systems that ignore case, composition of accents, or dots and spaces at the end.
 
     >>> folded("Stra\\u00dfe") == folded("STRASSE"), folded("runs. ")
     (True, 'runs')
@@ -133,7 +132,7 @@ def folded(name: str) -> str:
 
 
 def _is_git_name(name: str) -> bool:
-    """Return True if some system reads a name as `.git`: in other case, in the short form, or with a stream's name."""
+    """Return True if some system reads a name as `.git`: in another case, in the short form, or with a stream's name."""
     return folded(name.partition(":")[0]) in _GIT_NAMES
 
 
@@ -175,7 +174,7 @@ def _is_below(absolute: str, root: str) -> bool:
 
 
 def _parts_below(path: Path, root: str) -> Iterator[tuple[str, str]]:
-    """Each part of a path below the root, with the place that it leads to."""
+    """Yield each part of a path below the root, with its full path."""
     place = root
     for part in os.path.abspath(path)[len(root) :].split(os.sep):
         if part:
@@ -184,7 +183,7 @@ def _parts_below(path: Path, root: str) -> Iterator[tuple[str, str]]:
 
 
 def require_no_link(path: Path) -> None:
-    """`UnsafeFileError` where a part of a path below the root is a link; what is absent is none."""
+    """Raise `UnsafeFileError` if a part of a path below the root is a link; parts may be missing."""
     _require_no_link(path, root=_root(path))
 
 
@@ -200,8 +199,8 @@ def _require_no_link(path: Path, *, root: str) -> None:
 def _refuse(path: Path, reason: str) -> NoReturn:
     raise UnsafeFileError(
         f"{shown(path)} {reason}.",
-        why="Only regular files of sensible size are read: anything else can stand for a file outside of the repository.",
-        fix="Put the file itself there, or restore it from version control. "
+        why="Anything but a regular file of bounded size can lead out of the repository.",
+        fix="Put a regular file there, or restore it from version control. "
         "For more space keep the whole repository on a larger disk.",
     )
 
@@ -230,7 +229,7 @@ def _faults_below(folder: Path, *, root: str) -> Iterator[str]:
             if entry.name == GIT_NAME and os.path.abspath(place) == root:
                 continue
             if _is_git_name(entry.name):
-                yield f"{shown(entry.path)} is a repository within the repository"
+                yield f"{shown(entry.path)} is a nested repository"
                 continue
             twin = names.setdefault(folded(entry.name), entry.name)
             mode = entry.stat(follow_symlinks=False).st_mode
@@ -263,14 +262,14 @@ def _twin_fault(place: str) -> str:
 
 
 def _name_fault(name: str) -> str:
-    """Why a name is not plain; empty where it is."""
+    """Return why a name is not plain; empty if it is plain."""
     if len(name) * 4 > NAME_BYTES and (count := len(os.fsencode(name))) > NAME_BYTES:
         return f"has a name of {count} bytes, more than {NAME_BYTES}"
     if name.isascii() and name.isprintable():
         return ""
     if any("\udc80" <= sign <= "\udcff" for sign in name):
         return "has a name that is not UTF-8"
-    return "has a name with signs that are not seen" if any(map(_is_unseen, name)) else ""
+    return "has a name with hidden characters" if any(map(_is_unseen, name)) else ""
 
 
 def _is_unseen(sign: str) -> bool:

@@ -1,4 +1,4 @@
-"""Checked text from strangers: names, links, digests, and a search for leaked keys."""
+"""Checks of text from strangers: names, links, digests, and leaked keys."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _PASSWORD = re.compile(r"(://)[^/?#@\s]*@")
 _NO_KEYS = re.compile(r"(eos|bos|pad|unk|mask|sep|cls|start|end|image)_?tokens?|.*per_?token|key|session|sig", re.IGNORECASE)
 _OF_A_VOCABULARY = re.compile(r"<.*>", re.DOTALL)
 _SHORTEST_SECRET = 12
-_MOST_LAYERS = 5  # of percent signs over percent signs
+_MOST_LAYERS = 5  # of nested percent encoding
 
 
 def key_in(address: str) -> str:
-    """What in an address lets its reader act for its owner: the name of a key, or "a password"; empty where nothing does.
+    """Return the name of a key in an address, or "a password"; empty if the address holds neither.
 
     >>> key_in("https://wandb.ai/lab/reports/x?accessToken=abc"), key_in("https://ada:pw@example.org/"), key_in("https://a.org/?q=1")
     ('accessToken', 'a password', '')
@@ -46,7 +46,7 @@ def key_in(address: str) -> str:
 
 
 def without_key(address: str) -> str:
-    """The address without its keys and passwords; one that hides a key under percent signs is told without them.
+    """Return the address without keys and passwords; an address with a hidden key is decoded first.
 
     >>> without_key("https://wandb.ai/lab/reports/x?accessToken=abc&nw=ada")
     'https://wandb.ai/lab/reports/x?nw=ada'
@@ -63,7 +63,7 @@ def without_key(address: str) -> str:
 
 
 def keys_in_text(text: str) -> list[str]:
-    """The names of keys in the addresses that stand in a text.
+    """Return the names of keys in the addresses of a text.
 
     >>> keys_in_text("see https://a.org/x?token=1, and https://b.org")
     ['token']
@@ -72,12 +72,12 @@ def keys_in_text(text: str) -> list[str]:
 
 
 def text_without_keys(text: str) -> str:
-    """The text with every address in it without its keys."""
+    """Return the text with keys removed from all addresses."""
     return _ADDRESS.sub(lambda match: without_key(match[0]), text)
 
 
 def names_key(name: str) -> bool:
-    """Whether a field of this name holds a key, however it is written.
+    """Return True if a field of this name holds a key, in any spelling.
 
     >>> [names_key(name) for name in ("X-Amz-Security-Token", "wandb_api_key", "tokenizer", "page")]
     [True, True, False, False]
@@ -87,7 +87,7 @@ def names_key(name: str) -> bool:
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether a setting holds a key itself: it is named as one, and its value is none of a person's words.
+    """Return True if a setting is a key: its name says so, and its value is not made of words.
 
     >>> is_secret("hf_token", "hf_abcdefghijkl"), is_secret("eos_token", "<|endoftext|>"), is_secret("key", "text")
     (True, False, False)
@@ -97,7 +97,7 @@ def is_secret(name: str, value: str) -> bool:
 
 
 def names_secret(name: str) -> bool:
-    """Whether a setting of this name, or several of them in a list, is a key, and nothing of a vocabulary or a table.
+    """Return True if a setting of this name, or in a list of this name, is a key, and not part of a vocabulary or table.
 
     >>> [names_secret(name) for name in ("hf_token", "api_keys", "eos_token", "flops_per_token", "key", "special_tokens_map")]
     [True, True, False, False, False, False]
@@ -110,7 +110,7 @@ def _field_with_key(address: str) -> str:
 
 
 def _plain(address: str) -> str:
-    """Without signs that stand for others, however often they were replaced."""
+    """Return the address with all layers of percent encoding removed."""
     for _ in range(_MOST_LAYERS):
         plainer = html.unescape(unquote(address))
         if plainer == address:
@@ -120,7 +120,7 @@ def _plain(address: str) -> str:
 
 
 def can_be_read(address: str) -> bool:
-    """Whether an address has the parts of one, for every program that takes it apart.
+    """Return True if every parser accepts the address.
 
     >>> can_be_read("https://example.org/x"), can_be_read("https://[x")
     (True, False)
@@ -138,7 +138,7 @@ Commit = Annotated[str, StringConstraints(pattern=_COMMIT)]
 
 def _readable(address: str) -> str:
     if not can_be_read(address):
-        raise ValueError("it is no address that can be taken apart")
+        raise ValueError("must be a valid address")
     return address
 
 
@@ -147,12 +147,12 @@ Words = Annotated[str, StringConstraints(max_length=10_000, pattern=_WORDS)]
 Link = Annotated[str, StringConstraints(max_length=2000, pattern=LINK_PATTERN), AfterValidator(_readable)]
 Name = Annotated[str, StringConstraints(max_length=200, pattern=_NAME)]
 Count = Annotated[int, Field(gt=0, le=10**30)]
-Amount = Annotated[float, Field(gt=0, le=1e60)]  # products of a few stay numbers
+Amount = Annotated[float, Field(gt=0, le=1e60)]  # products of a few of these are finite
 
 
 _STORES = ("abfs", "abfss", "adl", "az", "ftp", "gcs", "gs", "hf", "http", "https", "memory", "oci", "oss", "r2", "s3", "s3a")
 FILE_SYSTEMS = frozenset({"file", "local", *_STORES})
-"""Protocols of an address; the file systems behind them read bytes and do nothing else."""
+"""Protocols of an address whose file systems only read bytes."""
 
 
 def plain_address(address: str) -> str:
@@ -163,24 +163,24 @@ def plain_address(address: str) -> str:
     """
     protocol, found, _ = address.partition("://")
     if "::" in address or (found and protocol not in FILE_SYSTEMS):
-        raise ValueError(f"an address is a path, or begins with one of {', '.join(sorted(FILE_SYSTEMS))} and ://")
+        raise ValueError(f"must be a path, or begin with one of {', '.join(sorted(FILE_SYSTEMS))} and ://")
     return address
 
 
 def plain_data_set(name: str) -> str:
-    """Return the name or folder of a data set; `ValueError` for a name without a slash, which can name a reader of files.
+    """Return the name or folder of a data set; `ValueError` for a name without a slash, which can name a loader script.
 
     >>> plain_data_set("our-org/code"), plain_data_set("./code")
     ('our-org/code', './code')
     """
     if "/" not in plain_address(name) or "://" in name:
-        raise ValueError("a data set is named OWNER/NAME, or by the path of its folder, as in ./NAME")
+        raise ValueError("must be OWNER/NAME, or the path of a folder, such as ./NAME")
     return name
 
 
 def refuse_references() -> None:
-    """Let no library of this process open an address of the file system `reference`, whichever file names it."""
-    import fsspec  # not at the top: it is slow, and most commands need none
+    """Disable the file system `reference` in this process: its files can name any address and run templates."""
+    import fsspec  # slow, and most commands do not need it
 
     class Refused(fsspec.AbstractFileSystem):  # type: ignore[misc]
         """A file system that is never opened."""
@@ -188,6 +188,6 @@ def refuse_references() -> None:
         cachable = False
 
         def __init__(self, *_: object, **__: object) -> None:
-            raise ValueError("the file system `reference` runs templates of its file, and is not opened")
+            raise ValueError("the file system `reference` runs templates of its file, and is disabled")
 
     fsspec.register_implementation("reference", Refused, clobber=True)

@@ -28,30 +28,30 @@ from marin_scaling.printable import quoted
 PATTERNS = {
     r"^[0-9a-f]{64}$": "a SHA-256 digest, 64 hexadecimal digits",
     r"^[0-9a-f]{40}$": "a commit, 40 hexadecimal digits",
-    r"^[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]*$": "one line of text that can be seen",
-    r"^[^\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]*$": "text that can be seen",
+    r"^[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]*$": "one line of text without hidden characters",
+    r"^[^\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]*$": "text without hidden characters",
     r"^https?://[A-Za-z0-9._~:/?#\[\]@!$&()*+,;=%-]+$": "an address that begins with http:// or https://, of RFC 3986's signs",
     r"^[A-Za-z0-9][A-Za-z0-9._+-]*(/[A-Za-z0-9][A-Za-z0-9._+-]*)*$": "a name of letters, digits and ._+-, its parts apart by /",
 }
-"""Regular expression to words; their order is that in which `untrusted_text` names them."""
+"""Descriptions of regular expressions, in the order in which `untrusted_text` defines these."""
 
 
 MOST_VALUES = 100_000
-"""In one file, with its aliases written out, 64 signs of text counted as one: some kilobytes of aliases can stand for more than
-a machine holds."""
+"""Values in one file after expanding aliases, 64 characters of text counted as one; a few kilobytes of aliases can expand to
+more than fits in memory."""
 
 Refused = Callable[[str | tuple[str, ...]], MarinScalingError]
-"""From what is wrong, a line for each fault, to the error that is raised."""
+"""Makes the error to raise from lines, one per fault."""
 
 
 _REASON_CHARACTERS = 300
 
 
 class PlainLoader(yaml.SafeLoader):
-    """PyYAML's, which by itself takes 3e-4 for text, and numbers of any length."""
+    """PyYAML's safe loader, but 3e-4 is a number, and numbers have bounded length."""
 
     def construct_short_number(self, node: yaml.ScalarNode) -> int | float:
-        """Return the number in a node; numbers that no person writes are refused unread."""
+        """Return the number in a node; refuse long ones unparsed."""
         if len(node.value) > NUMBER_CHARACTERS:
             found = f"a number of {len(node.value)} characters, more than {NUMBER_CHARACTERS}"
             raise yaml.MarkedYAMLError(problem=found, problem_mark=node.start_mark)
@@ -64,49 +64,49 @@ for _kind in ("int", "float"):
     PlainLoader.add_constructor(f"tag:yaml.org,2002:{_kind}", PlainLoader.construct_short_number)
 PlainLoader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789"))
 _REASONS = {
-    "extra_forbidden": "there is no such key",
-    "too_short": "it is empty",
-    "tuple_type": "it is a list, as in [a, b]",
-    "list_type": "it is a list, as in [a, b]",
-    "dict_type": "it is a table of keys",
-    "model_type": "it is a table of keys",
-    **dict.fromkeys(("date_type", "date_parsing", "date_from_datetime_parsing"), "it is a day, written as 2026-11-23"),
+    "extra_forbidden": "unknown key",
+    "too_short": "must not be empty",
+    "tuple_type": "must be a list, such as [a, b]",
+    "list_type": "must be a list, such as [a, b]",
+    "dict_type": "must be a mapping of keys",
+    "model_type": "must be a mapping of keys",
+    **dict.fromkeys(("date_type", "date_parsing", "date_from_datetime_parsing"), "must be a day, such as 2026-11-23"),
 }
 
 
 class Part(BaseModel):
-    """A part of a file that a person writes: frozen, finite, unknown keys refused; the string below a key is its meaning."""
+    """Part of a file that a person writes: frozen, finite, unknown keys refused; the string below a key is its meaning."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 def _in_our_time(moment: datetime) -> datetime:
     if not FIRST_YEAR <= moment.year <= LAST_YEAR:
-        raise ValueError(f"it is a time from {FIRST_YEAR} to {LAST_YEAR}")
+        raise ValueError(f"must be a time from {FIRST_YEAR} to {LAST_YEAR}")
     return moment
 
 
 Moment = Annotated[datetime, AfterValidator(_in_our_time)]
-"""A time in a file; years at the ends of the calendar have no time in another zone."""
+"""Time in a file; the first and last year of the calendar are excluded, since they overflow in some zones."""
 AwareMoment = Annotated[AwareDatetime, AfterValidator(_in_our_time)]
-"""A time in a file that names its zone."""
+"""Time in a file with a time zone."""
 Document = TypeVar("Document", bound=Part)
 
 
 def read_part(path: Path, model: type[Document], *, noun: str, refused: Refused) -> Document:
-    """The document in a YAML file; `noun` is what it holds, as in "a ladder"."""
+    """Read the document in a YAML file; `noun` describes it, as in "a ladder"."""
     document, node = _load(path, noun=noun, refused=refused)
     return _validated(document, node, model, path=path, noun=noun, refused=refused)
 
 
 def read_yaml(path: Path, model: type[Document], *, noun: str, refused: Refused) -> Document:
-    """The same of a document whose `name` is that of the file."""
+    """Read a document whose `name` must be that of the file."""
     document, node = _load(path, noun=noun, refused=refused)
     found = _validated(document, node, model, path=path, noun=noun, refused=refused)
     name = document.get("name")
     if name != path.stem:
         line = _line_of(node, ("name",))
-        raise refused(f"{path}, line {line}: name: {quoted(repr(name))} is not the name of the file, {path.stem!r}.")
+        raise refused(f"{path}, line {line}: name: {quoted(repr(name))} must be the file's name, {path.stem!r}.")
     return found
 
 
@@ -122,23 +122,23 @@ def _validated(
 def _load(path: Path, *, noun: str, refused: Refused) -> tuple[dict[Any, Any], yaml.Node | None]:
     raw = read_bytes(path)
     if len(raw) > YAML_BYTES:
-        raise refused(f"{path} has {len(raw)} bytes, more than the {YAML_BYTES} of a file that a person writes.")
+        raise refused(f"{path} has {len(raw)} bytes, more than {YAML_BYTES}.")
     try:
         loader = PlainLoader(raw.decode("utf-8"))
         node = loader.get_single_node()
         _refuse_too_many(path, node, refused)
         document = loader.construct_document(node) if node else None
-    except (ValueError, RecursionError, yaml.YAMLError) as error:  # ValueError: not UTF-8, or a date that is none
+    except (ValueError, RecursionError, yaml.YAMLError) as error:  # ValueError: not UTF-8, or an invalid date
         raise refused(f"{path} is not YAML: {_yaml_reason(error)}.") from error
     if not isinstance(document, dict):
-        found = "it is empty" if document is None else f"it is {type(document).__name__}, not a table of keys"
+        found = "it is empty" if document is None else f"it is {type(document).__name__}, not a mapping of keys"
         raise refused(f"{path} does not hold {noun}: {found}.")
     _refuse_key_twice(path, node, refused)
     return document, node
 
 
 def _keys(model: type[BaseModel]) -> set[str]:
-    """All that may stand somewhere in the document."""
+    """Return all key names anywhere in the document."""
     schema = model.model_json_schema()
     return {key for table in (schema, *schema.get("$defs", {}).values()) for key in table.get("properties", {})}
 
@@ -146,9 +146,9 @@ def _keys(model: type[BaseModel]) -> set[str]:
 def _sentences(
     path: Path, error: ValidationError, node: yaml.Node | None, *, noun: str, keys: Collection[str]
 ) -> tuple[str, ...]:
-    """One sentence for each of the first keys that are wrong, and how many more there are.
+    """Return one sentence for each of the first wrong keys, and the number of the others.
 
-    A value that fits none of several alternatives is one fault, and so is an empty list with a wrong item.
+    A value that fits no alternative is one fault, and so is an empty list with a wrong item.
     """
     faults: dict[tuple[str, ...], list[Any]] = {}
     for fault in error.errors(include_url=False):
@@ -171,7 +171,7 @@ def _named(steps: tuple[str, ...], noun: str) -> str:
 
 
 def _steps(fault: Any) -> tuple[str, ...]:
-    """The way to a key as a person counts it, as in rungs, 1, budget_flops, without pydantic's names of alternatives."""
+    """Return the path to a key, as in rungs, 1, budget_flops, without pydantic's names of alternatives."""
     steps = [str(step) for step in fault["loc"]]
     return tuple(step for step in steps if fault["type"] == "extra_forbidden" or step.isdigit() or step.isidentifier())
 
@@ -186,25 +186,25 @@ def _reason(fault: Any, keys: Collection[str]) -> str:
     if fault["type"] in _REASONS:
         return _REASONS[fault["type"]]
     if fault["type"] == "string_type":
-        return "it is text; put it in quotes" if isinstance(fault["input"], int | float | date) else "it is text"
+        return "must be text; put it in quotes" if isinstance(fault["input"], int | float | date) else "must be text"
     if fault["type"] == "string_pattern_mismatch" and fault["ctx"]["pattern"] in PATTERNS:
-        return f"it is {PATTERNS[fault['ctx']['pattern']]}"
-    said = quoted(str(fault["msg"]).removeprefix("Value error, "), _REASON_CHARACTERS)
-    return said[:1].lower() + said[1:]
+        return f"must be {PATTERNS[fault['ctx']['pattern']]}"
+    message = quoted(str(fault["msg"]).removeprefix("Value error, "), _REASON_CHARACTERS)
+    return message[:1].lower() + message[1:]
 
 
 def _meant(key: str, keys: Collection[str]) -> str:
-    near = difflib.get_close_matches(key[:VALUE_CHARACTERS], {*keys} - {key}, n=1)  # a key of another table is not meant
+    near = difflib.get_close_matches(key[:VALUE_CHARACTERS], {*keys} - {key}, n=1)  # not a key of another section
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def _line_of(node: yaml.Node | None, location: Sequence[int | str]) -> int:
-    """The line of the deepest key on the way that stands in the file (a missing key has the line of its table)."""
+    """Return the line of the deepest key on the path that the file has (for a missing key, the line of its section)."""
     line = node.start_mark.line + 1 if node else 1
     for step in location:
         if isinstance(node, yaml.MappingNode):
             found = next(((key, value) for key, value in node.value if key.value == step), None)
-            if found is None:  # one that is missing, or pydantic's name of a kind
+            if found is None:  # a missing key, or pydantic's name of a kind
                 continue
             line, node = found[0].start_mark.line + 1, found[1]
         elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
@@ -216,13 +216,13 @@ def _line_of(node: yaml.Node | None, location: Sequence[int | str]) -> int:
 def _refuse_too_many(path: Path, node: yaml.Node | None, refused: Refused) -> None:
     if _values(node, {}) > MOST_VALUES:
         found = f"more than {MOST_VALUES} values, with its aliases (`*name`) written out"
-        raise refused(f"{path} stands for {found}; does one hold itself?")
+        raise refused(f"{path} expands to {found}; does an alias contain itself?")
 
 
 def _values(node: yaml.Node | None, counts: dict[int, int]) -> int:
-    """How many values a node stands for; one that contains itself has too many."""
+    """Count the values of a node; one that contains itself has too many."""
     if id(node) not in counts:
-        counts[id(node)] = MOST_VALUES  # met again while it is counted
+        counts[id(node)] = MOST_VALUES  # for a node that contains itself
         own = 1 + len(node.value) // 64 if isinstance(node, yaml.ScalarNode) else 1
         counts[id(node)] = own + sum(_values(inner, counts) for inner in _inner(node))
     return counts[id(node)]
@@ -238,7 +238,7 @@ def _refuse_key_twice(path: Path, node: yaml.Node | None, refused: Refused) -> N
     waiting, seen = [node], set()
     while waiting:
         node = waiting.pop()
-        if id(node) in seen:  # under another alias
+        if id(node) in seen:  # through another alias
             continue
         seen.add(id(node))
         if isinstance(node, yaml.SequenceNode):
@@ -248,7 +248,7 @@ def _refuse_key_twice(path: Path, node: yaml.Node | None, refused: Refused) -> N
             for key, value in node.value:
                 line, name = key.start_mark.line + 1, str(key.value)
                 if name in lines:
-                    raise refused(f"{path}, line {line}: {quoted(name)}: this key stands in line {lines[name]} already.")
+                    raise refused(f"{path}, line {line}: duplicate key {quoted(name)}, first in line {lines[name]}.")
                 lines[name] = line
                 waiting.append(value)
 

@@ -1,1 +1,1 @@
-"""What is trained and evaluated on: text from files, hubs, caches or this Python, as tokens on disk."""
+"""Training and evaluation text from files, hubs, caches or the standard library, as tokens on disk."""

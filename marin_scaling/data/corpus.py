@@ -17,16 +17,16 @@ from marin_scaling.errors import DataError, MarinScalingError, StorageError
 from marin_scaling.files import read_own_bytes, replace_file
 
 Tokens = NDArray[np.unsignedinteger]
-"""Of shape (token,): uint8, uint16 or uint32, the smallest that holds every kind."""
+"""Array of shape (token,): uint8, uint16 or uint32, the smallest that holds the vocabulary."""
 
 HELD_OUT = "validation"
-"""Name of the held-out tokens where there is one row of them and nobody named it."""
+"""Default name of the held-out tokens if there is a single set."""
 MANIFEST_NAME = "corpus.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerIdentity:
-    """Which tokenizer: name, digest of all that it is, and how many kinds of tokens it has."""
+    """A tokenizer by name, digest and size of its vocabulary."""
 
     name: str
     digest: str
@@ -34,12 +34,12 @@ class TokenizerIdentity:
 
 
 BYTES = TokenizerIdentity(name="bytes", digest=digest_of({"bytes": 256}), size=256)
-"""Each byte of UTF-8 is a token."""
+"""The tokenizer of bytes: each byte of UTF-8 is a token."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowFacts:
-    """How long a row is, in tokens and in bytes of the text that they stand for, and the digest of its tokens."""
+    """Length of a row in tokens and in bytes of text, and the digest of its tokens."""
 
     tokens: int
     text_bytes: int
@@ -48,10 +48,10 @@ class RowFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenCorpus:
-    """Tokens to train on and to evaluate on.
+    """Tokens for training and evaluation.
 
-    `token_bytes` has, for each kind of token, the bytes of text that it stands for; `facts` is what is known of each row, by
-    its name (`train`, or a held-out one).
+    `token_bytes` has the bytes of text of each token in the vocabulary; `facts` describes each row by its name (`train`, or a
+    held-out one).
     """
 
     source: str
@@ -61,11 +61,11 @@ class TokenCorpus:
     validation: Mapping[str, Tokens]
     facts: Mapping[str, RowFacts]
     digest: str
-    """SHA-256 over the digests of all rows; names the exact tokens."""
+    """SHA-256 over the digests of all rows; identifies the exact tokens."""
 
 
 def byte_corpus(*, source: str, train: NDArray[np.uint8], validation: NDArray[np.uint8]) -> TokenCorpus:
-    """A corpus whose tokens are bytes, with one held-out row."""
+    """Return a corpus whose tokens are bytes, with one held-out row."""
     facts = {
         name: RowFacts(tokens=len(row), text_bytes=len(row), sha256=_sha256(row))
         for name, row in (("train", train), (HELD_OUT, validation))
@@ -82,7 +82,7 @@ def byte_corpus(*, source: str, train: NDArray[np.uint8], validation: NDArray[np
 
 
 def token_type(size: int) -> np.dtype[np.unsignedinteger]:
-    """The smallest type that holds so many kinds of tokens.
+    """Return the smallest type that holds a vocabulary of this size.
 
     >>> token_type(256), token_type(50_257), token_type(128_256)
     (dtype('uint8'), dtype('uint16'), dtype('uint32'))
@@ -91,14 +91,14 @@ def token_type(size: int) -> np.dtype[np.unsignedinteger]:
 
 
 def corpus_digest(sha256_by_row: Mapping[str, str], tokenizer: TokenizerIdentity = BYTES) -> str:
-    """The digest of a corpus from those of its rows (`train`, and held-out ones by name) and its tokenizer's, if not bytes."""
+    """Return the digest of a corpus from those of its rows (`train` and held-out names) and its tokenizer, if not bytes."""
     return digest_of({**sha256_by_row, **({} if tokenizer == BYTES else {"tokenizer": tokenizer.digest})})
 
 
 def write_corpus(corpus: TokenCorpus, folder: Path) -> None:
-    """Lay the corpus down for training processes to map; a folder that holds it already, whole, is left as it is.
+    """Write the corpus for training processes to map, unless the folder holds all of it already.
 
-    `StorageError` where it is the corpus that is damaged, because it was mapped from a folder that is.
+    `StorageError` if the corpus itself is damaged, because it was mapped from a damaged folder.
     """
     found = find_corpus(folder)
     if found is not None and not damaged_rows(found):
@@ -127,7 +127,7 @@ def write_manifest(
     rows: Mapping[str, RowFacts],
     digest: str,
 ) -> None:
-    """The last file of a corpus: with it, the corpus is complete."""
+    """Write the last file of a corpus, which marks the corpus as complete."""
     document = {
         "source": source,
         "tokenizer": asdict(tokenizer),
@@ -139,7 +139,7 @@ def write_manifest(
 
 
 def map_corpus(folder: Path) -> TokenCorpus:
-    """The corpus in a folder, mapped from disk and not copied; `StorageError` where the manifest is not what was written."""
+    """Map the corpus in a folder from disk without copying; `StorageError` if the manifest was changed."""
     document = _manifest(folder / MANIFEST_NAME)
     tokenizer = TokenizerIdentity(**document["tokenizer"])
     kind = token_type(tokenizer.size)
@@ -162,7 +162,7 @@ def _manifest(path: Path) -> dict[str, Any]:
         document = dict(json.loads(raw))
         if document.pop("sha256", None) == digest_of(document):
             return document
-    except (ValueError, TypeError, MarinScalingError):  # no JSON, or numbers that no digest is of
+    except (ValueError, TypeError, MarinScalingError):  # not JSON, or numbers outside of canonical JSON
         pass
     raise StorageError(
         f"{path} is not what was written there.",
@@ -172,15 +172,15 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 
 def find_corpus(folder: Path) -> TokenCorpus | None:
-    """The corpus in a folder if it is whole, every row as long as the manifest says; else None."""
+    """Return the corpus in a folder if every row has the length in the manifest, else None."""
     try:
         return map_corpus(folder)
-    except (StorageError, ValueError, KeyError, TypeError):  # not there, damaged, or of another version
+    except (StorageError, ValueError, KeyError, TypeError):  # missing, damaged, or of another version
         return None
 
 
 def damaged_rows(corpus: TokenCorpus) -> list[str]:
-    """Names of the rows whose tokens are not those that were put there."""
+    """Return the names of the rows whose tokens were changed."""
     rows = {"train": corpus.train, **corpus.validation}
     return [name for name, tokens in rows.items() if _sha256(tokens) != corpus.facts[name].sha256]
 
@@ -200,21 +200,21 @@ def _lost(path: Path, known: RowFacts) -> StorageError:
 
 
 def data_folder(digest: str, *, work_root: Path) -> Path:
-    """Where the corpus of a digest lies."""
+    """Return the folder of the corpus with this digest."""
     return work_root / "data" / digest[:16]
 
 
 def row_path(folder: Path, name: str) -> Path:
-    """Where a row of tokens lies: `train`, or a held-out one."""
+    """Return the path of a row of tokens: `train`, or a held-out one."""
     return folder / f"{name}.bin"
 
 
 def _sha256(tokens: Tokens) -> str:
-    return hashlib.sha256(np.ascontiguousarray(tokens).data).hexdigest()  # nothing of a mapped file is copied
+    return hashlib.sha256(np.ascontiguousarray(tokens).data).hexdigest()  # without copying a mapped file
 
 
 def training_window_starts(tokens: int, *, seq_len: int, seed: int, epochs: int = 1) -> NDArray[np.int64]:
-    """Starts of all full, disjoint windows, in an order drawn anew for each epoch from `seed`, which may have 64 bits.
+    """Return the starts of all full, disjoint windows, shuffled in each epoch by `seed`, which may have 64 bits.
 
     >>> sorted(training_window_starts(10, seq_len=3, seed=7).tolist())
     [0, 3, 6]
@@ -225,7 +225,7 @@ def training_window_starts(tokens: int, *, seq_len: int, seed: int, epochs: int 
 
 
 def evaluation_window_starts(tokens: int, *, seq_len: int, windows: int) -> NDArray[np.int64]:
-    """Starts of `windows` disjoint windows, spread evenly over the held-out tokens.
+    """Return the starts of `windows` disjoint windows, spread evenly over the held-out tokens.
 
     >>> evaluation_window_starts(100, seq_len=10, windows=4).tolist()
     [0, 30, 60, 90]
@@ -235,7 +235,7 @@ def evaluation_window_starts(tokens: int, *, seq_len: int, windows: int) -> NDAr
 
 
 def require_windows(tokens: int, *, seq_len: int, windows: int) -> None:
-    """`DataError` with the numbers when that many disjoint windows do not fit into the held-out tokens."""
+    """Raise `DataError` if that many disjoint windows do not fit into the held-out tokens."""
     if windows * seq_len > tokens:
         raise DataError(
             f"{windows} evaluation windows of {seq_len} tokens do not fit into {tokens} held-out tokens.",

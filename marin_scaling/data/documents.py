@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from marin_scaling.ladder.config import Texts
 
 Document = tuple[str, str]
-"""Where it stands, and its text."""
+"""Place of a document, and its text."""
 
 _COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
 _CHANGE_WITH_CONTENT = ("mtime", "etag", "last-modified", "lastmodified", "updated", "md5hash", "content-md5")
 
 
 def files_at(address: str) -> list[str]:
-    """Addresses of the files that a pattern names, sorted; `DataError` where there are none or the place cannot be read.
+    """Return the addresses of the files that match a pattern, sorted; `DataError` if there are none or they cannot be read.
 
-    `hf://datasets/NAME/...` reads a hub's repository, `gs://` and `s3://` a bucket, anything else this machine.
+    `hf://datasets/NAME/...` is a repository on the hub, `gs://` and `s3://` a bucket; other addresses are local.
     """
     import fsspec
 
@@ -52,7 +52,7 @@ def files_at(address: str) -> list[str]:
             return [address]
         found = sorted(system.glob(path)) if any(sign in path for sign in "*?[") else []
         is_folder = not found and system.isdir(path)
-    except Exception as error:  # whatever a store's driver raises
+    except Exception as error:  # whatever the store's driver raises
         raise _unreadable(address, error) from error
     if not found:
         raise _without_files(address, is_folder=is_folder)
@@ -74,7 +74,7 @@ def _without_files(address: str, *, is_folder: bool) -> DataError:
 
 
 def _is_file(system: fsspec.AbstractFileSystem, path: str) -> bool:
-    """Unlike fsspec's own answer, an error where the place cannot be asked."""
+    """Return True for a file; unlike fsspec's own function, raise if the store cannot be reached."""
     try:
         return bool(system.info(path)["type"] == "file")
     except FileNotFoundError:
@@ -82,14 +82,14 @@ def _is_file(system: fsspec.AbstractFileSystem, path: str) -> bool:
 
 
 def _as_given(path: str, address: str, system: fsspec.AbstractFileSystem) -> str:
-    """With the protocol where the address has one, relative to the working folder where the address is."""
+    """Return a path in the form of `address`: with its protocol if given, relative if relative."""
     if "://" in address:
         return str(system.unstrip_protocol(path))
     return path if os.path.isabs(address) else os.path.relpath(path)
 
 
 def fingerprint(address: str) -> str:
-    """What changes when the file at an address does, without reading it: size, and time or tag as its store has them."""
+    """Return size and modification time (or tag) of the file at an address, without reading it."""
     import fsspec
 
     system, path = fsspec.core.url_to_fs(address)
@@ -99,7 +99,7 @@ def fingerprint(address: str) -> str:
 
 
 def folder_fingerprint(address: str) -> str:
-    """The same for all files in a folder."""
+    """Return a fingerprint of all files in a folder."""
     import fsspec
 
     system, path = fsspec.core.url_to_fs(address)
@@ -107,7 +107,7 @@ def folder_fingerprint(address: str) -> str:
 
 
 def documents_in(address: str, *, text_key: str) -> Iterator[Document]:
-    """The documents of one file: lines of JSON, rows of Parquet, or all of a text file; by the ending of its name."""
+    """Read the documents of one file by its suffix: lines of JSON, rows of Parquet, or a whole text file."""
     stem = address
     for ending in _COMPRESSED:
         stem = stem.removesuffix(ending)
@@ -132,14 +132,14 @@ def documents_in(address: str, *, text_key: str) -> Iterator[Document]:
 
 
 def hub_documents(dataset: str, *, config: str | None, revision: str | None, split: str, text_key: str) -> Iterator[Document]:
-    """The documents of a split, by the library `datasets`; `dataset` is a hub's name or a folder of that layout."""
+    """Yield the documents of a split with the library `datasets`; `dataset` is a name on the hub, or a local folder."""
     rows = _hub_rows(dataset, config=config, revision=revision, split=split)
     for number, row in enumerate(rows):
         yield (where := f"{dataset}, {split}, row {number}"), _text(row, text_key, where)
 
 
 def hub_fingerprint(dataset: str, *, revision: str | None) -> str:
-    """What changes when a data set does: its commit on the hub, or the files of a folder; no row is read."""
+    """Return a data set's commit on the hub, or a fingerprint of a folder's files, without reading rows."""
     if os.path.isdir(dataset):
         return folder_fingerprint(dataset)
     if importlib.util.find_spec("huggingface_hub") is None:
@@ -196,7 +196,7 @@ def _rows_of_parquet(address: str, text_key: str) -> Iterator[Document]:
 
 @contextlib.contextmanager
 def _opened(address: str) -> Iterator[IO[bytes]]:
-    """The file's bytes, unpacked. A packed file that was cut off is an error, which `zstandard` would not make of it."""
+    """Open a file, decompressed; raise if a compressed file is truncated, which `zstandard` does not report."""
     import fsspec
 
     is_zstd = address.endswith(".zst")
@@ -232,13 +232,13 @@ def _unreadable(address: str, error: Exception) -> DataError:
     )
 
 
-_BATCH = 256  # documents that are tokenized at once
-_MOST_BYTES_OFF = 0.005  # of a text's bytes: what the tokens' own lengths may be off
+_BATCH = 256  # documents tokenized at once
+_MOST_BYTES_OFF = 0.005  # largest relative difference of a text's bytes and the sum of its tokens' lengths
 
 
 @dataclass(frozen=True)
 class TokenDocument:
-    """Where a document stands, its tokens, and its text: as it was read, or of a row in a cache what its tokens decode to."""
+    """A document's place, tokens and text: as read, or decoded from a cache's tokens."""
 
     where: str
     tokens: Tokens
@@ -246,7 +246,7 @@ class TokenDocument:
 
 
 def token_documents(texts: Texts, tokenizer: Tokenizer, *, text_key: str) -> Iterator[TokenDocument]:
-    """Every document of `texts`; `DataError` where one cannot be read, or tokens do not stand for the bytes of the text."""
+    """Yield every document of `texts`; `DataError` if one cannot be read, or if the tokens do not cover the text's bytes."""
     if texts.cache is not None:
         yield from _cached(texts.cache, tokenizer)
         return
@@ -267,7 +267,7 @@ def token_documents(texts: Texts, tokenizer: Tokenizer, *, text_key: str) -> Ite
 
 
 def addresses(texts: Texts) -> list[str]:
-    """Of the files that are named, each once."""
+    """Return the addresses of the files, each once."""
     found = [address for pattern in texts.files or () for address in files_at(pattern)]
     places = Counter(map(_place, found))
     if twice := next((address for address in reversed(found) if places[_place(address)] > 1), None):
@@ -278,7 +278,7 @@ def addresses(texts: Texts) -> list[str]:
 
 
 def _place(address: str) -> str:
-    """One name for all that a file on this machine can be called by."""
+    """Return a unique name for a local file."""
     return address if "://" in address else os.path.realpath(address)
 
 
@@ -300,7 +300,7 @@ def _documents(texts: Texts, text_key: str) -> Iterator[Document]:
 
 
 def _cached(cache: str, tokenizer: Tokenizer) -> Iterator[TokenDocument]:
-    """The rows of a cache that Levanter built."""
+    """Yield the rows of a cache that Levanter built."""
     name, size = tokenizer.identity.name, tokenizer.identity.size
     if importlib.util.find_spec("levanter") is None:
         raise missing_extra("train", needed_for=f"the Levanter cache {cache}")
@@ -335,9 +335,9 @@ _VALIDATION_SHARE = 1 / 16
 
 
 def standard_library_corpus(library: Path | None = None) -> TokenCorpus:
-    """The `.py` files of a Python standard library (by default this interpreter's), split by file.
+    """Return the `.py` files of a Python standard library (default: this interpreter's) as a corpus, split by file.
 
-    Tests, IDLE, lib2to3 and installed packages are left out. Raises `DataError` where the sources are not there.
+    Tests, IDLE, lib2to3 and installed packages are left out. Raise `DataError` if the sources are missing.
     """
     root = library or Path(sysconfig.get_paths()["stdlib"])
     parts: dict[bool, list[bytes]] = {True: [], False: []}

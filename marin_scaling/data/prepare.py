@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 def prepare(
     data: Data, *, work_root: Path, tokenizer: Tokenizer | None = None, on_row: Callable[[str], None] = lambda _name: None
 ) -> TokenCorpus:
-    """The corpus, made if it is not kept yet; `on_row` is told each row of tokens before it is made.
+    """Return the corpus, and make it unless it is cached; `on_row` gets the name of each row before it is made.
 
-    `tokenizer` is the one that `data` names, if it is loaded already. `DataError` where text cannot be read, changes while it
-    is read, or does not fit the tokenizer, and where training text repeats held-out documents.
+    `tokenizer` is that of `data`, if loaded already. `DataError` if text cannot be read, changes while it is read, does not
+    fit the tokenizer, or if training text repeats held-out documents.
     """
     if data.train is None:
         return standard_library_corpus()
@@ -60,7 +60,7 @@ def prepare(
 
 
 def prepared(data: Data, *, work_root: Path) -> TokenCorpus | None:
-    """The corpus if it is kept already and its files have not changed since, else None; nothing is tokenized."""
+    """Return the corpus if it is cached and its files are unchanged, else None."""
     if data.train is None:
         return standard_library_corpus()
     _require_readers()
@@ -73,13 +73,13 @@ def _require_readers() -> None:
         raise missing_extra("train", needed_for="text of your own")
 
 
-_LAST_SPACE = 0x3000  # of Unicode's
+_LAST_SPACE = 0x3000  # last white space of Unicode
 _AROUND_TEXT = "".join(filter(str.isspace, map(chr, range(_LAST_SPACE + 1)))) + "\ufeff"
-"""White space, and the mark of byte order, which some editors put before a text."""
+"""White space, and the byte order mark that some editors write."""
 
 
 def write_rows(data: Data, tokenizer: Tokenizer, folder: Path, *, on_row: Callable[[str], None]) -> str:
-    """Write rows and manifest of a corpus into `folder`; its digest. `on_row` is told each row before it is made."""
+    """Write rows and manifest of a corpus into `folder`; return its digest. `on_row` gets each row's name before it is made."""
     assert data.train is not None
     facts, held_out = dict[str, RowFacts](), dict[bytes, str]()
     for name, texts in data.validation.items():
@@ -116,7 +116,7 @@ def _require_other_text(name: str, row: RowFacts, *, than: dict[str, RowFacts]) 
 
 @dataclass
 class _Row:
-    """A row of tokens as it is written."""
+    """A row of tokens while it is written."""
 
     stream: BinaryIO
     separator: int | None
@@ -126,7 +126,7 @@ class _Row:
     text_bytes: int = 0
 
     def add(self, tokens: Tokens) -> None:
-        """A document, and what ends it."""
+        """Write a document and its separator."""
         ended = tokens if self.separator is None else np.append(tokens, tokens.dtype.type(self.separator))
         raw = ended.tobytes()
         self.sha256.update(raw)
@@ -136,7 +136,7 @@ class _Row:
 
 
 def _write_row(documents: Iterable[TokenDocument], texts: Texts, tokenizer: Tokenizer, path: Path) -> RowFacts:
-    separator = tokenizer.separator if texts.cache is None else None  # a cache has its own
+    separator = tokenizer.separator if texts.cache is None else None  # a cache includes separators
     with open(path, "wb") as stream:
         row = _Row(stream, separator, tokenizer)
         for document in documents:
@@ -162,7 +162,7 @@ def _remembered(
 def _without(
     documents: Iterator[TokenDocument], held_out: dict[bytes, str], tokenizer: Tokenizer, *, leave_out: bool
 ) -> Iterator[TokenDocument]:
-    """`documents` without those that are held out too; where they are not to be left out, a `DataError` at the first."""
+    """Yield `documents` without held-out ones if `leave_out`, else raise `DataError` at the first of these."""
     for document in documents:
         twin = next((held_out[key] for key in _keys(document, tokenizer) if key in held_out), None)
         if twin is None:
@@ -176,10 +176,10 @@ def _without(
 
 
 def _keys(document: TokenDocument, tokenizer: Tokenizer) -> list[bytes]:
-    """Digests of what makes two documents one: their text without white space around it, or their tokens.
+    """Return digests that identify a document: of its text without surrounding white space, and of its tokens.
 
-    The text finds those that differ in a blank at the end, which changes the tokens; the tokens find those whose text the
-    tokenizer changes, of which a cache gives back the changed one. What is empty has no digest.
+    The text identifies documents that differ in trailing white space, which changes the tokens. The tokens identify those
+    whose text the tokenizer changes, since a cache holds the changed text. Empty values have no digest.
     """
     text = document.text.strip(_AROUND_TEXT).encode(errors="surrogatepass")
     return [
@@ -190,18 +190,18 @@ def _keys(document: TokenDocument, tokenizer: Tokenizer) -> list[bytes]:
 
 
 def _own(tokens: Tokens, tokenizer: Tokenizer) -> bytes:
-    """A document's tokens without those around it that stand for no text."""
+    """Return a document's tokens without surrounding tokens that encode no text."""
     text = np.flatnonzero(tokenizer.token_bytes[tokens])
     own = tokens[text[0] : text[-1] + 1] if text.size else tokens[:0]
     return np.asarray(own, "<u4").tobytes()
 
 
-_FORMAT = 2  # of what is kept, and of what it was checked for: another one is made anew
-_POLL_SECONDS = 1.0  # of a process that waits for another one to make what it wants
+_FORMAT = 2  # version of cached corpora and their checks; a corpus of another version is made again
+_POLL_SECONDS = 1.0  # while another process makes the same corpus
 
 
 def kept_or_made(data: Data, tokenizer: Tokenizer, *, work_root: Path, on_row: Callable[[str], None]) -> TokenCorpus:
-    """The corpus of `data`, made if it is not kept; errors as in `prepare`."""
+    """Return the corpus of `data`, and make it unless it is cached; errors as in `prepare`."""
     request, root = _request(data, tokenizer), work_root / "data"
     while True:
         with disk_errors(root, "written"), claim(root / "locks" / request) as is_ours:
@@ -213,7 +213,7 @@ def kept_or_made(data: Data, tokenizer: Tokenizer, *, work_root: Path, on_row: C
 
 
 def kept(data: Data, tokenizer: Tokenizer, *, work_root: Path) -> TokenCorpus | None:
-    """The corpus of `data` if it is kept and no file has changed since, else None."""
+    """Return the corpus of `data` if it is cached and no file has changed since, else None."""
     return _answer(data, tokenizer, _request(data, tokenizer), work_root)
 
 
@@ -225,17 +225,17 @@ def _answer(data: Data, tokenizer: Tokenizer, request: str, work_root: Path) -> 
 
 
 def _named(corpus: TokenCorpus, data: Data, tokenizer: Tokenizer) -> TokenCorpus:
-    """With the names of this ladder file: another one may have made the corpus from the same tokens."""
+    """Return the corpus with the names in this ladder file; another file may have made it from the same tokens."""
     return replace(corpus, source=data.source, tokenizer=tokenizer.identity)
 
 
 def _answer_path(request: str, work_root: Path) -> Path:
-    """The file that holds the digest of the corpus that answers a request."""
+    """Return the path of the file that holds the digest of a request's corpus."""
     return work_root / "data" / "prepared" / request
 
 
 def _request(data: Data, tokenizer: Tokenizer) -> str:
-    """What is asked for and what lies there, by a digest: another one as soon as a file changes."""
+    """Return a digest of the data section, tokenizer and files; it changes with any file."""
     assert data.train is not None
     parts = {"train": data.train, **data.validation}
     request = {
@@ -256,7 +256,7 @@ def _fingerprints(texts: Texts) -> list[str]:
 
 
 def _made(data: Data, tokenizer: Tokenizer, request: str, *, work_root: Path, on_row: Callable[[str], None]) -> TokenCorpus:
-    """Make the corpus in a folder that is ours, and may hold what an earlier attempt left, and give it its name."""
+    """Make the corpus in a temporary folder, emptied of earlier attempts, then rename it to its digest."""
     making = work_root / "data" / f"being-made-{request}"
     shutil.rmtree(making, ignore_errors=True)
     making.mkdir(parents=True)

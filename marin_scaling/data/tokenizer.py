@@ -1,7 +1,6 @@
 """Tokenizers: bytes, or any that Levanter loads (a folder with `tokenizer.json`, or a name on the Hugging Face hub).
 
-Bits per byte need to know how many bytes of text each kind of token stands for; special tokens stand for none. Trains no
-tokenizer.
+Bits per byte need the bytes of text of each token; special tokens have none.
 """
 
 from __future__ import annotations
@@ -24,29 +23,29 @@ from marin_scaling.errors import DataError, first_line, missing_extra
 
 
 class Tokenizer(Protocol):
-    """From texts to tokens."""
+    """Conversion between texts and tokens."""
 
     @property
     def identity(self) -> TokenizerIdentity:
-        """Name, digest of all that it is, and number of kinds."""
+        """Name, digest and size of the vocabulary."""
 
     @property
     def separator(self) -> int:
-        """The token after each document."""
+        """Token after each document."""
 
     @property
     def token_bytes(self) -> NDArray[np.uint16]:
-        """Bytes of text that each kind of token stands for: (kind,)."""
+        """Bytes of text of each token in the vocabulary: (token,)."""
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
-        """The tokens of each text, without special ones."""
+        """Return the tokens of each text, without special ones."""
 
     def decode(self, documents: Sequence[Tokens]) -> list[str]:
-        """The text of each document, without tokens that stand for none."""
+        """Return the text of each document, without special tokens."""
 
 
 class ByteTokenizer:
-    """Each byte of UTF-8 is a token; documents end with a line feed.
+    """Tokenizer of bytes: each byte of UTF-8 is a token; documents end with a line feed.
 
     >>> ByteTokenizer().encode(["né"])[0].tolist()
     [110, 195, 169]
@@ -57,17 +56,17 @@ class ByteTokenizer:
     token_bytes = np.ones(BYTES.size, np.uint16)
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
-        """The bytes of each text; `UnicodeEncodeError` for half of a surrogate pair."""
+        """Return the bytes of each text; `UnicodeEncodeError` for half of a surrogate pair."""
         return [np.frombuffer(text.encode(), np.uint8) for text in texts]
 
     def decode(self, documents: Sequence[Tokens]) -> list[str]:
-        """The text of each; a byte that is not UTF-8 becomes half of a surrogate pair (PEP 383)."""
+        """Return the text of each document; invalid UTF-8 becomes halves of surrogate pairs (PEP 383)."""
         return [tokens.tobytes().decode(errors="surrogateescape") for tokens in documents]
 
 
 @dataclass(frozen=True)
 class LevanterTokenizer:
-    """A tokenizer as Levanter loads it. Names of special tokens in a text are text."""
+    """A tokenizer loaded by Levanter. Names of special tokens within a text are encoded as text."""
 
     identity: TokenizerIdentity
     separator: int
@@ -76,7 +75,7 @@ class LevanterTokenizer:
 
     @cached_property
     def token_bytes(self) -> NDArray[np.uint16]:
-        """By the tokenizer's own words: characters of byte-level ones, `<0x0A>` for a byte, else what a token decodes to."""
+        """Bytes of each token: its length in byte-level vocabularies, 1 for `<0x0A>` and the like, else decoded length."""
         from levanter.utils.hf_utils import byte_length_of_token
 
         vocabulary: dict[str, int] = self._tokenizer.get_vocab()
@@ -94,17 +93,17 @@ class LevanterTokenizer:
         return lengths
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
-        """The tokens of each text, all texts at once on all cores."""
+        """Return the tokens of each text; texts are encoded in parallel on all cores."""
         kind = token_type(self.identity.size)
         return [np.array(tokens, kind) for tokens in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)]
 
     def decode(self, documents: Sequence[Tokens]) -> list[str]:
-        """The text of each, as the tokenizer gives it back: one that changes text gives back the changed one."""
+        """Return the text of each document as the tokenizer decodes it, which may differ from the original."""
         return [self._tokenizer.decode(tokens[self.token_bytes[tokens] > 0].tolist()) for tokens in documents]
 
 
 def load_tokenizer(name: str) -> Tokenizer:
-    """`bytes`, or what Levanter finds under a folder or a hub's name; `DataError` where there is none that can end a text."""
+    """Load `bytes`, or a tokenizer from a folder or hub with Levanter; `DataError` if it is missing or has no end token."""
     if name == BYTES.name:
         return ByteTokenizer()
     require_folder(name)
@@ -115,7 +114,7 @@ def load_tokenizer(name: str) -> Tokenizer:
     try:
         found = load(name)
         whole = _switched_to_plain_text(found)
-    except Exception as error:  # whatever the hub, the file system or the tokenizers' reader raise
+    except Exception as error:  # whatever the hub, the file system or the tokenizer's parser raise
         raise DataError(
             f"The tokenizer {name!r} cannot be loaded: {first_line(error)}.",
             why="It is a folder with tokenizer.json and tokenizer_config.json, or the name of one on the Hugging Face hub.",
@@ -140,7 +139,7 @@ def load_tokenizer(name: str) -> Tokenizer:
 
 
 def require_folder(name: str) -> None:
-    """`DataError` where a tokenizer's name is that of a folder, and there is none; Levanter would look for it on the hub."""
+    """Raise `DataError` if a name denotes a missing folder, which Levanter would look for on the hub."""
     first, _, rest = name.partition("/")
     is_path = name.startswith(("/", ".", "~")) or name.endswith("/") or (bool(rest) and os.path.isdir(first))
     if is_path and not os.path.isdir(name):
@@ -152,8 +151,8 @@ def require_folder(name: str) -> None:
 
 
 def _switched_to_plain_text(found: Any) -> dict[str, Any]:
-    """All that the tokenizer is, once it takes the names of special tokens in a text for text."""
-    rust = found._tokenizer  # Levanter's interface has neither this switch nor the whole
+    """Set the tokenizer to encode names of special tokens as text; return its whole definition."""
+    rust = found._tokenizer  # Levanter's interface lacks both this switch and the definition
     rust.encode_special_tokens = True
     whole: dict[str, Any] = json.loads(rust.to_str())
     return whole

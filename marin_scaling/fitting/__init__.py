@@ -1,1 +1,1 @@
-"""Laws fitted to a table of runs, each with a status that says whether it may be used."""
+"""Laws fitted to a table of runs, each with a status on the use of its numbers."""

@@ -1,8 +1,8 @@
-"""How a budget is best split into parameters and tokens: a power law for N*, and FLOPs for D*.
+"""Compute-optimal sizes: a power law for N*, and D* from the FLOPs.
 
-N* = params (C / C0)^params_exponent, through the bottoms of bowls where three budgets or more have closed ones ("approach 2" of
-Hoffmann et al. 2022), otherwise from the coupled law. D* is what the budget then pays for, C / (k N*), where k, the FLOPs a
-parameter and token, is read off the runs: near 6, other for small models (the head's share) and long sequences (attention).
+N* = params (C / C0)^params_exponent goes through the minima of bowls if at least three budgets have closed ones ("approach 2"
+of Hoffmann et al. 2022), otherwise it comes from the coupled law. D* is C / (k N*). The FLOPs per parameter and token, k, are
+read off the runs: near 6, but different for small models (share of the output head) and long sequences (attention).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from marin_scaling.laws import Array
 
 _LEAST_GROWTH, _LARGEST_GROWTH = -1.0, 2.0  # of N* with C; Delphi's is 0.40, Hoffmann's 0.46 to 0.50
 LEAST_BOWLS = 3
-"""A line through two points has no residual to say how sure it is."""
+"""Degrees of freedom below which no interval is given: a line through two points has no residual."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlopsPerParamToken:
-    """k as a power law in the parameters, through the runs, and never outside what the runs have."""
+    """FLOPs per parameter and token, k, as a power law in the parameters, limited to the range of the runs."""
 
     reference_params: float
     level: float
@@ -33,17 +33,17 @@ class FlopsPerParamToken:
     high: float
 
     def at(self, params: Array) -> Array:
-        """k at each number of parameters."""
-        with np.errstate(over="ignore"):  # what is too large is `high`
+        """Return k at each number of parameters."""
+        with np.errstate(over="ignore"):  # overflow is clipped to `high`
             return np.asarray(np.clip(self.level * (params / self.reference_params) ** self.exponent, self.low, self.high))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Allocation:
-    """Compute-optimal sizes. Deviations are of ln N* at C0 and of the exponent; `freedom` is that of Student's t for them.
+    """Compute-optimal sizes. Deviations are of ln N* at C0 and of the exponent; `freedom` is that of their Student's t.
 
-    `tokens_exponent` is that of the same points' tokens (D* ~ C^tokens_exponent), for reports; forecasts take D* from the
-    budget and N*. `origin` says what N* was read off.
+    `tokens_exponent` is that of the same points' tokens (D* ~ C^tokens_exponent), for reports; forecasts derive D* from the
+    budget and N*. `origin` names the source of N*.
     """
 
     params: float
@@ -57,19 +57,19 @@ class Allocation:
     origin: str
 
     def params_at(self, flops: float) -> float:
-        """Compute-optimal parameters for a budget."""
+        """Return the compute-optimal parameters for a budget."""
         return float(self.params * (flops / self.reference_flops) ** self.params_exponent)
 
     def tokens_at(self, flops: float) -> float:
-        """Compute-optimal tokens for a budget."""
+        """Return the compute-optimal tokens for a budget."""
         return self.tokens_for(flops, params=self.params_at(flops))
 
     def tokens_for(self, flops: float, *, params: float) -> float:
-        """The tokens that a budget pays for with a model of so many parameters."""
+        """Return the tokens that a budget pays for with a model of this size."""
         return float(flops / (self.cost.at(np.array([params]))[0] * params))
 
     def params_interval(self, flops: float, *, share: float = 0.9) -> tuple[float, float] | None:
-        """The central interval of N*, None when nothing says how sure it is."""
+        """Return the central interval of N*, None if its uncertainty is unknown."""
         from scipy.special import stdtrit
 
         if self.freedom < 1:
@@ -81,7 +81,7 @@ class Allocation:
 
 
 def allocation_through(drawn: DrawnPoints, posterior: SurfacePosterior | None = None) -> Allocation:
-    """The allocation of a table's points; by the posterior where fewer than `LEAST_BOWLS` budgets have closed bowls."""
+    """Return the allocation of a table's points; from the posterior if fewer than `LEAST_BOWLS` budgets have closed bowls."""
     frame = drawn.frame
     cost = _cost(*(frame[name].to_numpy(dtype=np.float64) for name in ("flops", "params", "tokens")))
     closed = [point for point in drawn.points if not point.note]
@@ -96,18 +96,18 @@ def allocation_through(drawn: DrawnPoints, posterior: SurfacePosterior | None = 
 
 
 def allocation_of_best_runs(drawn: DrawnPoints, *, source: str) -> Allocation:
-    """Compute-optimal sizes of a law that gives none itself; `FitRefused` where the best runs follow no rule."""
+    """Return compute-optimal sizes for a law without its own; `FitRefused` if the best runs follow no rule."""
     if len({point.flops for point in drawn.points}) < 2:
         refuse(
             f"{source}: no run has a lower loss than the cheapest, so there is no compute-optimal size to read off.",
-            why="A loss that does not fall with compute says nothing about a larger run.",
-            fix="Check that the right column was taken for the loss: --column loss=NAME",
+            why="Without a decrease of loss with compute, no larger run can be forecast.",
+            fix="Check the column that was read as the loss: --column loss=NAME",
         )
     allocation = allocation_through(drawn)
     if not _LEAST_GROWTH <= allocation.params_exponent <= _LARGEST_GROWTH:
         refuse(
             f"{source}: by its best runs the compute-optimal size would grow as C^{allocation.params_exponent:.3g}.",
-            why="Sizes that follow no rule leave open which run is to be forecast.",
+            why="The size of the run to forecast would be arbitrary.",
             fix="Add sizes at each budget, or fit the default law, which takes any table.",
         )
     return allocation
@@ -133,7 +133,7 @@ def _by_points(points: list[Array], cost: FlopsPerParamToken, origin: str) -> Al
 
 
 def _by_posterior(posterior: SurfacePosterior, cost: FlopsPerParamToken) -> Allocation:
-    """The optimum of every drawn law at the largest budget, where C = k N D."""
+    """Return the optimum of every drawn law at the largest budget, where C = k N D."""
     flops, laws = float(posterior.runs.flops.max()), posterior.laws
     per_param_token = float(cost.at(np.array([posterior.middle_params]))[0])
     product = np.array([math.log(flops / per_param_token / posterior.middle_params / posterior.middle_tokens)])

@@ -1,7 +1,7 @@
-"""Fit the coupled law to all runs of a table, on the optimum and off it, as a posterior: the project's default.
+"""Fit the coupled law, the project's default, to all runs of a table, at the optimum or not, as a posterior.
 
-What a reader also wants to see (bowls, the best loss of each budget, the frontier through them) is drawn beside it and takes no
-part in it, except that closed bowls give the compute-optimal sizes.
+Bowls, the best loss of each budget and the frontier through them are only for display, except that closed bowls determine the
+compute-optimal sizes.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
     from marin_scaling.run.table import RunTable
 
-_FEW_RUNS = 8  # as many as the law has unknowns
-_ONE_RATIO = 0.05  # decades that tokens per parameter scatter about their trend, below which nothing off it was seen
+_FEW_RUNS = 8  # the number of the law's unknowns
+_ONE_RATIO = 0.05  # scatter about the trend of tokens per parameter, in decades, below which runs show nothing off it
 
-_LARGEST = 0.8  # of the largest run's FLOPs: from here on runs are of the largest budget
+_LARGEST = 0.8  # share of the largest run's FLOPs above which runs belong to the largest budget
 _FAR_OFF = (
-    3.0  # standard deviations; eight other ladders, public and own, have at most 1.1, the one whose target was missed has 4.7
+    3.0  # standard deviations; eight other ladders, public and own, have at most 1.1; the one that missed its target has 4.7
 )
 
 
@@ -49,7 +49,7 @@ class CoupledLaw(Law):
 
     @property
     def parameters(self) -> dict[str, float]:
-        """The law of highest posterior density, one coherent set of numbers."""
+        """Parameters of the law of highest posterior density."""
         posterior = self.posterior
         return {
             **{name: float(value[0]) for name, value in _named(laws_of(posterior.mode[None])).items()},
@@ -66,7 +66,7 @@ class CoupledLaw(Law):
 
     @property
     def noise_variance(self) -> float:
-        """Mean over the draws."""
+        """Mean noise variance over the draws."""
         return float(np.mean(self.posterior.noise**2))
 
     def draws(self, targets: Targets, *, seed: int) -> LossDraws:
@@ -74,19 +74,19 @@ class CoupledLaw(Law):
         return draw_losses(self.posterior, targets, seed=seed, log_sparsity=self._log_sparsity(targets))
 
     def parameter_draws(self) -> dict[str, Array]:
-        """Draws of the posterior."""
+        """Return draws of the posterior."""
         return _named(self.posterior.laws)
 
     def log_losses(self, *, params: Array, tokens: Array) -> Array:
-        """Log losses without model discrepancy."""
+        """Return log losses without model discrepancy."""
         return self.posterior.log_losses(params=params, tokens=tokens)
 
     def joint_covariance(self, targets: Targets) -> Array:
-        """Covariance over draws and model discrepancy."""
+        """Return the covariance over draws and model discrepancy."""
         return joint_covariance(self.posterior, targets, log_sparsity=self._log_sparsity(targets))
 
     def variants(self) -> Iterator[tuple[str, Law]]:
-        """Return the law fitted again with outliers at full weight."""
+        """Yield the law refitted with outliers at full weight."""
         posterior = fit_posterior(fitted_runs(self.frame), prior=self.prior, seed=self.seed, downweight_outliers=False)
         yield "coupled surface, outliers at full weight", replace(self, posterior=posterior)
 
@@ -100,8 +100,8 @@ def _named(laws: CoupledLaws) -> dict[str, Array]:
 
 
 def fit_coupled_runs(table: RunTable, *, kind: LawKind, seed: int, prior: Prior | None = None) -> FitResult:
-    """Fit a table that `refuse_hopeless` lets pass."""
-    drawn = all_runs_drawn(table.frame.assign(params=size_column(table.frame)))  # N is the active size
+    """Fit a table that passed `refuse_hopeless`."""
+    drawn = all_runs_drawn(table.frame.assign(params=size_column(table.frame)))  # N counts active parameters
     posterior = fit_posterior(fitted_runs(table.frame), prior=prior, seed=seed)
     return FitResult.of(
         table,
@@ -118,7 +118,7 @@ def fit_coupled_runs(table: RunTable, *, kind: LawKind, seed: int, prior: Prior 
 
 
 def fitted_runs(frame: pd.DataFrame) -> FittedRuns:
-    """The runs of a table as the posterior takes them: active parameters where the table has them."""
+    """Return the runs of a table for the posterior, with active parameters if the table has them."""
     flops, tokens, loss = (frame[name].to_numpy(dtype=np.float64) for name in ("flops", "tokens", "loss"))
     params = size_column(frame)
     return FittedRuns(flops=flops, params=params, tokens=tokens, loss=loss, log_sparsity=_log_sparsity(frame))
@@ -132,13 +132,13 @@ def _log_sparsity(frame: pd.DataFrame) -> Array | None:
 
 
 def sparsity_of(frame: pd.DataFrame) -> float:
-    """Total over active parameters of the larger half of the runs; 1 for dense models."""
+    """Return the ratio of total to active parameters in the larger half of the runs; 1 for dense models."""
     larger = frame[frame["flops"] >= frame["flops"].median()]
     return float(np.median(larger["params"].to_numpy(dtype=np.float64) / size_column(larger)))
 
 
 def log_sparsity_at(frame: pd.DataFrame, sparsity: Array) -> Array | None:
-    """ln(total / active) about the median of the fitted runs, for targets; None where the fit does not know it."""
+    """Return ln(total / active) relative to the median of the fitted runs, for targets; None if the fit does not use it."""
     if _log_sparsity(frame) is None:
         return None
     return np.asarray(np.log(sparsity) - np.median(np.log(frame["params"].to_numpy(dtype=np.float64) / size_column(frame))))
@@ -165,7 +165,7 @@ def _statuses(drawn: DrawnPoints, posterior: SurfacePosterior) -> dict[FitStatus
 
 
 def _best_run_off(posterior: SurfacePosterior) -> float:
-    """How far the best run of the largest budget lies off the median law, in standard deviations of noise and misfit."""
+    """Return how far the best run of the largest budget is off the median law, in standard deviations of noise and misfit."""
     runs = posterior.runs
     largest = np.flatnonzero(runs.flops >= _LARGEST * runs.flops.max())
     best = largest[[np.argmin(runs.loss[largest])]]
@@ -176,7 +176,7 @@ def _best_run_off(posterior: SurfacePosterior) -> float:
 
 
 def _ratio_scatter(frame: pd.DataFrame) -> float:
-    """Standard deviation of log10 tokens per parameter about their trend with compute."""
+    """Return the standard deviation of log10 tokens per parameter about their trend with compute."""
     x, y = np.log10(frame["flops"].to_numpy()), np.log10(frame["tokens"].to_numpy() / frame["params"].to_numpy())
     return float(np.std(y - np.polyval(np.polyfit(x - x.mean(), y, 1), x - x.mean())))
 

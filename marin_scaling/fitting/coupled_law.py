@@ -12,18 +12,17 @@ from numpy.typing import NDArray
 from marin_scaling.laws import Array
 
 Unknowns = NDArray[Any]
-"""(draw, unknown), real or complex: log L0, log S_N, log S_D, logit r, log(b/a), log g, log sigma, log tau, and for tables
-of sparse models kappa, which counts their total parameters: a model of N active and M total parameters is as good as a dense
-one of N (M/N)^kappa."""
+"""Array (draw, unknown), real or complex: log L0, log S_N, log S_D, logit r, log(b/a), log g, log sigma, log tau, and for
+sparse models kappa. A model of N active and M total parameters is as good as a dense one of N (M/N)^kappa parameters."""
 
 SIGMA, TAU, KAPPA = 6, 7, 8
 LARGEST_POWER = 60.0
-"""e^60 over the middle of the runs: beyond any table, and far from overflow."""
+"""Largest log of a size relative to the middle of the runs: e^60 is beyond any table, and far from overflow."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Normal:
-    """A normal distribution that is held likely before the runs are seen."""
+    """Normal prior of one unknown."""
 
     mean: float
     deviation: float
@@ -31,34 +30,34 @@ class Normal:
 
 @dataclass(frozen=True, kw_only=True)
 class Prior:
-    """What is held likely of any ladder of language models; every number is dimensionless, and each says where it comes from.
+    """Prior for any ladder of language models; every number is dimensionless and states its source.
 
-    Sources: published coefficients (Hoffmann et al. 2022; Besiroglu et al. 2024; Marin's dense and MoE ladders, issues 1337 and
-    4447) for the exponents; back-tests over public and simulated suites for the rest and for the widths, so that these suites
-    are no independent test of them (`benchmarks/accuracy.py` scores any change).
+    Published coefficients give the exponents (Hoffmann et al. 2022; Besiroglu et al. 2024; Marin's dense and MoE ladders,
+    issues 1337 and 4447). Back-tests over public and simulated suites give the rest and the widths, so these suites are no
+    independent test of them (`benchmarks/accuracy.py` scores any change).
     """
 
     slope: Normal = Normal(mean=float(np.log(0.05)), deviation=1.0)
-    """log of -dlnL/dlnN and of -dlnL/dlnD at the middle: ten times the size takes 4 to 30 % off the loss."""
+    """Prior of log(-dlnL/dlnN) and log(-dlnL/dlnD) at the middle: ten times the size reduces the loss by 4 to 30 %."""
     reducible_share: Normal = Normal(mean=-0.2, deviation=0.5)
-    """logit of K / L0: between a quarter and two thirds of the loss in the middle of a ladder can be removed. Of 3.0 nats,
+    """Prior of logit(K / L0): a quarter to two thirds of the loss in the middle of a ladder is reducible. For 3.0 nats,
     published asymptotes of 1.6 (Marin's MoE, pinned), 1.69 (Hoffmann), 1.71 to 1.78 (Delphi's optima) and 1.82 (Besiroglu)
-    leave -0.1 to -0.4."""
+    correspond to -0.1 to -0.4."""
     exponent_ratio: Normal = Normal(mean=0.0, deviation=0.35)
-    """log of b / a: published pairs differ by a factor of two at most."""
+    """Prior of log(b / a): published pairs differ by a factor of at most two."""
     coupling: Normal = Normal(mean=-0.4, deviation=0.7)
-    """log of g: 1 is Hoffmann's form; this law has 0.40 to 0.63 on seven public ladders, 0.59 on the quickstart."""
+    """Prior of log g: 1 is Hoffmann's form; this law has 0.40 to 0.63 on seven public ladders, 0.59 on the quickstart."""
     frontier_exponent: Normal = Normal(mean=float(np.log(0.14)), deviation=0.45)
-    """log of gamma = g a b / (a + b): 0.102 (Delphi's optima), 0.154 (Hoffmann) and 0.178 (Besiroglu) with E free, 0.090 to
-    0.094 for Marin's MoE with E pinned; 0.12 and 0.14 score alike on back-tests."""
+    """Prior of log gamma, gamma = g a b / (a + b): 0.102 (Delphi's optima), 0.154 (Hoffmann) and 0.178 (Besiroglu) with E free,
+    0.090 to 0.094 for Marin's MoE with E pinned; 0.12 and 0.14 score alike on back-tests."""
     size_exponent: Normal = Normal(mean=float(np.log(0.5)), deviation=0.4)
-    """log of a, and of b: 0.28 to 0.68 published for the additive surface; what bowls ask for is 0.4 to 0.8."""
+    """Prior of log a and log b: 0.28 to 0.68 published for the additive surface; bowls require 0.4 to 0.8."""
     noise: Normal = Normal(mean=float(np.log(0.004)), deviation=1.0)
-    """log of sigma, what one run scatters in log loss; seeds alone are 0.0005."""
+    """Prior of log sigma, the scatter of one run in log loss; that of seeds alone is 0.0005."""
     misfit: Normal = Normal(mean=float(np.log(0.007)), deviation=0.7)
-    """log of tau, by how much any law of so few numbers is smoothly wrong about real ladders, in log loss."""
+    """Prior of log tau, the smooth model discrepancy in log loss of any law with so few parameters."""
     total_params: Normal = Normal(mean=0.4, deviation=0.3)
-    """kappa: 0 if only active parameters count, 1 if all do; a common rule takes their geometric mean, 0.5."""
+    """Prior of kappa: 0 if only active parameters count, 1 if all do; a common rule takes their geometric mean, 0.5."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +73,7 @@ class CoupledLaws:
 
     @property
     def E(self) -> Unknowns:  # noqa: N802  # the asymptote's letter in every paper
-        """The loss that no size removes."""
+        """Irreducible loss."""
         return np.asarray(self.L0 - self.K)
 
     @property
@@ -83,19 +82,19 @@ class CoupledLaws:
         return np.asarray(self.g * self.a * self.b / (self.a + self.b))
 
     def log_losses(self, log_params: Unknowns, log_tokens: NDArray[np.float64]) -> Unknowns:
-        """Log loss of each law at each run: (law, run); sizes as ln(N/N0) and ln(D/D0), each (run,) or (law, run)."""
+        """Return the log loss of each law at each run: (law, run); sizes are ln(N/N0) and ln(D/D0), (run,) or (law, run)."""
         u = self.w[:, None] * _power(-self.a[:, None] * log_params)
         u = u + (1 - self.w)[:, None] * _power(-self.b[:, None] * log_tokens)
         return np.asarray(np.log(self.E[:, None] + self.K[:, None] * np.exp(self.g[:, None] * np.log(u))))
 
     def optimal_log_params(self, log_product: NDArray[np.float64]) -> Unknowns:
-        """ln(N*/N0) of each law where ln(N/N0) + ln(D/D0) is given: (law, budget). There a w N^-a = b (1-w) D^-b."""
+        """Return ln(N*/N0) of each law for given ln(N/N0) + ln(D/D0): (law, budget). There a w N^-a = b (1-w) D^-b."""
         balance = np.log(self.a * self.w) - np.log(self.b * (1 - self.w))
         return np.asarray((balance[:, None] + self.b[:, None] * log_product) / (self.a + self.b)[:, None])
 
 
 def laws_of(unknowns: Unknowns) -> CoupledLaws:
-    """The laws that the unknowns stand for.
+    """Return the laws of these unknowns.
 
     >>> laws = laws_of(np.array([[np.log(3.0), np.log(0.08), np.log(0.08), 0.0, 0.0, 0.0, -5.0, -5.0]]))
     >>> laws.E.round(3), laws.a.round(3), laws.w.round(3)  # half is reducible; twice the slope of half the loss
@@ -109,9 +108,9 @@ def laws_of(unknowns: Unknowns) -> CoupledLaws:
 
 
 def log_prior(unknowns: Unknowns, laws: CoupledLaws, prior: Prior, *, middle_log_loss: float) -> Unknowns:
-    """Log density of the prior at each row of unknowns and the law it stands for, up to a constant: (draw,).
+    """Return the log density of the prior at each row of unknowns and its law, up to a constant: (draw,).
 
-    `middle_log_loss` is the log loss of the runs next to the middle; that alone is taken from the table.
+    `middle_log_loss` is the log loss of the runs nearest to the middle, the only quantity taken from the table.
     """
     mean, deviation = means_and_deviations(prior, middle_log_loss=middle_log_loss, unknowns=unknowns.shape[1])
     away = (np.concatenate([unknowns, log_exponents(laws).T], axis=1) - mean) / deviation
@@ -119,13 +118,13 @@ def log_prior(unknowns: Unknowns, laws: CoupledLaws, prior: Prior, *, middle_log
 
 
 def log_exponents(laws: CoupledLaws) -> Unknowns:
-    """ln gamma, ln a and ln b, of which something is held likely too: (3, law)."""
+    """Return ln gamma, ln a and ln b, which have priors too: (3, law)."""
     return np.asarray(np.log(np.array([laws.gamma, laws.a, laws.b])))
 
 
 @lru_cache(maxsize=64)
 def means_and_deviations(prior: Prior, *, middle_log_loss: float, unknowns: int) -> NDArray[np.float64]:
-    """Of what is held likely of so many unknowns, and of the three `log_exponents` after them: (2, unknown + 3)."""
+    """Return prior means and deviations of so many unknowns, and of the three `log_exponents`: (2, unknown + 3)."""
     of_laws = (Normal(mean=middle_log_loss, deviation=0.3), prior.slope, prior.slope, prior.reducible_share)
     of_shapes = (prior.exponent_ratio, prior.coupling, prior.noise, prior.misfit, prior.total_params)
     of_exponents = (prior.frontier_exponent, prior.size_exponent, prior.size_exponent)
@@ -134,7 +133,7 @@ def means_and_deviations(prior: Prior, *, middle_log_loss: float, unknowns: int)
 
 
 def prior_start(prior: Prior, *, middle_log_loss: float, sparse: bool) -> NDArray[np.float64]:
-    """A point of high prior density to search from: (unknown,)."""
+    """Return a point of high prior density, as a start of searches: (unknown,)."""
     return np.array(
         [
             middle_log_loss,
@@ -151,7 +150,7 @@ def prior_start(prior: Prior, *, middle_log_loss: float, sparse: bool) -> NDArra
 
 
 def _power(exponent: Unknowns) -> Unknowns:
-    """exp, kept from overflowing far outside the runs; analytic everywhere inside."""
+    """Return exp, limited far outside of the runs against overflow, and analytic inside."""
     return np.asarray(np.exp(np.clip(exponent, -LARGEST_POWER, LARGEST_POWER)))
 
 
@@ -164,9 +163,9 @@ _BY_ASYMPTOTE = np.array([_NONE, _SHARE, -_SHARE, -_SHARE, _NONE, _NONE])
 
 
 def number_slopes(law: CoupledLaws) -> Array:
-    """Slopes of ln (L0, K, a, b, w, g) in the first six unknowns, of one law: (number, unknown).
+    """Return the slopes of ln (L0, K, a, b, w, g) of one law in the first six unknowns: (number, unknown).
 
-    Linear in w and in E / L0, because a w g K / L0 and b (1 - w) g K / L0 are the slopes at the middle, which are unknowns.
+    They are linear in w and in E / L0, because a w g K / L0 and b (1 - w) g K / L0 are the slopes at the middle, two unknowns.
 
     >>> from marin_scaling.fitting.coupled_law import laws_of
     >>> point = np.array([np.log(3.0), np.log(0.08), np.log(0.08), 0.0, 0.0, 0.0, -5.0, -5.0])
@@ -177,7 +176,7 @@ def number_slopes(law: CoupledLaws) -> Array:
 
 
 def log_losses_and_slopes(law: CoupledLaws, x: Array, y: Array) -> tuple[Array, Array, Array]:
-    """Log losses of one law at runs (run,), their slopes in ln (L0, K, a, b, w, g) (number, run), and in ln(N / N0) (run,)."""
+    """Return log losses of one law at runs (run,), their slopes in ln (L0, K, a, b, w, g) (number, run), and in ln(N / N0)."""
     loss, reducible, a, b, w, g = (float(each[0]) for each in (law.L0, law.K, law.a, law.b, law.w, law.g))
     in_x, in_y = (np.maximum(np.minimum(each, LARGEST_POWER), -LARGEST_POWER) for each in (-a * x, -b * y))
     by_params, by_tokens = np.exp(in_x), np.exp(in_y)
@@ -199,7 +198,7 @@ def log_losses_and_slopes(law: CoupledLaws, x: Array, y: Array) -> tuple[Array, 
 def log_prior_and_slope(
     point: Array, law: CoupledLaws, prior: Prior, *, numbers: Array, middle_log_loss: float
 ) -> tuple[float, Array]:
-    """`coupled_law.log_prior` at one point, and its slope (unknown,); `numbers` are the law's `number_slopes`."""
+    """Return `coupled_law.log_prior` at one point, and its slope (unknown,); `numbers` are the law's `number_slopes`."""
     mean, deviation = means_and_deviations(prior, middle_log_loss=middle_log_loss, unknowns=len(point))
     away = (np.concatenate([point, log_exponents(law)[:, 0]]) - mean) / deviation
     pulls = away / deviation

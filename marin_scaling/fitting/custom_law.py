@@ -1,7 +1,7 @@
-"""Laws that a user writes as a function, fitted by lmfit with bounds, constants and expressions.
+"""Laws written as a function by a user, fitted by lmfit with bounds, constants and expressions.
 
-Around lmfit: several starts between the bounds, the log-Huber objective of Hoffmann et al. 2022, a sentence on whether the
-search converged, a bootstrap over runs for the interval, and refusals that name what does not match.
+This module adds several starts between the bounds, the log-Huber objective of Hoffmann et al. 2022, a status of convergence, a
+bootstrap over runs for the interval, and errors for arguments that do not match.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from marin_scaling.run.table import RunTable
 
 RESAMPLES = 100
-"""Refits behind an interval: each is a search by lmfit, of some milliseconds."""
-_COARSE = {"ftol": 1e-7, "xtol": 1e-7, "gtol": 1e-7}  # of refits: far below what resampling moves
+"""Refits for an interval; each is a search by lmfit of some milliseconds."""
+_COARSE = {"ftol": 1e-7, "xtol": 1e-7, "gtol": 1e-7}  # of refits; resampling changes parameters far more
 _REPEATS = 10  # of every refit, each with another residual
 _COLUMNS = ("flops", "params", "tokens")
 _TOLERANCES = {"ftol": 1e-12, "xtol": 1e-12, "gtol": 1e-12}
-_SAME_OBJECTIVE = 1e-6  # relative: two starts that end within it have ended in the same place
-_OUTSIDE = 1e3  # log residual of a step out of the law's domain, so that the search takes a shorter one
-_AT_BOUND = 1e-4  # of the distance between the bounds
+_SAME_OBJECTIVE = 1e-6  # relative difference within which two starts reach the same minimum
+_OUTSIDE = 1e3  # log residual for a step out of the law's domain, so that the search takes a shorter one
+_AT_BOUND = 1e-4  # as a share of the distance between the bounds
 
 
 def custom_law(
@@ -51,16 +51,16 @@ def custom_law(
     huber_delta: float = 1e-3,
     starts: int = 20,
 ) -> LawKind:
-    """Return a law of one's own for `fit(runs, law=...)`, and for `--law FILE.py:NAME` where a file assigns it to NAME.
+    """Return a law of your own for `fit(runs, law=...)`, and for `--law FILE.py:NAME` if a file assigns it to NAME.
 
-    `function` takes any of `flops`, `params` (active ones), `tokens` (run,), and parameters by name, and returns losses (run,)
-    in the unit of the table. A function of `flops` alone is fitted to the best loss of each budget. `parameters` are
+    `function` takes any of `flops`, `params` (active parameters), `tokens` (run,), and parameters by name. It returns losses
+    (run,) in the unit of the table. A function of `flops` alone is fitted to the best loss of each budget. `parameters` are
     `lmfit.Parameters`. Residuals in log loss beyond `huber_delta` count linearly; a delta of 1 is ordinary least squares.
     `starts` is the number of searches between the bounds. `result.law.report()` is lmfit's report, `result.law.found.result`
     its `MinimizerResult`.
 
-    `UsageError` for a name of this project's own laws, and for a delta or a number of starts that is not positive. A fit raises
-    `FitRefused` where names, shapes or numbers do not match.
+    `UsageError` for the name of a built-in law, and for a delta or a number of starts that is not positive. A fit raises
+    `FitRefused` if names, shapes or numbers do not match.
 
     >>> from lmfit import create_params
     >>> from marin_scaling.fitting.fit import fit
@@ -78,14 +78,11 @@ def custom_law(
     """
     chosen = printable(name or str(getattr(function, "__name__", "custom")))
     if chosen in LAWS:
-        raise UsageError(
-            f"{chosen!r} is the name of another law.", why="Reports name the law by it.", fix="Give another: name=..."
-        )
+        raise UsageError(f"{chosen!r} is the name of a built-in law.", fix="Choose another name: name=...")
     if not (huber_delta > 0 and starts >= 1):
         raise UsageError(
-            f"huber_delta is {huber_delta!r} and starts is {starts!r}; both are positive.",
-            why="Without them nothing can be minimized.",
-            fix="Leave them out: huber_delta=0.001, starts=20.",
+            f"huber_delta is {huber_delta!r} and starts is {starts!r}; both must be positive.",
+            fix="Leave them out for the defaults: huber_delta=0.001, starts=20.",
         )
     known = inspect.signature(function).parameters
     settings = _Settings(
@@ -107,25 +104,24 @@ def custom_law(
 def load_law(text: str) -> LawKind:
     """Run the Python file of "FILE.py:NAME" and return the law that it assigns to NAME; `UsageError` if there is none.
 
-    For texts that the user typed only: the file runs with the user's rights.
+    Only for texts that the user typed, since the file runs with the user's rights.
     """
     path, _, name = text.rpartition(":")
     try:
         content: dict[str, Any] = {"__name__": Path(path).stem, "__file__": path}
-        exec(compile(read_bytes(Path(path)), path, "exec"), content)  # never a cached compilation beside it
+        exec(compile(read_bytes(Path(path)), path, "exec"), content)  # never a cached compilation
         found = content[name]
-    except Exception as error:  # code of the user's: anything
+    except Exception as error:  # user code can raise anything
         raise _no_law(text, f"{type(error).__name__}: {error}") from error
     if not isinstance(found, LawKind):
-        raise _no_law(text, f"it is a {type(found).__name__}")
+        raise _no_law(text, f"it is of type {type(found).__name__}")
     return found
 
 
 def _no_law(text: str, reason: str) -> UsageError:
     return UsageError(
         f"{text!r} is not a law: {reason}.",
-        why="A Python file gives a law by a line like NAME = marin_scaling.custom_law(function, parameters).",
-        fix="Write that line, and name file and variable: --law my_laws.py:NAME",
+        fix="Write NAME = marin_scaling.custom_law(function, parameters) in a Python file, and --law my_laws.py:NAME",
     )
 
 
@@ -143,7 +139,7 @@ class _Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class CustomFit(Law):
-    """A user's law through runs; `resampled` are its parameters refitted to resampled runs, `residuals` (run,) in log loss."""
+    """A user's law fitted to runs, with parameters `resampled` from refits, and `residuals` (run,) in log loss."""
 
     name: str
     formula: str
@@ -160,7 +156,7 @@ class CustomFit(Law):
         return {name: float(value) for name, value in self.found.result.params.valuesdict().items()}
 
     def draws(self, targets: Targets, *, seed: int) -> LossDraws:
-        """Every refitted law with residuals of the runs, drawn anew, for a new run's noise."""
+        """Draw from all refitted laws, with resampled residuals as the noise of a new run."""
         law = np.repeat(self._losses(targets), _REPEATS, axis=0)
         if not np.isfinite(law).all():
             raise _refused("The law is not finite at the target.", fix="Forecast nearer to the runs, or narrow the bounds.")
@@ -168,12 +164,12 @@ class CustomFit(Law):
         return LossDraws(losses=law + noise, causes={"noise": noise, "sampling": law})
 
     def parameter_draws(self) -> dict[str, Array]:
-        """Parameters of the refits, without constants."""
+        """Return the parameters of the refits, without constants."""
         free = [name for name, each in self.found.result.params.items() if each.vary or each.expr]
         return {name: np.array([values[name] for values in self.resampled]) for name in free}
 
     def report(self) -> str:
-        """Sentence on the search, and lmfit's report."""
+        """Return the status of the search, and lmfit's report."""
         return self.found.report()
 
     def _losses(self, targets: Targets) -> Array:
@@ -235,14 +231,14 @@ def _data(drawn: DrawnPoints, *, of_optima: bool) -> dict[str, Array]:
 
 
 def _log_residuals(result: Any, data: Mapping[str, Array], settings: _Settings) -> Array:
-    """Logarithm of loss over law at each run, scaled up for the parameters that were fitted: (run,)."""
+    """Return the logarithm of loss over law at each run, scaled up for the fitted parameters: (run,)."""
     predict = _bound(settings.function, data, settings.parameters, runs=len(data["loss"]))
     freedom = max(result.nfree, 1)
     return np.asarray(np.sqrt(len(data["loss"]) / freedom) * np.log(data["loss"] / predict(result.params)))
 
 
 def _resampled(best: Any, data: Mapping[str, Array], settings: _Settings, *, seed: int) -> tuple[Mapping[str, float], ...]:
-    """Parameters refitted, from `best` on, to runs drawn with replacement."""
+    """Return parameters refitted, starting at `best`, to runs drawn with replacement."""
     residuals = _residuals(settings.function, data, settings.parameters)
     generator, count, found = np.random.default_rng(seed), len(data["loss"]), []
     for _ in range(RESAMPLES):
@@ -253,7 +249,7 @@ def _resampled(best: Any, data: Mapping[str, Array], settings: _Settings, *, see
     if 2 * len(found) < RESAMPLES:
         refuse(
             f"Of {RESAMPLES} resamples of {count} runs {RESAMPLES - len(found)} carry no such law.",
-            why="What a few runs decide alone has no interval.",
+            why="An interval needs results that do not depend on a few runs.",
             fix="Add runs, narrow the bounds, or fit the default law, which takes any table.",
         )
     return tuple(found)
@@ -261,7 +257,7 @@ def _resampled(best: Any, data: Mapping[str, Array], settings: _Settings, *, see
 
 @dataclass(frozen=True, kw_only=True)
 class UserFit:
-    """The best of several fits. `result` is lmfit's; its `cost` is the sum of Huber's function over the runs."""
+    """Best of several fits. `result` is lmfit's; its `cost` is the sum of Huber's function over the runs."""
 
     result: Any
     starts: int
@@ -275,17 +271,17 @@ class UserFit:
 
     @property
     def sentence(self) -> str:
-        """Whether the search converged, and what speaks against its answer."""
+        """Status of the search, with its weaknesses."""
         counts = f"{self.agreeing} of {self.starts} starts end at the lowest objective"
         if not self.converged:
             return f"Not usable: the search did not converge ({self.result.message})."
         if at_bound := [parameter.name for parameter in self.result.params.values() if _is_at_bound(parameter)]:
             return f"Use with care: it converged, with {', '.join(at_bound)} at a bound; {counts}, {self.failed} failed."
-        doubt = "Usable: it converged" if self.agreeing > 1 else "Use with care: it converged, but a lower one may exist"
-        return f"{doubt}; {counts}, {self.failed} failed."
+        status = "Usable: it converged" if self.agreeing > 1 else "Use with care: it converged, but a lower one may exist"
+        return f"{status}; {counts}, {self.failed} failed."
 
     def report(self) -> str:
-        """lmfit's report under the sentence."""
+        """Return lmfit's report below the status."""
         from lmfit import fit_report
 
         return f"{self.sentence}\n{fit_report(self.result)}"
@@ -300,12 +296,12 @@ def fit_user_law(
     starts: int = 20,
     seed: int = 0,
 ) -> UserFit:
-    """Fit `model`, which takes columns of `data` (flops, params, tokens, ...) and numbers by name, and gives losses (run,).
+    """Fit `model`, which takes columns of `data` (flops, params, tokens, ...) and parameters by name, and returns losses.
 
-    `data` has `loss` and the columns that the model names; `parameters` are `lmfit.Parameters`, with bounds, constants
-    (`vary=False`) and expressions as lmfit has them. The first start is theirs, the others lie between the bounds (evenly, or
-    evenly in the logarithm where bounds are positive and a factor of ten apart); what has no two bounds keeps its value.
-    `FitRefused` when names do not match, or the model gives another shape or a number that is not finite at the first start.
+    `data` has `loss` and the columns that the model uses; `parameters` are `lmfit.Parameters`, with bounds, constants
+    (`vary=False`) and expressions as in lmfit. The first start is theirs. Others lie evenly between the bounds, or evenly in
+    the logarithm if the bounds are positive and a factor of ten apart; a parameter without two bounds keeps its value.
+    `FitRefused` if names do not match, or if the model returns another shape or a number that is not finite at the first start.
 
     >>> from lmfit import create_params
     >>> compute = np.geomspace(1e18, 1e21, 7)
@@ -318,13 +314,13 @@ def fit_user_law(
     ('1.7000', 'Usable: it converged')
     """
     if "loss" not in data:
-        raise _refused("The data have no column loss.", fix="Name the column of losses so.")
+        raise _refused("The data have no column loss.", fix="Name the column of losses loss.")
     residuals = _residuals(model, data, parameters)
-    residuals(parameters)  # an invalid first start is refused; of later starts that fail only the number is reported
+    residuals(parameters)  # raises for an invalid first start; failures of later starts are counted
     attempts = [_attempt(residuals, start, delta=huber_delta) for start in _starts(parameters, starts, seed)]
     results = [each for each in attempts if each is not None]
     if not results:
-        raise _refused("Every start led to where the law gives no usable loss.", fix="Narrow the bounds.")
+        raise _refused("No start led to a finite loss.", fix="Narrow the bounds.")
     best = min(results, key=lambda each: float(each.cost))
     ceiling = best.cost * (1 + _SAME_OBJECTIVE) + np.finfo(float).eps * np.size(data["loss"])
     agreeing = sum(each.cost <= ceiling for each in results)
@@ -345,7 +341,7 @@ def _residuals(model: Callable[..., ArrayLike], data: Mapping[str, ArrayLike], p
 def _bound(
     model: Callable[..., ArrayLike], data: Mapping[str, ArrayLike], parameters: Any, *, runs: int
 ) -> Callable[[Any], Array]:
-    """`model` as a function of lmfit's parameters alone, which refuses a wrong shape and numbers that cannot be used."""
+    """Return `model` as a function of lmfit's parameters, which raises for a wrong shape and invalid losses."""
     signature = inspect.signature(model).parameters
     columns = {name: np.asarray(data[name], dtype=np.float64) for name in signature if name in data and name not in parameters}
     _require_match(signature, columns, parameters, runs)
@@ -355,22 +351,22 @@ def _bound(
         predicted = _called(model, {**columns, **values})
         if predicted.shape != (runs,):
             raise _refused(
-                f"The law gives an array of shape {predicted.shape} for {runs} runs.", fix="Give one loss for each run."
+                f"The law returns an array of shape {predicted.shape} for {runs} runs.", fix="Return one loss for each run."
             )
         if len(unusable := predicted[~(np.isfinite(predicted) & (predicted > 0))]):
-            raise _refused(f"The law gives {unusable[0]:g} at {values}.", fix="Start elsewhere, or narrow the bounds.")
+            raise _refused(f"The law returns {unusable[0]:g} at {values}.", fix="Start elsewhere, or narrow the bounds.")
         return predicted
 
     return predict
 
 
 def _called(model: Callable[..., ArrayLike], arguments: Mapping[str, Any]) -> Array:
-    """Losses by a user's function; numbers that are not finite are for the caller to refuse."""
+    """Call a user's function; the caller checks for numbers that are not finite."""
     try:
         with np.errstate(all="ignore"):
             return np.asarray(model(**arguments), dtype=np.float64)
-    except Exception as error:  # code of the user's: anything
-        raise _refused(f"The law raised {type(error).__name__}: {error}.", fix="Correct the function.") from error
+    except Exception as error:  # user code can raise anything
+        raise _refused(f"The law raised {type(error).__name__}: {error}.", fix="Fix the function.") from error
 
 
 def _require_match(
@@ -381,19 +377,19 @@ def _require_match(
     unused = [name for name in parameters if name not in signature and name not in in_expressions]
     free = sum(each.vary for each in parameters.values())
     if unknown:
-        raise _refused(f"The law asks for {', '.join(unknown)}.", fix="Add it to the parameters, or to the data as a column.")
+        raise _refused(f"The law needs {', '.join(unknown)}.", fix="Add it to the parameters, or to the data as a column.")
     if unused:
-        raise _refused(f"The law does not know the parameters {', '.join(unused)}.", fix="Leave them out, or name them in it.")
+        raise _refused(f"The law does not use the parameters {', '.join(unused)}.", fix="Remove them, or use them in the law.")
     if not 0 < free <= runs:
-        raise _refused(f"{free} free numbers for {runs} runs.", fix="Add runs, or hold numbers constant with vary=False.")
+        raise _refused(f"{free} free parameters for {runs} runs.", fix="Add runs, or fix parameters with vary=False.")
 
 
 def _refused(what: str, *, fix: str) -> FitRefused:
-    return FitRefused(what, why="A fit of something else than was meant looks like any other.", fix=fix)
+    return FitRefused(what, fix=fix)
 
 
 def _starts(parameters: Any, count: int, seed: int) -> list[Any]:
-    """The caller's, and others between the bounds; only the caller's where nothing has two bounds."""
+    """Return the caller's start, and others between the bounds if any parameter has two."""
     generator, starts = np.random.default_rng(seed), [parameters]
     bounded = [each.name for each in parameters.values() if each.vary and np.isfinite([each.min, each.max]).all()]
     while bounded and len(starts) < count:
@@ -415,7 +411,7 @@ def _attempt(
 
     try:
         outside = np.full_like(residuals(start), _OUTSIDE)
-    except FitRefused:  # the start lies outside of the law's domain; the number of such starts is reported
+    except FitRefused:  # outside of the law's domain; such starts are counted
         return None
 
     def bounded(trial: Any) -> Array:
@@ -424,7 +420,7 @@ def _attempt(
         except FitRefused:
             return outside
 
-    with np.errstate(all="ignore"):  # lmfit divides by standard errors, which are 0 where runs have no noise
+    with np.errstate(all="ignore"):  # lmfit divides by standard errors, which are 0 for runs without noise
         return minimize(bounded, start, method="least_squares", loss="huber", f_scale=delta, **tolerances)
 
 

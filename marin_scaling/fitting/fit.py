@@ -1,4 +1,4 @@
-"""Fit a table of runs by one of the laws, and refuse (`FitRefused`) what can carry none."""
+"""Fit a table of runs by one of the laws; raise `FitRefused` for runs that determine none."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SWEPT = ("best", "all")
 def fit(
     table: RunTable, *, law: str | LawKind = DEFAULT_LAW, seed: int = 0, swept: str = "best", prior: Prior | None = None
 ) -> FitResult:
-    """Fit the runs of `table`; `seed` is that of the posterior's draws, or of the resampling behind other laws' forecasts.
+    """Fit the runs of `table`; `seed` is that of the posterior's draws, or of the resampling for other laws' forecasts.
 
-    `law` is a name of `LAWS`, or a law of one's own (`custom_law`). `swept` says which runs of a table with several of each
-    size stand for it: the best of each, or all. `prior` is for the coupled law; its default is that of `coupled_law.Prior`.
+    `law` is a name of `LAWS`, or your own law (`custom_law`). `swept` chooses the runs of a table with several per size: the
+    best of each size, or all. `prior` is for the coupled law; its default is that of `coupled_law.Prior`.
 
     >>> from marin_scaling.laws import SurfaceLaw
     >>> from marin_scaling.run.simulate import simulate_ladder
@@ -36,8 +36,7 @@ def fit(
     kind = find_law(law) if isinstance(law, str) else law
     if swept not in SWEPT:
         raise UsageError(
-            f"There is no choice of swept runs {swept!r}.",
-            why="It says which runs of a size stand for it.",
+            f"Unknown choice of swept runs {swept!r}.",
             fix=f"Choose: {', '.join(SWEPT)}.",
         )
     chosen = table if swept == "all" else _best_of_sweep(table)
@@ -50,5 +49,5 @@ def _best_of_sweep(table: RunTable) -> RunTable:
     frame, excluded = best_of_cells(table.frame)
     if not excluded:
         return table
-    said = f"swept runs: the best {KEPT_SHARE:.0%} of each size and length stand for it; the forecast is of a run as well tuned"
-    return replace(table, frame=frame, excluded=(*table.excluded, *excluded), warnings=(*table.warnings, said))
+    note = f"swept runs: the best {KEPT_SHARE:.0%} of each size and length stand for it; the forecast is of a run as well tuned"
+    return replace(table, frame=frame, excluded=(*table.excluded, *excluded), warnings=(*table.warnings, note))

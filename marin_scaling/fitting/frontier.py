@@ -1,4 +1,4 @@
-"""A power law through the best losses of budgets, with free or pinned asymptote."""
+"""Power laws through the best losses of budgets, with free or pinned asymptote."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from marin_scaling.laws import Array, FrontierLaw
 FRONTIER_UNKNOWNS = 3
 
 GAMMA_BRACKET = (0.004, 4.0)
-"""Where gamma is searched. Published exponents lie between 0.05 (Kaplan et al. 2020) and 0.2; the bracket is a factor of ten
-wider or more on each side, and a fit at its edge is reported by its status."""
+"""Bracket of the search for gamma. Published exponents lie between 0.05 (Kaplan et al. 2020) and 0.2. The bracket is wider by a
+factor of at least ten on each side; the status reports a fit at its edge."""
 
 _GRID_POINTS = 121
 _ZOOM_POINTS = 17
-_BOOTSTRAP_ZOOMS = 3  # leaves gamma known to 1e-4 of itself, far below what resampling moves it
-_POINT_ZOOMS = 6  # leaves gamma known to 1e-6 of itself; its last digits are where the slope of the squares is nought
-_LAST_DIGITS = 1e-5  # share of gamma on either side of it where they are sought
+_BOOTSTRAP_ZOOMS = 3  # gives gamma to a relative 1e-4, far below the effect of resampling
+_POINT_ZOOMS = 6  # gives gamma to a relative 1e-6; the last digits follow from the zero of the slope of the squares
+_LAST_DIGITS = 1e-5  # relative half-width of the search for this zero
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +33,13 @@ class FrontierLaws:
     reference_flops: float
 
     def losses(self, flops: Array) -> Array:
-        """Loss of every law at every number of FLOPs: (law, flops)."""
+        """Return the loss of every law at every number of FLOPs: (law, flops)."""
         log_ratio = np.log(flops) - np.log(self.reference_flops)
         return np.asarray(self.E[:, None] + self.A[:, None] * np.exp(-self.gamma[:, None] * log_ratio))
 
 
 def fit_frontier(flops: Array, *, loss: Array) -> FrontierLaw:
-    """The least-squares law through optima (`flops`, `loss`), one entry a budget, at least three different budgets.
+    """Fit the least-squares law to optima (`flops`, `loss`), one entry per budget, at least three different budgets.
 
     >>> compute = np.array([1e18, 1e19, 1e20, 1e21])
     >>> law = fit_frontier(compute, loss=1.7 + 1.5 * (compute / 1e19) ** -0.1)
@@ -54,7 +54,7 @@ def fit_frontier(flops: Array, *, loss: Array) -> FrontierLaw:
 
 
 def _last_digits(gamma: float, log_ratio: Array, loss: Array) -> float:
-    """The exponent where the slope of the squares is nought: the squares themselves are flat there and show half the digits."""
+    """Return the exponent where the slope of the squares is zero, since the flat squares determine only half the digits."""
     from scipy.optimize import brentq
 
     def slope(candidate: float) -> float:
@@ -63,19 +63,19 @@ def _last_digits(gamma: float, log_ratio: Array, loss: Array) -> float:
         return float(np.sum((loss - asymptote - scale * term) * term * log_ratio))
 
     low, high = (gamma * (1 + side * _LAST_DIGITS) for side in (-1, 1))
-    if slope(low) * slope(high) >= 0:  # at the edge of the bracket, or of what E and A may be
+    if slope(low) * slope(high) >= 0:  # at the edge of the bracket, or of the allowed E and A
         return gamma
     return float(brentq(slope, low, high, xtol=1e-300, rtol=4 * np.finfo(float).eps))
 
 
 def _best_line(gamma: float, log_ratio: Array, loss: Array) -> tuple[float, float]:
-    """E and A for an exponent."""
+    """Return E and A for an exponent."""
     asymptote, scale, _ = _project(np.exp(-gamma * log_ratio)[None], loss[None], np.ones((1, len(loss))))
     return float(asymptote[0, 0]), float(scale[0, 0])
 
 
 def fit_frontiers(flops: Array, *, losses: Array, weights: Array, zooms: int = _BOOTSTRAP_ZOOMS) -> FrontierLaws:
-    """One law for each row of `losses` and `weights` (data set, budget), all on the same budgets `flops` (budget,)."""
+    """Fit one law per row of `losses` and `weights` (data set, budget), all on the same budgets `flops` (budget,)."""
     reference = float(np.exp(np.log(flops).mean()))
     log_ratio = np.log(flops) - np.log(reference)
     grid = np.geomspace(*GAMMA_BRACKET, _GRID_POINTS)
@@ -96,7 +96,7 @@ def _best(gammas: Array, squares: Array) -> Array:
 
 
 def _project(terms: Array, losses: Array, weights: Array) -> tuple[Array, Array, Array]:
-    """Best non-negative E and A for every data set and candidate, and the weighted sum of squares they leave.
+    """Return the best non-negative E and A for every data set and candidate, and the weighted sum of squared residuals.
 
     `terms` is (candidate, budget) or (data set, candidate, budget); the three results are (data set, candidate).
     """
@@ -128,10 +128,10 @@ PINNED_UNKNOWNS = 2
 
 
 def fit_pinned_frontier(flops: Array, *, loss: Array, asymptote: float) -> FrontierLaw:
-    """The straight line through (log C, log(L* - E)); arrays are (budget,), losses and `asymptote` in the same unit.
+    """Fit the straight line through (log C, log(L* - E)); arrays are (budget,), losses and `asymptote` in the same unit.
 
-    The law's `reference_flops` is the geometric mean of the budgets. Where losses rise with compute gamma is negative.
-    `FitRefused` when a loss lies at or below the asymptote, or when all budgets are one.
+    The law's `reference_flops` is the geometric mean of the budgets. Gamma is negative if losses rise with compute.
+    `FitRefused` if a loss is at or below the asymptote, or if all budgets are equal.
 
     >>> compute = np.array([2.00e19, 1.31e20, 7.16e20])  # three anchors of Marin's 67B, issue 6044
     >>> law = fit_pinned_frontier(compute, loss=np.array([3.2373, 2.9538, 2.7515]), asymptote=1.4)
@@ -145,7 +145,7 @@ def fit_pinned_frontier(flops: Array, *, loss: Array, asymptote: float) -> Front
 
 
 def fit_pinned_frontiers(flops: Array, *, losses: Array, weights: Array, asymptote: float) -> FrontierLaws:
-    """One law for each row of `losses` and `weights` (data set, budget), on the same budgets; all losses above `asymptote`."""
+    """Fit one law per row of `losses` and `weights` (data set, budget), on the same budgets; all losses above `asymptote`."""
     log_flops, log_excess = np.log(flops), np.log(losses - asymptote)
     shares = weights / weights.sum(axis=1, keepdims=True)
     centred = log_flops - (shares @ log_flops)[:, None]
@@ -163,7 +163,7 @@ def _require_room(loss: Array, asymptote: float) -> None:
     if not lowest > asymptote:
         raise FitRefused(
             f"A loss of {lowest:g} is not above the pinned asymptote {asymptote:g}.",
-            why="The asymptote is the loss that no compute removes; a run at or below it says that it was pinned too high.",
+            why="The asymptote is the loss that no compute removes.",
             fix=f"Pin it below {lowest:g}, or leave it free.",
         )
 
@@ -171,23 +171,22 @@ def _require_room(loss: Array, asymptote: float) -> None:
 def _require_two_budgets(flops: Array) -> None:
     if len(np.unique(flops)) < 2:
         raise FitRefused(
-            f"All {len(flops)} losses were bought with the same {float(flops[0]):g} FLOPs.",
-            why="A slope needs two different budgets.",
+            f"All {len(flops)} losses are at the same {float(flops[0]):g} FLOPs; a slope needs two different budgets.",
             fix="Add a budget.",
         )
 
 
 SEED_NOISE = 5e-4
-"""Share of the loss by which runs that differ only in their seed differ: standard deviations of 0.04 and 0.08 % among the three
-seeds of Delphi's runs at 1e21 and 1e22 (runs/delphi/heldout.csv). Runs that scatter less are assumed to have been lucky."""
+"""Relative difference in loss between runs that differ only in their seed: standard deviations of 0.04 and 0.08 % among the
+three seeds of Delphi's runs at 1e21 and 1e22 (runs/delphi/heldout.csv). It is the lower limit of the noise of runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """Scatter of one run, and what budgets scatter beyond it, as variances of the loss with their degrees of freedom.
+    """Variances of the loss, with degrees of freedom: of one run, and of budgets beyond the noise of their runs.
 
-    `budgets_scatter`: beyond the noise of their runs more than chance would do in one of a hundred ladders.
-    `at_floor`: the runs scatter less than seeds do, and `SEED_NOISE` stands for their variance.
+    `budgets_scatter`: budgets scatter beyond the noise of their runs by more than chance would cause in 1 % of ladders.
+    `at_floor`: the runs scatter less than seeds do, so their variance is that of `SEED_NOISE`.
     """
 
     run_variance: float
@@ -201,9 +200,9 @@ class Noise:
 def estimate_noise(
     bowls: list[Bowl], *, leverage: Array, residuals: Array, loss: Array, unknowns: int = FRONTIER_UNKNOWNS
 ) -> Noise:
-    """The noise behind optima of `loss` that lie `residuals` off a law of `unknowns` numbers; arrays are (budget,).
+    """Estimate the noise of optima of `loss` with `residuals` from a law of `unknowns` parameters; arrays are (budget,).
 
-    `run_freedom` is 0 when nothing is left to tell noise by: three budgets of three runs.
+    `run_freedom` is 0 if no freedom is left to estimate noise, as for three budgets of three runs.
     """
     floor = (SEED_NOISE * float(loss.min())) ** 2
     seen, freedom = noise_variance(bowls)
@@ -232,6 +231,6 @@ def _excess(residuals: Array, *, variance: float, leverage: Array, freedom: int)
 
 
 def _chi_squared_99(freedom: int) -> float:
-    """The 99 % quantile of the chi-squared distribution by Wilson and Hilferty's cube (1931), within 1 % from one degree on."""
+    """Return the 99 % quantile of chi-squared by Wilson and Hilferty's cube (1931), within 1 % from one degree on."""
     ninth = 2 / (9 * freedom)
     return float(freedom * (1 - ninth + 2.3263 * ninth**0.5) ** 3)

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from marin_scaling.run.table import RunTable
 
 _LEAST_POINTS = 3
-_CLEAR = 3.0  # standard deviations that every optimum has to lie above a pinned asymptote
+_CLEAR = 3.0  # standard deviations by which every optimum must exceed a pinned asymptote
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrontierOfBudgets(Law):
-    """The frontier through the best loss of each budget, with its noise; `asymptote` is None unless it was pinned."""
+    """Frontier through the best loss of each budget, with its noise; `asymptote` is None unless pinned."""
 
     name: str
     frontier: FrontierLaw
@@ -51,12 +51,12 @@ class FrontierOfBudgets(Law):
 
     @property
     def parameters(self) -> dict[str, float]:
-        """The least-squares fit."""
+        """Parameters of the least-squares fit."""
         law = self.frontier
         return {"E": law.E, "A": law.A, "gamma": law.gamma, "C0": law.reference_flops}
 
     def draws(self, targets: Targets, *, seed: int) -> LossDraws:
-        """Losses of compute-optimal runs under laws refitted to resampled budgets."""
+        """Draw losses of compute-optimal runs under laws refitted to resampled budgets."""
         drawn = resample(self, seed=seed)
         law = drawn.laws.losses(targets.flops)
         noise = np.broadcast_to(drawn.run_noise[:, None], law.shape)
@@ -64,9 +64,9 @@ class FrontierOfBudgets(Law):
 
 
 def fit_frontier_runs(table: RunTable, *, kind: LawKind, seed: int, prior: Prior | None = None) -> FitResult:
-    """Fit a table by a frontier law; `FitRefused` when too few budgets carry it.
+    """Fit a table by a frontier law; `FitRefused` for too few budgets.
 
-    When `isoflop-frontier` is asked for and the table is no isoFLOP grid, the best runs are taken, and `why_this_law` says so.
+    If `isoflop-frontier` is requested but the table is not an isoFLOP grid, fit the best runs; `why_this_law` reports that.
     """
     asymptote = kind.number if kind.argument else None
     name, why = _choose(table.frame, asked=kind.name if asymptote is None else "isoflop-frontier")
@@ -120,7 +120,7 @@ def _noise(drawn: DrawnPoints, *, residuals: Array, table: RunTable, unknowns: i
     if noise.run_freedom == 0:
         refuse(
             f"{table.source} has as many unknowns as numbers: {len(residuals)} budgets of three runs.{left_out(table)}",
-            why="Nothing would be left to say how far the forecast may be off.",
+            why="No residual would be left to estimate the uncertainty of the forecast.",
         )
     return noise
 
@@ -132,7 +132,7 @@ def _refuse_losses_at(asymptote: float, drawn: DrawnPoints, noise: Noise, table:
         refuse(
             f"{table.source}: the lowest best loss lies {left.min():.3g} above the asymptote pinned at {asymptote:g}, and best "
             f"losses scatter by {spread.max():.2g}.",
-            why="What is left above the asymptote is then noise, and its logarithm says nothing.",
+            why="The loss above the asymptote is then mostly noise.",
             fix="Pin it lower, or leave it free: --law isoflop-frontier",
         )
 
@@ -155,8 +155,8 @@ def _statuses(drawn: DrawnPoints, law: FrontierLaw, noise: Noise, *, pinned: boo
 
 
 RESAMPLES = 2000
-"""The 1 % quantile then rests on 20 resamples; 90 % intervals differ by about 2 % of their width between seeds."""
-_FARTHEST_MOVE = 20.0  # e^20 of what is left above a pinned asymptote: no fit that came so near to it gets here
+"""Number of resamples: 20 determine the 1 % quantile; 90 % intervals differ by about 2 % of their width between seeds."""
+_FARTHEST_MOVE = 20.0  # log factor of the loss above a pinned asymptote, a limit that no accepted fit reaches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +167,7 @@ class Resamples:
     run_noise: Array
 
     def new_run_losses(self, flops: Array) -> Array:
-        """Loss that a new compute-optimal run could show at every budget: (resample, flops)."""
+        """Return the losses of a new compute-optimal run at every budget: (resample, flops)."""
         return np.asarray(self.laws.losses(flops) + self.run_noise[:, None])
 
 
@@ -187,7 +187,7 @@ def resample(law: FrontierOfBudgets, *, seed: int, count: int = RESAMPLES) -> Re
 
 
 def _refitted(asymptote: float | None, flops: Array, loss: Array, moves: Array, *, weights: Array) -> FrontierLaws:
-    """Laws through moved losses; above a pinned asymptote they move by shares of what is left above it."""
+    """Refit laws to shifted losses; with a pinned asymptote, shifts are relative to the loss above it."""
     if asymptote is None:
         return fit_frontiers(flops, losses=loss + moves, weights=weights)
     left = loss - asymptote

@@ -1,10 +1,9 @@
-"""Draw from a posterior by adaptive importance sampling: weighted draws, and how many they are worth.
+"""Adaptive importance sampling of a posterior: weighted draws and their effective sample size.
 
-The highest mode is found by quasi-Newton steps with exact slopes (complex-step derivatives, Squire and Trapp 1998, unless the
-caller has cheaper ones), Student distributions are laid over it and over what was found so far, and every draw is weighted
-against the mixture of all of them (adaptive multiple importance sampling, Cornuet et al. 2012). No chain has to
-forget a start; equal seeds give equal draws. Suits smooth densities of about ten unknowns whose mass lies in one region; knows
-nothing of what the unknowns mean.
+Quasi-Newton steps with exact slopes find the highest mode (complex-step derivatives, Squire and Trapp 1998, unless the caller
+has cheaper ones). Student distributions cover it and the draws found so far, and every draw is weighted against the mixture of
+all of them (adaptive multiple importance sampling, Cornuet et al. 2012). There is no burn-in; equal seeds give equal draws. The
+method suits smooth densities of about ten unknowns whose mass lies in one region.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from numpy.typing import NDArray
 from marin_scaling.laws import Array
 
 LogDensity = Callable[[NDArray[Any]], NDArray[Any]]
-"""(point, unknown) to (point,), real or complex: analytic, so that the imaginary part of a small imaginary step is a slope."""
+"""Function from (point, unknown) to (point,), analytic: the imaginary part for a small imaginary step is a slope."""
 
 ValueAndSlope = Callable[[Array], tuple[float, Array]]
-"""(unknown,) to the log density there and its slope (unknown,)."""
+"""Function from (unknown,) to the log density and its slope (unknown,)."""
 
 _STEP = 1e-30
 _HESSIAN_STEP = 1e-4
-_FREEDOM = 5.0  # of the Student proposals: tails that are heavier than the posterior's
+_FREEDOM = 5.0  # of the Student proposals, whose tails are heavier than the posterior's
 _INFLATION = 1.2
 _LEAST_CURVATURE = 1.0  # priors have unit scale or less, so a flatter direction is numerical
 _LEAST_EFFECTIVE = 60.0
 _MORE_ROUNDS = 6
-_ENOUGH = 250.0  # independent draws: the ends of a 90 % interval are then known to about 4 % of its width
+_ENOUGH = 250.0  # independent draws, which give the ends of a 90 % interval to about 4 % of its width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,18 +44,18 @@ class Draws:
 
     @property
     def effective(self) -> float:
-        """How many equally weighted, independent draws they are worth (Kish 1965)."""
+        """Effective sample size (Kish 1965)."""
         return float(1 / np.sum(self.weights**2))
 
     def equally_weighted(self, count: int) -> Array:
-        """`count` draws with equal weights, by systematic resampling: (draw, unknown)."""
+        """Return `count` draws with equal weights, by systematic resampling: (draw, unknown)."""
         positions = (np.arange(count) + 0.5) / count
         return np.asarray(self.points[np.minimum(np.searchsorted(np.cumsum(self.weights), positions), len(self.weights) - 1)])
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Student:
-    """A multivariate Student distribution: `centre` (unknown,), `root` the Cholesky root of its scale matrix."""
+    """Multivariate Student distribution: `centre` (unknown,), and `root`, the Cholesky root of its scale matrix."""
 
     centre: Array
     root: Array
@@ -70,7 +69,7 @@ class _Student:
         return np.asarray(self.centre + (generator.standard_normal((count, len(self.centre))) @ self.root.T) * radius[:, None])
 
     def log_density(self, points: Array) -> Array:
-        """Up to a constant that all proposals of one dimension share."""
+        """Return the log density, up to a constant that all proposals of one dimension share."""
         scaled = (points - self.centre) @ self._inverse_root.T
         squares = np.einsum("ij,ij->i", scaled, scaled)
         return np.asarray(
@@ -80,8 +79,8 @@ class _Student:
 
 @dataclass(frozen=True, kw_only=True)
 class _Mixture:
-    """All draws so far and the proposals they came from, a batch each: points (draw, unknown), log densities of the target at
-    them, and `under` (batch, draw), those of every proposal."""
+    """All draws so far and their proposals, one per batch: points (draw, unknown), log densities of the target there, and
+    `under` (batch, draw), the log densities of every proposal."""
 
     points: Array
     values: Array
@@ -90,7 +89,7 @@ class _Mixture:
     proposals: tuple[_Student, ...] = ()
 
     def with_batch(self, proposal: _Student, points: Array, values: Array) -> _Mixture:
-        """One batch more; no density is taken twice."""
+        """Return the mixture with one more batch; no density is computed twice."""
         proposals = (*self.proposals, proposal)
         older = np.concatenate([self.under, proposal.log_density(self.points)[None]])
         newer = np.array([each.log_density(points) for each in proposals])
@@ -104,7 +103,7 @@ class _Mixture:
 
     @property
     def weights(self) -> Array:
-        """Of each draw against the mixture of all proposals, summing to one: (draw,)."""
+        """Return the weight of each draw against the mixture of all proposals, with sum one: (draw,)."""
         shares = np.array(self.counts) / sum(self.counts)
         return _normalised(self.values - _log_sum(self.under + np.log(shares)[:, None]))
 
@@ -118,9 +117,9 @@ def sample_posterior(
     rounds: int = 6,
     value_and_slope: ValueAndSlope | None = None,
 ) -> Draws:
-    """Draw from the density proportional to exp(`log_density`); `starts` (start, unknown) are where modes are sought.
+    """Draw from the density proportional to exp(`log_density`); `starts` (start, unknown) are starts of searches for modes.
 
-    Each of `rounds` draws half of `draws`, the last all of them; up to `_MORE_ROUNDS` follow while the draws are worth little.
+    Each of `rounds` draws half of `draws`, the last round all; up to `_MORE_ROUNDS` follow if the effective sample size is low.
 
     >>> density = lambda points: -0.5 * (points[:, 0] ** 2 + (points[:, 1] - points[:, 0]) ** 2)
     >>> found = sample_posterior(density, starts=np.ones((1, 2)), seed=0)
@@ -145,7 +144,7 @@ def sample_posterior(
 
 @dataclass(frozen=True, kw_only=True)
 class Peak:
-    """The highest point found (unknown,), and the covariance of its surroundings as the steps to it learned it."""
+    """Highest point found (unknown,), and the covariance about it as the quasi-Newton steps estimated it."""
 
     point: Array
     covariance: Array
@@ -158,10 +157,10 @@ def highest_point(
     value_and_slope: ValueAndSlope | None = None,
     covariance: Array | None = None,
 ) -> Peak:
-    """The highest point that quasi-Newton steps reach from any of the starts (start, unknown), to 1e-3 in the slope.
+    """Return the highest point that quasi-Newton steps reach from any of the starts (start, unknown), to 1e-3 in the slope.
 
-    `covariance` is that of a like peak, which spares the search to learn it. Steps that run off to where the density is no
-    number count for nothing; then it is the highest start.
+    `covariance` of a similar peak speeds up the search. Searches that leave the domain of the density are ignored; if all do,
+    the result is the highest start.
     """
     from scipy.optimize import minimize
 
@@ -177,7 +176,7 @@ def highest_point(
 
 
 def _positive(covariance: Array) -> bool:
-    """Whether it is one: finite, and positive in every direction."""
+    """Return True if a matrix is finite and positive definite."""
     return bool(np.isfinite(covariance).all() and np.linalg.eigvalsh(covariance)[0] > 0)
 
 
@@ -190,7 +189,7 @@ def _complex_steps(log_density: LogDensity) -> ValueAndSlope:
 
 
 def _falling(value_and_slope: ValueAndSlope) -> ValueAndSlope:
-    """With both signs turned, as minimisers want it."""
+    """Return the function with value and slope negated, for minimizers."""
 
     def turned(point: Array) -> tuple[float, Array]:
         value, slope = value_and_slope(point)
@@ -200,7 +199,7 @@ def _falling(value_and_slope: ValueAndSlope) -> ValueAndSlope:
 
 
 def _laplace(value_and_slope: ValueAndSlope, mode: Array) -> _Student:
-    """The proposal with the curvature of the density at its mode."""
+    """Return the proposal with the curvature of the density at its mode."""
     steps = _HESSIAN_STEP * np.eye(len(mode))
     ahead, behind = (np.array([value_and_slope(mode + sign * step)[1] for step in steps]) for sign in (1, -1))
     hessian = (behind - ahead) / (2 * _HESSIAN_STEP)
@@ -225,7 +224,7 @@ def _normalised(logs: Array) -> Array:
 
 
 def _matched(points: Array, logs: Array) -> _Student:
-    """The proposal with the mean and covariance of the draws, their weights flattened until enough of them count."""
+    """Return the proposal with mean and covariance of the draws, with weights flattened until enough of them count."""
     weights = _normalised(logs)
     for power in (0.5, 0.3, 0.2, 0.1, 0.05):
         if 1 / np.sum(weights**2) >= _LEAST_EFFECTIVE:

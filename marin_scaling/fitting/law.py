@@ -1,6 +1,6 @@
 """The `Law` protocol, and `LAWS`: every law that `fit` and `--law` know.
 
-A new law is one module with a function `fit(table, *, kind, seed, prior) -> FitResult`, and its entry in `LAWS`.
+A new law is one module with a function `fit(table, *, kind, seed, prior) -> FitResult`, and an entry in `LAWS`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Targets:
-    """Runs to forecast: arrays (target,). `params` are those that a token passes; `total_params` is None for dense models."""
+    """Runs to forecast: arrays (target,). `params` are active parameters; `total_params` is None for dense models."""
 
     flops: Array
     params: Array
@@ -32,7 +32,7 @@ class Targets:
 
 @dataclass(frozen=True, kw_only=True)
 class LossDraws:
-    """Losses a new run could show, (draw, target), and by cause what each draw adds to the median: (draw, target), in loss."""
+    """Losses of a new run, (draw, target), and by source of uncertainty each draw's contribution to the median, in loss."""
 
     losses: Array
     causes: dict[str, Array]
@@ -42,13 +42,13 @@ class Law(Protocol):
     """A law fitted to a run table. A class that names `Law` as its base inherits the defaults."""
 
     name: str
-    """Name of the law, as `--law` takes it."""
+    """Name of the law, as in `--law`."""
     formula: str
-    """Right side of "loss = ...", in the letters of `parameters`."""
+    """Right side of "loss = ...", with the names of `parameters`."""
     knows_any_size: bool = True
     """False if only compute-optimal runs can be forecast."""
     is_calibrated: bool = False
-    """True if the interval was calibrated by back-tests over public ladders, with all four causes."""
+    """True if back-tests over public ladders calibrated the interval, with all four sources of uncertainty."""
 
     @property
     def parameters(self) -> Mapping[str, float]:
@@ -57,7 +57,7 @@ class Law(Protocol):
 
     @property
     def prior(self) -> Prior | None:
-        """Prior of the parameters, None where there is none."""
+        """Prior of the parameters, None for a law without one."""
         return None
 
     def draws(self, targets: Targets, *, seed: int) -> LossDraws:
@@ -65,22 +65,22 @@ class Law(Protocol):
         ...
 
     def parameter_draws(self) -> Mapping[str, Array]:
-        """Draws of each parameter that has an interval: (draw,)."""
+        """Return draws of each parameter with an interval: (draw,)."""
         return {}
 
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """Central 90 % interval of each parameter that has one."""
+        """Return the central 90 % interval of each parameter that has one."""
         import numpy as np
 
         ends = {name: np.quantile(draws, (0.05, 0.95)) for name, draws in self.parameter_draws().items()}
         return {name: (float(low), float(high)) for name, (low, high) in ends.items()}
 
     def log_losses(self, *, params: Array, tokens: Array) -> Array | None:  # noqa: ARG002
-        """Log loss of every drawn law at active `params` and `tokens` (target,): (draw, target); None for a frontier."""
+        """Return log losses of drawn laws at active `params` and `tokens` (target,): (draw, target); None for a frontier."""
         return None
 
     def joint_covariance(self, targets: Targets) -> Array | None:  # noqa: ARG002
-        """Covariance of the log losses of runs at the targets, without their noise: (target, target); None if unknown."""
+        """Return the covariance of the targets' log losses without their noise: (target, target); None if unknown."""
         return None
 
     @property
@@ -89,15 +89,15 @@ class Law(Protocol):
         return math.nan
 
     def variants(self) -> Iterator[tuple[str, Law]]:
-        """Refits of the same law under another choice, with a name each, for the sensitivity table."""
+        """Yield refits of the same law under other choices, with a name each, for the sensitivity table."""
         return iter(())
 
     def report(self) -> str:
-        """Report of the fit by the library that made it, or ""."""
+        """Return the report of the library that made the fit, or ""."""
         return ""
 
     def summary(self) -> pd.DataFrame:
-        """Table with a row per parameter: `estimate`, and the 90 % interval `q05`, `q95`, NaN where there is none."""
+        """Return a table with a row per parameter: `estimate`, and the 90 % interval `q05`, `q95`, NaN if there is none."""
         import pandas as pd
 
         unknown, ends = (math.nan, math.nan), self.intervals()
@@ -109,8 +109,8 @@ class Law(Protocol):
 class LawKind:
     """A law before it is fitted.
 
-    `fit` is a function `(table, *, kind, seed, prior) -> FitResult`, or its place as "module:function", which is imported when
-    it is needed. `argument` is an example of the number after "@" in the name, "" for a law that takes none.
+    `fit` is a function `(table, *, kind, seed, prior) -> FitResult`, or "module:function", which is imported on first use.
+    `argument` is an example of the number after "@" in the name, "" for a law without a number.
     """
 
     name: str
@@ -120,7 +120,7 @@ class LawKind:
     argument: str = ""
 
     def __call__(self, table: Any, *, seed: int, prior: Prior | None) -> Any:
-        """Fit a run table; returns a `FitResult`."""
+        """Fit a run table; return a `FitResult`."""
         if not isinstance(self.fit, str):
             return self.fit(table, kind=self, seed=seed, prior=prior)
         module, _, function = self.fit.partition(":")
@@ -161,17 +161,17 @@ LAWS: dict[str, LawKind] = {
 
 
 def law_names() -> list[str]:
-    """Names of all laws as `--law` takes them, with an example where a law takes a number."""
+    """Return the names of all laws for `--law`, with an example where a law takes a number."""
     return [f"{name}@{kind.argument}" if kind.argument else name for name, kind in LAWS.items()]
 
 
 def law_help() -> str:
-    """Help of `--law`: every law with what it is."""
+    """Return the help of `--law`: every law with a description."""
     return "; ".join(f"{shown}: {kind.about}" for shown, kind in zip(law_names(), LAWS.values(), strict=True))
 
 
 def find_law(name: str) -> LawKind:
-    """Return the law of that name; `UsageError` lists those there are.
+    """Return the law of this name, or raise `UsageError` with the known names.
 
     >>> find_law("pinned-frontier@1.6").number
     1.6
@@ -180,14 +180,12 @@ def find_law(name: str) -> LawKind:
     kind = LAWS.get(base)
     if kind is None or (at and not kind.argument):
         raise UsageError(
-            f"There is no law {name!r}.",
-            why="A law is one of the list, or a Python file's: --law path.py:name, and marin_scaling.custom_law in Python.",
-            fix=f"Choose: {', '.join(law_names())}.",
+            f"Unknown law {name!r}.",
+            fix=f"Choose: {', '.join(law_names())}. A Python file's law is --law path.py:name.",
         )
     if kind.argument and not _is_asymptote(number):
         raise UsageError(
-            f"{name!r} does not say at which loss the asymptote is pinned.",
-            why="Somebody has to choose that number; this project has none of its own.",
+            f"{name!r} lacks the value of the pinned asymptote.",
             fix=f"Write it like --law {base}@{kind.argument}, or leave it free: --law isoflop-frontier",
         )
     return replace(kind, name=name)

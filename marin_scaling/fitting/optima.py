@@ -1,4 +1,4 @@
-"""The best loss at each budget of a table: bottoms of bowls where budgets have them, or the runs that no cheaper run beats.
+"""Best loss at each budget of a table: minima of bowls, or the runs that no cheaper run beats.
 
 A bowl is a parabola of the loss in the logarithm of the tokens, at one budget.
 """
@@ -24,7 +24,7 @@ QUADRATIC_UNKNOWNS = 3
 
 
 class BowlShape(Enum):
-    """Whether a budget's runs show their optimum; the value is what a reader is told."""
+    """Position of a bowl's minimum; the value describes it to the reader."""
 
     CLOSED = ""
     EDGE = "the bowl's bottom lies outside its runs: lowest run taken; add sizes on that side"
@@ -33,10 +33,10 @@ class BowlShape(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Bowl:
-    """The quadratic of one budget and its optimum.
+    """The parabola of one budget and its optimum.
 
     `a`, `b`, `c` are the published coefficients in x = log10(tokens). `leverage` is the variance of `optimal_loss` in units of
-    one run's variance. For a bowl that is not closed the optimum is the lowest run itself (leverage 1).
+    one run's variance. For a bowl that is not closed, the optimum is the lowest run (leverage 1).
     """
 
     flops: float
@@ -53,17 +53,17 @@ class Bowl:
 
     @property
     def degrees_of_freedom(self) -> int:
-        """Runs left to say how far runs scatter about the bowl."""
+        """Number of runs beyond the parabola's unknowns."""
         return self.run_count - QUADRATIC_UNKNOWNS
 
     def loss_at(self, tokens: Array) -> Array:
-        """The quadratic's loss at numbers of tokens."""
+        """Return the parabola's loss at numbers of tokens."""
         x = np.log10(tokens)
         return np.asarray(self.a * x**2 + self.b * x + self.c)
 
 
 def fit_bowl(flops: Array, *, params: Array, tokens: Array, loss: Array) -> Bowl:
-    """Fit the runs of one budget; each array has one entry a run, at least three different numbers of tokens among them.
+    """Fit the runs of one budget; each array has one entry per run, with at least three different numbers of tokens.
 
     >>> tokens = 10.0 ** np.array([9.0, 9.5, 10.0, 10.5])
     >>> budget = np.full(4, 6e19)
@@ -79,7 +79,7 @@ def fit_bowl(flops: Array, *, params: Array, tokens: Array, loss: Array) -> Bowl
     residuals = loss - design @ np.array([a, slope, level])
     shape = _shape(a, slope, x)
     vertex = -slope / (2 * a) if shape is BowlShape.CLOSED else x[np.argmin(loss)]
-    at_vertex = np.array([vertex**2, vertex, 1.0])  # d L* / d (a, b, c): the vertex's own shift cancels to first order
+    at_vertex = np.array([vertex**2, vertex, 1.0])  # d L* / d (a, b, c); the vertex's own shift cancels to first order
     closed = shape is BowlShape.CLOSED
     return Bowl(
         flops=float(np.exp(np.log(flops).mean())),
@@ -97,7 +97,7 @@ def fit_bowl(flops: Array, *, params: Array, tokens: Array, loss: Array) -> Bowl
 
 
 def noise_variance(bowls: list[Bowl]) -> tuple[float, int]:
-    """Variance of one run about its bowl, pooled over budgets, and its degrees of freedom; (0.0, 0) when there are none."""
+    """Return the pooled variance of one run about its bowl, and its degrees of freedom; (0.0, 0) without freedom."""
     freedom = sum(bowl.degrees_of_freedom for bowl in bowls)
     squares = sum(bowl.residual_sum_of_squares for bowl in bowls if bowl.degrees_of_freedom)
     return (squares / freedom, freedom) if freedom else (0.0, 0)
@@ -117,7 +117,7 @@ def _line_through(x: Array, y: Array, *, at: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class FrontierPoint:
-    """The best loss at one budget, as the law sees it. `leverage` is its variance in units of one run's variance."""
+    """Best loss at one budget, as the law uses it. `leverage` is its variance in units of one run's variance."""
 
     flops: float
     params: float
@@ -129,7 +129,7 @@ class FrontierPoint:
 
 
 def size_column(frame: pd.DataFrame) -> Array:
-    """Active parameters where the table has them, else parameters: (run,)."""
+    """Return active parameters if the table has them, else parameters: (run,)."""
     return frame["active_params" if "active_params" in frame else "params"].to_numpy(dtype=np.float64)
 
 
@@ -138,7 +138,7 @@ _SIZES = ("params", "tokens", "loss")
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnPoints:
-    """The points, the bowls they are bottoms of, the runs they rest on, and the runs that gave none."""
+    """Points for the frontier, their bowls, the runs used, and the runs excluded."""
 
     points: tuple[FrontierPoint, ...]
     bowls: tuple[Bowl, ...]
@@ -147,18 +147,18 @@ class DrawnPoints:
     warnings: tuple[str, ...] = ()
 
     def column(self, name: str) -> Array:
-        """One number of every point: (point,)."""
+        """Return one attribute of every point: (point,)."""
         return np.array([getattr(point, name) for point in self.points], dtype=np.float64)
 
 
 def has_bowl(runs: pd.DataFrame) -> bool:
-    """Whether the runs of one budget can have a bowl: three sizes or more, at one cost."""
-    sizes = np.unique(np.round(np.log10(runs["tokens"].to_numpy()), 3))  # closer than 0.2 % is the same size
+    """Return True if the runs of one budget can have a bowl: at least three sizes at one cost."""
+    sizes = np.unique(np.round(np.log10(runs["tokens"].to_numpy()), 3))  # within 0.2 % is the same size
     return len(sizes) >= QUADRATIC_UNKNOWNS and bool(runs["flops"].max() <= BUDGET_SPAN * runs["flops"].min())
 
 
 def through_bowls(frame: pd.DataFrame) -> DrawnPoints:
-    """A point for each budget that has a bowl; the runs of the others are excluded, with the reason."""
+    """Return a point for each budget with a bowl; the runs of other budgets are excluded, with the reason."""
     bowls, used, excluded = [], [], []
     for budget, runs in frame.groupby("budget_flops"):
         if has_bowl(runs):
@@ -195,7 +195,7 @@ def _bowl_warnings(bowls: list[Bowl]) -> tuple[str, ...]:
 
 
 def through_best_runs(frame: pd.DataFrame) -> DrawnPoints:
-    """Points are the runs with a lower loss than every run that costs no more: the others bound the law from above only."""
+    """Return the runs with a lower loss than every run that costs no more; the others bound the law only from above."""
     ordered = frame.sort_values(["flops", "loss"], kind="stable")
     loss = ordered["loss"].to_numpy()
     best_before = np.concatenate([[np.inf], np.minimum.accumulate(loss)[:-1]])
@@ -209,7 +209,7 @@ def through_best_runs(frame: pd.DataFrame) -> DrawnPoints:
 
 
 def all_runs_drawn(frame: pd.DataFrame) -> DrawnPoints:
-    """Points through bowls where most budgets have them, else the best runs; no run is set aside, for laws that take all."""
+    """Return points of bowls if most budgets have one, else the best runs; no run is excluded, for laws that use all."""
     budgets = frame.groupby("budget_flops")
     if 2 * sum(has_bowl(runs) for _, runs in budgets) <= budgets.ngroups:
         drawn = through_best_runs(frame)
@@ -219,7 +219,7 @@ def all_runs_drawn(frame: pd.DataFrame) -> DrawnPoints:
 
 
 def loss_rises(drawn: DrawnPoints) -> bool:
-    """Whether the best loss does not fall with compute over all runs."""
+    """Return True if the best loss does not fall with compute over all runs."""
     frame = drawn.frame
     best = frame.groupby("budget_flops")[["flops", "loss"]].min() if drawn.bowls else frame[["flops", "loss"]]
     return bool(np.polyfit(np.log(best["flops"] / best["flops"].mean()), best["loss"], 1)[0] >= 0)
@@ -229,7 +229,7 @@ CUBIC_UNKNOWNS = 4
 
 
 class SkewedBowlShape(Enum):
-    """Whether the optimum may be used; the value is what a reader is told. But for `CLOSED` the lowest run stands for it."""
+    """Status of a cubic's optimum, as a sentence for the reader. Unless `CLOSED`, the lowest run is used instead."""
 
     CLOSED = "Usable: the cubic has its bottom among the runs, and no other turn there."
     BENT_TWICE = "Not usable: the cubic turns twice among the runs, which no surface does; take the quadratic, or add runs."
@@ -239,10 +239,10 @@ class SkewedBowlShape(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class SkewedBowl:
-    """The optimum of one budget; `leverage` is the variance of `optimal_loss` in units of one run's.
+    """Optimum of one budget; `leverage` is the variance of `optimal_loss` in units of one run's.
 
-    `skew` is the third-order over the second-order coefficient there, per decade of tokens: positive where the bowl is steeper
-    towards more tokens (fewer parameters), None where there is no optimum.
+    `skew` is the ratio of the third-order to the second-order coefficient there, per decade of tokens: positive for a bowl that
+    is steeper towards more tokens (fewer parameters), None without an optimum.
     """
 
     optimal_tokens: float
@@ -255,9 +255,9 @@ class SkewedBowl:
 
 
 def fit_asymmetric_bowl(*, tokens: Array, loss: Array) -> SkewedBowl:
-    """The cubic through the runs of one budget, by ordinary least squares; arrays are (run,).
+    """Fit a cubic to the runs of one budget by ordinary least squares; arrays are (run,).
 
-    `FitRefused` with fewer than four different numbers of tokens. At constant compute N* follows from D*.
+    `FitRefused` for fewer than four different numbers of tokens. At constant compute, D* determines N*.
 
     >>> tokens = 10.0 ** np.array([9.0, 9.4, 9.8, 10.2, 10.6])
     >>> x = np.log10(tokens) - 9.7
@@ -275,7 +275,7 @@ def fit_asymmetric_bowl(*, tokens: Array, loss: Array) -> SkewedBowl:
     shape, bottom = _bottom(coefficients, x)
     closed = shape is SkewedBowlShape.CLOSED
     at = bottom if closed else float(x[np.argmin(loss)])
-    row = np.array([1.0, at, at**2, at**3])  # d L* / d coefficients: the bottom's own shift cancels to first order
+    row = np.array([1.0, at, at**2, at**3])  # d L* / d coefficients; the minimum's own shift cancels to first order
     return SkewedBowl(
         optimal_tokens=float(10 ** (at + centre)),
         optimal_loss=float(row @ coefficients) if closed else float(loss.min()),
@@ -288,7 +288,7 @@ def fit_asymmetric_bowl(*, tokens: Array, loss: Array) -> SkewedBowl:
 
 
 def _bottom(coefficients: Array, x: Array) -> tuple[SkewedBowlShape, float]:
-    """The minimum of c1 x + c2 x^2 + c3 x^3, in the form that stays exact as c3 goes to zero, and what is wrong with it."""
+    """Return the minimum of c1 x + c2 x^2 + c3 x^3, in a form that is exact as c3 goes to zero, and its status."""
     _, c1, c2, c3 = (float(each) for each in coefficients)
     discriminant = c2**2 - 3 * c3 * c1
     steepness = c2 + np.sqrt(max(discriminant, 0.0))
@@ -296,7 +296,7 @@ def _bottom(coefficients: Array, x: Array) -> tuple[SkewedBowlShape, float]:
         return SkewedBowlShape.OPEN, np.nan
     bottom = -c1 / steepness
     top = -2 * c2 / (3 * c3) - bottom if c3 else np.inf
-    if c2 + 3 * c3 * np.clip(bottom, x.min(), x.max()) <= 0:  # the runs next to it lie on a hill
+    if c2 + 3 * c3 * np.clip(bottom, x.min(), x.max()) <= 0:  # the nearest runs lie on a maximum
         return SkewedBowlShape.OPEN, bottom
     if not x.min() <= bottom <= x.max():
         return SkewedBowlShape.EDGE, bottom

@@ -26,14 +26,14 @@ from marin_scaling.fitting.importance_sampling import highest_point, sample_post
 from marin_scaling.laws import Array
 
 COMPUTE_LENGTH = 1.0
-"""Decades of FLOPs over which a misfit persists. Back-tests over the development suites: 1.5 and 0.7 are worse."""
+"""Correlation length of the discrepancy in decades of FLOPs; 1.5 and 0.7 score worse in back-tests over development suites."""
 RATIO_LENGTH = 0.7
-"""Decades of tokens per parameter over which it persists; 1.0 is worse, 0.5 no better."""
+"""Correlation length in decades of tokens per parameter; 1.0 scores worse, 0.5 no better."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Where runs stand: log10 of FLOPs and of tokens per parameter, each (run,)."""
+    """Coordinates of runs: log10 of FLOPs and of tokens per parameter, each (run,)."""
 
     log_flops: Array
     log_ratio: Array
@@ -41,8 +41,8 @@ class Places:
 
 @dataclass(frozen=True, kw_only=True)
 class SmoothMisfit:
-    """The process at some runs: `scale` is 1 / sqrt of each run's relative noise variance, `values` and `vectors` the
-    eigen-decomposition of the scaled kernel."""
+    """Model discrepancy: a Gaussian process over the runs, marginalized analytically. `scale` is 1 / sqrt of each run's
+    relative noise variance, `values` and `vectors` the eigendecomposition of the scaled kernel."""
 
     places: Places
     scale: Array
@@ -50,7 +50,7 @@ class SmoothMisfit:
     vectors: Array
 
     def log_likelihood(self, residuals: Unknowns, *, noise_variance: Unknowns, misfit_variance: Unknowns) -> Unknowns:
-        """Log density of residuals (draw, run) with variances (draw,), the process integrated out, up to a constant."""
+        """Return the log density of residuals (draw, run) with variances (draw,), marginalized, up to a constant."""
         turned = (residuals * self.scale) @ self.vectors
         variance = misfit_variance[:, None] * self.values + noise_variance[:, None]
         return np.asarray(-0.5 * (turned * turned / variance + np.log(variance)).sum(axis=1))
@@ -67,12 +67,12 @@ class SmoothMisfit:
         return value, -self.scale * (self.vectors @ scaled), float(by_variance.sum()), float(by_variance @ self.values)
 
     def smooth_part(self, residuals: Array, *, noise_variance: float, misfit_variance: float) -> Array:
-        """Return the part of residuals (run,) that is misfit, at the runs: (run,)."""
+        """Return the part of residuals (run,) that is discrepancy, at the runs: (run,)."""
         turned = (residuals * self.scale) @ self.vectors / (misfit_variance * self.values + noise_variance)
         return np.asarray(misfit_variance * _kernel(self.places, self.places) @ (self.scale * (self.vectors @ turned)))
 
     def at(self, targets: Places, residuals: Array, *, noise_variance: Array, misfit_variance: Array) -> tuple[Array, Array]:
-        """Mean and variance of the misfit at targets, each (draw, target), for residuals (draw, run)."""
+        """Return mean and variance of the discrepancy at targets, each (draw, target), for residuals (draw, run)."""
         turned = (residuals * self.scale) @ self.vectors
         reach = (_kernel(self.places, targets) * self.scale[:, None]).T @ self.vectors  # (target, eigenvector)
         inverse = 1 / (misfit_variance[:, None] * self.values + noise_variance[:, None])
@@ -81,18 +81,18 @@ class SmoothMisfit:
         return np.asarray(mean), np.asarray(misfit_variance[:, None] * np.maximum(left, 0.0))
 
     def mean_covariance(self, targets: Places, *, noise_variance: Array, misfit_variance: Array) -> Array:
-        """Covariance of the misfit between targets, given the runs, as the mean over variances (draw,): (target, target)."""
+        """Return the covariance of the discrepancy between targets, given the runs, as mean over variances (draw,)."""
         reach = (_kernel(self.places, targets) * self.scale[:, None]).T @ self.vectors  # (target, eigenvector)
         inverse = misfit_variance[:, None] ** 2 / (misfit_variance[:, None] * self.values + noise_variance[:, None])
         return np.asarray(misfit_variance.mean() * _kernel(targets, targets) - (reach * inverse.mean(axis=0)) @ reach.T)
 
 
 def smooth_misfit(places: Places, *, relative_variance: Array) -> SmoothMisfit:
-    """The process at runs whose noise variances are `relative_variance` (run,) times a common one.
+    """Return the process for runs whose noise variances are `relative_variance` (run,) times a common one.
 
     >>> places = Places(log_flops=np.array([18.0, 19.0]), log_ratio=np.array([1.0, 1.0]))
     >>> misfit = smooth_misfit(places, relative_variance=np.ones(2))
-    >>> misfit.values.round(3)  # 1 minus and plus what two runs a decade apart share, exp(-1/2)
+    >>> misfit.values.round(3)  # 1 minus and plus the correlation of two runs a decade apart, exp(-1/2)
     array([0.393, 1.607])
     """
     scale = 1 / np.sqrt(relative_variance)
@@ -107,19 +107,19 @@ def _kernel(first: Places, second: Places) -> Array:
 
 
 MOST_RUNS = 240
-"""More runs than these are thinned: half of them spread evenly over the uppermost decade of compute, half over the rest."""
+"""Largest number of runs; more are thinned, half of them evenly over the uppermost decade of compute, half over the rest."""
 MOST_EFFECTIVE_RUNS = 25.0
-"""What a table counts for at most; scores of back-tests with 12 to 60 are in the lab book."""
+"""Largest effective number of runs; the lab book has back-test scores for 12 to 60."""
 LEAST_NOISE = 0.0007
-"""Of the loss: what even a quiet table's runs are taken to scatter; seeds alone make 0.0005 (`noise.SEED_NOISE`)."""
-_WEIGHT_PER_DECADE = 0.5  # in ln: a run a decade below the largest counts for 0.6 of it
-_NOISE_PER_DECADE = 0.3  # and scatters 1.3 times as much
+"""Smallest noise of runs as a share of the loss; seeds alone cause 0.0005 (`noise.SEED_NOISE`)."""
+_WEIGHT_PER_DECADE = 0.5  # in ln: the weight of a run a decade below the largest is 0.6
+_NOISE_PER_DECADE = 0.3  # in ln: its scatter is 1.3 times as large
 
 
 @dataclass(frozen=True, kw_only=True)
 class FittedRuns:
-    """Runs as the posterior takes them: each array (run,). `log_sparsity` is ln(total / active parameters) about its median,
-    None where all models are dense or equally sparse; `params` are the active ones then."""
+    """Runs for the posterior: each array (run,). `log_sparsity` is ln(total / active parameters) relative to its median, None
+    if all models are dense or equally sparse; `params` are active parameters."""
 
     flops: Array
     params: Array
@@ -128,7 +128,7 @@ class FittedRuns:
     log_sparsity: Array | None = None
 
     def take(self, rows: NDArray[np.int64]) -> FittedRuns:
-        """Some of the runs."""
+        """Return the runs of these rows."""
         sparsity = None if self.log_sparsity is None else self.log_sparsity[rows]
         return FittedRuns(
             flops=self.flops[rows],
@@ -141,9 +141,9 @@ class FittedRuns:
 
 @dataclass(frozen=True, kw_only=True)
 class FittedTable:
-    """The runs that are fitted, sorted and thinned, in the coordinates of the law; arrays are (run,).
+    """Fitted runs, sorted and thinned, in the coordinates of the law; arrays are (run,).
 
-    `variance`: of each one's noise, relative to that at the largest budget.
+    `variance` is that of each run's noise, relative to the largest budget's.
     """
 
     runs: FittedRuns
@@ -163,27 +163,27 @@ class FittedTable:
 
     @cached_property
     def log_loss(self) -> Array:
-        """ln of each run's loss."""
+        """Logarithm of each run's loss."""
         return np.asarray(np.log(self.runs.loss))
 
     @cached_property
     def middle_log_loss(self) -> float:
-        """Of the runs next to (N0, D0)."""
+        """Log loss of the runs nearest to (N0, D0)."""
         nearest = np.argsort(self.x**2 + self.y**2, kind="stable")[: max(3, len(self.x) // 10)]
         return float(np.median(self.log_loss[nearest]))
 
     @property
     def effective(self) -> float:
-        """How many runs of the largest budget they count for."""
+        """Effective number of runs, in units of runs at the largest budget."""
         return float((1 / self.variance).sum())
 
     def residuals(self, unknowns: Unknowns, laws: CoupledLaws) -> Unknowns:
-        """Of the log loss, from the laws that the unknowns stand for: (draw, run)."""
+        """Return residuals of the log loss from the laws of the unknowns: (draw, run)."""
         return np.asarray(self.log_loss - laws.log_losses(counted_sizes(unknowns, self.x, self.runs.log_sparsity), self.y))
 
 
 def fitted_table(runs: FittedRuns) -> FittedTable:
-    """The runs about the middle of the larger ones, the same for any order of rows and any unit of size."""
+    """Return the runs relative to the middle of the larger ones, independent of row order and of the unit of size."""
     runs = runs.take(np.lexsort((runs.loss, runs.tokens, runs.params, -runs.flops)))
     runs = runs.take(_thinned(runs.flops))
     larger = runs.flops >= np.quantile(runs.flops, 0.6)
@@ -205,7 +205,7 @@ class PosteriorDensity:
         return min(1.0, MOST_EFFECTIVE_RUNS / self.table.effective)
 
     def __call__(self, unknowns: Unknowns) -> Unknowns:
-        """At each row of unknowns: (draw,)."""
+        """Return the log density at each row of unknowns: (draw,)."""
         laws = laws_of(unknowns)
         noise_variance, misfit_variance = variances(unknowns)
         likelihood = self.misfit.log_likelihood(
@@ -214,7 +214,7 @@ class PosteriorDensity:
         return log_prior(unknowns, laws, self.prior, middle_log_loss=self.table.middle_log_loss) + self._power * likelihood
 
     def value_and_slope(self, point: Array) -> tuple[float, Array]:
-        """At one point (unknown,): the density and its slope (unknown,)."""
+        """Return the log density at one point (unknown,), and its slope (unknown,)."""
         table, law = self.table, laws_of(point[None])
         numbers = number_slopes(law)
         sizes = counted_sizes(point[None], table.x, table.runs.log_sparsity).reshape(-1)
@@ -233,27 +233,27 @@ class PosteriorDensity:
 
 
 def variances(unknowns: Unknowns) -> tuple[Unknowns, Unknowns]:
-    """Of one run's log loss at the largest budget, and of the misfit: (draw,) each."""
+    """Return variances of one run's log loss at the largest budget, and of the discrepancy: (draw,) each."""
     return np.asarray(np.exp(2 * unknowns[:, SIGMA]) + LEAST_NOISE**2), np.asarray(np.exp(2 * unknowns[:, TAU]))
 
 
 def relative_noise(decades_below: Array) -> Array:
-    """Variance of a run so far below the largest, as the likelihood takes it, over that of the largest: (run,)."""
+    """Return the variance of a run so far below the largest, for the likelihood, relative to that of the largest: (run,)."""
     return np.asarray(np.exp(_WEIGHT_PER_DECADE * decades_below) * (1 + _NOISE_PER_DECADE * decades_below) ** 2)
 
 
 def places_of(runs: FittedRuns) -> Places:
-    """Where runs stand for the misfit."""
+    """Return the coordinates of runs for the discrepancy."""
     return Places(log_flops=np.log10(runs.flops), log_ratio=np.log10(runs.tokens / runs.params))
 
 
 def counted_sizes(unknowns: Unknowns, x: Array, log_sparsity: Array | None) -> Unknowns:
-    """ln(N / N0) with total parameters counted as far as each draw has it: (run,) or (draw, run)."""
+    """Return ln(N / N0) with total parameters counted by each draw's kappa: (run,) or (draw, run)."""
     return x if log_sparsity is None else np.asarray(x + unknowns[:, KAPPA, None] * log_sparsity)
 
 
 def _thinned(flops: Array) -> NDArray[np.int64]:
-    """Rows to keep of a large table whose runs are sorted, the largest first."""
+    """Return the rows to keep of a large table with sorted runs, the largest first."""
     rows = np.arange(len(flops))
     if len(rows) <= MOST_RUNS:
         return rows
@@ -268,7 +268,7 @@ def _spread(rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
 
 DRAWS = 800
 UPWARD = 1.1
-"""How much farther above the law than below it runs scatter."""
+"""Ratio of the scatter of runs above the law to that below."""
 _STUDENT_FREEDOM = 4.0
 _REWEIGHTINGS = 5
 _QUIET = (np.log(0.001), np.log(0.04))
@@ -276,10 +276,10 @@ _QUIET = (np.log(0.001), np.log(0.04))
 
 @dataclass(frozen=True, kw_only=True)
 class SurfacePosterior:
-    """Equally weighted draws of the unknowns (draw, unknown), the runs they rest on, and the misfit process there.
+    """Equally weighted draws of the unknowns (draw, unknown), the fitted runs, and the discrepancy process.
 
-    `middle_params`, `middle_tokens`: N0 and D0. `effective_runs`: what the likelihood counts for. `worth`: how many independent
-    draws stand behind the draws. `mode`: the unknowns of highest density, (unknown,). `prior`: what was held likely before.
+    `middle_params`, `middle_tokens`: N0 and D0. `effective_runs`: weight of the likelihood in runs. `worth`: effective sample
+    size of the draws. `mode`: the unknowns of highest density, (unknown,). `prior`: the prior.
     """
 
     unknowns: Array
@@ -294,7 +294,7 @@ class SurfacePosterior:
 
     @property
     def laws(self) -> CoupledLaws:
-        """The laws of the draws."""
+        """Laws of the draws."""
         return laws_of(self.unknowns)
 
     @property
@@ -303,17 +303,17 @@ class SurfacePosterior:
         return np.asarray(np.sqrt(variances(self.unknowns)[0]))
 
     def log_losses(self, *, params: Array, tokens: Array, log_sparsity: Array | None = None) -> Array:
-        """Log loss of every drawn law, without misfit, at each target: (draw, target)."""
+        """Return the log loss of every drawn law, without discrepancy, at each target: (draw, target)."""
         x, y = np.log(params / self.middle_params), np.log(tokens / self.middle_tokens)
         return np.asarray(self.laws.log_losses(counted_sizes(self.unknowns, x, log_sparsity), y))
 
     def misfit_covariance(self, targets: Places) -> Array:
-        """Covariance of the misfit between targets that the runs leave open, mean over draws: (target, target)."""
+        """Return the posterior covariance of the discrepancy between targets, mean over draws: (target, target)."""
         noise_variance, misfit_variance = variances(self.unknowns[:: len(self.unknowns) // 50])
         return self.misfit.mean_covariance(targets, noise_variance=noise_variance, misfit_variance=misfit_variance)
 
     def misfit_at(self, targets: Places) -> tuple[Array, Array]:
-        """Mean and variance of what every draw leaves unexplained at targets: (draw, target) each."""
+        """Return mean and variance of the discrepancy of every draw at targets: (draw, target) each."""
         residuals = np.log(self.runs.loss) - self.log_losses(
             params=self.runs.params, tokens=self.runs.tokens, log_sparsity=self.runs.log_sparsity
         )
@@ -324,7 +324,7 @@ class SurfacePosterior:
 def fit_posterior(
     runs: FittedRuns, *, prior: Prior | None = None, seed: int = 0, downweight_outliers: bool = True
 ) -> SurfacePosterior:
-    """Draw from the posterior; at least two runs with some spread in compute, all numbers positive and finite.
+    """Draw from the posterior; needs two or more runs with some spread in compute, all numbers positive and finite.
 
     >>> from marin_scaling.laws import SurfaceLaw, surface_loss
     >>> params, tokens = np.geomspace(1e7, 1e9, 12), np.geomspace(1e9, 1e10, 12)[[5, 9, 1, 7, 3, 11, 0, 10, 2, 8, 4, 6]]
@@ -351,7 +351,7 @@ def fit_posterior(
 
 
 def _robust_mode(table: FittedTable, prior: Prior, *, passes: int) -> tuple[SmoothMisfit, Array]:
-    """The misfit process with outliers down-weighted as they are at the mode, and that mode: (unknown,)."""
+    """Return the discrepancy process with outliers down-weighted as at the mode, and that mode: (unknown,)."""
     sparse = table.runs.log_sparsity is not None
     point = prior_start(prior, middle_log_loss=table.middle_log_loss, sparse=sparse)
     misfit = smooth_misfit(places_of(table.runs), relative_variance=table.variance)
@@ -367,7 +367,7 @@ def _robust_mode(table: FittedTable, prior: Prior, *, passes: int) -> tuple[Smoo
 
 
 def _reweighted(misfit: SmoothMisfit, point: Array, *, residuals: Array, variance: Array) -> Array:
-    """Relative noise variances under which a normal likelihood weighs each run as Student's t would."""
+    """Return relative noise variances with which a normal likelihood weighs each run as Student's t would."""
     (noise,), (smooth,) = variances(point[None])
     left = residuals - misfit.smooth_part(residuals, noise_variance=noise, misfit_variance=smooth)
     left = np.where(left > 0, left / UPWARD, left)
@@ -375,7 +375,7 @@ def _reweighted(misfit: SmoothMisfit, point: Array, *, residuals: Array, varianc
 
 
 def _smooth(point: Array) -> Array:
-    """The point with the scatter about the law taken for smooth misfit: another mode, of quiet runs and a law that is off."""
+    """Return the point with the scatter interpreted as smooth discrepancy: a second mode, of quiet runs and a biased law."""
     other = point.copy()
     other[SIGMA], other[TAU] = _QUIET
     return other

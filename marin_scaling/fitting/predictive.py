@@ -14,20 +14,20 @@ from marin_scaling.fitting.posterior import UPWARD, Places, SurfacePosterior, pl
 from marin_scaling.laws import Array
 
 FREEDOM = 3.0
-"""Degrees of freedom of the Student distributions of misfit, noise and drift. With 5 and an equal share of held 50 % intervals,
+"""Degrees of freedom of the Student distributions of discrepancy, noise and drift. With 5, and as many 50 % intervals held,
 fewer 90 % intervals of simulated ladders held."""
 STUDENT_VARIANCE = FREEDOM / (FREEDOM - 2)
 """Variance of a deviate of unit scale."""
-_REPEATS = 10  # of every draw of the posterior, each with its own noise and drift
+_REPEATS = 10  # of every posterior draw, each with its own noise and drift
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Width that back-tests over public ladders add to the posterior; `calibration.json` names the ladders and the method.
+    """Width that back-tests over public ladders add to the posterior; `calibration.json` describes ladders and method.
 
     `spread` multiplies every deviation from the median of the log loss. The others are scales of Student's t with 3 degrees of
-    freedom (1.73 times as large in standard deviations) that are added to the log loss, in quadrature: everywhere, and for
-    each decade beyond the runs in FLOPs, in tokens per parameter, in parameters.
+    freedom (standard deviations are 1.73 times as large), added to the log loss in quadrature: one everywhere, and one per
+    decade beyond the runs in FLOPs, in tokens per parameter, and in parameters.
     """
 
     spread: float
@@ -37,7 +37,7 @@ class Calibration:
     per_decade_of_params: float
 
     def drift(self, targets: Targets, posterior: SurfacePosterior) -> Array:
-        """The scale of what is added at each target: (target,)."""
+        """Return the added scale at each target: (target,)."""
         steps = zip(
             (self.per_decade_of_flops, self.per_decade_of_ratio, self.per_decade_of_params),
             decades_beyond(targets, posterior),
@@ -48,7 +48,7 @@ class Calibration:
 
 
 def decades_beyond(targets: Targets, posterior: SurfacePosterior) -> tuple[Array, Array, Array]:
-    """Decades beyond the runs in FLOPs, in tokens per parameter on either side, and in parameters: (target,) each."""
+    """Return decades beyond the runs in FLOPs, in tokens per parameter on either side, and in parameters: (target,) each."""
     runs, places = posterior.runs, places_of(posterior.runs)
     ratio = np.log10(targets.tokens / targets.params)
     aside = np.maximum(ratio - places.log_ratio.max(), places.log_ratio.min() - ratio)
@@ -58,7 +58,7 @@ def decades_beyond(targets: Targets, posterior: SurfacePosterior) -> tuple[Array
 
 @cache
 def shipped_calibration() -> Calibration:
-    """The calibration of this version: `calibration.json` of this package, written by `benchmarks/calibrate.py`."""
+    """Return this version's calibration, from `calibration.json` of this package, written by `benchmarks/calibrate.py`."""
     text = files("marin_scaling.fitting").joinpath("calibration.json").read_text(encoding="utf-8")
     return Calibration(**json.loads(text)["factors"])
 
@@ -71,9 +71,9 @@ def draw_losses(
     log_sparsity: Array | None = None,
     calibration: Calibration | None = None,
 ) -> LossDraws:
-    """Draw losses of new runs at targets; equal seeds give equal numbers, and all targets share the luck of each draw.
+    """Draw losses of new runs at targets; equal seeds give equal numbers, and a draw's deviates are common to all targets.
 
-    `log_sparsity` (target,): ln of total over active parameters, about the median of the runs.
+    `log_sparsity` (target,) is ln of total over active parameters, relative to the median of the runs.
     """
     calibration, generator = calibration or shipped_calibration(), np.random.default_rng(seed)
     law = posterior.log_losses(params=targets.params, tokens=targets.tokens, log_sparsity=log_sparsity)
@@ -89,7 +89,7 @@ def draw_losses(
     }
     total = np.sum(list(parts.values()), axis=0)
     median = np.median(total, axis=0)
-    scale = calibration.spread * np.exp(median)  # of a small part of the log loss, in loss
+    scale = calibration.spread * np.exp(median)  # converts a small change of the log loss to loss
     by_form = _explained(parts["law"], by=np.repeat(np.log(posterior.laws.g), _REPEATS))
     causes = {
         "noise": parts["noise"],
@@ -102,30 +102,30 @@ def draw_losses(
 
 
 def joint_covariance(posterior: SurfacePosterior, targets: Targets, *, log_sparsity: Array | None = None) -> Array:
-    """Covariance of the log losses of runs at targets, without their noise and drift: (target, target)."""
+    """Return the covariance of the log losses of runs at targets, without noise and drift: (target, target)."""
     law = posterior.log_losses(params=targets.params, tokens=targets.tokens, log_sparsity=log_sparsity)
     places = Places(log_flops=np.log10(targets.flops), log_ratio=np.log10(targets.tokens / targets.params))
     return np.asarray(np.cov(law + posterior.misfit_at(places)[0], rowvar=False) + posterior.misfit_covariance(places))
 
 
 def _shares(laws: int, generator: np.random.Generator) -> Array:
-    """The middles of as many equal slices of probability as there are draws, in random order: (law and repeat,).
+    """Return the centers of as many equal slices of probability as draws, in random order: (law and repeat,).
 
-    Every law has one of each tenth, so that no law is luckier than another.
+    Every law gets one of each tenth, so that all laws have the same distribution.
     """
     tenths = ((np.arange(_REPEATS * laws) + 0.5) / (_REPEATS * laws)).reshape(_REPEATS, laws)
     return np.asarray(generator.permuted(generator.permuted(tenths, axis=1), axis=0).T.ravel())
 
 
 def _student(shares: Array) -> Array:
-    """The quantiles of Student's t at shares of probability."""
+    """Return the quantiles of Student's t at shares of probability."""
     from scipy.special import stdtrit
 
     return np.asarray(stdtrit(FREEDOM, shares))
 
 
 def _two_piece(shares: Array) -> Array:
-    """Quantiles of Student's t with its upper half stretched by `UPWARD` and as much likelier: the density has no step."""
+    """Return quantiles of Student's t with its upper half stretched by `UPWARD`, without a step in the density."""
     below = 1 / (1 + UPWARD)
     upper = shares > below
     inner = np.where(upper, 0.5 + (shares - below) * (1 + UPWARD) / (2 * UPWARD), shares * (1 + UPWARD) / 2)
@@ -133,7 +133,7 @@ def _two_piece(shares: Array) -> Array:
 
 
 def _explained(values: Array, *, by: Array) -> Array:
-    """The part of values (draw, target) that a cubic in `by` (draw,) explains."""
+    """Return the part of values (draw, target) that a cubic in `by` (draw,) explains."""
     centred = (by - by.mean()) / (by.std() or 1.0)
     design = np.stack([np.ones_like(centred), centred, centred**2, centred**3], axis=1)
     return np.asarray(design @ np.linalg.lstsq(design, values, rcond=None)[0])

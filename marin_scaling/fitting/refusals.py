@@ -1,4 +1,4 @@
-"""Refuse tables that cannot carry a law; select tuned runs from sweeps."""
+"""Refuse tables that determine no law; select tuned runs from sweeps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def refuse_hopeless(table: RunTable) -> None:
-    """`FitRefused` when no law goes through these runs."""
+    """Raise `FitRefused` for runs that determine no law."""
     frame = table.frame
     if len(frame) <= FRONTIER_UNKNOWNS:
         plural = "" if len(frame) == 1 else "s"
@@ -30,18 +30,18 @@ def refuse_hopeless(table: RunTable) -> None:
     if frame["flops"].max() < BUDGET_SPAN * frame["flops"].min():
         refuse(
             f"{table.source}: all {len(frame)} runs cost about {format_flops(frame['flops'].max())} FLOPs.",
-            why="How loss falls with compute cannot be seen at a single budget.",
+            why="A single budget cannot show how loss falls with compute.",
         )
     if frame["loss"].nunique() == 1:
         refuse(
             f"{table.source}: all {len(frame)} runs have the same loss, {frame['loss'].iloc[0]:g}.",
-            why="A loss that never changes says nothing about a larger run.",
-            fix="Check that the right column was taken for the loss: --column loss=NAME",
+            why="A constant loss cannot be extrapolated.",
+            fix="Check the column that was read as the loss: --column loss=NAME",
         )
 
 
 def left_out(table: RunTable) -> str:
-    """The runs that were left out, by name, as a sentence for a refusal; the first three of many."""
+    """Return a sentence with the first three runs that were left out, for a refusal."""
     named = "; ".join(f"{each.run}: {each.why}" for each in table.excluded[:3])
     more = f"; and {len(table.excluded) - 3} more" if len(table.excluded) > 3 else ""
     return f" Left out were {named}{more}." if table.excluded else ""
@@ -50,22 +50,22 @@ def left_out(table: RunTable) -> str:
 def refuse(
     what: str,
     *,
-    why: str = "With as few numbers as unknowns any forecast would fit, so none would mean anything.",
+    why: str = "With as many unknowns as numbers, any law would fit.",
     fix: str = "Add runs at other budgets: at least four budgets, a factor of two or more apart, four sizes at each.",
 ) -> NoReturn:
-    """Refuse a table as too small."""
+    """Raise `FitRefused` for a table that is too small."""
     raise FitRefused(what, why=why, fix=fix)
 
 
-_LENGTHS_PER_E_FOLD = 100  # numbers of tokens within 1 % are one length: a swept batch rounds them differently
+_LENGTHS_PER_E_FOLD = 100  # tokens within 1 % are one length, since batches round them differently
 _LEAST_CELLS = 5
-_LEAST_RUNS = 3  # in a cell, for it to be swept
-_LEAST_SHARE = 0.3  # of cells that are swept, for the table to be
+_LEAST_RUNS = 3  # in a swept cell
+_LEAST_SHARE = 0.3  # of swept cells in a swept table
 KEPT_SHARE = 0.3
 
 
 def is_swept(params: NDArray[np.float64], tokens: NDArray[np.float64], *, seeds: list[str] | None = None) -> bool:
-    """Whether a table of so many parameters and tokens (run,) has three runs or more in a third of its cells.
+    """Return True if at least 30 % of a table's cells, one size and length each, have at least three runs.
 
     >>> sizes = np.repeat([1e7, 2e7, 4e7, 8e7, 1.6e8], 4)
     >>> is_swept(sizes, 20 * sizes), is_swept(sizes, 20 * sizes, seeds=["0", "1", "2", "3"] * 5)
@@ -79,13 +79,13 @@ def is_swept(params: NDArray[np.float64], tokens: NDArray[np.float64], *, seeds:
 
 
 def cells_of(params: NDArray[np.float64], tokens: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The number of each run's cell, one size and one length: (run,)."""
+    """Return the number of each run's cell, one size and one length: (run,)."""
     keys = np.stack([params, np.round(np.log(tokens) * _LENGTHS_PER_E_FOLD)])
     return np.asarray(np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1))
 
 
 def best_of_cells(frame: pd.DataFrame) -> tuple[pd.DataFrame, tuple[Exclusion, ...]]:
-    """The best runs of each cell of a swept table, at least one, and the others as exclusions; `frame` itself if not swept."""
+    """Return the best runs of each cell of a swept table, and the others as exclusions; `frame` itself if not swept."""
     params, tokens = (frame[name].to_numpy(dtype=np.float64) for name in ("params", "tokens"))
     seeds = frame["seed"].tolist() if "seed" in frame else None
     if not is_swept(params, tokens, seeds=seeds):

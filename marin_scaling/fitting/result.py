@@ -1,4 +1,4 @@
-"""Result of a fit: the law, the best loss of each budget, and whether the numbers may be used."""
+"""Result of a fit: the law, the best loss of each budget, and the status."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from marin_scaling.run.table import RunTable
 
 LARGE_MISFIT = 0.02
-"""Of the loss: where `FitStatus.LARGE_MISFIT` begins."""
+"""Share of the loss above which a discrepancy has status `FitStatus.LARGE_MISFIT`."""
 
 
 class FitStatus(Enum):
-    """Whether the numbers may be used: worst first; the value is the sentence a reader sees."""
+    """Status of a fit, the worst first; the value is the sentence for the reader."""
 
     NOT_CONVERGED = "Not usable: the search for the parameters did not converge."
     NOT_FALLING = "Not usable: the loss does not fall with compute in these runs, so there is no law to extrapolate."
@@ -67,16 +67,16 @@ class FitStatus(Enum):
 
     @property
     def may_be_used(self) -> bool:
-        """Whether a forecast from this fit means anything."""
+        """True if forecasts from this fit are allowed."""
         return self not in (FitStatus.NOT_CONVERGED, FitStatus.NOT_FALLING, FitStatus.EXPONENT_AT_EDGE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitResult:
-    """A fitted law and everything a forecast, a reader or a checker needs beside it. `frame` holds the runs that were used.
+    """A fitted law and everything that a forecast, a reader or a checker needs. `frame` has the runs that were used.
 
-    `points` are the best losses of budgets, `bowls` the parabolas whose bottoms they are. `refit` fits another table by the
-    same law, prior and seed.
+    `points` are the best losses of budgets, `bowls` their parabolas. `refit` fits another table with the same law, prior and
+    seed.
     """
 
     law: Law
@@ -109,7 +109,7 @@ class FitResult:
         why: str,
         warnings: Iterable[str] = (),
     ) -> FitResult:
-        """Put a law together with its table; of the statuses that apply the worst is the status, others are warnings."""
+        """Combine a law with its table; the worst of the statuses is the status, the others are warnings."""
         status, *others = [each for each in FitStatus if applies.get(each, each is FitStatus.USABLE)]
         kind = kind if kind.name == law.name else find_law(law.name)
 
@@ -137,11 +137,11 @@ class FitResult:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The signed columns of the runs that were fitted: all that a fit takes from a table."""
+        """Return the signed columns of the fitted runs, which are all that a fit uses of a table."""
         columns = [name for name, column in COLUMNS.items() if column.signed and name in self.frame]
         return [dict(zip(columns, row, strict=True)) for row in self.frame[columns].itertuples(index=False, name=None)]
 
     @property
     def largest_flops(self) -> float:
-        """FLOPs of the largest run that was fitted; for a law of compute-optimal runs only, of the largest budget."""
+        """FLOPs of the largest fitted run; for a law of compute-optimal runs only, of the largest budget."""
         return float(self.frame["flops"].max()) if self.law.knows_any_size else max(point.flops for point in self.points)

@@ -1,11 +1,11 @@
-"""Surfaces L(N, D): the additive one of Hoffmann et al. 2022 (eq. 10), and two forms beside it for the sensitivity table.
+"""Surfaces L(N, D): the additive one of Hoffmann et al. 2022 (eq. 10), and two other forms for the sensitivity table.
 
-A grid of exponents finds basins; the descent of the log-Huber objective goes from many starts, or for many weightings, in step.
+A grid of exponents finds basins; the log-Huber objective is then minimized from many starts, or for many weightings, at once.
 The unknowns are the logarithms of E and of every term at the runs' mean sizes, then the exponents: (set, unknown). A step is
-Levenberg-Marquardt's: the curvature is that of the runs inside delta (the Gauss-Newton matrix of the objective) plus a damping
-times that of iteratively reweighted least squares, which bounds Huber's function from above (Holland and Welsch 1977, doi
-10.1080/03610927708827533), so that a step descends once the damping is large. All sets go together, as products of small
-matrices.
+Levenberg-Marquardt's. Its curvature is that of the runs inside delta (the Gauss-Newton matrix of the objective), plus a damping
+times that of iteratively reweighted least squares. The latter bounds Huber's function from above (Holland and Welsch 1977, doi
+10.1080/03610927708827533), so that a step descends once the damping is large. All sets are computed together, as products of
+small matrices.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from marin_scaling.errors import FitRefused
 from marin_scaling.laws import Array, SurfaceLaw, surface_loss
 
 ADDITIVE = np.array([[[1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]])
-"""E + A N^-alpha + B D^-beta: (term, axis, exponent), the powers of N and D in each term but E by the exponents."""
+"""Form E + A N^-alpha + B D^-beta: (term, axis, exponent), the powers of N and D in each term but E by the exponents."""
 LEAST_SHARE = 1e-12
 """Share of the mean loss that replaces a coefficient of zero."""
 
-_MOST_STEPS = 200  # from the optimum of all 240 Chinchilla points the slowest of 4,000 resamples takes about 20
+_MOST_STEPS = 200  # the slowest of 4,000 resamples of all 240 Chinchilla points takes about 20
 _FIRST_DAMPING, _DAMPING_DOWN, _DAMPING_UP = 0.1, 0.25, 8.0
-_RIDGE = 1e-13  # of the curvature's trace: keeps a set of too few different runs solvable
+_RIDGE = 1e-13  # of the curvature's trace: keeps a set with too few different runs solvable
 
 
 @dataclass(frozen=True, kw_only=True)
 class CentredRuns:
-    """Logarithms of the runs' sizes about their means, and their losses: (run,).
+    """Logarithms of the runs' sizes relative to their means, and their losses: (run,).
 
-    `means` (axis,): of log params and log tokens; `powers` (term, axis, exponent): the form.
+    `means` (axis,) are those of log params and log tokens; `powers` (term, axis, exponent) is the form.
     """
 
     x: Array
@@ -49,7 +49,7 @@ class CentredRuns:
 
     @cached_property
     def logs(self) -> Array:
-        """(axis, run)."""
+        """Logarithms of the sizes: (axis, run)."""
         return np.stack([self.x, self.y])
 
     @cached_property
@@ -60,7 +60,7 @@ class CentredRuns:
 
 @dataclass(frozen=True, kw_only=True)
 class Descended:
-    """Where each set ended: unknowns (set, unknown), objective (set,), and whether nothing more could be gained there."""
+    """End of each set's descent: unknowns (set, unknown), objective (set,), and whether it converged."""
 
     theta: Array
     value: Array
@@ -68,7 +68,7 @@ class Descended:
 
 
 def centred(params: Array, tokens: Array, loss: Array, *, powers: Array = ADDITIVE) -> CentredRuns:
-    """Runs (run,) as the descent wants them; all numbers above zero."""
+    """Center runs (run,) for the descent; all numbers above zero."""
     x, y = np.log(params), np.log(tokens)
     return CentredRuns(
         x=x - x.mean(),
@@ -81,7 +81,7 @@ def centred(params: Array, tokens: Array, loss: Array, *, powers: Array = ADDITI
 
 
 def descend(starts: Array, runs: CentredRuns, *, weights: Array, delta: float, least_gain: float) -> Descended:
-    """From `starts` (set, unknown) downhill on the sum with `weights` (set, run), until a step changes `least_gain` of it.
+    """Minimize the sum with `weights` (set, run) from `starts` (set, unknown), until a step changes it by `least_gain`.
 
     >>> params, tokens = np.array([1e8, 1e8, 1e9, 1e9, 1e10, 1e10]), np.array([1e9, 1e11, 1e9, 1e10, 1e10, 1e11])
     >>> runs = centred(params, tokens, 1.7 + 400 * params**-0.34 + 1500 * tokens**-0.33)
@@ -89,7 +89,7 @@ def descend(starts: Array, runs: CentredRuns, *, weights: Array, delta: float, l
     >>> np.exp(found.theta[0, 0]).round(4), found.theta[0, 3:].round(4)
     (np.float64(1.7), array([0.34, 0.33]))
     """
-    with np.errstate(all="ignore"):  # a step too far has an objective that is no number, and is not taken
+    with np.errstate(all="ignore"):  # the objective of a step too far is NaN, and the step is rejected
         return _descend(starts, runs, weights, delta, least_gain)
 
 
@@ -110,7 +110,7 @@ def _descend(starts: Array, runs: CentredRuns, weights: Array, delta: float, lea
 
 
 def unknowns_of(numbers: ArrayLike, runs: CentredRuns) -> Array:
-    """E, coefficients and exponents of a law, (number,), as the descent has them; a zero becomes next to nothing.
+    """Return E, coefficients and exponents of a law, (number,), as unknowns; a zero becomes a tiny number.
 
     >>> runs = centred(np.array([1e8, 1e9]), np.array([1e9, 1e10]), np.array([3.0, 2.5]))
     >>> unknowns_of((1.7, 400.0, 1500.0, 0.34, 0.33), runs).round(3).tolist()
@@ -123,7 +123,7 @@ def unknowns_of(numbers: ArrayLike, runs: CentredRuns) -> Array:
 
 
 def numbers_of(theta: Array, runs: CentredRuns) -> Array:
-    """The other way round, of many laws: (set, unknown); infinite where a coefficient is too large to be written down."""
+    """Invert `unknowns_of` for many laws: (set, unknown); infinite for a coefficient that overflows."""
     at_centre, exponents = np.split(theta, [1 + len(runs.powers)], axis=1)
     fall = np.tensordot(exponents, runs.powers, axes=(1, 2)) @ runs.means  # (set, term)
     with np.errstate(over="ignore"):
@@ -132,36 +132,36 @@ def numbers_of(theta: Array, runs: CentredRuns) -> Array:
 
 
 def objective(theta: Array, runs: CentredRuns, weights: Array, delta: float) -> Array:
-    """Weighted sum over runs of Huber's function of the log residuals, of each set of unknowns: (set,)."""
+    """Return the weighted sum over runs of Huber's function of the log residuals, for each set of unknowns: (set,)."""
     residuals = np.log(terms(theta, runs).sum(axis=1)) - runs.log_loss
     return np.asarray(np.einsum("sr,sr->s", weights, huber_function(residuals, delta)))
 
 
 def terms(theta: Array, runs: CentredRuns) -> Array:
-    """The terms of the loss, E first: (set, 1 + term, run)."""
+    """Return the terms of the loss, E first: (set, 1 + term, run)."""
     at_centre, exponents = np.split(theta, [1 + len(runs.powers)], axis=1)
     fall = np.tensordot(exponents, runs.powers, axes=(1, 2)) @ runs.logs  # (set, term, run)
     logarithms = np.repeat(at_centre[:, :, None], len(runs.x), axis=2)
     logarithms[:, 1:] -= fall
-    with np.errstate(over="ignore"):  # a step too far: its objective is infinite, and it is not taken
+    with np.errstate(over="ignore"):  # the objective of a step too far is infinite, and the step is rejected
         return np.asarray(np.exp(logarithms))
 
 
 def derivatives(parts: Array, runs: CentredRuns) -> Array:
-    """Derivatives by the unknowns of the sum of `parts` (set, 1 + term, run), which are the terms, or multiples of them."""
+    """Return derivatives by the unknowns of the sum of `parts` (set, 1 + term, run), the terms or multiples of them."""
     by_exponent = -sum(parts[:, 1 + term, None] * slopes for term, slopes in enumerate(runs.slopes))
     return np.concatenate([parts, by_exponent], axis=1)
 
 
 def huber_function(residuals: Array, delta: float) -> Array:
-    """Half the square within `delta`, and straight on from there, for each residual."""
+    """Return half the square within `delta`, and its linear continuation outside, for each residual."""
     size = np.abs(residuals)
     inside = np.minimum(size, delta)
     return np.asarray(inside * (size - 0.5 * inside))
 
 
 def _step(theta: Array, runs: CentredRuns, weights: Array, delta: float, damping: Array) -> Array:
-    """The damped step of every set: (set, unknown)."""
+    """Return the damped step of every set: (set, unknown)."""
     parts = terms(theta, runs)
     predicted = parts.sum(axis=1, keepdims=True)
     slopes = derivatives(parts / predicted, runs)  # of the log loss: (set, unknown, run)
@@ -176,20 +176,20 @@ def _step(theta: Array, runs: CentredRuns, weights: Array, delta: float, damping
 SURFACE_UNKNOWNS = 5
 
 MOST_RUNS = 5000
-"""A fit with its bootstrap then takes about 12 s and 0.5 GB."""
+"""Largest number of runs; a fit with its bootstrap then takes about 12 s and 0.5 GB."""
 
 EXPONENT_BRACKET = (0.02, 2.0)
-"""Where starts are sought: a factor of four beyond the exponents published so far (0.08 to 0.5). Polishing may leave it."""
+"""Grid of exponents, a factor of four beyond published ones (0.08 to 0.5). Polishing may leave it."""
 
 _GRID_POINTS = 28
 _BASINS = 6
-_LEAST_GAIN = 1e-15  # of the objective: a descent's last step changes no more
+_LEAST_GAIN = 1e-15  # relative change of the objective in the last step
 _POLISH_ROUNDS = 4
 _LAD_STEPS = 60
 
 
 class Objective(StrEnum):
-    """What is made least: log-Huber of Hoffmann et al. 2022, absolute log residuals, or squares of the loss itself."""
+    """Objective to minimize: log-Huber of Hoffmann et al. 2022, absolute log residuals, or squared residuals of the loss."""
 
     LOG_HUBER = "log-huber"
     LOG_ABSOLUTE = "log-absolute"
@@ -198,7 +198,7 @@ class Objective(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class SurfaceFit:
-    """A surface and the value of its objective: a sum over runs (for `SQUARES` of squared losses, else of log residuals)."""
+    """A surface and its objective: a sum over runs (for `SQUARES` of squared losses, else of log residuals)."""
 
     law: SurfaceLaw
     objective: Objective
@@ -213,10 +213,10 @@ def fit_surface(
     objective: Objective = Objective.LOG_HUBER,
     huber_delta: float = 1e-3,
 ) -> SurfaceFit:
-    """The surface with the least objective through runs; arrays are (run,), at least six runs, all numbers above zero.
+    """Fit the surface with the least objective; arrays are (run,), at least six runs, all numbers above zero.
 
-    `huber_delta` is in units of the log residual (Hoffmann et al. 2022, appendix D.3: 1e-3). `FitRefused` when five numbers
-    cannot be told apart: too few runs, no spread in parameters or tokens, or an exponent that grows without end.
+    `huber_delta` is in units of the log residual (Hoffmann et al. 2022, appendix D.3: 1e-3). `FitRefused` if the runs do not
+    determine five numbers: too few runs, no spread in parameters or tokens, or an exponent that grows without bound.
 
     >>> params, tokens = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e8, 1e10, 5), np.geomspace(1e9, 1e11, 5)))
     >>> fit = fit_surface(params=params, tokens=tokens, loss=1.69 + 406.4 * params**-0.34 + 410.7 * tokens**-0.28)
@@ -236,18 +236,18 @@ def fit_surface(
 
 
 def require_spread(params: Array, tokens: Array, *, unknowns: int) -> None:
-    """`FitRefused` when runs (run,) cannot tell `unknowns` numbers of a surface apart, or are more than `MOST_RUNS`."""
+    """Raise `FitRefused` if runs (run,) do not determine `unknowns` numbers of a surface, or are more than `MOST_RUNS`."""
     if len(params) > MOST_RUNS:
         raise FitRefused(
             f"{len(params)} runs are more than a surface is fitted to ({MOST_RUNS}).",
-            why="Every pair of exponents is tried on all of them, and memory grows with both.",
+            why="Every pair of exponents is tried on all runs, and memory grows with both.",
             fix="Leave runs out, or fit the coupled law, which takes any number.",
         )
     pairs = len(np.unique(np.stack([params, tokens]), axis=1).T)
     if min(len(np.unique(params)), len(np.unique(tokens))) < 3 or pairs <= unknowns:
         raise FitRefused(
             f"{pairs} different runs with {len(np.unique(params))} sizes and {len(np.unique(tokens))} numbers of tokens.",
-            why=f"The surface has {unknowns} unknowns; it needs {unknowns + 1} runs or more, of three sizes and three lengths.",
+            why=f"A surface of {unknowns} unknowns needs at least {unknowns + 1} runs, of three sizes and three lengths.",
             fix="Add runs of other sizes and lengths, or fit the frontier alone.",
         )
 
@@ -258,7 +258,7 @@ def _law(theta: Array, data: CentredRuns) -> SurfaceLaw:
 
 
 def finite_numbers(theta: Array, data: CentredRuns) -> list[float]:
-    """E, coefficients and exponents of one law; `FitRefused` where no coefficient can be written down."""
+    """Return E, coefficients and exponents of one law; `FitRefused` for a coefficient that overflows."""
     numbers = numbers_of(theta[None], data)[0]
     if not np.isfinite(numbers).all():
         raise endless_exponents(theta, data)
@@ -266,17 +266,17 @@ def finite_numbers(theta: Array, data: CentredRuns) -> list[float]:
 
 
 def endless_exponents(theta: Array, data: CentredRuns) -> FitRefused:
-    """The refusal for a law with a term that has no bound."""
+    """Return the refusal for a law with an unbounded exponent."""
     exponents = theta[1 + len(data.powers) :]
     return FitRefused(
         f"The best exponents are {' and '.join(f'{each:.3g}' for each in exponents)}.",
-        why="A term that falls so fast bends through a single run and says nothing of others.",
+        why="A term that falls so fast bends through a single run.",
         fix="Add runs, or fit the frontier alone.",
     )
 
 
 def _best_basins(data: CentredRuns, *, huber_delta: float) -> list[Array]:
-    """Starts (log E, log A, log B, alpha, beta), the best of every basin of the grid first, at most `_BASINS`."""
+    """Return starts (log E, log A, log B, alpha, beta), the best of every basin of the grid first, at most `_BASINS`."""
     grid = np.geomspace(*EXPONENT_BRACKET, _GRID_POINTS)
     coefficients, values = _score_grid(grid, data, huber_delta=huber_delta)
     padded = np.pad(values, 1, constant_values=np.inf)
@@ -287,9 +287,9 @@ def _best_basins(data: CentredRuns, *, huber_delta: float) -> list[Array]:
 
 
 def _score_grid(grid: Array, data: CentredRuns, *, huber_delta: float) -> tuple[Array, Array]:
-    """E, A, B by relative least squares at every pair of exponents (alpha, beta, 3), and the log-Huber sum there.
+    """Return E, A, B by relative least squares at every pair of exponents (alpha, beta, 3), and the log-Huber sum there.
 
-    A coefficient that would be negative is set to next to nothing.
+    A coefficient that would be negative is set to a tiny number.
     """
     sizes, horizons = np.exp(-np.outer(grid, data.x)), np.exp(-np.outer(grid, data.y))  # (exponent, run)
     weight, points = data.loss**-2, len(grid)
@@ -313,9 +313,9 @@ def _score_grid(grid: Array, data: CentredRuns, *, huber_delta: float) -> tuple[
 
 
 def polished_huber(starts: list[Array], data: CentredRuns, delta: float) -> tuple[float, Array]:
-    """The lowest log-Huber sum, and where, that a descent from any start ends at; the form of the law is that of `data`.
+    """Return the lowest log-Huber sum, and its unknowns, of descents from all starts; `data` determines the form of the law.
 
-    One that does not arrive (along a valley) goes on by BFGS; a start whose sum is no number is left out.
+    A descent that does not converge (along a valley) continues by BFGS; a start whose sum is NaN is left out.
     """
     ones = np.ones((len(starts), len(data.loss)))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -329,7 +329,7 @@ def polished_huber(starts: list[Array], data: CentredRuns, delta: float) -> tupl
 
 
 def _huber(theta: Array, data: CentredRuns, delta: float) -> tuple[float, Array]:
-    """Sum of Huber's function of the log residuals, and its gradient (5,)."""
+    """Return the sum of Huber's function of the log residuals, and its gradient (5,)."""
     predicted, slopes = _prediction(theta, data)
     residuals = np.log(predicted) - data.log_loss
     return float(huber_function(residuals, delta).sum()), np.asarray(slopes @ (np.clip(residuals, -delta, delta) / predicted))
@@ -342,7 +342,7 @@ def _squares(theta: Array, data: CentredRuns) -> tuple[float, Array]:
 
 
 def _prediction(theta: Array, data: CentredRuns) -> tuple[Array, Array]:
-    """The loss (run,), and its derivatives by the five numbers (5, run)."""
+    """Return the loss (run,), and its derivatives by the five unknowns (5, run)."""
     parts = terms(theta[None], data)
     return parts[0].sum(axis=0), derivatives(parts, data)[0]
 
@@ -352,9 +352,9 @@ def _polish_squares(start: Array, data: CentredRuns) -> tuple[float, Array]:
 
 
 def minimised(objective: Callable[[Array], tuple[float, Array]], start: Array) -> tuple[float, Array]:
-    """Value and place of the minimum of an objective that gives its gradient too.
+    """Return value and place of the minimum of an objective that also gives its gradient.
 
-    BFGS, begun anew from where it ended until nothing is gained; the objective is scaled to one at the start.
+    BFGS restarts from its last point until nothing is gained; the objective is scaled to one at the start.
     """
     from scipy.optimize import minimize
 
@@ -366,7 +366,7 @@ def minimised(objective: Callable[[Array], tuple[float, Array]], start: Array) -
             value, gradient = objective(np.clip(point, -700, 700))
             return value / scale, gradient / scale
 
-        with np.errstate(over="ignore", invalid="ignore"):  # a trial far away is infinite, and not taken
+        with np.errstate(over="ignore", invalid="ignore"):  # the objective of a trial far away is infinite
             found = minimize(scaled, theta, jac=True, method="BFGS", options={"gtol": 1e-10, "maxiter": 2000})
         gain, theta, best = best - found.fun * scale, found.x, min(best, found.fun * scale)
         if gain <= 1e-13 * scale:
@@ -375,7 +375,7 @@ def minimised(objective: Callable[[Array], tuple[float, Array]], start: Array) -
 
 
 def _descend_absolute(start: Array, data: CentredRuns) -> tuple[float, Array]:
-    """Least absolute log residuals by linear programmes in a shrinking box: exact at the vertex where five runs are met."""
+    """Minimize absolute log residuals by linear programs in a shrinking box: exact at the vertex of five runs."""
     theta, value, radius = start, _absolute(start, data), 0.1
     for _ in range(_LAD_STEPS):
         step = _linear_programme(theta, data, radius)
@@ -394,7 +394,7 @@ def _absolute(theta: Array, data: CentredRuns) -> float:
 
 
 def _linear_programme(theta: Array, data: CentredRuns, radius: float) -> Array:
-    """The step within `radius` that makes the sum of absolute linearised residuals least."""
+    """Return the step within `radius` that minimizes the sum of absolute linearized residuals."""
     from scipy.optimize import linprog
 
     predicted, derivative = _prediction(theta, data)
@@ -413,7 +413,7 @@ def _linear_programme(theta: Array, data: CentredRuns, radius: float) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class TiedSurface:
-    """One exponent for parameters and tokens; E in the unit of the loss."""
+    """A surface with one exponent for parameters and tokens; E in the unit of the loss."""
 
     E: float
     A: float
@@ -422,7 +422,7 @@ class TiedSurface:
     formula: ClassVar[str] = "E + A * N^-alpha + B * D^-alpha"
 
     def predict(self, params: ArrayLike, tokens: ArrayLike) -> Array:
-        """Loss of models of each size after each number of trained tokens.
+        """Return the loss for each number of parameters and trained tokens.
 
         >>> TiedSurface(E=1.7, A=1000.0, B=1500.0, alpha=0.34).predict([1e9], [1e11]).round(3)
         array([2.844])
@@ -433,7 +433,7 @@ class TiedSurface:
 
 @dataclass(frozen=True, kw_only=True)
 class InteractionSurface:
-    """The additive surface and a product term; E in the unit of the loss."""
+    """The additive surface with a product term; E in the unit of the loss."""
 
     E: float
     A: float
@@ -444,7 +444,7 @@ class InteractionSurface:
     formula: ClassVar[str] = "E + A * N^-alpha + B * D^-beta + F * N^-alpha * D^-beta"
 
     def predict(self, params: ArrayLike, tokens: ArrayLike) -> Array:
-        """Loss of models of each size after each number of trained tokens.
+        """Return the loss for each number of parameters and trained tokens.
 
         >>> law = InteractionSurface(E=1.7, A=400.0, B=1500.0, F=1e5, alpha=0.34, beta=0.34)
         >>> law.predict([1e9], [1e11]).round(3)
@@ -462,7 +462,7 @@ LawT = TypeVar("LawT")
 
 @dataclass(frozen=True, kw_only=True)
 class FormFit(Generic[LawT]):
-    """A law and the log-Huber sum that it leaves."""
+    """A law and its log-Huber sum."""
 
     law: LawT
     value: float
@@ -470,13 +470,13 @@ class FormFit(Generic[LawT]):
 
 TIED = np.array([[[1.0], [0.0]], [[0.0], [1.0]]])
 INTERACTION = np.concatenate([ADDITIVE, ADDITIVE.sum(axis=0, keepdims=True)])  # the product has both powers
-"""As `log_huber.ADDITIVE`: (term, axis, exponent)."""
+"""Form of the surface with a product term, like `ADDITIVE`: (term, axis, exponent)."""
 
 
 def fit_tied_surface(*, params: Array, tokens: Array, loss: Array, huber_delta: float = 1e-3) -> FormFit[TiedSurface]:
-    """The tied surface with the least log-Huber sum through runs (run,), at least five, all numbers above zero.
+    """Fit the tied surface with the least log-Huber sum to runs (run,), at least five, all numbers above zero.
 
-    `FitRefused` when there are too few runs, sizes or numbers of tokens.
+    `FitRefused` for too few runs, sizes or numbers of tokens.
 
     >>> params, tokens = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e8, 1e10, 5), np.geomspace(1e9, 1e11, 5)))
     >>> fit = fit_tied_surface(params=params, tokens=tokens, loss=1.7 + 1000 * params**-0.34 + 1500 * tokens**-0.34)
@@ -490,9 +490,9 @@ def fit_tied_surface(*, params: Array, tokens: Array, loss: Array, huber_delta: 
 def fit_interaction_surface(
     *, params: Array, tokens: Array, loss: Array, huber_delta: float = 1e-3
 ) -> FormFit[InteractionSurface]:
-    """The surface with a product term that leaves the least log-Huber sum; at least seven runs, else as `fit_tied_surface`.
+    """Fit the surface with a product term with the least log-Huber sum; at least seven runs, else as `fit_tied_surface`.
 
-    Its search also starts at the additive optimum, so it never ends above it.
+    Its search also starts at the additive optimum, so its sum is never above that.
     """
     additive = fit_surface(params=params, tokens=tokens, loss=loss, huber_delta=huber_delta).law
     start = np.array([additive.E, additive.A, additive.B, 0.0, additive.alpha, additive.beta])
@@ -503,7 +503,7 @@ def fit_interaction_surface(
 def _fitted(
     powers: Array, params: Array, tokens: Array, loss: Array, delta: float, *starts: Array
 ) -> tuple[float, list[float]]:
-    """The objective and the numbers of a form (E, coefficients, exponents) where it is least; `starts` are such numbers."""
+    """Return the minimum of the objective and its numbers (E, coefficients, exponents); `starts` are such numbers."""
     terms, _, exponents = powers.shape
     require_spread(params, tokens, unknowns=1 + terms + exponents)
     runs = centred(params, tokens, loss, powers=powers)
@@ -513,7 +513,7 @@ def _fitted(
 
 
 def _best_form_basins(runs: CentredRuns, delta: float) -> list[Array]:
-    """Starts from the lowest cell of every basin of a grid over the exponents, the best first, at most `_BASINS`."""
+    """Return starts from the lowest cell of every basin of a grid over the exponents, the best first, at most `_BASINS`."""
     grid, count = np.geomspace(*EXPONENT_BRACKET, _GRID_POINTS), runs.powers.shape[2]
     cells = np.stack(np.meshgrid(*[grid] * count, indexing="ij"), axis=-1).reshape(-1, count)
     coefficients = np.array([_best_coefficients(cell, runs) for cell in cells])
@@ -526,7 +526,7 @@ def _best_form_basins(runs: CentredRuns, delta: float) -> list[Array]:
 
 
 def _best_coefficients(exponents: Array, runs: CentredRuns) -> Array:
-    """E and coefficients, none below zero, that fit best by relative least squares at given exponents."""
+    """Return non-negative E and coefficients that fit best by relative least squares at given exponents."""
     from scipy.optimize import nnls
 
     terms = np.exp(-(runs.powers @ exponents) @ runs.logs)

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from marin_scaling.run.table import RunTable
 
 _SETS_AT_ONCE = 100  # a working set of a few MB; larger ones are no faster
-_LEAST_GAIN = 1e-10  # of the objective; what is left to gain is far below what resampling moves
+_LEAST_GAIN = 1e-10  # of the objective, far below the effect of resampling
 
 
 @dataclass(frozen=True, kw_only=True)
 class SurfaceResamples:
-    """Many surfaces L(N, D) = E + A N^-alpha + B D^-beta: arrays (set,). Where not `converged`, a way station."""
+    """Many surfaces L(N, D) = E + A N^-alpha + B D^-beta: arrays (set,); intermediate points where not `converged`."""
 
     E: Array
     A: Array
@@ -46,14 +46,14 @@ class SurfaceResamples:
     alpha: Array
     beta: Array
     value: Array
-    """The weighted objective that is left."""
+    """Weighted objective of each set."""
     converged: NDArray[np.bool_]
 
 
 def resample_surface(
     law: SurfaceLaw, *, params: Array, tokens: Array, loss: Array, resamples: int, seed: int, huber_delta: float = 1e-3
 ) -> SurfaceResamples:
-    """`resamples` sets of as many runs as there are, drawn with replacement, each refitted; arrays are (run,).
+    """Refit `resamples` sets of as many runs, drawn with replacement; arrays are (run,).
 
     `law` is the log-Huber optimum of all runs (`fit_surface`). Equal seeds give equal sets.
 
@@ -70,7 +70,7 @@ def resample_surface(
 
 
 def drawn_weights(count: int, *, resamples: int, seed: int) -> Array:
-    """How often each of `count` runs is drawn, with replacement, in each set of as many: (set, run)."""
+    """Return how often each of `count` runs is drawn, with replacement, in each set: (set, run)."""
     drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples)
     return drawn.astype(np.float64)
 
@@ -78,7 +78,7 @@ def drawn_weights(count: int, *, resamples: int, seed: int) -> Array:
 def refit_surfaces(
     law: SurfaceLaw, *, params: Array, tokens: Array, loss: Array, weights: Array, huber_delta: float = 1e-3
 ) -> SurfaceResamples:
-    """One surface for each row of `weights` (set, run), which say how often a run counts; the other arrays are (run,)."""
+    """Fit one surface per row of `weights` (set, run), the multiplicities of runs; the other arrays are (run,)."""
     runs = centred(params, tokens, loss)
     start = unknowns_of((law.E, law.A, law.B, law.alpha, law.beta), runs)
     ends = refit(start, runs, weights=weights, huber_delta=huber_delta)
@@ -87,7 +87,7 @@ def refit_surfaces(
 
 
 def refit(start: Array, runs: CentredRuns, *, weights: Array, huber_delta: float) -> Descended:
-    """The surface of the runs' form for each row of `weights` (set, run), downhill from the unknowns `start` (unknown,)."""
+    """Fit the surface of the runs' form for each row of `weights` (set, run), from the unknowns `start` (unknown,)."""
     ends = [
         descend(np.tile(start, (len(some), 1)), runs, weights=some, delta=huber_delta, least_gain=_LEAST_GAIN)
         for some in np.array_split(weights, range(_SETS_AT_ONCE, len(weights), _SETS_AT_ONCE))
@@ -101,14 +101,14 @@ def refit(start: Array, runs: CentredRuns, *, weights: Array, huber_delta: float
 
 RESAMPLES = 1000
 HUBER_DELTA = 1e-3
-_FEW_RUNS = 2  # times the unknowns
+_FEW_RUNS = 2  # per unknown
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdditiveSurface(Law):
-    """The additive surface of all runs, and `unknowns` (set, unknown) of those refitted to resampled runs.
+    """The additive surface of all runs, and `unknowns` (set, unknown) of refits to resampled runs.
 
-    `residuals` (run,): log residuals of the surface of all runs, scaled up for the unknowns that were fitted to them.
+    `residuals` (run,) are log residuals of the surface of all runs, scaled up for the fitted unknowns.
     """
 
     surface: SurfaceLaw
@@ -121,24 +121,24 @@ class AdditiveSurface(Law):
 
     @property
     def parameters(self) -> dict[str, float]:
-        """The log-Huber optimum of all runs."""
+        """Parameters at the log-Huber optimum of all runs."""
         return asdict(self.surface)
 
     def draws(self, targets: Targets, *, seed: int) -> LossDraws:
-        """Every resampled surface, with a residual of the runs, drawn anew, for a new run's noise."""
+        """Draw from every resampled surface, with resampled residuals as the noise of a new run."""
         law = self._losses(targets.params, targets.tokens)
         if not np.isfinite(law).all():
             raise FitRefused(
                 f"{self.source}: no forecast of a run of {targets.params[0]:.3g} parameters: resampled surfaces grow without "
                 "end there.",
-                why="A term with a large exponent, which few runs decide, has no bound away from them.",
+                why="A term with a large exponent, which few runs determine, has no bound away from them.",
                 fix="Forecast nearer to the runs, add runs, or fit the default law.",
             )
         noise = law * np.expm1(np.random.default_rng(seed).choice(self.residuals, size=(len(law), 1)))
         return LossDraws(losses=law + noise, causes={"noise": noise, "sampling": law})
 
     def parameter_draws(self) -> dict[str, Array]:
-        """Parameters of the resampled surfaces."""
+        """Return the parameters of the resampled surfaces."""
         return dict(zip(self.parameters, numbers_of(self.unknowns, self.runs).T, strict=True))
 
     def _losses(self, params: Array, tokens: Array) -> Array:
@@ -147,7 +147,7 @@ class AdditiveSurface(Law):
 
 
 def fit_surface_runs(table: RunTable, *, kind: LawKind, seed: int, prior: Prior | None = None) -> FitResult:
-    """Fit a table by the additive surface; `FitRefused` when too few runs or sizes carry it."""
+    """Fit a table by the additive surface; `FitRefused` for too few runs or sizes."""
     frame = table.frame
     params, (tokens, loss) = size_column(frame), (frame[name].to_numpy(dtype=np.float64) for name in ("tokens", "loss"))
     surface = fit_surface(params=params, tokens=tokens, loss=loss, huber_delta=HUBER_DELTA).law
@@ -181,7 +181,7 @@ def _with_resamples(surface: SurfaceLaw, runs: CentredRuns, *, source: str, seed
     if 2 * ends.converged.sum() < RESAMPLES:
         refuse(
             f"{source}: of {RESAMPLES} resamples of its {count} runs {RESAMPLES - ends.converged.sum()} carry no such surface.",
-            why="What a few runs decide alone has no interval.",
+            why="An interval needs results that do not depend on a few runs.",
             fix="Add runs, or fit the default law, which takes any table.",
         )
     scale = np.sqrt(count / (count - len(unknowns)))

@@ -1,1 +1,1 @@
-"""The loss at a larger budget, with its interval and what the interval rests on."""
+"""Forecasts of the loss at a larger budget, with intervals and tests of them."""

@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 _SLOPE, _SLOPE_SPREAD = np.log(5.0), 1.0  # log slope per range of the runs: 90 % within 1 and 26
-_MIDDLE, _MIDDLE_SPREAD = -0.5, 1.0  # ranges of the runs from the middle of theirs; -0.5 is the best run
+_MIDDLE, _MIDDLE_SPREAD = -0.5, 1.0  # relative to the middle of the runs, in units of their range; -0.5 is the best run
 _SCATTER, _SCATTER_SPREAD = np.log(0.02), 1.0  # log of a share: 90 % within 0.4 and 10 points of accuracy
-_FINEST = 1e-3  # no benchmark tells accuracies apart that are nearer
-_MOST_PLACES = 400  # runs of nearly equal soft metric count together where there are more
-_STEP = 1e-30  # along the imaginary axis
-_TIMES_AS_MANY = 10  # the tails are long: with 3,000 draws half-widths differed by a tenth between seeds
-_FARTHEST = 12.0  # logit; nearer to 0 or 1 than `_FINEST` by far
+_FINEST = 1e-3  # finer differences of accuracy are below the resolution of benchmarks
+_MOST_PLACES = 400  # runs of nearly equal soft metric are merged above this number
+_STEP = 1e-30  # imaginary step of derivatives
+_TIMES_AS_MANY = 10  # for long tails: with 3,000 draws half-widths differed by a tenth between seeds
+_FARTHEST = 12.0  # logit, far nearer to 0 or 1 than `_FINEST`
 
 
 @dataclass(frozen=True, kw_only=True)
 class CurveRuns:
-    """Runs with both metrics, those of nearly equal soft metric together: arrays (place,).
+    """Runs with both metrics, merged where the soft metric is nearly equal: arrays (place,).
 
-    `places` are soft metrics in units of their range `span` about its middle `centre`; `scatter` is the sum of squares within
-    each of `count` runs. `chance` is the pinned lower end, or None; `questions` of the benchmark, or None.
+    `places` are soft metrics relative to the middle `centre` of their range, in units of the range `span`. `scatter` is the sum
+    of squares within each of `count` runs. `chance` is the pinned lower end, or None; `questions` of the benchmark, or None.
     """
 
     places: Array
@@ -46,7 +46,7 @@ class CurveRuns:
 class CurveFit:
     """Low, high, slope, middle and scatter: `best` (5,) by least squares, `draws` (draw, 5) of the posterior.
 
-    `worth` is how many independent draws they stand for.
+    `worth` is the effective sample size of the draws.
     """
 
     best: Array
@@ -55,7 +55,7 @@ class CurveFit:
 
 
 def curve_runs(soft: Array, accuracy: Array, *, chance: float | None, questions: int | None) -> CurveRuns:
-    """Runs (run,) as the fit takes them, at most `_MOST_PLACES` places."""
+    """Prepare runs (run,) for the fit, merged to at most `_MOST_PLACES` places."""
     order = np.argsort(soft, kind="stable")
     first = np.unique(np.linspace(0, len(order), min(len(order), _MOST_PLACES), endpoint=False).astype(int))
     count = np.diff(np.append(first, len(order))).astype(np.float64)
@@ -75,7 +75,7 @@ def curve_runs(soft: Array, accuracy: Array, *, chance: float | None, questions:
 
 
 def fit_curve(runs: CurveRuns, *, seed: int, draws: int = 3000) -> CurveFit:
-    """The best curve and equally likely ones; equal seeds give equal draws."""
+    """Return the best curve and posterior draws; equal seeds give equal draws."""
     best = _least_squares(runs)
     found = sample_posterior(
         lambda points: _log_posterior(points, runs), starts=_mode(best, runs)[None], seed=seed, draws=_TIMES_AS_MANY * draws
@@ -86,8 +86,8 @@ def fit_curve(runs: CurveRuns, *, seed: int, draws: int = 3000) -> CurveFit:
 
 
 def _mode(start: Array, runs: CurveRuns) -> Array:
-    """The highest point of the posterior (unknown,), to its last digits: nearly there differs between processors, and with it
-    every draw."""
+    """Return the highest point of the posterior (unknown,) to its last digits, since lower accuracy would differ between
+    processors, and with it every draw."""
     from scipy.optimize import root
 
     def slope(point: Array) -> Array:
@@ -99,7 +99,7 @@ def _mode(start: Array, runs: CurveRuns) -> Array:
 
 
 def rise(steps: Array) -> Array:
-    """1 / (1 + exp(steps)), which no value overflows.
+    """Return 1 / (1 + exp(steps)), without overflow.
 
     >>> rise(np.array([-1e9, 0.0, 1e9])).tolist()
     [1.0, 0.5, 0.0]
@@ -108,26 +108,26 @@ def rise(steps: Array) -> Array:
 
 
 def _named(points: Any, runs: CurveRuns) -> tuple[Any, Any, Any, Any, Any]:
-    """Low, high, slope, middle and scatter (point,) in units of the range, from unknowns (point, unknown), real or complex."""
+    """Return low, high, slope, middle and scatter (point,) in units of the range, from unknowns (point, unknown)."""
     *pinned_or_low, climbs, log_slope, middle, log_scatter = points.T
     low = rise(-pinned_or_low[0]) if pinned_or_low else np.full(len(points), runs.chance)
     return low, low + (1 - low) * rise(-climbs), np.exp(log_slope), middle, np.exp(log_scatter)
 
 
 def _in_units(points: Array, runs: CurveRuns) -> Array:
-    """The same in units of the table: (point, 5)."""
+    """Return the numbers of `_named` in units of the table: (point, 5)."""
     low, high, slope, middle, scatter = _named(points, runs)
     return np.stack([low, high, slope / runs.span, runs.centre + runs.span * middle, scatter], axis=1)
 
 
 def _curves(points: Any, runs: CurveRuns) -> Any:
-    """Accuracies of curves at the places of the runs: (point, place)."""
+    """Return accuracies of curves at the places of the runs: (point, place)."""
     low, high, slope, middle, _ = (each[:, None] for each in _named(points, runs))
     return low + (high - low) * rise(slope * (runs.places - middle))
 
 
 def _log_posterior(points: Any, runs: CurveRuns) -> Any:
-    """(point,): normal deviations from the curve, of the variance of counting answers and of a scatter beyond it."""
+    """Return log densities (point,): normal deviations from the curve, with the variance of counting answers and of scatter."""
     curves, scatter = _curves(points, runs), _named(points, runs)[-1]
     counting = curves * (1 - curves) / runs.questions if runs.questions else 0.0
     variance = _FINEST**2 + scatter[:, None] ** 2 + counting
@@ -136,8 +136,8 @@ def _log_posterior(points: Any, runs: CurveRuns) -> Any:
 
 
 def _prior(points: Any) -> Any:
-    """Log density (point,): the lower end evenly in shares, which is logistic in its logit; the climb twice as likely to be
-    whole as half of it, because most questions of a benchmark have an answer that can be known; the rest normal."""
+    """Return log prior densities (point,). The lower end is uniform in shares, which is logistic in its logit. The full climb
+    is twice as likely as half of it, because most questions of a benchmark can be answered. The other priors are normal."""
     *low, climb, log_slope, middle, log_scatter = points.T
     even = sum(-2 * np.log(np.cosh(0.5 * logit)) for logit in (*low, climb))
     whole = 0.5 * climb - np.log(np.cosh(0.5 * climb))
@@ -150,7 +150,7 @@ def _prior(points: Any) -> Any:
 
 
 def _least_squares(runs: CurveRuns) -> Array:
-    """The best unknowns from starts across the priors, with the log of the root mean square that they leave: (unknown,)."""
+    """Return the best unknowns from starts across the priors, with the log of their root mean square residual: (unknown,)."""
     from scipy.optimize import least_squares
 
     def misses(unknowns: Array) -> Array:
@@ -163,7 +163,7 @@ def _least_squares(runs: CurveRuns) -> Array:
 
 
 def _bounds(runs: CurveRuns) -> tuple[Array, Array]:
-    """Of the unknowns of the curve: ends as near to 0 and 1 as makes no difference, slopes and middles as far as priors let."""
+    """Return bounds of the curve's unknowns: ends indistinguishable from 0 and 1, slopes and middles as the priors allow."""
     ends = 1 if runs.chance is not None else 2
     farthest = np.array([*[_FARTHEST] * ends, 4 * _SLOPE_SPREAD, 4 * _MIDDLE_SPREAD])
     centre = np.array([*[0.0] * ends, _SLOPE, _MIDDLE])
@@ -171,7 +171,7 @@ def _bounds(runs: CurveRuns) -> tuple[Array, Array]:
 
 
 def _starts(runs: CurveRuns) -> list[Array]:
-    """Gentle and steep, in and below the range of the runs; the lower end, where it is free, a little below the worst run."""
+    """Return gentle and steep starts, in and below the range of the runs, with a free lower end just below the worst run."""
     low = np.clip(runs.accuracy.min() - _FINEST, _FINEST, 0.9)
     ends = [0.0] if runs.chance is not None else [float(np.log(low / (1 - low))), 0.0]
     return [np.array([*ends, slope, middle]) for slope in (_SLOPE, _SLOPE + _SLOPE_SPREAD) for middle in (-1.0, -0.3, 0.2)]
@@ -179,21 +179,21 @@ def _starts(runs: CurveRuns) -> list[Array]:
 
 FORMULA = "low + (high - low) / (1 + exp(slope * (soft - middle)))"
 LEAST_RUNS = 6
-"""More than the curve has unknowns: four, and the scatter about it."""
+"""Least number of runs: more than the curve's unknowns, which are four and the scatter."""
 LEAST_R_SQUARED = 0.5
-"""Below this the runs' own scatter is more than half of all there is to explain."""
+"""Least R^2: below it the runs' own scatter is more than half of the variance."""
 MOST_CHANCE = 0.01
-"""As steady a rise as this share of tables of mere noise would show is not told from noise."""
+"""Largest share of tables of pure noise with an equally steady rise."""
 WIDEST = 0.5
-"""A 90 % interval wider than this share of all that the accuracy could be says nothing."""
+"""Largest width of a useful 90 % interval, as a share of the possible range of accuracy."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sigmoid:
     """A fitted curve. `draws` (draw, 5) hold low, high, slope, middle and residual s.d., all equally likely.
 
-    `low` to `middle` are those of least squares; `residual` is the root mean square about them. `chance` is where `low` was
-    pinned, `questions` how many the benchmark has, None where that was not said. `soft_range` is that of the runs.
+    `low` to `middle` are those of least squares; `residual` is the root mean square about them. `chance` is the pinned value of
+    `low`, `questions` the size of the benchmark; each may be None. `soft_range` is that of the runs.
     """
 
     low: float
@@ -210,34 +210,34 @@ class Sigmoid:
     soft_range: tuple[float, float]
 
     def accuracy(self, soft: ArrayLike) -> Array:
-        """The fitted curve at values of the soft metric, of any shape."""
+        """Return the fitted curve at values of the soft metric, of any shape."""
         return sigmoid_accuracy(soft, low=self.low, high=self.high, slope=self.slope, middle=self.middle)
 
     def drawn_accuracy(self, soft: ArrayLike) -> Array:
-        """The drawn curves at `soft`, one for all (scalar) or one for each draw (draw,): (draw,)."""
+        """Return the drawn curves at `soft`, a scalar or one value per draw (draw,): (draw,)."""
         low, high, slope, middle, _ = self.draws.T
         return sigmoid_accuracy(soft, low=low, high=high, slope=slope, middle=middle)
 
     def scatter_at(self, accuracy: ArrayLike) -> Array:
-        """Standard deviation of a new run about each drawn curve where it gives `accuracy`, counting included: (draw,)."""
+        """Return the standard deviation of a new run about each drawn curve at `accuracy`, counting included: (draw,)."""
         accuracy = np.asarray(accuracy)
         counting = accuracy * (1 - accuracy) / self.questions if self.questions else 0.0
         return np.asarray(np.sqrt(self.draws[:, -1] ** 2 + counting))
 
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """Central 90 % intervals of the curve's numbers and of the scatter about it."""
+        """Return central 90 % intervals of the curve's parameters and of the scatter about it."""
         names = ("low", "high", "slope", "middle", "residual")
         ends = np.quantile(self.draws, (0.05, 0.95), axis=0).T
         return {name: (float(below), float(above)) for name, (below, above) in zip(names, ends, strict=True)}
 
     @property
     def widest(self) -> float:
-        """The widest 90 % interval that still says something: half of what lies between chance, or 0, and 1."""
+        """Largest width of a useful 90 % interval: half of the range between chance, or 0, and 1."""
         return WIDEST * (1 - (self.chance or 0.0))
 
 
 def sigmoid_accuracy(soft: ArrayLike, *, low: ArrayLike, high: ArrayLike, slope: ArrayLike, middle: ArrayLike) -> Array:
-    """The curve; arguments broadcast, and no value overflows.
+    """Return the curve; arguments broadcast, and no value overflows.
 
     >>> sigmoid_accuracy([0.2, 0.6, 1e6], low=0.25, high=0.95, slope=10.0, middle=0.6).round(3)
     array([0.937, 0.6  , 0.25 ])
@@ -251,9 +251,9 @@ def fit_sigmoid(
 ) -> Sigmoid:
     """Fit the curve to runs: `soft` and `accuracy`, both (run,), the latter in shares from 0 to 1.
 
-    `chance` pins the lower end; without it, it is fitted. `questions` puts the scatter of so many answers below the residual.
-    `FitRefused` when the runs carry no curve: fewer than six, no spread, no steady rise, R^2 below 0.5, or no more scatter than
-    answering so many questions has by itself. `UsageError` when an argument is no usable number.
+    `chance` pins the lower end, which is fitted otherwise. `questions` gives a lower limit of the residual: the scatter of so
+    many answers. `FitRefused` for fewer than six runs, no spread, no steady rise, R^2 below 0.5, or no more scatter than that
+    of the answers. `UsageError` for an invalid argument.
 
     >>> soft = np.linspace(0.4, 0.9, 12)
     >>> truth = sigmoid_accuracy(soft, low=0.25, high=0.9, slope=12.0, middle=0.6)
@@ -286,9 +286,9 @@ def fit_sigmoid(
 
 
 def require_reach(curve: Sigmoid, *, soft: float) -> None:
-    """`FitRefused` when the curve says nothing at `soft`: its own 90 % interval is wider than `Sigmoid.widest`.
+    """Raise `FitRefused` if the curve's 90 % interval at `soft` is wider than `Sigmoid.widest`.
 
-    So it is where no run has climbed far enough to show how high the curve goes.
+    That is the case if no run has climbed far enough to show the upper end of the curve.
     """
     low, high = np.quantile(curve.drawn_accuracy(soft), (0.05, 0.95))
     if high - low > curve.widest:
@@ -296,26 +296,26 @@ def require_reach(curve: Sigmoid, *, soft: float) -> None:
         raise FitRefused(
             f"At a soft metric of {soft:.4g} the accuracy may be anything from {low:.2f} to {high:.2f}; the runs with an "
             f"accuracy have soft metrics from {nearest:.4g} to {farthest:.4g}.",
-            why="No run has come near enough to show how high the curve rises there, or how fast.",
+            why="No run is near enough to determine the height or the slope of the curve there.",
             fix="Add runs with a soft metric near the target's, of any recipe (--pool), or forecast nearer to the runs.",
         )
 
 
 def _require_usable(soft: Array, accuracy: Array, *, chance: float | None, questions: int | None) -> None:
     if soft.ndim != 1 or soft.shape != accuracy.shape:
-        _reject(f"Soft metrics {soft.shape} and accuracies {accuracy.shape} are not two lists of one length.")
+        _reject(f"Soft metrics {soft.shape} and accuracies {accuracy.shape} must be two lists of one length.")
     if not (np.isfinite(soft).all() and np.isfinite(accuracy).all()):
         _reject("A soft metric or an accuracy is not finite.")
     if len(accuracy) and not (accuracy.min() >= 0 and accuracy.max() <= 1):
-        _reject(f"Accuracies reach from {accuracy.min():g} to {accuracy.max():g}; they are shares from 0 to 1.")
+        _reject(f"Accuracies range from {accuracy.min():g} to {accuracy.max():g}; they must be shares from 0 to 1.")
     if chance is not None and not 0 <= chance < 1:
-        _reject(f"{chance:g} is no accuracy by chance.", fix="Give one over the number of choices, such as 0.25.")
+        _reject(f"{chance:g} is not an accuracy by chance.", fix="Give one over the number of choices, such as 0.25.")
     if questions is not None and questions < 1:
-        _reject(f"A benchmark has no {questions} questions.", fix="Give how many questions the accuracy is a share of.")
+        _reject(f"{questions} is not a number of questions.", fix="Give the number of questions of the benchmark.")
 
 
-def _reject(what: str, *, fix: str = "Give a number for each run; per cent divided by 100.") -> NoReturn:
-    raise UsageError(what, why="The curve runs between chance and 1, the share of questions answered rightly.", fix=fix)
+def _reject(what: str, *, fix: str = "Give a number for each run; divide percentages by 100.") -> NoReturn:
+    raise UsageError(what, fix=fix)
 
 
 def _refuse_hopeless(soft: Array, accuracy: Array, *, questions: int | None) -> None:
@@ -323,7 +323,7 @@ def _refuse_hopeless(soft: Array, accuracy: Array, *, questions: int | None) -> 
         _refuse(
             f"{len(soft)} run{'' if len(soft) == 1 else 's'} with both a soft metric and an accuracy; the curve needs "
             f"{LEAST_RUNS}.",
-            why="With as few runs as unknowns any curve would fit, so none would mean anything.",
+            why="With as many unknowns as runs, any curve would fit.",
         )
     for values, name in ((soft, "soft metric"), (accuracy, "accuracy")):
         if np.ptp(values) <= 1e-9 * max(1e-300, float(np.abs(values).max())):
@@ -331,18 +331,18 @@ def _refuse_hopeless(soft: Array, accuracy: Array, *, questions: int | None) -> 
     if questions and not _more_than_guesses(accuracy, questions=questions):
         _refuse(
             f"The accuracies of {len(soft)} runs scatter no more than one model's on other sets of {questions} questions.",
-            why="Nothing shows that any of these runs is better at this benchmark than another.",
+            why="The differences between these runs may be chance.",
         )
     if _share_of_noise_as_steady(soft, accuracy) > MOST_CHANCE:
         _refuse(
             f"Accuracy does not rise steadily as the soft metric falls: more than {MOST_CHANCE:.0%} of tables of noise look "
             "as good.",
-            why="An interval around a curve through noise would only look like a forecast.",
+            why="An interval would describe noise.",
         )
 
 
 def _more_than_guesses(accuracy: Array, *, questions: int) -> bool:
-    """Whether the scatter of accuracies is beyond what 99 % of equally good models show."""
+    """Return True if the scatter of accuracies exceeds that of 99 % of sets of equally good models."""
     from scipy.stats import chi2
 
     mean = accuracy.mean()
@@ -360,7 +360,7 @@ def _refuse_poor(r_squared: float) -> None:
     if r_squared < LEAST_R_SQUARED:
         _refuse(
             f"The curve explains {max(r_squared, 0.0):.0%} of how accuracies differ (R^2); {LEAST_R_SQUARED:.0%} is the least.",
-            why="Most of what these runs show is their own scatter, or this soft metric is not what the accuracy follows.",
+            why="The rest is scatter, or the accuracy follows another soft metric.",
         )
 
 
@@ -368,5 +368,5 @@ def _refuse(what: str, *, why: str) -> NoReturn:
     raise FitRefused(
         what,
         why=why,
-        fix="Add runs, larger ones first or a wider pool (--pool), or take a soft metric of the same questions (--soft).",
+        fix="Add runs, larger ones first or a wider pool (--pool), or use a soft metric of the same questions (--soft).",
     )

@@ -1,8 +1,8 @@
-"""Rolling back-test: fit the budgets up to each cut of a table, forecast the runs beyond, and score what was said of them.
+"""Rolling back-test: fit the budgets up to each cut of a table, forecast the runs beyond, and score the forecasts.
 
-Says how far a forecast of this kind of table may be trusted at 3, 10 or 100 times beyond, which no fit to all runs can say.
-Every run is forecast at its own size and length, so that bowls, and not only their bottoms, are tested; a law that knows
-compute-optimal runs only is tested on the best run of each budget, where no cheaper run beats it.
+A back-test shows the accuracy of forecasts 3, 10 or 100 times beyond such runs, which a fit to all runs cannot show. Every run
+is forecast at its own size and length, which tests whole bowls. A law that knows only compute-optimal runs is tested on the
+best run of each budget, unless a cheaper run beats it.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
 Quantiles = Mapping[float, float]
 Forecaster = Callable[["RunTable", "pd.DataFrame"], Sequence[Quantiles]]
-"""From the runs up to a cut and the runs beyond to quantiles of the latters' losses; `FitRefused` when they carry none."""
+"""Function from runs up to a cut and runs beyond to quantiles of the latter's losses; `FitRefused` if there is no forecast."""
 
 LEAST_FACTOR = 1.5
-"""Runs nearer to the cut than this are not counted as beyond it."""
+"""Smallest distance from the cut at which runs count as beyond it."""
 DISTANCES = (LEAST_FACTOR, 3.0, 10.0, 30.0, 100.0, np.inf)
 MOST_CUTS = 8
 _LEAST_RUNS = 4
-_LEAST_INSIDE_90 = 0.5  # a smaller share of runs in their 90 % intervals is a miss; runs of a budget err together
-_LEAST_BUDGETS = 3  # of two the fit itself says that they are a rough guess only
+_LEAST_INSIDE_90 = 0.5  # share of runs in their 90 % intervals below which a back-test missed; runs of a budget err together
+_LEAST_BUDGETS = 3  # with fewer the status of the fit is a rough guess
 
 
 @dataclass(frozen=True, kw_only=True)
 class BacktestPoint:
-    """One run, forecast from the runs up to a cut. Losses in the unit of the table, `crps` too."""
+    """One run, forecast from the runs up to a cut. Losses and `crps` are in the unit of the table."""
 
     cut_flops: float
     run: str
@@ -55,22 +55,22 @@ class BacktestPoint:
 
     @property
     def extrapolation(self) -> float:
-        """The run's FLOPs over the largest that were fitted."""
+        """Ratio of the run's FLOPs to the largest fitted."""
         return self.flops / self.cut_flops
 
     @property
     def error(self) -> float:
-        """Median over observed, minus one."""
+        """Relative difference of the median from the observed loss."""
         return self.quantiles[0.5] / self.observed - 1
 
     def inside(self, low: float, high: float) -> bool:
-        """Whether the observed loss lies between two of the quantiles."""
+        """Return True if the observed loss is between two of the quantiles."""
         return self.quantiles[low] <= self.observed <= self.quantiles[high]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BacktestRow:
-    """Scores of the points between two distances; shares and errors, `crps` as a share of the loss."""
+    """Scores of the points between two distances; shares and errors, with `crps` as a share of the loss."""
 
     nearest: float
     farthest: float
@@ -84,7 +84,7 @@ class BacktestRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Backtest:
-    """All points of a table's back-test, and the cuts that could carry no forecast with the reason."""
+    """All points of a table's back-test, and the cuts without a forecast, with reasons."""
 
     source: str
     points: tuple[BacktestPoint, ...]
@@ -104,7 +104,7 @@ class Backtest:
         return pd.DataFrame(rows, columns=[*names, *levels])
 
     def by_distance(self, distances: Sequence[float] = DISTANCES) -> list[BacktestRow]:
-        """Scores between each two distances that hold any point."""
+        """Return scores between each two distances that hold any point."""
         found = []
         for nearest, farthest in pairwise(distances):
             points = [point for point in self.points if nearest <= point.extrapolation < farthest]
@@ -124,8 +124,7 @@ def backtest(
 ) -> Backtest:
     """Back-test a table with one of our laws, or with any other `forecaster`; at most `MOST_CUTS` cuts, evenly over budgets.
 
-    `swept` and `prior` as in `fit`: which of the runs up to a cut stand for a size that has several, and what is held likely
-    of laws before.
+    `swept` and `prior` are as in `fit`.
 
     >>> from marin_scaling.laws import SurfaceLaw
     >>> from marin_scaling.run.simulate import simulate_ladder
@@ -155,9 +154,9 @@ def _rolled(table: RunTable, predict: Forecaster, *, best_only: bool) -> Backtes
 
 
 def backtest_of_fit(result: FitResult) -> Backtest:
-    """The back-test of exactly the runs that were fitted, by the same law, prior and seed.
+    """Back-test exactly the runs of a fit, with the same law, prior and seed.
 
-    It follows from them alone, as a forecast does, so that whoever has these rows finds it again.
+    The result depends only on these rows, so that whoever has them can reproduce it.
     """
     table = RunTable(
         frame=result.frame, excluded=(), warnings=(), column_mapping={}, source=result.source, metric=result.metric
@@ -166,7 +165,7 @@ def backtest_of_fit(result: FitResult) -> Backtest:
 
 
 def summarise(points: Sequence[BacktestPoint], *, nearest: float, farthest: float) -> BacktestRow:
-    """The scores of some points, each counted once."""
+    """Return the scores of some points, each counted once."""
     errors = np.array([point.error for point in points])
     return BacktestRow(
         nearest=nearest,
@@ -181,7 +180,7 @@ def summarise(points: Sequence[BacktestPoint], *, nearest: float, farthest: floa
 
 
 def backtest_doubts(result: Backtest) -> list[str]:
-    """What a reader of a forecast from the same table should know: one sentence where its back-test missed, else none."""
+    """Return a warning if the back-test of the table missed, else nothing."""
     if not result.points:
         return []
     row = summarise(result.points, nearest=LEAST_FACTOR, farthest=np.inf)
@@ -195,7 +194,7 @@ def backtest_doubts(result: Backtest) -> list[str]:
 
 
 def backtest_text(result: Backtest) -> str:
-    """The table by distance, for a reader."""
+    """Format the scores by distance as text."""
     head = f"{'beyond the runs':>16} {'forecasts':>9} {'error':>7} {'bias':>7} {'in 50 %':>8} {'in 90 %':>8} {'CRPS':>7}"
     lines = [f"{result.source}: each budget forecast from the smaller ones", head]
     for row in result.by_distance():
@@ -213,7 +212,7 @@ def backtest_text(result: Backtest) -> str:
 
 
 def backtest_document(result: Backtest) -> dict[str, Any]:
-    """The same as a document, with every point."""
+    """Return the back-test as a document, with every point."""
     return {
         "source": result.source,
         "by_distance": backtest_scores(result),
@@ -234,12 +233,12 @@ def backtest_document(result: Backtest) -> dict[str, Any]:
 
 
 def backtest_scores(result: Backtest) -> list[dict[str, Any]]:
-    """The scores by distance, as in the document."""
+    """Return the scores by distance, as in the document."""
     return [{**asdict(row), "farthest": row.farthest if np.isfinite(row.farthest) else None} for row in result.by_distance()]
 
 
 def with_law(law: str | LawKind, *, seed: int = 0, swept: str = "best", prior: Prior | None = None) -> Forecaster:
-    """Forecast by a law of `fit`; one that knows compute-optimal runs only forecasts those of the same FLOPs."""
+    """Return a forecaster by a law of `fit`; one of compute-optimal runs only forecasts those of the same FLOPs."""
     return _with(lambda known: fit(known, law=law, seed=seed, swept=swept, prior=prior))
 
 
@@ -256,7 +255,7 @@ def _with(fitted: Callable[[RunTable], FitResult]) -> Forecaster:
 
 
 def _cuts(frame: pd.DataFrame) -> list[float]:
-    """The largest FLOPs of the budgets to cut after."""
+    """Return the largest FLOPs of the budgets before each cut."""
     largest = frame.groupby("budget_flops")["flops"].max().sort_values()
     enough = [flops for flops in largest.iloc[_LEAST_BUDGETS - 1 :] if (frame["flops"] <= flops).sum() >= _LEAST_RUNS]
     cuts = [flops for flops in enough if frame["flops"].max() >= LEAST_FACTOR * flops]
@@ -275,7 +274,7 @@ def _split(table: RunTable, cut: float, *, best_only: bool) -> tuple[RunTable, p
 
 
 def _unbeaten(frame: pd.DataFrame) -> pd.Series:
-    """Names of the best run of each budget, where the best of no cheaper one beats it."""
+    """Return the names of the best run of each budget, unless the best run of a cheaper budget beats it."""
     best = frame.loc[frame.groupby("budget_flops")["loss"].idxmin()].sort_values("flops")
     return best.loc[best["loss"] < best["loss"].cummin().shift(fill_value=np.inf), "run"]
 

@@ -25,32 +25,33 @@ from marin_scaling.units import format_flops
 from marin_scaling.untrusted_files import is_present
 
 BAND_NOTES = {
-    "soft metric": "what the soft metric of such a run may be, by the law through the ladder",
-    "sigmoid": "other runs of the same kind would have given another curve from soft metric to accuracy",
-    "residual": "the scatter of one run about the curve, with that of answering so many questions where their number is known",
+    "soft metric": "uncertainty of the run's soft metric, from the law through the ladder",
+    "sigmoid": "uncertainty of the curve from soft metric to accuracy, through these runs",
+    "residual": "scatter of one run about the curve, including that of the answers if their number is known",
 }
-"""What each band is: half-widths of 90 % intervals when the other two causes stand still."""
+"""Meaning of each band: half-width of the 90 % interval with the other two sources of uncertainty fixed."""
 
-_POOR_FIT = 0.8  # R^2; Marin's tracker has .7 for bits per byte of held-out text, below .1 for accuracies that do not follow
+_POOR_FIT = 0.8  # R^2; Marin's tracker has 0.7 for bits per byte of held-out text, below 0.1 for unrelated accuracies
 
 
 class DownstreamStatus(Enum):
-    """How far the accuracies may be used: worst first; the value is the sentence a reader sees."""
+    """Status of the accuracies, the worst first; the value is the sentence for the reader."""
 
     BEYOND_THE_RUNS = (
-        "Use with care: the soft metric of the target lies below that of every run with an accuracy; there the curve is a form "
-        "that is assumed, and how high it rises is carried in the interval."
+        "Use with care: the soft metric of the target is below that of every run with an accuracy; there the form of the curve "
+        "is assumed. The interval includes the uncertainty of its height."
     )
-    POOR_FIT = "Use with care: the curve explains less than 80 % of how accuracies differ; the interval has their scatter."
+    POOR_FIT = "Use with care: the curve explains less than 80 % of the variance of accuracies; the interval includes the rest."
     USABLE = "Usable within its interval: runs with an accuracy enclose the soft metric of the target."
 
 
 @dataclass(frozen=True, kw_only=True)
 class DownstreamForecast:
-    """What accuracy is expected of a compute-optimal run of `flops`, as shares from 0 to 1.
+    """Forecast accuracy of a compute-optimal run of `flops`, in shares from 0 to 1.
 
-    `quantiles` (level to accuracy, 23 of them) include the scatter of the run itself. `bands` are half-widths of 90 % intervals
-    by cause, which `BAND_NOTES` explain; they are not additive, because the curve is not straight. `soft` is step one.
+    `quantiles` (level to accuracy, 23 of them) include the scatter of the run. `bands` are half-widths of 90 % intervals by
+    source of uncertainty (`BAND_NOTES`); they are not additive, because the curve is not straight. `soft` is the forecast of
+    the soft metric.
     """
 
     flops: float
@@ -62,20 +63,21 @@ class DownstreamForecast:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The central 90 % interval."""
+        """Central 90 % interval."""
         return self.quantiles[0.05], self.quantiles[0.95]
 
     @property
     def extrapolation(self) -> float:
-        """`flops` over the largest run that was fitted."""
+        """Ratio of `flops` to the largest fitted run."""
         return self.soft.extrapolation
 
 
 def forecast_downstream(result: FitResult, curve: Sigmoid, *, flops: float, seed: int | None = None) -> DownstreamForecast:
     """Forecast the accuracy of a compute-optimal run of `flops`; `seed` is the fit's own unless given.
 
-    `result` is a fit of the soft metric against compute, `curve` one of accuracy against the same soft metric. `FitRefused`
-    when either step says nothing at `flops`, or both together less than half of what could be; `UsageError` as in `forecast`.
+    `result` is a fit of the soft metric against compute, `curve` one of accuracy against that soft metric. `FitRefused` if
+    either step has no useful forecast at `flops`, or if the interval covers over half of the possible range; `UsageError` as in
+    `forecast`.
 
     >>> from marin_scaling.fitting.fit import fit
     >>> from marin_scaling.forecast.accuracy_curve import fit_sigmoid, sigmoid_accuracy
@@ -86,7 +88,7 @@ def forecast_downstream(result: FitResult, curve: Sigmoid, *, flops: float, seed
     >>> soft = table.frame["loss"]
     >>> curve = fit_sigmoid(soft, accuracy=sigmoid_accuracy(soft, low=0.25, high=0.9, slope=4.0, middle=2.6), chance=0.25)
     >>> ahead = forecast_downstream(fit(table), curve, flops=1e21)
-    >>> ahead.interval[0] < 0.733 < ahead.interval[1]  # what the curve gives for the law's 2.3331
+    >>> ahead.interval[0] < 0.733 < ahead.interval[1]  # the curve's value for the law's 2.3331
     True
     """
     soft = forecast(result, flops=flops, seed=seed)
@@ -106,14 +108,14 @@ def forecast_downstream(result: FitResult, curve: Sigmoid, *, flops: float, seed
 
 @dataclass(frozen=True, kw_only=True)
 class _AccuracyDraws:
-    """Accuracies that a new run could show, (draw,), and by cause what they would be if the other causes stood still."""
+    """Accuracies of a new run, (draw,), and by source of uncertainty their values with the other sources fixed."""
 
     accuracy: Array
     causes: Mapping[str, Array]
 
 
 def _draws(curve: Sigmoid, soft: Array, *, seed: int) -> _AccuracyDraws:
-    generator = np.random.default_rng([seed, len(soft)])  # not the stream that the soft metrics were drawn from
+    generator = np.random.default_rng([seed, len(soft)])  # independent of the draws of soft metrics
     curves = replace(curve, draws=curve.draws[generator.permutation(len(soft)) % len(curve.draws)])
     middle = float(np.median(soft))
     drawn, deviates = curves.drawn_accuracy(soft), generator.standard_normal(len(soft))
@@ -144,50 +146,50 @@ def _require_narrow(quantiles: Mapping[float, float], curve: Sigmoid, *, flops: 
     if high - low > curve.widest:
         raise FitRefused(
             f"No forecast of the accuracy at {flops:.3g} FLOPs: its 90 % interval would be {low:.2f} to {high:.2f}.",
-            why=f"An interval wider than {curve.widest:.2g}, half of all that could be, says nothing.",
+            why=f"The widest useful interval is {curve.widest:.2g}, half of the possible range.",
             fix="Forecast nearer to the runs, add runs that span more compute, or more runs with an accuracy (--pool).",
         )
 
 
 _WHY = "A curve of accuracy runs between chance and 1; nothing is dropped silently."
-_FIX = "Mend the cell (per cent divided by 100), or leave it empty where the run was not scored."
+_FIX = "Fix the cell (divide percentages by 100), or leave it empty if the run has no score."
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredRuns:
-    """`soft` and `accuracy` of runs that have both, (run,) each; `notes` say what else was found, in sentences."""
+    """`soft` and `accuracy` of runs that have both, (run,) each; `notes` are warnings about the others."""
 
     soft: Array
     accuracy: Array
     notes: tuple[str, ...] = ()
 
     def with_pool(self, pool: ScoredRuns) -> ScoredRuns:
-        """These and those of another table; a run that stands in both, with equal numbers, counts once, and that is said.
+        """Add the runs of another table; a run with equal numbers in both counts once, with a note.
 
         >>> mine = ScoredRuns(soft=np.array([0.8, 0.7]), accuracy=np.array([0.3, 0.4]))
         >>> pool = ScoredRuns(soft=np.array([0.7, 0.5]), accuracy=np.array([0.4, 0.7]))
         >>> both = mine.with_pool(pool)
         >>> both.soft.tolist(), both.notes
-        ([0.8, 0.7, 0.5], ('1 run stands in both tables and counts once',))
+        ([0.8, 0.7, 0.5], ('1 run is in both tables and counts once',))
         """
         mine = set(zip(self.soft.tolist(), self.accuracy.tolist(), strict=True))
         pairs = zip(pool.soft.tolist(), pool.accuracy.tolist(), strict=True)
         other = np.array([pair not in mine for pair in pairs], dtype=bool)
         twice = int(np.sum(~other))
-        words = "run stands in both tables and counts" if twice == 1 else "runs stand in both tables and count"
-        said = (f"{twice} {words} once",) if twice else ()
+        words = "run is in both tables and counts" if twice == 1 else "runs are in both tables and count"
+        note = (f"{twice} {words} once",) if twice else ()
         return ScoredRuns(
             soft=np.concatenate([self.soft, pool.soft[other]]),
             accuracy=np.concatenate([self.accuracy, pool.accuracy[other]]),
-            notes=tuple(dict.fromkeys([*self.notes, *pool.notes, *said])),
+            notes=tuple(dict.fromkeys([*self.notes, *pool.notes, *note])),
         )
 
 
 def read_scores(path: Path, *, table: RunTable, metric: str) -> ScoredRuns:
-    """Accuracies, from column `metric` of the file that `table` was read from, of the runs that the table kept.
+    """Read accuracies from column `metric` of the file of `table`, for the runs that the table kept.
 
-    The soft metric is the table's loss. `RunTableError` when there is no such column, a cell is no share, or two rows of one
-    name and soft metric differ; `StorageError` when the file cannot be read.
+    The soft metric is the table's loss. `RunTableError` for a missing column, a cell that is not a share, or two rows of one
+    name and soft metric that differ; `StorageError` for an unreadable file.
     """
     raw = _raw_table(path)
     names = _run_names(raw, table.column_mapping)
@@ -203,7 +205,7 @@ def read_scores(path: Path, *, table: RunTable, metric: str) -> ScoredRuns:
 
 
 def read_pool(path: Path, *, soft: str, metric: str) -> ScoredRuns:
-    """Runs of any recipe that have both columns; rows without one of them are left out and counted. Errors as `read_scores`."""
+    """Read runs of any recipe with both columns; other rows are skipped and counted. Errors are as in `read_scores`."""
     raw = _raw_table(path)
     return _scored(np.array(_numbers(raw, soft)), _shares(raw, metric), source=raw.name, metric=metric)
 
@@ -212,8 +214,8 @@ def _scored(soft: Array, shares: Sequence[float], *, source: str, metric: str) -
     accuracy = np.array(shares, dtype=np.float64)
     both = np.isfinite(soft) & np.isfinite(accuracy)
     missing = int(np.sum(~both))
-    said = f"{source}: {missing} of {len(both)} runs have no {metric}; they take no part in the curve of accuracy"
-    return ScoredRuns(soft=soft[both], accuracy=accuracy[both], notes=(said,) if missing else ())
+    note = f"{source}: {missing} of {len(both)} runs have no {metric} and are not used for the curve of accuracy"
+    return ScoredRuns(soft=soft[both], accuracy=accuracy[both], notes=(note,) if missing else ())
 
 
 def _raw_table(path: Path) -> RawTable:
@@ -221,14 +223,14 @@ def _raw_table(path: Path) -> RawTable:
     if path.is_dir() and not is_present(path / "runs.csv"):
         raise RunTableError(
             f"{path} is a folder without runs.csv.",
-            why="Stored runs hold no benchmark: its two columns have to stand in a table.",
+            why="Stored runs have no benchmark scores.",
             fix="Give a CSV, Parquet or JSONL file with FLOPs, parameters, tokens and both columns.",
         )
     return read_table_file(path / "runs.csv" if path.is_dir() else path)
 
 
 def _run_names(raw: RawTable, mapping: Mapping[str, str]) -> list[str]:
-    """The name of each row as the run table has it."""
+    """Return the name of each row as in the run table."""
     if "run" not in mapping:
         return list(raw.places)
     cells = raw.cells[mapping["run"]]
@@ -236,12 +238,12 @@ def _run_names(raw: RawTable, mapping: Mapping[str, str]) -> list[str]:
 
 
 def _numbers(raw: RawTable, column: str) -> list[float]:
-    """Cells as numbers, NaN where empty."""
+    """Return cells as numbers, NaN if empty."""
     return [_number(cell, where=where) for cell, where in _placed(raw, column)]
 
 
 def _shares(raw: RawTable, column: str) -> list[float]:
-    """Cells as shares from 0 to 1, NaN where empty."""
+    """Return cells as shares from 0 to 1, NaN if empty."""
     return [_share(cell, where=where) for cell, where in _placed(raw, column)]
 
 
@@ -254,7 +256,6 @@ def _require_column(raw: RawTable, column: str) -> None:
     if column not in raw.column_names():
         raise RunTableError(
             f"{raw.name} has no column {column!r}; it has: {', '.join(raw.column_names())}.",
-            why="Nothing is guessed about which metric is meant.",
             fix="Name the columns: --soft COLUMN for the loss or bits per byte, --metric COLUMN for the accuracy.",
         )
 
@@ -266,27 +267,26 @@ def _number(cell: Any, *, where: str) -> float:
 def _share(cell: Any, *, where: str) -> float:
     number = _number(cell, where=where)
     if number < 0 or number > 1:
-        raise RunTableError(f"{where} holds {number:g}; an accuracy is a share from 0 to 1.", why=_WHY, fix=_FIX)
+        raise RunTableError(f"{where} holds {number:g}; an accuracy must be a share from 0 to 1.", fix=_FIX)
     return number
 
 
 def _refuse_twins(raw: RawTable, name: str, metric: str) -> NoReturn:
     raise RunTableError(
-        f"{raw.name}: rows named {name!r} have one soft metric and different cells in {metric!r}.",
-        why="Which accuracy belongs to which run cannot be told.",
+        f"{raw.name}: rows named {name!r} have the same soft metric, but different cells in {metric!r}.",
         fix="Give every row its own name in the column `run`.",
     )
 
 
-_KNOWN_TO = 0.04  # of a 90 % interval's width, at least where the draws are worth 250
-_ROUGH = 100.0  # independent draws, below which the ends of an interval are known to a sixth of its width at best
+_KNOWN_TO = 0.04  # accuracy of an interval's ends, in units of its width, for 250 effective draws
+_ROUGH = 100.0  # effective sample size below which the ends of an interval are known to a sixth of its width at best
 ASSUMES = "The interval assumes that both the law and the curve of these runs still hold for the target."
 
 
 def downstream_document(
     result: FitResult, curve: Sigmoid, forecasts: Sequence[DownstreamForecast], *, metric: str, notes: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The document that `marin-scale downstream --json` prints: both steps, and the accuracies."""
+    """Return the document of `marin-scale downstream --json`: both steps, and the accuracies."""
     return {
         "metric": metric,
         "soft_metric": result.column_mapping.get("loss", result.metric),
@@ -302,12 +302,12 @@ def downstream_document(
 def downstream_text(
     result: FitResult, curve: Sigmoid, forecasts: Sequence[DownstreamForecast], *, metric: str, notes: Sequence[str] = ()
 ) -> str:
-    """The same for a reader: the runs of both steps, the curve, the accuracies, doubts."""
+    """Format runs of both steps, the curve, the accuracies and warnings as text."""
     soft = result.column_mapping.get("loss", result.metric)
     parts = [
         _steps_text(result, curve, soft=soft, metric=metric),
         *(_forecast_text(each, soft=soft, metric=metric) for each in forecasts),
-        _doubts_text(result, curve, notes),
+        _warnings_text(result, curve, notes),
     ]
     return "\n\n".join(parts)
 
@@ -338,7 +338,7 @@ def _prediction(each: DownstreamForecast) -> dict[str, Any]:
 
 
 def _warnings(curve: Sigmoid, notes: Sequence[str]) -> list[str]:
-    unsure = f"the draws of the curve are rough: they are worth {curve.worth:.0f} independent ones"
+    unsure = f"the draws of the curve have an effective sample size of only {curve.worth:.0f}"
     return [*notes, *([unsure] if curve.worth < _ROUGH else [])]
 
 
@@ -362,7 +362,7 @@ def _steps_text(result: FitResult, curve: Sigmoid, *, soft: str, metric: str) ->
 
 
 def _pair(ends: tuple[float, float]) -> str:
-    """With the digits that the draws bear: an end is known to about 4 % of the width, and differs by as much between seeds."""
+    """Format two ends with the digits that the draws determine: about 4 % of the width, as seeds differ."""
     digits = max(0, math.floor(-math.log10(max(_KNOWN_TO * (ends[1] - ends[0]), 1e-6))))
     return f"[{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]"
 
@@ -381,6 +381,6 @@ def _forecast_text(each: DownstreamForecast, *, soft: str, metric: str) -> str:
     )
 
 
-def _doubts_text(result: FitResult, curve: Sigmoid, notes: Sequence[str]) -> str:
-    doubts = [*result.warnings, *_warnings(curve, notes)]
-    return "\n".join([*(wrapped(f"warning: {each}", "  ") for each in doubts), wrapped(ASSUMES)])
+def _warnings_text(result: FitResult, curve: Sigmoid, notes: Sequence[str]) -> str:
+    warnings = [*result.warnings, *_warnings(curve, notes)]
+    return "\n".join([*(wrapped(f"warning: {each}", "  ") for each in warnings), wrapped(ASSUMES)])

@@ -1,4 +1,4 @@
-"""Forecast losses at targets: quantiles, and half-widths by cause."""
+"""Forecast losses at targets: quantiles, and half-widths by source of uncertainty."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LEVELS = (0.01, 0.025, *(n / 20 for n in range(1, 20)), 0.975, 0.99)
-"""The 23 quantile levels of the COVID-19 and FluSight forecast hubs (Bracher et al. 2021)."""
+"""Quantile levels, the 23 of the COVID-19 and FluSight forecast hubs (Bracher et al. 2021)."""
 
 FARTHEST = 1e12
-"""The largest factor between ladder and target: within it every number stays finite at any exponent that is searched."""
+"""Largest ratio of target to ladder: within it every number stays finite at any exponent that is searched."""
 
 WIDEST = 2.0
-"""The widest 90 % interval that is given, over the range of the runs' losses. Of 79 splits of public ladders, down to eight
+"""Largest width of a 90 % interval, relative to the range of the runs' losses. Of 79 splits of public ladders, down to eight
 runs 50x below their targets, the widest had 1.7."""
 
 UNCALIBRATED_BAND_NOTES = {
     "form": "not estimated: one law only; another form of law may lie outside this interval",
     "shift": "not estimated: drift of recipe, data or tuning between the ladder and the target is not in this interval",
 }
-"""Why two bands of a law that was not calibrated are None."""
+"""Notes on two bands that are None for an uncalibrated law."""
 BAND_NOTES = {
     "noise": "the scatter of one run",
     "sampling": "other runs and budgets of the same kind would have given another law",
@@ -55,12 +55,12 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Forecast:
-    """Forecast loss of a run of `flops`, with `params` and `tokens`, in `unit` ("" where the metric's name does not tell it).
+    """Forecast loss of a run of `flops`, with `params` and `tokens`, in `unit` ("" if unknown for the metric).
 
-    `quantiles` (level to loss, 23 of them) include the noise of the run itself. `bands` are half-widths of 90 % intervals by
-    cause, None where no estimate is made; `band_notes` say what they are. `extrapolation` is `flops` over the largest run or
-    budget that was fitted. `optimal` says whether the size is the compute-optimal one, `params_interval` how sure its active
-    parameters are. `mis_sizing` is the share of the loss that half or double the parameters would add at the same compute.
+    `quantiles` (level to loss, 23 of them) include the noise of the run. `bands` are half-widths of 90 % intervals by source of
+    uncertainty, None if not estimated; `band_notes` describe them. `extrapolation` is the ratio of `flops` to the largest
+    fitted run or budget. `optimal` is True for a compute-optimal size, and `params_interval` is the interval of its active
+    parameters. `mis_sizing` is the relative increase of the loss for half or double the parameters at the same compute.
     """
 
     flops: float
@@ -79,24 +79,23 @@ class Forecast:
 
     @property
     def tokens_per_param(self) -> float:
-        """Trained tokens for each parameter that a token passes."""
+        """Ratio of trained tokens to active parameters."""
         return self.tokens / self.active_params
 
     def interval(self, level: float = 0.9) -> tuple[float, float]:
-        """Return the central interval of this probability; `UsageError` for one whose ends are not among the quantiles."""
+        """Return the central interval of this probability; `UsageError` unless its ends are among the quantiles."""
         ends = [each for each in self.quantiles if math.isclose(2 * abs(each - 0.5), level, abs_tol=1e-9)]
         if len(ends) != 2:  # not a pair
             known = ", ".join(f"{1 - 2 * each:.2g}" for each in self.quantiles if each < 0.5)
             raise UsageError(
-                f"No interval of {level!r}: the forecast has {len(self.quantiles)} quantiles.",
-                why="Ends of an interval are quantiles of the forecast.",
+                f"No interval of {level!r}: its ends are not among the forecast's {len(self.quantiles)} quantiles.",
                 fix=f"Choose one of {known}.",
             )
         return self.quantiles[min(ends)], self.quantiles[max(ends)]
 
     @property
     def row(self) -> dict[str, float]:
-        """One row of a table of forecasts: sizes, median, 90 % interval, half-widths by cause (NaN where not estimated)."""
+        """Return one row of a table: sizes, median, 90 % interval, half-widths by source (NaN if not estimated)."""
         low, high = self.interval()
         bands = {cause: math.nan if half is None else half for cause, half in self.bands.items()}
         sizes = {name: getattr(self, name) for name in ("flops", "params", "tokens", "extrapolation", "median")}
@@ -104,7 +103,7 @@ class Forecast:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """`row` as a table of one row."""
+        """Return `row` as a table of one row."""
         import pandas as pd
 
         return pd.DataFrame([self.row])
@@ -121,8 +120,8 @@ def forecast(
 ) -> Forecast:
     """Forecast the loss of a run of `flops`; `seed` is the fit's own unless given.
 
-    The compute-optimal run, unless `params` and `tokens` say which. `FitRefused` when the fit has no law to extrapolate, knows
-    compute-optimal runs only, or says nothing at `flops`; `UsageError` when a number is none.
+    The run is compute-optimal unless `params` and `tokens` are given. `FitRefused` if the fit has no law to extrapolate, knows
+    only compute-optimal runs, or has no useful forecast at `flops`; `UsageError` for an invalid number.
 
     >>> from marin_scaling.fitting.fit import fit
     >>> from marin_scaling.laws import SurfaceLaw
@@ -130,21 +129,19 @@ def forecast(
     >>> law = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
     >>> table = simulate_ladder(law, budgets_flops=[1e18, 1e19, 1e20], sizes_per_budget=5, noise=0.001, seed=0)
     >>> ahead = forecast(fit(table), flops=1e21)
-    >>> ahead.interval()[0] < 2.3331 < ahead.interval()[1]  # what the law gives there
+    >>> ahead.interval()[0] < 2.3331 < ahead.interval()[1]  # the law's value there
     True
     """
     if params is None and tokens is None:
         _check(result, flops)
         return forecast_runs(result, [optimal_target(result, flops)], seed=seed)[0]
     if params is None or tokens is None:
-        raise UsageError(
-            "A size needs both params and tokens.", why="One of them leaves the run open.", fix="Give both, or neither."
-        )
+        raise UsageError("A size needs both params and tokens.", fix="Give both, or neither.")
     return forecast_runs(result, [Target(flops=flops, params=params, tokens=tokens, active_params=params)], seed=seed)[0]
 
 
 def targets_of(rows: pd.DataFrame) -> list[Target]:
-    """The rows of a table with `flops`, `params`, `tokens` and `active_params` as targets."""
+    """Return the rows of a table with `flops`, `params`, `tokens` and `active_params` as targets."""
     columns = (rows[name].astype(float) for name in ("flops", "params", "tokens", "active_params"))
     return [
         Target(flops=flops, params=params, tokens=tokens, active_params=active)
@@ -153,7 +150,7 @@ def targets_of(rows: pd.DataFrame) -> list[Target]:
 
 
 def optimal_target(result: FitResult, flops: float) -> Target:
-    """The compute-optimal run of a budget, as sparse as the larger runs of the table."""
+    """Return the compute-optimal run of a budget, as sparse as the larger runs of the table."""
     active = result.allocation.params_at(flops)
     total = active * (sparsity_of(result.frame) if result.law.knows_any_size else 1.0)
     return Target(flops=flops, params=total, tokens=result.allocation.tokens_at(flops), active_params=active)
@@ -176,13 +173,13 @@ def forecast_runs(result: FitResult, targets: Sequence[Target], *, seed: int | N
 
 
 def samples(result: FitResult, *, flops: float, seed: int | None = None) -> Array:
-    """Losses that a compute-optimal run of `flops` could show, all equally likely: (draw,)."""
+    """Return equally likely losses of a compute-optimal run of `flops`: (draw,)."""
     _check(result, flops)
     return _draws(result, [optimal_target(result, flops)], seed=result.seed if seed is None else seed).losses[:, 0]
 
 
 def interval_along(result: FitResult, *, flops: Array, levels: tuple[float, ...] = (0.05, 0.5, 0.95)) -> Array:
-    """Quantiles of a compute-optimal run's loss along many budgets, with the fit's own seed: (level, flops)."""
+    """Return quantiles of a compute-optimal run's loss at many budgets, with the fit's own seed: (level, flops)."""
     draws = _draws(result, [optimal_target(result, float(each)) for each in flops], seed=result.seed)
     return np.asarray(np.quantile(draws.losses, levels, axis=0))
 
@@ -219,7 +216,7 @@ def _summary(result: FitResult, target: Target, values: Array, bands: Mapping[st
 
 
 def _mis_sizing(law: Law, target: Target) -> tuple[float, float] | None:
-    """By what share the loss rises when half, or double, the parameters are trained at the same compute."""
+    """Return the relative increase of the loss for half, and for double, the parameters at the same compute."""
     factors = np.array([1.0, 0.5, 2.0])
     log_losses = law.log_losses(params=target.active_params * factors, tokens=target.tokens / factors)
     if log_losses is None:
@@ -229,7 +226,7 @@ def _mis_sizing(law: Law, target: Target) -> tuple[float, float] | None:
 
 
 def _half_widths(values: Array) -> Array:
-    """Of the central 90 % of each column (draw, target): (target,)."""
+    """Return the half-width of the central 90 % of each column (draw, target): (target,)."""
     low, high = np.quantile(values, (0.05, 0.95), axis=0)
     return np.asarray((high - low) / 2)
 
@@ -239,8 +236,8 @@ def _require_positive(quantiles: Mapping[float, float], result: FitResult, flops
     if lowest <= 0:
         raise FitRefused(
             f"{result.source}: no forecast at {flops:.3g} FLOPs: its {LEVELS[0]:.0%} quantile would be {lowest:.3g}.",
-            why="No loss lies below zero: the runs scatter so much, or lose so little, that the law says nothing there.",
-            fix="Forecast nearer to the runs, add runs, or check that the column taken for the loss holds one.",
+            why="A loss must be above zero; the runs scatter too much, or fall too little.",
+            fix="Forecast nearer to the runs, add runs, or check the column that was read as the loss.",
         )
 
 
@@ -250,7 +247,7 @@ def _require_narrower_than_the_runs(quantiles: Mapping[float, float], result: Fi
         raise FitRefused(
             f"{result.source}: no forecast at {target.flops:.3g} FLOPs: its 90 % interval would be {width:.3g} wide, and all "
             f"losses of the runs lie within {span:.3g}.",
-            why="The runs say less about such a run than a glance at their losses does.",
+            why="The range of the runs' losses is narrower than this forecast.",
             fix="Forecast nearer to the runs, or add runs that span more compute.",
         )
 
@@ -261,16 +258,14 @@ def _require_optimal(result: FitResult, targets: Sequence[Target]) -> None:
             raise FitRefused(
                 f"{result.source}: the law {result.law.name} does not know a run of {target.params:.3g} parameters at "
                 f"{target.flops:.3g} FLOPs.",
-                why="A frontier law knows the best loss of each budget, and no other size.",
+                why="A frontier law knows only the best loss of each budget.",
                 fix="Fit the coupled law (--law coupled-surface), or forecast the compute-optimal run of that budget.",
             )
 
 
 def _require_number(value: float, name: str) -> None:
     if not (math.isfinite(value) and value > 0):
-        raise UsageError(
-            f"{value!r} is no number of {name}.", why="It has to be positive and finite.", fix="Write it like 1e23."
-        )
+        raise UsageError(f"{value!r} is not a positive, finite number of {name}.", fix="Write it like 1e23.")
 
 
 def _check(result: FitResult, flops: float) -> None:
@@ -278,12 +273,12 @@ def _check(result: FitResult, flops: float) -> None:
     if not 1 / FARTHEST <= flops / result.largest_flops <= FARTHEST:
         raise FitRefused(
             f"{result.source}: no forecast at {flops:.3g} FLOPs, {flops / result.largest_flops:.3g}x its largest budget.",
-            why=f"Beyond a factor of {FARTHEST:.0e} nothing is left of what the runs say.",
+            why=f"The limit is a factor of {FARTHEST:.0e}.",
             fix="Forecast nearer to the runs.",
         )
     if not result.status.may_be_used:
         raise FitRefused(
             f"{result.source}: no forecast at {flops:.3g} FLOPs. {result.status.value}",
-            why="An interval around a law that does not hold would only look like a forecast.",
-            fix="Look at the runs (marin-scale fit without --predict); train more budgets, or leave out what went wrong.",
+            why="The law does not describe these runs.",
+            fix="Inspect the runs (marin-scale fit without --predict); train more budgets, or exclude faulty runs.",
         )

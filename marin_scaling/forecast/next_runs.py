@@ -1,9 +1,9 @@
-"""Which runs to train next: those that are expected to narrow the forecast of a target most for the FLOPs they cost.
+"""Choose the runs to train next: those that narrow the forecast of a target most for their FLOPs.
 
-The posterior's draws say how the loss of each possible run and that of the target vary together. To first order (as if all were
-normal) a run takes covariance^2 / (its variance + its noise) off the target's variance, whatever its loss turns out to be
-(Lindley 1956), so that nothing has to be refitted to compare hundreds of runs. Runs are chosen one after another, each time the
-one with the largest gain per FLOP; if a single run that exhausts the allowance gains more than all of them, it is that one.
+Posterior draws give the joint covariance of the losses of possible runs and of the target. To first order (as if all were
+normal) a run reduces the target's variance by covariance^2 / (its variance + its noise), whatever its loss (Lindley 1956).
+Comparing hundreds of runs thus needs no refit. Runs are chosen one by one, each with the largest gain per FLOP; a single run
+that exhausts the allowance is chosen instead if it gains more than all of them.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from marin_scaling.units import format_count, format_flops
 
 BUDGETS_PER_DECADE = 4
 SIZE_FACTORS = (0.35, 0.6, 1.0, 1.7, 2.8)
-"""Sizes about the compute-optimal one that are considered at each budget."""
+"""Candidate sizes at each budget, relative to the compute-optimal one."""
 MOST_RUNS = 12
-_LEAST_GAIN = 0.02  # of the target's variance, so of 1 % of its interval: less is not worth a line
+_LEAST_GAIN = 0.02  # of the target's variance, equal to 1 % of its interval
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdvisedRun:
-    """A run to train, and the 90 % interval of the target that is expected with it and all before it."""
+    """A run to train, and the expected 90 % interval of the target after it and all runs before it."""
 
     flops: float
     params: float
@@ -57,14 +57,14 @@ class Advice:
 
     @property
     def spent_flops(self) -> float:
-        """What all advised runs cost."""
+        """Sum of the FLOPs of all advised runs."""
         return sum(run.flops * run.seeds for run in self.runs)
 
 
 def advise(result: FitResult, *, target_flops: float, allowance_flops: float) -> Advice:
-    """Advise on runs that cost at most `allowance_flops` in all and none more than the target.
+    """Advise on runs that cost at most `allowance_flops` in all, and none more than the target.
 
-    `FitRefused` for a fit without a posterior or a target that cannot be forecast; `UsageError` when it pays for nothing.
+    `FitRefused` for a fit without a posterior or a target that cannot be forecast; `UsageError` if the allowance is too small.
     """
     before = forecast(result, flops=target_flops)
     candidates = _candidates(result, target_flops=target_flops, allowance_flops=allowance_flops)
@@ -72,7 +72,6 @@ def advise(result: FitResult, *, target_flops: float, allowance_flops: float) ->
     if covariance is None:
         raise FitRefused(
             f"{result.source}: the law {result.law.name} has no posterior to advise from.",
-            why="What a run would teach follows from how its loss and the target's vary together.",
             fix="Fit the coupled law: --law coupled-surface.",
         )
     choice = _Choice(result, candidates, covariance, allowance_flops)
@@ -83,29 +82,26 @@ def advise(result: FitResult, *, target_flops: float, allowance_flops: float) ->
 
 
 def advise_on(path: Path, *, allowance_flops: float, target_flops: float | None = None) -> Advice:
-    """Advise on a ladder file, whose runs lie in `runs/`, or on a table of runs; errors as in `advise`.
+    """Advise on a ladder file, whose runs are in `runs/`, or on a table of runs; errors as in `advise`.
 
-    The target is the ladder file's unless `target_flops` is given; `UsageError` for a table without it.
+    The target is that of the ladder file, or `target_flops`, which a table needs.
     """
     runs = path
     if path.suffix in (".yaml", ".yml"):
         file = read_ladder_file(path)
         runs, target_flops = RUNS_DIR / file.name, target_flops or file.target.budget_flops
     if not target_flops:
-        raise UsageError(
-            f"{path} is a table of runs and names no target.", why="Advice is for one target.", fix="Add --target FLOPS."
-        )
+        raise UsageError(f"{path} is a table of runs and names no target.", fix="Add --target FLOPS.")
     return advise(fit(read_run_table(runs)), target_flops=target_flops, allowance_flops=allowance_flops)
 
 
 def _candidates(result: FitResult, *, target_flops: float, allowance_flops: float) -> Targets:
-    """The target first, then every budget and size that could be trained: (1 + candidate,)."""
+    """Return the target, followed by every possible budget and size: (1 + candidate,)."""
     lowest, highest = float(result.frame["flops"].min()), min(allowance_flops, target_flops)
     if highest < lowest:
         raise UsageError(
             f"{format_flops(allowance_flops)} FLOPs pay for no run: the smallest so far cost {format_flops(lowest)}.",
-            why="Runs below the ladder say next to nothing about a target above it.",
-            fix="Allow more FLOPs.",
+            fix="Raise the allowance.",
         )
     steps = max(2, round(BUDGETS_PER_DECADE * np.log10(highest / lowest)) + 1)
     budgets = np.repeat(np.geomspace(lowest, highest, steps), len(SIZE_FACTORS))
@@ -118,7 +114,7 @@ def _candidates(result: FitResult, *, target_flops: float, allowance_flops: floa
 
 
 class _Choice:
-    """Greedy choice among candidates with one joint covariance, target first, updated by every run that is chosen."""
+    """Greedy choice among candidates with one joint covariance, target first, updated after every choice."""
 
     def __init__(self, result: FitResult, candidates: Targets, covariance: Array, allowance_flops: float) -> None:
         self.flops = candidates.flops
@@ -131,7 +127,7 @@ class _Choice:
         self.largest = result.largest_flops
 
     def greedy(self) -> list[int]:
-        """Candidates (from 1 on) in the order of choice; a candidate may be chosen again, as another seed."""
+        """Return candidates (from 1 on) in the order of choice; one may be chosen again, as another seed."""
         order: list[int] = []
         covariance, largest, left = self.covariance, self.largest, self.allowance
         while len(order) < MOST_RUNS:
@@ -149,7 +145,7 @@ class _Choice:
         return min((order, self._single()), key=lambda chosen: self.ratios(chosen)[-1] if chosen else 1.0)
 
     def ratios(self, order: Sequence[int]) -> list[float]:
-        """Standard deviation of the target after each choice, as a share of that before all of them."""
+        """Return the standard deviation of the target after each choice, relative to that before all of them."""
         covariance, largest = self.covariance, self.largest
         before, found = self._variance(covariance, largest), []
         for place in order:
@@ -182,7 +178,7 @@ class _Choice:
 
 
 def _merged(candidates: Targets, order: Sequence[int], widths: Sequence[float]) -> list[AdvisedRun]:
-    """One entry a size, with as many seeds as it was chosen, where it was chosen last."""
+    """Merge choices of one size into one entry with a number of seeds, at its last place."""
     last = {place: width for place, width in zip(order, widths, strict=True)}
     return [
         AdvisedRun(
@@ -197,13 +193,13 @@ def _merged(candidates: Targets, order: Sequence[int], widths: Sequence[float]) 
 
 
 def advice_text(advice: Advice) -> str:
-    """The advice for a reader."""
+    """Format the advice as text."""
     head = (
         f"target {format_flops(advice.target_flops)} FLOPs: 90 % interval {advice.width_before:.4f} wide with the runs so far; "
         f"{format_flops(advice.allowance_flops)} FLOPs allowed"
     )
     if not advice.runs:
-        return f"{head}\nno run that this pays for is expected to narrow it by 1 % or more"
+        return f"{head}\nno affordable run is expected to narrow it by 1 % or more"
     lines = [head, f"{'budget':>9} {'params':>8} {'tokens':>8} {'seeds':>6} {'expected width with it':>23}"]
     for run in advice.runs:
         lines.append(

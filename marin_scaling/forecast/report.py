@@ -25,7 +25,7 @@ WIDTH = 100
 
 
 def wrapped(text: str, indent: str = "") -> str:
-    """A paragraph; its further lines stand two columns in, and no word or hyphen is broken.
+    """Wrap a paragraph with a hanging indent of two, without breaking words or hyphens.
 
     >>> wrapped("status: Usable", "  ")
     '  status: Usable'
@@ -40,7 +40,7 @@ def wrapped(text: str, indent: str = "") -> str:
     )
 
 
-_LISTED_EXCLUSIONS = _LISTED_POINTS = 12  # more are counted; the JSON document lists every one
+_LISTED_EXCLUSIONS = _LISTED_POINTS = 12  # more are counted; the JSON document lists all
 
 _ASSUMES = {
     True: "The interval assumes that the recipe still holds there, as it did in the ladders that calibrated it.",
@@ -55,10 +55,10 @@ def forecast_document(
     sensitivities: Sequence[Sequence[SensitivityRow]] = (),
     tested: Backtest | None = None,
 ) -> dict[str, Any]:
-    """The document that `marin-scale fit --json` prints and that a preregistration carries.
+    """Return the document of `marin-scale fit --json`, which a preregistration carries.
 
-    `sensitivities`: the rows of each forecast, in their order, or nothing. `tested`: the same table's back-test, whose scores
-    and doubts then stand in it.
+    `sensitivities` are the rows of each forecast in order, or empty. `tested` is the table's back-test, whose scores and
+    warnings are included.
     """
     predictions = [_prediction(forecast) for forecast in forecasts]
     for prediction, rows in zip(predictions, sensitivities, strict=False):
@@ -90,20 +90,20 @@ def forecast_document(
 
 
 def forecast_text(result: FitResult, forecasts: Sequence[Forecast]) -> str:
-    """The same for a reader: runs, what was left out, optima, law, forecasts, doubts."""
+    """Format runs, exclusions, optima, law, forecasts and warnings as text."""
     parts = [
         _runs_text(result),
         _left_out_text(result.excluded),
         _points_text(result),
         _law_text(result),
         *(_forecast_text(forecast, unit=unit_of(result.metric)) for forecast in forecasts),
-        _doubts_text(result, with_forecast=bool(forecasts)),
+        _warnings_text(result, with_forecast=bool(forecasts)),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
 def prior_document(prior: Prior) -> dict[str, Any]:
-    """What was held likely before the runs were seen, as normal distributions of dimensionless numbers."""
+    """Return the prior as normal distributions of dimensionless numbers."""
     return {field.name: asdict(getattr(prior, field.name)) for field in fields(Prior)}
 
 
@@ -171,11 +171,11 @@ def _points_text(result: FitResult) -> str:
 
 
 def _budgets_without_optimum(result: FitResult) -> list[str]:
-    """Why a budget is not among the optima, though the law takes its runs."""
+    """Explain budgets without an optimum, whose runs the law still uses."""
     budgets = [runs for _, runs in result.frame.groupby("budget_flops") if not has_bowl(runs)] if result.bowls else []
     return [
-        f"none at {format_flops(runs['budget_flops'].iloc[0])} ({counted(len(runs), 'run')}): a bowl takes three sizes at one "
-        "cost; the law takes these runs all the same"
+        f"none at {format_flops(runs['budget_flops'].iloc[0])} ({counted(len(runs), 'run')}): a bowl needs three sizes at one "
+        "cost; the law uses these runs too"
         for runs in budgets
     ]
 
@@ -198,7 +198,7 @@ def _forecast_text(forecast: Forecast, *, unit: str) -> str:
     bands = [f"{name} ±{half:.4f}" for name, half in forecast.bands.items() if half is not None]
     unknown = [name for name, half in forecast.bands.items() if half is None]
     left_open = f"; not estimated: {', '.join(unknown)}" if unknown else ""
-    unchecked = f"; no forecast beyond {FARTHEST_CHECKED:.0f}x is known to be checked"
+    unchecked = f"; no forecast beyond {FARTHEST_CHECKED:.0f}x has been checked publicly"
     far = unchecked if forecast.extrapolation > FARTHEST_CHECKED else ""
     return "\n".join(
         [
@@ -223,7 +223,7 @@ def _size_lines(forecast: Forecast) -> list[str]:
     return [size, f"  at the same compute half N* would cost {half:.1%} of the loss, twice N* {double:.1%}"]
 
 
-def _doubts_text(result: FitResult, *, with_forecast: bool) -> str:
+def _warnings_text(result: FitResult, *, with_forecast: bool) -> str:
     lines = [wrapped(f"status: {result.status.value}"), *(wrapped(f"warning: {each}", "  ") for each in result.warnings)]
     if with_forecast:
         lines.append(wrapped(_ASSUMES[result.law.is_calibrated]))

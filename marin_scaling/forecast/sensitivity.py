@@ -1,7 +1,8 @@
-"""What a forecast hangs on: the same target under every other choice that a careful person could have made.
+"""Sensitivity of a forecast: its target under other reasonable choices.
 
-Each law alone, the frontier through skewed bowls, the asymptote pinned where the law has it, each budget left out, the smallest
-ones left out, and outliers at full weight. Rows are medians to set beside the interval and have none of their own.
+The choices are each law alone, the frontier through skewed bowls, pinned asymptotes in the law's interval, each budget left
+out, the smallest ones left out, and outliers at full weight. Rows are medians without intervals, to compare with the forecast's
+interval.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _MOST_BUDGETS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class SensitivityRow:
-    """A choice and the median that it gives; None with the reason where it gives none."""
+    """A choice and its median, or None with the reason."""
 
     choice: str
     median: float | None
@@ -41,9 +42,9 @@ class SensitivityRow:
 
 
 def sensitivity(result: FitResult, forecast: Forecast) -> list[SensitivityRow]:
-    """The rows for one forecast, that forecast first; budgets are left out under the law of the fit.
+    """Return the rows for one forecast, that forecast first; budgets are left out under the law of the fit.
 
-    Frontier laws and pinned asymptotes know compute-optimal runs only and are left out for any other size.
+    Frontier laws and pinned asymptotes are skipped for sizes that are not compute-optimal.
     """
     target = Target(flops=forecast.flops, params=forecast.params, tokens=forecast.tokens, active_params=forecast.active_params)
     choices = list(_choices(result, target, optimal=forecast.optimal))
@@ -95,7 +96,7 @@ def _pinned_median(flops: Array, loss: Array, asymptote: float, target_flops: fl
 
 
 def _asymptotes(result: FitResult) -> list[float]:
-    """Round values across the law's 90 % interval of E."""
+    """Return round values across the law's 90 % interval of E."""
     if "E" not in (ends := result.law.intervals()):
         return []
     low, high = ends["E"]
@@ -105,7 +106,7 @@ def _asymptotes(result: FitResult) -> list[float]:
 def _median(
     result: FitResult, target: Target, refit: Callable[[RunTable], FitResult], frame: pd.DataFrame | None = None
 ) -> float:
-    """The same target from the same runs, or some of them, by another law."""
+    """Return the median for the same target from these runs, or some of them, by another law."""
     runs = result.frame if frame is None else frame
     other = refit(RunTable(frame=runs, excluded=(), warnings=(), column_mapping={}, source=result.source, metric=result.metric))
     return _forecast_median(other, target if other.law.knows_any_size else optimal_target(other, target.flops))
@@ -120,7 +121,7 @@ def _by(result: FitResult, law: str) -> Callable[[RunTable], FitResult]:
 
 
 def _skewed_median(result: FitResult, target_flops: float) -> float:
-    """The frontier, E free, through the bottoms of cubics; a budget of three sizes has none and the fit is refused."""
+    """Return the median of the frontier, E free, through minima of cubics; budgets of three sizes are refused."""
     budgets = [runs for _, runs in result.frame.groupby("budget_flops") if has_bowl(runs)]
     loss = [fit_asymmetric_bowl(tokens=_column(runs, "tokens"), loss=_column(runs, "loss")).optimal_loss for runs in budgets]
     flops = [np.exp(np.log(_column(runs, "flops")).mean()) for runs in budgets]
@@ -150,9 +151,9 @@ def _column(runs: pd.DataFrame, name: str) -> Array:
 
 
 def sensitivity_text(rows: list[SensitivityRow]) -> str:
-    """The table for a reader: each choice, its median, and how far it is from the forecast."""
+    """Format each choice, its median, and its difference from the forecast."""
     first = rows[0].median or 1.0
-    lines = ["what the forecast hangs on (medians):"]
+    lines = ["sensitivity of the forecast (medians):"]
     for row in rows:
         value = f"{row.median:8.4f} {row.median / first - 1:+8.2%}" if row.median is not None else f"    none: {row.why_none}"
         lines.append(f"  {row.choice:<62} {value}")

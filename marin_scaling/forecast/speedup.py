@@ -1,4 +1,4 @@
-"""The speedup of one recipe over another, with an interval."""
+"""Speedup of one recipe over another, with an interval."""
 
 from __future__ import annotations
 
@@ -38,30 +38,27 @@ CONVENTIONS = ("own", "marin")
 
 
 def require_comparable(baseline: RunTable, variant: RunTable, convention: str) -> tuple[str, ...]:
-    """What is doubtful about comparing these tables; an error where they cannot be compared."""
+    """Return warnings about comparing these tables; raise if they cannot be compared."""
     if convention not in CONVENTIONS:
         raise UsageError(
-            f"There is no convention {convention!r}.",
-            why="It has to be written down.",
+            f"Unknown convention {convention!r}.",
             fix=f"Choose: {', '.join(CONVENTIONS)}.",
         )
     for table in (baseline, variant):
         if table.frame.empty:
-            raise FitRefused(
-                f"{table.source} has no usable runs.", why="There is nothing to compare.", fix="Give finished runs."
-            )
-    metrics = {table.metric for table in (baseline, variant)} - {"loss"}  # a column `loss` does not say which
+            raise FitRefused(f"{table.source} has no usable runs.", fix="Give finished runs.")
+    metrics = {table.metric for table in (baseline, variant)} - {"loss"}  # the name `loss` leaves the metric open
     _require_one("metric", metrics, baseline, variant)
     for what, column in (("FLOP convention", "flops_convention"), ("evaluation (held-out text and protocol)", "evaluation")):
         _require_one(what, _texts(baseline, column) | _texts(variant, column), baseline, variant)
     if convention == "marin" and metrics - {MARIN_METRIC}:
         raise UsageError(
             f"The tables hold {next(iter(metrics))}; Marin's convention is of {MARIN_METRIC}.",
-            why=f"Its asymptote of {MARIN_E} is a loss in nats per token; of another metric it means nothing.",
+            why=f"Its asymptote of {MARIN_E} is in nats per token.",
             fix="Compare by the baseline's own law: --convention own",
         )
     unnamed = [table.source for table in (baseline, variant) if table.metric == "loss"]
-    return (f"{' and '.join(unnamed)}: the metric is not named; both are taken to have the same",) if unnamed else ()
+    return (f"{' and '.join(unnamed)}: the metric is not named; both tables are assumed to have the same",) if unnamed else ()
 
 
 def _texts(table: RunTable, column: str) -> set[str]:
@@ -72,18 +69,18 @@ def _require_one(what: str, found: set[str], baseline: RunTable, variant: RunTab
     if len(found) > 1:
         raise RunTableError(
             f"{baseline.source} and {variant.source} differ in their {what}: {' and '.join(sorted(found))}.",
-            why="A speedup compares losses, and compute, that were measured alike.",
             fix="Evaluate and count the runs of both alike; if a column holds it under another name: --column loss=NAME",
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetComparison:
-    """Baseline and variant at one of the variant's budgets.
+    """Comparison of baseline and variant at one of the variant's budgets.
 
-    `baseline_loss` is that of the baseline's law there. `needed_flops`: what the law needs for `variant_loss`, None when no
-    compute would do. `throughput_ratio`: the variant's model FLOPs a second over the baseline's, None when a table is silent.
-    `reach`: by how much `needed_flops` lies outside of the baseline's budgets, 1 when inside. `note` is a doubt, or empty.
+    `baseline_loss` is that of the baseline's law. `needed_flops` are those that the law needs for `variant_loss`, None if no
+    compute suffices. `throughput_ratio` is the ratio of the variant's model FLOPs per second to the baseline's, None if
+    missing. `reach` is the factor by which `needed_flops` is outside of the baseline's budgets, 1 if inside. `note` is a
+    warning, or empty.
     """
 
     flops: float
@@ -112,13 +109,13 @@ class SpeedupReport:
 
 
 def compare_recipes(baseline: RunTable, variant: RunTable, *, convention: str = "own", seed: int = 0) -> SpeedupReport:
-    """The effective speedup of `variant` over `baseline` at each budget of the variant's runs.
+    """Return the effective speedup of `variant` over `baseline` at each budget of the variant's runs.
 
-    Several sizes at a budget are compared by the bottom of their bowl, or by their best run where they have none; seeds by
-    their mean. A column `tokens_per_second` in both frames gives wall-clock time, too. Losses are in the unit of the tables.
+    Several sizes at a budget are compared by the minimum of their bowl, or by their best run without a bowl; seeds by their
+    mean. A column `tokens_per_second` in both frames gives wall-clock time too. Losses are in the unit of the tables.
 
-    `UsageError` for another convention, or a metric that is not its own; `RunTableError` when the tables measure different
-    things; `FitRefused` when the baseline carries no law, or no budget can be compared.
+    `UsageError` for an unknown convention, or a metric other than the convention's; `RunTableError` if the tables measure
+    different things; `FitRefused` if the baseline determines no law, or no budget can be compared.
 
     >>> from dataclasses import replace
     >>> from marin_scaling.laws import SurfaceLaw
@@ -133,30 +130,30 @@ def compare_recipes(baseline: RunTable, variant: RunTable, *, convention: str = 
     warnings = require_comparable(baseline, variant, convention)
     (baseline_frame, baseline_swept), (variant_frame, variant_swept) = (best_of_cells(t.frame) for t in (baseline, variant))
     ours, theirs = measure(baseline_frame), measure(variant_frame)
-    generator = np.random.default_rng([seed, 1])  # another stream than the law's draws
+    generator = np.random.default_rng([seed, 1])  # independent of the law's draws
     if convention == "own":
         compared = by_own_law(fit_baseline(baseline), theirs, pooled(theirs, ours), generator, seed=seed)
     else:
         compared = by_pinned_law(ours, theirs, generator)
-        warnings = (*warnings, *_said_of(baseline))
+        warnings = (*warnings, *_warnings_of(baseline))
     return SpeedupReport(
         convention=convention,
         baseline_fit=compared.law_fit,
         comparisons=_comparisons(compared, ours),
         noise=compared.noise,
-        warnings=(*warnings, *compared.warnings, *_said_of(variant)),
+        warnings=(*warnings, *compared.warnings, *_warnings_of(variant)),
         baseline_excluded=compared.law_fit.excluded if compared.law_fit else (*baseline.excluded, *baseline_swept),
         variant_excluded=(*variant.excluded, *variant_swept),
         seed=seed,
     )
 
 
-def _said_of(table: RunTable) -> tuple[str, ...]:
+def _warnings_of(table: RunTable) -> tuple[str, ...]:
     return tuple(f"{table.source}: {each}" for each in table.warnings)
 
 
 def _comparisons(compared: Compared, ours: Sequence[MeasuredLoss]) -> tuple[BudgetComparison, ...]:
-    """One for each of the variant's budgets; throughput is compared with the baseline's at the same budget."""
+    """Compare each of the variant's budgets; throughput is compared with the baseline's at the same budget."""
     points, laws = compared.points, compared.laws
     needed = [needed_flops(law, loss=point.loss) for law, point in zip(laws, points, strict=True)]
     logs = [math.inf if each is None else math.log(each / point.flops) for each, point in zip(needed, points, strict=True)]
@@ -197,7 +194,7 @@ def _reach(needed: float | None, ours: Sequence[MeasuredLoss]) -> float | None:
 
 def _note(point: MeasuredLoss, law: FrontierLaw, reach: float | None) -> str:
     if reach is None:
-        far = f"the baseline's law does not come down to this loss; its asymptote is {law.E:.4f}"
+        far = f"the baseline's law does not reach this loss; its asymptote is {law.E:.4f}"
     else:
-        far = f"rests on the baseline's law {reach:.3g}x beyond its budgets" if reach > BUDGET_SPAN else ""
+        far = f"extrapolates the baseline's law {reach:.3g}x beyond its budgets" if reach > BUDGET_SPAN else ""
     return "; ".join(each for each in (point.note, far) if each)

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredLoss:
-    """The loss that a table shows for one budget or size.
+    """Loss of a table at one budget or size.
 
-    `leverage` is its variance in units of one run's; `squares` and their `freedom` say how far runs scatter there.
-    `flops_per_second` are model FLOPs, None without a column `tokens_per_second`. `note` is a doubt, or empty.
+    `leverage` is its variance in units of one run's; `squares` and their `freedom` give the scatter of runs there.
+    `flops_per_second` are model FLOPs, None without a column `tokens_per_second`. `note` is a warning, or empty.
     """
 
     flops: float
@@ -46,7 +46,7 @@ class MeasuredLoss:
 
 
 def measure(frame: pd.DataFrame) -> list[MeasuredLoss]:
-    """The loss at each budget of a run table's frame, cheapest first: bottom of the bowl, else the best size, seeds averaged.
+    """Return the loss at each budget, cheapest first: minimum of the bowl, else the best size, with seeds averaged.
 
     >>> import pandas as pd
     >>> run = {"flops": 6e18, "params": 1e9, "tokens": 1e9, "budget_flops": 6e18}
@@ -58,7 +58,7 @@ def measure(frame: pd.DataFrame) -> list[MeasuredLoss]:
 
 
 def partner(point: MeasuredLoss, others: Sequence[MeasuredLoss]) -> MeasuredLoss | None:
-    """The other table's nearest budget, None when it is farther than runs of one budget may be."""
+    """Return the other table's nearest budget, None if it is too far away to be the same."""
     nearest = min(others, key=lambda other: abs(math.log(other.flops / point.flops)))
     return nearest if abs(math.log(nearest.flops / point.flops)) <= math.log(BUDGET_SPAN) else None
 
@@ -76,7 +76,7 @@ def _measure_budget(runs: pd.DataFrame) -> MeasuredLoss:
 
 
 def _bottom(bowl: Bowl, cells: Sequence[MeasuredLoss]) -> MeasuredLoss:
-    """The optimum, which runs as fast as the size next to it."""
+    """Return the optimum, with the throughput of the nearest size."""
     nearest = min(cells, key=lambda cell: abs(math.log(cell.params / bowl.optimal_params)))
     return replace(nearest, flops=bowl.flops, params=bowl.optimal_params, loss=bowl.optimal_loss, leverage=bowl.leverage)
 
@@ -84,7 +84,7 @@ def _bottom(bowl: Bowl, cells: Sequence[MeasuredLoss]) -> MeasuredLoss:
 def _measure_cell(cell: pd.DataFrame) -> MeasuredLoss:
     loss, count = cell["loss"].to_numpy(dtype=np.float64), len(cell)
     seeds = "seed" in cell and cell["seed"].nunique() == count
-    alike = f"{count} runs of one size that no column `seed` tells apart: the lowest was taken"
+    alike = f"{count} runs of one size without a column `seed` to distinguish them: the lowest loss was used"
     return MeasuredLoss(
         flops=float(np.exp(np.log(cell["flops"].to_numpy(dtype=np.float64)).mean())),
         params=float(cell["params"].iloc[0]),
@@ -105,13 +105,13 @@ def _flops_per_second(cell: pd.DataFrame) -> float | None:
 
 
 DRAWS = 10_000
-"""The ends of a 90 % interval then rest on 500 draws each."""
+"""Number of draws; each end of a 90 % interval then depends on 500 of them."""
 
 FARTHEST_FACTOR = 1e100
-"""An exponent near 0 asks for factors that no number holds."""
+"""Largest factor; exponents near 0 lead to overflow."""
 
 ENOUGH_FREEDOM = 4
-"""With fewer degrees of freedom of its own, a table's noise is pooled with that of the other table."""
+"""Degrees of freedom below which a table's noise is pooled with that of the other table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ class Compared:
 
 
 def needed_flops(law: FrontierLaw, *, loss: float) -> float | None:
-    """The compute with which a law reaches a loss, in FLOPs; None when none does, or more than `FARTHEST_FACTOR` times C0.
+    """Return the FLOPs with which a law reaches a loss; None if it never does, or beyond `FARTHEST_FACTOR` times C0.
 
     >>> law = FrontierLaw(E=1.6, A=3.8104 - 1.6, gamma=0.0941, reference_flops=1.0)  # issue 5596 at width 512
     >>> round(needed_flops(law, loss=3.7542), 2), needed_flops(law, loss=1.6)
@@ -141,7 +141,7 @@ def needed_flops(law: FrontierLaw, *, loss: float) -> float | None:
 
 
 def log_speedups(laws: FrontierLaws, losses: Array, *, flops: float) -> Array:
-    """Logarithm of what each law needs for its loss, over `flops`: (draw,). Infinite where no compute does."""
+    """Return the logarithm of the FLOPs that each law needs for its loss, over `flops`: (draw,). Infinite if unreachable."""
     excess = np.maximum(losses - laws.E, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = (np.log(laws.A) - np.log(excess)) / laws.gamma
@@ -150,25 +150,25 @@ def log_speedups(laws: FrontierLaws, losses: Array, *, flops: float) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Scatter:
-    """Variance of a loss with its degrees of freedom, and where both were seen."""
+    """Variance of a loss with its degrees of freedom, and its origin."""
 
     variance: float
     freedom: int
     seen_in: str
 
     def draw(self, generator: np.random.Generator, *, leverage: float = 1.0) -> Array:
-        """Deviates of a loss whose variance is `leverage` times this one: (draw,)."""
+        """Return deviates of a loss whose variance is `leverage` times this one: (draw,)."""
         return np.asarray(math.sqrt(leverage * self.variance) * generator.standard_t(self.freedom, DRAWS))
 
     def sentence(self, whose: str, *, loss: float) -> str:
-        """How much it is, as a share of `loss`."""
+        """Describe the scatter as a share of `loss`."""
         plural = "" if self.freedom == 1 else "s"
         share = math.sqrt(self.variance) / loss
         return f"{whose} scatters by {share:.2%} of the loss ({self.freedom} degree{plural} of freedom: {self.seen_in})"
 
 
 def pooled(points: Sequence[MeasuredLoss], others: Sequence[MeasuredLoss]) -> Scatter | None:
-    """Scatter of one run about bowls and among seeds; None when neither table has a bowl of four runs, or seeds."""
+    """Return the scatter of one run about bowls and among seeds; None if neither table has a bowl of four runs, or seeds."""
     used, seen_in = [*points], "its bowls and seeds"
     if sum(point.freedom for point in used) < ENOUGH_FREEDOM:
         used, seen_in = [*points, *others], "bowls and seeds of both tables"
@@ -180,14 +180,14 @@ def pooled(points: Sequence[MeasuredLoss], others: Sequence[MeasuredLoss]) -> Sc
 
 
 def seed_variance(points: Sequence[MeasuredLoss]) -> float:
-    """Variance of one run among seeds as other ladders saw it, at the lowest of these losses."""
+    """Return the variance of one run among seeds in other ladders, at the lowest of these losses."""
     return (SEED_NOISE * min(point.loss for point in points)) ** 2
 
 
 def by_own_law(
     result: FitResult, points: Sequence[MeasuredLoss], within: Scatter | None, generator: np.random.Generator, *, seed: int
 ) -> Compared:
-    """Each budget of the variant against the one law; the variant's optima are taken to scatter as the baseline's do."""
+    """Compare each budget of the variant with one law; the variant's optima are assumed to scatter like the baseline's."""
     law = _frontier_of(result)
     laws = resample(law, seed=seed, count=DRAWS).laws
     of_run, of_budget = _variant_scatter(result, within)
@@ -197,24 +197,24 @@ def by_own_law(
         losses += of_run.draw(generator, leverage=point.leverage) if of_run else 0.0
         losses += of_budget.draw(generator) if of_budget else 0.0
         draws.append(log_speedups(laws, losses, flops=point.flops))
-    said = [("a run of the variant", of_run), ("its budget, beyond that,", of_budget)]
+    scatters = [("a run of the variant", of_run), ("its budget, beyond that,", of_budget)]
     return Compared(
         law_fit=result,
         points=points,
         laws=[law.frontier] * len(points),
         draws=draws,
-        noise="; ".join(each.sentence(whose, loss=points[-1].loss) for whose, each in said if each),
+        noise="; ".join(each.sentence(whose, loss=points[-1].loss) for whose, each in scatters if each),
         warnings=tuple(f"{result.source}: {each}" for each in result.warnings),
     )
 
 
 def _frontier_of(result: FitResult) -> FrontierOfBudgets:
-    assert isinstance(result.law, FrontierOfBudgets)  # `fit_baseline` asks for it
+    assert isinstance(result.law, FrontierOfBudgets)  # guaranteed by `fit_baseline`
     return result.law
 
 
 def _variant_scatter(result: FitResult, within: Scatter | None) -> tuple[Scatter | None, Scatter | None]:
-    """Scatter of one run, and of a budget beyond that. A law through best runs has one scatter only, which holds both."""
+    """Return the scatter of one run, and of a budget beyond that; a law through best runs has a single scatter of both."""
     noise = _frontier_of(result).noise
     about = "the baseline about its law"
     runs = Scatter(variance=noise.run_variance, freedom=noise.run_freedom, seen_in=about)
@@ -226,7 +226,7 @@ def _variant_scatter(result: FitResult, within: Scatter | None) -> tuple[Scatter
 
 
 def fit_baseline(table: RunTable) -> FitResult:
-    """The baseline's own frontier law; `FitRefused`, with the way around it, when it carries none."""
+    """Fit the baseline's own frontier law; `FitRefused`, with an alternative, if it has none."""
     try:
         result = fit(table, law="isoflop-frontier")
         if not result.bowls:
@@ -234,7 +234,7 @@ def fit_baseline(table: RunTable) -> FitResult:
     except FitRefused as error:
         _refuse_baseline(error.what, why=error.why)
     if not result.status.may_be_used:
-        _refuse_baseline(f"{table.source}: {result.status.value}", why="Without a law nobody knows what compute a loss costs.")
+        _refuse_baseline(f"{table.source}: {result.status.value}", why="A speedup needs the compute of a loss.")
     return result
 
 
@@ -242,12 +242,12 @@ def _refuse_baseline(what: str, *, why: str) -> NoReturn:
     raise FitRefused(
         what,
         why=why,
-        fix="Give the baseline runs at four budgets or more, or compare budget by budget by a pinned law: --convention marin",
+        fix="Give the baseline runs at four or more budgets, or compare budget by budget with a pinned law: --convention marin",
     )
 
 
 def _means_of_seeds(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row for each size and budget whose runs differ in their seed only, with the mean loss; other rows as they are."""
+    """Merge runs of one size and budget that differ only in their seed to a row with the mean loss."""
     if "seed" not in frame:
         return frame
     params, tokens = (frame[name].to_numpy(dtype=np.float64) for name in ("params", "tokens"))
@@ -258,16 +258,16 @@ def _means_of_seeds(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 MARIN_E, MARIN_ALPHA = 1.6, 0.0941
-"""Pinned by Marin's gate for its mixture-of-experts recipes (issue 5596), in nats per token of Paloma macro loss."""
+"""Constants pinned by Marin's gate for its mixture-of-experts recipes (issue 5596), in nats per token of Paloma macro loss."""
 
 MARIN_METRIC = "paloma_macro_loss_nats"
 
 SEED_FREEDOM = 4
-"""`SEED_NOISE` was seen in two groups of three seeds."""
+"""Degrees of freedom of `SEED_NOISE`, from two groups of three seeds."""
 
 
 def by_pinned_law(ours: Sequence[MeasuredLoss], theirs: Sequence[MeasuredLoss], generator: np.random.Generator) -> Compared:
-    """Each budget that both tables have: the law of Marin's exponents through the baseline's loss there."""
+    """Compare each common budget of both tables with a law of Marin's exponents through the baseline's loss there."""
     pairs = [(mine, point) for point in theirs if (mine := partner(point, ours)) is not None]
     _require_pairs(pairs)
     baseline_scatter, variant_scatter = (
@@ -279,7 +279,7 @@ def by_pinned_law(ours: Sequence[MeasuredLoss], theirs: Sequence[MeasuredLoss], 
         losses = mine.loss + baseline_scatter.draw(generator, leverage=mine.leverage)
         variant_losses = point.loss + variant_scatter.draw(generator, leverage=point.leverage)
         draws.append(log_speedups(_pinned_laws(losses, flops=mine.flops), variant_losses, flops=point.flops))
-    said = (("a run of the baseline", baseline_scatter), ("one of the variant", variant_scatter))
+    scatters = (("a run of the baseline", baseline_scatter), ("one of the variant", variant_scatter))
     return Compared(
         law_fit=None,
         points=[point for _, point in pairs],
@@ -287,7 +287,7 @@ def by_pinned_law(ours: Sequence[MeasuredLoss], theirs: Sequence[MeasuredLoss], 
             FrontierLaw(E=MARIN_E, A=mine.loss - MARIN_E, gamma=MARIN_ALPHA, reference_flops=mine.flops) for mine, _ in pairs
         ],
         draws=draws,
-        noise="; ".join(scatter.sentence(whose, loss=pairs[-1][1].loss) for whose, scatter in said),
+        noise="; ".join(scatter.sentence(whose, loss=pairs[-1][1].loss) for whose, scatter in scatters),
         warnings=(*_alone("baseline", ours, theirs), *_alone("variant", theirs, ours)),
     )
 
@@ -308,14 +308,14 @@ def _require_pairs(pairs: Sequence[tuple[MeasuredLoss, MeasuredLoss]]) -> None:
     if not pairs:
         raise FitRefused(
             "No budget of the variant is within 25 % of one of the baseline's.",
-            why="Under a pinned convention the baseline's law goes through its loss at the same budget.",
+            why="A pinned law goes through the baseline's loss at the same budget.",
             fix="Train both at the same FLOPs, or compare by the baseline's own law: --convention own",
         )
     low = min(mine.loss for mine, _ in pairs)
     if low <= MARIN_E:
         raise FitRefused(
             f"The baseline's loss of {low:g} is not above the pinned asymptote of {MARIN_E}.",
-            why="A power law that falls towards the asymptote never gets there.",
+            why="A power law never reaches its asymptote.",
             fix="Compare by the baseline's own law: --convention own",
         )
 
@@ -323,11 +323,11 @@ def _require_pairs(pairs: Sequence[tuple[MeasuredLoss, MeasuredLoss]]) -> None:
 INTERVAL = 0.9
 
 LARGEST_SPEEDUP = 1e6
-"""Beyond it nothing is said but that there is no end: no two recipes that anybody compares are so far apart."""
+"""Largest reported speedup; no recipes in use are so far apart."""
 
 
 class Verdict(Enum):
-    """What an interval says of a variant."""
+    """Verdict of an interval on a variant."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -336,12 +336,11 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Speedup:
-    """So many times faster than the baseline, with a 90 % interval.
+    """Speedup over the baseline, with a 90 % interval.
 
-    `value`, or the interval's upper end, is None where it would be above `LARGEST_SPEEDUP`: the baseline's law comes down to
-    such a loss with more compute than anybody has, or never.
-    `p_value` is two-sided, of no difference. `verdict` is a tie where the interval holds 1; `verdict_after_holm` is what is
-    left of it when all budgets of a comparison are looked at together.
+    `value`, or the interval's upper end, is None if above `LARGEST_SPEEDUP`: the baseline's law reaches such a loss with
+    unavailable compute, or never. `p_value` is two-sided, for no difference. `verdict` is a tie if the interval holds 1;
+    `verdict_after_holm` corrects it for all budgets of a comparison.
     """
 
     value: float | None
@@ -352,7 +351,7 @@ class Speedup:
 
 
 def speedups(logs: Sequence[float], draws: Sequence[Array]) -> list[Speedup]:
-    """A family of comparisons that Holm's correction looks at together."""
+    """Return a family of comparisons with Holm's correction."""
     p_values = [_p_value(each) for each in draws]
     return [
         _speedup(value, each, p_value=p_value, adjusted=adjusted)
@@ -361,7 +360,7 @@ def speedups(logs: Sequence[float], draws: Sequence[Array]) -> list[Speedup]:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values adjusted so that all may be held against one level (Holm 1979); true under any dependence between them.
+    """Return p-values adjusted for comparison with a common level (Holm 1979), valid under any dependence between them.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -386,7 +385,7 @@ def _speedup(log_value: float, draws: Array, *, p_value: float, adjusted: float)
 
 
 def _ends(draws: Array) -> tuple[float, float]:
-    """The interval of draws that may be infinite, as order statistics: `np.quantile` gives NaN beside infinities."""
+    """Return the interval of draws that may be infinite, by order statistics, since `np.quantile` gives NaN for infinities."""
     tail, ordered = round(len(draws) * (1 - INTERVAL) / 2), np.sort(draws)
     return float(ordered[tail - 1]), float(ordered[-tail])
 
@@ -396,6 +395,6 @@ def _unless_endless(log_value: float) -> float | None:
 
 
 def _p_value(draws: Array) -> float:
-    """Two-sided: twice the share of draws on the rarer side of no difference, which is never taken to be zero."""
+    """Return twice the share of draws on the rarer side of no difference, but never zero."""
     rarer = min(int(np.sum(draws <= 0)), int(np.sum(draws >= 0)))
     return min(1.0, 2 * (rarer + 1) / (len(draws) + 1))

@@ -1,7 +1,4 @@
-"""A comparison of two recipes as other programs read it (a JSON document) and as people read it (plain text, 100 columns).
-
-Every number in the document is finite; what is not known is null. Computes nothing.
-"""
+"""Format a comparison of two recipes as a JSON document with finite numbers or null, and as text of 100 columns."""
 
 from __future__ import annotations
 
@@ -19,13 +16,13 @@ from marin_scaling.units import format_flops
 if TYPE_CHECKING:
     from marin_scaling.run.table import RunTable
 
-_LISTED_EXCLUSIONS = 6  # of each table; more are counted, and the JSON document lists every one
+_LISTED_EXCLUSIONS = 6  # of each table; more are counted, and the JSON document lists all
 
 _HEAD = f"{'speedup':>8} {'90 % interval':>18}  {'alone':<7} together"
 
 
 def speedup_document(report: SpeedupReport, *, baseline: RunTable, variant: RunTable) -> dict[str, Any]:
-    """What `marin-scale speedup --json` prints: finite numbers only, null where there is none."""
+    """Return the document of `marin-scale speedup --json`, with finite numbers or null."""
     fitted = report.baseline_fit
     return {
         "convention": report.convention,
@@ -54,7 +51,7 @@ def _label(report: SpeedupReport) -> str:
     pinned = " and ".join(f"{name} = {value}" for name, value in _pinned().items())
     return (
         f"marin: {pinned} are pinned as in Marin's issue 5596, and not fitted to these runs; "
-        "the interval holds the noise of the runs, not the error of what is pinned"
+        "the interval includes the noise of the runs, but no error of the pinned values"
     )
 
 
@@ -93,7 +90,7 @@ def _speedup_document(each: Speedup) -> dict[str, Any]:
 
 
 def speedup_text(report: SpeedupReport, *, baseline: RunTable, variant: RunTable) -> str:
-    """The same for a reader: tables, convention, budgets, what all of them say together, doubts."""
+    """Format tables, convention, budgets, the joint result and warnings as text."""
     parts = [
         _table_text("baseline", baseline, report.baseline_excluded)
         + "\n"
@@ -101,7 +98,7 @@ def speedup_text(report: SpeedupReport, *, baseline: RunTable, variant: RunTable
         _convention_text(report),
         _flops_text(report),
         _wall_clock_text(report, baseline, variant),
-        _doubts_text(report),
+        _warnings_text(report),
     ]
     return "\n\n".join(parts)
 
@@ -151,7 +148,7 @@ def _columns_of(each: Speedup) -> str:
 def _together(family: Sequence[Speedup]) -> str:
     count, share = len(family), 1 - INTERVAL
     if count == 1:
-        return "One comparison: there is nothing to correct for."
+        return "One comparison: no correction needed."
     counts = {verdict: sum(each.verdict_after_holm is verdict for each in family) for verdict in Verdict}
     return (
         f"{count} comparisons: at {INTERVAL * 100:.0f} % each, about {count * share:.1g} of them would be called faster or "
@@ -180,11 +177,11 @@ def _wall_clock_text(report: SpeedupReport, baseline: RunTable, variant: RunTabl
 def _no_throughput(baseline: RunTable, variant: RunTable) -> str:
     without = [table.source for table in (baseline, variant) if "tokens_per_second" not in table.frame]
     if without:
-        return f"there is no column tokens_per_second in {' and in '.join(dict.fromkeys(without))}"
-    return "at no budget both tables have a number in the column tokens_per_second"
+        return f"column tokens_per_second is missing in {' and in '.join(dict.fromkeys(without))}"
+    return "no common budget has a number in the column tokens_per_second of both tables"
 
 
-def _doubts_text(report: SpeedupReport) -> str:
+def _warnings_text(report: SpeedupReport) -> str:
     lines = [wrapped(f"noise: {report.noise}")]
     if report.baseline_fit:
         lines.append(wrapped(f"status of the baseline's law: {report.baseline_fit.status.value}"))

@@ -1,7 +1,7 @@
-"""A table of runs to forecast: `params` and `tokens` of each, or `flops` alone for the compute-optimal run of that budget.
+"""Tables of runs to forecast: `params` and `tokens` of each, or `flops` alone for the compute-optimal run of that budget.
 
-Optional: `flops` beside sizes (else what such runs cost in the fitted table), `active_params` for sparse models, `run`.
-Reads numbers; forecasts nothing.
+Optional columns are `run`, `active_params` for sparse models, and `flops` in addition to sizes (default: the cost of such runs
+in the fitted table).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FIX = "Give every row params and tokens, or flops: positive, finite numbers."
 
 @dataclass(frozen=True, kw_only=True)
 class WantedRun:
-    """The numbers that a row gives; None where it gives none."""
+    """Numbers of a row; None if missing."""
 
     flops: float | None = None
     params: float | None = None
@@ -40,19 +40,19 @@ class WantedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class WantedRuns:
-    """All rows; `swept` when many of them are of one size and length, so that they are as the runs come and not the best."""
+    """All rows; `swept` if many of them share a size and length, so that they include runs that are not the best."""
 
     runs: tuple[WantedRun, ...]
     swept: bool
 
 
 def read_targets(path: Path) -> WantedRuns:
-    """Read a CSV, Parquet or JSON-lines file; `RunTableError` names file, line and column of what is missing or no number."""
+    """Read a CSV, Parquet or JSON-lines file; `RunTableError` names file, line and column of a missing or invalid number."""
     return _targets(read_table_file(Path(path)))
 
 
 def targets_of_frame(frame: pd.DataFrame) -> WantedRuns:
-    """Like `read_targets`, for a table in memory; errors name the row by its label."""
+    """Read a table in memory; errors name the row by its label."""
     places = tuple(f"row {label}" for label in frame.index)
     return _targets(RawTable(name="DataFrame", cells=frame.rename(columns=str).astype(object), places=places))
 
@@ -72,13 +72,13 @@ def _targets(raw: RawTable) -> WantedRuns:
 
 
 def target_runs(result: FitResult, wanted: WantedRuns) -> list[Target]:
-    """The rows as targets of a fit."""
+    """Return the rows as targets of a fit."""
     return [_target(result, run) for run in wanted.runs]
 
 
 def _target(result: FitResult, run: WantedRun) -> Target:
     if run.params is None or run.tokens is None:
-        assert run.flops is not None  # as `_wanted` has seen to
+        assert run.flops is not None  # checked by `_wanted`
         return optimal_target(result, run.flops)
     active = run.active_params or run.params
     flops = run.flops or float(result.allocation.cost.at(np.array([active]))[0]) * active * run.tokens
@@ -88,12 +88,12 @@ def _target(result: FitResult, run: WantedRun) -> Target:
 def _wanted(numbers: Mapping[str, float | None], *, where: str) -> WantedRun:
     run = WantedRun(**{name: numbers.get(name) for name in _NUMBERS})
     if not (run.params and run.tokens) and not run.flops:
-        _refuse(f"{where} gives neither params and tokens nor flops.")
+        _refuse(f"{where} has neither params and tokens nor flops.")
     return run
 
 
 def _column(raw: RawTable, column: str) -> list[float | None]:
-    """The numbers of a column, None where a cell is empty."""
+    """Return the numbers of a column, None if a cell is empty."""
     return [
         None if is_empty(cell) else positive_number(cell, where=where, why=_WHY, fix=_FIX)
         for cell, where in cells_of_column(raw, column)
@@ -101,4 +101,4 @@ def _column(raw: RawTable, column: str) -> list[float | None]:
 
 
 def _refuse(what: str) -> NoReturn:
-    raise RunTableError(what, why=_WHY, fix=_FIX)
+    raise RunTableError(what, fix=_FIX)

@@ -19,15 +19,15 @@ from marin_scaling.units import unit_of
 
 LEAST_CURVES = 6
 _LEAST_STEPS, _LEAST_FRACTION = 20, 0.05
-_WINDOW = 0.05  # of all steps: the training loss "now" is the mean over so many
-_LEAST_COMPARED = 0.15  # of the steps: before, the losses of recorded targets lie off the line through their rungs
-_USUAL = np.array([0.0005, 0.9995])  # at 10 of 998 stages recorded runs lie outside: three rungs, one target
-_TELLING_WIDTH = 2.0  # times the forecast's interval; a wider one says nothing that the forecast did not
+_WINDOW = 0.05  # of all steps: the current training loss is the mean over this window
+_LEAST_COMPARED = 0.15  # of the steps; earlier losses of recorded targets are off the line through their rungs
+_USUAL = np.array([0.0005, 0.9995])  # recorded runs are outside at 10 of 998 stages: three rungs, one target
+_TELLING_WIDTH = 2.0  # times the forecast's interval; a wider prediction adds nothing to the forecast
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """A run's training losses from step 0 on, of how many in all, and what the run costs in all."""
+    """Training losses of a run from step 0 on, its number of steps, and its FLOPs."""
 
     losses: Array
     train_steps: int
@@ -35,13 +35,13 @@ class Curve:
 
     @property
     def fraction(self) -> float:
-        """Of the steps done."""
+        """Share of the steps done."""
         return len(self.losses) / self.train_steps
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedCurve:
-    """A whole curve, and the metric at its end."""
+    """A whole curve, and the final metric."""
 
     curve: Curve
     loss: float
@@ -49,36 +49,36 @@ class FinishedCurve:
 
 @dataclass(frozen=True, kw_only=True)
 class Tracking:
-    """Where a run will end: `quantiles` (level to metric), from so many finished curves at this `fraction` done."""
+    """Predicted end of a run: `quantiles` (level to metric), from a number of finished curves at this `fraction` done."""
 
     fraction: float
     curves: int
     quantiles: dict[float, float]
     train_loss: float
-    """The run's, in nats per token, over the last `_WINDOW` of all steps."""
+    """Training loss of the run in nats per token, over the last `_WINDOW` of all steps."""
 
     usual_train_loss: tuple[float, float]
-    """What the finished curves let expect there of a run of its FLOPs: the central 99.9 %."""
+    """Central 99.9 % of this loss for a run of its FLOPs, from the finished curves."""
 
     @property
     def is_early(self) -> bool:
-        """Whether it is too early to tell the run's curve from those of another kind."""
+        """Return True if it is too early to compare the run's curve with others."""
         return self.fraction < _LEAST_COMPARED
 
     @property
     def is_unlike(self) -> bool:
-        """Whether the run's curve is none of the finished ones' kind, so that its end cannot be known from theirs."""
+        """Return True if the run's curve differs from the finished ones, which then cannot predict its end."""
         low, high = self.usual_train_loss
         return not self.is_early and not low <= self.train_loss <= high
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The central 90 %."""
+        """Central 90 % interval."""
         return self.quantiles[0.05], self.quantiles[0.95]
 
 
 def track(run: Curve, finished: Sequence[FinishedCurve]) -> Tracking:
-    """Where `run` will end; `FitRefused` where it has hardly begun, or finished curves are too few.
+    """Predict the end of `run`; `FitRefused` if it is too early, or if finished curves are too few.
 
     >>> rungs = [FinishedCurve(curve=_powers(steps), loss=2 * steps**-0.1) for steps in (100, 150, 200, 300, 400, 600)]
     >>> half = _powers(800, done=400)
@@ -101,8 +101,8 @@ def track(run: Curve, finished: Sequence[FinishedCurve]) -> Tracking:
 
 
 def _predicted(rows: Array, values: Array, *, place: Array, levels: Array) -> Array:
-    """Quantiles of the value at `place`, by ordinary least squares of `values` on `rows`, of shape (run, regressor)."""
-    centre = rows.mean(axis=0)  # the constant stays out, the others are taken about their means
+    """Return quantiles of the value at `place`, by least squares of `values` on `rows`, of shape (run, regressor)."""
+    centre = rows.mean(axis=0)  # regressors are centered, without the constant
     design = np.column_stack([np.ones(len(rows)), rows - centre])
     at = np.concatenate([[1.0], place - centre])
     solution, _, rank, _ = np.linalg.lstsq(design, values, rcond=None)
@@ -113,7 +113,7 @@ def _predicted(rows: Array, values: Array, *, place: Array, levels: Array) -> Ar
 
 
 def finished_curves(runs: Iterable[StoredRun], *, without: str) -> list[FinishedCurve]:
-    """Of the rungs that ended with a loss, but the run of the digest `without`."""
+    """Return the curves of rungs with a loss, except the run of digest `without`."""
     return [
         FinishedCurve(curve=curve_of(_losses(stored), stored.spec), loss=stored.record.loss)
         for stored in runs
@@ -122,7 +122,7 @@ def finished_curves(runs: Iterable[StoredRun], *, without: str) -> list[Finished
 
 
 def curve_of(losses: Sequence[float], spec: RunSpec) -> Curve:
-    """The curve of a run so far."""
+    """Return the curve of a run so far."""
     return Curve(losses=np.array(losses, dtype=np.float64), train_steps=spec.train_steps, flops=spec.flops)
 
 
@@ -133,7 +133,7 @@ def _losses(stored: StoredRun) -> list[float]:
 
 @dataclass(frozen=True, kw_only=True)
 class EarlierForecast:
-    """What was forecast of the run, quantile level to metric, and by what; or no quantiles, and why there are none."""
+    """Earlier forecast of the run: quantiles of the metric and their source; or why there is none."""
 
     quantiles: Mapping[float, float] | None
     by: str
@@ -141,7 +141,7 @@ class EarlierForecast:
 
 @dataclass(frozen=True, kw_only=True)
 class Tracked:
-    """A run: which, how far, where it ended, will end, or why that is not said, what was forecast, and what looks wrong."""
+    """State of a run: progress, actual or predicted end, earlier forecast, and faults."""
 
     run: str
     steps_done: int
@@ -149,7 +149,7 @@ class Tracked:
     train_loss_nats_per_token: float | None
     metric: str
     ended_at: float | None
-    """The metric of a run that has ended; nothing is predicted of it."""
+    """Final metric of a run that has ended; no prediction is made then."""
 
     tracking: Tracking | None
     why_not: str
@@ -158,17 +158,17 @@ class Tracked:
 
     @property
     def verdict(self) -> str:
-        """On forecast, or off it, or that this cannot be known; empty where one of the two is missing."""
+        """Verdict of prediction against forecast; empty if either is missing."""
         expected = self.tracking.quantiles if self.tracking else self._end()
         if not expected or not self.forecast.quantiles:
             return ""
         if self.tracking and self.tracking.is_unlike:
-            return "unlike the ladder's curves: what will come of it is not known"
-        said = verdict(expected, self.forecast.quantiles)
-        return "too early to say" if said == "on forecast" and self.tracking and self.tracking.is_early else said
+            return "unlike the ladder's curves: no prediction"
+        found = verdict(expected, self.forecast.quantiles)
+        return "too early to say" if found == "on forecast" and self.tracking and self.tracking.is_early else found
 
     def _end(self) -> Mapping[float, float]:
-        """The known end as quantiles, which are all the same; none where it has not ended."""
+        """Return the final metric as quantiles, which are all equal; empty if the run has not ended."""
         return {} if self.ended_at is None else dict.fromkeys((0.05, 0.5, 0.95), self.ended_at)
 
 
@@ -181,13 +181,13 @@ def track_losses(
     ended_at: float | None = None,
     expert_shares: Sequence[Sequence[float]] = (),
 ) -> Tracked:
-    """All that is to be said of the run of `spec` after these training losses (None: no number).
+    """Describe the run of `spec` after these training losses (None: not finite).
 
-    `ended_at` is the metric of a run that has ended. `expert_shares`, by layer and expert, are known of a mixture that is
-    under way here.
+    `ended_at` is the final metric of a run that has ended. `expert_shares` are given, by layer and expert, for a mixture in
+    training on this machine.
     """
     finite = [loss for loss in losses if loss is not None]
-    tracking, why_not = None, "its loss is no number any more."
+    tracking, why_not = None, "its loss is not finite."
     if ended_at is not None:
         why_not = ""
     elif len(finite) == len(losses):
@@ -220,20 +220,20 @@ def _tracking(losses: Sequence[float], spec: RunSpec, curves: Sequence[FinishedC
 
 
 def _unlikeness(tracking: Tracking | None) -> list[str]:
-    """A sentence with the numbers where the curve is none of the finished ones' kind."""
+    """Return a sentence with the numbers if the curve differs from the finished ones."""
     if tracking is None or not tracking.is_unlike:
         return []
     low, high = tracking.usual_train_loss
     return [
-        f"the training loss is {tracking.train_loss:.4f} nats a token over the last {_WINDOW:.0%} of all steps; "
+        f"the training loss is {tracking.train_loss:.4f} nats per token over the last {_WINDOW:.0%} of all steps; "
         f"the curves of {tracking.curves} finished runs have {low:.4f} to {high:.4f} there (99.9 %) at its FLOPs"
     ]
 
 
 def verdict(expected: Mapping[float, float], forecast: Mapping[float, float]) -> str:
-    """Where the run will end beside its forecast, by the two 90 % intervals and the run's median.
+    """Compare the predicted end of a run with its forecast, by the two 90 % intervals and the run's median.
 
-    One that may end anywhere in an interval of more than twice the forecast's width is on no forecast yet.
+    A prediction with an interval of more than twice the forecast's width is too early.
 
     >>> verdict({0.05: 2.0, 0.5: 2.1, 0.95: 2.2}, {0.05: 2.05, 0.95: 2.3})
     'on forecast'
@@ -253,7 +253,7 @@ def verdict(expected: Mapping[float, float], forecast: Mapping[float, float]) ->
 
 
 def _regressors(curve: Curve, fraction: float) -> Array:
-    """Log FLOPs, and the log training loss when so much was done."""
+    """Return log FLOPs, and the log training loss at this fraction of the steps."""
     end = max(1, round(fraction * curve.train_steps))
     begin = max(0, min(end - 1, int((fraction - _WINDOW) * curve.train_steps)))
     return np.array([np.log(curve.flops), np.log(curve.losses[begin:end].mean())])
@@ -262,45 +262,46 @@ def _regressors(curve: Curve, fraction: float) -> Array:
 def _require_enough(run: Curve, finished: Sequence[FinishedCurve]) -> None:
     if len(run.losses) < _LEAST_STEPS or run.fraction < _LEAST_FRACTION:
         raise FitRefused(
-            f"{len(run.losses)} of {run.train_steps} steps are done; nothing is said before {_LEAST_STEPS} steps and "
+            f"{len(run.losses)} of {run.train_steps} steps are done; a prediction needs {_LEAST_STEPS} steps and "
             f"{_LEAST_FRACTION:.0%} of them.",
-            why="Curves differ at their beginnings by more than at their ends.",
-            fix="Ask again later.",
+            why="Curves differ more at their beginnings than at their ends.",
+            fix="Try again later.",
         )
     if len(finished) < LEAST_CURVES:
         raise FitRefused(
-            f"{len(finished)} finished runs have a loss curve; {LEAST_CURVES} are the least.",
-            why="An interval from fewer would say more of the fewness than of the run.",
+            f"{len(finished)} finished runs have a loss curve; a prediction needs {LEAST_CURVES}.",
             fix="Train more rungs of the ladder, or name another ladder: --against.",
         )
 
 
 def _powers(steps: int, *, done: int | None = None) -> Curve:
-    """A curve that falls as a power of the step, for the example above."""
+    """Return a curve that falls as a power of the step, for the example above."""
     return Curve(losses=3 * np.arange(1, (done or steps) + 1.0) ** -0.1, train_steps=steps, flops=float(steps))
 
 
 def tracked_text(found: Tracked) -> str:
-    """A few lines for a reader."""
+    """Format the state of a run in a few lines."""
     now = (
-        "" if found.train_loss_nats_per_token is None else f", training loss {found.train_loss_nats_per_token:.4f} nats a token"
+        ""
+        if found.train_loss_nats_per_token is None
+        else f", training loss {found.train_loss_nats_per_token:.4f} nats per token"
     )
     lines = [f"{found.run}: step {found.steps_done} of {found.train_steps} ({found.steps_done / found.train_steps:.0%}){now}"]
     if found.ended_at is not None:
         lines.append(f"it ended at {found.ended_at:.4f} {unit_of(found.metric)}")
     elif found.tracking is None:
-        lines.append(f"where it will end is not said: {found.why_not}")
+        lines.append(f"no prediction: {found.why_not}")
     else:
         end = _quantiles(found.tracking.quantiles, found.metric)
         went = f"as the curves of {found.tracking.curves} finished runs went"
         lines.append(
             f"it would end at {end}, if it went {went}" if found.tracking.is_unlike else f"it will end at {end}, {went}"
         )
-    said = found.forecast.quantiles
+    quantiles = found.forecast.quantiles
     lines.append(
         f"no forecast to compare with: {found.forecast.by}"
-        if said is None
-        else f"forecast {_quantiles(said, found.metric)} ({found.forecast.by})"
+        if quantiles is None
+        else f"forecast {_quantiles(quantiles, found.metric)} ({found.forecast.by})"
     )
     lines += [found.verdict] if found.verdict else []
     lines += [f"warning: {fault}" for fault in found.faults]
@@ -308,7 +309,7 @@ def tracked_text(found: Tracked) -> str:
 
 
 def tracked_document(found: Tracked) -> dict[str, Any]:
-    """The same as a document."""
+    """Return the state of a run as a document."""
     return {
         "run": found.run,
         "steps_done": found.steps_done,

@@ -1,1 +1,1 @@
-"""What a person writes: a ladder file (recipe, budgets, sizes, data, evaluation, target) and what it costs."""
+"""Ladder files (recipe, budgets, sizes, data, evaluation, target), their rungs and cost."""

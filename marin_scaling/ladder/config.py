@@ -18,37 +18,37 @@ from marin_scaling.yaml_config import Part, read_yaml
 
 
 class Compute(Part):
-    """How the steps of a run are computed. The defaults are fastest for tiny models on a CPU."""
+    """Precision, memory use and attention of training steps. The defaults are fastest for tiny models on a CPU."""
 
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Of activations and products, in training and evaluation; parameters, the optimizer's state and the loss are float32."""
+    """Precision of activations and products, in training and evaluation; parameters, optimizer state and loss are float32."""
     attention: Literal["plain", "flash"] = "plain"
-    """`flash` keeps no table of positions by positions: a kernel for the device where Levanter has one, else its own in JAX."""
+    """`flash` does not store the attention matrix; it uses Levanter's kernel for the device, or else its version in JAX."""
     recompute: bool = False
-    """Keep only what goes from layer to layer, and compute the rest of a layer again in the backward pass."""
+    """Store only the inputs of each layer, and recompute the rest in the backward pass."""
     sequences_at_a_time: int | None = Field(default=None, gt=0)
-    """Sequences that one device computes at once; gradients are added up over the batch. Without it the whole batch."""
+    """Sequences that one device processes at once, with gradients summed over the batch; default: the whole batch."""
 
 
 BYTES_PER_PARAM = 28
-"""In float32: the parameter and two moments of Adam before a step and after it (4 x 3 x 2), and the gradient."""
+"""Float32 bytes per parameter: the parameter and Adam's two moments before and after a step (4 x 3 x 2), and the gradient."""
 _FLOAT, _HALF = 4, 2
 _PER_HIDDEN, _PER_INTERMEDIATE, _PER_HEAD_AND_POSITION, _PER_VOCABULARY = 17, 6, 2, 2
-_FLASH_BLOCK = 1024  # positions; for shorter sequences Levanter's attention in JAX is the plain one
+_FLASH_BLOCK = 1024  # positions; shorter sequences use plain attention in Levanter's JAX version
 
 
 def training_memory_bytes(plan: RungPlan, compute: Compute | None = None, *, devices: int = 1) -> float:
-    """What a step holds at once on each device, beside the program itself; `Compute()` where nothing else is said.
+    """Estimate the memory of a training step on each device, without the program; default `compute`: `Compute()`.
 
-    Several devices have an even part of the batch, of the parameters and of the optimizer's state each; that is arithmetic.
+    Several devices share the batch, parameters and optimizer state evenly; this case is computed, not measured.
 
-    Numbers kept for the backward pass, for each token: in each layer 17 for each of hidden_dim, 6 for each of the MLP's width
-    that a token passes and, with plain attention, 2 for each head and position; and 2 for each of vocab_size. Of layers that
-    are recomputed, hidden_dim for each and the whole of one. Tests hold it against what XLA reserves on a CPU: for dense
-    models in float32 up to a quarter above, and with other choices from a twentieth below to a third above. There, XLA undoes
-    recomputation, of which only what JAX keeps is tested. For mixtures it is what a ragged product needs; on a CPU, where a
-    step that overflows its buffers goes another way (`run.expert_dispatch`), XLA reserves one and a half to two and a half
-    times as much. For bfloat16 it is arithmetic: a CPU's XLA keeps much of it in float32.
+    Numbers stored for the backward pass, per token: in each layer 17 per hidden_dim, 6 per active MLP width and, with plain
+    attention, 2 per head and position; and 2 per vocab_size. With recomputation it is hidden_dim per layer, and all of one
+    layer. Tests compare the estimate with XLA's reservation on a CPU. Dense models in float32 reserve up to a quarter less;
+    with other choices, from a third less to a twentieth more. XLA undoes recomputation on a CPU, so tests measure what JAX
+    stores. For mixtures the estimate holds for a ragged product. XLA on a CPU reserves 1.5 to 2.5 times as much there,
+    because of the fallback for overflowing buffers (`run.expert_dispatch`). Bfloat16 is computed, since a CPU's XLA stores
+    much of it in float32.
 
     >>> from marin_scaling.recipe.quickstart import QuickstartRecipe
     >>> plan = QuickstartRecipe().plan(budget_flops=2.5e12, hidden_dim=64)
@@ -59,16 +59,16 @@ def training_memory_bytes(plan: RungPlan, compute: Compute | None = None, *, dev
     part = -(-plan.batch_size // devices)
     at_once = min(part, compute.sequences_at_a_time or part)
     number = _FLOAT if compute.precision == "float32" else _HALF
-    of_loss = _FLOAT * _PER_VOCABULARY * plan.shape.vocab_size  # always float32
+    of_loss = _FLOAT * _PER_VOCABULARY * plan.shape.vocab_size  # float32 at any precision
     kept = number * _kept_of_layers(plan.shape, compute) + of_loss
     params = _bytes_per_param(compute, in_parts=at_once < part) * plan.shape.params_total
     return float(params / devices + at_once * plan.shape.seq_len * kept)
 
 
 def _kept_of_layers(shape: ModelShape, compute: Compute) -> int:
-    """Numbers for each token."""
+    """Return the numbers stored per token."""
     is_plain = compute.attention == "plain" or shape.seq_len < _FLASH_BLOCK
-    square = shape.num_heads * (shape.seq_len if is_plain else _FLASH_BLOCK)  # of positions by positions, or of a block of them
+    square = shape.num_heads * (shape.seq_len if is_plain else _FLASH_BLOCK)  # attention matrix, or a block of it
     layer = _PER_HIDDEN * shape.hidden_dim + _PER_INTERMEDIATE * shape.mlp_dim_per_token
     layer += _PER_HEAD_AND_POSITION * square if is_plain else 0
     if compute.recompute:
@@ -77,7 +77,7 @@ def _kept_of_layers(shape: ModelShape, compute: Compute) -> int:
 
 
 def _bytes_per_param(compute: Compute, *, in_parts: bool) -> int:
-    """With a copy in half precision, and the sum of gradients so far."""
+    """Return bytes per parameter, with a copy in half precision and the accumulated gradient where these exist."""
     copy = _HALF if compute.precision == "bfloat16" else 0
     return BYTES_PER_PARAM + copy + (_FLOAT if in_parts else 0)
 
@@ -86,14 +86,14 @@ _SIGNER = r"^[A-Za-z0-9._+-]+@[A-Za-z0-9._-]+$"
 
 
 class RungsAtBudget(Part):
-    """One budget and the widths that are trained at it: those named, or so many of the recipe's."""
+    """One budget and its widths: listed, or a number of the recipe's."""
 
     budget_flops: float = Field(gt=0)
     """Training FLOPs of each of these runs."""
     hidden_dims: tuple[int, ...] | None = Field(default=None, min_length=1)
-    """Widths; the recipe makes the rest of the shape. Without them all that the recipe finds sensible at this budget."""
+    """Widths; the recipe derives the rest of the shape. Default: all widths that the recipe finds sensible at this budget."""
     sizes: int | None = Field(default=None, gt=0)
-    """Instead of widths: so many of the recipe's, evenly spread from the narrowest to the widest."""
+    """Number of the recipe's widths, evenly spread from the narrowest to the widest; instead of hidden_dims."""
 
     @model_validator(mode="after")
     def _one_choice(self) -> RungsAtBudget:
@@ -103,31 +103,31 @@ class RungsAtBudget(Part):
 
 
 class Target(Part):
-    """The large run that the ladder is to forecast."""
+    """Large run that the ladder forecasts."""
 
     budget_flops: float = Field(gt=0)
-    """Its training FLOPs, more than those of the largest rung; its width follows from the fit."""
+    """Training FLOPs, more than those of the largest rung; the fit chooses the width."""
     batch_size: int | None = Field(default=None, gt=0)
-    """Sequences a step where the hardware decides it; else the recipe's."""
+    """Sequences per step if the hardware decides; default: the recipe's."""
     seed: int | None = Field(default=None, ge=0)
-    """Seed of its weights; else the ladder's first one."""
+    """Seed of the weights; default: the ladder's first."""
 
 
 class Texts(Part):
-    """Where text lies: files, a data set of the Hugging Face hub, or a cache of tokens; one of the three."""
+    """Location of text: files, a data set on the Hugging Face hub, or a cache of tokens; exactly one of the three."""
 
     files: tuple[str, ...] | None = Field(default=None, min_length=1)
-    """Addresses of files of JSON lines (`.jsonl`), Parquet or text (`.txt`, `.md`, `.py`), also compressed; `*` for many."""
+    """Addresses of files of JSON lines (`.jsonl`), Parquet or text (`.txt`, `.md`, `.py`), also compressed; `*` matches."""
     dataset: str | None = None
-    """Name of a data set on the Hugging Face hub, or a folder of that layout."""
+    """Name of a data set on the Hugging Face hub, or a folder with its layout."""
     config: str | None = None
-    """Of the data set, where it has several."""
+    """Configuration of the data set, if it has several."""
     revision: str | None = None
-    """Of the data set: a branch, tag or commit."""
+    """Branch, tag or commit of the data set."""
     split: str = "train"
-    """Of the data set."""
+    """Split of the data set."""
     cache: str | None = None
-    """A cache of tokens that Levanter built with `data.tokenizer`."""
+    """Cache of tokens that Levanter built with `data.tokenizer`."""
 
     @field_validator("files", mode="before")
     @classmethod
@@ -150,14 +150,14 @@ class Texts(Part):
     def _one_place(self) -> Texts:
         given = [name for name in ("files", "dataset", "cache") if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"one of files, dataset and cache says where the text lies; given: {', '.join(given) or 'none'}")
+            raise ValueError(f"exactly one of files, dataset and cache is needed; given: {', '.join(given) or 'none'}")
         if self.dataset is None and (self.config or self.revision or self.split != "train"):
-            raise ValueError("config, revision and split belong to a dataset")
+            raise ValueError("config, revision and split need a dataset")
         return self
 
     @property
     def said(self) -> str:
-        """Where it lies, in a word."""
+        """Short name of the location."""
         return self.cache or self.dataset or ", ".join(self.files or ())
 
 
@@ -166,22 +166,22 @@ STANDARD_LIBRARY = "python-standard-library"
 
 
 class Data(Part):
-    """What is trained on: the sources of the Python that trains, or text of your own with text held out from it."""
+    """Training and held-out text: the sources of the Python that trains, or your own text."""
 
     source: str = Field(default=STANDARD_LIBRARY, pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
-    """Name of the text, as records and pages show it."""
+    """Name of the text in records and pages."""
     train: Texts | None = None
-    """The text to train on."""
+    """Training text."""
     validation: dict[SetName, Texts] = Field(default_factory=dict)
-    """Held-out text by name; the loss is the mean over these sets, each weighing the same."""
+    """Held-out text by name; the loss is the unweighted mean over these sets."""
     tokenizer: str = "bytes"
     """`bytes`, a folder with a tokenizer, or its name on the Hugging Face hub."""
     text_key: str = "text"
-    """Where the text stands in a line of JSON or a row."""
+    """Key of the text in a line of JSON or a row."""
     epochs: int = Field(default=1, ge=1)
-    """How many times a run may see the training text; a run that needs more is refused."""
+    """Maximal number of passes over the training text; a run that needs more is refused."""
     overlap: Literal["refuse", "leave-out"] = "refuse"
-    """What becomes of training documents that are held out, too."""
+    """Treatment of training documents that are held out too."""
 
     @field_validator("tokenizer")
     @classmethod
@@ -193,73 +193,73 @@ class Data(Part):
     def _names_are_free(cls, validation: dict[str, Texts]) -> dict[str, Texts]:
         for taken in ("train", "validation"):
             if taken in validation:
-                raise ValueError(f"{taken!r} is taken; give held-out text another name")
+                raise ValueError(f"{taken!r} is reserved; give held-out text another name")
         return validation
 
     @model_validator(mode="after")
     def _all_or_nothing(self) -> Data:
         if (self.train is None) != (self.source == STANDARD_LIBRARY):
-            raise ValueError(f"text of your own has train, validation and a source other than {STANDARD_LIBRARY!r}")
+            raise ValueError(f"your own text needs train, validation and a source other than {STANDARD_LIBRARY!r}")
         if (self.train is None) != (not self.validation):
-            raise ValueError("train and validation go together: what is trained on is measured on text held out from it")
+            raise ValueError("train and validation must be given together")
         if self.train is None and (self.tokenizer, self.epochs) != ("bytes", 1):
-            raise ValueError("the standard library is read as bytes, and once")
+            raise ValueError("the standard library allows only tokenizer bytes and one epoch")
         return self
 
 
 class Evaluation(Part):
-    """What is measured, on how many held-out windows."""
+    """Metric, and number of held-out windows."""
 
     metric: TrainedMetric = "bits_per_byte"
-    """Cross entropy in bits, by byte of text."""
+    """Cross entropy in bits per byte of text."""
     windows: int = Field(default=1024, gt=0, multiple_of=64)
-    """Held-out windows that are evaluated, of each named set at most; of a shorter one all."""
+    """Held-out windows, at most, of each named set; a shorter set is evaluated completely."""
 
 
 _HAVE_KEYS_OF_THEIR_OWN = ("cpu", "gpu", "memory", "object_store_memory")
 
 
 class TpuSlice(Part):
-    """A whole slice, as Ray's cluster has it: `{version: v5p, topology: 2x2x4}`."""
+    """TPU slice on a Ray cluster: `{version: v5p, topology: 2x2x4}`."""
 
     version: str = Field(pattern=r"^v[0-9][a-z0-9]*$")
-    """Of the chips, by Ray's name (`v5p`, `v5litepod`, `v6e`)."""
+    """Ray's name of the chips (`v5p`, `v5litepod`, `v6e`)."""
     topology: str = Field(pattern=r"^\d+x\d+(x\d+)?$")
-    """How many chips in each direction."""
+    """Number of chips in each direction."""
 
 
 class PerRun(Part):
-    """What one run is given: its GPUs here and on a cluster (`--on ray`), the rest on a cluster only."""
+    """Resources of one run: its GPUs here and on a cluster (`--on ray`), all others on a cluster only."""
 
     cpus: int = Field(default=1, gt=0)
-    """Processor cores; here, runs share the cores evenly."""
+    """Processor cores; on this machine, runs share the cores evenly."""
     gpus: float = Field(default=0, ge=0)
-    """GPUs: a whole number, or less than one for a share of one. A batch is spread evenly over several."""
+    """GPUs: a whole number, or a fraction of one. A batch is spread evenly over several."""
     resources: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
-    """Resources by the names that the cluster gives them, beside cores and GPUs; in steps of 0.0001."""
+    """Other resources by their names on the cluster, in steps of 0.0001."""
     processes: int = Field(default=1, gt=0)
-    """How many processes train a run together, each with these cores, GPUs and resources; on several nodes where there are."""
+    """Processes that train a run together, each with these cores, GPUs and resources; on several nodes if available."""
     tpu_slice: TpuSlice | None = None
-    """A slice of a TPU for each run: a process on every host of it."""
+    """TPU slice for each run, with one process per host."""
 
     @field_validator("gpus")
     @classmethod
     def _whole_or_a_share(cls, gpus: float) -> float:
         if gpus > 1 and gpus != int(gpus):
-            raise ValueError(f"{gpus:g} GPUs: above 1 it is a whole number")
+            raise ValueError(f"{gpus:g} GPUs: a number above 1 must be whole")
         return gpus
 
     @model_validator(mode="after")
     def _hosts_are_the_slices(self) -> PerRun:
         if self.tpu_slice is not None and (self.processes > 1 or self.gpus or self.resources):
-            raise ValueError("tpu_slice decides processes, gpus and resources; leave them out")
+            raise ValueError("tpu_slice determines processes, gpus and resources; leave them out")
         if self.processes > 1 and self.gpus != int(self.gpus):
-            raise ValueError(f"{self.gpus:g} GPUs: processes that train a run together do not share one")
+            raise ValueError(f"{self.gpus:g} GPUs: the processes of a run cannot share a GPU")
         return self
 
     @property
     def is_group(self) -> bool:
-        """Whether several processes train a run."""
+        """Return True if several processes train a run."""
         return self.processes > 1 or self.tpu_slice is not None
 
     @field_validator("resources")
@@ -267,101 +267,101 @@ class PerRun(Part):
     def _that_ray_takes(cls, resources: dict[str, float]) -> dict[str, float]:
         for name, amount in resources.items():
             if name.lower() in _HAVE_KEYS_OF_THEIR_OWN:
-                raise ValueError(f"{name} is no resource by name; use cpus and gpus")
+                raise ValueError(f"{name} is not a named resource; use cpus and gpus")
             if round(amount, 4) != amount or (amount > 1 and amount != int(amount)):
-                raise ValueError(f"{amount:g} of {name}: above 1 it is a whole number, below it has four decimals at most")
+                raise ValueError(f"{amount:g} of {name}: must be whole above 1, and have at most four decimals below")
         return resources
 
 
 class Hardware(Part):
-    """What trains."""
+    """Training hardware, its speed and cost."""
 
     runs_at_a_time: Annotated[int, Field(gt=0)] | Literal["cores"] = "cores"
-    """Training processes; `cores` is one for each core or, where a run is given GPUs, as many as these are enough for."""
+    """Training processes; `cores` is one per core or, if runs use GPUs, as many as the GPUs allow."""
     sustained_flops_per_second: float | None = Field(default=None, ge=1)
-    """What the machine sustains with all of them; only for the estimate of time."""
+    """Sustained FLOP/s of all processes together; only for the estimate of time."""
     cost_per_hour: float | None = Field(default=None, gt=0)
-    """What an hour of it costs, in any currency; only for the estimate of cost, which needs sustained_flops_per_second."""
+    """Cost of an hour, in any currency; only for the estimate of cost, which needs sustained_flops_per_second."""
 
     storage: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9+.-]*://.+$")
-    """An address where machines share runs: finished ones, the state of those under way, tokens; `gs://BUCKET/FOLDER`, `s3://…`,
-    or `file:///…` for a folder that all of them see. Without one they need a common file system."""
+    """Address where machines share runs (finished ones, checkpoints, tokens): `gs://BUCKET/FOLDER`, `s3://…`, or `file:///…`
+    for a folder that all of them see. Without an address the machines need a common file system."""
     per_run: PerRun = PerRun()
-    """What one run is given."""
+    """Resources of one run."""
 
     @field_validator("storage")
     @classmethod
     def _is_one_place(cls, storage: str | None) -> str | None:
         if storage is not None and storage.startswith("file://") and not storage.startswith("file:///"):
-            raise ValueError(f"{storage} would be another folder on each machine; an address of a folder begins with file:///")
+            raise ValueError(f"{storage} is a different folder on each machine; an address of a folder begins with file:///")
         if storage is not None and storage.startswith("memory://"):
-            raise ValueError(f"{storage} is the memory of one process, where no other finds what is there")
+            raise ValueError(f"{storage} is visible to one process only")
         return storage and plain_address(storage)
 
     @model_validator(mode="after")
     def _groups_share_folders(self) -> Hardware:
         if self.storage is not None and self.per_run.is_group:
-            raise ValueError("the processes of one run save its state in a folder that all see: per_run does without storage")
+            raise ValueError("processes of one run need a common file system; leave out storage")
         return self
 
     @model_validator(mode="after")
     def _time_before_cost(self) -> Hardware:
         if self.cost_per_hour is not None and self.sustained_flops_per_second is None:
-            raise ValueError("cost_per_hour says nothing without sustained_flops_per_second")
+            raise ValueError("cost_per_hour needs sustained_flops_per_second")
         return self
 
 
 class WeightsAndBiases(Part):
-    """Where loss curves are mirrored on Weights & Biases (the extra `wandb`), beside `history.json`, which is never left out.
+    """Mirror loss curves to Weights & Biases (the extra `wandb`), in addition to `history.json`.
 
-    `WANDB_PROJECT`, `WANDB_ENTITY` and `WANDB_MODE` in the environment go before what stands here.
+    `WANDB_PROJECT`, `WANDB_ENTITY` and `WANDB_MODE` in the environment override these keys.
     """
 
     project: str = Field(min_length=1, max_length=128, pattern=r"^[^/\\#?%:\s]+$")
     """Name of the project."""
     entity: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_-]+$")
-    """The team or account that it belongs to; default: that of whoever is logged in."""
+    """Team or account of the project; default: the account that is logged in."""
     mode: Literal["online", "offline"] = "online"
-    """`offline` needs no account; `wandb sync` uploads it later."""
+    """`offline` needs no account; `wandb sync` uploads later."""
 
 
 class Assumption(Part):
-    """What a forecast rests on."""
+    """Assumption of a forecast."""
 
     text: str = Field(min_length=1)
-    """The assumption, in a sentence."""
+    """Assumption, in a sentence."""
     if_false: str = ""
-    """What becomes of the forecast where it does not hold."""
+    """Consequence for the forecast if the assumption is false."""
 
 
 class Promise(Part):
-    """What only a person can say of the target's forecast; all of it goes into the signed statement as it stands here."""
+    """Statements about the target's forecast that only a person can make; all are copied into the signed statement."""
 
     resolver: str | None = Field(default=None, pattern=_SIGNER)
-    """Who says how it came out where that is not plain; default: who signs. Better someone else."""
+    """Person who decides unclear outcomes; default: the signer. Preferably someone else."""
     reviewers: tuple[Annotated[str, Field(pattern=_SIGNER)], ...] = ()
-    """Who are asked to sign it, too."""
+    """People who are asked to sign too."""
     due: datetime.date | None = None
-    """Until when the run must be there, or it counts as missed; default: 180 days after it is signed."""
+    """Day by which the run must be recorded, or the forecast counts as missed; default: 180 days after the signature."""
     void_if: tuple[str, ...] = ()
-    """What makes the forecast void: the only reasons for which it may be."""
+    """Reasons for which the forecast may be declared void; no others are accepted."""
     assumptions: tuple[Assumption, ...] = Field(default=(), max_length=999)
-    """What the forecast rests on."""
+    """Assumptions of the forecast."""
     known_differences: tuple[str, ...] = ()
-    """What differs between the ladder's runs and the target beside size and tokens."""
+    """Differences between the ladder's runs and the target other than size and tokens."""
     related_runs_seen: tuple[str, ...] = ()
-    """Losses that you have seen of runs near the target; `[none]` where there are none: an empty list says nothing."""
+    """Losses that you have seen of runs near the target; `[none]` if there are none, since an empty list counts as missing."""
 
     @property
     def left_out(self) -> list[str]:
-        """What says nothing, though a reader will ask for it; who resolves and until when has a default."""
+        """Names of empty keys without a default, which a reader will ask for."""
         asked = {
             "void_if": self.void_if,
             "assumptions": self.assumptions,
             "known_differences": self.known_differences,
             "related_runs_seen": self.related_runs_seen,
         }
-        return [name for name, said in asked.items() if not said]
+        return [name for name, value in asked.items() if not value]
 
     @model_validator(mode="after")
     def _one_line_each(self) -> Promise:
@@ -369,41 +369,41 @@ class Promise(Part):
         sentences += [words for each in self.assumptions for words in (each.text, each.if_false)]
         for sentence in sentences:
             if not sentence.isprintable():
-                raise ValueError(f"{sentence[:40]!r} is more than one line, or holds a sign that is not shown")
+                raise ValueError(f"{sentence[:40]!r} must be one line without hidden characters")
         return self
 
 
 class LadderFile(Part):
-    """A ladder as written down."""
+    """A ladder: recipe, rungs, target, data and hardware."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")
-    """The ladder's folder in `runs/`; the file is `ladders/NAME.yaml`."""
+    """Name of the ladder's folder in `runs/`; the file is `ladders/NAME.yaml`."""
     recipe: str
-    """What turns a budget and a width into a run: a name, a recipe file, or MODULE:CLASS with --trust-recipe."""
+    """Recipe that derives a run from budget and width: a name, a recipe file, or MODULE:CLASS with --trust-recipe."""
     rungs: tuple[RungsAtBudget, ...] = Field(min_length=1)
-    """The small runs, by budget."""
+    """Small runs, by budget."""
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0,), min_length=1)
-    """Every rung is trained once with each."""
+    """Seeds; every rung is trained once with each."""
     target: Target
-    """The large run that is forecast; it must cost more than the largest rung."""
+    """Large run to forecast; it must cost more than the largest rung."""
     data: Data = Data()
-    """What is trained on."""
+    """Training and held-out data."""
     evaluation: Evaluation = Evaluation()
-    """What is measured."""
+    """Metric and protocol."""
     compute: Compute = Compute()
-    """How the steps are computed."""
+    """Precision and memory use of training steps."""
     hardware: Hardware = Hardware()
-    """What trains."""
+    """Training hardware."""
     tracker: WeightsAndBiases | None = Field(default=None, exclude_if=lambda tracker: tracker is None)
-    """Where loss curves are mirrored; without it where the environment says, or nowhere."""
+    """W&B project for loss curves; default: as in the environment, or none."""
     promise: Promise = Promise()
-    """What the signed forecast of the target says in words."""
+    """Statements by a person that go into the signed forecast of the target."""
 
     @field_validator("seeds")
     @classmethod
     def _no_seed_twice(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
         if len(set(seeds)) < len(seeds):
-            raise ValueError(f"a seed stands twice in {', '.join(map(str, seeds))}")
+            raise ValueError(f"duplicate seed in {', '.join(map(str, seeds))}")
         return seeds
 
     @field_validator("target")
@@ -411,27 +411,26 @@ class LadderFile(Part):
     def _target_is_larger(cls, target: Target, so_far: ValidationInfo) -> Target:
         largest = max((at.budget_flops for at in so_far.data.get("rungs", ())), default=0.0)
         if target.budget_flops <= largest:
-            raise ValueError(f"its budget_flops {target.budget_flops:g} is not larger than the largest rung's {largest:g}")
+            raise ValueError(f"its budget_flops {target.budget_flops:g} must exceed that of the largest rung, {largest:g}")
         return target
 
 
 SCHEMA_FILE = "ladder.schema.json"
-"""Beside the ladder files, whose first line names it, so that editors complete and check keys."""
+"""Schema next to the ladder files, whose first line names it, so that editors complete and check keys."""
 
 
 def ladder_schema() -> str:
-    """The JSON Schema of ladder files, as `SCHEMA_FILE` holds it."""
+    """Return the JSON Schema of ladder files, the content of `SCHEMA_FILE`."""
     return json.dumps(LadderFile.model_json_schema(), indent=1) + "\n"
 
 
 def read_ladder_file(path: Path) -> LadderFile:
-    """The ladder in a YAML file; `LadderFileError` says file, line and key of what is wrong."""
+    """Read a ladder from a YAML file; `LadderFileError` lists file, line and key of each fault."""
     return read_yaml(path, LadderFile, noun="a ladder", refused=_refused)
 
 
 def _refused(what: str | tuple[str, ...]) -> LadderFileError:
     return LadderFileError(
         what,
-        why="Every choice of a ladder is written down and checked before anything is trained.",
-        fix="Correct the file; ladders/quickstart.yaml is a complete example.",
+        fix="Fix the file; ladders/quickstart.yaml is a complete example.",
     )

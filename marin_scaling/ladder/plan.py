@@ -27,7 +27,7 @@ class Rung:
 
 @dataclass(frozen=True, kw_only=True)
 class Ladder:
-    """The file and the rungs it means, cheapest first."""
+    """A ladder file and its rungs, cheapest first."""
 
     file: LadderFile
     rungs: tuple[Rung, ...]
@@ -41,12 +41,12 @@ class Ladder:
 
     @property
     def total_flops(self) -> float:
-        """What all rungs cost together, without the target."""
+        """Sum of the FLOPs of all rungs, without the target."""
         return sum(rung.plan.flops for rung in self.rungs)
 
     @property
     def extrapolation(self) -> float:
-        """Target budget over the largest rung's."""
+        """Ratio of the target's budget to the largest rung's."""
         return self.file.target.budget_flops / max(rung.plan.budget_flops for rung in self.rungs)
 
 
@@ -67,7 +67,7 @@ def _row(rung: Rung) -> dict[str, float]:
 
 
 def plan_ladder(file: LadderFile) -> Ladder:
-    """Expand a ladder file with its recipe; `RecipeError` where a rung cannot be made."""
+    """Expand a ladder file with its recipe; `RecipeError` if a rung cannot be made."""
     recipe = find_recipe(file.recipe)
     plans = [plan for number in range(len(file.rungs)) for plan in _plans_at(file, number, recipe=recipe)]
     _refuse_one_run_twice(plans)
@@ -85,19 +85,18 @@ def _plans_at(file: LadderFile, number: int, *, recipe: Recipe) -> list[RungPlan
 
 
 def _refuse_one_run_twice(plans: list[RungPlan]) -> None:
-    """`RecipeError` where two lines, or one of them twice, mean the same run."""
+    """Raise `RecipeError` if a run is listed twice."""
     runs = [(plan.budget_flops, plan.shape.hidden_dim) for plan in plans]
     for budget_flops, width in runs:
         if runs.count((budget_flops, width)) > 1:
             raise RecipeError(
-                f"rungs: width {width} stands twice at {format_flops(budget_flops)} FLOPs.",
-                why="It would be planned, and counted, twice.",
-                fix="Name a budget once, and each width once at a budget.",
+                f"rungs: width {width} occurs twice at {format_flops(budget_flops)} FLOPs.",
+                fix="List each budget once, and each width once per budget.",
             )
 
 
 def _require_target(file: LadderFile, recipe: Recipe) -> None:
-    """`RecipeError` where no width makes the target, so that it is said before the rungs are trained."""
+    """Raise `RecipeError` if no width makes the target, before the rungs are trained."""
     target, faults = file.target, []
     for width in recipe.widths_at(target.budget_flops) or recipe.widths():
         try:
@@ -109,31 +108,29 @@ def _require_target(file: LadderFile, recipe: Recipe) -> None:
     with_batch = f" in batches of {target.batch_size}" if target.batch_size else ""
     raise RecipeError(
         f"target: no width of the recipe {recipe.name!r} makes a run of {format_flops(target.budget_flops)} FLOPs{with_batch}; "
-        f"at the last one tried: {faults[-1].what}",
-        why="The ladder is trained to forecast it.",
+        f"the last width tried failed: {faults[-1].what}",
         fix="Change the target's budget_flops or batch_size.",
     )
 
 
 def _widths(at: RungsAtBudget, recipe: Recipe) -> list[int]:
-    """The widths that are trained at a budget; `RecipeError` where the recipe has none, or fewer than are wanted."""
+    """Return the widths to train at a budget; `RecipeError` if the recipe has none, or fewer than wanted."""
     if at.hidden_dims is not None:
         return list(at.hidden_dims)
     sensible = recipe.widths_at(at.budget_flops)
     wanted = at.sizes or max(len(sensible), 1)
     if len(sensible) < wanted:
         raise RecipeError(
-            f"the recipe {recipe.name!r} finds {len(sensible)} widths sensible at {format_flops(at.budget_flops)} FLOPs, "
-            f"and {wanted} are wanted.",
-            why="Too few tokens for a batch, or too many for the model, make a run that says little.",
-            fix="Choose another budget, ask for fewer sizes, or name hidden_dims.",
+            f"the recipe {recipe.name!r} has {len(sensible)} sensible widths at {format_flops(at.budget_flops)} FLOPs; "
+            f"{wanted} are wanted.",
+            fix="Choose another budget, lower sizes, or list hidden_dims.",
         )
     last = max(wanted - 1, 1)
     return [sensible[round(place * (len(sensible) - 1) / last)] for place in range(wanted)]
 
 
 def plan_target(file: LadderFile, *, compute_optimal_params: float) -> RungPlan:
-    """The target run at the width whose count of active parameters is nearest to the compute-optimal one (in ratio)."""
+    """Plan the target at the width whose active parameters are nearest to the compute-optimal number, by ratio."""
     recipe, target = find_recipe(file.recipe), file.target
     width = min(recipe.widths(), key=lambda width: _ratio(recipe.shape(width).params_active, compute_optimal_params))
     return recipe.plan(budget_flops=target.budget_flops, hidden_dim=width, batch_size=target.batch_size)
@@ -143,21 +140,20 @@ def _ratio(a: float, b: float) -> float:
     return max(a / b, b / a)
 
 
-_LAW_BUDGETS = 4  # one more than the law has unknowns, so that something is left to tell noise by
+_LAW_BUDGETS = 4  # one more than the law's unknowns, so that the noise can be estimated
 _BOWL_WIDTHS = 3  # a parabola has three unknowns
-_NAMED = 3  # of many rungs
+_NAMED = 3  # rungs that a warning lists
 
 
 def ladder_doubts(ladder: Ladder) -> list[str]:
-    """Too few budgets for the law or widths for a bowl, a target too far, rungs where the recipe ends, and what it could not do
-    as it would."""
+    """Warn of too few budgets or widths, a far target, rungs outside of the recipe's range, and compromises of the recipe."""
     plans = [rung.plan for rung in ladder.rungs if rung.seed == ladder.file.seeds[0]]
     widths = _widths_by_budget(plans)
     return [*_of_the_recipe(plans), *_at_the_edge(ladder.file.recipe, widths), *_too_few(widths), *_too_far(ladder)]
 
 
 def _of_the_recipe(plans: Sequence[RungPlan]) -> list[str]:
-    """What it says of single runs; a sentence that holds for many stands once."""
+    """Return the recipe's warnings about single runs, each sentence once."""
     found: dict[str, list[RungPlan]] = {}
     for plan in plans:
         for doubt in plan.doubts:
@@ -166,30 +162,30 @@ def _of_the_recipe(plans: Sequence[RungPlan]) -> list[str]:
 
 
 def _at_the_edge(name: str, widths: dict[float, dict[int, RungPlan]]) -> list[str]:
-    """Rungs that the recipe itself would not choose, and budgets whose bowl cannot be widened."""
+    """Warn of rungs that the recipe itself would not choose, and of budgets whose bowl cannot be widened."""
     recipe = find_recipe(name)
     outside = [plan for budget, at in widths.items() for width, plan in at.items() if width not in recipe.widths_at(budget)]
     named = _listed([f"{_place(plan)} ({float(f'{plan.tokens_per_param:.3g}'):g} tokens per parameter)" for plan in outside])
-    doubts = [f"{named}: not among the runs that the recipe itself would choose"] if outside else []
+    doubts = [f"{named}: outside the range in which the recipe itself chooses runs"] if outside else []
     for end, extreme, beyond in ((0, "narrowest", "smaller"), (-1, "widest", "larger")):
         limit = recipe.widths()[end]
         if there := [format_flops(budget) for budget, at in widths.items() if limit in at]:
             doubts.append(
-                f"{_listed(there)} FLOPs: the {extreme} rung has the recipe's {extreme} width, {limit}; where the best size is "
-                f"{beyond}, no rung can show it"
+                f"{_listed(there)} FLOPs: the {extreme} rung has the recipe's {extreme} width, {limit}; a best size that is "
+                f"{beyond} cannot be found"
             )
     return doubts
 
 
 def _too_few(widths: dict[float, dict[int, RungPlan]]) -> list[str]:
     doubts = [
-        f"{format_flops(budget)} FLOPs has {len(found)} of the {_BOWL_WIDTHS} widths or more that show its best size"
+        f"only {len(found)} widths at {format_flops(budget)} FLOPs; locating the best size takes at least {_BOWL_WIDTHS}"
         for budget, found in widths.items()
         if len(found) < _BOWL_WIDTHS
     ]
     if len(widths) < _LAW_BUDGETS:
         few = counted(len(widths), "budget")
-        doubts.append(f"{few}; the law has three unknowns, and an interval needs {_LAW_BUDGETS} budgets or more")
+        doubts.append(f"{few}; the law has three unknowns, and an interval needs at least {_LAW_BUDGETS} budgets")
     return doubts
 
 
@@ -198,7 +194,7 @@ def _too_far(ladder: Ladder) -> list[str]:
         return []
     return [
         f"the target is {ladder.extrapolation:.3g}x the largest rung; "
-        f"no forecast beyond {FARTHEST_CHECKED:.0f}x is known to be checked"
+        f"no forecast beyond {FARTHEST_CHECKED:.0f}x has been checked publicly"
     ]
 
 

@@ -1,4 +1,4 @@
-"""What `marin-scale ladder --dry-run` prints: a line for every rung, what the whole costs, and what is doubtful about it."""
+"""Output of `marin-scale ladder --dry-run`: a line per rung, total cost, and warnings."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _HOUR = 3600.0
 
 
 def ladder_table(ladder: Ladder) -> str:
-    """The rungs as a table, one line each, and the totals.
+    """Format the rungs as a table, one line each, with totals and warnings.
 
-    Columns: budget in FLOPs, width, layers, parameters, active ones, tokens, tokens per active parameter, batch (sequences),
-    steps, matrix learning rate, the run's FLOPs and how far they are from the budget, the memory of a step on each of its
-    devices; and where the file says how fast and dear the hardware is, the time and cost of the run if it has all of it.
+    Columns: budget in FLOPs, width, layers, parameters, active parameters, tokens, tokens per active parameter, batch size
+    in sequences, steps, matrix learning rate, FLOPs and their difference from the budget, and memory of a step per device.
+    With speed and cost of the hardware in the file: time and cost of the run if it has all of it.
     """
     rows = [_cells(rung.plan, ladder.file) for rung in ladder.rungs]
     head = {name: name for name in rows[0]}
     lines = ["".join(f"{text:>{_WIDTHS[name] + 1}}" for name, text in row.items())[1:] for row in (head, *rows)]
-    doubts = [f"note: {doubt}" for doubt in ladder_doubts(ladder)]
+    doubts = [f"warning: {doubt}" for doubt in ladder_doubts(ladder)]
     return "\n".join([*lines, "", *_totals(ladder), *doubts])
 
 
@@ -75,7 +75,7 @@ def _totals(ladder: Ladder) -> list[str]:
     lines = [
         f"{len(ladder.rungs)} rungs, {format_flops(ladder.total_flops)} FLOPs together; "
         f"target {format_flops(target)} FLOPs, {ladder.extrapolation:.3g}x the largest rung.",
-        f"Memory: of a step on {_devices_words(file.hardware.per_run)} {_said(file.compute)}; beside the program itself.",
+        f"Memory per step on {_devices_words(file.hardware.per_run)} {_described(file.compute)}, without the program itself.",
     ]
     rungs_cost, target_cost = _time_and_cost(ladder.total_flops, file), _time_and_cost(target, file)
     if "time" in rungs_cost:
@@ -90,7 +90,7 @@ def _totals(ladder: Ladder) -> list[str]:
 
 
 def _devices(per_run: PerRun) -> int:
-    """That a run is spread over: its GPUs, or the chips of its slice."""
+    """Return the number of devices of a run: its GPUs, or the chips of its slice."""
     if per_run.tpu_slice is not None:
         return math.prod(int(chips) for chips in per_run.tpu_slice.topology.split("x"))
     return max(1, int(per_run.gpus)) * per_run.processes
@@ -100,7 +100,7 @@ def _devices_words(per_run: PerRun) -> str:
     return "one device" if _devices(per_run) == 1 else f"each of {_devices(per_run)} devices"
 
 
-def _said(compute: Compute) -> str:
+def _described(compute: Compute) -> str:
     parts = [f"in {compute.precision}", "layers recomputed" if compute.recompute else "nothing recomputed"]
     if compute.attention == "flash":
         parts.append("flash attention")

@@ -1,1 +1,1 @@
-"""One dial, a FLOP budget, gives every choice: shape, batch, steps, learning rates; each by a formula with its source."""
+"""Recipes: a FLOP budget and a width determine shape, batch, steps and learning rates, each by a formula with its source."""

@@ -20,7 +20,7 @@ BUDGET_TOLERANCE = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """Warm-up, stable and linear decay as fractions of all steps; clipping (0: none) and z-losses."""
+    """Warm-up, stable phase and linear decay as fractions of all steps; clipping (0: none) and z-losses."""
 
     warmup_fraction: float
     decay_fraction: float
@@ -32,18 +32,16 @@ class Schedule:
     def __post_init__(self) -> None:
         if self.warmup_fraction + self.decay_fraction > 1:
             raise RecipeError(
-                f"The learning rate would warm up for {self.warmup_fraction:g} of the steps and decay for "
-                f"{self.decay_fraction:g} of them.",
-                why="Together they are more than all steps.",
-                fix="Lower warmup_fraction or decay_fraction.",
+                f"warmup_fraction {self.warmup_fraction:g} and decay_fraction {self.decay_fraction:g} add up to more than 1.",
+                fix="Lower one of them.",
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RungPlan:
-    """One run, planned. `constant_norm` is what the optimizer keeps the norm of (`run_spec.OptimizerSpec`); `doubts` are
-    sentences on what the recipe could not do as it would: a batch that was halved. `wanted_tokens`: what is cut into steps
-    where it is not what the budget pays for."""
+    """A planned run. `constant_norm` is the unit whose norm the optimizer keeps (`run_spec.OptimizerSpec`). `doubts` are
+    warnings about compromises, such as a halved batch. `wanted_tokens` are the tokens to cut into steps if the budget does
+    not determine them."""
 
     recipe: str
     budget_flops: float
@@ -69,16 +67,16 @@ class RungPlan:
 
     @property
     def planned_tokens(self) -> float:
-        """Tokens before they are cut into whole steps: those that the budget pays for, or that the recipe wants instead."""
+        """Tokens before rounding to whole steps, from the budget or as the recipe wants."""
         return self.wanted_tokens or paid_tokens(self.shape, budget_flops=self.budget_flops)
 
     @property
     def tokens_per_param(self) -> float:
-        """Trained tokens over active parameters."""
+        """Ratio of trained tokens to active parameters."""
         return self.trained_tokens / self.shape.params_active
 
     def values(self) -> dict[str, float]:
-        """Every number of the run by its name, in the order in which a recipe decides them."""
+        """Return every number of the run by name, in the order in which a recipe determines them."""
         is_sparse, schedule = self.shape.router_outputs > 0, asdict(self.schedule)
         other = ("flops_with_lm_head", WITH_LM_HEAD) if is_sparse else ("flops_without_lm_head", WITHOUT_LM_HEAD)
         if not is_sparse:
@@ -102,48 +100,48 @@ class RungPlan:
 
 
 def paid_tokens(shape: ModelShape, *, budget_flops: float) -> float:
-    """Tokens that a budget pays for at this shape."""
+    """Return the tokens that a budget pays for at this shape."""
     return budget_flops / (3 * forward_flops_per_token(shape))
 
 
 def steps_for_budget(shape: ModelShape, *, batch_size: int, budget_flops: float, tokens: float | None = None) -> int:
-    """Whole steps nearest to `tokens`, or to what the budget pays for; `RecipeError` where their cost is more than
+    """Return the number of steps nearest to `tokens` (default: those of the budget); `RecipeError` if their cost is more than
     `BUDGET_TOLERANCE` off the budget."""
     flops_per_step = 3.0 * forward_flops_per_token(shape) * batch_size * shape.seq_len
     steps = round(budget_flops / flops_per_step if tokens is None else tokens / (batch_size * shape.seq_len))
     if steps < 1 or abs(steps * flops_per_step / budget_flops - 1) > BUDGET_TOLERANCE:
         raise RecipeError(
             f"{format_flops(budget_flops)} FLOPs pay {budget_flops / flops_per_step:.1f} steps at width {shape.hidden_dim}.",
-            why=f"With so few steps the cost cannot meet the budget to {BUDGET_TOLERANCE:.0%}, and nothing would be learnt.",
-            fix="Raise the budget or take a smaller width.",
+            why=f"With so few steps the cost cannot be within {BUDGET_TOLERANCE:.0%} of the budget.",
+            fix="Raise the budget or choose a smaller width.",
         )
     return steps
 
 
 class Recipe(Protocol):
-    """What every recipe can do. Its constants are the fields of a frozen dataclass, each made by `formula.constant`."""
+    """Interface of recipes. The constants are the fields of a frozen dataclass, each made by `formula.constant`."""
 
     @property
     def name(self) -> str:
-        """The name in ladder files."""
+        """Name in ladder files."""
 
     @property
     def formulas(self) -> Mapping[str, Formula]:
-        """How each number of a plan is found, by the names of `RungPlan.values`; what is a constant may be absent."""
+        """Formula of each number of a plan, by the names of `RungPlan.values`; constants may be left out."""
 
     def widths(self) -> tuple[int, ...]:
-        """The widths this recipe can make, narrow to wide."""
+        """Return all widths of this recipe, in ascending order."""
 
     def widths_at(self, budget_flops: float) -> tuple[int, ...]:
-        """Those of them that make a sensible run of this budget, narrow to wide; maybe none."""
+        """Return the widths that make a sensible run of this budget, in ascending order; may be empty."""
 
     def shape(self, hidden_dim: int) -> ModelShape:
-        """The model of this width; `RecipeError` where there is none."""
+        """Return the model of this width, or raise `RecipeError`."""
 
     def plan(self, *, budget_flops: float, hidden_dim: int, batch_size: int | None = None) -> RungPlan:
-        """The run of this width that costs the budget; `RecipeError` where there is none.
+        """Return the run of this width that costs the budget, or raise `RecipeError`.
 
-        `batch_size` in sequences takes the place of the recipe's own, as when hardware decides it.
+        `batch_size` in sequences replaces the recipe's own, for example if the hardware decides it.
         """
 
 
@@ -152,14 +150,14 @@ _MARIN = "Marin, experiments/scaling_law_sweeps/completed_adamh.py and experimen
 
 @dataclass(frozen=True, kw_only=True)
 class WidthRange:
-    """From the narrowest to the widest in equal steps."""
+    """Widths in equal steps from the narrowest to the widest."""
 
     narrowest: int = constant(512, _MARIN)
     widest: int = constant(16_384, "beyond any published run")
     width_step: int = constant(128, _MARIN)
 
     def widths(self) -> tuple[int, ...]:
-        """From the narrowest to the widest in equal steps."""
+        """Return all widths, in ascending order."""
         return tuple(self._range)
 
     @property
@@ -167,18 +165,18 @@ class WidthRange:
         return range(self.narrowest, self.widest + 1, self.width_step)
 
     def _require_width(self, recipe: str, hidden_dim: int, *, why: str) -> None:
-        """`RecipeError` where the recipe has no such width."""
+        """Raise `RecipeError` if the recipe has no such width."""
         if hidden_dim not in self._range:
             raise RecipeError(
                 f"The recipe {recipe!r} has no width {hidden_dim}.",
                 why=why,
-                fix=f"Choose one from {self.narrowest} to {self.widest}, in steps of {self.width_step}.",
+                fix=f"Choose a width from {self.narrowest} to {self.widest}, in steps of {self.width_step}.",
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class MarinWidths(WidthRange):
-    """Widths of whole heads, each with the depth that Marin gives it."""
+    """Widths of whole heads, with Marin's depth for each."""
 
     width_of_head: int = constant(128, _MARIN)
     depth_offset: float = constant(55.0, f"{_MARIN}: 64 - 9")
@@ -189,7 +187,7 @@ class MarinWidths(WidthRange):
 
 
 def sensible_widths(recipe: Recipe, budget_flops: float, *, least: float, most: float) -> tuple[int, ...]:
-    """Widths at which a run of this budget can be planned and sees `least` to `most` tokens for each active parameter."""
+    """Return widths at which a run of this budget can be planned and has `least` to `most` tokens per active parameter."""
     found = []
     for width in recipe.widths():
         with contextlib.suppress(RecipeError):
@@ -202,7 +200,7 @@ DEPTH = Formula("round(hidden_dim / (depth_offset + depth_per_doubling * log2(hi
 
 
 def batch_for_steps(tokens: float, *, steps: int, seq_len: int) -> int:
-    """Sequences a step: the power of two at or above what makes so many steps.
+    """Return the batch size in sequences: the smallest power of two that needs at most so many steps.
 
     >>> batch_for_steps(4.3e9, steps=2**14, seq_len=4096)
     128
@@ -213,7 +211,7 @@ def batch_for_steps(tokens: float, *, steps: int, seq_len: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class AdamHRecipe(TransferRules, WidthRange):
-    """Constants with Delphi's values; a recipe sets its own where it differs."""
+    """Constants with Delphi's values; a recipe overrides those that differ."""
 
     max_tokens_per_param: float = constant(250.0, MARIN)
     warmup_fraction: float = constant(0.1, MARIN, zero=True, most=1)

@@ -1,9 +1,9 @@
-"""`delphi`: Marin's dense recipe behind the published suite of 3e18 to 1e23 FLOPs; it reproduces each of its runs.
+"""`delphi`: Marin's dense recipe for the published suite of 3e18 to 1e23 FLOPs; it reproduces each of its runs.
 
-Qwen3 shape with a depth that follows from the width, AdamH with the Complete(d) transfer rules, warm-up-stable-decay, about
-2^16 steps in batches of a power of two (Marin, experiments/scaling_law_sweeps/completed_adamh.py; openathena.ai/blog/delphi).
-Batches of the suite's three large runs were chosen for their hardware: 512, 1024 and 2048 (Marin, exp1337_delphi_suite.py);
-with them given, those runs follow as well.
+Qwen3 shape with a depth determined by the width, AdamH with the Complete(d) transfer rules, warm-up-stable-decay, about 2^16
+steps in batches of a power of two (Marin, experiments/scaling_law_sweeps/completed_adamh.py; openathena.ai/blog/delphi). The
+suite's three large runs are reproduced with their batches, which hardware determined: 512, 1024 and 2048 (Marin,
+exp1337_delphi_suite.py).
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class DelphiRecipe(AdamHRecipe, MarinWidths):
 
     @property
     def formulas(self) -> Mapping[str, Formula]:
-        """How each number of a plan is found."""
+        """Formula of each number of a plan."""
         return _FORMULAS
 
     def widths_at(self, budget_flops: float) -> tuple[int, ...]:
-        """The sizes of Marin's isoFLOP sweep: in coarser steps above 2e19 FLOPs, with enough tokens for a batch of 8, not
-        over-trained beyond 250 tokens per parameter and not larger than 12B parameters.
+        """Return the sizes of Marin's isoFLOP sweep: coarser above 2e19 FLOPs, with enough tokens for a batch of 8, at most
+        250 tokens per parameter and at most 12B parameters.
 
         >>> DelphiRecipe().widths_at(3e18)
         (512, 640, 768, 896, 1024)
@@ -56,7 +56,7 @@ class DelphiRecipe(AdamHRecipe, MarinWidths):
         return tuple(width for width in self._range[::every] if self._is_sensible(budget_flops, self.shape(width)))
 
     def shape(self, hidden_dim: int) -> ModelShape:
-        """As deep as the width says, in heads of 128."""
+        """Return the model with the depth for this width and heads of 128."""
         self._require_width(self.name, hidden_dim, why=f"Its heads are {self.width_of_head} wide.")
         num_heads = hidden_dim // self.width_of_head
         return ModelShape(
@@ -70,9 +70,9 @@ class DelphiRecipe(AdamHRecipe, MarinWidths):
         )
 
     def plan(self, *, budget_flops: float, hidden_dim: int, batch_size: int | None = None) -> RungPlan:
-        """The run of this width that costs the budget.
+        """Return the run of this width that costs the budget.
 
-        Where `batch_size` is given, tokens are those of the recipe's own batch in whole steps, as for the suite's large runs.
+        A given `batch_size` keeps the tokens of the recipe's own batch in whole steps, as for the suite's large runs.
         """
         shape = self.shape(hidden_dim)
         tokens = paid_tokens(shape, budget_flops=budget_flops)
@@ -95,35 +95,35 @@ class DelphiRecipe(AdamHRecipe, MarinWidths):
         )
 
     def _batch(self, shape: ModelShape, budget_flops: float) -> int:
-        """Sequences a step; `RecipeError` where no batch fits."""
+        """Return the batch size in sequences, or raise `RecipeError` if none fits."""
         tokens = paid_tokens(shape, budget_flops=budget_flops)
         batch = self._halved(self._wanted_batch(tokens), tokens)
         if not self.min_batch_size <= batch <= self.max_batch_size:
             raise RecipeError(
                 f"{format_flops(budget_flops)} FLOPs at width {shape.hidden_dim} pay {tokens:.3g} tokens, a batch of {batch}.",
-                why=f"The rates were tuned for batches of {self.min_batch_size} to {self.max_batch_size} sequences and about "
-                f"{self.steps_wanted} steps.",
+                why=f"Learning rates were tuned for batches of {self.min_batch_size} to {self.max_batch_size} sequences and "
+                f"about {self.steps_wanted} steps.",
                 fix="Choose another budget or another width.",
             )
         return batch
 
     def _doubts(self, batch: int, rates: Hyperparameters, *, wanted: int) -> tuple[str, ...]:
-        """What a reader of the plan has to know of its batch and rates."""
+        """Return warnings about batch and learning rates."""
         tuned = self.min_batch_size <= batch <= self.max_batch_size
-        said = {
+        warnings = {
             f"batch {wanted} is halved to {batch}, so that no learning rate or beta2 reaches its bound": batch < wanted,
-            f"the rates were tuned for batches of {self.min_batch_size} to {self.max_batch_size}, not {batch}": not tuned,
+            f"learning rates were tuned for batches of {self.min_batch_size} to {self.max_batch_size}, not {batch}": not tuned,
         }
-        return (*(sentence for sentence, holds in said.items() if holds), *rate_doubts(rates, cap=self.max_learning_rate))
+        return (*(sentence for sentence, holds in warnings.items() if holds), *rate_doubts(rates, cap=self.max_learning_rate))
 
     def _halved(self, batch: int, tokens: float) -> int:
-        """The batch, halved until no rate is at a bound, but never below the smallest."""
+        """Return the batch size, halved until no learning rate is at a bound, but not below the smallest."""
         while batch // 2 >= self.min_batch_size and not self._rates_fit(batch, tokens):
             batch //= 2
         return batch
 
     def _wanted_batch(self, tokens: float) -> int:
-        """The power of two at or above what makes the wanted number of steps."""
+        """Return the smallest power of two that needs at most the wanted number of steps."""
         return batch_for_steps(tokens, steps=self.steps_wanted, seq_len=self.seq_len)
 
     def _rates_fit(self, batch_size: int, tokens: float) -> bool:

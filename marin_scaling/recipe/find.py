@@ -25,19 +25,19 @@ from marin_scaling.recipe.quickstart import QuickstartMoeRecipe, QuickstartRecip
 from marin_scaling.untrusted_files import is_present
 from marin_scaling.yaml_config import Part, read_yaml
 
-_FARTHEST_WHOLE = 1000.0  # times the recipe's own: what lies farther off is a slip of the hand
+_FARTHEST_WHOLE = 1000.0  # ratio to the recipe's own value; a larger one is a typo
 _FARTHEST = 1e9
 
 
 class RecipeFile(Part):
-    """A recipe as written down."""
+    """A recipe file: a base recipe with other constants."""
 
     name: str = Key(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")
-    """What runs of it are called by; the file is NAME.yaml."""
+    """Name of the recipe in its runs; the file is NAME.yaml."""
     base: str
-    """The recipe whose formulas and other constants are taken: a name, MODULE:CLASS, or another file beside this one."""
+    """Recipe that provides formulas and other constants: a name, MODULE:CLASS, or another file in the same folder."""
     constants: dict[str, float] = Key(min_length=1)
-    """Constants of the base and their new values; `marin-scale recipe show BASE` lists them."""
+    """New values of the base's constants, which `marin-scale recipe show BASE` lists."""
 
     @field_validator("constants", mode="before")
     @classmethod
@@ -49,33 +49,33 @@ class RecipeFile(Part):
 
 
 def read_recipe_file(path: Path) -> RecipeFile:
-    """The recipe in a YAML file; `RecipeError` says file, line and key of what is wrong."""
+    """Read a recipe file; `RecipeError` lists file, line and key of each fault."""
     return read_yaml(path, RecipeFile, noun="a recipe", refused=_refused)
 
 
 def overridden(base: Any, file: RecipeFile, *, path: Path) -> Any:
-    """`base` with the constants of `file`; `RecipeError` names a constant that it does not have or that cannot be that."""
+    """Return `base` with the constants of `file`; `RecipeError` for unknown constants and invalid values."""
     if not is_dataclass(base) or isinstance(base, type):
-        raise _refused(f"{path}: base: {file.base} has no constants to override; it is no dataclass.")
+        raise _refused(f"{path}: base: {file.base} is not a dataclass, so it has no constants to override.")
     known = {each.name: each for each in fields(base) if "source" in each.metadata}
     values: dict[str, float] = {}
     for name, value in file.constants.items():
         if name not in known:
-            raise _refused(f"{path}: constants.{name}: the recipe {file.base!r} has no such constant ({', '.join(known)}).")
+            raise _refused(f"{path}: constants.{name}: unknown constant of recipe {file.base!r}; known: {', '.join(known)}.")
         values[name] = _possible(path, known[name], value)
     return replace(base, name=file.name, **values)
 
 
 def _possible(path: Path, constant: Field[Any], value: float) -> float:
-    """The value, as a whole number where the constant is one; `RecipeError` where the constant cannot be that."""
+    """Return the value, as an integer for an integer constant, or raise `RecipeError` if the constant does not allow it."""
     own: Any = constant.default
     zero, most, below = (constant.metadata[name] for name in ("zero", "most", "below"))
     farthest = _FARTHEST_WHOLE if isinstance(own, int) else _FARTHEST
     faults = {
-        "not 0 or more" if zero else "not more than 0": value < 0 or (value == 0 and not zero),
+        "below 0" if zero else "not above 0": value < 0 or (value == 0 and not zero),
         f"more than {most}": most is not None and value > most,
         f"not below {below}": below is not None and value >= below,
-        f"no whole number, as {own} is": isinstance(own, int) and value != int(value),
+        f"not an integer, unlike the recipe's {own}": isinstance(own, int) and value != int(value),
         f"more than {farthest:g} times off the recipe's own, {own:g}": bool(own and value)
         and not 1 / farthest <= value / own <= farthest,
     }
@@ -88,15 +88,14 @@ def _possible(path: Path, constant: Field[Any], value: float) -> float:
 def _refused(what: str | tuple[str, ...]) -> RecipeError:
     return RecipeError(
         what,
-        why="A recipe is written down and checked before anything is planned with it.",
-        fix="Correct the file: name, base, and constants of the base with their new values.",
+        fix="Fix the file: name, base, and constants of the base with their new values.",
     )
 
 
 def guarded(recipe: Recipe, name: str) -> Recipe:
-    """The same object, of a subclass whose methods raise nothing but `RecipeError` and `RecipeFailed`.
+    """Return the object as a subclass whose methods raise only `RecipeError` and `RecipeFailed`.
 
-    A subclass and no wrapper, so that it stays a dataclass whose constants a recipe file can override.
+    A subclass, unlike a wrapper, stays a dataclass whose constants a recipe file can override.
     """
     kind = type(recipe)
     methods = {
@@ -118,8 +117,7 @@ def _guarded(method: Callable[..., Any], gives: Callable[[Any], Any], what: str)
         except Exception as error:
             raise RecipeFailed(
                 f"{what} failed: {type(error).__name__}: {error}.",
-                why="Without it there is no run to plan.",
-                fix="Mend the class; where a budget or width makes no run, let it raise marin_scaling.errors.RecipeError.",
+                fix="Fix the class; it should raise marin_scaling.errors.RecipeError for an impossible budget or width.",
             ) from error
 
     return call
@@ -136,7 +134,7 @@ def _width(found: Any) -> int:
 def _of_kind(kind: type) -> Callable[[Any], Any]:
     def check(found: Any) -> Any:
         if not isinstance(found, kind):
-            raise TypeError(f"it gives a {type(found).__name__}, not a {kind.__name__}")
+            raise TypeError(f"it returns {type(found).__name__} instead of {kind.__name__}")
         return found
 
     return check
@@ -149,7 +147,7 @@ _GIVES: dict[str, Callable[[Any], Any]] = {
     "shape": _of_kind(ModelShape),
     "plan": _of_kind(RungPlan),
 }
-"""What the methods of the interface give, by name."""
+"""Types of the interface's results, by method."""
 
 
 ENTRY_POINTS = "marin_scaling.recipes"
@@ -163,7 +161,7 @@ _OURS: tuple[Recipe, ...] = (
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _OURS}
 _INTERFACE = ("name", "formulas", "widths", "widths_at", "shape", "plan")
 _FILES = (".yaml", ".yml")
-_DEEPEST = 8  # recipe files on recipe files; more is a circle
+_DEEPEST = 8  # levels of recipe files; more indicates a cycle
 
 
 _TRUSTED: set[str] = set()
@@ -175,9 +173,9 @@ def trust_recipe(name: str) -> None:
 
 
 def find_recipe(name: str) -> Recipe:
-    """The recipe called `name`: a name, MODULE:CLASS, or the path of a .yaml file; `RecipeError` names those there are.
+    """Return the recipe of a name, MODULE:CLASS, or path of a .yaml file; `RecipeError` lists the known names.
 
-    `RecipeError` for a MODULE:CLASS, also as the base of a file, that `trust_recipe` was not called with.
+    `RecipeError` for a MODULE:CLASS, also as the base of a file, without an earlier call of `trust_recipe`.
 
     >>> find_recipe("delphi").shape(512).num_layers
     6
@@ -186,7 +184,7 @@ def find_recipe(name: str) -> Recipe:
 
 
 def recipe_names() -> list[str]:
-    """Names of our recipes and of installed ones."""
+    """Return the names of built-in and installed recipes."""
     return sorted({*RECIPES, *entry_points(group=ENTRY_POINTS).names})
 
 
@@ -205,8 +203,7 @@ def _find(name: str, *, depth: int) -> Recipe:
     if name in offered:
         return _checked(name, offered[name].load)
     raise RecipeError(
-        f"There is no recipe {name!r}.",
-        why="The recipe turns a budget into a model, a batch and learning rates.",
+        f"Unknown recipe {name!r}.",
         fix=f"Use one of: {', '.join(recipe_names())}; or MODULE:CLASS, or a recipe file like recipes/mine.yaml.",
     )
 
@@ -215,41 +212,40 @@ def _from_file(path: Path, *, depth: int) -> Recipe:
 
     if depth >= _DEEPEST:
         raise RecipeError(
-            f"{path}: base: recipe files name each other in a circle, or more than {_DEEPEST} deep.",
-            why="Each takes its formulas from its base, and none has any.",
-            fix=f"Let one of them name a recipe: {', '.join(recipe_names())}.",
+            f"{path}: base: recipe files form a cycle, or more than {_DEEPEST} levels.",
+            fix=f"Set the base of one of them to a recipe: {', '.join(recipe_names())}.",
         )
     file = read_recipe_file(path)
     if file.name in recipe_names():
         raise RecipeError(
             f"{path}: name: {file.name!r} is the name of another recipe.",
-            why="Records of runs name their recipe, and two would be told apart by nothing.",
-            fix="Give the file and the recipe in it another name.",
+            why="Records identify a recipe by its name.",
+            fix="Rename the file and the recipe in it.",
         )
     found: Recipe = overridden(_base(file.base, path, depth=depth + 1), file, path=path)
     return found
 
 
 def _base(name: str, path: Path, *, depth: int) -> Recipe:
-    """The base of the recipe file at `path`: a file beside it, else what the name stands for."""
-    beside = path.parent / name
-    if name.endswith(_FILES) and is_present(beside):
+    """Return the base of the recipe file at `path`: a file in the same folder, or a recipe by name."""
+    sibling = path.parent / name
+    if name.endswith(_FILES) and is_present(sibling):
         _require_inside(name)
-        return _from_file(beside, depth=depth)
+        return _from_file(sibling, depth=depth)
     return _find(name, depth=depth)
 
 
 def _require_inside(name: str) -> None:
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise RecipeError(
-            f"The recipe file {name} lies outside of the folder from which it is named.",
+            f"The recipe file {name} is outside of the current folder.",
             why="A file of a pull request could name any file of this machine, whose content would be shown.",
-            fix=f"Copy it into recipes/, or name it yourself, before the command: {_trusting(name)}",
+            fix=f"Copy it into recipes/, or allow it: {_trusting(name)}",
         )
 
 
 def _imported(module: str, attribute: str) -> Any:
-    """Import from the current folder, from source: compiled files and libraries beside it are not what the user has read."""
+    """Import a module of the current folder from source; compiled files and libraries are not what the user has read."""
     prefix = sys.pycache_prefix
     with tempfile.TemporaryDirectory() as empty:
         sys.path.insert(0, str(Path.cwd()))
@@ -266,23 +262,23 @@ def _imported(module: str, attribute: str) -> Any:
 
 
 def _checked(name: str, load: Callable[[], Any]) -> Recipe:
-    """The recipe that a class of somebody else's makes; whatever goes wrong in it is said as a fault of the recipe."""
+    """Load and check a user's recipe; any exception in it becomes an error about the recipe."""
     try:
         found: Recipe = load()()
     except Exception as error:
         raise _no_recipe(name, f"{type(error).__name__}: {error}") from error
     missing = [each for each in _INTERFACE if not hasattr(found, each)]
     if missing:
-        raise _no_recipe(name, f"it has no {', '.join(missing)}")
+        raise _no_recipe(name, f"it lacks {', '.join(missing)}")
     return guarded(found, name)
 
 
 def _untrusted(name: str) -> RecipeError:
     return RecipeError(
-        f"The recipe {name!r} is Python code that a file names, and it was not run.",
+        f"The recipe {name!r} is Python code that a file names, and was not run.",
         why="A file of a pull request could run any code as you."
         + (f" You trusted another: {', '.join(sorted(_TRUSTED))}." if _TRUSTED else ""),
-        fix=f"Read that code, then name it yourself, before the command: {_trusting(name)}",
+        fix=f"Read that code, then allow it: {_trusting(name)}",
     )
 
 
@@ -292,7 +288,7 @@ def _trusting(name: str) -> str:
 
 def _no_recipe(name: str, reason: str) -> RecipeError:
     return RecipeError(
-        f"{name!r} is not a recipe that can be used: {reason}.",
-        why="A recipe of your own is a class that is made without arguments and has the interface of marin_scaling's Recipe.",
-        fix=f"Give it {', '.join(_INTERFACE)}; marin_scaling/recipe/quickstart.py is a complete example.",
+        f"{name!r} is not a usable recipe: {reason}.",
+        fix="Write a class without constructor arguments that has "
+        f"{', '.join(_INTERFACE)}; marin_scaling/recipe/quickstart.py is a complete example.",
     )

@@ -11,7 +11,7 @@ WITHOUT_LM_HEAD = "levanter-full-attention-without-lm-head"
 
 
 class CountedShape(Protocol):
-    """Sizes that FLOPs are counted by: those of a recipe's model, or of a submission's."""
+    """Sizes that determine FLOPs, of a recipe's model or a submission's."""
 
     @property
     def hidden_dim(self) -> int:
@@ -23,11 +23,11 @@ class CountedShape(Protocol):
 
     @property
     def num_heads(self) -> int:
-        """Heads of queries."""
+        """Number of query heads."""
 
     @property
     def num_kv_heads(self) -> int:
-        """Heads of keys and values."""
+        """Number of key and value heads."""
 
     @property
     def head_dim(self) -> int:
@@ -43,20 +43,20 @@ class CountedShape(Protocol):
 
     @property
     def mlp_dim_per_token(self) -> int:
-        """Width of what one token goes through in an MLP, or in its experts."""
+        """Width of the MLP, or of the experts together, that a token passes through."""
 
     @property
     def router_outputs(self) -> int:
-        """What the router of a layer chooses from; 0 of a dense model."""
+        """Number of experts that a layer's router chooses from; 0 for a dense model."""
 
 
 def flops_convention(shape: CountedShape) -> str:
-    """Which of the two counts a model of this kind."""
+    """Return the name of the FLOP convention for a model of this kind."""
     return WITHOUT_LM_HEAD if shape.router_outputs else WITH_LM_HEAD
 
 
 def forward_flops_per_token(shape: CountedShape, *, convention: str | None = None) -> int:
-    """Forward FLOPs for one token of a full sequence, by the model's own convention or by the one named.
+    """Return forward FLOPs for one token of a full sequence, by the model's own convention or the given one.
 
     >>> from marin_scaling.recipe.model_shape import ModelShape
     >>> delphi_smallest = ModelShape(hidden_dim=512, intermediate_dim=2048, num_layers=6, num_heads=4, num_kv_heads=4,
@@ -76,7 +76,7 @@ def forward_flops_per_token(shape: CountedShape, *, convention: str | None = Non
 
 
 def training_flops(shape: CountedShape, *, tokens: int, convention: str | None = None) -> float:
-    """FLOPs of training on `tokens` tokens: three forwards per token.
+    """Return FLOPs of training on `tokens` tokens: three forward passes per token.
 
     >>> from marin_scaling.recipe.model_shape import ModelShape
     >>> delphi_smallest = ModelShape(hidden_dim=512, intermediate_dim=2048, num_layers=6, num_heads=4, num_kv_heads=4,

@@ -1,11 +1,12 @@
-"""`grug-moe`: Marin's mixture of experts, with the formulas of May 2026, and `grug-moe-v16` with those before.
+"""`grug-moe`: Marin's mixture of experts with the formulas of May 2026; `grug-moe-v16` with those of April.
 
-Every layer routes each token to 4 experts of half the model's width and passes it through one shared expert; quantile balancing
-instead of a balancing loss; rates as power laws of tokens and width, fitted by Marin to 17 runs (May, MuonH, 256 experts,
-issue #5951) and to 186 runs (v16, AdamH, 64 experts, issue #4225). Source of all formulas: experiments/grug/moe/heuristic.py.
+Every layer routes each token to 4 experts of half the model's width and passes it through one shared expert. Quantile
+balancing replaces a balancing loss. Learning rates are power laws of tokens and width, fitted by Marin to 17 runs (May, MuonH,
+256 experts, issue #5951) and to 186 runs (v16, AdamH, 64 experts, issue #4225). Source of all formulas:
+experiments/grug/moe/heuristic.py.
 
-Not in these models: exclusive self-attention, half-rotary and window attention, which Marin switched on and off between
-recipes and which its FLOP count does not see.
+These models lack exclusive self-attention, half-rotary and window attention, which Marin toggled between recipes and which
+its FLOP count does not include.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _SIZING = "Marin #4447, sizing table"
 
 @dataclass(frozen=True, kw_only=True)
 class Sizing:
-    """A compute-optimal run by Marin's laws: active and total parameters, tokens, and a width that is not rounded."""
+    """A compute-optimal run by Marin's laws: active and total parameters, tokens, and a width before rounding."""
 
     params_active: float
     params_total: float
@@ -93,11 +94,11 @@ class GrugMoeRecipe(MarinWidths):
 
     @property
     def formulas(self) -> Mapping[str, Formula]:
-        """How each number of a plan is found."""
+        """Formula of each number of a plan."""
         return _FORMULAS
 
     def widths_at(self, budget_flops: float) -> tuple[int, ...]:
-        """Those whose steps meet the budget and that see 8 to 500 tokens for each active parameter.
+        """Return the widths whose steps meet the budget and that have 8 to 500 tokens per active parameter.
 
         >>> GrugMoeRecipe().widths_at(3e18)[::3]
         (512, 896)
@@ -105,12 +106,12 @@ class GrugMoeRecipe(MarinWidths):
         return sensible_widths(self, budget_flops, least=self.min_tokens_per_param, most=self.max_tokens_per_param)
 
     def usual_width(self, budget_flops: float) -> int:
-        """The width next to the compute-optimal one of the sizing table."""
+        """Return the width nearest to the compute-optimal one of the sizing table."""
         wanted = self.sizing(budget_flops).hidden_dim
         return min(self._range, key=lambda width: abs(width - wanted))
 
     def sizing(self, budget_flops: float) -> Sizing:
-        """Marin's compute-optimal sizes (#4447): parameters and tokens as the root of the budget.
+        """Return Marin's compute-optimal sizes (#4447): parameters and tokens grow as the root of the budget.
 
         >>> sizing = GrugMoeV16Recipe().sizing(1e23)
         >>> f"{sizing.params_active:.4g} {sizing.tokens:.3g} {sizing.hidden_dim:.0f} {sizing.num_layers}"
@@ -127,7 +128,7 @@ class GrugMoeRecipe(MarinWidths):
         )
 
     def shape(self, hidden_dim: int) -> MoeShape:
-        """As deep as the width says; heads of 128, four to a key; experts of half the width, a shared one of all of it."""
+        """Return the model with the depth for this width; heads of 128, four per key; experts of half the width."""
         self._require_width(self.name, hidden_dim, why=f"Its heads are {self.width_of_head} wide.")
         num_heads = max(1, hidden_dim // self.width_of_head)
         return MoeShape(
@@ -145,7 +146,7 @@ class GrugMoeRecipe(MarinWidths):
         )
 
     def plan(self, *, budget_flops: float, hidden_dim: int, batch_size: int | None = None) -> RungPlan:
-        """The run of this width that costs the budget, in about 2^14 steps of a power of two sequences."""
+        """Return the run of this width that costs the budget, in about 2^14 steps of a power of two sequences."""
         shape = self.shape(hidden_dim)
         tokens = paid_tokens(shape, budget_flops=budget_flops)
         batch = batch_size or self._batch(tokens)
@@ -163,7 +164,7 @@ class GrugMoeRecipe(MarinWidths):
         )
 
     def rates(self, *, batch_tokens: int, tokens: float, hidden_dim: int) -> Hyperparameters:
-        """The hyperparameters for batches of so many tokens, so many training tokens and a width.
+        """Return the hyperparameters for a batch in tokens, a number of training tokens and a width.
 
         >>> found = GrugMoeRecipe().rates(batch_tokens=131_072, tokens=1.44e9, hidden_dim=512)
         >>> f"{found.adam_learning_rate:.3g} {found.learning_rate:.3g} {found.beta2:.3g}"
@@ -180,14 +181,14 @@ class GrugMoeRecipe(MarinWidths):
         )
 
     def _batch(self, tokens: float) -> int:
-        """The power of two at or above what makes the wanted number of steps, but not below the smallest."""
+        """Return the smallest power of two that needs at most the wanted number of steps, but not below the smallest batch."""
         return max(self.min_batch_size, self._wanted_batch(tokens))
 
     def _wanted_batch(self, tokens: float) -> int:
         return batch_for_steps(tokens, steps=self.steps_wanted, seq_len=self.seq_len)
 
     def _schedule(self) -> Schedule:
-        """Warm-up, and then a straight line down to the last step."""
+        """Return warm-up, followed by a linear decay to the last step."""
         return Schedule(
             warmup_fraction=self.warmup_fraction,
             decay_fraction=1 - self.warmup_fraction,
@@ -198,14 +199,14 @@ class GrugMoeRecipe(MarinWidths):
         )
 
     def _doubts(self, rates: Hyperparameters, *, batch: int, wanted: int) -> tuple[str, ...]:
-        """What a reader of the plan has to know of its batch and rates."""
+        """Return warnings about batch and learning rates."""
         raised = f"batch {wanted} is raised to {batch}, the smallest; steps are fewer than {self.steps_wanted}"
         return (*([raised] if batch > wanted else []), *rate_doubts(rates, cap=self.max_learning_rate))
 
 
 @dataclass(frozen=True, kw_only=True)
 class GrugMoeV16Recipe(GrugMoeRecipe):
-    """Marin's recipe of April 2026, behind its run of 1e23 FLOPs: AdamH, 64 experts.
+    """Marin's recipe of April 2026 for its run of 1e23 FLOPs: AdamH, 64 experts.
 
     >>> GrugMoeV16Recipe().plan(budget_flops=2.83e19, hidden_dim=1280).trained_tokens
     12380536832

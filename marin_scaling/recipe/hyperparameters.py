@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class Formula(NamedTuple):
-    """An expression and where it comes from."""
+    """An expression with its source."""
 
     text: str
     source: str
@@ -15,7 +15,7 @@ class Formula(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Constant:
-    """A number that a recipe has fixed, and where it comes from."""
+    """A fixed number of a recipe with its source."""
 
     name: str
     value: float
@@ -23,9 +23,9 @@ class Constant:
 
 
 def constant(value: Any, source: str, *, zero: bool = False, most: float | None = None, below: float | None = None) -> Any:
-    """A field of a recipe with its value and the source of it.
+    """Return a dataclass field of a recipe with its value and source.
 
-    A recipe file may set it to any positive number up to `most` or below `below`, and to `zero` where that says so.
+    A recipe file may set it to any positive number up to `most` or below `below`; and to zero if `zero` is set.
 
     >>> @dataclass(frozen=True)
     ... class Small:
@@ -37,10 +37,7 @@ def constant(value: Any, source: str, *, zero: bool = False, most: float | None 
 
 
 def constants_of(recipe: Any) -> tuple[Constant, ...]:
-    """The constants of a recipe, as it has them; one that differs from the recipe's own is said to be overridden.
-
-    None of a class that is no dataclass: its numbers are its own business.
-    """
+    """Return the constants of a recipe, marked as overridden where they differ from its own; none if not a dataclass."""
     if not is_dataclass(recipe):
         return ()
     return tuple(
@@ -60,7 +57,7 @@ MARIN = "Marin, experiments/scaling_law_sweeps/completed_adamh.py"
 
 @dataclass(frozen=True, kw_only=True)
 class Hyperparameters:
-    """What the optimizer is given for one run."""
+    """Arguments of the optimizer for one run."""
 
     learning_rate: float
     adam_learning_rate: float
@@ -70,7 +67,7 @@ class Hyperparameters:
 
 
 def rate_doubts(rates: Hyperparameters, *, cap: float) -> tuple[str, ...]:
-    """What a reader has to know of rates that a rule alone would have made higher.
+    """Warn of learning rates at their cap.
 
     >>> rates = Hyperparameters(learning_rate=0.01, adam_learning_rate=0.002, beta1=0.9, beta2=0.99, epsilon=1e-8)
     >>> rate_doubts(rates, cap=0.01), rate_doubts(rates, cap=0.1)
@@ -82,7 +79,7 @@ def rate_doubts(rates: Hyperparameters, *, cap: float) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class TransferRules:
-    """The constants of the rules: the point at which they were tuned, the values there, and the caps."""
+    """Constants of the rules: batch and tokens at which they were tuned, the values there, and the caps."""
 
     tuned_batch_size: int = constant(64, f"{MARIN}: tuned at 130M parameters")
     tuned_tokens: float = constant(2.5e9, f"{MARIN}: tuned at 130M parameters")
@@ -97,7 +94,7 @@ class TransferRules:
     max_beta2: float = constant(0.9999, MARIN, below=1)
 
     def transfer(self, *, batch_size: int, tokens: float) -> Hyperparameters:
-        """The hyperparameters for `batch_size` sequences and `tokens` training tokens.
+        """Return the hyperparameters for `batch_size` sequences and `tokens` training tokens.
 
         >>> round(TransferRules().transfer(batch_size=8, tokens=1_223_393_280).learning_rate, 7)  # Delphi's of 3e18 FLOPs
         0.00276
@@ -112,13 +109,13 @@ class TransferRules:
         )
 
     def uncapped_learning_rate(self, *, batch_size: int, tokens: float) -> float:
-        """The matrix learning rate that the rule alone gives."""
+        """Return the matrix learning rate before the cap."""
         horizon = (tokens / self.tuned_tokens) ** -self.token_horizon_exponent
         return float(self.tuned_learning_rate * (batch_size / self.tuned_batch_size) ** 0.5 * horizon)
 
 
 def transfer_formulas(tokens: str) -> dict[str, Formula]:
-    """The same rules to read; `tokens` is the name of the token count that a recipe puts in."""
+    """Return the rules as text; `tokens` is the recipe's name of the token count."""
     batch, horizon = "batch_size / tuned_batch_size", f"tuned_tokens / {tokens}"
     capped = "min(max_learning_rate, {})"
     rate = f"tuned_learning_rate * ({batch}) ** 0.5 * ({horizon}) ** token_horizon_exponent"

@@ -11,7 +11,7 @@ from marin_scaling.errors import RecipeError
 
 @dataclass(frozen=True, kw_only=True)
 class ModelShape:
-    """Sizes of a dense Qwen3-style transformer; all counts follow from it.
+    """Sizes of a dense Qwen3-style transformer, from which all counts are derived.
 
     >>> delphi_1e23 = ModelShape(hidden_dim=5376, intermediate_dim=4 * 5376, num_layers=51, num_heads=42, num_kv_heads=42,
     ...                          vocab_size=128_256, seq_len=4096)
@@ -31,14 +31,13 @@ class ModelShape:
         for name, size in vars(self).items():
             if size < 1:
                 raise RecipeError(
-                    f"{name} would be {size} at width {self.hidden_dim}.",
-                    why="A model has at least one of each.",
+                    f"{name} is {size} at width {self.hidden_dim}; it must be at least 1.",
                     fix="Choose a larger width, or other constants in the recipe file.",
                 )
         if self.hidden_dim % self.num_heads or self.num_heads % self.num_kv_heads:
             raise RecipeError(
                 f"hidden_dim {self.hidden_dim}, {self.num_heads} heads and {self.num_kv_heads} key-value heads do not divide.",
-                why="Each head takes an equal part of the hidden dimension, and each key-value head serves equally many heads.",
+                why="Heads must divide hidden_dim, and key-value heads must divide heads.",
                 fix="Choose a hidden_dim that the recipe lists.",
             )
 
@@ -49,7 +48,7 @@ class ModelShape:
 
     @property
     def params_per_layer(self) -> int:
-        """Attention, gated MLP, two norms, and the query and key norms of one layer."""
+        """Parameters of one layer: attention, gated MLP, two norms, and query and key norms."""
         attention = 2 * self.hidden_dim * self.head_dim * (self.num_heads + self.num_kv_heads)
         mlp = 3 * self.hidden_dim * self.intermediate_dim
         norms = 2 * self.hidden_dim + 2 * self.head_dim
@@ -57,7 +56,7 @@ class ModelShape:
 
     @property
     def params_non_embedding(self) -> int:
-        """All parameters but the input embedding and the output head."""
+        """All parameters except the input embedding and the output head."""
         return self.num_layers * self.params_per_layer + self.hidden_dim
 
     @property
@@ -72,12 +71,12 @@ class ModelShape:
 
     @property
     def mlp_dim_per_token(self) -> int:
-        """Width of the gated MLP that each token passes."""
+        """Width of the gated MLP."""
         return self.intermediate_dim
 
     @property
     def router_outputs(self) -> int:
-        """What a router chooses among; 0 where there is none."""
+        """Number of experts that a router chooses from; 0 for a dense model."""
         return 0
 
 
@@ -101,24 +100,24 @@ class MoeShape(ModelShape):
         super().__post_init__()
         if self.experts_per_token >= self.num_experts:
             raise RecipeError(
-                f"{self.experts_per_token} of {self.num_experts} experts would be chosen for each token.",
-                why="A router balances by the first expert that is not chosen, so there must be one.",
+                f"{self.experts_per_token} of {self.num_experts} experts are chosen for each token; at least one must remain.",
+                why="The router balances by the first expert that is not chosen.",
                 fix="Raise num_experts or lower experts_per_token.",
             )
 
     @property
     def params_per_layer(self) -> int:
-        """Attention with its gates, all experts, the shared one, router and its bias, two gated norms."""
+        """Parameters of one layer: attention with its gates, all experts, the shared one, router and its bias, gated norms."""
         return self._layer(experts=self.num_experts)
 
     @property
     def params_non_embedding(self) -> int:
-        """All parameters but the input embedding and the output head; with the gated norms after one and before the other."""
+        """All parameters except the input embedding and the output head; includes the gated norms next to these."""
         return self._outside_embedding(experts=self.num_experts)
 
     @property
     def params_active(self) -> int:
-        """Parameters used for each token: of the experts only the chosen ones."""
+        """Parameters used for each token, with only the chosen experts."""
         return self._outside_embedding(experts=self.experts_per_token) + 2 * self.vocab_size * self.hidden_dim
 
     @property
@@ -128,7 +127,7 @@ class MoeShape(ModelShape):
 
     @property
     def router_outputs(self) -> int:
-        """The experts."""
+        """Number of experts."""
         return self.num_experts
 
     @property
@@ -150,7 +149,7 @@ FAMILIES: dict[str, type[ModelShape]] = {"qwen3": ModelShape, "grug-moe": MoeSha
 
 
 def shape_of(model: Mapping[str, Any]) -> ModelShape:
-    """The shape in the `model` of a spec: its family and the sizes of that family.
+    """Return the shape in the `model` section of a spec.
 
     >>> sizes = dict(hidden_dim=16, intermediate_dim=64, num_layers=2, num_heads=2, num_kv_heads=2, vocab_size=256, seq_len=128)
     >>> shape_of({"family": "qwen3", **sizes}).params_total

@@ -49,15 +49,15 @@ class QuickstartRecipe(AdamHRecipe):
 
     @property
     def formulas(self) -> Mapping[str, Formula]:
-        """How each number of a plan is found."""
+        """Formula of each number of a plan."""
         return _FORMULAS
 
     def widths_at(self, budget_flops: float) -> tuple[int, ...]:
-        """Those whose steps meet the budget and that see 2 to 250 tokens for each parameter."""
+        """Return the widths whose steps meet the budget and that have 2 to 250 tokens per parameter."""
         return sensible_widths(self, budget_flops, least=self.min_tokens_per_param, most=self.max_tokens_per_param)
 
     def plan(self, *, budget_flops: float, hidden_dim: int, batch_size: int | None = None) -> RungPlan:
-        """The run of this width that costs the budget, in batches of 16 sequences of 128 bytes."""
+        """Return the run of this width that costs the budget, in batches of 16 sequences of 128 bytes."""
         shape, batch_size = self.shape(hidden_dim), batch_size or self.batch_size
         train_steps = steps_for_budget(shape, batch_size=batch_size, budget_flops=budget_flops)
         rates = self.transfer(batch_size=batch_size, tokens=batch_size * shape.seq_len * train_steps)
@@ -74,7 +74,7 @@ class QuickstartRecipe(AdamHRecipe):
         )
 
     def shape(self, hidden_dim: int) -> ModelShape:
-        """Two layers, two heads, MLP four times as wide as the model."""
+        """Return a model of two layers and two heads, with an MLP four times as wide as the model."""
         why = "Its attention heads have an even width, and wider models do not fit a laptop's minutes."
         self._require_width(self.name, hidden_dim, why=why)
         return ModelShape(
@@ -118,11 +118,11 @@ class QuickstartMoeRecipe(QuickstartRecipe):
 
     @property
     def formulas(self) -> Mapping[str, Formula]:
-        """How each number of a plan is found."""
+        """Formula of each number of a plan."""
         return _MOE_FORMULAS
 
     def shape(self, hidden_dim: int) -> MoeShape:
-        """Two layers, two heads; every expert as wide as the model."""
+        """Return a model of two layers and two heads; every expert is as wide as the model."""
         return MoeShape(
             **asdict(super().shape(hidden_dim)),
             num_experts=self.num_experts,

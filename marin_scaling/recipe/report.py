@@ -1,4 +1,4 @@
-"""What `marin-scale recipe` prints: every number of a run with its formula and source, and how two recipes differ."""
+"""Output of `marin-scale recipe`: every number of a run with formula and source, and differences between recipes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from marin_scaling.recipe.hyperparameters import constants_of
 from marin_scaling.units import counted, format_flops
 
 USUAL_TOKENS_PER_PARAM = 20.0
-"""Where a width is chosen for show, the one nearest to this: a rule of thumb (Hoffmann et al. 2022). A fit chooses better."""
+"""Tokens per parameter of the width to show (rule of thumb of Hoffmann et al. 2022); a fit chooses better."""
 _WIDTH = 100
 _NAME = 24
 _NARROWEST = 30
@@ -25,9 +25,9 @@ _OWN_STEPS = "as with the recipe's own batch: what the budget pays for in whole 
 def usual_plan(
     recipe: Recipe, *, budget_flops: float, hidden_dim: int | None = None, batch_size: int | None = None
 ) -> RungPlan:
-    """The run of this budget and width, or of the recipe's usual width, or of the one next to `USUAL_TOKENS_PER_PARAM`.
+    """Plan the run of this budget at the given width, the recipe's usual width, or the one nearest `USUAL_TOKENS_PER_PARAM`.
 
-    A recipe may have a method `usual_width(budget_flops)`. `RecipeError` where there is none.
+    A recipe may have a method `usual_width(budget_flops)`. `RecipeError` if there is no width.
     """
     if hidden_dim is not None:
         return recipe.plan(budget_flops=budget_flops, hidden_dim=hidden_dim, batch_size=batch_size)
@@ -35,8 +35,8 @@ def usual_plan(
     if not widths:
         raise RecipeError(
             f"The recipe {recipe.name!r} makes no run of {format_flops(budget_flops)} FLOPs.",
-            why="No width has both a batch that its rates were tuned for and a sensible number of tokens.",
-            fix="Choose another budget, or name a width: --width",
+            why="No width has both a batch that the learning rates were tuned for and a sensible number of tokens.",
+            fix="Choose another budget, or a width: --width",
         )
     if hasattr(recipe, "usual_width"):
         widths = (recipe.usual_width(budget_flops),)
@@ -45,7 +45,7 @@ def usual_plan(
 
 
 def recipe_document(recipe: Recipe, plan: RungPlan, *, batch_is_given: bool = False) -> dict[str, Any]:
-    """Every number of one run by name, with formula and source, and the recipe's constants."""
+    """Return every number of one run by name, with formula and source, and the recipe's constants."""
     return {
         "recipe": recipe.name,
         "optimizer": plan.optimizer,
@@ -61,7 +61,7 @@ def recipe_document(recipe: Recipe, plan: RungPlan, *, batch_is_given: bool = Fa
 
 
 def recipe_text(recipe: Recipe, plan: RungPlan, *, batch_is_given: bool = False) -> str:
-    """The same for a reader; sources are numbered and stand below."""
+    """Format a run for a terminal, with numbered sources below."""
     widths, numbers = recipe.widths_at(plan.budget_flops), _numbers(recipe, plan, batch_is_given)
     among = (
         f"sensible there: {counted(len(widths), 'width')}, {widths[0]} to {widths[-1]}" if widths else "no width is sensible"
@@ -79,12 +79,12 @@ def recipe_text(recipe: Recipe, plan: RungPlan, *, batch_is_given: bool = False)
         "sources:": [f"  [{place}] {source}" for place, source in enumerate(cited, start=1)],
     }
     blocks = ["\n".join([name, *lines]).lstrip("\n") for name, lines in parts.items()]
-    doubts = [f"note: {doubt}" for doubt in plan.doubts]
+    doubts = [f"warning: {doubt}" for doubt in plan.doubts]
     return "\n\n".join([textwrap.fill(head, _WIDTH), *doubts, *blocks])
 
 
 def difference_text(first: Recipe, second: Recipe, plans: tuple[RungPlan, RungPlan] | None = None) -> str:
-    """Constants and formulas in which two recipes differ, and numbers of one run of each, where they are given."""
+    """Format constants and formulas that differ between two recipes, and numbers of one run of each if given."""
     constants = [{each.name: each.value for each in constants_of(recipe)} for recipe in (first, second)]
     formulas = [{name: formula.text for name, formula in recipe.formulas.items()} for recipe in (first, second)]
     parts = {"constants": _differences(*constants), "formulas": _differences(*formulas)}
@@ -94,12 +94,12 @@ def difference_text(first: Recipe, second: Recipe, plans: tuple[RungPlan, RungPl
         parts[f"numbers at {format_flops(plans[0].budget_flops)} FLOPs, {runs}"] = _differences(*numbers)
     if not any(parts.values()):
         return f"{first.name} and {second.name} do not differ."
-    said = [f"{name}:\n" + "\n".join(rows) for name, rows in parts.items() if rows]
-    return "\n\n".join([f"{first.name} against {second.name}", *said])
+    differences = [f"{name}:\n" + "\n".join(rows) for name, rows in parts.items() if rows]
+    return "\n\n".join([f"{first.name} against {second.name}", *differences])
 
 
 def _numbers(recipe: Recipe, plan: RungPlan, batch_is_given: bool) -> list[tuple[str, float, str, str]]:
-    """Name, value, formula and source of each; of what was given instead of found, no formula."""
+    """Return name, value, formula and source of each number; given numbers have no formula."""
     constants = {each.name: each.source for each in constants_of(recipe)}
     given = _GIVEN | ({"batch_size": _BATCH_GIVEN} if batch_is_given else {})
     given |= {"planned_tokens": _OWN_STEPS} if plan.wanted_tokens is not None else {}
@@ -113,13 +113,13 @@ def _numbers(recipe: Recipe, plan: RungPlan, batch_is_given: bool) -> list[tuple
 def _entry(number: tuple[str, float, str, str], cited: list[str]) -> str:
     name, value, formula, source = number
     head = f"  {name:<{_NAME}} {_number(value):>14}  "
-    said = f"{formula} [{cited.index(source) + 1}]".strip()
-    lines = textwrap.wrap(said, max(_WIDTH - len(head), _NARROWEST))
+    cited_formula = f"{formula} [{cited.index(source) + 1}]".strip()
+    lines = textwrap.wrap(cited_formula, max(_WIDTH - len(head), _NARROWEST))
     return "\n".join([f"{head}{lines[0]}", *(" " * len(head) + line for line in lines[1:])])
 
 
 def _number(value: float) -> str:
-    """Whole numbers in full; of others what is needed to tell two plans apart."""
+    """Format integers in full, and other numbers with enough digits to distinguish two plans."""
     return f"{value}" if isinstance(value, int) else f"{value:.6g}"
 
 
@@ -134,7 +134,7 @@ def _differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[st
 
 
 def _difference(name: str, one: Any, other: Any) -> str:
-    """Numbers side by side, formulas below each other."""
+    """Format two numbers side by side, or two formulas below each other."""
     if max(len(str(one)), len(str(other))) > _WIDTH - 2 * _NAME:
         return f"  {name}\n    {one}\n    {other}"
     one, other = (each if isinstance(each, str) else _number(each) for each in (one, other))

@@ -1,1 +1,1 @@
-"""What one training run is (spec), what came of it (record), where both lie (store), and how it is trained."""
+"""Training runs: specs, records, the store, run tables, audits and loss curves."""

@@ -23,14 +23,14 @@ _NAMED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """Positions of runs to leave out, each with its reason, and a sentence for each doubt about runs that stay."""
+    """Runs to leave out, by position with the reason, and warnings about runs that stay."""
 
     reasons: dict[int, str]
     doubts: tuple[str, ...]
 
 
 def name_some(names: Sequence[str]) -> str:
-    """The first three names, and how many more there are.
+    """Join the first three names, and the number of the others.
 
     >>> name_some(["a", "b", "c", "d"])
     'a, b, c and 1 more'
@@ -40,20 +40,20 @@ def name_some(names: Sequence[str]) -> str:
 
 
 _SAME_SIZE = 1.005  # parameters within 0.5 % are one model
-_SAME_COUNT = 1.05  # a missing output layer moves a small model's count by more, and what moves it by less hardly matters
+_SAME_COUNT = 1.05  # a missing output layer changes a small model's count by more
 _NEIGHBOURS = 5
-_ODD_COUNT = 1.5  # off its neighbours in size by more than formulas in use differ
-_FEWEST = 6  # with fewer runs nobody can say which of them is odd
-_FORWARD_SHARE = (0.28, 0.40)  # a third of training: forward passes without the backward ones
+_ODD_COUNT = 1.5  # relative to neighbors in size; formulas in use differ by less
+_FEWEST = 6  # with fewer runs an odd one cannot be identified
+_FORWARD_SHARE = (0.28, 0.40)  # about a third of the training FLOPs: forward passes only
 _FORWARD_ONLY = "its FLOPs are a third of what its size and tokens cost elsewhere in the table: forward passes only?"
 _THREE_TIMES = "its FLOPs are three times what its size and tokens cost elsewhere in the table: counted otherwise?"
 _ANOTHER_UNIT = 10.0  # FLOPs over 6 N D in the median run of known tables: 0.98 to 1.3
-_FEW = 0.1  # more than a tenth of the runs are no slip but a part of the design
-_FEWEST_TOKENS = -0.5  # log10 of tokens per parameter: a ladder with its median below 0.3 is not known
+_FEW = 0.1  # more than a tenth of the runs is a choice of design, not a mistake
+_FEWEST_TOKENS = -0.5  # log10 of tokens per parameter: no known ladder has its median below 0.3
 
 
 def audit_sizes(names: Sequence[str], *, flops: Array, params: Array, tokens: Array, epochs: Array | None = None) -> Findings:
-    """Look at every run beside the others; arrays are (run,), `params` those that a token uses, where they are known.
+    """Compare every run with the others; arrays are (run,), and `params` are active parameters where these are known.
 
     >>> sizes = np.geomspace(1e8, 1e9, 8)
     >>> flops = 6 * sizes * 2e9
@@ -77,7 +77,7 @@ def audit_sizes(names: Sequence[str], *, flops: Array, params: Array, tokens: Ar
 
 
 def _off_neighbours(share: Array, params: Array) -> Array:
-    """The factor by which each run's share is off the median of its nearest neighbours in size: (run,)."""
+    """Return the ratio of each run's share to the median of its nearest neighbors in size: (run,)."""
     if len(share) < _FEWEST:
         return np.ones_like(share)
     order = np.argsort(params, kind="stable")
@@ -122,7 +122,7 @@ def _another_unit(share: Array) -> str:
 
 
 def _two_counts(names: Sequence[str], share: Array, params: Array, sound: NDArray[np.bool_]) -> str:
-    """Doubt about runs of one size whose FLOPs a token differ."""
+    """Warn of runs of one size whose FLOPs per token differ."""
     order = np.flatnonzero(sound)[np.argsort(params[sound], kind="stable")]
     starts = np.flatnonzero(np.diff(np.log(params[order]), prepend=-np.inf) > np.log(_SAME_SIZE))
     spread = np.maximum.reduceat(share[order], starts) / np.minimum.reduceat(share[order], starts)
@@ -155,9 +155,9 @@ def _far_ratios(names: Sequence[str], ratio: Array, sound: NDArray[np.bool_]) ->
 
 
 def _beyond_a_gap(logs: Array) -> list[int]:
-    """The few that a gap of a decade or more parts from the bulk."""
+    """Return the few runs that a gap of a decade or more separates from the others."""
     order = np.argsort(logs, kind="stable")
-    bulk = np.cumsum(np.diff(logs[order], prepend=-np.inf) > 1.0)  # a number for each stretch without a gap
+    bulk = np.cumsum(np.diff(logs[order], prepend=-np.inf) > 1.0)  # number of the stretch without a gap
     largest = np.bincount(bulk).argmax()
     odd = np.sort(order[bulk != largest])
     return [int(position) for position in odd] if len(odd) <= _FEW * len(logs) else []
@@ -177,19 +177,19 @@ def _listed(names: Sequence[str], positions: Sequence[int]) -> str:
 
 
 _SURFACE_UNKNOWNS = 6
-_LEAST_RUNS = 2 * _SURFACE_UNKNOWNS  # with fewer, a quadratic surface follows a diverged run instead of showing it
+_LEAST_RUNS = 2 * _SURFACE_UNKNOWNS  # with fewer, a quadratic surface follows a diverged run
 _OUTLIER_SCALES = 6.0  # as in Open-Athena's quality control of isoFLOP runs, which drops at 6 robust standard deviations
-_LEAST_EXCESS = math.log(1.1)  # nothing under 10 % above expectation is left out, however quiet the others are
-_DIVERGED_FACTOR = 2.0  # the logarithm of a vocabulary is more than twice the loss of a model that has learnt anything
+_LEAST_EXCESS = math.log(1.1)  # a run less than 10 % above expectation stays, however small the scatter
+_DIVERGED_FACTOR = 2.0  # log(vocabulary) is more than twice the loss of a trained model
 _REWEIGHTINGS = 50
 _WALL_STEPS = (
     0.97,
     1.4,
-)  # from run to run: noise lowers a wall a little; Chinchilla's figure 4 rises by up to 1.24
+)  # ratio from run to run: noise lowers a wall a little; Chinchilla's figure 4 rises by up to 1.24
 
 
 def audit_losses(names: Sequence[str], *, flops: Array, params: Array, loss: Array, budget_flops: Array) -> Findings:
-    """Runs far above expectation, all arrays (run,): left out, or doubted where they stand on the wall of their bowl."""
+    """Find runs far above expectation: leave them out, or warn if they are on the wall of their bowl; arrays are (run,)."""
     found = find_outliers(flops=flops, params=params, loss=loss)
     walls = [row for row in found if _on_wall(row, np.flatnonzero(budget_flops == budget_flops[row]), params, loss)]
     doubt = f"far up the walls of their bowls, and kept: {name_some([names[row] for row in walls])}; a parabola may not follow"
@@ -197,7 +197,7 @@ def audit_losses(names: Sequence[str], *, flops: Array, params: Array, loss: Arr
 
 
 def _on_wall(row: int, bowl: NDArray[np.intp], params: Array, loss: Array) -> bool:
-    """Whether losses rise without a jump from the best run of the bowl out to this one, over at least one run between."""
+    """Return True if losses rise without a jump from the bowl's best run to this one, with at least one run between."""
     ordered = bowl[np.argsort(params[bowl], kind="stable")]
     here, best = int(np.flatnonzero(ordered == row)[0]), int(np.argmin(loss[ordered]))
     way = loss[ordered[min(here, best) : max(here, best) + 1]][:: 1 if here > best else -1]
@@ -206,11 +206,11 @@ def _on_wall(row: int, bowl: NDArray[np.intp], params: Array, loss: Array) -> bo
 
 
 def find_outliers(*, flops: Array, params: Array, loss: Array) -> dict[int, str]:
-    """Runs whose loss lies far above what the other runs lead one to expect: position to reason; all arrays (run,).
+    """Return positions and reasons of runs whose loss is far above expectation; all arrays (run,).
 
-    Expected is a quadratic surface in log FLOPs and log parameters through log losses, fitted by least absolute deviations,
-    which a few diverged runs cannot bend. Far is six robust standard deviations and at least 10 %: a
-    diverged run, or one so far from its bowl's bottom that it would only bend the bowl.
+    The expectation is a quadratic surface in log FLOPs and log parameters, fitted to log losses by least absolute
+    deviations, which a few diverged runs cannot bend. The threshold is six robust standard deviations, and at least 10 %.
+    A run above it has diverged, or is so far from its bowl's minimum that it would distort the fitted bowl.
     """
     if len(loss) < _LEAST_RUNS:
         return _twice_the_others(flops, loss)
@@ -225,7 +225,7 @@ def find_outliers(*, flops: Array, params: Array, loss: Array) -> dict[int, str]
 
 
 def _twice_the_others(flops: Array, loss: Array) -> dict[int, str]:
-    """Few runs: one at more than twice the median loss although it costs more than a run below the median has diverged."""
+    """Return runs at more than twice the median loss although a cheaper run is below the median."""
     median = float(np.median(loss)) if len(loss) else math.inf
     beaten = flops[loss <= median].min(initial=math.inf)
     return {
@@ -255,10 +255,10 @@ def _standardised(values: Array) -> Array:
 
 DIVERGED_STATUSES = frozenset({"diverged", "nan", "exploded"})
 FINISHED_STATUSES = frozenset({"", "finished", "completed", "complete", "done", "success", "succeeded", "ok"})
-"""Words that say, in the states of Weights & Biases, Slurm, our own records and common tables, that a loss is final."""
+"""States of a run with a final loss, as Weights & Biases, Slurm, our records and common tables write them."""
 
-_MOST = 0.75  # of the runs: then the others are left out; without such a majority the reader has to choose
-_OFF_BUDGET = 2.0  # names such as 2e20 stand for budgets of 1.8e20; a factor of two is another budget
+_MOST = 0.75  # with such a majority of runs the others are left out; without it the user has to choose
+_OFF_BUDGET = 2.0  # a name such as 2e20 may stand for a budget of 1.8e20, but not for half or twice its value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,7 +270,7 @@ class Exclusion:
 
 
 def audit_runs(frame: pd.DataFrame, *, keep: Collection[str] = ()) -> Findings:
-    """Audit the runs of a table with our column names; those named in `keep` stay whatever is found, and that is said."""
+    """Audit the runs of a table with our column names; runs named in `keep` stay, with a warning for each finding."""
     reasons, doubts = _found(frame)
     audit = _unless_kept(reasons, [str(name) for name in frame["run"]], keep=keep)
     return Findings(reasons=audit.reasons, doubts=(*audit.doubts, *doubts))
@@ -279,9 +279,9 @@ def audit_runs(frame: pd.DataFrame, *, keep: Collection[str] = ()) -> Findings:
 def audit_words(
     names: Sequence[str], words: Mapping[str, Sequence[str]], *, keep: Collection[str], drop: Collection[str]
 ) -> Findings:
-    """What can be said before numbers are read: runs named in `drop`, unfinished by `status`, or of another kind than most.
+    """Find runs to leave out by text alone: named in `drop`, unfinished by `status`, or of another kind than most.
 
-    `words` has texts by column, one a run. `RunTableError` when a name is no run's, or both kept and dropped.
+    `words` maps columns to texts, one per run. `RunTableError` if a name is unknown, or both kept and dropped.
 
     >>> audit_words(["a", "b", "c"], {"status": ["", "crashed", ""]}, keep=(), drop=["c"]).reasons
     {2: 'dropped as asked', 1: "its status is 'crashed', which does not say finished"}
@@ -297,7 +297,7 @@ def audit_words(
 
 
 def _other_kinds(column: Column, values: dict[int, str]) -> dict[int, str]:
-    """Runs whose word differs from the one that at least three quarters of the runs have; none when there is no such word."""
+    """Return the runs whose text differs from that of at least three quarters of the runs, if there is such a majority."""
     counts = Counter(values.values())
     common, count = counts.most_common(1)[0] if counts else ("", 0)
     if count < _MOST * len(values):
@@ -316,7 +316,7 @@ def _unless_kept(reasons: dict[int, str], names: Sequence[str], *, keep: Collect
 
 
 def _found(frame: pd.DataFrame) -> tuple[dict[int, str], tuple[str, ...]]:
-    """Duplicates first, then FLOPs, then losses, each looked for among the runs that the one before left."""
+    """Look for duplicates, then wrong FLOPs, then outliers in loss, each among the runs that remain."""
     if frame.empty:
         return {}, ()
     reasons = find_duplicates(frame)
@@ -372,9 +372,7 @@ def _require_names(names: Sequence[str], *, keep: Collection[str], drop: Collect
 
 
 def excluded_by_status(status: str) -> str | None:
-    """The reason to leave out a run of this status, or None.
-
-    Every word that is not known to say that the loss is final is a reason.
+    """Return the reason to leave out a run of this status, or None if its loss is final.
 
     >>> excluded_by_status("diverged"), excluded_by_status("finished"), excluded_by_status("crashed")
     ('it diverged (status)', None, "its status is 'crashed', which does not say finished")
@@ -386,7 +384,7 @@ def excluded_by_status(status: str) -> str | None:
 
 
 def find_duplicates(frame: pd.DataFrame) -> dict[int, str]:
-    """Rows equal to an earlier one in FLOPs, parameters, tokens, loss and seed: position to reason."""
+    """Return rows equal to an earlier row in FLOPs, parameters, tokens, loss and seed: position to reason."""
     keys = [name for name in ("flops", "params", "tokens", "loss", "seed") if name in frame]
     repeated = np.flatnonzero(frame.duplicated(keys).to_numpy())
     if not repeated.size:

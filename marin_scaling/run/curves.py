@@ -25,10 +25,10 @@ from marin_scaling.run.table_io import read_table_file
 
 
 class LossCurve:
-    """Training loss in nats per token, step after step from step 0; None where it was not finite.
+    """Training loss in nats per token, by step from step 0; None where the loss was not finite.
 
-    Opened on the file of an earlier attempt it holds what stands there, up to the first line that is torn or no number, as a
-    kill or a power cut leaves it; the steps from there on are trained again.
+    A curve opened on the file of an earlier attempt resumes at the first line that is torn or not a number. The steps from
+    there on are trained again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -49,19 +49,19 @@ class LossCurve:
         return len(self._losses)
 
     def last_finite(self) -> float | None:
-        """The newest finite loss, or None."""
+        """Return the newest finite loss, or None."""
         return next((loss for loss in reversed(self._losses) if loss is not None), None)
 
     def first_finite(self) -> float | None:
-        """The oldest finite loss, or None."""
+        """Return the oldest finite loss, or None."""
         return next((loss for loss in self._losses if loss is not None), None)
 
     def truncate(self, steps_done: int) -> None:
-        """Forget the steps from `steps_done` on, which are about to be trained again; ValueError when there are fewer."""
+        """Drop the steps from `steps_done` on, which will be trained again; ValueError if there are fewer."""
         if steps_done > self.steps_done:
             raise ValueError(f"{self._path} holds {self.steps_done} steps, not {steps_done}")
         self._losses = self._losses[:steps_done]
-        self._seal()  # first: of a longer file it is the digest of the beginning
+        self._seal()  # before the file is truncated: a digest of the beginning is valid for the longer file too
         self._file.close()
         replace_file(self._path, "".join(map(_line, self._losses)).encode("ascii"))
         self._file = open(self._path, "a", encoding="ascii")  # noqa: SIM115
@@ -74,7 +74,7 @@ class LossCurve:
         return len(self._losses) - 1
 
     def sync(self) -> None:
-        """Bring what was added to the disk, so that no checkpoint outlives the steps before it."""
+        """Flush to disk, so that no checkpoint outlives the steps before it."""
         os.fsync(self._file.fileno())
         self._seal()
 
@@ -82,13 +82,13 @@ class LossCurve:
         replace_file(_seal_of(self._path), _digest(self._losses))
 
     def history(self, *, spec_digest: str) -> History:
-        """The whole curve as the document that goes into the store."""
+        """Return the whole curve as the document that the store holds."""
         rows = tuple(HistoryRow(step=step, train_loss_nats_per_token=loss) for step, loss in enumerate(self._losses))
         return History(spec_digest=spec_digest, rows=rows)
 
 
 def recorded_losses(path: Path) -> list[float | None]:
-    """The losses that a curve holds so far, by step; none where there is no file, or where a sealed step was changed."""
+    """Return a curve's losses by step; empty if the file is missing or a sealed step was changed."""
     losses = list(_read_losses(path)) if path.exists() else []
     kept = _seal_of(path)
     if not kept.exists():
@@ -99,7 +99,7 @@ def recorded_losses(path: Path) -> list[float | None]:
 
 
 def forget_seal(path: Path) -> None:
-    """Remove the digest beside a curve that another one takes the place of."""
+    """Remove the digest next to a curve that is about to be replaced."""
     _seal_of(path).unlink(missing_ok=True)
 
 
@@ -116,25 +116,25 @@ def _line(loss: float | None) -> str:
 
 
 def _read_losses(path: Path) -> Iterator[float | None]:
-    """The losses up to the first line that is not one of ours."""
+    """Yield the losses up to the first malformed line."""
     for line in read_own_bytes(path).splitlines(keepends=True):
         try:
             loss = json.loads(line)
-        except ValueError:  # torn, or not text at all
+        except ValueError:  # torn, or not UTF-8
             return
         if not line.endswith(b"\n") or not (loss is None or (type(loss) is float and math.isfinite(loss))):
             return
         yield loss
 
 
-_SPIKE_SCALES = 8.0  # times the scatter about the running median
-_SPIKE_LEAST = 1.25  # and at least so many times the median
-_LEAST_WINDOW, _WINDOW_SHARE = 16, 0.02  # steps of the running median: so many, or this share of all
-_LEAST_SHARE, _LEAST_FALL = 0.15, 0.02  # of the steps done, before the loss must fall by this power of the step
+_SPIKE_SCALES = 8.0  # in units of the scatter about the running median
+_SPIKE_LEAST = 1.25  # in units of the median
+_LEAST_WINDOW, _WINDOW_SHARE = 16, 0.02  # steps of the running median: a number, or a share of all steps if that is more
+_LEAST_SHARE, _LEAST_FALL = 0.15, 0.02  # share of the steps before the test starts, and least power law of the loss in the step
 
 
 def curve_faults(losses: Sequence[float | None], *, train_steps: int, decay_steps: int, vocab_size: int) -> list[str]:
-    """A sentence for each fault of the losses of steps 0, 1, ... so far; the rate falls in the last `decay_steps` of all.
+    """Return a sentence for each fault of the losses of steps 0, 1, ...; the learning rate decays in the last `decay_steps`.
 
     >>> curve_faults([5.0, 4.0, None], train_steps=10, decay_steps=2, vocab_size=256)
     ['the loss is no number at step 2']
@@ -148,18 +148,18 @@ def curve_faults(losses: Sequence[float | None], *, train_steps: int, decay_step
 
 
 def has_diverged(held_out_nats: float, *, first_nats: float, vocab_size: int) -> bool:
-    """Whether a run ended worse than it began in training, and than by guessing uniformly.
+    """Return True if a run ended worse than it began in training, and worse than uniform guessing.
 
-    Losses in nats per token. A run of few steps that has not yet learnt to beat guessing has not diverged.
+    Losses are in nats per token. A short run that has not yet learned to beat guessing has not diverged.
 
     >>> has_diverged(9.0, first_nats=6.1, vocab_size=256), has_diverged(5.7, first_nats=6.1, vocab_size=256)
     (True, False)
     """
-    return not held_out_nats <= max(math.log(vocab_size), first_nats)  # also where it is no number
+    return not held_out_nats <= max(math.log(vocab_size), first_nats)  # true for NaN
 
 
 def _worse_than_guessing(losses: Array, train_steps: int, vocab_size: int) -> list[str]:
-    """Whether the latest losses lie above that of guessing uniformly, when a part of the run is done."""
+    """Report the latest losses if they are above that of uniform guessing after a part of the run."""
     if len(losses) == 0 or len(losses) < _LEAST_SHARE * train_steps:
         return []
     guessing, latest = math.log(vocab_size), losses[-max(1, len(losses) // 20) :].mean()
@@ -169,11 +169,11 @@ def _worse_than_guessing(losses: Array, train_steps: int, vocab_size: int) -> li
 
 
 def _spikes(losses: Array, train_steps: int) -> list[str]:
-    """Where the loss jumps far above the median of the steps before, each stretch of such steps once."""
+    """Report stretches of steps whose loss is far above the median of the steps before."""
     window = max(_LEAST_WINDOW, round(_WINDOW_SHARE * train_steps))
     if len(losses) <= 2 * window:
         return []
-    medians = np.median(sliding_window_view(losses[:-1], window), axis=1)  # of the steps before each
+    medians = np.median(sliding_window_view(losses[:-1], window), axis=1)  # of the steps before each one
     above = np.log(losses[window:] / medians)
     bound = max(_SPIKE_SCALES * 1.4826 * float(np.median(np.abs(above))), math.log(_SPIKE_LEAST))
     spiked = np.flatnonzero(above > bound)
@@ -187,7 +187,7 @@ def _spikes(losses: Array, train_steps: int) -> list[str]:
 
 
 def _flat(losses: Array, train_steps: int, decay_steps: int) -> list[str]:
-    """Whether, at the full rate, the loss has stopped falling over the latter half of the steps so far."""
+    """Report a loss that stopped falling, at full learning rate, over the second half of the steps so far."""
     done = len(losses)
     if done < _LEAST_SHARE * train_steps or done > train_steps - decay_steps:
         return []
@@ -198,23 +198,23 @@ def _flat(losses: Array, train_steps: int, decay_steps: int) -> list[str]:
     return [f"the loss has not fallen since step {steps[0]}: a learning rate that is too high looks like this"]
 
 
-_LEAST_OF_EVEN = 0.1  # balancing by quantiles gives each expert an even share of the batch before
+_LEAST_OF_EVEN = 0.1  # share of an even load, which balancing by quantiles gives every expert
 
 
 def write_shares(folder: Path, shares: NDArray[np.float32]) -> None:
-    """Keep shares of shape (layer, expert) in a run's working folder."""
+    """Write shares of shape (layer, expert) to a run's working folder."""
     replace_file(shares_path(folder), json.dumps(shares.tolist()).encode())
 
 
 def read_shares(folder: Path) -> list[list[float]]:
-    """What was written last, by layer and expert; nothing where nothing was."""
+    """Return the latest shares by layer and expert; empty if none were written."""
     path = shares_path(folder)
     found: list[list[float]] = json.loads(read_own_bytes(path)) if path.exists() else []
     return found
 
 
 def router_faults(shares: Sequence[Sequence[float]]) -> list[str]:
-    """A sentence for each layer with experts that hardly any token chooses.
+    """Return a sentence for each layer with experts that hardly any token chooses.
 
     >>> router_faults([[0.25, 0.26, 0.24, 0.25], [0.5, 0.49, 0.01, 0.0]])
     ['layer 1: 2 of 4 experts get less than a tenth of an even share of the tokens']
@@ -227,14 +227,14 @@ def router_faults(shares: Sequence[Sequence[float]]) -> list[str]:
 
 
 Losses = list[float | None]
-"""Training losses in nats per token from step 0 on; None where one was no number."""
+"""Training losses in nats per token from step 0 on; None where the loss was not finite."""
 
 _STEP_NAMES = ("step", "_step", "global_step", "steps")
 _LOSS_NAMES = ("train_loss_nats_per_token", "train/loss", "train_loss", "loss")
 
 
 def losses_so_far(spec: RunSpec, workplace: Workplace) -> Losses:
-    """Of a run that is finished or under way, here or, as far as was brought, elsewhere; empty where it has not begun."""
+    """Return the losses of a finished or unfinished run, here or in the local copy of another machine; empty if not begun."""
     if is_finished(workplace.runs_dir, spec):
         rows = read_run(run_folder(workplace.runs_dir, spec)).history().rows
         return [row.train_loss_nats_per_token for row in rows]
@@ -242,24 +242,24 @@ def losses_so_far(spec: RunSpec, workplace: Workplace) -> Losses:
 
 
 def loss_at_end(spec: RunSpec, workplace: Workplace) -> float | None:
-    """The metric of a run that is finished; None of one that is not, or that diverged."""
+    """Return the metric of a finished run; None if it is unfinished or diverged."""
     return read_run(run_folder(workplace.runs_dir, spec)).record.loss if is_finished(workplace.runs_dir, spec) else None
 
 
 def _furthest(spec: RunSpec, workplace: Workplace) -> Path:
-    """The folder with the longer curve: of the work here, or of what was brought from another machine."""
+    """Return the folder with the longer curve: this machine's work, or the local copy of another machine's."""
     return max(
         (work_dir(spec, workplace), elsewhere_dir(spec, workplace)), key=lambda folder: len(recorded_losses(curve_path(folder)))
     )
 
 
 def shares_so_far(spec: RunSpec, workplace: Workplace) -> list[list[float]]:
-    """Of a mixture under way here the experts' shares of tokens, by layer, when its state was saved last; else nothing."""
+    """Return the experts' shares of tokens, by layer, at the last checkpoint of an unfinished run; else an empty list."""
     return read_shares(_furthest(spec, workplace))
 
 
 def find_spec(digits: str, workplace: Workplace) -> RunSpec:
-    """The spec of the run whose digest begins with `digits`; `UsageError` where there is none, or more than one."""
+    """Return the spec of the run whose digest begins with `digits`; `UsageError` unless exactly one matches."""
     found = known_specs(workplace, digits=digits) if re.fullmatch("[0-9a-f]+", digits) else []
     if len(found) != 1:
         has = f"{len(found)} runs here have" if found else "no run here has"
@@ -272,16 +272,16 @@ def find_spec(digits: str, workplace: Workplace) -> RunSpec:
 
 
 def read_curve(path: Path, *, train_steps: int) -> Losses:
-    """Losses by step of a run of `train_steps`, from CSV, Parquet or JSON lines; of a step that stands twice the last.
+    """Read losses by step of a run of `train_steps` from CSV, Parquet or JSON lines; the last row of a step counts.
 
-    Where only some steps were logged, each stands for those up to the next.
+    If only some steps were logged, each loss also holds for the steps up to the next one.
     """
     table = read_table_file(path)
     step, loss = (_column(table.column_names(), names, path) for names in (_STEP_NAMES, _LOSS_NAMES))
     found: dict[int, float | None] = {}
     for place, at, value in zip(table.places, table.cells[step], table.cells[loss], strict=True):
         if value is None or value == "" or (path.suffix == ".parquet" and math.isnan(value)):
-            continue  # a row of other metrics, as loggers write them
+            continue  # a row of other metrics
         found[_step(at, path, place, train_steps)] = _loss(value, path, place)
     if not found:
         raise RunTableError(f"{path}: no row has a loss.", why="There is no curve in it.", fix=f"Check its column {loss!r}.")

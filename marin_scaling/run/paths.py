@@ -1,4 +1,4 @@
-"""Where runs are recorded, and where the work on them lies: specs, checkpoints, curves, weights. Names and addresses only."""
+"""Paths of runs and of the work on them: specs, checkpoints, curves, weights."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ WORK_ROOT = Path(".marin-scaling")
 
 
 STARTED_NAME = "started_at"
-"""In a run's working folder: when it was first begun."""
+"""File in a run's working folder with the time at which the run began."""
 WEIGHTS_MARKER = "weights.json"
-"""In a folder of kept weights, written last: whose they are."""
+"""File in a folder of kept weights, written last, that names their run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workplace:
-    """The run store, and a folder for the work (checkpoints, caches, logs; safe to delete when idle).
+    """The run store, and a working folder for checkpoints, caches and logs, which is safe to delete when idle.
 
-    The weights of a target are kept there when it is trained; with `keep_weights` those of every run. At `storage`, if there is
-    one, other machines find what is here (`shared_storage`). A process that trains looks for the git commit where it works,
-    unless it is said here, because the processes of a cluster work elsewhere.
+    The weights of a target are kept there; with `keep_weights`, those of every run. Other machines find this work at
+    `storage`, if it is given (`shared_storage`). `git_commit` is given for processes of a cluster, which work outside of the
+    repository; other processes look it up.
     """
 
     runs_dir: Path
@@ -41,12 +41,12 @@ class Workplace:
 
 
 def spec_path(spec: RunSpec, place: Workplace) -> Path:
-    """Where the processes find the spec of a run."""
+    """Return the path of a run's spec, which training processes read."""
     return place.work_root / "specs" / f"{spec.directory_name}.json"
 
 
 def known_specs(place: Workplace, *, digits: str = "") -> list[RunSpec]:
-    """The specs of runs that are recorded or were begun here, by digest; only those whose digest begins with `digits`."""
+    """Return the specs of runs recorded or begun here, sorted by digest; only those whose digest begins with `digits`."""
     recorded = ((path, read_bytes(path)) for path in place.runs_dir.glob(f"*/{digits}*/spec.json"))
     begun = ((path, read_own_bytes(path)) for path in place.work_root.glob(f"specs/{digits}*.json"))
     specs = {spec.digest: spec for spec in (read_spec(raw, name=str(path)) for path, raw in (*recorded, *begun))}
@@ -54,44 +54,44 @@ def known_specs(place: Workplace, *, digits: str = "") -> list[RunSpec]:
 
 
 def work_dir(spec: RunSpec, place: Workplace) -> Path:
-    """Where the work on an unfinished run lies."""
+    """Return the working folder of an unfinished run."""
     return place.work_root / "work" / spec.directory_name
 
 
 def compiled_dir(place: Workplace) -> Path:
-    """Where processes share compiled programs."""
+    """Return the folder in which processes share compiled programs."""
     return place.work_root / "compiled"
 
 
 def elsewhere_dir(spec: RunSpec, place: Workplace) -> Path:
-    """What another machine has of a run under way, brought to be looked at."""
+    """Return the local copy of another machine's unfinished run, for `ladder status`."""
     return place.work_root / "elsewhere" / spec.directory_name
 
 
 def curve_path(folder: Path) -> Path:
-    """The loss curve so far, in a run's working folder."""
+    """Return the path of the loss curve in a run's working folder."""
     return folder / "loss_curve.jsonl"
 
 
 def shares_path(folder: Path) -> Path:
-    """How a mixture's tokens were spread over its experts when its state was saved, in a run's working folder."""
+    """Return the path of the experts' shares of tokens in a run's working folder."""
     return folder / "expert_shares.json"
 
 
 def checkpoints_root(folder: Path) -> Path:
-    """Levanter's checkpoints, in a run's working folder; it makes a folder in it that is called like the run."""
+    """Return Levanter's checkpoint folder in a run's working folder; Levanter adds a folder named after the run."""
     return folder / "checkpoints"
 
 
 def weights_dir(run: str, place: Workplace) -> Path:
-    """Where the trained model of the run of this name is kept."""
+    """Return the folder of a run's trained model."""
     return place.work_root / "weights" / run
 
 
 def require_untracked_work_root(root: Path, tracked: Sequence[Path]) -> None:
-    """`UsageError` where the folder for the work is a link, or where git tracks files in it: all of it is this machine's own.
+    """Raise `UsageError` if the working folder is a link, or if git tracks files in it: its content must be this machine's own.
 
-    What lies there is resumed from, loaded and trained on. `tracked` are the files below `root` that git tracks.
+    Runs resume from and train on what is in it. `tracked` are the files below `root` that git tracks.
     """
     if root.is_symlink():
         raise UsageError(
@@ -115,7 +115,7 @@ def workplace(*, storage: str | None = None) -> Workplace:
 def own_work_root() -> Path:
     """Return the folder for the work; `UsageError` if git tracks files in it, or if it or the run store is a link."""
     tracked: list[Path] = []
-    with contextlib.suppress(GitError):  # a repository of another user, which git does not read
+    with contextlib.suppress(GitError):  # a repository of another user
         if repository := find_repository():
             tracked = repository.tracked(WORK_ROOT)
     require_untracked_work_root(WORK_ROOT, tracked)

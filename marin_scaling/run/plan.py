@@ -1,4 +1,4 @@
-"""From planned rungs to run specs: the plan, the exact data and the evaluation bound together, ready to train."""
+"""Bind planned rungs to exact data and evaluation: run specs, ready to train."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PlannedLadder:
 
     @property
     def runs_dir(self) -> Path:
-        """Where the ladder's runs lie."""
+        """Return the folder of the ladder's runs."""
         return RUNS_DIR / self.ladder.file.name
 
     def doubts(self) -> list[str]:
@@ -54,27 +54,27 @@ class PlannedLadder:
         return [*data_doubts(self.specs), *target_doubts(self.ladder.file, corpus=self.corpus)]
 
 
-_MOST_PADDING = 128  # kinds that a model may have beyond the tokenizer's, for the sake of hardware
+_MOST_PADDING = 128  # a model may have so many more tokens in its vocabulary than the tokenizer, for efficiency on hardware
 
 
 class Written(Protocol):
-    """What a file says of all its runs: a ladder's, or that of a speedrun's entry."""
+    """The sections of a ladder file, or of a speedrun entry's file, that hold for all of its runs."""
 
     @property
     def data(self) -> Data:
-        """What is trained on."""
+        """Training and validation data."""
 
     @property
     def evaluation(self) -> Evaluation:
-        """What is measured."""
+        """Metric and protocol."""
 
     @property
     def compute(self) -> Compute:
-        """How the steps are computed."""
+        """Precision and devices of the training steps."""
 
 
 def rung_specs(ladder: Ladder, *, corpus: TokenCorpus) -> list[RunSpec]:
-    """The spec of every rung, in the ladder's order."""
+    """Return the spec of every rung, in the ladder's order."""
     return [run_spec(ladder.file, rung.plan, ladder=ladder.file.name, seed=rung.seed, corpus=corpus) for rung in ladder.rungs]
 
 
@@ -88,7 +88,7 @@ def target_spec(file: LadderFile, plan: RungPlan, *, corpus: TokenCorpus) -> Run
 def run_spec(
     file: Written, plan: RungPlan, *, ladder: str, seed: int, corpus: TokenCorpus, role: Literal["rung", "target"] = "rung"
 ) -> RunSpec:
-    """The spec of one planned run from one seed, in the store's folder `ladder`; `DataError` where the text does not do."""
+    """Return the spec of one planned run from one seed, for the store's folder `ladder`; `DataError` if the data do not fit."""
     spec = RunSpec(
         ladder=ladder,
         role=role,
@@ -115,13 +115,13 @@ def run_spec(
 
 
 def model_of(plan: RungPlan) -> ModelSpec | MoeModelSpec:
-    """The plan's shape as it stands in its spec."""
+    """Return the plan's model shape as in a spec."""
     kind = MoeModelSpec if isinstance(plan.shape, MoeShape) else ModelSpec
     return kind(**asdict(plan.shape))
 
 
 def optimizer_of(plan: RungPlan) -> OptimizerSpec:
-    """The plan's optimizer, rates and schedule as they stand in its spec."""
+    """Return the plan's optimizer, learning rates and schedule as in a spec."""
     return OptimizerSpec(
         name=plan.optimizer, constant_norm=plan.constant_norm, **asdict(plan.hyperparameters), **asdict(plan.schedule)
     )
@@ -133,7 +133,7 @@ def _epochs_wanted(plan: RungPlan, corpus: TokenCorpus) -> int:
 
 
 def data_of(corpus: TokenCorpus) -> DataSpec:
-    """The corpus as it stands in a spec."""
+    """Return the corpus as in a spec."""
     is_bytes = corpus.tokenizer == BYTES
     tokenizer = None if is_bytes else TokenizerSpec(**asdict(corpus.tokenizer))
     held_out = {
@@ -159,7 +159,7 @@ def _protocol(corpus: TokenCorpus) -> EvaluationProtocol:
 
 
 def require_data(spec: RunSpec, *, corpus: TokenCorpus) -> None:
-    """`DataError` with both numbers: another vocabulary than the data, more text than there is, or too little held out."""
+    """Raise `DataError` for another vocabulary than the data's, more tokens than there are, or too little held-out text."""
     require_vocabulary(spec.recipe, spec.model.vocab_size, corpus.tokenizer)
     windows = spec.epochs * (len(corpus.train) // spec.model.seq_len)
     if spec.batch_size * spec.train_steps > windows:
@@ -175,7 +175,7 @@ def require_data(spec: RunSpec, *, corpus: TokenCorpus) -> None:
 
 
 def data_doubts(specs: Sequence[RunSpec]) -> list[str]:
-    """What a reader of the plan should know of its data: how many runs see text again, and how often."""
+    """Warn of repeated text: the number of runs that repeat it, and how often."""
     repeated = [spec.times_seen for spec in specs if spec.times_seen > 1]
     return (
         [f"{len(repeated)} of {len(specs)} runs see text more than once, up to {max(repeated):.3g} times"] if repeated else []
@@ -183,12 +183,11 @@ def data_doubts(specs: Sequence[RunSpec]) -> list[str]:
 
 
 def target_doubts(file: LadderFile, *, corpus: TokenCorpus) -> list[str]:
-    """What would keep the target from being trained after all rungs were; at the recipe's usual width, as the fit's is not
-    known yet."""
+    """Warn if the target needs more text than there is, at the recipe's usual width; the fit may choose another width."""
     target, recipe = file.target, find_recipe(file.recipe)
     try:
         plan = usual_plan(recipe, budget_flops=target.budget_flops, batch_size=target.batch_size)
-    except RecipeError:  # no width that is usual there; the fit's may do
+    except RecipeError:  # no usual width at this budget; the fit may choose one
         return []
     allowed = file.data.epochs * len(corpus.train)
     if plan.trained_tokens <= allowed:
@@ -201,7 +200,7 @@ def target_doubts(file: LadderFile, *, corpus: TokenCorpus) -> list[str]:
 
 
 def require_vocabulary(recipe: str, vocab_size: int, tokenizer: TokenizerIdentity) -> None:
-    """`DataError` when a recipe's models have other tokens than the data."""
+    """Raise `DataError` if a recipe's models have another vocabulary than the data."""
     if tokenizer.size <= vocab_size < tokenizer.size + _MOST_PADDING:
         return
     raise DataError(
@@ -217,7 +216,7 @@ def _times(epochs: int) -> str:
 
 
 def _data_order_seed(ladder: str, seed: int) -> int:
-    """64 bits from the ladder's name and the run's seed, so that rungs of one seed see the data in one order."""
+    """Derive 64 bits from the ladder's name and the run's seed: rungs with one seed read the data in one order."""
     return int(sha256_hex(f"{ladder}/{seed}".encode())[:16], 16)
 
 
@@ -253,7 +252,7 @@ class LoadedLadder:
             return self._bound(prepare(data, work_root=own_work_root(), tokenizer=tokenizer, on_row=_log_row))
 
     def bind_prepared(self) -> PlannedLadder:
-        """Like `bind`, but `NotTokenized` where the data are not tokenized already: for commands that only read."""
+        """Bind cached data, or raise `NotTokenized` if the data are not tokenized already; for commands that only read."""
         from marin_scaling.data.prepare import prepared
 
         with _naming(self.path):
@@ -267,7 +266,7 @@ class LoadedLadder:
             return self._bound(corpus)
 
     def data_doubts(self) -> list[str]:
-        """Return warnings about the data as they are now, also where they keep the ladder from being trained."""
+        """Return warnings about the data, including those that prevent training."""
         try:
             return self.bind_prepared().doubts()
         except NotTokenized as error:
@@ -293,7 +292,7 @@ def _log_row(name: str) -> None:
 
 @contextlib.contextmanager
 def _naming(ladder_path: Path) -> Iterator[None]:
-    """Add the ladder file's path to errors in its rungs: the functions below do not know it."""
+    """Add the ladder file's path to errors about its rungs."""
     try:
         yield
     except (RecipeError, DataError) as error:

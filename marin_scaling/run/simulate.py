@@ -1,6 +1,6 @@
-"""Runs that were never trained: losses drawn from a stated surface, for tests, planning and tutorials.
+"""Simulated runs, with losses drawn from a stated surface, for tests, planning and tutorials.
 
-A simulated table says so in its `source`, and every run's name begins with "simulated". Nothing here is a measurement.
+The `source` of a simulated table and the name of each of its runs begin with "simulated".
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from marin_scaling.laws import SurfaceLaw, optimal_params, surface_loss
 from marin_scaling.run.table import RunTable
 
 FLOPS_PER_PARAM_TOKEN = 6.0
-"""C = 6 N D (Kaplan et al. 2020)."""
+"""FLOPs per parameter and token, C = 6 N D (Kaplan et al. 2020)."""
 
 
 def simulate_ladder(
@@ -26,9 +26,9 @@ def simulate_ladder(
     size_range: float = 10.0,
     metric: str = "loss",
 ) -> RunTable:
-    """An isoFLOP ladder whose losses are drawn from `law`, each times 1 + `noise` x a normal deviate.
+    """Simulate an isoFLOP ladder with losses drawn from `law`, each times 1 + `noise` x a normal deviate.
 
-    Sizes are spaced evenly in logarithm over a factor `size_range`, about the optimum of each budget.
+    Sizes are spaced evenly in the logarithm over a factor `size_range` around each budget's optimum.
 
     >>> law = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
     >>> table = simulate_ladder(law, budgets_flops=[1e18, 1e19], sizes_per_budget=3, noise=0.0, seed=0)

@@ -1,7 +1,4 @@
-"""RunSpec: everything needed to repeat one training run. The digest of its canonical JSON is the run's name.
-
-A file format (`spec.json`), therefore a strict pydantic model: unknown keys are refused. Plans nothing and trains nothing.
-"""
+"""RunSpec: everything needed to repeat one training run. The digest of its canonical JSON is the run's name."""
 
 from __future__ import annotations
 
@@ -17,35 +14,35 @@ from marin_scaling.recipe.model_shape import ModelShape, shape_of
 from marin_scaling.units import TrainedMetric, format_flops
 
 DIRECTORY_DIGITS = 16
-"""How many hexadecimal digits of the spec's digest name the run's folder (64 bits; the whole digest stands in the record)."""
+"""Hexadecimal digits of the spec's digest in the name of the run's folder (64 bits); the record has the whole digest."""
 
 
 class Document(BaseModel):
-    """A part of a file: frozen, finite, unknown keys refused."""
+    """Part of a file: frozen, finite, unknown keys refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class _Sizes(Document):
-    """What every model has."""
+    """Sizes that every model has."""
 
     hidden_dim: int = Field(gt=0)
     """Width of the residual stream."""
     intermediate_dim: int = Field(gt=0)
     """Width inside the gated MLP."""
     num_layers: int = Field(gt=0)
-    """Blocks of attention and MLP."""
+    """Number of blocks of attention and MLP."""
     num_heads: int = Field(gt=0)
-    """Attention heads."""
+    """Number of attention heads."""
     num_kv_heads: int = Field(gt=0)
-    """Heads of keys and values; equally many query heads share each."""
+    """Number of key and value heads; equally many query heads share each."""
     vocab_size: int = Field(gt=1)
-    """Kinds of tokens; 256 for bytes."""
+    """Size of the vocabulary; 256 for bytes."""
     seq_len: int = Field(gt=1)
     """Tokens of a training sequence."""
 
     def shape(self) -> ModelShape:
-        """The same numbers as a `ModelShape`, which counts parameters."""
+        """Return the same numbers as a `ModelShape`, which counts parameters."""
         return shape_of(self.model_dump())
 
 
@@ -64,94 +61,93 @@ class MoeModelSpec(_Sizes):
     num_experts: int = Field(gt=1)
     """Experts of each layer, without the shared one."""
     experts_per_token: int = Field(gt=0)
-    """How many of them each token passes."""
+    """Experts that each token passes through."""
     shared_intermediate_dim: int = Field(gt=0)
-    """Width inside the expert that every token passes."""
+    """Width inside the shared expert, which every token passes through."""
     norm_gate_rank: int = Field(gt=0)
     """Rank of the gate after each norm."""
 
 
 class OptimizerSpec(Document):
-    """AdamH or MuonH on matrices, Adam on embeddings and norms; warm-up, stable and decay as fractions of all steps."""
+    """AdamH or MuonH on matrices, Adam on embeddings and norms; warm-up, stable phase and decay as fractions of all steps."""
 
     name: Literal["adamH", "muonH"] = "adamH"
     """Levanter's name of the optimizer."""
     learning_rate: float = Field(gt=0)
-    """Peak rate of the matrices."""
+    """Peak learning rate of the matrices."""
     adam_learning_rate: float = Field(gt=0)
-    """Peak rate of embeddings and norms."""
+    """Peak learning rate of embeddings and norms."""
     beta1: float = Field(gt=0, lt=1)
     """Decay of the mean of gradients."""
     beta2: float = Field(gt=0, lt=1)
     """Decay of the mean of squared gradients."""
     epsilon: float = Field(gt=0)
-    """Added to the root of the mean square."""
+    """Constant added to the root of the mean square."""
     max_grad_norm: float = Field(ge=0)
-    """Gradients of a larger norm are scaled down to it; 0: none are."""
+    """Norm to which larger gradients are clipped; 0 for no clipping."""
     warmup_fraction: float = Field(ge=0, le=1)
-    """First part of the steps, in which the rates rise from 0 to their peaks."""
+    """Share of steps, at the start, in which learning rates rise from 0 to their peaks."""
     decay_fraction: float = Field(ge=0, le=1)
-    """Last part of the steps, in which they fall in a straight line."""
+    """Share of steps, at the end, in which learning rates decay linearly."""
     min_learning_rate_ratio: float = Field(ge=0, le=1)
-    """Where they end, as a share of the peaks."""
+    """Final learning rate as a share of the peak."""
     z_loss_weight: float = Field(ge=0)
-    """Weight of the squared log-normalizer of the output in the training loss; the metric has none."""
+    """Weight of the squared log-normalizer of the output in the training loss; the metric does not include it."""
     router_z_loss_weight: float = Field(default=0.0, ge=0, exclude_if=lambda weight: weight == 0)
-    """The same of routers; not in the recorded training loss. Left out where it is 0, as in every dense model."""
+    """Weight of the squared log-normalizer of routers; the recorded training loss does not include it. Left out if 0."""
     constant_norm: Literal["matrix", "slice"] = Field(default="slice", exclude_if=lambda norm: norm == "slice")
-    """What AdamH and MuonH keep the norm of: each matrix, as Marin's scanned layers do, or each slice along the first axis of a
-    weight that has an axis for heads, as Levanter's optimizers do to layers that are not scanned. Left out where it is `slice`,
-    which all runs before this key have."""
+    """Unit whose norm AdamH and MuonH keep: each matrix, as Marin's scanned layers do, or each slice along the first axis
+    (`slice`) of a weight with an axis for heads, as Levanter does in layers that are not scanned. Left out if `slice`."""
 
     @property
     def without_rates(self) -> OptimizerSpec:
-        """What its program depends on: rates and epsilon are inputs of it, here 1."""
+        """Return the optimizer with learning rates and epsilon, which are inputs of the compiled program, set to 1."""
         return self.model_copy(update={"learning_rate": 1.0, "adam_learning_rate": 1.0, "epsilon": 1.0})
 
 
 class TokenizerSpec(Document):
-    """What turns text into tokens."""
+    """The tokenizer by name and digest."""
 
     name: str
-    """As in the ladder file: a folder, or a name on the Hugging Face hub."""
+    """Folder, or name on the Hugging Face hub, as in the ladder file."""
     digest: str
-    """SHA-256 of all that it is, and of which token ends a text."""
+    """SHA-256 of the whole tokenizer and its end-of-text token."""
     size: int = Field(gt=1)
-    """Kinds of tokens."""
+    """Size of the vocabulary."""
 
 
 class HeldOutSpec(Document):
-    """One named held-out set."""
+    """Named held-out set."""
 
     tokens: int = Field(gt=0)
-    """Its tokens."""
+    """Number of tokens."""
     bytes: int = Field(gt=0)
-    """Bytes of text that they stand for."""
+    """Bytes of text that the tokens encode."""
     digest: str
-    """SHA-256 of its tokens."""
+    """SHA-256 of the tokens."""
 
 
 class DataSpec(Document):
     """The text that is trained and evaluated on, by digest."""
 
     source: str
-    """Where the text comes from, by name."""
+    """Name of the text's source."""
     digest: str
-    """SHA-256 over the digests of the tokens to train on and of the held-out ones."""
+    """SHA-256 over the digests of training and held-out tokens."""
     train_bytes: int = Field(gt=0)
-    """Bytes of text to train on."""
+    """Bytes of training text."""
     validation_bytes: int = Field(gt=0)
-    """Bytes of text held out, in all sets."""
+    """Bytes of held-out text, over all sets."""
     tokenizer: TokenizerSpec | None = Field(default=None, exclude_if=lambda value: value is None)
-    """What makes the tokens; left out where every byte is one."""
+    """Tokenizer; left out if every byte is a token."""
     train_tokens: int | None = Field(default=None, gt=0, exclude_if=lambda value: value is None)
-    """Tokens to train on; left out where every byte is one."""
+    """Number of training tokens; left out if every byte is a token."""
     held_out: dict[str, HeldOutSpec] = Field(default_factory=dict, exclude_if=lambda value: not value)
-    """The held-out sets by name; left out where there is one without a name."""
+    """Held-out sets by name; left out for a single set without a name."""
 
     @property
     def tokens(self) -> int:
-        """Tokens to train on."""
+        """Number of training tokens."""
         return self.train_tokens or self.train_bytes
 
 
@@ -159,54 +155,54 @@ EvaluationProtocol = Literal["disjoint-windows-first-byte-given", "disjoint-wind
 
 
 class EvaluationSpec(Document):
-    """How the metric is measured: how many windows of which length, spread evenly over the held-out bytes."""
+    """Protocol of the metric: number and length of windows, spread evenly over the held-out text."""
 
     metric: TrainedMetric = "bits_per_byte"
-    """What is measured: cross entropy in bits, by byte of text."""
+    """Cross entropy in bits per byte of text."""
     seq_len: int = Field(gt=1)
     """Tokens of a window."""
     windows: int = Field(gt=0, multiple_of=64)
-    """How many held-out windows are evaluated, spread evenly over the held-out bytes."""
+    """Number of held-out windows, spread evenly over the held-out text."""
     protocol: EvaluationProtocol = "disjoint-windows-first-byte-given"
-    """Windows do not overlap; the first byte or token of each is given and not scored. With `mean-of-sets` the value is the
-    mean over named sets, each weighing the same, and of a set that has fewer windows all are taken."""
+    """Disjoint windows; the first byte or token of each is context and not scored. With `mean-of-sets` the value is the
+    unweighted mean over named sets, and all windows are taken of a set that has fewer than `windows`."""
 
 
 class RunSpec(Document):
-    """All one needs to repeat a run."""
+    """Complete description of a run, sufficient to repeat it."""
 
     format_version: Literal[1] = 1
-    """Of this file."""
+    """Version of this file format."""
     ladder: str
     """Name of the ladder file."""
     role: Literal["rung", "target"]
-    """A rung is fitted; a target is forecast."""
+    """Role: a rung is fitted, a target is forecast."""
     recipe: str
-    """Name of the recipe that made the choices below."""
+    """Name of the recipe that chose the values below."""
     budget_flops: float = Field(gt=0)
-    """FLOPs that the run was planned for; what it costs is in its record, at most 1 % off."""
+    """Planned FLOPs; the record has the actual cost, at most 1 % off."""
     model: Annotated[ModelSpec | MoeModelSpec, Field(discriminator="family")]
-    """The model's shape, below."""
+    """Shape of the model."""
     optimizer: OptimizerSpec
-    """Optimizer and schedule, below."""
+    """Optimizer and schedule."""
     batch_size: int = Field(gt=0)
-    """Sequences a step."""
+    """Sequences per step."""
     train_steps: int = Field(gt=0)
-    """Optimizer steps."""
+    """Number of optimizer steps."""
     seed: int = Field(ge=0)
-    """Of the weights."""
+    """Seed of the weights."""
     data_order_seed: int = Field(ge=0, lt=2**64)
-    """Of the order of the training windows; a target's follows from its statement."""
+    """Seed of the order of training windows; a target's is derived from its statement."""
     data: DataSpec
-    """What is trained on, below."""
+    """Training and held-out data."""
     epochs: int = Field(default=1, ge=1, exclude_if=lambda value: value == 1)
-    """How many times the training tokens are gone through, the last time perhaps in part; left out where it is once."""
+    """Passes over the training tokens, the last one perhaps partial; left out if 1."""
     evaluation: EvaluationSpec
-    """How it is measured, below."""
+    """Protocol of the metric."""
     compute: Compute = Field(default=Compute(), exclude_if=lambda compute: compute == Compute())
-    """How its steps are computed, below; left out where it is as by default."""
+    """Precision and devices of the steps; left out if default."""
     statement_sha256: str | None = None
-    """Digest of the preregistration that this run answers; None for the rungs of a ladder."""
+    """Digest of the preregistration that this run answers; None for a rung."""
 
     @property
     def trained_tokens(self) -> int:
@@ -215,18 +211,18 @@ class RunSpec(Document):
 
     @property
     def rung_name(self) -> str:
-        """BUDGET/WIDTH, as `marin-scale ladder --only` takes it."""
+        """BUDGET/WIDTH, as in `marin-scale ladder --only`."""
         return f"{format_flops(self.budget_flops)}/{self.model.hidden_dim}"
 
     @property
     def measured_on(self) -> str:
-        """What two runs have in common whose losses can be compared: the held-out text by digest, and the protocol."""
+        """Digest of held-out text and protocol; the losses of two runs are comparable if it is equal."""
         held_out = {name: each.digest for name, each in self.data.held_out.items()} or self.data.digest
         return digest_of({"held_out": held_out, "evaluation": self.evaluation.model_dump(mode="json")})[:16]
 
     @property
     def evaluated_windows(self) -> dict[str, int]:
-        """Windows that are evaluated, by held-out set: as many as are wanted, or all of a named set that has fewer."""
+        """Number of evaluated windows by held-out set: `windows`, or all windows of a set that has fewer."""
         from marin_scaling.data.corpus import HELD_OUT
 
         wanted, length = self.evaluation.windows, self.evaluation.seq_len
@@ -235,7 +231,7 @@ class RunSpec(Document):
 
     @property
     def times_seen(self) -> float:
-        """How many times each training token is seen, on average."""
+        """Mean number of passes over each training token."""
         return self.trained_tokens / self.data.tokens
 
     @property
@@ -250,7 +246,7 @@ class RunSpec(Document):
 
     @property
     def program_digest(self) -> str:
-        """Runs in which it is the same share their compiled programs, on the same devices."""
+        """Digest of the compiled program; runs with the same digest share it on the same devices."""
         parts = self.model_copy(update={"optimizer": self.optimizer.without_rates}).model_dump(mode="json")
         return digest_of({key: parts.get(key) for key in ("model", "optimizer", "batch_size", "compute")})
 
@@ -265,12 +261,12 @@ class RunSpec(Document):
         return self.digest[:DIRECTORY_DIGITS]
 
     def to_bytes(self) -> bytes:
-        """The content of `spec.json`."""
+        """Return the content of `spec.json`."""
         return dump_canonical(self.model_dump(mode="json"))
 
 
 def read_spec(raw: bytes, *, name: str) -> RunSpec:
-    """The spec in the bytes of a `spec.json`; `name` is the file to speak of in errors."""
+    """Parse the bytes of a `spec.json`; errors name the file `name`."""
     try:
         return RunSpec.model_validate(load_strict(raw, name=name))
     except ValidationError as error:

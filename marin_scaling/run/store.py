@@ -19,7 +19,7 @@ from marin_scaling.untrusted_files import is_present
 
 
 def end_of_run(started_at: str, *, wall_seconds: float, now: datetime) -> str:
-    """Return `now`, or as many seconds after the beginning as the last process took, if that is later.
+    """Return `now`, or the start plus the last process's `wall_seconds` if that is later.
 
     >>> end_of_run("2026-11-21T10:00:00+00:00", wall_seconds=90.0, now=datetime(2026, 11, 1, tzinfo=UTC))
     '2026-11-21T10:01:30+00:00'
@@ -29,19 +29,19 @@ def end_of_run(started_at: str, *, wall_seconds: float, now: datetime) -> str:
 
 
 def is_moment(written: bytes) -> bool:
-    """Return True if these bytes are a time as it is written here.
+    """Return True if these bytes are a time in the format of records.
 
     >>> is_moment(b"2026-11-21T10:00:00+00:00"), is_moment(b""), is_moment(b"2026-11-21T10:0\\0")
     (True, False, False)
     """
     try:
         return bool(as_moment(written.decode()))
-    except ValueError:  # no UTF-8, too
+    except ValueError:  # includes invalid UTF-8
         return False
 
 
 def as_moment(text: str) -> datetime:
-    """Return the time in a record, in UTC where it names no zone; `ValueError` if it is none."""
+    """Return the time in a record, in UTC if it names no zone; `ValueError` if it is not a time."""
     moment = datetime.fromisoformat(text)
     if not FIRST_YEAR <= moment.year <= LAST_YEAR:
         raise ValueError(f"{text} is no time from {FIRST_YEAR} to {LAST_YEAR}")
@@ -49,67 +49,67 @@ def as_moment(text: str) -> datetime:
 
 
 class Hardware(Document):
-    """The machine a run was trained on, as far as it can be known."""
+    """The machine that a run was trained on, as far as known."""
 
     platform: str
-    """Operating system, processor, and what JAX ran on."""
+    """Operating system, processor, and JAX backend."""
     device_kind: str
-    """What JAX calls the devices."""
+    """Kind of device, as JAX names it."""
     device_count: int
-    """Devices that JAX used."""
+    """Number of devices that JAX used."""
     cpu_count: int
-    """Processor cores that the process was allowed."""
+    """Number of processor cores available to the process."""
 
 
 class RunRecord(Document):
-    """The outcome of one run: measured loss, cost, and where it came from."""
+    """Outcome of one run: measured loss, cost and provenance."""
 
     format_version: Literal[1] = 1
-    """Of this file."""
+    """Version of this file format."""
     spec_digest: str
-    """SHA-256 of `spec.json`'s content; its first 16 digits name the folder."""
+    """SHA-256 of the content of `spec.json`; the first 16 digits name the folder."""
     status: Literal["finished", "diverged"]
-    """Diverged: the training loss stopped being finite, or the run ended worse than it began and than by guessing."""
+    """Diverged: the training loss was not finite, or the final loss is above the initial one and above uniform guessing."""
     metric: str
-    """What `loss` is, as in the spec's evaluation."""
+    """Name of the metric, as in the spec."""
     loss: float | None = Field(default=None, gt=0)
-    """The metric's value on the held-out data; None when the run diverged."""
+    """Value of the metric on held-out data; None if the run diverged."""
     losses: dict[str, float] = Field(default_factory=dict, exclude_if=lambda value: not value)
-    """Of each named held-out set, of which `loss` is the mean; left out where there is one without a name."""
+    """Loss of each named held-out set, of which `loss` is the mean; left out for a single set without a name."""
     final_train_loss_nats_per_token: float | None = None
-    """The last finite training loss."""
+    """Last finite training loss."""
     flops: float = Field(gt=0)
     """Training FLOPs, forward and backward."""
     flops_convention: str
-    """Which formula counted them."""
+    """Name of the formula that counted `flops`."""
     params_total: int
-    """Embeddings and output head included."""
+    """Parameters with embeddings and output head."""
     params_active: int
-    """Those that a token passes through: all of them in a dense model."""
+    """Parameters that a token passes through; all of them in a dense model."""
     params_non_embedding: int
-    """Without embeddings and output head."""
+    """Parameters without embeddings and output head."""
     trained_tokens: int
     """Batch size times sequence length times steps."""
     seed: int
     """Seed of the weights, as in the spec."""
     wall_seconds: float = Field(ge=0)
-    """Seconds of the process that finished the run; earlier, interrupted ones are not in it."""
+    """Seconds of the process that finished the run, without earlier, interrupted ones."""
     step_seconds: float = Field(ge=0)
-    """Seconds of these spent in training steps after the first (which compiles)."""
+    """Seconds of these in training steps after the first, which compiles."""
     started_at: str
-    """When the run was first begun (UTC, ISO 8601), also when it was interrupted since."""
+    """Time at which the run first began (UTC, ISO 8601), before any interruption."""
     finished_at: str
-    """When the record was written (UTC, ISO 8601)."""
+    """Time at which the record was written (UTC, ISO 8601)."""
     hardware: Hardware
-    """The machine, below."""
+    """Machine of the last process."""
     versions: dict[str, str]
-    """Python and the packages that the numbers depend on."""
+    """Versions of Python and of packages that influence the numbers."""
     git_commit: str | None = None
-    """Checked out in the repository that the run was started in; null outside of one."""
+    """Commit checked out in the repository in which the run started; null outside of one."""
     data_digest: str
-    """Digest of the bytes that were there, equal to the spec's."""
+    """Digest of the data used, equal to the spec's."""
     history_sha256: str
-    """Digest of the loss curve beside the record."""
+    """Digest of `history.json` next to the record."""
     statement_sha256: str | None = None
     """Digest of the preregistration that the run answers; null for a rung."""
 
@@ -126,36 +126,36 @@ class RunRecord(Document):
         return self
 
     def to_bytes(self) -> bytes:
-        """The content of `record.json`."""
+        """Return the content of `record.json`."""
         return dump_canonical(self.model_dump(mode="json"))
 
 
 class HistoryRow(Document):
-    """One logged step: training loss in nats per token (None when not finite)."""
+    """Training loss of one logged step, in nats per token; None if not finite."""
 
     step: int
     """Number of the step, from 0."""
     train_loss_nats_per_token: float | None
-    """Loss on that step's batch before its update, z-loss included; null when it was not finite."""
+    """Loss on the step's batch before the update, z-loss included; null if not finite."""
 
 
 class History(Document):
-    """The content of `history.json`: the loss curve, one row a logged step."""
+    """Content of `history.json`: the loss curve, one row per logged step."""
 
     format_version: Literal[1] = 1
-    """Of this file."""
+    """Version of this file format."""
     spec_digest: str
-    """Whose curve it is."""
+    """Digest of the spec of the run."""
     rows: tuple[HistoryRow, ...]
-    """Steps in order."""
+    """Rows in order of steps."""
 
     def to_bytes(self) -> bytes:
-        """The content of `history.json`."""
+        """Return the content of `history.json`."""
         return dump_canonical(self.model_dump(mode="json"))
 
 
 def read_record(raw: bytes, *, name: str) -> RunRecord:
-    """The record in the bytes of a `record.json`; `name` is the file to speak of in errors."""
+    """Parse the bytes of a `record.json`; errors name the file `name`."""
     try:
         return RunRecord.model_validate(load_strict(raw, name=name))
     except ValidationError as error:
@@ -163,7 +163,7 @@ def read_record(raw: bytes, *, name: str) -> RunRecord:
 
 
 def read_history(raw: bytes, *, name: str) -> History:
-    """The loss curve in the bytes of a `history.json`."""
+    """Parse the bytes of a `history.json`; errors name the file `name`."""
     try:
         return History.model_validate(load_strict(raw, name=name))
     except ValidationError as error:
@@ -171,7 +171,7 @@ def read_history(raw: bytes, *, name: str) -> History:
 
 
 def record_matches(spec: RunSpec, record: RunRecord) -> bool:
-    """Whether a record is the outcome of this spec: digest, cost and data agree."""
+    """Return True if digest, cost and data of a record agree with this spec."""
     return (
         record.spec_digest == spec.digest
         and record.flops == spec.flops
@@ -186,14 +186,14 @@ _RUN_FOLDER = re.compile(rf"[0-9a-f]{{{DIRECTORY_DIGITS}}}")
 
 @dataclass(frozen=True, kw_only=True)
 class StoredRun:
-    """A complete run: what was asked, what came of it, and where it lies."""
+    """A complete run: spec, record and folder."""
 
     spec: RunSpec
     record: RunRecord
     folder: Path
 
     def history(self) -> History:
-        """The loss curve, checked against the record's digest."""
+        """Return the loss curve, checked against the record's digest."""
         path = self.folder / "history.json"
         raw = read_bytes(path)
         if sha256_hex(raw) != self.record.history_sha256:
@@ -202,17 +202,17 @@ class StoredRun:
 
 
 def run_folder(runs_dir: Path, spec: RunSpec) -> Path:
-    """Where the run of `spec` lies, or will lie."""
+    """Return the folder for the run of `spec`."""
     return runs_dir / spec.ladder / spec.directory_name
 
 
 def is_finished(runs_dir: Path, spec: RunSpec) -> bool:
-    """Whether the store already holds the run of `spec`."""
+    """Return True if the store holds the run of `spec`."""
     return is_present(run_folder(runs_dir, spec) / "record.json")
 
 
 def add_run(runs_dir: Path, *, spec: RunSpec, record: RunRecord, history: History) -> Path:
-    """Add a complete run to the store and return its folder; a run already there is an error."""
+    """Add a complete run to the store and return its folder; raise if the run exists."""
     folder = run_folder(runs_dir, spec)
     if not record_matches(spec, record):
         raise _not_what_it_says(folder / "record.json", "it is not the outcome of its spec")
@@ -224,7 +224,7 @@ def add_run(runs_dir: Path, *, spec: RunSpec, record: RunRecord, history: Histor
 
 
 def read_run(folder: Path) -> StoredRun:
-    """The run in one folder of the store, checked against its name and its own digests."""
+    """Read the run in one folder of the store, and check its name and digests."""
     spec = read_spec(read_bytes(folder / "spec.json"), name=str(folder / "spec.json"))
     record = read_record(read_bytes(folder / "record.json"), name=str(folder / "record.json"))
     if folder.name != spec.directory_name:
@@ -235,12 +235,12 @@ def read_run(folder: Path) -> StoredRun:
 
 
 def run_folders(ladder_dir: Path) -> list[Path]:
-    """The folders of one ladder's complete runs (`runs/<ladder>`), by name; one that is being written is not yet among them."""
+    """Return the folders of one ladder's complete runs (`runs/<ladder>`), by name, without those being written."""
     return sorted(path for path in ladder_dir.iterdir() if _RUN_FOLDER.fullmatch(path.name)) if ladder_dir.is_dir() else []
 
 
 def read_runs(ladder_dir: Path) -> list[StoredRun]:
-    """All complete runs of one ladder (`runs/<ladder>`), sorted by cost and then by name."""
+    """Read all complete runs of one ladder (`runs/<ladder>`), sorted by cost, then by name."""
     return sorted(map(read_run, run_folders(ladder_dir)), key=lambda run: (run.spec.flops, run.spec.digest))
 
 

@@ -1,4 +1,4 @@
-"""The run table: read, checked, with excluded runs listed; and tables of the store's runs."""
+"""Read, check and audit run tables, from files and from the run store."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
     from marin_scaling.run.store import StoredRun
 
 BUDGET_RATIO = 1.1
-"""Runs sorted by cost start a new budget where the cost rises by more than this. Marin rounds budgets to powers of 1.1."""
+"""Ratio of sorted FLOPs at which a new budget begins. Marin rounds budgets to powers of 1.1."""
 
 BUDGET_SPAN = 1.25
-"""No budget spans more than this: runs at every cost do not become one budget. As much moves the loss by per cents."""
+"""Largest ratio of FLOPs within one budget; it changes the loss by a few percent."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunTable:
-    """Usable runs, and what was left out.
+    """Usable runs, and the runs left out.
 
-    `frame` has a row a run: `run` (text), `flops`, `params`, `tokens`, `loss`, `budget_flops` (float64), and `active_params`,
-    `epochs`, `tokens_per_second` (float64), `seed`, `suite`, `flops_convention`, `evaluation` (text) where the table has them.
-    A run's `tokens_per_second` is NaN where its cell is empty; no other number may be. `column_mapping` gives the table's own
-    name of each column.
+    `frame` has one row per run: `run` (text), `flops`, `params`, `tokens`, `loss`, `budget_flops` (float64), and where the
+    table has them `active_params`, `epochs`, `tokens_per_second` (float64), `seed`, `suite`, `flops_convention` and
+    `evaluation` (text). Only `tokens_per_second` may be NaN: it is, where its cell is empty. `column_mapping` gives the
+    table's own name of each column.
     """
 
     frame: pd.DataFrame
@@ -62,11 +62,11 @@ class RunTable:
 def read_run_table(
     path: Path, *, columns: Mapping[str, str] | None = None, keep: Collection[str] = (), drop: Collection[str] = ()
 ) -> RunTable:
-    """Read and audit a table of runs; `columns` gives the table's name for those of our columns that need settling.
+    """Read and audit a table of runs; `columns` gives the table's names of our columns where these are ambiguous.
 
-    `keep` and `drop` name runs that stay or go whatever the audit finds; both are recorded in the table.
+    Runs in `keep` and `drop` stay or go whatever the audit finds; the table records both.
 
-    `StorageError` when nothing can be read there, `RunTableError` (file, line, column) when it is no table of usable runs.
+    `StorageError` if `path` cannot be read, `RunTableError` (file, line, column) if it is not a table of usable runs.
     """
     path = Path(path)
     is_store = path.is_dir() and not is_present(path / "runs.csv")
@@ -74,7 +74,7 @@ def read_run_table(
 
 
 def read_cells(path: Path) -> RawTable:
-    """All cells of a table of runs as they stand in a file or suite; of a run store a row a rung, its `source` the folder."""
+    """Read all cells of a table of runs from a file, a suite, or a run store with one row per rung."""
     if not path.is_dir():
         return read_table_file(path)
     if is_present(path / "runs.csv"):
@@ -90,14 +90,14 @@ def table_of_frame(
     drop: Collection[str] = (),
     source: str = "DataFrame",
 ) -> RunTable:
-    """Audit a table of runs that is in memory already, as `read_run_table` does a file; errors name the row by its label."""
+    """Audit a table of runs in memory, as `read_run_table` does with a file; errors name a row by its label."""
     cells = frame.rename(columns=str)
     places = tuple(f"row {label}" for label in frame.index)
     return _from_cells(RawTable(name=source, cells=cells.astype(object), places=places), columns or {}, keep=keep, drop=drop)
 
 
 def _instead_of(folder: Path) -> str:
-    """What to give in place of a folder without runs: the ladders in it, where it has some."""
+    """Return the fix for a folder without runs: the ladders in it, if it has some."""
     from marin_scaling.run.store import run_folders
 
     ladders = sorted(path.name for path in folder.glob("*/") if run_folders(path) or is_present(path / "runs.csv"))
@@ -131,7 +131,7 @@ def _stored_cells(folder: Path) -> RawTable:
 
 
 def _require_one_kind(folder: Path, runs: Sequence[StoredRun]) -> None:
-    """`RunTableError` unless all runs have the recipe, data, evaluation and computation of the first."""
+    """Raise `RunTableError` unless all runs have the recipe, data, evaluation and computation of the first."""
     for of_what, value_of in _ONE_OF_EACH.items():
         first = value_of(runs[0].spec)
         for other in runs[1:]:
@@ -182,7 +182,7 @@ def _frame(raw: RawTable, mapping: Mapping[str, str], texts: Mapping[str, list[s
 
 
 def _columns(cells: Cells, mapping: Mapping[str, str]) -> list[str]:
-    """Columns of a table whose cells are read so."""
+    """Return the columns of a table whose cells are of this kind."""
     return [name for name, column in COLUMNS.items() if column.cells is cells and name in mapping]
 
 
@@ -205,7 +205,7 @@ def _with_budgets(frame: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
 
 
 def _groups(logs: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The number of each run's budget, for sorted logarithms of FLOPs."""
+    """Return the number of each run's budget, for sorted logarithms of FLOPs."""
     import numpy as np
 
     gaps = np.flatnonzero(np.diff(logs) > math.log(BUDGET_RATIO)) + 1
@@ -245,7 +245,7 @@ def _positive_numbers(raw: RawTable, column: str, *, rows: Sequence[int]) -> lis
 
 
 def _numbers_or_nan(raw: RawTable, column: str, *, rows: Sequence[int]) -> list[float]:
-    """One a row, NaN where the cell is empty or says nan."""
+    """Return one number per row, NaN where the cell is empty or nan."""
     why = "A throughput is a positive, finite number, or not known; nothing is guessed."
     fix = "Mend the cell, or leave it empty: the run was not timed."
     return [
@@ -255,7 +255,7 @@ def _numbers_or_nan(raw: RawTable, column: str, *, rows: Sequence[int]) -> list[
 
 
 def _one_meaning(raw: RawTable, texts: Mapping[str, list[str]], mapping: Mapping[str, str], *, rows: Sequence[int]) -> str:
-    """The metric of these rows, which are of one kind in all that makes losses or FLOPs comparable."""
+    """Return the metric of these rows; `RunTableError` unless losses and FLOPs are comparable."""
     metric = metric_of_column(mapping["loss"]) or "loss"
     for name, column in COLUMNS.items():
         values = sorted({texts[name][row] for row in rows if texts[name][row]}) if column.one_value and name in texts else []
@@ -275,9 +275,9 @@ _EXACT = 2.0**53
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
-    """The rows of a table or run store, None where a cell is empty; `source` says of each where it stood, if nothing does yet.
+    """Return the rows of a table or run store, None where a cell is empty; add a `source` with each row's place if missing.
 
-    A column whose cells are all numbers, or nothing, has numbers, unless it is one of names and words (`run`, `seed`).
+    A column is numeric if all cells are numbers or empty, except `run` and `seed`.
     """
     raw = read_cells(path)
     mapping = map_columns(raw.column_names(), chosen={}, name=raw.name, required=())
@@ -296,7 +296,7 @@ def _cells(cells: Sequence[Any], *, is_words: bool) -> list[Any]:
 
 
 def _number(cell: Any) -> float | int:
-    """Whole where it stands so and float64 holds it; FLOPs as whole numbers are too long for the integers of a file."""
+    """Return an integer if it is written as one and float64 holds it; FLOPs exceed the integers of a file."""
     number = float(cell)
     if not math.isfinite(number) or isinstance(cell, bool) or "_" in str(cell):
         raise ValueError(cell)
@@ -304,7 +304,7 @@ def _number(cell: Any) -> float | int:
 
 
 def log_to_wandb(rows: Rows, *, project: str, name: str, source: str) -> str:
-    """Log the rows as one table, `runs`, of one run of the project (PROJECT or ENTITY/PROJECT); where it is to be seen.
+    """Log the rows as table `runs` of one W&B run in the project (PROJECT or ENTITY/PROJECT); return its address.
 
     `UsageError` when W&B cannot be reached.
     """
@@ -321,7 +321,7 @@ def log_to_wandb(rows: Rows, *, project: str, name: str, source: str) -> str:
             data = [[row.get(column) for column in columns] for row in rows]
             run.log({"runs": wandb.Table(columns=columns, data=data, allow_mixed_types=True)})
             return str(run.dir if run.offline else run.url)
-    except Exception as error:  # no key, no network, no such project: whatever the client raises
+    except Exception as error:  # whatever the client raises: no key, no network, no such project
         raise UsageError(
             f"The table cannot be logged to the W&B project {project}: {first_line(error)}.",
             why="It is written through W&B's own client.",

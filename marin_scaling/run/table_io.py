@@ -1,4 +1,4 @@
-"""Read and write table files; recognize columns; parse cells with their place."""
+"""Read and write table files; recognize columns; parse cells and name their place in errors."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RawTable:
-    """The cells of a file and where each row stands: `places` has one phrase a row, such as "line 7"."""
+    """Cells of a file, and `places`, a phrase such as "line 7" for each row."""
 
     name: str
     cells: pd.DataFrame
     places: tuple[str, ...]
 
     def column_names(self) -> list[str]:
-        """The columns as the file names them."""
+        """Names of the columns, as in the file."""
         return [str(name) for name in self.cells.columns]
 
 
 def read_table_file(path: Path) -> RawTable:
-    """The cells of one file, by its suffix: .csv, .tsv, .parquet, .jsonl (also .ndjson); an empty file is an error."""
+    """Read one file by its suffix: .csv, .tsv, .parquet, .jsonl (also .ndjson); raise if it is empty."""
     reader = _READERS.get(path.suffix.lower())
     if reader is None and not is_present(path):
         _refuse(f"{path} is not there.", fix="Name a table, or a folder of runs, as seen from the folder that you are in.")
@@ -56,7 +56,7 @@ def read_table_file(path: Path) -> RawTable:
 
 
 def write_table_file(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows as a table that `read_table_file` reads, in the format that the name ends in."""
+    """Write rows as a table that `read_table_file` reads; the suffix chooses the format."""
     import pandas as pd
 
     frame = pd.DataFrame(list(rows))
@@ -73,7 +73,7 @@ def write_table_file(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _beyond_64_bits(frame: pd.DataFrame) -> list[str]:
-    """Columns of whole numbers of which Parquet has no such long ones."""
+    """Return the columns of integers that exceed Parquet's 64 bits."""
     objects = [str(name) for name in frame if frame[name].dtype == object]
     return [name for name in objects if all(isinstance(each, int | float) for each in frame[name])]
 
@@ -106,7 +106,7 @@ def _read_csv(raw: bytes, name: str, *, separator: str = ",") -> RawTable:
     except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         reason = str(error).strip().removeprefix("Error tokenizing data. C error: ")
         _refuse(f"{name} is not a CSV table: {reason}.", fix="Every line needs as many cells as the first has column names.")
-    if not isinstance(cells.index, pd.RangeIndex):  # pandas takes surplus cells at the start of every line for row names
+    if not isinstance(cells.index, pd.RangeIndex):  # pandas reads surplus cells at the start of every line as row labels
         _refuse(
             f"{name}: its lines have more cells than the first has column names.",
             fix="Name every column, and write numbers with a point (3.5e9, not 3,5e9).",
@@ -172,20 +172,20 @@ def _refuse(what: str, *, fix: str) -> NoReturn:
 
 
 LEAST_NUMBER, LARGEST_NUMBER = 1e-9, 1e50
-"""Outside of these a cell is a mistake: 1e50 FLOPs are a thousand years of more power than the Sun gives."""
+"""Range of plausible numbers; a value outside is a mistake."""
 
-_EMPTY = ("", "nan", "<na>")  # as CSV and Parquet come to be read; JSON gives None
+_EMPTY = ("", "nan", "<na>")  # as read from CSV and Parquet; JSON gives None
 
 
 def cells_of_column(raw: RawTable, column: str, *, rows: Sequence[int] | None = None) -> Iterator[tuple[Any, str]]:
-    """The cells of some rows, or of all, each with the phrase that says where it stands."""
+    """Yield the cells of some or all rows, each with a phrase for its place."""
     cells = raw.cells[column].tolist()
     for row in range(len(cells)) if rows is None else rows:
         yield cells[row], f"{raw.name}, {raw.places[row]}, column {column!r}"
 
 
 def is_empty(cell: Any) -> bool:
-    """Whether a cell holds nothing.
+    """Return True if a cell is empty.
 
     >>> is_empty(" "), is_empty(float("nan")), is_empty(0)
     (True, True, False)
@@ -194,7 +194,7 @@ def is_empty(cell: Any) -> bool:
 
 
 def finite_number(cell: Any, *, where: str, why: str, fix: str) -> float:
-    """The number in a cell; `RunTableError` with `where` it stands when it holds none, or one that is not finite.
+    """Return the finite number in a cell, else raise `RunTableError` with the place `where`.
 
     >>> finite_number("6e18", where="runs.csv, line 2, column 'flops'", why="", fix="")
     6e+18
@@ -211,7 +211,7 @@ def finite_number(cell: Any, *, where: str, why: str, fix: str) -> float:
 
 
 def positive_number(cell: Any, *, where: str, why: str, fix: str) -> float:
-    """A finite number above zero that some run could have; `RunTableError` otherwise."""
+    """Return the positive, plausible number in a cell, else raise `RunTableError`."""
     number = finite_number(cell, where=where, why=why, fix=fix)
     if number <= 0:
         raise RunTableError(f"{where} holds {number:g}; it must be above zero.", why=why, fix=fix)
@@ -221,14 +221,14 @@ def positive_number(cell: Any, *, where: str, why: str, fix: str) -> float:
 
 
 def _no_underscores(cell: Any) -> Any:
-    """Python reads 5_0 as fifty; in a table it is a slip."""
+    """Refuse 5_0, which Python reads as fifty."""
     if isinstance(cell, str) and "_" in cell:
         raise ValueError(cell)
     return cell
 
 
 class Cells(Enum):
-    """How the cells of a column are read."""
+    """Kind of a column's cells."""
 
     NUMBERS = "positive numbers, one in every row"
     NUMBERS_OR_NOTHING = "positive numbers, or empty"
@@ -239,9 +239,9 @@ class Cells(Enum):
 class Column:
     """A column of a run table.
 
-    `aliases` are the names that others give it; case matters for letters only. A `signed` column is part of statements. A law
-    goes through runs that have one value in a column with `one_value`, which is what messages call it. `stored` gives the value
-    of a stored run; the column is left out of a store's table where all values are `usual`.
+    `aliases` are other names for it in use; case matters for letters only. A `signed` column is part of statements. A law
+    needs runs with a single value in a column with `one_value`, which is its name in messages. `stored` returns the value
+    of a stored run; a store's table leaves the column out if all values are `usual`.
     """
 
     name: str
@@ -378,11 +378,11 @@ COLUMNS: dict[str, Column] = {
         ),
     )
 }
-"""Every column of a run table: reading, stores, statements and the reference page follow this table."""
+"""Columns of a run table, for reading, stores, statements and the reference page."""
 
 
 def aliases_of(column: Column) -> tuple[str, ...]:
-    """Names that a table may give a column; for the loss, every name of a metric too."""
+    """Return other names of a column; for the loss, all names of a metric too."""
     if column.name != "loss":
         return column.aliases
     return (*column.aliases, *(name for metric in METRICS.values() for name in (metric.name, *metric.aliases)))
@@ -391,9 +391,9 @@ def aliases_of(column: Column) -> tuple[str, ...]:
 def map_columns(
     found: Sequence[str], *, chosen: Mapping[str, str], name: str, required: Sequence[str] | None = None
 ) -> dict[str, str]:
-    """Our column names to those of the table `name`, for all that are there; `chosen` settles what the user settled.
+    """Map our column names to those of the table `name`; `chosen` holds the user's choices.
 
-    Our own name wins where it stands; two other candidates for one column, or a required one that is missing, are errors.
+    Our own name has precedence; two other candidates for one column, or a missing required column, are errors.
 
     >>> map_columns(["C", "N", "D", "eval/loss", "notes"], chosen={}, name="runs.csv")
     {'flops': 'C', 'params': 'N', 'tokens': 'D', 'loss': 'eval/loss'}
@@ -448,7 +448,7 @@ def _check_chosen(found: Sequence[str], chosen: Mapping[str, str], name: str) ->
 
 
 def _taken(chosen: Mapping[str, str]) -> dict[str, list[str]]:
-    """For every column of the table, which of ours it was chosen for."""
+    """Return our columns that were chosen for each column of the table."""
     return {source: [ours for ours in chosen if chosen[ours] == source] for source in chosen.values()}
 
 

@@ -23,13 +23,13 @@ from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 ONLINE = "wandb:"
 REPLICA_NAME = "tracker_metrics.jsonl"
 _NAMES = ("trainer/id", "trainer/tracker/name", "run_id", "name")
-_BLOCK, _HEADER = 32_768, struct.Struct("<IHB")  # of LevelDB's log format: checksum, length, kind of part
+_BLOCK, _HEADER = 32_768, struct.Struct("<IHB")  # LevelDB's log format: checksum, length, kind of part
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrackedRun:
-    """A run as its tracker has it: flat names ("throughput/total_tokens") to last values; `source` is where it can be seen."""
+    """A run as logged: flat names ("throughput/total_tokens") to last values; `source` is its address or file."""
 
     name: str
     source: str
@@ -39,9 +39,9 @@ class TrackedRun:
 
 
 def read_tracked_runs(place: str) -> list[TrackedRun]:
-    """The runs at a place: `wandb:ENTITY/PROJECT`, a file (.wandb, .jsonl, .log), or a folder with such files anywhere in it.
+    """Read the runs of `wandb:ENTITY/PROJECT`, of a file (.wandb, .jsonl, .log), or of all such files in a folder.
 
-    `RunTableError` for a file that is none of these; `UsageError` where there is nothing.
+    `RunTableError` for a file of another kind; `UsageError` if there are no runs.
     """
     if place.startswith(ONLINE):
         return _online(place.removeprefix(ONLINE))
@@ -61,7 +61,7 @@ def _is_log(path: Path) -> bool:
 
 
 def _json_lines(path: Path) -> list[TrackedRun]:
-    """Marin's replica (a line a run, with `config` and `summary`) or Levanter's JSON log (a line an event, maybe prefixed)."""
+    """Read Marin's replica (a run per line, with `config` and `summary`) or Levanter's JSON log (an event per line)."""
     found, logs = list[TrackedRun](), list[_JsonLog]()
     for number, raw in enumerate(read_bytes(path, most_bytes=MOST_TABLE_BYTES).splitlines(), start=1):
         row = _object(raw, path, number)
@@ -87,7 +87,7 @@ def _json_lines(path: Path) -> list[TrackedRun]:
 
 @dataclass
 class _JsonLog:
-    """The events of one run, the last value of each metric standing."""
+    """Events of one run; the last value of each metric counts."""
 
     path: Path
     config: dict[str, Any] = field(default_factory=dict)
@@ -95,12 +95,12 @@ class _JsonLog:
     finished: bool = False
 
     def is_over(self, hparams: Mapping[str, Any]) -> bool:
-        """Whether what comes now is of another run: of another name, or after the end and not of this one's name."""
+        """Return True if the next event is of another run: of another name, or after the end of this one."""
         names = [(self.config[key], hparams[key]) for key in _NAMES if key in hparams and key in self.config]
         return any(own != told for own, told in names) or (self.finished and not names)
 
     def take(self, event: str, told: Mapping[str, Mapping[str, Any]]) -> None:
-        """One event."""
+        """Add one event."""
         self.config.update(told["hparams"])
         self.metrics.update(told["metrics"])
         self.finished = event == "finish"
@@ -108,7 +108,7 @@ class _JsonLog:
             self.metrics.update(told["summary"])
 
     def run(self) -> TrackedRun:
-        """All that was told."""
+        """Return the run with its last values."""
         state = "finished" if self.finished else "running"
         return TrackedRun(
             name=_name(self.config, self.path), source=str(self.path), config=self.config, metrics=self.metrics, state=state
@@ -116,7 +116,7 @@ class _JsonLog:
 
 
 def _object(raw: bytes, path: Path, number: int) -> dict[str, Any] | None:
-    """The JSON object in a line of a log, after what a logger puts before it; None for a line that holds none."""
+    """Return the JSON object in a line of a log, after the logger's prefix; None if the line has none."""
     start = raw.find(b"{")
     if start < 0:
         return None
@@ -134,7 +134,7 @@ def _object(raw: bytes, path: Path, number: int) -> dict[str, Any] | None:
 
 
 def _told(row: Mapping[str, Any], key: str, path: Path, number: int) -> dict[str, Any]:
-    """What stands under a key of a line, with flat names; nothing where there is nothing."""
+    """Return the value of a key with flat names; empty if the key is missing."""
     values = row.get(key) or {}
     if not isinstance(values, Mapping):
         raise _damaged(f"{path}, line {number}", f"{key} holds no names with values")
@@ -150,7 +150,7 @@ def _damaged(where: str, what: str) -> RunTableError:
 
 
 def _name(config: Mapping[str, Any], path: Path) -> str:
-    """The run's name where its configuration has it; else that of its folder."""
+    """Return the run's name from its configuration, else that of its folder."""
     for key in _NAMES:
         value = config.get(key)
         if isinstance(value, str) and value:
@@ -159,7 +159,7 @@ def _name(config: Mapping[str, Any], path: Path) -> str:
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested names joined by a slash.
+    """Join nested names by slashes.
 
     >>> flat({"eval": {"loss": 2.5}, "step": 3})
     {'eval/loss': 2.5, 'step': 3}
@@ -172,7 +172,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _offline(path: Path) -> list[TrackedRun]:
-    """The run in a .wandb file: protocol buffers in a log of LevelDB's format; read as far as a file that was cut off goes."""
+    """Read the run in a .wandb file: protocol buffers in LevelDB's log format, up to where the file was cut off."""
     if importlib.util.find_spec("wandb") is None:
         raise missing_extra("wandb", needed_for=f"reading {path}")
     from google.protobuf.message import DecodeError
@@ -211,7 +211,7 @@ def _items(items: Any) -> dict[str, Any]:
 
 def _records(path: Path) -> Iterator[bytes]:
     content = read_bytes(path, most_bytes=MOST_TABLE_BYTES)
-    if content and content[:4] != b":W&B":  # a run that was killed at once has no content
+    if content and content[:4] != b":W&B":  # a run killed at once leaves an empty file
         raise RunTableError(f"{path}: it is no file of W&B's.", why="It does not begin as they do.", fix="Name another file.")
     record = b""
     for kind, part in _parts(path, content):
@@ -233,7 +233,7 @@ def _parts(path: Path, content: bytes) -> Iterator[tuple[int, bytes]]:
             place += left
             continue
         checksum, length, kind = _HEADER.unpack_from(content, place)
-        if not any(content[place : place + left]):  # reserved, and not written before the run was killed
+        if not any(content[place : place + left]):  # allocated, but the run was killed before it wrote here
             return
         if length > left - _HEADER.size or kind not in (_WHOLE, _FIRST, _MIDDLE, _LAST):
             raise _damaged(str(path), f"no record begins at byte {place}")
@@ -244,18 +244,18 @@ def _parts(path: Path, content: bytes) -> Iterator[tuple[int, bytes]]:
         elif place < len(content):
             raise _damaged(str(path), f"what stands before byte {place} is not what was written")
         else:
-            return  # the run was killed while it wrote this part
+            return  # the run was killed while writing this part
 
 
 def _online(project: str) -> list[TrackedRun]:
-    """The runs of a project, by W&B's own client, with whatever account it is logged in."""
+    """Read the runs of a project with W&B's client and the account it is logged in with."""
     if importlib.util.find_spec("wandb") is None:
         raise missing_extra("wandb", needed_for=f"reading the project {project}")
     import wandb
 
     try:
         runs = list(wandb.Api().runs(project))
-    except Exception as error:  # no key, no network, no such project: whatever the client raises
+    except Exception as error:  # whatever the client raises: no key, no network, no such project
         raise UsageError(
             f"The W&B project {project} cannot be read: {first_line(error)}.",
             why="Its runs are read through W&B's own client.",
@@ -275,14 +275,14 @@ KEYS = {
     "tokens": ("throughput/total_tokens",),
     "seed": ("trainer/seed", "seed"),
 }
-"""Where each column stands in metrics or configuration; FLOPs of `total_gflops` times a billion."""
+"""Usual keys of each column in metrics or configuration; `total_gflops` is in units of 1e9."""
 LOSSES = ("eval/paloma/macro_loss", "eval/macro_bpb", "eval/bpb", "eval/macro_loss", "eval/loss", "bits_per_byte")
-"""Taken for the loss, the first that every run has, where nobody says which."""
+"""Keys of the loss: the first one that every run has is used by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedRuns:
-    """Rows of `run`, `flops`, `params`, `tokens`, `loss`, `metric`, `seed`, `status`, `source`; and runs left out, with why."""
+    """Rows of `run`, `flops`, `params`, `tokens`, `loss`, `metric`, `seed`, `status`, `source`; skipped runs with reasons."""
 
     rows: tuple[dict[str, Any], ...]
     left_out: tuple[tuple[str, str], ...]
@@ -290,9 +290,9 @@ class ImportedRuns:
 
 
 def import_runs(runs: Sequence[TrackedRun], *, keys: Mapping[str, str] | None = None) -> ImportedRuns:
-    """The table of `runs`; `keys` says where `loss`, `flops`, `params` or `tokens` stand, if not where they usually do.
+    """Build a table of `runs`; `keys` names those of `loss`, `flops`, `params` or `tokens` where they are unusual.
 
-    `RunTableError` when no run has a loss of a known name, or none has all numbers.
+    `RunTableError` if no run has a loss of a known name, or no run has all numbers.
     """
     chosen = dict(keys or {})
     if unknown := chosen.keys() - {"loss", "flops", "params", "tokens"}:
@@ -358,7 +358,7 @@ def _row(run: TrackedRun, loss_key: str, chosen: Mapping[str, str]) -> dict[str,
 
 
 def _our_spec(run: TrackedRun) -> RunSpec | None:
-    """The spec of a run that this tool has mirrored to a tracker; None for other runs."""
+    """Return the spec of a run that this tool mirrored to a tracker; None for other runs."""
     if "recipe" not in run.config or "budget_flops" not in run.config:
         return None
     try:

@@ -1,8 +1,7 @@
-"""`python -m marin_scaling.train SPEC.json ...`: train each of these runs that nobody has trained or is training.
+"""`python -m marin_scaling.train SPEC.json ...`: train each of these runs unless it is finished or claimed.
 
-A process of its own, so that a crash or an out-of-memory kill costs one run. It takes one run after the other, which saves
-importing Levanter for each. It dies with its launcher. It tells its progress as JSON lines; everything that libraries print
-goes to standard error.
+A crash or an out-of-memory kill of such a process costs one run; several runs in one process import Levanter once. The process
+dies with its launcher. It writes events as JSON lines to standard output; output of libraries goes to standard error.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ _FULL = os.strerror(errno.ENOSPC)
 
 
 def main() -> int:
-    """Train the runs named on the command line; 1 when one of them failed, 143 when SIGTERM ended it, its run saved."""
+    """Train the runs named on the command line; return 1 if one failed, 143 after SIGTERM, with the run saved."""
     arguments = _parser().parse_args()
-    if arguments.processes == 1:  # a group saves together, or ends at once
+    if arguments.processes == 1:  # the processes of a group save together, or end at once
         signal.signal(signal.SIGTERM, lambda _number, _frame: _TO_END.set())
     events = EventWriter(_take_standard_output())
     if arguments.launcher:
@@ -70,7 +69,7 @@ def main() -> int:
     if group.count > 1:
         for spec in specs:
             _train_together(spec, place, events=events, group=group)
-        sys.exit(0)  # it waits for the others
+        sys.exit(0)  # after the other processes of the group
     try:
         turns = in_turns(specs, compiled_dir(place))
         return 0 if all([_train_if_free(spec, place, events=events, waits=len(specs) == 1) for spec in turns]) else 1
@@ -83,21 +82,21 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "specs", nargs="+", type=Path, help="spec.json files, trained in this order unless another process compiles"
     )
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="the run store")
-    parser.add_argument("--work", type=Path, default=Path(".marin-scaling"), help="checkpoints, caches and logs")
-    parser.add_argument("--keep-weights", action="store_true", help="keep the weights of rungs, too, and not of targets only")
-    parser.add_argument("--storage", help="an address where other machines find runs and their state")
-    parser.add_argument("--git-commit", help="what is recorded as the commit; otherwise that of the current folder")
-    parser.add_argument("--cores", type=lambda text: {int(core) for core in text.split(",")}, help="CPU cores to stay on")
-    parser.add_argument("--processes", type=int, default=1, help="how many such processes train each run together")
-    parser.add_argument("--process", type=int, default=0, help="which of them this is, from 0")
-    parser.add_argument("--coordinator", default="", help="HOST:PORT where the first of them listens")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="run store")
+    parser.add_argument("--work", type=Path, default=Path(".marin-scaling"), help="folder of checkpoints, caches and logs")
+    parser.add_argument("--keep-weights", action="store_true", help="keep the weights of rungs too, not only of targets")
+    parser.add_argument("--storage", help="address where machines share runs and checkpoints")
+    parser.add_argument("--git-commit", help="commit to record; default: that of the current folder")
+    parser.add_argument("--cores", type=lambda text: {int(core) for core in text.split(",")}, help="CPU cores to use")
+    parser.add_argument("--processes", type=int, default=1, help="number of processes that train each run together")
+    parser.add_argument("--process", type=int, default=0, help="number of this process among them, from 0")
+    parser.add_argument("--coordinator", default="", help="HOST:PORT on which the first of them listens")
     parser.add_argument("--launcher", type=int, help="process to die with")
     return parser
 
 
 def _take_standard_output() -> TextIO:
-    """Keep the real standard output for events; what libraries print goes to standard error."""
+    """Return the real standard output, for events; redirect output of libraries to standard error."""
     stream = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return stream
@@ -110,9 +109,9 @@ def _die_with(launcher: int) -> None:
 
 
 def _train_if_free(spec: RunSpec, place: Workplace, *, events: EventWriter, waits: bool) -> bool:
-    """Train unless the run is finished or claimed by another process; False when it failed.
+    """Train the run unless it is finished or claimed by another process; return False if it failed.
 
-    With `waits`, one that another machine holds is waited for, and taken over if that machine is gone.
+    With `waits`, wait for a run that another machine holds, and take it over if that machine dies.
     """
     if place.storage is None and is_finished(place.runs_dir, spec):
         return True
@@ -124,23 +123,23 @@ def _train_if_free(spec: RunSpec, place: Workplace, *, events: EventWriter, wait
                 _train_what_is_shared(spec, place, events=events, waits=waits)
             elif is_ours and not is_finished(place.runs_dir, spec):
                 _train_and_record(spec, place, events=events)
-    except Exception as error:  # a full disk is told as one, whichever library met it
+    except Exception as error:  # any library may hit a full disk
         is_full = _FULL in f"{error} {error.__cause__}"
         if isinstance(error, MarinScalingError) and not is_full:
             events.tell(failure_of(spec.directory_name, error))
             return False
         if not is_full:
             raise
-        with contextlib.suppress(OSError):  # the log may be on that disk
+        with contextlib.suppress(OSError):  # the log may be on the full disk
             traceback.print_exc()
-        message = f"the disk is full: nothing could be written below {place.work_root}. What was saved before is kept."
+        message = f"the disk is full: nothing could be written below {place.work_root}. Earlier checkpoints are kept."
         events.tell(WorkerEvent(kind="failed", run=spec.directory_name, message=message))
         return False
     return True
 
 
 def _train_together(spec: RunSpec, place: Workplace, *, events: EventWriter, group: ProcessGroup) -> None:
-    """With the other processes of a group, whose leader claims the run for all; ends this one when it failed."""
+    """Train with the other processes of a group, whose leader claims the run; end this process if the run failed."""
     try:
         with contextlib.ExitStack() as stack:
             is_free = group.is_leader and _claimed_soon(spec, place, stack)
@@ -151,11 +150,11 @@ def _train_together(spec: RunSpec, place: Workplace, *, events: EventWriter, gro
         events.tell(failure_of(spec.directory_name, error))
     except BaseException:
         traceback.print_exc()
-    os._exit(1)  # at the usual exit it would wait for the others, which wait for it in a step: five minutes
+    os._exit(1)  # a normal exit would wait five minutes for processes that wait for this one in a step
 
 
 def _claimed_soon(spec: RunSpec, place: Workplace, stack: contextlib.ExitStack) -> bool:
-    """Whether the run could be claimed, until `stack` is left; a process of a group before may still be ending."""
+    """Try to claim the run until `stack` is closed; wait for an earlier group's process to end."""
     until = time.monotonic() + _ENDING_SECONDS
     while not (is_ours := stack.enter_context(claim(work_dir(spec, place)))) and time.monotonic() < until:
         time.sleep(1.0)
@@ -163,9 +162,9 @@ def _claimed_soon(spec: RunSpec, place: Workplace, stack: contextlib.ExitStack) 
 
 
 def _train_what_is_shared(spec: RunSpec, place: Workplace, *, events: EventWriter, waits: bool) -> None:
-    """Train a run that no other machine has trained or is training, from where the last one left it.
+    """Train a run unless another machine has trained or is training it, from its latest checkpoint.
 
-    Where others cannot be asked it is left for later. What cannot be copied to them after that costs the copy only.
+    The run is left for later if the storage cannot be reached. A later failure to copy it there costs only the copy.
     """
     exchange = Exchange(place)
     with contextlib.ExitStack() as stack:
@@ -180,7 +179,7 @@ def _train_what_is_shared(spec: RunSpec, place: Workplace, *, events: EventWrite
             exchange.bring_data(spec.data.digest)
             exchange.bring_state(spec)
         except StorageError as error:
-            _tell_note(events, spec, f"it is not begun, because others cannot be asked for it. {error.what}")
+            _tell_note(events, spec, f"not started, because other machines cannot be asked for it. {error.what}")
             return
         _train_and_record(spec, place, events=events, exchange=exchange)
 
@@ -199,15 +198,15 @@ def _train_and_record(
     seconds = time.perf_counter() - clock
     record = _record(spec, result, started_at=started_at, wall_seconds=seconds, commit=place.git_commit)
     if record.status == "finished" and (place.keep_weights or spec.role == "target"):
-        keep_weights(result.model, record, train_steps=spec.train_steps, place=place, group=group)  # before there is a record
+        keep_weights(result.model, record, train_steps=spec.train_steps, place=place, group=group)  # before the record
     if group.is_leader:
         _publish(spec, record, result.loss_curve.history(spec_digest=spec.digest), place, events=events, exchange=exchange)
-    group.is_everywhere(True)  # who is at its exit waits for others five minutes only
+    group.is_everywhere(True)  # processes at their exit wait only five minutes for the others
 
 
 @functools.cache
 def _load_levanter() -> None:
-    """Import what trains, once. It stays for good: a collector that looks through it again and again takes a second."""
+    """Import the training libraries, and exclude them from garbage collection, since each pass over them takes a second."""
     gc.disable()
 
     gc.freeze()
@@ -217,7 +216,7 @@ def _load_levanter() -> None:
 def _trained(
     spec: RunSpec, place: Workplace, *, events: EventWriter, exchange: Exchange | None, group: ProcessGroup
 ) -> TrainingResult:
-    """Trained to the end, with progress told to the launcher, to trackers, and to machines that share runs."""
+    """Train to the end, and report progress to the launcher, to trackers, and to machines that share runs."""
     from marin_scaling.data.corpus import data_folder, map_corpus
     from marin_scaling.train.environment import wandb_trackers
     from marin_scaling.train.train import train
@@ -246,7 +245,7 @@ def _trained(
 def _compiling(
     spec: RunSpec, place: Workplace, *, events: EventWriter, group: ProcessGroup
 ) -> AbstractContextManager[Callable[[], None]]:
-    """`compiling_once`, but the processes of a group train together, whatever others do."""
+    """Return `compiling_once`; processes of a group train together without it."""
     if group.count > 1:
         return contextlib.nullcontext(lambda: None)
     return compiling_once(spec, compiled_dir(place), wait=_TO_END.wait, on_note=partial(_tell_note, events, spec))
@@ -286,11 +285,11 @@ def _record(spec: RunSpec, result: TrainingResult, *, started_at: str, wall_seco
 def _publish(
     spec: RunSpec, record: RunRecord, history: History, place: Workplace, *, events: EventWriter, exchange: Exchange | None
 ) -> None:
-    """Add the run to the store, and to that of others; where another machine was faster, its record stands and this goes."""
+    """Add the run to the store and to the shared one; if another machine was faster, its record counts."""
     if exchange is not None:
         _copied(events, spec, exchange.share_finished, [spec])
     if is_finished(place.runs_dir, spec):
-        _tell_note(events, spec, "another machine has recorded it meanwhile: that record stands.")
+        _tell_note(events, spec, "another machine has recorded it meanwhile; its record counts.")
         shutil.rmtree(weights_dir(spec.directory_name, place), ignore_errors=True)
     else:
         add_run(place.runs_dir, spec=spec, record=record, history=history)
@@ -302,22 +301,22 @@ def _publish(
 
 
 def _first_start(work_dir: Path) -> str:
-    """When this run was first begun, also after interruptions: a forecast must be older than that."""
+    """Return when this run first began, before any interruption: a forecast must be older."""
     marker = work_dir / STARTED_NAME
     if not marker.exists():
         replace_file(marker, datetime.now(UTC).isoformat(timespec="seconds").encode())
-    elif not is_moment(read_own_bytes(marker)):  # a damaged disk
+    elif not is_moment(read_own_bytes(marker)):  # the disk is damaged
         began = datetime.fromtimestamp(marker.stat().st_mtime, UTC)
         replace_file(marker, began.isoformat(timespec="seconds").encode())
     return read_own_bytes(marker).decode()
 
 
 def _copied(events: EventWriter, spec: RunSpec, copy: Callable[..., None], *arguments: Any) -> None:
-    """Where other machines cannot be told, this one goes on, and has it."""
+    """Copy to the shared storage; on failure, continue on this machine."""
     try:
         copy(*arguments)
     except StorageError as error:
-        _tell_note(events, spec, f"it is on this machine only for now. {error.what}")
+        _tell_note(events, spec, f"only on this machine for now. {error.what}")
 
 
 def _tell_note(events: EventWriter, spec: RunSpec, note: str) -> None:
@@ -334,6 +333,6 @@ def _see_step(events: EventWriter, spec: RunSpec, tell_compiled: Callable[[], No
 
 if __name__ == "__main__":
     if status := main():
-        sys.exit(status)  # libraries close what a run left open
+        sys.exit(status)  # libraries close what the run left open
     sys.stderr.flush()
-    os._exit(0)  # all is closed; to take JAX apart takes a second
+    os._exit(0)  # all is closed; JAX's normal exit takes a second

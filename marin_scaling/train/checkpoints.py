@@ -24,11 +24,11 @@ from marin_scaling.run.spec import RunSpec
 from marin_scaling.train.process_group import ALONE, ProcessGroup
 
 SEAL_ENDING = ".sha256"
-"""Of the file with the digest, which is called like the folder, after a dot."""
+"""Suffix of the file with a folder's digest; the name of the folder precedes it."""
 
 
 def seal(folder: Path) -> None:
-    """Keep the digest of all files in a folder beside it, in place of those of folders that are no more.
+    """Write the digest of all files in a folder next to it, and remove the digests of deleted folders.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as name:
@@ -47,13 +47,13 @@ def seal(folder: Path) -> None:
 
 
 def is_intact(folder: Path) -> bool:
-    """Whether the files are those that were sealed; true of a folder that was not."""
+    """Return True if the files are those that were sealed, or if the folder was not sealed."""
     kept = _seal_of(folder)
     return not kept.exists() or read_own_bytes(kept) == digest_of_files(folder).encode("ascii")
 
 
 def digest_of_files(folder: Path, *, without: str = "") -> str:
-    """Of the names and contents of all files in a folder, but for one name."""
+    """Return the digest of names and contents of all files in a folder except `without`."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != without)
     return digest_of({path.relative_to(folder).as_posix(): _digest_of_file(path) for path in paths})
 
@@ -67,7 +67,7 @@ def _digest_of_file(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-try:  # 0.2.227 has one process read for others; if it cannot, these wait for ever
+try:  # 0.2.227 reads in one process for all; if that one fails, the others wait forever
     from levanter.tensorstore_serialization import ReplicaRestoreMode, TensorStoreReadConfig
 
     _EACH_READS: dict[str, Any] = {"read_config": TensorStoreReadConfig(replica_mode=ReplicaRestoreMode.EVERY_REPLICA)}
@@ -75,7 +75,7 @@ except ImportError:
     _EACH_READS = {}
 
 _DESCRIPTION = "metadata.json"
-"""In a checkpoint, written last: of which step it is."""
+"""File in a checkpoint, written last, that holds its step."""
 _MOST_SEALED_BYTES = 2**30
 _SEALING_SECONDS, _POLL_SECONDS = 60.0, 0.1
 
@@ -89,13 +89,12 @@ def resume_latest(
     on_note: Callable[[str], None],
     group: ProcessGroup = ALONE,
 ) -> TrainerState:
-    """The state in the newest complete checkpoint of this run, or `state` where there is none.
+    """Return the state in the newest complete checkpoint of this run, or `state` if there is none.
 
-    The spec of the run (and in it, of a target, the digest of its statement) is kept beside its checkpoints from before the
-    first step. A checkpoint beside another spec, one that cannot be read, one whose files are not those that were saved, or
-    one that was made after more steps than the loss curve records (a damaged disk) and would leave a gap in the curve, is set
-    aside with a note, and the run begins again with `state`. In a group the leader says which checkpoint it is; where only
-    another process cannot read it, all end with an error, and may be started again.
+    The spec of the run (and with it the digest of a target's statement) is written next to its checkpoints before the first
+    step. A checkpoint is set aside with a note, and the run starts from `state`, in these cases: the spec next to it differs;
+    it cannot be read; its files were changed; its step is beyond the loss curve, which would leave a gap. In a group the
+    leader chooses the checkpoint. If only another process cannot read it, all end with an error and may be restarted.
     """
     folder = Path(trainer.checkpoint_path)
     if group.is_leader:
@@ -116,27 +115,27 @@ def resume_latest(
 
 
 def seal_once_whole(checkpoint: Path) -> None:
-    """Keep the digest of a checkpoint that is being written, once it is complete; nothing where a later one takes its place.
+    """Seal a checkpoint that is being written, once it is complete, unless a later one replaces it.
 
-    Not of one that is written for a minute, or larger than a GiB: to read it again would take what training needs.
+    A checkpoint that takes over a minute to write, or exceeds a GiB, is not sealed: reading it again would slow down training.
     """
     until = time.monotonic() + _SEALING_SECONDS
     while not is_whole(checkpoint) and time.monotonic() < until:
         time.sleep(_POLL_SECONDS)
-    with contextlib.suppress(OSError, StorageError):  # it has gone meanwhile, or the disk is full
+    with contextlib.suppress(OSError, StorageError):  # the checkpoint was deleted, or the disk is full
         if is_whole(checkpoint) and sum(path.stat().st_size for path in checkpoint.rglob("*")) <= _MOST_SEALED_BYTES:
             seal(checkpoint)
 
 
 def is_whole(checkpoint: Path) -> bool:
-    """Whether all of it was written."""
+    """Return True if the checkpoint was written completely."""
     return (checkpoint / _DESCRIPTION).exists()
 
 
 def _read(
     trainer: Trainer, state: TrainerState, *, step: int, steps_recorded: int, group: ProcessGroup
 ) -> tuple[TrainerState, str]:
-    """The state in the checkpoint of this step, or what is wrong with it."""
+    """Return the state in the checkpoint of this step, or what is wrong with it."""
     try:
         saved = load_checkpoint(
             state.saveable_state,
@@ -148,22 +147,22 @@ def _read(
         resumed = eqx.combine(saved, state)
         if int(resumed.step) <= steps_recorded:
             return resumed, ""
-        return state, f"it is of step {int(resumed.step)}, and the loss curve ends at {steps_recorded}"
-    except Exception as error:  # whatever tensorstore, JAX and Levanter make of damaged files
+        return state, f"It is of step {int(resumed.step)}, and the loss curve ends at {steps_recorded}"
+    except Exception as error:  # whatever tensorstore, JAX and Levanter raise for damaged files
         return state, first_line(error)
 
 
 def _leave_damaged(folder: Path, *, on_note: Callable[[str], None]) -> None:
-    """Set checkpoints aside where Levanter would end on a damaged one, or go on from it with other numbers.
+    """Set checkpoints aside if Levanter would fail on a damaged one, or resume from it with other numbers.
 
-    An older one may lack files: a process that is killed while it removes it leaves the rest.
+    An older one may lack files, if a process was killed while deleting it.
     """
     whole = sorted(path for path in folder.glob("step-*") if is_whole(path))
     for checkpoint in whole:
         if not _says_its_step(checkpoint / _DESCRIPTION):
             return _leave(folder, f"{checkpoint.name}/{_DESCRIPTION} is damaged", on_note=on_note)
     if whole and not is_intact(newest := max(whole, key=_step_of)):
-        return _leave(folder, f"the files of {newest.name} are not those that were saved", on_note=on_note)
+        return _leave(folder, f"The files of {newest.name} were changed after they were written", on_note=on_note)
     return None
 
 
@@ -180,20 +179,20 @@ def _says_its_step(path: Path) -> bool:
 
 
 def _claim(folder: Path, spec: RunSpec, *, on_note: Callable[[str], None]) -> None:
-    """Say in a folder of checkpoints whose they are; those of another run are set aside."""
+    """Write the spec next to a folder of checkpoints; set those of another run aside."""
     mark = folder / "spec.json"
     if mark.exists() and read_own_bytes(mark) != spec.to_bytes():
-        on_note(f"its checkpoints are another run's and were moved to {_set_aside(folder)}; the run begins again.")
+        on_note(f"its checkpoints belong to another run and were moved to {_set_aside(folder)}; training restarts.")
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(mark, spec.to_bytes())
 
 
 def _leave(folder: Path, why: str, *, on_note: Callable[[str], None]) -> None:
-    on_note(f"its checkpoint cannot be used and was moved to {_set_aside(folder)}; the run begins again. {why}.")
+    on_note(f"its checkpoint cannot be used and was moved to {_set_aside(folder)}; training restarts. {why}.")
 
 
 def _set_aside(folder: Path) -> Path:
-    """Give a folder a name beside its own that nothing looks for."""
+    """Rename a folder to an unused name next to it."""
     kept = next(path for n in itertools.count(1) if not (path := folder.with_name(f"{folder.name}-damaged-{n}")).exists())
     folder.rename(kept)
     return kept

@@ -1,11 +1,11 @@
-"""Compiled programs on disk: each checked by a keyed digest before it is loaded, and compiled once by all processes.
+"""Cache of compiled programs on disk, with a keyed digest of each, and locks so that one process compiles for all.
 
-To load a compiled program is to run native code, and a program with one wrong byte computes other losses. A file is used only
-if this user's training wrote exactly these bytes under this name. The key lies in the user's configuration folder, so a
-program that a pull request or another user put there is removed. Implements JAX's interface of a cache; imports no JAX.
+Loading a compiled program runs native code, and one wrong byte changes losses. A program is loaded only if this user's training
+wrote exactly these bytes under this name; others, for example from a pull request, are deleted. The key is in the user's
+configuration folder. Implements JAX's interface of a cache; imports no JAX.
 
-Beside the programs lies a lock file for each model shape. A process holds its lock while a first run compiles the step; the
-file has content once the step is compiled. The locks only save time: where there are none, runs go on without.
+Each model shape has a lock file in the folder. A process holds it while its first run compiles the step, and then writes into
+it. The locks only save time: training works without them.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from marin_scaling.files import kept_secret, make_private, replace_file
 from marin_scaling.run.spec import RunSpec
 
 KEY_NAME = "compiled_programs.key"
-"""In the configuration folder: the key of the digests."""
+"""Name of the key of the digests in the configuration folder."""
 ENDING = "-cache"
-"""Of a program's file, as in JAX's own cache."""
+"""Suffix of a program's file, as in JAX's own cache."""
 _DIGEST_BYTES = 32
 _MOST_BYTES = 2**32
 _DOMAIN = b"marin-scaling compiled program 1"
 
 
 class SealedPrograms:
-    """The programs in one folder, by JAX's name of each; nothing here raises, because a program can be compiled again.
+    """Programs in one folder, by JAX's name of each. Methods never raise, because a program can be compiled again.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as name:
@@ -46,7 +46,7 @@ class SealedPrograms:
     ...     (Path(name) / "other-cache").write_bytes((Path(name) / "step-cache").read_bytes())
     ...     found, programs.get("other") # doctest: +ELLIPSIS
     36
-    .../other-cache is not a program that this user's training wrote; removed, and compiled again.
+    .../other-cache is not a program that this user's training wrote; deleted, to be compiled again.
     (b'code', None)
     """
 
@@ -55,13 +55,13 @@ class SealedPrograms:
         self._has_noted = False
 
     def get(self, key: str) -> bytes | None:
-        """Return the program of this name; None if there is none, or if it was removed because it is not what was written."""
+        """Return the program of this name; None if it is missing, or was deleted because its digest is wrong."""
         path = self._file(key)
         try:
             content = _plain_content(path)
         except FileNotFoundError:
             return None
-        except OSError:  # a link, or a file that cannot be read
+        except OSError:  # a link, or an unreadable file
             content = b""
         digest, program = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
         if hmac.compare_digest(digest, self._digest(key, program)):
@@ -70,7 +70,7 @@ class SealedPrograms:
         return None
 
     def put(self, key: str, value: bytes) -> None:
-        """Keep a program with its digest, over an older one."""
+        """Write a program with its digest, replacing an older one."""
         with contextlib.suppress(StorageError):
             replace_file(self._file(key), self._digest(key, value) + value)
 
@@ -87,30 +87,30 @@ class SealedPrograms:
             else:
                 path.unlink()
         if not self._has_noted:
-            self._on_note(f"{path} is not a program that this user's training wrote; removed, and compiled again.")
+            self._on_note(f"{path} is not a program that this user's training wrote; deleted, to be compiled again.")
         self._has_noted = True
 
 
 def sealed_programs(folder: Path, *, on_note: Callable[[str], None]) -> SealedPrograms | None:
-    """Return the programs in `folder`, made private to this user; None, with a note, if the folder cannot be.
+    """Return the programs in `folder`, made private to this user; None, with a note, if that fails.
 
-    Where no key can be kept, the key is this process's own: other processes compile again.
+    If no key can be stored, this process uses its own, and other processes compile again.
     """
     try:
         make_private(folder)
     except StorageError as error:
-        on_note(f"compiled programs are not kept. {error.what}")
+        on_note(f"compiled programs are not cached. {error.what}")
         return None
     try:
         key = kept_secret(KEY_NAME, environment=os.environ)
     except (OSError, RuntimeError) as error:  # RuntimeError: no home folder
-        on_note(f"other processes cannot load what this one compiles: no key can be kept ({error}).")
+        on_note(f"other processes cannot load what this one compiles, because no key can be stored: {error}.")
         key = secrets.token_bytes(_DIGEST_BYTES)
     return SealedPrograms(folder, key=key, on_note=on_note)
 
 
 def _plain_content(path: Path) -> bytes:
-    """Return the bytes of a regular file; nothing if it is not one, or is too large."""
+    """Return the bytes of a regular file; empty for anything else, or if it is too large."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         found = os.fstat(file.fileno())
@@ -126,9 +126,9 @@ _IS_COMPILED = b"compiled\n"
 
 
 def in_turns(specs: Sequence[RunSpec], compiled: Path) -> Iterator[RunSpec]:
-    """`specs` in their order, but while another process compiles, first one whose programs are in the folder `compiled`.
+    """Yield `specs` in order, but while another process compiles, yield first a run with cached programs.
 
-    Then one of a shape that is new, and last those that need what is being compiled.
+    Runs of a new shape follow, and last those whose programs are being compiled.
     """
     left = list(specs)
     while left:
@@ -149,10 +149,10 @@ def _next(specs: Sequence[RunSpec], compiled: Path) -> int:
 def compiling_once(
     spec: RunSpec, compiled: Path, *, wait: Callable[[float], bool], on_note: Callable[[str], None]
 ) -> Iterator[Callable[[], None]]:
-    """A block whose beginning compiles the step of a run, if it is new; what it gives is called once that is done.
+    """Compile the step of a run at the beginning of the block, unless cached; call the yielded function once that is done.
 
-    It begins when no other process compiles that step, or after ten minutes all the same. Until then `wait` is called with
-    seconds, and `Interrupted` raised where it returns True. `on_note` is told what is waited for.
+    The block begins when no other process compiles that step, or after ten minutes. Until then `wait` is called with
+    seconds; if it returns True, `Interrupted` is raised. `on_note` reports the wait.
     """
     shape = _shape_file(spec, compiled)
     lock = None if _is_compiled(shape) else _opened(shape)
@@ -162,7 +162,7 @@ def compiling_once(
     with lock:
         _wait_for(lock, shape, wait=wait, on_note=on_note)
         if _is_compiled(shape):
-            lock.close()  # others who waited load it now, too
+            lock.close()  # waiting processes can load the step now
         yield lambda: _release(lock)
 
 
@@ -171,7 +171,7 @@ def _wait_for(lock: IO[bytes], shape: Path, *, wait: Callable[[float], bool], on
         if _is_compiled(shape) or _takes(lock, fcntl.LOCK_EX):
             return
         if poll == _TOLD_AFTER:
-            on_note("another process compiles the same step, and is waited for.")
+            on_note("another process compiles the same step; waiting for it.")
         if wait(_POLL_SECONDS):
             raise Interrupted
 
@@ -199,7 +199,7 @@ def _is_being_compiled(shape: Path) -> bool:
 
 
 def _opened(shape: Path) -> IO[bytes] | None:
-    """To be locked, for which it is open for both reading and writing: over a network the kernel asks for that."""
+    """Open a lock file for reading and writing, which locks on network file systems need; None if that fails."""
     with contextlib.suppress(OSError):
         shape.parent.mkdir(parents=True, exist_ok=True)
         return open(shape, "ab+", buffering=0, opener=_without_links)
@@ -207,12 +207,12 @@ def _opened(shape: Path) -> IO[bytes] | None:
 
 
 def _without_links(path: str, flags: int) -> int:
-    """Open no link, which another user or a pull request may have put there, and wait for no writer of a pipe."""
+    """Open a path without following links, which another user or a pull request may have put there, or blocking on a pipe."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
 
 
 def _takes(file: IO[bytes], kind: int) -> bool:
-    """Whether no other process holds it; True where the file system has no locks."""
+    """Try to lock a file; return True on success, or if the file system has no locks."""
     with contextlib.suppress(OSError):
         try:
             fcntl.flock(file, kind | fcntl.LOCK_NB)

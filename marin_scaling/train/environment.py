@@ -1,4 +1,4 @@
-"""The software and hardware a run was trained with, and the W&B mirror of its curve."""
+"""Software and hardware of a training run, and the W&B mirror of its curve."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _PACKAGES = ("marin-scaling", "marin-levanter", "marin-haliax", "jax", "jaxlib",
 
 
 def hardware() -> Hardware:
-    """The devices that JAX sees, and the cores that this process may use."""
-    import jax  # the launcher asks for the commit only
+    """Return the devices that JAX sees, and the number of cores that this process may use."""
+    import jax  # not at the top, because the launcher needs only the commit
 
     device = jax.devices()[0]
     return Hardware(
@@ -30,7 +30,7 @@ def hardware() -> Hardware:
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of Python and of the packages that decide a loss; those not installed are absent."""
+    """Return the versions of Python and of packages that influence a loss; missing packages are left out."""
     versions = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -44,19 +44,19 @@ _AWAY: list[str] = []
 
 
 def wandb_is_asked_for() -> bool:
-    """Whether the environment asks for W&B."""
+    """Return True if the environment configures W&B."""
     return os.environ.get("WANDB_MODE", "") not in ("", "disabled") or bool(os.environ.get("WANDB_PROJECT"))
 
 
 def wandb_trackers(spec: RunSpec, *, on_note: Callable[[str], None]) -> list[Tracker]:
-    """Levanter's W&B tracker for this run; none when it was not asked for, or with a note when W&B cannot be reached.
+    """Return Levanter's W&B tracker for this run; empty if W&B is not configured, or, with a note, if it cannot be reached.
 
-    To wait for a server that is away takes minutes: a process that has done so once does not for its other runs.
+    After one timeout, which takes minutes, a process does not try again for other runs.
     """
     if not wandb_is_asked_for():
         return []
     if _AWAY:
-        on_note(f"W&B could not be reached for the run {_AWAY[0]} and is not asked again: this one is not mirrored there.")
+        on_note(f"W&B could not be reached for the run {_AWAY[0]}, so this run is not mirrored there.")
         return []
     try:
         from levanter.tracker.wandb import WandbConfig
@@ -70,8 +70,8 @@ def wandb_trackers(spec: RunSpec, *, on_note: Callable[[str], None]) -> list[Tra
     try:
         tracker: Tracker = config.init(spec.directory_name)
         tracker.log_hyperparameters(spec.model_dump(mode="json"))
-    except Exception as error:  # no key, no network, no such project: whatever the client raises
+    except Exception as error:  # whatever the client raises: no key, no network, no such project
         _AWAY.append(spec.directory_name)
-        on_note(f"W&B cannot be reached, and the run is not mirrored there; nothing else is lost. {first_line(error)}.")
+        on_note(f"W&B cannot be reached, so the run is not mirrored there; training continues. {first_line(error)}.")
         return []
     return [tracker]

@@ -1,4 +1,4 @@
-"""Train runs on this machine: a pool of worker processes, sharing cores and GPUs."""
+"""Train runs on this machine with a pool of worker processes that share cores and GPUs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from marin_scaling.train.process_group import ALONE, ProcessGroup
 from marin_scaling.train.progress import WorkerEvent, parse_event
 from marin_scaling.train.shared_storage import Exchange
 
-_USED_SHARE = 0.9  # of a GPU's memory by all processes together; the rest is the driver's and the compiler's
+_USED_SHARE = 0.9  # of a GPU's memory for all processes together; the driver and the compiler use the rest
 
 
 def visible_gpus() -> list[str]:
-    """Those that `CUDA_VISIBLE_DEVICES` names, or all that the driver lists; none where there is no driver."""
+    """Return the GPUs in `CUDA_VISIBLE_DEVICES`, or all that the driver lists; empty without a driver."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return [name for name in named.split(",") if name.strip() not in ("", "-1")]
@@ -40,7 +40,7 @@ def visible_gpus() -> list[str]:
 
 
 def runs_that_fit(gpus_per_run: float, gpus: int) -> int:
-    """How many runs have their GPUs at once.
+    """Return how many runs can have their GPUs at the same time.
 
     >>> [runs_that_fit(each, 8) for each in (0.25, 1, 3)]
     [32, 8, 2]
@@ -49,7 +49,7 @@ def runs_that_fit(gpus_per_run: float, gpus: int) -> int:
 
 
 def gpu_environment(number: int, *, gpus_per_run: float, gpus: Sequence[str]) -> dict[str, str]:
-    """What to set for the process of this number: its GPUs, and its share of one; without a GPU of its own it uses none.
+    """Return the environment of a process: its GPUs, or its share of one; none if runs use no GPUs.
 
     >>> gpu_environment(1, gpus_per_run=2, gpus=["0", "1", "2", "3"])
     {'CUDA_VISIBLE_DEVICES': '2,3'}
@@ -69,7 +69,7 @@ def gpu_environment(number: int, *, gpus_per_run: float, gpus: Sequence[str]) ->
 
 
 def shared_memory(gpus_per_run: float) -> dict[str, str]:
-    """What keeps a process to its share of a GPU's memory; nothing where it has the whole.
+    """Return the environment that limits a process to its share of a GPU's memory; empty for a whole GPU.
 
     >>> shared_memory(0.5)
     {'XLA_PYTHON_CLIENT_MEM_FRACTION': '0.45'}
@@ -82,22 +82,22 @@ def _sharers(share: float) -> int:
 
 
 _POLL_SECONDS = 1.0
-_SHARED_POLL_SECONDS = 5.0  # each costs requests
-_PATIENCE_SECONDS = 300.0  # in which a storage that was away may come back
-_SAVING_SECONDS = 10.0  # one that compiles hears of nothing meanwhile
+_SHARED_POLL_SECONDS = 5.0  # each poll costs requests
+_PATIENCE_SECONDS = 300.0  # for an unavailable storage to come back
+_SAVING_SECONDS = 10.0  # a process that compiles does not react in this time
 _QUOTED_LINES = 8  # of a worker's log
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingTime:
-    """Seconds that this call took, and those in which at least one run was in its training steps."""
+    """Duration of this call in seconds, and the part in which at least one run was in its training steps."""
 
     wall_seconds: float
     stepping_seconds: float
 
 
 Pool = Callable[[Sequence[RunSpec], Workplace], Iterator[WorkerEvent]]
-"""Events of training these runs, until each is recorded, claimed by another launcher, or told as failed."""
+"""Events of training these runs, until each one is recorded, claimed by another launcher, or failed."""
 
 
 def train_runs(
@@ -108,12 +108,12 @@ def train_runs(
     pool: Pool,
     on_event: Callable[[WorkerEvent], None],
 ) -> TrainingTime:
-    """Train all `specs` that are not finished, and return when the store holds every one.
+    """Train all `specs` that are not finished, and return when the store holds all of them.
 
-    The most expensive is begun first, but while a process compiles, another begins what needs no compiling.
-    Raises `TrainingFailed` naming the runs that failed, after all others are done, or quoting the log when the processes end
-    before they begin a run. Runs that another launcher is training are waited for, and taken over if it dies. Where machines
-    share runs, all are there in the end; `StorageError` where that cannot be done.
+    The most expensive run begins first, but while a process compiles, another begins a run with cached programs.
+    `TrainingFailed` lists the runs that failed, after all others are done; it quotes the log if processes end before their
+    first run. Runs of another launcher are waited for, and taken over if it dies. Runs are also copied to the shared
+    storage, if there is one; `StorageError` if that fails.
     """
     clock, stepping = time.monotonic(), _SteppingTime()
     pending = _unfinished(specs, workplace)
@@ -140,33 +140,33 @@ def train_runs(
 
 
 class _Others:
-    """What other processes do, here and on machines that share runs; says what is waited for, once."""
+    """State of runs in other processes, here and on machines that share runs; reports each wait once."""
 
     def __init__(self, workplace: Workplace, on_event: Callable[[WorkerEvent], None]) -> None:
         self._place, self._on_event = workplace, on_event
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     def train(self, spec: RunSpec) -> bool:
-        """Whether one of them trains the run; also where that cannot be asked."""
+        """Return True if another process trains the run, or if that cannot be determined."""
         try:
             is_theirs = is_claimed(spec, self._place)
         except StorageError as error:
-            self._say(spec, f"whether another machine trains it cannot be asked; it is tried again. {error.what}")
+            self._report_once(spec, f"cannot ask whether another machine trains it; retrying. {error.what}")
             return True
         if is_theirs:
-            self._say(spec, "another process is training it, and is waited for.")
+            self._report_once(spec, "another process is training it; waiting for it.")
         return is_theirs
 
     def share(self, specs: Sequence[RunSpec]) -> None:
-        """Exchange finished runs, as soon as that can be done."""
+        """Exchange finished runs if the storage can be reached."""
         if self._place.storage is not None:
-            with contextlib.suppress(StorageError):  # `train` has said so
+            with contextlib.suppress(StorageError):  # `train` has reported it
                 Exchange(self._place).share_finished(specs)
 
     def share_at_last(self, specs: Sequence[RunSpec]) -> None:
-        """The same once all are recorded here: waited for if need be, because nobody would take them there afterwards.
+        """Exchange finished runs once all are recorded here, and retry for `_PATIENCE_SECONDS`, since no one would do it later.
 
-        `StorageError` where it cannot be done for `_PATIENCE_SECONDS`; the same command does it later.
+        `StorageError` if that fails; a rerun of the command completes it.
         """
         given_up = time.monotonic() + _PATIENCE_SECONDS
         while self._place.storage is not None and specs:
@@ -176,13 +176,15 @@ class _Others:
             except StorageError as error:
                 if time.monotonic() > given_up:
                     raise
-                self._say(specs[-1], f"it is recorded here, and cannot be taken to the others; it is tried again. {error.what}")
+                self._report_once(
+                    specs[-1], f"it is recorded here, but cannot be copied to the storage; retrying. {error.what}"
+                )
                 time.sleep(_SHARED_POLL_SECONDS)
 
-    def _say(self, spec: RunSpec, message: str) -> None:
-        if message not in self._said:
+    def _report_once(self, spec: RunSpec, message: str) -> None:
+        if message not in self._reported:
             self._on_event(WorkerEvent(kind="noted", run=spec.directory_name, message=message))
-        self._said.add(message)
+        self._reported.add(message)
 
 
 class _SteppingTime:
@@ -210,7 +212,7 @@ def _unfinished(specs: Sequence[RunSpec], workplace: Workplace) -> list[RunSpec]
 
 
 def _lay_out(specs: Sequence[RunSpec], corpus: TokenCorpus, workplace: Workplace) -> None:
-    """Write the data and the specs where the processes find them, once it is sure that the runs can be recorded."""
+    """Write the data and the specs for the training processes, after checking that runs can be recorded."""
     for ladder in sorted({spec.ladder for spec in specs}):
         require_writable(workplace.runs_dir / ladder)
     write_corpus(corpus, data_folder(corpus.digest, work_root=workplace.work_root))
@@ -223,16 +225,16 @@ def _lay_out(specs: Sequence[RunSpec], corpus: TokenCorpus, workplace: Workplace
 
 
 def is_claimed(spec: RunSpec, workplace: Workplace) -> bool:
-    """Whether a process is training the run now, here or on a machine that shares runs with this one."""
+    """Return True if a process is training the run now, here or on a machine that shares runs."""
     with claim(work_dir(spec, workplace)) as is_free:
         pass
     return not is_free or (workplace.storage is not None and Exchange(workplace).is_leased(spec))
 
 
 def local_pool(runs_at_a_time: int, *, gpus: Sequence[str] = (), gpus_per_run: float = 0) -> Pool:
-    """So many processes on this machine, each on its share of the cores and with so many of the `gpus`, or a share of one.
+    """Return a pool of processes on this machine, each with its share of the cores and with its `gpus`, or a share of one.
 
-    `TrainingFailed` when one ended in an error and none said a word: the next pool would do the same, again and again.
+    `TrainingFailed` if a process fails before any event, since another pool would fail in the same way.
     """
     environments = [gpu_environment(number, gpus_per_run=gpus_per_run, gpus=gpus) for number in range(runs_at_a_time)]
     return lambda specs, workplace: _run_pool(specs, workplace=workplace, environments=environments)
@@ -267,7 +269,7 @@ def _run_pool(
 
 
 def _let_them_save(processes: Sequence[subprocess.Popen[str]]) -> None:
-    """Where the launcher stops before they do: time to save the states that their runs are in, before they are killed."""
+    """Give the processes time to save checkpoints before they are killed."""
     until = time.monotonic() + _SAVING_SECONDS
     for process in processes:
         process.terminate()
@@ -277,7 +279,7 @@ def _let_them_save(processes: Sequence[subprocess.Popen[str]]) -> None:
 
 
 def _forward(process: subprocess.Popen[str], events: queue.Queue[WorkerEvent | None]) -> None:
-    """Pass a process's events on; one that dies in the middle of a run is told as that run's failure."""
+    """Forward a process's events; report a process that dies in a run as a failure of that run."""
     assert process.stdout is not None
     current = ""
     with process.stdout as lines:
@@ -292,14 +294,14 @@ def _forward(process: subprocess.Popen[str], events: queue.Queue[WorkerEvent | N
 
 
 def how_it_ended(status: int) -> str:
-    """What the exit status of a training process says.
+    """Describe the exit status of a training process.
 
     >>> how_it_ended(1)
     'its process ended with status 1.'
     """
     if status == -signal.SIGKILL:
         return (
-            "its process was killed (signal 9), as systems do when memory runs out: train fewer at a time (--max-parallel 1), "
+            "its process was killed (signal 9), usually for lack of memory: train fewer runs at a time (--max-parallel 1), "
             "or smaller models or batches."
         )
     return f"its process ended with status {status}."
@@ -309,7 +311,7 @@ def how_it_ended(status: int) -> str:
 def _worker(
     number: int, cores: Sequence[int], specs: Sequence[RunSpec], workplace: Workplace, environment: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[str]]:
-    """A training process in a session of its own (Ctrl-C reaches the launcher only), ended when the block is left."""
+    """Start a training process in its own session (Ctrl-C reaches only the launcher), and end it with the block."""
     log_path = _log_path(workplace, number)
     log_path.parent.mkdir(parents=True, exist_ok=True)
     command = worker_command(specs, workplace=workplace, cores=cores)
@@ -333,7 +335,7 @@ def _worker(
 def worker_command(
     specs: Sequence[RunSpec], *, workplace: Workplace, cores: Sequence[int], group: ProcessGroup = ALONE
 ) -> list[str]:
-    """The command of a process that trains these runs on these cores, and dies with the one that started it."""
+    """Return the command of a process that trains these runs on these cores, and dies with its launcher."""
     command = python_module("marin_scaling.train")
     command += ["--runs", str(workplace.runs_dir), "--work", str(workplace.work_root)]
     command += ["--launcher", str(os.getpid()), "--cores", ",".join(map(str, cores))]
@@ -346,9 +348,9 @@ def worker_command(
 
 
 def _share_cores(workers: int) -> list[list[int]]:
-    """Disjoint sets of this process's cores, one for each of the runs at a time; more runs than cores share them.
+    """Return disjoint sets of this process's cores, one per simultaneous run; more runs than cores share them.
 
-    A run that is left alone does not get more: the last bits of its losses depend on how many cores it has.
+    A single remaining run gets no more cores, since the last digits of its losses depend on their number.
 
     >>> len(_share_cores(1)[0]) == len(os.sched_getaffinity(0))
     True
@@ -366,29 +368,29 @@ def _size(path: Path) -> int:
 
 
 def _never_began(log_path: Path, *, status: int, log_size: int) -> TrainingFailed:
-    """The error for a process that ended before its first run; its log held `log_size` bytes before it began."""
+    """Return the error for a process that ended before its first run; its log held `log_size` bytes before it began."""
     with open(log_path, "rb") as log:
         log.seek(log_size)
-        said = log.read().decode(errors="replace").splitlines()[-_QUOTED_LINES:]
-    wrote = f"It wrote into {log_path}:{'' if said else ' nothing.'}"
+        output = log.read().decode(errors="replace").splitlines()[-_QUOTED_LINES:]
+    wrote = f"It wrote into {log_path}:{'' if output else ' nothing.'}"
     return TrainingFailed(
-        (f"A training process ended with status {status} before it began a run. {wrote}", *said),
-        why="Another one would end in the same way; what is recorded stays as it is.",
-        fix=f"Mend what {log_path} says, and type the same command again; it goes on where it was.",
+        (f"A training process ended with status {status} before it began a run. {wrote}", *output),
+        why="Other processes would end in the same way; recorded runs are kept.",
+        fix=f"Fix the error in {log_path}, then rerun the command; it resumes.",
     )
 
 
 def _failed(failures: Mapping[str, WorkerEvent], specs: Sequence[RunSpec], workplace: Workplace) -> TrainingFailed:
     others = len(specs) - len(failures)
     return TrainingFailed(
-        (f"{len(failures)} of the runs failed:", *_listed(failures, specs)),
-        why="All other runs are trained and recorded." if others else "None of the runs that were asked for is recorded.",
-        fix=f"Look into {_log_path(workplace, 0).parent}, mend the cause, and type the same command again.",
+        (f"{len(failures)} of {len(specs)} runs failed:", *_listed(failures, specs)),
+        why="All other runs are trained and recorded." if others else "",
+        fix=f"Fix the errors in {_log_path(workplace, 0).parent}, then rerun the command.",
     )
 
 
 def _listed(failures: Mapping[str, WorkerEvent], specs: Sequence[RunSpec]) -> list[str]:
-    """A line for each run with what happened; why and how to go on once for all that have them in common."""
+    """Return one line per failed run; equal reasons and fixes are listed once."""
     named = {spec.directory_name: spec.rung_name for spec in specs}
     reasons: dict[tuple[str, str], list[str]] = {}
     for run, event in sorted(failures.items()):
@@ -396,5 +398,6 @@ def _listed(failures: Mapping[str, WorkerEvent], specs: Sequence[RunSpec]) -> li
     lines = []
     for (why, fix), runs in reasons.items():
         lines += [line.strip() for run in runs for line in run.splitlines()]
-        lines += [f"  why: {why}", f"  fix: {fix}"] if why else []
+        lines += [f"  why: {why}"] if why else []
+        lines += [f"  fix: {fix}"] if fix else []
     return lines

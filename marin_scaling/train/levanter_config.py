@@ -1,7 +1,7 @@
-"""RunSpec to Levanter's configuration of model and trainer; `optimizer` has the optimizer, `moe` the mixture of experts.
+"""Levanter's configuration of model and trainer from a RunSpec, for both pinned versions (0.2.20, Python 3.11; 0.2.227, 3.12).
 
-Holds for both pinned versions (0.2.20 on Python 3.11, 0.2.227 on 3.12); a contract test runs on each. Imports come from
-Levanter's defining submodules, because package-level names move between versions.
+Imports come from Levanter's defining submodules, because package-level names move between versions. A contract test runs on
+each version.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from marin_scaling.train.compiled_programs import sealed_programs
 from marin_scaling.train.moe import GrugMoeConfig
 
 CHECKPOINT_SECONDS = 20.0
-"""How often a run saves its state: what a kill can cost at most."""
+"""Seconds between checkpoints, the most training that a kill costs."""
 SAVING_SHARE = 0.05
-"""A large state is saved more rarely, so that saving takes no larger share of the time."""
+"""Largest share of time spent on saving; large checkpoints are written more rarely."""
 
 
 def model_config(spec: RunSpec) -> LlamaConfig:
-    """Levanter's Qwen3 of this shape, or the mixture."""
+    """Return Levanter's Qwen3 configuration of this shape, or that of the mixture."""
     model = spec.model
     if not isinstance(model, MoeModelSpec):
         return Qwen3Config(**model_settings(spec))
@@ -51,7 +51,7 @@ def model_config(spec: RunSpec) -> LlamaConfig:
 
 
 def model_settings(spec: RunSpec) -> dict[str, Any]:
-    """What every model has, by Levanter's names; layers unrolled, fastest for tiny models on a CPU."""
+    """Return settings common to all models, by Levanter's names; unrolled layers are fastest for tiny models on a CPU."""
     model = spec.model
     return {
         "max_seq_len": model.seq_len,
@@ -60,7 +60,7 @@ def model_settings(spec: RunSpec) -> dict[str, Any]:
         "num_layers": model.num_layers,
         "num_heads": model.num_heads,
         "num_kv_heads": model.num_kv_heads,
-        "gradient_checkpointing": False,  # see `step`
+        "gradient_checkpointing": False,  # `step` recomputes layers
         "scan_layers": False,
         "attn_backend": _attention_backend(spec),
         "tie_word_embeddings": False,
@@ -71,12 +71,12 @@ _POLICIES = {"float32": "f32", "bfloat16": "p=f32,c=bfloat16,o=bfloat16"}
 
 
 def precision_policy(spec: RunSpec) -> str:
-    """As `jmp` reads it: of parameters, computation and output."""
+    """Return the precision of parameters, computation and output in `jmp`'s notation."""
     return _POLICIES[spec.compute.precision]
 
 
 def _attention_backend(spec: RunSpec) -> str:
-    """Levanter's own choice for the device; but on a GPU that only serves where NVIDIA's Transformer Engine is installed."""
+    """Return Levanter's own choice for the device, except on a GPU without NVIDIA's Transformer Engine."""
     if spec.compute.attention == "plain":
         return "vanilla"
     lacks_kernel = jax.default_backend() == "gpu" and importlib.util.find_spec("transformer_engine") is None
@@ -84,11 +84,10 @@ def _attention_backend(spec: RunSpec) -> str:
 
 
 def sequences_at_once(spec: RunSpec, *, devices: int) -> int:
-    """On each device: the most that divide its part of the batch evenly and are not more than are allowed."""
+    """Return the sequences that one device processes at once: the most that divide its part of the batch within the limit."""
     if spec.batch_size % devices:
         raise TrainingFailed(
-            f"its batch of {spec.batch_size} sequences cannot be spread evenly over {devices} devices.",
-            why="Each device computes equally many.",
+            f"a batch of {spec.batch_size} sequences cannot be spread evenly over {devices} devices.",
             fix="Give a run fewer devices: hardware.per_run.",
         )
     part = spec.batch_size // devices
@@ -97,18 +96,18 @@ def sequences_at_once(spec: RunSpec, *, devices: int) -> int:
 
 
 def trainer_config(spec: RunSpec, *, work_dir: Path) -> TrainerConfig:
-    """Levanter's trainer for one run on this machine, with checkpoints under `work_dir`; the tracker is set by `train`."""
+    """Return Levanter's trainer for one run on this machine, with checkpoints under `work_dir` and without a tracker."""
     return TrainerConfig(
         id=spec.directory_name,
         seed=spec.seed,
         mp=jmp.get_policy(precision_policy(spec)),
         tracker=NoopConfig(),
-        distributed=DistributedConfig(initialize_jax_distributed=False),  # whoever starts us says whether there are others
+        distributed=DistributedConfig(initialize_jax_distributed=False),  # `process_group` initializes it
         watch=WatchConfig(watch_targets=[]),
         log_dir=work_dir / "levanter",
         log_jaxprs=False,
         log_xla_hlo=False,
-        crash_on_nan=False,  # a diverged run is a result: `train` records it
+        crash_on_nan=False,  # `train` records a diverged run as a result
         crash_on_inf=False,
         train_batch_size=spec.batch_size,
         per_device_parallelism=sequences_at_once(spec, devices=jax.device_count()),
@@ -123,11 +122,11 @@ def trainer_config(spec: RunSpec, *, work_dir: Path) -> TrainerConfig:
 def use_compilation_cache(folder: Path, *, on_note: Callable[[str], None] = print) -> None:
     """Share compiled programs between processes and restarts; each is checked before it is loaded (`compiled_programs`).
 
-    Tiny programs are worth keeping, too. A copy of the folder elsewhere serves this user as well: XLA's own caches would put
-    its path into every program's key.
+    Tiny programs are cached too. XLA's own caches are off: they would put the folder's path into every program's key, so that
+    a copy of the folder would be useless.
     """
     programs = sealed_programs(folder, on_note=on_note)
-    if programs is None or not hasattr(compilation_cache, "get_file_cache"):  # never JAX's own cache, which checks nothing
+    if programs is None or not hasattr(compilation_cache, "get_file_cache"):  # JAX's own cache would check nothing
         jax.config.update("jax_compilation_cache_dir", None)
         return
     compilation_cache.get_file_cache = lambda path: (programs, path)

@@ -26,27 +26,27 @@ from marin_scaling.train.train import evaluation_windows
 from marin_scaling.units import format_count, format_flops
 
 COMMAND = "python -P -m levanter.main.train_lm --config_path"
-"""What trains a file, typed in its folder."""
+"""Command that trains a file, to run in its folder."""
 TOKENIZER_FOLDER = "no-tokenizer"
-"""A tokenizer that nothing uses: without one on disk, Levanter fetches one from the Hugging Face hub for any Qwen3."""
+"""Unused tokenizer: without one on disk, Levanter fetches one from the Hugging Face hub for any Qwen3."""
 TRAIN = "train"
-"""Name of the tokens to train on; no held-out set has it."""
+"""Name of the training tokens; no held-out set may have it."""
 _COMMENT_WIDTH = 126
 
 
 def file_name(spec: RunSpec) -> str:
-    """Budget, width and seed of a rung, and `.yaml`."""
+    """Return budget, width and seed of a rung, with the suffix `.yaml`."""
     budget = f"{spec.budget_flops:g}".replace("+", "")
     return f"{budget}-width-{spec.model.hidden_dim}-seed-{spec.seed}.yaml"
 
 
 def tokens_folder(spec: RunSpec) -> str:
-    """Where the tokens lie, beside the file: the same for all runs of one seed and sequence length."""
+    """Return the folder of the tokens next to the file; runs with the same seed and sequence length share it."""
     return f"tokens/seed-{spec.seed}-windows-of-{spec.model.seq_len}"
 
 
 def train_lm_yaml(spec: RunSpec, *, bits_per_byte_of_nat: Mapping[str, float]) -> bytes:
-    """The file; `bits_per_byte_of_nat` has, for each held-out set, what a nat per token is there."""
+    """Return the file; `bits_per_byte_of_nat` converts a nat per token to bits per byte, for each held-out set."""
     document = {
         "data": _data(spec, list(bits_per_byte_of_nat)),
         "model": {"type": spec.model.family, "tokenizer": TOKENIZER_FOLDER, **model_settings(spec), **_layers(spec)},
@@ -58,20 +58,20 @@ def train_lm_yaml(spec: RunSpec, *, bits_per_byte_of_nat: Mapping[str, float]) -
 
 
 def _layers(spec: RunSpec) -> dict[str, bool]:
-    """Scanned where the norm of matrices is to be kept, for so Levanter's optimizers do it; only then it can recompute them."""
+    """Return scanned layers if the norm of whole matrices is kept, as Levanter does; recomputation needs them too."""
     is_scanned = spec.optimizer.constant_norm == "matrix"
     return {"scan_layers": is_scanned, "gradient_checkpointing": is_scanned and spec.compute.recompute}
 
 
 def _data(spec: RunSpec, held_out: list[str]) -> dict[str, Any]:
-    """The windows as they lie on disk, one after the other; a window may hold parts of several documents."""
+    """Return the windows in the order on disk; a window may hold parts of several documents."""
     prebuilt = {"type": "prebuilt"}
     return {
         "tokenizer": "passthrough",
         "vocab_size": spec.model.vocab_size,
         "cache_dir": tokens_folder(spec),
         "shuffle": False,
-        "mixture_block_size": 1,  # within a block Levanter shuffles, whatever `shuffle` says
+        "mixture_block_size": 1,  # Levanter shuffles within a block, whatever `shuffle` is
         "block_cross_document_attention": False,
         "components": {
             TRAIN: {"format": prebuilt, "flat_cache": True},
@@ -108,11 +108,11 @@ def _comments(spec: RunSpec, bits_per_byte_of_nat: Mapping[str, float]) -> str:
         f"SHA-256 of its spec: {spec.digest}",
         f"For marin-levanter {version('marin-levanter')}. In the folder of this file:",
         f"  {COMMAND} {name}",
-        "With tokens and checkpoints in a bucket, the rest of the folder here, add:",
+        "With tokens and checkpoints in a bucket, and the rest of the folder here, add:",
         f"  --data.cache_dir gs://BUCKET/{tokens_folder(spec)} --trainer.checkpointer.base_path gs://BUCKET/checkpoints",
-        "As `marin-scale ladder` trains it: the model, every batch, the rates of every step, the loss, the held-out windows.",
-        "Not as there: the initial weights, which this command draws in another way from the same seed. So the final loss is "
-        "that of another seed.",
+        "Same as in `marin-scale ladder`: the model, every batch, the learning rates, the loss, the held-out windows.",
+        "Different: the initial weights, which this command derives in another way from the seed. The final loss is that of "
+        "another seed.",
         f"Levanter's bpb is wrong, because it does not know the text of these tokens. {_conversion(bits_per_byte_of_nat)}",
         _freedom(spec),
     ]
@@ -121,16 +121,16 @@ def _comments(spec: RunSpec, bits_per_byte_of_nat: Mapping[str, float]) -> str:
 
 
 def _freedom(spec: RunSpec) -> str:
-    """What may be changed and what may not."""
+    """Describe which settings may be changed."""
     if spec.optimizer.constant_norm == "matrix":
         return (
-            "attn_backend and gradient_checkpointing may be changed: they cost time or memory, and no loss. scan_layers may "
-            "not: the optimizer keeps the norm of each matrix of scanned layers, of others that of each head's part."
+            "attn_backend and gradient_checkpointing may be changed; they affect time or memory, not the loss. scan_layers may "
+            "not: the optimizer keeps the norm of whole matrices in scanned layers, and that of each head's part in others."
         )
     return (
-        "attn_backend may be changed: it costs time or memory, and no loss. scan_layers may not: of scanned layers the "
-        "optimizer keeps the norm of each matrix, of these that of each head's part. gradient_checkpointing does nothing "
-        "without it."
+        "attn_backend may be changed; it affects time or memory, not the loss. scan_layers may not: the optimizer keeps the "
+        "norm of whole matrices in scanned layers, and that of each head's part in these. gradient_checkpointing has no "
+        "effect without it."
     )
 
 
@@ -139,7 +139,7 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _conversion(bits_per_byte_of_nat: Mapping[str, float]) -> str:
-    """How the loss that Levanter logs becomes bits per byte."""
+    """Describe how to convert the loss that Levanter logs to bits per byte."""
     if len(bits_per_byte_of_nat) == 1:
         (factor,) = bits_per_byte_of_nat.values()
         return f"Bits per byte are eval/loss times {factor!r}."
@@ -159,9 +159,9 @@ _NO_TOKENIZER = {
 
 
 def emit_levanter(specs: Sequence[RunSpec], *, corpus: TokenCorpus, folder: Path) -> bool:
-    """Make `folder` with a YAML file for each of these dense runs and the tokens that they read; it appears whole.
+    """Write a folder with a YAML file for each of these dense runs and their tokens, in one atomic step.
 
-    False where it is there already with the same files, and is left as it is; `StorageError` where it is there with others.
+    Return False if it exists with the same files; `StorageError` if it exists with others.
     """
     files = {file_name(spec): _yaml(spec, corpus) for spec in specs}
     if folder.exists():
@@ -190,14 +190,14 @@ def _require_same(folder: Path, files: Mapping[str, bytes]) -> None:
         path = folder / name
         if not path.exists() or read_own_bytes(path) != content:
             raise StorageError(
-                f"{folder} is there already, and {name} in it is {'another' if path.exists() else 'missing'}.",
+                f"{folder} exists, and {name} in it is {'different' if path.exists() else 'missing'}.",
                 why="It may be in use, or was changed by hand; nothing in it is overwritten.",
-                fix=f"Move {folder} away or remove it, and type the command again.",
+                fix=f"Move {folder} away or remove it, then rerun the command.",
             )
 
 
 def _by_tokens(specs: Iterable[RunSpec]) -> dict[str, list[RunSpec]]:
-    """The runs that read the same windows in the same order, each as many as it wants."""
+    """Group the runs that read the same windows in the same order."""
     found: dict[str, list[RunSpec]] = {}
     for spec in specs:
         found.setdefault(tokens_folder(spec), []).append(spec)
@@ -212,7 +212,7 @@ def _write_tokens(folder: Path, alike: Sequence[RunSpec], corpus: TokenCorpus) -
 
 
 def _training_windows(spec: RunSpec, corpus: TokenCorpus) -> Iterator[NDArray[np.int32]]:
-    """All windows that the run reads, in its order, some thousands at a time: (window, position)."""
+    """Yield all windows of the run in its order, some thousands at a time: (window, position)."""
     seq_len, wanted = spec.model.seq_len, spec.batch_size * spec.train_steps
     starts = training_window_starts(len(corpus.train), seq_len=seq_len, seed=spec.data_order_seed, epochs=spec.epochs)[:wanted]
     for first in range(0, wanted, _WINDOWS_AT_A_TIME):

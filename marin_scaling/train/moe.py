@@ -22,11 +22,11 @@ from levanter.models.llama import LlamaConfig, LlamaEmbedding, LlamaLMHeadModel,
 from levanter.utils.activation import ActivationFunctionEnum
 
 ROUTED_WEIGHT_SUM = 2.5
-"""What the weights of a token's experts sum to (Marin, experiments/grug/moe/model.py)."""
+"""Sum of the weights of a token's experts (Marin, experiments/grug/moe/model.py)."""
 
 
 class Routing(NamedTuple):
-    """For each token its experts and their weights, both of shape (token, choice), and the bias of the next step (expert,)."""
+    """Experts and weights of each token, both of shape (token, choice), and the bias of the next step (expert,)."""
 
     experts: Array
     weights: Array
@@ -36,7 +36,7 @@ class Routing(NamedTuple):
 def route(logits: Array, bias: Array, *, experts_per_token: int) -> Routing:
     """Route by logits of shape (token, expert) in float32 and the bias of shape (expert,).
 
-    The bias decides who is chosen and has no part in the weights: those are sigmoids of the logits, scaled to sum to 2.5.
+    The bias affects only the choice; weights are the sigmoids of the logits, scaled to sum to 2.5.
     """
     biased = jax.lax.stop_gradient(logits + bias)
     highest, chosen = jax.lax.top_k(biased, experts_per_token + 1)
@@ -48,7 +48,7 @@ def route(logits: Array, bias: Array, *, experts_per_token: int) -> Routing:
 
 
 def balancing_bias(logits: Array, *, threshold: Array, experts_per_token: int) -> Array:
-    """The bias (expert,) with which a share experts_per_token / experts of the tokens would exceed their `threshold` (token,).
+    """Return the bias (expert,) with which experts_per_token / experts of the tokens would exceed their `threshold` (token,).
 
     `threshold` is the biased logit of the first expert that a token did not choose.
     """
@@ -58,9 +58,9 @@ def balancing_bias(logits: Array, *, threshold: Array, experts_per_token: int) -
 
 @jax.custom_vjp  # type: ignore[untyped-decorator]
 def with_auxiliary_loss(value: Array, auxiliary_loss: Array) -> Array:  # noqa: ARG001
-    """`value` unchanged, where the gradient of the training loss is as if `auxiliary_loss`, a scalar, had been added to it.
+    """Return `value` unchanged, and add the gradient of the scalar `auxiliary_loss` to that of the training loss.
 
-    So a layer can add to the loss without handing it through the model; the loss that is reported does not contain it.
+    A layer can thus add to the loss without passing it through the model; the reported loss does not include it.
     """
     return value
 
@@ -77,9 +77,9 @@ with_auxiliary_loss.defvjp(_forward, _backward)
 
 
 def router_loss(logits: Array, bias: Array, next_bias: Array, *, z_loss_weight: float) -> Array:
-    """What a router adds to the loss: its z-loss, and half the squared distance of its bias to the one of the next step.
+    """Return a router's contribution to the loss: its z-loss, and half the squared distance of its bias to the next one.
 
-    The gradient of that second part is just the distance, so that a step of gradient descent with rate 1 sets the bias.
+    The gradient of the second part is the distance, so that gradient descent with learning rate 1 sets the bias.
     """
     z_loss = jnp.mean(jnp.square(jax.nn.logsumexp(logits, axis=-1))) if z_loss_weight else 0.0
     distance = bias - jax.lax.stop_gradient(next_bias)
@@ -87,17 +87,17 @@ def router_loss(logits: Array, bias: Array, next_bias: Array, *, z_loss_weight: 
 
 
 _BUFFER_SHARES = 2
-"""Length of an expert's buffer on a CPU, in even shares of the tokens."""
+"""Length of an expert's buffer on a CPU, relative to an even share of the tokens."""
 
 ExpertMlp = Callable[[Array, Callable[[Array, Array], Array]], Array]
-"""From tokens and a product (tokens, matrices) -> tokens to what the experts make of the tokens."""
+"""Function of tokens, and of a product (tokens, matrices) -> tokens, that applies the experts to the tokens."""
 
 
 def through_experts(tokens: Array, experts: Array, weights: Array, *, num_experts: int, mlp: ExpertMlp) -> Array:
-    """What its experts make of each token, weighted and summed: shape (token, embed).
+    """Return the weighted sum of the outputs of each token's experts: shape (token, embed).
 
-    `tokens` has shape (token, embed), `experts` and `weights` (token, choice). `mlp` is given tokens and the product with
-    which to multiply them by a matrix of each expert, of shape (expert, in, out).
+    `tokens` has shape (token, embed), `experts` and `weights` (token, choice). `mlp` gets tokens, and the product that
+    multiplies them by a matrix per expert, of shape (expert, in, out).
     """
     if jax.default_backend() != "cpu":
         return _ragged(tokens, experts, weights, num_experts, mlp)
@@ -121,10 +121,10 @@ def _ragged(tokens: Array, experts: Array, weights: Array, num_experts: int, mlp
 def _packed(tokens: Array, experts: Array, weights: Array, num_experts: int, mlp: ExpertMlp, *, room: int) -> Array:
     flat = experts.reshape(-1)
     is_its = jax.nn.one_hot(flat, num_experts, dtype=jnp.int32)  # (token and choice, expert)
-    place = jnp.sum(jnp.cumsum(is_its, axis=0) * is_its, axis=1) - 1  # which of its expert's tokens each one is
+    place = jnp.sum(jnp.cumsum(is_its, axis=0) * is_its, axis=1) - 1  # position among its expert's tokens
     slot = flat * room + place
     source = jnp.full(num_experts * room, len(tokens)).at[slot].set(jnp.arange(flat.size) // experts.shape[1])
-    padded = jnp.concatenate([tokens, jnp.zeros_like(tokens[:1])])  # an empty slot holds zeros
+    padded = jnp.concatenate([tokens, jnp.zeros_like(tokens[:1])])  # empty slots hold zeros
     made = mlp(padded[source].reshape(num_experts, room, -1), lambda each, matrices: jnp.einsum("eti,eio->eto", each, matrices))
     return _weighted_sum(made.reshape(num_experts * room, -1)[slot], weights)
 
@@ -134,9 +134,9 @@ def _weighted_sum(made: Array, weights: Array) -> Array:
 
 
 QUERY_SCALE = 1.3
-"""What normed queries are multiplied by (Marin, experiments/grug/moe/heuristic.py)."""
+"""Scale of normalized queries (Marin, experiments/grug/moe/heuristic.py)."""
 INITIAL_SCALE = 0.5
-"""Matrices begin with this standard deviation over the root of the width (same source)."""
+"""Standard deviation of initial matrices times the root of the width (same source)."""
 
 
 @dataclass(frozen=True)
@@ -151,11 +151,11 @@ class GrugMoeConfig(LlamaConfig):  # type: ignore[misc]  # Levanter is untyped h
 
     @property
     def model_type(self) -> type[GrugMoeModel]:
-        """What `build` makes."""
+        """Class that `build` creates."""
         return GrugMoeModel
 
     def attention_config(self) -> AttentionConfig:
-        """Levanter's attention with queries and keys normed without weights, and queries scaled."""
+        """Return Levanter's attention with queries and keys normalized without weights, and queries scaled."""
         return dataclasses.replace(
             super().attention_config(),
             qk_norm=dataclasses.replace(self.norm_config, use_weight=False),
@@ -164,7 +164,7 @@ class GrugMoeConfig(LlamaConfig):  # type: ignore[misc]  # Levanter is untyped h
 
 
 class GatedNorm(eqx.Module):  # type: ignore[misc]
-    """RMSNorm and a gate of low rank: y sigmoid(up silu(down y)) (arXiv 2601.22966)."""
+    """RMSNorm with a gate of low rank: y sigmoid(up silu(down y)) (arXiv 2601.22966)."""
 
     norm: hnn.RmsNorm
     down: hnn.Linear
@@ -172,7 +172,7 @@ class GatedNorm(eqx.Module):  # type: ignore[misc]
 
     @staticmethod
     def init(config: GrugMoeConfig, *, key: Any) -> GatedNorm:
-        """Matrices are drawn anew by `GrugMoeModel`."""
+        """Initialize; `GrugMoeModel` redraws matrices."""
         key_down, key_up = jax.random.split(key)
         rank = Axis("gate_rank", config.norm_gate_rank)
         down = hnn.Linear.init(In=config.Embed, Out=rank, key=key_down, use_bias=False, out_first=True)
@@ -180,15 +180,15 @@ class GatedNorm(eqx.Module):  # type: ignore[misc]
         return GatedNorm(config.mk_LayerNorm(config.Embed), down, up)
 
     def __call__(self, x: NamedArray) -> NamedArray:
-        """Normed and gated; axes as they were."""
+        """Return `x` normalized and gated, with the same axes."""
         normed = self.norm(x)
         return normed * hnn.sigmoid(self.up(hnn.silu(self.down(normed)))).astype(normed.dtype)
 
 
 class HeadGatedAttention(eqx.Module):  # type: ignore[misc]
-    """Levanter's attention, where each head's output is multiplied by 2 sigmoid(x w) before heads are joined.
+    """Levanter's attention, with each head's output multiplied by 2 sigmoid(x w) before heads are joined.
 
-    Levanter's own gate for each head cannot be used: in both versions its shapes do not fit.
+    Levanter's own gate per head cannot be used: its shapes do not fit in either version.
     """
 
     attention: Attention
@@ -196,23 +196,23 @@ class HeadGatedAttention(eqx.Module):  # type: ignore[misc]
 
     @staticmethod
     def init(config: GrugMoeConfig, *, key: Any) -> HeadGatedAttention:
-        """Matrices are drawn anew by `GrugMoeModel`."""
+        """Initialize; `GrugMoeModel` redraws matrices."""
         key_attention, key_gate = jax.random.split(key)
         attention = config.attention_config()
         gate = hnn.Linear.init(In=config.Embed, Out=attention.Heads, key=key_gate, use_bias=False, out_first=True)
         return HeadGatedAttention(Attention.init(attention, key=key_attention), gate)
 
     def __call__(self, x: NamedArray, mask: Any, *, key: Any = None, pos_ids: NamedArray | None = None) -> NamedArray:
-        """What the heads make of `x`, gated and joined."""
+        """Return the heads' output for `x`, gated and joined."""
         join, gates = self.attention.o_proj, 2.0 * hnn.sigmoid(self.gate(x))
         gated = eqx.tree_at(lambda module: module.o_proj, self.attention, lambda heads, key=None: join(heads * gates, key=key))
         return gated(x, mask, key=key, pos_ids=pos_ids)
 
 
 class RoutedExperts(eqx.Module):  # type: ignore[misc]
-    """A router with its bias, and Levanter's gated MLP once for each expert.
+    """Router with its bias, and one of Levanter's gated MLPs per expert.
 
-    The MLPs are stacked as Haliax stacks layers, so that Levanter's optimizers take each expert's matrix for one of its own.
+    The MLPs are stacked as Haliax stacks layers, so that Levanter's optimizers treat each expert's matrix separately.
     """
 
     config: GrugMoeConfig = eqx.field(static=True)
@@ -222,7 +222,7 @@ class RoutedExperts(eqx.Module):  # type: ignore[misc]
 
     @staticmethod
     def init(config: GrugMoeConfig, *, key: Any) -> RoutedExperts:
-        """Matrices are drawn anew by `GrugMoeModel`; the bias begins at 0."""
+        """Initialize, with a bias of 0; `GrugMoeModel` redraws matrices."""
         key_router, key_experts = jax.random.split(key)
         axis = Axis("experts", config.num_experts)
         router = hnn.Linear.init(In=config.Embed, Out=axis, key=key_router, use_bias=False, out_first=True)
@@ -235,7 +235,7 @@ class RoutedExperts(eqx.Module):  # type: ignore[misc]
         return RoutedExperts(config, router, hax.zeros(axis), experts)
 
     def __call__(self, x: NamedArray) -> NamedArray:
-        """What each token's experts make of it; axes as they were."""
+        """Return the experts' output for each token, with the same axes."""
         others, rows = _as_rows(x)
         logits, bias = self._logits(rows), self.router_bias.array
         routing = route(logits, bias, experts_per_token=self.config.experts_per_token)
@@ -248,7 +248,7 @@ class RoutedExperts(eqx.Module):  # type: ignore[misc]
         return hax.named(made, rows.axes).unflatten_axis("token", others).rearrange(x.axes)
 
     def shares(self, x: NamedArray) -> Any:
-        """Of the experts that these tokens choose the share of each one, of shape (expert,)."""
+        """Return each expert's share of the choices of these tokens, of shape (expert,)."""
         _, rows = _as_rows(x)
         chosen = route(self._logits(rows), self.router_bias.array, experts_per_token=self.config.experts_per_token).experts
         return jnp.bincount(chosen.reshape(-1), length=self.config.num_experts) / chosen.size
@@ -266,13 +266,13 @@ class RoutedExperts(eqx.Module):  # type: ignore[misc]
 
 
 def _as_rows(x: NamedArray) -> tuple[list[Axis], NamedArray]:
-    """The axes of tokens, and one row for each token."""
+    """Return the axes of tokens, and one row per token."""
     others = [axis for axis in x.axes if axis.name != "embed"]
     return others, x.flatten_axes(others, "token").rearrange(("token", "embed"))
 
 
 class GrugMoeLayer(eqx.Module):  # type: ignore[misc]
-    """Gated attention, then routed experts and the shared one side by side, each after a gated norm."""
+    """Gated attention, then routed experts parallel to the shared one, each after a gated norm."""
 
     attention_norm: GatedNorm
     attention: HeadGatedAttention
@@ -282,7 +282,7 @@ class GrugMoeLayer(eqx.Module):  # type: ignore[misc]
 
     @staticmethod
     def init(config: GrugMoeConfig, *, key: Any) -> GrugMoeLayer:
-        """Matrices are drawn anew by `GrugMoeModel`."""
+        """Initialize; `GrugMoeModel` redraws matrices."""
         keys = jax.random.split(key, 5)
         shared_axis = Axis("mlp", config.shared_intermediate_dim)
         return GrugMoeLayer(
@@ -294,13 +294,13 @@ class GrugMoeLayer(eqx.Module):  # type: ignore[misc]
         )
 
     def __call__(self, x: NamedArray, mask: Any, *, key: Any = None, pos_ids: NamedArray | None = None) -> NamedArray:
-        """The residual stream after this layer."""
+        """Return the residual stream after this layer."""
         x = x + self.attention(self.attention_norm(x), mask, key=key, pos_ids=pos_ids)
         normed = self.mlp_norm(x)
         return x + self.routed(normed) + self.shared(normed)
 
     def shares(self, x: NamedArray, mask: Any) -> Any:
-        """Of the experts that the tokens of the residual stream `x` choose here the share of each one, of shape (expert,)."""
+        """Return each expert's share of the choices of the tokens in the residual stream `x`, of shape (expert,)."""
         return self.routed.shares(self.mlp_norm(x + self.attention(self.attention_norm(x), mask)))
 
 
@@ -309,7 +309,7 @@ class GrugMoeModel(LlamaLMHeadModel):  # type: ignore[misc]
 
     @classmethod
     def init(cls, Vocab: Axis, config: GrugMoeConfig, *, key: Any) -> GrugMoeModel:
-        """All matrices and the embedding drawn from one truncated normal, but heads' gates 0: they let everything through."""
+        """Draw all matrices and the embedding from one truncated normal; heads' gates start at 0, which passes everything."""
         keys = jax.random.split(key, 6)
         layers = BlockSeq.init(config.Layers, GrugMoeLayer, gradient_checkpointing=False)(
             config, key=shaped_rng_split(keys[0], config.num_layers)
@@ -323,7 +323,7 @@ class GrugMoeModel(LlamaLMHeadModel):  # type: ignore[misc]
         return shut
 
     def expert_shares(self, tokens: NamedArray) -> Any:
-        """Of the experts that tokens of axes (batch, position) choose the share of each, by layer: of shape (layer, expert)."""
+        """Return each expert's share of the choices of tokens (batch, position), of shape (layer, expert)."""
         x, mask, found = self.embeddings.embed(tokens), AttentionMask.causal(), []
         for layer in self.transformer.layers.blocks:
             found.append(layer.shares(x, mask))
@@ -332,22 +332,22 @@ class GrugMoeModel(LlamaLMHeadModel):  # type: ignore[misc]
 
 
 def head_gates(model: Any) -> list[Any]:
-    """What gates heads, one a layer."""
+    """Return the gates of heads, one per layer."""
     return [layer.attention.gate for layer in model.transformer.layers.blocks]
 
 
 def routers(model: Any) -> list[Any]:
-    """The routers without their biases, one a layer."""
+    """Return the routers without their biases, one per layer."""
     return [layer.routed.router for layer in model.transformer.layers.blocks]
 
 
 def router_biases(model: Any) -> list[Any]:
-    """The routers' biases, one a layer."""
+    """Return the routers' biases, one per layer."""
     return [layer.routed.router_bias for layer in model.transformer.layers.blocks]
 
 
 def _drawn(model: GrugMoeModel, *, scale: float, key: Any) -> GrugMoeModel:
-    """`model` with every matrix drawn from a normal distribution cut at 3, times `scale`."""
+    """Return `model` with every matrix drawn from a normal distribution truncated at 3, times `scale`."""
 
     def is_matrix(node: Any) -> bool:
         return isinstance(node, (hnn.Linear, hnn.Embedding))

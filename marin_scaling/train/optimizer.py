@@ -1,10 +1,10 @@
-"""The optimizer of a run: Levanter's AdamH or MuonH, with rates from outside, and for a mixture of experts what it needs more.
+"""Optimizer of a run: Levanter's AdamH or MuonH with learning rates as inputs, and additions for mixtures of experts.
 
-In a mixture, routers and the gates of heads get Adam as in Marin's experiments/grug/moe/optimizer.py (a gate begins at 0, whose
-norm AdamH would keep), and a router's bias is set to what the step found instead of being optimised (`moe`).
+In a mixture, routers and the gates of heads use Adam as in Marin's experiments/grug/moe/optimizer.py (a gate begins at 0, whose
+norm AdamH would keep). A router's bias is set to the value found in the step instead of being optimized (`moe`).
 
-Levanter's two take the first axis of an array that has more than two for a stack of matrices, which it is where layers are
-scanned. In ours, which are not, it is that of heads: so they are shown matrices, unless a spec asks for slices.
+Both optimizers treat the first axis of an array with more than two as a stack of matrices, which is right for scanned layers.
+In our unrolled layers it is the axis of heads, so optimizers see matrices, unless a spec asks for slices.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _LEVANTERS: dict[str, type[OptimizerConfig]] = {"adamH": AdamHConfig, "muonH": M
 
 
 class _GivenRates:
-    """Rates that are given at each step instead of being computed from the step's number.
+    """Learning rates given at each step, instead of computed from the number of the step.
 
-    Then they are inputs of the compiled step and not constants in it, so that all runs of one shape share one program.
+    They are thus inputs of the compiled step instead of constants, and all runs of one shape share one program.
     """
 
     def lr_scheduler(self, _num_train_steps: int, override_lr: Any = None) -> Callable[[Any], Any]:
-        """A constant schedule: the rate of the one step that is compiled."""
+        """Return a constant schedule: the learning rate of the compiled step."""
         rate = self.learning_rate if override_lr is None else override_lr  # type: ignore[attr-defined]  # of the other base
         return lambda _step: rate
 
@@ -49,18 +49,18 @@ class _SparseLabels:
     """Adam for routers and for the gates of heads."""
 
     def create_mask(self, params: Any) -> Any:
-        """Levanter's choice for each parameter but these."""
+        """Return Levanter's choice for each parameter except these."""
         labels = super().create_mask(params)  # type: ignore[misc]  # of the other base
         return eqx.tree_at(lambda model: head_gates(model) + routers(model), labels, replace_fn=lambda _: "adam")
 
 
 def levanters_schedule(optimizer: OptimizerSpec) -> OptimizerConfig:
-    """Levanter's configuration, with its own schedule: warm-up, stable, linear decay."""
+    """Return Levanter's configuration with its own schedule: warm-up, stable, linear decay."""
     return _LEVANTERS[optimizer.name](**schedule_settings(optimizer))
 
 
 def schedule_settings(optimizer: OptimizerSpec) -> dict[str, Any]:
-    """Rates, schedule and constants by Levanter's names."""
+    """Return learning rates, schedule and constants by Levanter's names."""
     return {
         "learning_rate": optimizer.learning_rate,
         "adam_lr": optimizer.adam_learning_rate,
@@ -74,29 +74,29 @@ def schedule_settings(optimizer: OptimizerSpec) -> dict[str, Any]:
 
 
 def scheduled_rates(optimizer: OptimizerSpec, *, train_steps: int) -> NDArray[np.float32]:
-    """Levanter's own schedule, evaluated: matrix and Adam learning rate of every step, shape (2, steps)."""
+    """Evaluate Levanter's schedule: matrix and Adam learning rate of every step, shape (2, steps)."""
     config = levanters_schedule(optimizer)
     schedules = (config.lr_scheduler(train_steps), config.lr_scheduler(train_steps, override_lr=config.adam_lr))
     return np.stack([_at_every_step(jax.vmap(schedule), train_steps) for schedule in schedules])
 
 
 def _at_every_step(schedule: Callable[[Any], Any], train_steps: int) -> NDArray[np.float32]:
-    """In pieces of one length, because JAX compiles it for each length: .3 s for every run."""
+    """Evaluate a schedule in pieces of one length, since JAX takes 0.3 s to compile each length."""
     pieces = [schedule(first + jnp.arange(_STEPS_AT_ONCE)) for first in range(0, train_steps, _STEPS_AT_ONCE)]
     return np.concatenate(pieces)[:train_steps].astype(np.float32)
 
 
 def optimizer_for_one_step(spec: RunSpec, *, learning_rate: Any, adam_learning_rate: Any, epsilon: Any) -> Any:
-    """The optimizer of a step at which the schedule stands at these rates (numbers or traced scalars)."""
+    """Return the optimizer of a step with these learning rates and epsilon (numbers or traced scalars)."""
     return _at_rates((learning_rate, adam_learning_rate, epsilon), spec.optimizer, is_sparse=_is_sparse(spec))
 
 
 def initial_optimizer(spec: RunSpec) -> Any:
-    """The same at rates of 1: for the state that a run begins with, which does not depend on them."""
+    """Return the optimizer with learning rates of 1, for the initial state, which does not depend on them."""
     return _at_rates_of_1(spec.optimizer.without_rates, is_sparse=_is_sparse(spec))
 
 
-@functools.cache  # one object, by which programs that runs of a shape share are known
+@functools.cache  # runs of one shape share programs by the identity of this object
 def _at_rates_of_1(constants: OptimizerSpec, *, is_sparse: bool) -> Any:
     return _at_rates((1.0, 1.0, 1.0), constants, is_sparse=is_sparse)
 
@@ -125,7 +125,7 @@ def _constants(optimizer: OptimizerSpec) -> dict[str, float]:
 
 
 def _shown_matrices(optimizer: Any) -> Any:
-    """`optimizer`, to which each linear layer's weight is a matrix (experts': a stack of them)."""
+    """Return `optimizer` acting on each linear layer's weight as a matrix (on experts' as a stack of matrices)."""
 
     def update(gradients: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
         updates, state = optimizer.update(_as_matrices(gradients), state, _as_matrices(params), **more)
@@ -143,9 +143,9 @@ def _as_matrices(tree: Any) -> Any:
 
 
 def _as_matrix(layer: hnn.Linear) -> hnn.Linear:
-    """With one axis for what goes in and one for what comes out; a single axis keeps its name, by which it is sharded.
+    """Return a layer with one input and one output axis; a single axis keeps its name, by which it is sharded.
 
-    (Levanter's `flatten_linear_layers` renames every axis, after which each device would hold all of the state.)
+    (Levanter's `flatten_linear_layers` renames every axis, after which each device would hold the whole state.)
     """
     weight, axes = layer.weight, {"In": layer.In, "Out": layer.Out}
     for name in [name for name in axes if not isinstance(axes[name], hax.Axis)]:
@@ -155,7 +155,7 @@ def _as_matrix(layer: hnn.Linear) -> hnn.Linear:
 
 
 def _in_shape_of(layer: Any, changed: Any) -> Any:
-    """The way back from `_as_matrix`."""
+    """Invert `_as_matrix`."""
     if not _is_linear(layer):
         return changed
     weight, axes = changed.weight, {"In": layer.In, "Out": layer.Out}
@@ -165,10 +165,10 @@ def _in_shape_of(layer: Any, changed: Any) -> Any:
 
 
 def _setting_router_biases(optimizer: Any) -> Any:
-    """`optimizer`, where a router's bias loses its whole gradient at once, which is its distance to where it has to be."""
+    """Return `optimizer` with the whole gradient subtracted from a router's bias; it is the distance to the new bias."""
 
     def update(gradients: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
-        rest = eqx.tree_at(router_biases, gradients, replace_fn=lambda bias: 0 * bias)  # no part in any norm
+        rest = eqx.tree_at(router_biases, gradients, replace_fn=lambda bias: 0 * bias)  # excluded from norms
         updates, state = optimizer.update(rest, state, params, **more)
         steps = [-1.0 * bias for bias in router_biases(gradients)]
         return eqx.tree_at(router_biases, updates, replace=steps), state

@@ -1,20 +1,20 @@
-"""Several processes that train one run together, as the machines of a TPU slice do: how they meet, and how they agree.
+"""Groups of processes that train one run together, as on the hosts of a TPU slice.
 
-Each computes on its own devices. Decisions that hang on a clock or on files are the first one's. It writes the files, except
-checkpoints, of which each writes its part into a folder that all of them see. When one dies, the others cannot go on; started
-again, all go on from the last checkpoint. Starting them is `ray_pool`' business.
+Each process computes on its own devices. The first one decides whatever depends on a clock or on files. It writes the files,
+except for checkpoints: each process writes its part into a folder that all of them see. If one dies, the others stop; a
+restarted group resumes from the last checkpoint. `ray_pool` starts groups.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-_MEETING_SECONDS = 600  # a node may still have to be started
+_MEETING_SECONDS = 600  # a node may still be starting
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessGroup:
-    """Of how many processes this is which, and where the first one listens (HOST:PORT); without arguments one alone.
+    """Number of processes, rank of this one, and address of the first one (HOST:PORT); default: a single process.
 
     >>> alone = ProcessGroup()
     >>> alone.is_leader, alone.leaders(7), alone.is_everywhere(False)
@@ -27,11 +27,11 @@ class ProcessGroup:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this is the process that decides and writes."""
+        """Return True for the process that decides and writes."""
         return self.rank == 0
 
     def join(self) -> None:
-        """Meet the others; before JAX is asked for its devices."""
+        """Connect to the other processes, before JAX looks for devices."""
         if self.count > 1:
             import jax
 
@@ -39,12 +39,12 @@ class ProcessGroup:
                 self.coordinator,
                 num_processes=self.count,
                 process_id=self.rank,
-                cluster_detection_method="deactivate",  # else what starts us (Slurm, MPI) would choose devices
+                cluster_detection_method="deactivate",  # otherwise Slurm or MPI would choose devices
                 initialization_timeout=_MEETING_SECONDS,
             )
 
     def leaders(self, number: int) -> int:
-        """The number (or truth) that the leader gave, in all processes; each has to come here."""
+        """Return the leader's number (or truth) in all processes; every process must call this."""
         if self.count == 1:
             return number
         import numpy as np
@@ -53,7 +53,7 @@ class ProcessGroup:
         return int(broadcast_one_to_all(np.int32(number), is_source=self.is_leader))
 
     def is_everywhere(self, flag: bool) -> bool:
-        """Whether it is so in all processes; each has to come here, and none goes on before all have."""
+        """Return True if `flag` is true in all processes; every process must call this, and waits for the others."""
         if self.count == 1:
             return flag
         import numpy as np
@@ -63,4 +63,4 @@ class ProcessGroup:
 
 
 ALONE = ProcessGroup()
-"""A process that trains a run by itself."""
+"""Group of a single process."""

@@ -23,7 +23,7 @@ _SECONDS_BETWEEN_STEPS = 0.25
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerEvent:
-    """One line: which run (by its folder's name), what happened, after how many steps, at which loss, and what is said."""
+    """One line: run (by its folder's name), kind of event, steps, loss and message."""
 
     kind: EventKind
     run: str
@@ -35,12 +35,12 @@ class WorkerEvent:
 
 
 def failure_of(run: str, error: MarinScalingError) -> WorkerEvent:
-    """The event of a run that ended in this error."""
+    """Return the event of a run that ended in this error."""
     return WorkerEvent(kind="failed", run=run, message=error.what, why=error.why, fix=error.fix)
 
 
 def parse_event(line: str) -> WorkerEvent | None:
-    """The event in a line, or None for anything else (a library that prints)."""
+    """Return the event in a line, or None for other output, for example of a library."""
     try:
         return WorkerEvent(**json.loads(line))
     except (ValueError, TypeError):
@@ -48,7 +48,7 @@ def parse_event(line: str) -> WorkerEvent | None:
 
 
 class EventWriter:
-    """Writes events to the launcher; steps at most four times a second."""
+    """Writer of events to the launcher; steps at most four times a second."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -60,7 +60,7 @@ class EventWriter:
         self._stream.flush()
 
     def tell_step(self, run: str, step: int, loss: float) -> None:
-        """Write that a step is done, unless the last such event is too fresh."""
+        """Write a finished step, unless the last such event is too recent."""
         now = time.monotonic()
         if now >= self._next_step_event:
             self._next_step_event = now + _SECONDS_BETWEEN_STEPS
@@ -98,9 +98,9 @@ class RunProgress:
         self._bars.stop()
 
     def see(self, event: WorkerEvent) -> None:
-        """Take in one event of a training process."""
+        """Process one event."""
         spec = self._specs[event.run]
-        if event.run not in self._rows:  # also where a worker died before it said that it starts
+        if event.run not in self._rows:  # a worker may also die before its first event
             self._rows[event.run] = self._bars.add_task(_name(spec), total=spec.train_steps, loss="starting")
         if event.kind == "started":
             self._bars.update(self._rows[event.run], loss="starting")

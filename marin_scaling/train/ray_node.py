@@ -1,7 +1,4 @@
-"""What a Ray task does on its node: start the same training process as here, on cores of its own, and pass its lines on.
-
-Imported there, too: nothing here needs JAX. Which tasks there are is in `ray_pool`.
-"""
+"""Ray task on a node: start a training process on reserved cores, and forward its lines. Nodes import it without JAX."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ _POLL_SECONDS = 0.5
 def train_one(
     spec: RunSpec, workplace: Workplace, per_run: PerRun, events: Any, group: ProcessGroup, coordinator: str = ""
 ) -> int:
-    """Train one run in a process of its own, or as one of a group's, and pass its lines on; its exit status."""
+    """Train one run in a process, alone or in a group, and forward its lines; return the exit status."""
     import ray
 
     if workplace.storage is not None:
@@ -40,7 +37,7 @@ def train_one(
         replace_file(spec_path(spec, workplace), spec.to_bytes())
     log = workplace.work_root / "logs" / f"ray-{socket.gethostname()}-{os.getpid()}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    told = []
+    sent = []
     with _own_cores(per_run.cpus) as cores, open(log, "a") as stream:
         group = replace(group, coordinator=coordinator)
         command = worker_command([spec], workplace=workplace, cores=cores, group=group)
@@ -57,9 +54,9 @@ def train_one(
             for line in process.stdout:
                 if not group.is_leader and not _is_failure(line):
                     continue
-                told = [events.add.remote(line)]  # not waited for: while a task waits, Ray gives its cores to another one
+                sent = [events.add.remote(line)]  # not awaited: Ray gives the cores of a waiting task to another
     with contextlib.suppress(ray.exceptions.RayActorError):
-        ray.get(told)  # the last line is there, and so are those before it
+        ray.get(sent)  # the last line, and so all before it, have arrived
     return process.returncode
 
 
@@ -69,7 +66,7 @@ def _is_failure(line: str) -> bool:
 
 
 def free_address() -> str:
-    """HOST:PORT of this node where nothing listens."""
+    """Return a free HOST:PORT of this node."""
     import ray
 
     with socket.socket() as probe:
@@ -78,13 +75,13 @@ def free_address() -> str:
 
 
 def _place_of_node(workplace: Workplace, storage: str) -> Workplace:
-    """On this node, apart from other users' and other storages'; what lies there is a copy."""
+    """Return a working folder on this node for this user and storage; its content is a copy."""
     folder = _folder_of_user("marin-scaling") / sha256_hex(storage.encode())[:16]
     return replace(workplace, runs_dir=folder / "runs", work_root=folder / ".marin-scaling")
 
 
 def _folder_of_user(name: str) -> Path:
-    """Return a temporary folder of this user; `StorageError` if another user made it, or a link to it, before."""
+    """Return a temporary folder of this user; `StorageError` if another user created it, or a link to it."""
     folder = Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
     make_private(folder, allow_link=False)
     return folder
@@ -92,9 +89,9 @@ def _folder_of_user(name: str) -> Path:
 
 @contextlib.contextmanager
 def _own_cores(wanted: int) -> Iterator[list[int]]:
-    """Cores of this machine that no other run of ours is on; Ray counts cores and does not say which.
+    """Reserve cores of this machine that no other run of ours uses, since Ray counts cores without assigning them.
 
-    Always so many (or all, where there are fewer), because a sum over more cores is another sum in its last digits.
+    Always reserve `wanted` cores (or all, if there are fewer), since sums over more cores differ in their last digits.
     """
     folder = _folder_of_user("marin-scaling-cores")
     cores = sorted(os.sched_getaffinity(0))

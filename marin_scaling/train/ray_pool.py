@@ -28,7 +28,7 @@ _RESERVING_SECONDS = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """How a run's tasks ended: well where there is no reason; `may_go_on` where starting them again may help."""
+    """Outcome of a run's tasks: success without a `reason`; `may_go_on` if a restart may help."""
 
     reason: str = ""
     may_go_on: bool = False
@@ -36,25 +36,25 @@ class Ending:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskGroup:
-    """The tasks that train a run now."""
+    """Tasks that are training a run."""
 
     spec: RunSpec
     tasks: Sequence[Any]
     leave: Callable[[], None]
-    """Gives back what the group was placed on."""
+    """Releases the group's placement."""
 
     def ending(self, ended: Sequence[Any]) -> Ending | None:
-        """How it ended, now that these tasks have; None while it is under way. One that ends badly ends its group."""
+        """Return the outcome, given these ended tasks; None while it is running. A failed task ends its group."""
         endings = [_ending(task) for task in self.tasks if task in ended]
         bad = [ending for ending in endings if ending.reason]
         if not bad:
             return Ending() if len(endings) == len(self.tasks) else None
         if len(self.tasks) == 1:
             return bad[0]
-        return Ending(reason=" ".join(dict.fromkeys(ending.reason for ending in bad)), may_go_on=True)  # one takes others along
+        return Ending(reason=" ".join(dict.fromkeys(ending.reason for ending in bad)), may_go_on=True)  # one ends the others
 
     def release(self) -> None:
-        """End what is left of it."""
+        """End remaining tasks and release their placement."""
         import ray
 
         for task in self.tasks:
@@ -68,13 +68,13 @@ def _ending(task: Any) -> Ending:
     try:
         status = ray.get(task)
     except ray.exceptions.RayError as error:
-        is_ours = isinstance(error, ray.exceptions.RayTaskError)  # an error in our own code comes again
+        is_ours = isinstance(error, ray.exceptions.RayTaskError)  # an error in our own code would recur
         return Ending(reason=f"its Ray task ended: {str(error).strip().splitlines()[-1]}", may_go_on=not is_ours)
     return Ending(reason=f"{how_it_ended(status)} See ray-*.log." if status else "")
 
 
 class Retries:
-    """How often runs may be started again without getting any further: on machines that are taken away, as often as it helps.
+    """Limit of restarts without progress; a run that progresses between machine losses may restart as often as needed.
 
     >>> retries = Retries(1)
     >>> retries.take("a"), retries.take("a")
@@ -93,20 +93,20 @@ class Retries:
         self._furthest = dict[str, int]()
 
     def see(self, event: WorkerEvent) -> None:
-        """Take note of how far a run is."""
+        """Record the progress of a run."""
         if event.step > self._furthest.get(event.run, 0):
             self._furthest[event.run] = event.step
             self._left[event.run] = self._all
 
     def take(self, run: str) -> bool:
-        """Whether it may be started once more; then that counts."""
+        """Return True if the run may be restarted, and count that."""
         left = self._left.get(run, self._all)
         self._left[run] = left - 1
         return left > 0
 
 
 def start_group(spec: RunSpec, workplace: Workplace, *, per_run: PerRun, events: Any) -> TaskGroup | None:
-    """Start the tasks of a run; they wait for what they want. None where they want a slice and none is idle now."""
+    """Start the tasks of a run, which wait for resources; None if they need a slice and none is idle."""
     import ray
 
     options = {"num_cpus": per_run.cpus, "num_gpus": per_run.gpus, "resources": dict(per_run.resources), "max_retries": 0}
@@ -129,7 +129,7 @@ def start_group(spec: RunSpec, workplace: Workplace, *, per_run: PerRun, events:
 
 @dataclass(frozen=True, kw_only=True)
 class _Held:
-    """Where the processes of a group go, in their order; what their tasks ask for there; how it is given back."""
+    """Placement of a group's processes in order, their resources, and how to release it."""
 
     places: Sequence[Any]
     options: Mapping[str, Any]
@@ -137,7 +137,7 @@ class _Held:
 
 
 def _apart(per_run: PerRun) -> _Held:
-    """On several nodes, as far as there are."""
+    """Place processes on several nodes, as far as available."""
     from ray.util import placement_group, remove_placement_group
 
     group = placement_group([dict(_wanted(per_run))] * per_run.processes, strategy="SPREAD")
@@ -145,7 +145,7 @@ def _apart(per_run: PerRun) -> _Held:
 
 
 def _on_slice(tpu: TpuSlice, *, cpus: int) -> _Held | None:
-    """On every host of one slice, in the order in which the TPU counts them; None where none is idle now."""
+    """Place processes on every host of one slice, in the TPU's order; None if no slice is idle."""
     import ray
     from ray.util.placement_group import placement_group_table
     from ray.util.tpu import slice_placement_group
@@ -163,7 +163,7 @@ def _on_slice(tpu: TpuSlice, *, cpus: int) -> _Held | None:
         raise ClusterError(
             f"A slice {tpu.topology} of TPU {tpu.version} cannot be reserved: {first_line(error)}",
             why="A run needs all hosts of one slice at once.",
-            fix="See that its hosts have joined the cluster with Ray's labels of a TPU, or correct hardware.per_run.",
+            fix="Check that its hosts joined the cluster with Ray's TPU labels, or fix hardware.per_run.",
         ) from error
     group = held.slice_placement_group
     if not ray.wait([group.ready()], timeout=_RESERVING_SECONDS)[0]:
@@ -182,13 +182,13 @@ def _bundles(group: Any, order: Sequence[int]) -> list[Any]:
 
 
 def _wanted(per_run: PerRun) -> Mapping[str, float]:
-    """What one process of a run is given, by Ray's names."""
+    """Return the resources of one process by Ray's names."""
     every = {"CPU": per_run.cpus, "GPU": per_run.gpus, **per_run.resources}
     return {name: amount for name, amount in every.items() if amount}
 
 
 def require_resources(per_run: PerRun) -> None:
-    """`ClusterError` where the cluster has not what one run wants: such tasks would wait for ever."""
+    """Raise `ClusterError` if the cluster lacks the resources of one run, whose tasks would wait forever."""
     import ray
 
     if per_run.tpu_slice is not None:
@@ -199,9 +199,9 @@ def require_resources(per_run: PerRun) -> None:
     room = sum(min(int(node.get(name, 0) / amount + 1e-9) for name, amount in each.items()) for node in nodes)
     listed = ", ".join(f"{amount:g} of {name}" for name, amount in each.items())
     if not room:
-        raise _never(f"A run wants {listed}, and none of the cluster's {len(nodes)} nodes has that")
+        raise _never(f"A run needs {listed}; none of the cluster's {len(nodes)} nodes has that")
     if room < per_run.processes:
-        raise _never(f"A run wants {per_run.processes} times {listed}, and the cluster has room for {room}")
+        raise _never(f"A run needs {per_run.processes} times {listed}; the cluster has room for {room}")
 
 
 def _require_slice(tpu: TpuSlice) -> None:
@@ -210,9 +210,9 @@ def _require_slice(tpu: TpuSlice) -> None:
     try:
         from ray.util.tpu import get_num_tpu_slices
     except ImportError as error:
-        raise _never(f"Ray {ray.__version__} cannot place a run on a slice; later versions (2.60) can") from error
+        raise _never(f"Ray {ray.__version__} cannot place a run on a slice; version 2.60 or later can") from error
     if not get_num_tpu_slices(tpu.topology, _ray_name(tpu)):
-        raise _never(f"A run wants a slice {tpu.topology} of TPU {tpu.version}, and the cluster has no whole one")
+        raise _never(f"A run needs a whole slice {tpu.topology} of TPU {tpu.version}, which the cluster lacks")
 
 
 def _ray_name(tpu: TpuSlice) -> str:
@@ -222,25 +222,25 @@ def _ray_name(tpu: TpuSlice) -> str:
 def _never(what: str) -> ClusterError:
     return ClusterError(
         f"{what}.",
-        why="It would wait for ever.",
-        fix="Lower hardware.per_run in the ladder file, or add a node that has it.",
+        why="The run would wait forever.",
+        fix="Lower hardware.per_run in the ladder file, or add a node with these resources.",
     )
 
 
 _POLL_SECONDS = 0.5
-_RETRIES = 5  # of a run whose worker died, and that got no further; an error in the training itself is not tried again
+_RETRIES = 5  # restarts without progress after a worker died; an error in training itself is not retried
 _CONNECT_SECONDS = 5.0
-_HTTP2_SETTINGS = b"\x04"  # a frame's type, after three bytes of its length
+_HTTP2_SETTINGS = b"\x04"  # type of a frame, after three bytes of length
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + _HTTP2_SETTINGS + bytes(5)  # RFC 9113, section 3.4
-_ROOM_SECONDS = 15.0  # until a slice is asked for again
-_GOES_ON = "what trained it died; it goes on from its last checkpoint, if it has one."
-_WAITS = "it waits for a slice of the cluster that is whole and idle."
+_ROOM_SECONDS = 15.0  # between attempts to get a slice
+_GOES_ON = "its worker died; the run resumes from its last checkpoint, if there is one."
+_WAITS = "waiting for a whole, idle slice of the cluster."
 
 
 def ray_pool(address: str | None, *, per_run: PerRun, max_parallel: int | None = None) -> Pool:
-    """A pool on the cluster at `address`, or on one that is started on this machine and ended after use.
+    """Return a pool on the cluster at `address`, or on a local cluster that ends after use.
 
-    As many runs at a time as the cluster has room for, or at most `max_parallel`.
+    It trains as many runs at a time as the cluster has room for, or at most `max_parallel`.
     """
 
     def pool(specs: Sequence[RunSpec], workplace: Workplace) -> Iterator[WorkerEvent]:
@@ -252,16 +252,16 @@ def ray_pool(address: str | None, *, per_run: PerRun, max_parallel: int | None =
 
 
 def _tracker() -> dict[str, Any]:
-    """What nodes are told of where curves are mirrored, where this process was told."""
+    """Return the environment that tells nodes where curves are mirrored, if it is set here."""
     names = ("WANDB_PROJECT", "WANDB_ENTITY", "WANDB_MODE")
-    told = {name: value for name in names if (value := os.environ.get(name))}
-    return {"runtime_env": {"env_vars": told}} if told else {}
+    tracker = {name: value for name in names if (value := os.environ.get(name))}
+    return {"runtime_env": {"env_vars": tracker}} if tracker else {}
 
 
 @contextlib.contextmanager
 def _cluster(address: str | None) -> Iterator[None]:
-    """Connected to a cluster; `ClusterError` where there is none at that address."""
-    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # or a node's last log comes to standard output, if it dies
+    """Connect to a cluster; `ClusterError` if none answers at that address."""
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # otherwise a dead node's last log goes to standard output
     import ray
 
     logging.getLogger("ray").setLevel(logging.ERROR)
@@ -273,8 +273,7 @@ def _cluster(address: str | None) -> Iterator[None]:
     except (OSError, RuntimeError, ValueError) as error:
         raise ClusterError(
             f"No Ray cluster answers at {address or 'this machine'}: {first_line(error)}.",
-            why="Runs are trained where the ladder was told to train them, and nowhere else.",
-            fix="Start it (ray start --head), correct the address, or train here: --on local.",
+            fix="Start it (ray start --head), fix the address, or train here: --on local.",
         ) from error
     try:
         yield
@@ -283,20 +282,20 @@ def _cluster(address: str | None) -> Iterator[None]:
 
 
 def _require_answer(address: str | None) -> None:
-    """`OSError` where nothing at HOST:PORT speaks gRPC, as Ray does; Ray itself would try for minutes."""
+    """Raise `OSError` if no gRPC server, such as Ray, answers at HOST:PORT; Ray itself would retry for minutes."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         return
     with socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS) as connection:
-        if os.environ.get("RAY_USE_TLS") == "1":  # then it answers in TLS only
+        if os.environ.get("RAY_USE_TLS") == "1":  # then it answers only in TLS
             return
         connection.sendall(_HTTP2_PREFACE)
         if connection.makefile("rb").read(4)[3:] != _HTTP2_SETTINGS:
-            raise OSError("what listens there is not Ray")
+            raise OSError("the server there is not Ray")
 
 
 def _run_tasks(specs: Sequence[RunSpec], workplace: Workplace, *, per_run: PerRun, at_a_time: int) -> Iterator[WorkerEvent]:
-    """Events of the tasks of all runs, in the order in which they come, until the last has ended."""
+    """Yield events of the tasks of all runs in the order of arrival, until the last task has ended."""
     require_resources(per_run)
     runs = _Runs(specs, workplace, per_run=per_run, at_a_time=at_a_time)
     try:
@@ -311,7 +310,7 @@ def _run_tasks(specs: Sequence[RunSpec], workplace: Workplace, *, per_run: PerRu
 
 
 class _Runs:
-    """Those that wait for their tasks, and those whose tasks are under way."""
+    """Runs that wait for their tasks, and runs whose tasks are running."""
 
     def __init__(self, specs: Sequence[RunSpec], workplace: Workplace, *, per_run: PerRun, at_a_time: int) -> None:
         import ray
@@ -324,7 +323,7 @@ class _Runs:
         self._next_start = 0.0
 
     def start(self) -> Iterator[WorkerEvent]:
-        """Start as many as may be under way; what finds no slice is tried again later, and said once to wait."""
+        """Start as many runs as allowed; runs without a slice are retried later, and reported once."""
         while self.waiting and len(self.groups) < self._at_a_time and time.monotonic() >= self._next_start:
             spec = self.waiting[0]
             group = start_group(spec, self._workplace, per_run=self._per_run, events=self._lines)
@@ -338,7 +337,7 @@ class _Runs:
                 yield WorkerEvent(kind="noted", run=spec.directory_name, message=_WAITS)
 
     def wait(self) -> Sequence[Any]:
-        """The tasks that have ended, once all have or some time has passed."""
+        """Return the tasks that ended, after all did or some time has passed."""
         import ray
 
         tasks = [task for group in self.groups for task in group.tasks]
@@ -349,7 +348,7 @@ class _Runs:
         return list(ended)
 
     def tell(self) -> Iterator[WorkerEvent]:
-        """What the processes have said; that a run failed once, though each process of a group says it."""
+        """Yield events of the processes; the failure of a run is reported once per group."""
         for event in _drained(self._lines):
             self._retries.see(event)
             if event.run not in self._failed:
@@ -357,7 +356,7 @@ class _Runs:
             self._failed |= {event.run} if event.kind == "failed" else set()
 
     def see(self, ended: Sequence[Any]) -> Iterator[WorkerEvent]:
-        """Take out the groups that have ended, and put back those that may go on."""
+        """Remove groups that ended, and put back those that may restart."""
         for group, ending in [(group, ending) for group in self.groups if (ending := group.ending(ended))]:
             group.release()
             self.groups.remove(group)
@@ -371,7 +370,7 @@ class _Runs:
 
 
 class _Lines:
-    """An actor: what the tasks' processes have said and nobody has read yet."""
+    """Ray actor with unread lines of the tasks' processes."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -389,7 +388,7 @@ def _drained(events: Any) -> Iterator[WorkerEvent]:
 
     try:
         lines = ray.get(events.take.remote())
-    except ray.exceptions.RayActorError:  # its node died; it is started again, and what it had not told is lost
+    except ray.exceptions.RayActorError:  # its node died; it restarts, and unread lines are lost
         lines = []
     for line in lines:
         event = parse_event(line)

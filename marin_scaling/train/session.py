@@ -1,4 +1,4 @@
-"""Train a ladder, or other runs, in this repository: choose the machines, train what the store lacks, show progress."""
+"""Train runs in this repository: choose the machines, train what the store lacks, show progress."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from marin_scaling.train.launcher import Pool, TrainingTime
     from marin_scaling.train.status import RunState
 
-logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it writes the traceback of what it raises, and that is told
+logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it logs tracebacks of errors that are reported anyway
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """Specs of the runs that were asked for, the store's folder, whether time ran out first, and which runs diverged."""
+    """Specs of the requested runs, the store's folder, whether time ran out, and the diverged runs."""
 
     specs: list[RunSpec]
     runs_dir: Path
@@ -45,7 +45,7 @@ class Trained:
 
 
 class TrainableLadder(LoadedLadder):
-    """A ladder that is planned (`plan`), trained (`train`) and watched (`status`) in the current folder."""
+    """A ladder to plan (`plan`), train (`train`) and watch (`status`) in the current folder."""
 
     def train(
         self,
@@ -57,10 +57,10 @@ class TrainableLadder(LoadedLadder):
         keep_weights: bool = False,
         on_message: Callable[[str], object] = print,
     ) -> Trained:
-        """Train the rungs that `runs/` lacks; interrupted, the same call resumes.
+        """Train the rungs that `runs/` lacks; after an interruption, the same call resumes.
 
         `on` is local, ray or ray:ADDRESS; `only` names budgets (BUDGET or BUDGET/WIDTH); `stop_after` is a duration such as
-        30m. `UsageError`, `DataError` or `ClusterError` before anything is trained, `TrainingFailed` where a run fails.
+        30m. `UsageError`, `DataError` or `ClusterError` before training begins, `TrainingFailed` if a run fails.
         """
         from marin_scaling.ladder.report import ladder_table
 
@@ -69,7 +69,7 @@ class TrainableLadder(LoadedLadder):
         pool = pool_of(on, file.hardware, runs=len(self.ladder.rungs), max_parallel=max_parallel)
         planned = self.bind()
         specs, storage = plans.chosen(planned.specs, only), file.hardware.storage
-        on_message("\n".join([ladder_table(self.ladder), *(f"note: {doubt}" for doubt in planned.doubts())]))
+        on_message("\n".join([ladder_table(self.ladder), *(f"warning: {doubt}" for doubt in planned.doubts())]))
         trained = Trained(specs=specs, runs_dir=planned.runs_dir)
         label, corpus = f"ladder {file.name}", planned.corpus
         try:
@@ -80,7 +80,7 @@ class TrainableLadder(LoadedLadder):
         return replace(trained, diverged=tuple(_diverged(specs, planned.runs_dir.parent)))
 
     def status(self) -> tuple[list[RunState], str | None]:
-        """Return the state of every run, and why only begun runs are listed (None where all are)."""
+        """Return the state of every run, and the reason if only begun runs are listed, else None."""
         from marin_scaling.train.status import begun_specs, run_state
 
         try:
@@ -91,14 +91,14 @@ class TrainableLadder(LoadedLadder):
         return [run_state(spec, place) for spec in specs], why
 
     def emit(self, *, only: Sequence[str] = ()) -> Emitted:
-        """Write, for Levanter's `train_lm`, a configuration of each rung and its tokens into `emitted/NAME/`.
+        """Write a configuration of each rung and its tokens for Levanter's `train_lm` into `emitted/NAME/`.
 
-        `UsageError` for a mixture of experts, which `train_lm` does not know; `StorageError` if other files are there.
+        `UsageError` for a mixture of experts, which `train_lm` does not support; `StorageError` if other files exist.
         """
         if any(isinstance(rung.plan.shape, MoeShape) for rung in self.ladder.rungs):
             raise UsageError(
                 f"{self.path}: its recipe {self.ladder.file.recipe!r} makes mixtures of experts.",
-                why="Levanter's own command knows neither this model nor the training of its routers.",
+                why="Levanter's own command supports neither this model nor the training of its routers.",
                 fix=f"Train it here: marin-scale ladder {self.path}, or with --on ray; or emit a ladder of dense models.",
             )
         require_training(for_what="writing files for Levanter")
@@ -110,12 +110,12 @@ class TrainableLadder(LoadedLadder):
         return Emitted(folder=folder, runs=len(specs), is_new=is_new, command=f"{COMMAND} {file_name(specs[0])}")
 
 
-_EMITTED = Path("emitted")  # a folder `levanter` would be taken for the package where Python looks into the current folder
+_EMITTED = Path("emitted")  # Python would import a folder `levanter` in the current folder as the package
 
 
 @dataclass(frozen=True, kw_only=True)
 class Emitted:
-    """The folder of written files, how many runs they are for, whether they are new, and a command that trains one."""
+    """Folder of the written files, number of runs, whether the files are new, and a command that trains one run."""
 
     folder: Path
     runs: int
@@ -129,14 +129,14 @@ def load_ladder(path: Path | str) -> TrainableLadder:
 
 
 def _diverged(specs: Sequence[RunSpec], runs_dir: Path) -> list[str]:
-    """BUDGET/WIDTH of each recorded run that ended without a loss."""
+    """Return BUDGET/WIDTH of each recorded run without a loss."""
     from marin_scaling.run.store import read_run, run_folder
 
     return [spec.rung_name for spec in specs if read_run(run_folder(runs_dir, spec)).record.loss is None]
 
 
 def use_tracker(file: LadderFile | None) -> None:
-    """Let the training processes mirror their curves where a ladder's file says, unless the environment says otherwise."""
+    """Let training processes mirror their curves as the ladder file says; the environment overrides it."""
     if file is None or (tracker := file.tracker) is None:
         return
     os.environ.setdefault("WANDB_PROJECT", tracker.project)
@@ -146,7 +146,7 @@ def use_tracker(file: LadderFile | None) -> None:
 
 
 def synced_paths(specs: Sequence[RunSpec], *, storage: str | None) -> Workplace:
-    """Return where these runs lie, after downloading what other machines did of them (for `storage`)."""
+    """Return the paths of these runs, after downloading other machines' work on them (from `storage`)."""
     place = workplace(storage=storage)
     if storage is not None:
         from marin_scaling.train.shared_storage import Exchange
@@ -156,11 +156,10 @@ def synced_paths(specs: Sequence[RunSpec], *, storage: str | None) -> Workplace:
 
 
 def pool_of(where: str, hardware: Hardware, *, runs: int, max_parallel: int | None = None) -> Pool:
-    """What `--on` says: `local`, `ray` for a cluster started here, `ray:ADDRESS` or Ray's own `ray://ADDRESS`.
+    """Return the pool for `--on`: `local`, `ray` for a cluster started here, `ray:ADDRESS` or Ray's own `ray://ADDRESS`.
 
-    `UsageError` for anything else.
-
-    `runs` counts those of the whole ladder, so that one that is left alone trains on as many cores as it would have had.
+    `UsageError` for anything else. `runs` counts those of the whole ladder, so that the last run trains on as many cores as
+    the others.
     """
     place, _, address = ("ray", "", where) if where.startswith("ray://") else where.partition(":")
     if place == "local" and not address:
@@ -168,7 +167,6 @@ def pool_of(where: str, hardware: Hardware, *, runs: int, max_parallel: int | No
     if place != "ray":
         raise UsageError(
             f"--on {where}: runs are trained on this machine or on a Ray cluster.",
-            why="No other launcher is known.",
             fix="Use --on local, --on ray (a cluster started here), or --on ray:ADDRESS.",
         )
     if importlib.util.find_spec("ray") is None:
@@ -179,7 +177,7 @@ def pool_of(where: str, hardware: Hardware, *, runs: int, max_parallel: int | No
 
 
 def target_pool(where: str, *, ladder: str) -> Pool:
-    """`--on` for the one run of a target: here with all GPUs of the machine, on a cluster with what its ladder's file gives."""
+    """Return the pool for a target: here with all GPUs of the machine, on a cluster with the ladder file's resources."""
     from marin_scaling.train.launcher import local_pool, visible_gpus
 
     if where == "local":
@@ -193,20 +191,19 @@ def _local_pool(hardware: Hardware, *, runs: int, max_parallel: int | None) -> P
 
     if hardware.per_run.is_group:
         raise UsageError(
-            "hardware.per_run: here, one process trains a run, with all devices that it is given.",
-            why="Several that train it together, or a slice of a TPU, are started by Ray.",
+            "hardware.per_run: on this machine one process trains a run, with all of the run's devices.",
+            why="Only Ray starts groups of processes and TPU slices.",
             fix="Train on a cluster (--on ray:ADDRESS; --on ray starts one here), or leave processes and tpu_slice out.",
         )
     each, gpus = hardware.per_run.gpus, visible_gpus()
     most = runs_that_fit(each, len(gpus)) if each else len(os.sched_getaffinity(0))
     if not most:
         raise ClusterError(
-            f"hardware.per_run.gpus: a run wants {each:g}, and this machine has {len(gpus)}.",
-            why="A run is trained on what the ladder file gives it.",
+            f"hardware.per_run.gpus: a run needs {each:g}, and this machine has {len(gpus)}.",
             fix="Lower it, train on another machine, or on a cluster: --on ray:ADDRESS.",
         )
     if gpus and not each:
-        print(f"note: this machine has {len(gpus)} GPUs; runs are given none (hardware.per_run.gpus) and train on its cores.")
+        print(f"warning: this machine has {len(gpus)} GPUs, but hardware.per_run.gpus is 0; runs train on its cores.")
     at_a_time = most if hardware.runs_at_a_time == "cores" else hardware.runs_at_a_time
     if each:
         at_a_time = min(at_a_time, most)
@@ -214,7 +211,7 @@ def _local_pool(hardware: Hardware, *, runs: int, max_parallel: int | None) -> P
 
 
 class TimeIsUp(BaseException):
-    """The time of `--stop-after` is over; what was begun is in checkpoints. No `except Exception` on the way may keep it."""
+    """The time of `--stop-after` is over; work is in checkpoints. A `BaseException`, so that no `except Exception` stops it."""
 
 
 @contextlib.contextmanager
@@ -232,12 +229,12 @@ def _interrupted_after(seconds: float) -> Iterator[None]:
 
 
 def at_most(duration: str) -> contextlib.AbstractContextManager[None]:
-    """A block that `TimeIsUp` ends after `duration` ("30m"); one without an end where that is empty."""
+    """Raise `TimeIsUp` in the block after `duration` ("30m"); never if it is empty."""
     return _interrupted_after(parse_duration(duration)) if duration else contextlib.nullcontext()
 
 
 def require_training(*, for_what: str) -> None:
-    """`MissingExtra` where the extra `train` is not installed."""
+    """Raise `MissingExtra` if the extra `train` is not installed."""
     if importlib.util.find_spec("levanter") is None:
         raise missing_extra("train", needed_for=for_what)
 
@@ -252,9 +249,9 @@ def train_with_progress(
     keep_weights: bool = False,
     at: Workplace | None = None,
 ) -> TrainingTime:
-    """Train what the store does not hold yet, nor other machines that share runs at `storage`, showing how it goes.
+    """Train runs that neither the store nor `storage` holds, and show progress.
 
-    `at` is another workplace than this repository's: for runs that are trained again.
+    `at` is another workplace than this repository's, for runs that are trained again.
     """
     from marin_scaling.run.store import is_finished
     from marin_scaling.train.launcher import train_runs
@@ -268,9 +265,9 @@ def train_with_progress(
         require_no_link(place.runs_dir / ladder)
     pending = [spec for spec in specs if not is_finished(place.runs_dir, spec)]
     if len(pending) < len(specs):
-        print(f"{len(specs) - len(pending)} of {len(specs)} runs are finished already and are not trained again.")
+        print(f"{len(specs) - len(pending)} of {len(specs)} runs are finished already; skipped.")
         if keep_weights:
-            print(f"note: of these only such weights are kept as lie in {WORK_ROOT / 'weights'} already.")
+            print(f"warning: skipped runs keep weights only if these are in {WORK_ROOT / 'weights'} already.")
     with RunProgress(pending, label=label, console=Console(file=terminal_below(sys.stdout))) as progress:
         return train_runs(
             pending,
@@ -287,6 +284,6 @@ def _require_same_data(specs: Sequence[RunSpec], corpus: TokenCorpus) -> None:
             raise DataError(
                 f"{spec.directory_name} was planned on {spec.data.source} {spec.data.digest[:12]}; "
                 f"here it is {corpus.digest[:12]}.",
-                why="Another Python version has other sources, and a run on other text is another run.",
-                fix="Use the Python with which it was planned, or plan and register anew here.",
+                why="The sources of Python's standard library differ between versions.",
+                fix="Use the Python version of the plan, or plan and register again here.",
             )

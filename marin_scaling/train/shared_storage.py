@@ -36,7 +36,7 @@ from marin_scaling.run.store import StoredRun, add_run, is_finished, is_moment, 
 
 
 class SharedStorage:
-    """Files under one address, by names with slashes; every failure is a `StorageError` that says which.
+    """Files under one address, by names with slashes; every failure is a `StorageError` with the file's name.
 
     >>> shared = SharedStorage("memory://example")
     >>> shared.write("runs/a/record.json", b"{}")
@@ -47,14 +47,14 @@ class SharedStorage:
     def __init__(self, address: str) -> None:
         self.address = address.rstrip("/")
         with self._errors("", "reached"):
-            from fsspec.core import url_to_fs  # not at the top: it is slow, and most ladders need none
+            from fsspec.core import url_to_fs  # slow, and most ladders do not need it
             from fsspec.implementations.local import LocalFileSystem
 
             self._files, self._root = url_to_fs(self.address, use_listings_cache=False)
             self._is_here = isinstance(self._files, LocalFileSystem)
 
     def read(self, name: str) -> bytes | None:
-        """The bytes of a file; None where there is none."""
+        """Return the bytes of a file; None if it is missing."""
         with self._errors(name, "read"):
             try:
                 return bytes(self._files.cat_file(self._path(name)))
@@ -62,7 +62,7 @@ class SharedStorage:
                 return None
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file whole, over an older one."""
+        """Write a whole file, replacing an older one."""
         with self._errors(name, "written"):
             if self._is_here:
                 replace_file(Path(self._path(name)), content)
@@ -70,7 +70,7 @@ class SharedStorage:
                 self._files.pipe_file(self._path(name), content)
 
     def names(self, folder: str) -> list[str]:
-        """What lies in a folder, sorted; nothing where there is none."""
+        """Return the sorted names in a folder; empty if it is missing."""
         with self._errors(folder, "read"):
             try:
                 found = self._files.ls(self._path(folder), detail=False)
@@ -79,27 +79,27 @@ class SharedStorage:
         return sorted(posixpath.basename(path.rstrip("/")) for path in found)
 
     def remove(self, name: str) -> None:
-        """Remove a file, or a folder with all that is in it, if there is one."""
+        """Remove a file, or a folder with its content, if it exists."""
         with self._errors(name, "removed"), contextlib.suppress(FileNotFoundError):
             self._files.rm(self._path(name), recursive=True)
 
-    def put_folder(self, local: Path, name: str, *, last: str, beside: Sequence[Path] = ()) -> None:
-        """Copy every file below `local` there, and those `beside` it, the one called `last` after all others."""
+    def put_folder(self, local: Path, name: str, *, last: str, also: Sequence[Path] = ()) -> None:
+        """Upload every file below `local`, and the files in `also`; the file called `last` comes after all others."""
         with self._errors(name, "written"):
             for path in sorted(path for path in local.rglob("*") if path.is_file() and path != local / last):
                 self._put_file(path, f"{name}/{path.relative_to(local).as_posix()}")
-            for path in beside:
+            for path in also:
                 self._put_file(path, f"{name}/{path.name}")
         self.write(f"{name}/{last}", read_own_bytes(local / last))
 
     def _put_file(self, local: Path, name: str) -> None:
         there = self._path(name)
-        if self._is_here:  # in an object store there are no folders to make
+        if self._is_here:  # object stores need no folders
             self._files.makedirs(posixpath.dirname(there), exist_ok=True)
         self._files.put_file(str(local), there)
 
     def get_folder(self, name: str, local: Path, *, last: str) -> bool:
-        """Let `local` appear with every file of a folder that is whole; False where it is not, or not there."""
+        """Download a complete folder to `local` in one atomic step; return False if it is incomplete or missing."""
         if self.read(f"{name}/{last}") is None:
             return False
         root = self._path(name)
@@ -119,24 +119,24 @@ class SharedStorage:
             yield
         except MarinScalingError:
             raise
-        except Exception as error:  # whatever the client of a store raises: no such protocol, no account, no network
+        except Exception as error:  # whatever a store's client raises: unknown protocol, no account, no network
             raise StorageError(
                 f"{self.address}{'/' if name else ''}{name} cannot be {verb}: {first_line(error)}.",
-                why="Machines that share runs meet there (hardware.storage); what lies on this machine stays as it is.",
-                fix="Check the address, the account and the network, and type the same command again.",
+                why="Machines share runs there (hardware.storage); files on this machine are unchanged.",
+                fix="Check the address, the account and the network, then rerun the command.",
             ) from error
 
 
 LEASE_SECONDS = 60.0
-"""After which a lease that was not renewed has lapsed; the clocks of machines have to agree better than that."""
-_RENEWALS = 4  # in that time
-_SETTLING_SECONDS = 1.0  # in which two that take a lease at once see who wrote last
+"""Seconds after which a lease expires unless renewed; clocks of machines must agree better than that."""
+_RENEWALS = 4  # per duration of a lease
+_SETTLING_SECONDS = 1.0  # for two processes that lease at once to see whose write was last
 _POLL_SECONDS = 1.0
 _RECORD, _CHECKPOINT, _LEASE = "record.json", "metadata.json", "lease.json"
 
 
 class Exchange:
-    """Between a workplace and the storage that it names; `StorageError` where that cannot be reached."""
+    """Exchange of runs between a workplace and its storage; `StorageError` if the storage cannot be reached."""
 
     def __init__(self, place: Workplace) -> None:
         assert place.storage is not None
@@ -144,11 +144,11 @@ class Exchange:
         self._holder = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
     def require_writable(self) -> None:
-        """Before hours of work, not after."""
+        """Check that the storage is writable, before hours of work."""
         self._shared.write("probe", b"probe")
 
     def share_finished(self, specs: Sequence[RunSpec]) -> None:
-        """Bring those of the runs that are finished there and not here, and take those that are finished here and not there."""
+        """Download runs that are finished only there, and upload those that are finished only here."""
         for spec in specs:
             there = f"runs/{spec.ladder}/{spec.directory_name}"
             if not is_finished(self._place.runs_dir, spec):
@@ -157,7 +157,7 @@ class Exchange:
                 self._take_finished(spec, there)
 
     def _bring_finished(self, spec: RunSpec, there: str) -> None:
-        """`RecordError` where it is not what it says; the store then holds nothing of it."""
+        """Download a finished run; `RecordError`, with the store unchanged, if it is invalid."""
         with self._own_folder() as brought:
             if not self._shared.get_folder(there, brought / spec.directory_name, last=_RECORD):
                 return
@@ -166,19 +166,18 @@ class Exchange:
                 add_run(self._place.runs_dir, spec=run.spec, record=run.record, history=run.history())
             except RecordError as error:
                 raise RecordError(
-                    f"{self._shared.address}/{there}: what lies there is no record of this run. {error.what}",
-                    why="A changed or misplaced file would change a fit without a trace.",
-                    fix="Remove that folder there: a machine that has the run takes it there again, or it is trained again.",
+                    f"{self._shared.address}/{there} is not a record of this run. {error.what}",
+                    fix="Remove that folder there; a machine that has the run uploads it again, or it is trained again.",
                 ) from error
             except StorageError:
-                if not is_finished(self._place.runs_dir, spec):  # else another process here was faster
+                if not is_finished(self._place.runs_dir, spec):  # another process here was not faster
                     raise
         with claim(work_dir(spec, self._place)) as is_idle:
             if is_idle:
                 shutil.rmtree(work_dir(spec, self._place), ignore_errors=True)
 
     def _take_finished(self, spec: RunSpec, there: str) -> None:
-        """With its weights, where they are kept; its state is needed no more."""
+        """Upload a finished run, with its weights if kept, and remove its checkpoints there."""
         run = read_run(run_folder(self._place.runs_dir, spec))
         weights = weights_dir(spec.directory_name, self._place)
         if (weights / WEIGHTS_MARKER).exists():
@@ -187,19 +186,19 @@ class Exchange:
         self._shared.remove(f"work/{spec.directory_name}/states")
 
     def bring_weights(self, run: StoredRun) -> None:
-        """The kept model of a run, unless it is here, or not there either."""
+        """Download the weights of a run unless they are here or missing there."""
         here = weights_dir(run.spec.directory_name, self._place)
         if not here.exists():
             self._shared.get_folder(_weights_of(run), here, last=WEIGHTS_MARKER)
 
     def take_data(self, digest: str) -> None:
-        """The tokens of this digest, unless they are there."""
+        """Upload the tokens of this digest unless they are there."""
         folder = data_folder(digest, work_root=self._place.work_root)
         if self._shared.read(f"data/{folder.name}/{MANIFEST_NAME}") is None:
             self._shared.put_folder(folder, f"data/{folder.name}", last=MANIFEST_NAME)
 
     def bring_data(self, digest: str) -> None:
-        """The tokens of this digest, unless they are here; where another process is bringing them, once it has."""
+        """Download the tokens of this digest unless they are here; wait for another process that is downloading them."""
         folder = data_folder(digest, work_root=self._place.work_root)
         while not (folder / MANIFEST_NAME).exists():
             with claim(folder) as is_ours:
@@ -215,14 +214,13 @@ class Exchange:
                 return
             if damaged := damaged_rows(map_corpus(brought / "data")):
                 raise StorageError(
-                    f"{self._shared.address}/data/{folder.name}: {damaged[0]} has other tokens than were put there.",
-                    why="Training would go on with other text.",
-                    fix="Remove that folder there, and type the command again where the text is: it is put there anew.",
+                    f"{self._shared.address}/data/{folder.name}: the tokens of {damaged[0]} were changed after the upload.",
+                    fix="Remove that folder there, then rerun the command on the machine that has the text.",
                 )
             (brought / "data").rename(folder)
 
     def bring_state(self, spec: RunSpec) -> None:
-        """Checkpoint and curve of the latest state, where another machine saved a later one than was saved here."""
+        """Download the latest checkpoint and curve if another machine is further than this one."""
         self.agree_when_begun(spec)
         here, states = work_dir(spec, self._place), self._states(spec)
         own = checkpoints_root(here) / spec.directory_name
@@ -231,28 +229,28 @@ class Exchange:
         with self._own_folder() as brought:
             is_whole = self._shared.get_folder(f"{_states(spec)}/{states[-1]}", brought / "state", last=_CHECKPOINT)
             if is_whole and (brought / "state" / curve_path(here).name).exists():
-                shutil.rmtree(own, ignore_errors=True)  # from here to the last line a kill leaves no state, and not a mixed one
+                shutil.rmtree(own, ignore_errors=True)  # a kill before the last line leaves no checkpoint
                 own.mkdir(parents=True)
                 forget_seal(curve_path(here))
                 (brought / "state" / curve_path(here).name).replace(curve_path(here))
                 (brought / "state").rename(own / f"step-{_step_of(states[-1])}")
 
     def take_state(self, spec: RunSpec) -> None:
-        """The newest checkpoint, if there is one, with the curve so far; states of earlier steps then go."""
+        """Upload the newest checkpoint, if any, with the curve so far, and remove earlier ones."""
         here = work_dir(spec, self._place)
         own = checkpoints_root(here) / spec.directory_name
         newest = max(_complete_checkpoints(own), key=_step_of, default=None)
         if newest is None:
             return
         before, state = self._states(spec), f"{newest}-{self._holder}"
-        beside = [path for path in (curve_path(here), shares_path(here)) if path.exists()]
-        self._shared.put_folder(own / newest, f"{_states(spec)}/{state}", last=_CHECKPOINT, beside=beside)
+        also = [path for path in (curve_path(here), shares_path(here)) if path.exists()]
+        self._shared.put_folder(own / newest, f"{_states(spec)}/{state}", last=_CHECKPOINT, also=also)
         for old in before:
             if _step_of(old) < _step_of(newest):
                 self._shared.remove(f"{_states(spec)}/{old}")
 
     def agree_when_begun(self, spec: RunSpec) -> None:
-        """A run was begun when it was first begun, here or elsewhere: a forecast has to be older than that."""
+        """Agree on the earliest start of a run, here or elsewhere: a forecast must be older."""
         here, there = work_dir(spec, self._place) / STARTED_NAME, f"work/{spec.directory_name}/{STARTED_NAME}"
         known = [
             began
@@ -264,7 +262,7 @@ class Exchange:
             self._shared.write(there, min(known))
 
     def bring_progress(self, specs: Sequence[RunSpec]) -> None:
-        """To look at: the runs that are finished, and of others the curve of the latest state, beside that of this machine."""
+        """Download, for display, the finished runs, and of others the curve at the latest checkpoint."""
         self.share_finished(specs)
         for spec in specs:
             shown = elsewhere_dir(spec, self._place)
@@ -275,13 +273,13 @@ class Exchange:
                     replace_file(path, found)
 
     def is_leased(self, spec: RunSpec) -> bool:
-        """Whether another process, on some machine, trains the run."""
+        """Return True if another process, on any machine, trains the run."""
         lease = self._lease(spec)
         return lease is not None and lease["holder"] != self._holder and time.time() < lease["until"]
 
     @contextlib.contextmanager
     def lease(self, spec: RunSpec) -> Iterator[bool]:
-        """Whether this process now holds the run; what it holds it renews until the end of the block."""
+        """Try to lease the run; yield whether that succeeded, and renew the lease until the end of the block."""
         if self.is_leased(spec):
             yield False
             return
@@ -298,14 +296,14 @@ class Exchange:
         finally:
             ended.set()
             renewing.join()
-            with contextlib.suppress(StorageError):  # then it lapses
+            with contextlib.suppress(StorageError):  # then the lease expires
                 if not self.is_leased(spec):
                     self._shared.remove(f"work/{spec.directory_name}/{_LEASE}")
 
     def _keep_renewing(self, spec: RunSpec, ended: threading.Event) -> None:
         while not ended.wait(LEASE_SECONDS / _RENEWALS):
-            with contextlib.suppress(StorageError):  # the next time it may be reached again
-                if not self.is_leased(spec):  # it had lapsed, and another process took it
+            with contextlib.suppress(StorageError):  # retried at the next renewal
+                if not self.is_leased(spec):  # the lease expired, and another process took it
                     self._renew(spec)
 
     def _renew(self, spec: RunSpec) -> None:
@@ -313,7 +311,7 @@ class Exchange:
         self._shared.write(f"work/{spec.directory_name}/{_LEASE}", json.dumps(lease).encode())
 
     def _lease(self, spec: RunSpec) -> dict[str, Any] | None:
-        """None where there is none, or one that cannot be read."""
+        """Return the lease; None if it is missing or unreadable."""
         try:
             found = json.loads(self._shared.read(f"work/{spec.directory_name}/{_LEASE}") or b"")
             return {"holder": str(found["holder"]), "until": float(found["until"])}
@@ -321,14 +319,14 @@ class Exchange:
             return None
 
     def _states(self, spec: RunSpec) -> list[str]:
-        """Names of the states that are whole there, by step."""
+        """Return the names of complete checkpoints there, by step."""
         found = [name for name in self._shared.names(_states(spec)) if _step_of(name) >= 0]
         whole = [name for name in found if self._shared.read(f"{_states(spec)}/{name}/{_CHECKPOINT}") is not None]
         return sorted(whole, key=_step_of)
 
     @contextlib.contextmanager
     def _own_folder(self) -> Iterator[Path]:
-        """A folder of this machine that no other process uses, gone after the block."""
+        """Yield a folder of this machine that no other process uses, and remove it after the block."""
         folder = self._place.work_root / "brought" / secrets.token_hex(8)
         try:
             yield folder
@@ -349,7 +347,7 @@ def _complete_checkpoints(folder: Path) -> list[str]:
 
 
 def _step_of(name: str) -> int:
-    """The step in the name of a checkpoint or state; -1 where there is none.
+    """Return the step in the name of a checkpoint; -1 if it has none.
 
     >>> _step_of("step-40-somewhere-12"), _step_of("notes")
     (40, -1)

@@ -1,6 +1,6 @@
-"""How far a ladder is, read from its store and its working folder: from another terminal, while it is trained or not.
+"""Progress of a ladder, read from its store and working folder without changing them.
 
-Reads only. A run that was begun and is claimed by no process is stopped; it goes on when the ladder is started again.
+A run that was begun and is claimed by no process is stopped; it resumes when the ladder is started again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HEAD = f"{'budget':>8} {'width':>6} {'state':<9} {'steps':>15}  loss"
 
 @dataclass(frozen=True, kw_only=True)
 class RunState:
-    """One run: its steps so far, and its loss: of the metric where it is finished, else the last one in training (nats)."""
+    """One run: its steps so far, and its loss: the metric if it is finished, else the last training loss (nats)."""
 
     spec: RunSpec
     state: Literal["finished", "diverged", "training", "stopped", "waiting"]
@@ -31,11 +31,11 @@ class RunState:
 
 
 def run_state(spec: RunSpec, workplace: Workplace) -> RunState:
-    """What store and working folder say of one run."""
+    """Return the state of one run from store and working folder."""
     if is_finished(workplace.runs_dir, spec):
         return _ended(spec, read_run(run_folder(workplace.runs_dir, spec)))
     folder, losses = work_dir(spec, workplace), losses_so_far(spec, workplace)
-    is_begun = (folder / STARTED_NAME).exists()  # whoever only asks whether it is claimed makes the folder
+    is_begun = (folder / STARTED_NAME).exists()  # asking for a claim creates the folder
     is_training = (folder.exists() or workplace.storage is not None) and is_claimed(spec, workplace)
     if not (is_begun or is_training or losses):
         return RunState(spec=spec, state="waiting")
@@ -48,22 +48,22 @@ def run_state(spec: RunSpec, workplace: Workplace) -> RunState:
 
 
 def _ended(spec: RunSpec, run: StoredRun) -> RunState:
-    """One that diverged ended at the step at which it did."""
+    """Return the state of a recorded run; a diverged one ended at the step where it diverged."""
     record = run.record
     steps = len(run.history().rows) if record.status == "diverged" else spec.train_steps
     return RunState(spec=spec, state=record.status, steps=steps, loss=record.loss, wall_seconds=record.wall_seconds)
 
 
 def begun_specs(ladder: str, workplace: Workplace) -> list[RunSpec]:
-    """The runs of a ladder that are recorded or were begun here, rungs before targets, cheap to expensive."""
+    """Return the runs of a ladder that are recorded or were begun here, rungs before targets, in order of cost."""
     begun = [spec for spec in known_specs(workplace) if spec.ladder == ladder]
     return sorted(begun, key=lambda spec: (spec.role == "target", spec.flops))
 
 
 def status_text(states: Sequence[RunState]) -> str:
-    """A line a run, and what is left."""
+    """Format one line per run, and the remaining time."""
     if not states:
-        return "No run of it was begun."
+        return "No run was begun."
     return "\n".join([_HEAD, *map(_row, states), "", *_summary(states)])
 
 
@@ -85,5 +85,5 @@ def _summary(states: Sequence[RunState]) -> list[str]:
     seconds = sum(run.wall_seconds for run in ended)
     if seconds and done < total:
         left = (total - done) * seconds / sum(run.spec.flops for run in ended) / at_a_time
-        lines.append(f"About {format_duration(left)} left at the speed of the recorded ones, {at_a_time} at a time.")
+        lines.append(f"About {format_duration(left)} left at the speed of recorded runs, {at_a_time} at a time.")
     return lines

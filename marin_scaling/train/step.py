@@ -24,16 +24,16 @@ from marin_scaling.train.optimizer import optimizer_for_one_step, scheduled_rate
 
 
 class RecomputedLayers(BlockSeq):  # type: ignore[misc]  # Haliax is untyped here
-    """A model's unrolled layers; of each only what goes in is kept."""
+    """A model's unrolled layers, of which only the inputs are stored."""
 
     def fold(self, init: Any, *arguments: Any, **more: Any) -> Any:
-        """What the last layer makes of `init`."""
+        """Return the output of the last layer for the input `init`."""
         again = [eqx.filter_checkpoint(layer) for layer in self.blocks]
         return BlockSeq(again, self.Block, self.gradient_checkpointing).fold(init, *arguments, **more)
 
 
 def recomputing(model: Any) -> Any:
-    """`model` with layers that are recomputed; its arrays and their names stay."""
+    """Return `model` with layers that are recomputed, and with unchanged arrays and names."""
     layers = model.transformer.layers
     again = RecomputedLayers(layers.blocks, layers.Block, layers.gradient_checkpointing)
     return eqx.tree_at(lambda whole: whole.transformer.layers, model, again)
@@ -43,7 +43,7 @@ _PROGRAMS: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
 
 def language_model_loss(z_loss_weight: float) -> Callable[..., Any]:
-    """Next-token cross-entropy in nats with z-loss, as Levanter's `Trainer` wants it."""
+    """Return next-token cross-entropy in nats with z-loss, as a loss function of Levanter's `Trainer`."""
 
     def loss(model: Any, example: LmExample, *, key: Any = None) -> Any:
         return model.compute_next_token_loss(example, key=key, logsumexp_weight=z_loss_weight)
@@ -52,7 +52,7 @@ def language_model_loss(z_loss_weight: float) -> Callable[..., Any]:
 
 
 def initial_state(trainer: Trainer, spec: RunSpec, optimizer: Any) -> TrainerState:
-    """A fresh training state, spread over the devices where there are several; randomness comes from the spec's seed."""
+    """Return a fresh training state, spread over several devices if present; randomness comes from the spec's seed."""
     key_training, key_model = jax.random.split(jax.random.PRNGKey(spec.seed))
     begin = partial(TrainerState.init, optimizer, is_trainable=True, mp=trainer.mp)
 
@@ -67,33 +67,33 @@ def initial_state(trainer: Trainer, spec: RunSpec, optimizer: Any) -> TrainerSta
 
 
 def built_model(spec: RunSpec, *, key: Any) -> Any:
-    """The model of a spec with fresh parameters."""
+    """Return the model of a spec with fresh parameters."""
     model = model_config(spec).build(hax.Axis("vocab", spec.model.vocab_size), key=key)
     return recomputing(model) if spec.compute.recompute else model
 
 
 def _for_one_call() -> dict[str, Any]:
-    """On a processor less optimization, which compiles in half the time: for what runs once."""
+    """Return compiler options with less optimization on a CPU, which halves the time to compile programs that run once."""
     if jax.default_backend() != "cpu":
         return {}
     return {"compiler_options": {"xla_backend_optimization_level": "1"}}
 
 
 def _shared(kind: str, program: Callable[..., Any], spec: RunSpec, trainer: Trainer, *more: Any) -> Callable[..., Any]:
-    """`program`, or the one of its kind that this process has compiled for a run of the same shape.
+    """Return `program`, or the one that this process has compiled for a run of the same shape.
 
-    JAX's cache on disk spares a run compiling; this, tracing and loading too, which take about a second.
+    JAX's cache on disk saves compiling; this also saves tracing and loading, which take about a second.
     """
     return _PROGRAMS.setdefault((kind, spec.program_digest, trainer.device_mesh, *more), program)
 
 
 def parameter_count(model: Any) -> int:
-    """Number of trainable numbers in the model."""
+    """Return the number of trainable parameters of the model."""
     return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
 
 
 class CompiledStep:
-    """A training run between two steps: `advance` does the next one, `state` shows where it stands."""
+    """A training run between two steps: `advance` does the next one, `state` returns the current state."""
 
     def __init__(
         self, program: Callable[..., Any], leaves: list[Any], rebuild: Callable[..., Any], rates: NDArray[Any]
@@ -102,18 +102,18 @@ class CompiledStep:
         self.steps_done = int(rebuild(leaves).step)
 
     def advance(self, tokens: NDArray[np.int32]) -> float:
-        """Do one step on `tokens` of shape (batch, position); the loss in nats per token before the update."""
+        """Do one step on `tokens` of shape (batch, position); return the loss in nats per token before the update."""
         self._leaves, loss = self._program(self._leaves, tokens, *self._rates[:, self.steps_done])
         self.steps_done += 1
         return float(loss)
 
     def state(self) -> TrainerState:
-        """The training state, as Levanter saves it."""
+        """Return the training state, as Levanter saves it."""
         return self._rebuild(self._leaves)
 
 
 def compile_step(trainer: Trainer, state: TrainerState, spec: RunSpec) -> CompiledStep:
-    """Levanter's step for this run, ready to `advance`."""
+    """Compile Levanter's step for this run, ready to `advance`."""
     leaves, rebuild = _flatten(state)
     axes = (hax.Axis("batch", spec.batch_size), hax.Axis("position", spec.model.seq_len))
     weights = hax.named(_next_token_weights(spec.batch_size, spec.model.seq_len), axes)
@@ -138,9 +138,9 @@ def compile_step(trainer: Trainer, state: TrainerState, spec: RunSpec) -> Compil
 def compile_evaluation(
     trainer: Trainer, model: Any, spec: RunSpec, *, windows: int
 ) -> Callable[[NDArray[np.int32], NDArray[np.bool_]], float]:
-    """The mean loss of `model` in nats per token, on tokens of shape (windows, position), over the windows that are to count.
+    """Compile the mean loss of `model` in nats per token, over windows of tokens (windows, position) with non-zero count.
 
-    Computed as training is, in the trainer's precision and over its devices. The last token of a window has no next one.
+    It uses the precision and devices of training. The last token of a window has no next token.
     """
     leaves, rebuild = _flatten(model)
     seq_len = spec.evaluation.seq_len
@@ -159,9 +159,9 @@ def compile_evaluation(
 
 
 def compile_expert_shares(trainer: Trainer, model: Any) -> Callable[[Any, NDArray[np.int32]], NDArray[np.float32]]:
-    """From a mixture like `model` and tokens of shape (batch, position) to shares of its experts, of shape (layer, expert).
+    """Compile the function from a mixture and tokens (batch, position) to shares of its experts, of shape (layer, expert).
 
-    Of a batch that is computed in parts, those of the first part.
+    If a batch is computed in parts, the shares are those of the first part.
     """
     _, rebuild = _flatten(model)
     at_once = trainer.config.per_device_parallelism * trainer.device_mesh.size
@@ -176,7 +176,7 @@ def compile_expert_shares(trainer: Trainer, model: Any) -> Callable[[Any, NDArra
 
 
 def _flatten(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
-    """The arrays of a tree as a list, and the way back from such a list."""
+    """Return the arrays of a tree as a list, and the inverse function."""
     arrays, static = eqx.partition(tree, eqx.is_array)
     leaves, structure = jax.tree.flatten(arrays)
     return leaves, lambda leaves: eqx.combine(jax.tree.unflatten(structure, leaves), static)

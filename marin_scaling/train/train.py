@@ -1,8 +1,8 @@
-"""Train one RunSpec with Levanter on this machine and measure its loss on held-out bytes.
+"""Train one RunSpec with Levanter on this machine, and measure its loss on held-out text.
 
-Levanter does the model, the step, the schedule, the checkpoints and the exact resumption; here are only the data windows, the
-loss curve, and bits per byte (Levanter's own figure is wrong for byte tokens). A run killed at any step resumes from its last
-checkpoint and ends with the same curve. This module writes nothing into the run store.
+Levanter provides the model, the step, the schedule, the checkpoints and exact resumption. This module adds data windows, the
+loss curve, and bits per byte, which Levanter computes wrongly for byte tokens. A run killed at any step resumes from its last
+checkpoint and ends with the same curve. The caller records the result.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ BatchListener = Callable[[NDArray[np.int32]], None]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingResult:
-    """What training measured: bits per byte of each held-out set by name, none when the run diverged; and Levanter's model."""
+    """Result of training: bits per byte of each held-out set, empty if the run diverged; and Levanter's model."""
 
     model: Any
     bits_per_byte_by_set: Mapping[str, float]
@@ -65,7 +65,7 @@ class TrainingResult:
 
     @property
     def bits_per_byte(self) -> float | None:
-        """The mean over sets; None when the run diverged."""
+        """Mean over held-out sets; None if the run diverged."""
         return float(np.mean(list(self.bits_per_byte_by_set.values()))) if self.bits_per_byte_by_set else None
 
 
@@ -83,13 +83,13 @@ def train(
 ) -> TrainingResult:
     """Train `spec` to its last step, resuming from a checkpoint under `work_dir` if there is one, and evaluate it.
 
-    `on_note` is told what a person should know, such as a checkpoint that could not be used. `on_saved` is called when the
-    state is saved whole under `work_dir`: every 20 seconds, or more rarely where that or the call takes long. `trackers` are
-    further Levanter trackers (such as W&B) that mirror the loss curve. All processes of a `group` have to call this, with one
-    `work_dir` that all of them see. A run whose loss is no longer finite ends there, as a result and not as an error; of one
-    that ends worse than it began, and than by guessing uniformly, `on_note` is told, and it has no loss either. Raises
-    `DataError` when the data would have to be repeated, and `Interrupted` after the step and the saving that follow on
-    `is_to_end`.
+    `on_note` reports events such as an unusable checkpoint. `on_saved` is called after a checkpoint is complete: every 20
+    seconds, or more rarely if saving or the call is slow. `trackers` are further Levanter trackers (such as W&B) that mirror
+    the loss curve. All processes of a `group` must call this with a `work_dir` that all of them see.
+
+    A run whose loss is no longer finite ends as a result without a loss. So does a run that ends worse than it began and
+    worse than uniform guessing, which `on_note` reports. `DataError` if the data would have to be repeated; `Interrupted`,
+    after a step and a checkpoint, once `is_to_end` is true.
     """
     require_data(spec, corpus=corpus)
     config = trainer_config(spec, work_dir=work_dir)
@@ -128,7 +128,7 @@ def train(
 
 
 def _train_to_the_end(step: CompiledStep, *, spec: RunSpec, train: Tokens, observer: _Observer) -> bool:
-    """Train to the last step; False when the loss stopped being finite, and training with it."""
+    """Train to the last step; stop and return False if the loss is not finite."""
     for tokens in _training_batches(spec, train, first_step=step.steps_done):
         loss = step.advance(tokens)
         observer.see(loss, tokens)
@@ -138,7 +138,7 @@ def _train_to_the_end(step: CompiledStep, *, spec: RunSpec, train: Tokens, obser
 
 
 def _training_batches(spec: RunSpec, train: Tokens, *, first_step: int) -> Iterator[NDArray[np.int32]]:
-    """Batches of shape (batch, position): disjoint windows in the order that the data seed draws, from `first_step` on."""
+    """Yield batches of shape (batch, position) from `first_step` on: disjoint windows in the order of the data seed."""
     starts = training_window_starts(len(train), seq_len=spec.model.seq_len, seed=spec.data_order_seed, epochs=spec.epochs)
     offsets = np.arange(spec.model.seq_len)  # (position,)
     for step in range(first_step, spec.train_steps):
@@ -147,7 +147,7 @@ def _training_batches(spec: RunSpec, train: Tokens, *, first_step: int) -> Itera
 
 
 def _curve_of(group: ProcessGroup, work_dir: Path) -> Path:
-    """The leader's counts; another process begins with a copy of it, in a folder of its own."""
+    """Return the path of the leader's curve, or of a copy in another process's own folder."""
     curve = curve_path(work_dir)
     if group.is_leader:
         return curve
@@ -158,7 +158,7 @@ def _curve_of(group: ProcessGroup, work_dir: Path) -> Path:
 
 
 def _shares_writer(trainer: Trainer, step: CompiledStep, work_dir: Path, group: ProcessGroup) -> BatchListener:
-    """Of a mixture: how the tokens of a batch are spread over its experts now, kept beside its curve."""
+    """Return a listener that writes, for a mixture, the experts' shares of a batch next to the curve."""
     compute = compile_expert_shares(trainer, step.state().model)
 
     def write(tokens: NDArray[np.int32]) -> None:
@@ -170,7 +170,7 @@ def _shares_writer(trainer: Trainer, step: CompiledStep, work_dir: Path, group: 
 
 
 class _Observer:
-    """What happens after each step: time it, record it, tell of it, and save the state now and then."""
+    """Work after each step: time it, record it, report it, and save a checkpoint from time to time."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class _Observer:
         self._last: float | None = None
 
     def see(self, loss: float, tokens: NDArray[np.int32]) -> None:
-        """Take in the loss of one step on `tokens`."""
+        """Process the loss of one step on `tokens`."""
         self._time()
         number = self._curve.add(loss if math.isfinite(loss) else None)
         for tracker in self._trackers:
@@ -196,14 +196,14 @@ class _Observer:
         if self._saver.is_due():
             self._curve.sync()
             self._saver.save(number, tokens)
-            self._last = time.perf_counter()  # its seconds are not those of a step
+            self._last = time.perf_counter()  # excludes the time of saving
         if self._is_to_end() and math.isfinite(loss):
             self._curve.sync()
             self._saver.save_at_last(number, tokens)
             raise Interrupted
 
     def _time(self) -> None:
-        """Count the seconds since the step before; the first step of a process compiles and is not counted."""
+        """Add the seconds since the previous step; the first step of a process compiles and is not counted."""
         now = time.perf_counter()
         if self._last is not None:
             self.step_seconds += now - self._last
@@ -211,7 +211,7 @@ class _Observer:
 
 
 class _Saver:
-    """Saves the state every `CHECKPOINT_SECONDS`, and tells of it; each takes `SAVING_SHARE` of the time at most."""
+    """Saves a checkpoint every `CHECKPOINT_SECONDS`, and reports it; each may take at most `SAVING_SHARE` of the time."""
 
     def __init__(
         self,
@@ -226,11 +226,11 @@ class _Saver:
         always = dataclasses.replace(trainer.config.checkpointer, save_interval=timedelta(microseconds=1))
         self._folder = Path(trainer.checkpoint_path)
         self._sealing: tuple[Path, threading.Thread] | None = None
-        self._checkpointer = always.create(trainer.run_id)  # when to save is decided here, before the state is walked
+        self._checkpointer = always.create(trainer.run_id)  # `is_due` decides when to save, before the state is traversed
         self._next = self._next_told = time.monotonic() + CHECKPOINT_SECONDS
 
     def is_due(self) -> bool:
-        """Whether the state is to be saved now, by the leader's clock."""
+        """Return True if a checkpoint is due by the leader's clock."""
         return bool(self._group.leaders(time.monotonic() >= self._next))
 
     def save(self, number: int, tokens: NDArray[np.int32]) -> None:
@@ -239,7 +239,7 @@ class _Saver:
             self._on_save(tokens)
         began = time.monotonic()
         self._checkpointer.on_step(tree=self._step.state().saveable_state, step=number)
-        if self._group.is_leader:  # while training goes on
+        if self._group.is_leader:  # in parallel to training
             newest = self._folder / f"step-{number}"
             self._sealing = newest, threading.Thread(target=seal_once_whole, args=(newest,), daemon=True)
             self._sealing[1].start()
@@ -251,18 +251,18 @@ class _Saver:
             self._next_told = _next_time(began)
 
     def save_at_last(self, number: int, tokens: NDArray[np.int32]) -> None:
-        """The same for a process that ends then: the state is whole, here and with the others, when this returns."""
+        """Save the state before the process ends; on return it is complete, here and in the shared storage."""
         self._next_told = 0.0
         self.save(number, tokens)
         self._settle()
 
     def leave(self) -> None:
-        """Until what is being written or removed is, so that whoever goes on here meets no half of it."""
-        with contextlib.suppress(Exception):  # the error that is on its way says more; the state at the end needs no copy
+        """Wait for pending writes and deletions, so that the next process finds no partial checkpoint."""
+        with contextlib.suppress(Exception):  # another error is being raised; the final state needs no copy
             self._settle()
 
     def wait_for_all(self) -> None:
-        """Until no process of the group writes any more: then its leader may take the files away."""
+        """Wait until no process of the group writes, so that its leader may delete the files."""
         self.leave()
         self._group.is_everywhere(True)
 
@@ -275,13 +275,13 @@ class _Saver:
 
 
 def _next_time(began: float) -> float:
-    """When to do again what began then and has ended now."""
+    """Return when to repeat work that began at `began` and has ended now."""
     now = time.monotonic()
     return now + max(CHECKPOINT_SECONDS, (now - began) * (1 / SAVING_SHARE - 1))
 
 
 def _evaluate(trainer: Trainer, model: Any, *, spec: RunSpec, corpus: TokenCorpus) -> dict[str, float]:
-    """Bits per byte of each held-out set: loss over every token but the first of each window, over the bytes they stand for."""
+    """Return bits per byte of each held-out set: loss over all tokens but the first of each window, per byte of their text."""
     at_once = _windows_at_once(spec, devices=trainer.device_mesh.size)
     program = compile_evaluation(trainer, model, spec, windows=at_once)
     return {
@@ -291,7 +291,7 @@ def _evaluate(trainer: Trainer, model: Any, *, spec: RunSpec, corpus: TokenCorpu
 
 
 def _how_it_diverged(bits_per_byte: Mapping[str, float], *, spec: RunSpec, corpus: TokenCorpus, curve: LossCurve) -> str:
-    """A sentence with the numbers; empty where the run did not."""
+    """Describe the divergence with its numbers; empty if the run did not diverge."""
     windows, vocab_size = evaluation_windows(spec, corpus), spec.model.vocab_size
     nats = np.mean(
         [  # per token
@@ -302,8 +302,8 @@ def _how_it_diverged(bits_per_byte: Mapping[str, float], *, spec: RunSpec, corpu
     if not has_diverged(float(nats), first_nats=curve.first_finite() or 0.0, vocab_size=vocab_size):
         return ""
     return (
-        f"it diverged: its held-out loss is {nats:.4g} nats a token at the end, above where it began and above that of "
-        f"guessing uniformly ({math.log(vocab_size):.4g})."
+        f"diverged: its held-out loss is {nats:.4g} nats per token at the end, above its first training loss and above "
+        f"that of uniform guessing ({math.log(vocab_size):.4g})."
     )
 
 
@@ -312,13 +312,13 @@ def _scored_bytes(corpus: TokenCorpus, windows: NDArray[np.int32]) -> int:
 
 
 def _windows_at_once(spec: RunSpec, *, devices: int) -> int:
-    """As many as always, or as many sequences as are computed at a time in training; a multiple of the devices."""
+    """Return the number of windows per evaluation batch, a multiple of the devices, limited as in training."""
     wanted = (spec.compute.sequences_at_a_time or _EVALUATION_BATCH_WINDOWS) * devices
     return -(-min(wanted, _EVALUATION_BATCH_WINDOWS) // devices) * devices
 
 
 def _total_nats(mean_loss_nats: Callable[..., float], windows: NDArray[np.int32], *, at_once: int) -> float:
-    """Over all windows, in batches of equal size; what fills the last one up has no weight."""
+    """Return the total over all windows, in batches of equal size; padding has no weight."""
     total = 0.0
     for start in range(0, len(windows), at_once):
         batch = windows[start : start + at_once]
@@ -329,7 +329,7 @@ def _total_nats(mean_loss_nats: Callable[..., float], windows: NDArray[np.int32]
 
 
 def evaluation_windows(spec: RunSpec, corpus: TokenCorpus) -> dict[str, NDArray[np.int32]]:
-    """By set, of shape (window, position); of a named set that has fewer windows than are wanted, all."""
+    """Return windows by set, of shape (window, position); all windows of a named set that has fewer than wanted."""
     seq_len, found = spec.evaluation.seq_len, {}
     for name, windows in spec.evaluated_windows.items():
         tokens = corpus.validation[name]

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def keep_weights(model: Any, record: RunRecord, *, train_steps: int, place: Workplace, group: ProcessGroup = ALONE) -> None:
-    """Keep Levanter's trained `model` as that of `record`, over what an interrupted process may have left.
+    """Keep Levanter's trained `model` as that of `record`, replacing what an interrupted process may have left.
 
-    Written in the run's working folder, by each process of the group its part, then moved. `StorageError` when that fails; the
-    run then resumes from its checkpoint.
+    Each process of the group writes its part in the run's working folder, which is then moved. `StorageError` if that fails;
+    the run then resumes from its checkpoint.
     """
     from levanter.checkpoint import save_checkpoint
 
@@ -34,7 +34,7 @@ def keep_weights(model: Any, record: RunRecord, *, train_steps: int, place: Work
     try:
         if group.is_leader:
             shutil.rmtree(unfinished, ignore_errors=True)
-        group.is_everywhere(True)  # nobody writes into what goes
+        group.is_everywhere(True)  # no process may write into the folder now
         save_checkpoint(model, step=train_steps, checkpoint_path=str(unfinished), is_temporary=False)
         if group.is_everywhere(True) and group.is_leader:
             replace_file(
@@ -47,45 +47,44 @@ def keep_weights(model: Any, record: RunRecord, *, train_steps: int, place: Work
             unfinished.rename(folder)
     except Exception as error:  # whatever tensorstore, JAX and the disk raise
         if group.count > 1 and not isinstance(error, OSError):
-            raise  # perhaps the end of another process, after which all are started again
+            raise  # another process may have ended, after which the group is restarted
         raise StorageError(
-            f"{folder}: the weights cannot be kept: {first_line(error)}.",
-            why="A run that is to have its weights is not recorded without them.",
-            fix="Free some space, or give yourself permission, and type the same command again: it goes on where it was.",
+            f"{folder}: the weights cannot be written: {first_line(error)}.",
+            why="The run is recorded only with its weights.",
+            fix="Free some space or check permissions, then rerun the command; it resumes.",
         ) from error
 
 
 def kept_weights(run: StoredRun, place: Workplace) -> Path:
-    """The checkpoint of a recorded run's model; `UsageError` where it was not kept, or is of another training of the run.
+    """Return the checkpoint of a recorded run's model; `UsageError` if it is missing or from another training of the run.
 
-    `StorageError` where a file of it is damaged.
+    `StorageError` if a file is damaged.
     """
     folder = weights_dir(run.spec.directory_name, place)
     marker = folder / WEIGHTS_MARKER
     if not marker.is_file():
         raise UsageError(
-            f"The weights of {run.folder.name} were not kept: there is no {folder}.",
-            why="Those of a target are kept from when it is trained; those of a ladder's other runs with --keep-weights.",
-            fix=f"{_again(run)} On the same machine and as many cores its loss curve is the same, bit for bit.",
+            f"The weights of {run.folder.name} are missing: no folder {folder}.",
+            why="Training keeps the weights of targets, and of other runs with --keep-weights.",
+            fix=f"{_again(run)} On the same machine and number of cores its loss curve is the same, bit for bit.",
         )
     files = _marked(marker, run)
     if files is None:
         raise UsageError(
-            f"{folder} has the weights of another training of {run.folder.name}: its loss curve is not the recorded one.",
-            why="On another machine, or on more or fewer cores, sums differ in their last digits, and so do the weights.",
+            f"{folder} has the weights of another training of {run.folder.name}; its loss curve is not the recorded one.",
+            why="On another machine or number of cores, sums and weights differ in their last digits.",
             fix=f"{_again(run)} Or export the record that was made with these weights.",
         )
     if files and files != digest_of_files(folder, without=WEIGHTS_MARKER):
         raise StorageError(
-            f"{folder}: its files are not those that were kept.",
-            why="A disk or a copy lost or changed some of them; what would be exported was never measured.",
+            f"{folder}: its files were changed or damaged after they were written.",
             fix=_again(run),
         )
     return folder
 
 
 def load_weights(spec: RunSpec, folder: Path, *, axis_mapping: Any, mesh: Any) -> Any:
-    """Levanter's model of this spec with the weights in `folder`; `StorageError` when they cannot be read."""
+    """Load Levanter's model of this spec with the weights in `folder`; `StorageError` if they cannot be read."""
     import equinox as eqx
     import jax
     from levanter.checkpoint import load_checkpoint
@@ -95,10 +94,9 @@ def load_weights(spec: RunSpec, folder: Path, *, axis_mapping: Any, mesh: Any) -
     shapes = eqx.filter_eval_shape(lambda: built_model(spec, key=jax.random.PRNGKey(0)))
     try:
         return load_checkpoint(shapes, str(folder), axis_mapping=axis_mapping, mesh=mesh)
-    except Exception as error:  # whatever tensorstore and JAX make of damaged files
+    except Exception as error:  # whatever tensorstore and JAX raise for damaged files
         raise StorageError(
             f"{folder}: the weights cannot be read: {first_line(error)}.",
-            why="A disk or a copy lost some of them.",
             fix="Remove that folder and train the run again with its weights kept.",
         ) from error
 
@@ -108,7 +106,7 @@ def _marker(record: RunRecord) -> dict[str, Any]:
 
 
 def _marked(marker: Path, run: StoredRun) -> str | None:
-    """The digest of the files of these weights, empty where none was taken; None where they are of another training."""
+    """Return the digest of these weights' files, empty if none was recorded; None if they are from another training."""
     try:
         document = dict(json.loads(read_own_bytes(marker)))
     except (ValueError, TypeError):
@@ -125,31 +123,31 @@ def _again(run: StoredRun) -> str:
         if spec.role == "target"
         else f"marin-scale ladder ladders/{spec.ladder}.yaml --only {one} --keep-weights"
     )
-    cores = f"taskset -c 0-{run.record.hardware.cpu_count - 1}"  # alone, it would be given all
+    cores = f"taskset -c 0-{run.record.hardware.cpu_count - 1}"  # alone, it would use all cores
     return f"Move {run.folder} away, train it again ({cores} {command}), and put the old folder back."
 
 
 def write_hugging_face(spec: RunSpec, *, weights: Path, folder: Path, tokenizer: Path | None) -> None:
-    """Write the dense model of `spec`, whose checkpoint is `weights`, into `folder`; `tokenizer` is a folder, too."""
+    """Write the dense model of `spec` with checkpoint `weights` into `folder`; `tokenizer` is a folder too."""
     from levanter.tracker.tracker import NoopConfig
     from levanter.trainer import TrainerConfig
 
-    logging.getLogger("levanter").setLevel(logging.ERROR)  # it warns that there is no checkpoint on the hub to copy from
-    trainer = TrainerConfig(tracker=NoopConfig(), require_accelerator=False)  # for its devices only; it writes nothing
+    logging.getLogger("levanter").setLevel(logging.ERROR)  # it warns of a missing checkpoint on the hub
+    trainer = TrainerConfig(tracker=NoopConfig(), require_accelerator=False)  # only its devices are used
     with trainer.use_device_mesh():
         model = load_weights(spec, weights, axis_mapping=trainer.parameter_axis_mapping, mesh=trainer.device_mesh)
         converter(tokenizer).save_pretrained(model, str(folder), save_tokenizer=tokenizer is not None)
 
 
 def _tokenizer(folder: Path | None) -> Any:
-    """Return the tokenizer in a folder; nothing without one, because None would mean one of the hub."""
+    """Return the tokenizer in a folder; an empty one without a folder, since None would fetch one from the hub."""
     from transformers import AutoTokenizer
 
     return () if folder is None else AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
 def converter(tokenizer: Path | None) -> HFCheckpointConverter[Any]:
-    """Levanter's converter of our dense models, with the tokenizer in a folder, or without one."""
+    """Return Levanter's converter of our dense models, with or without the tokenizer in a folder."""
     from levanter.compat.hf_checkpoints import HFCheckpointConverter
     from levanter.models.qwen import Qwen3Config
     from transformers import Qwen3Config as HuggingFaceConfig

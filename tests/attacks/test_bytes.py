@@ -41,19 +41,19 @@ def test_a_quantile_that_is_no_number_is_refused(root: Path, folder: Path) -> No
 def test_a_number_too_large_for_a_float_is_refused(root: Path, folder: Path) -> None:
     """1e999 is read as infinity by some and as an error by others."""
     sign_with(folder, '"point": 2.5,', '"point": 1e999,')
-    refused(root, "statement.json", "it holds 1e999, which is larger than numbers can be")
+    refused(root, "statement.json", "1e999")
 
 
 def test_a_number_of_5000_digits_is_refused(root: Path, folder: Path) -> None:
     """Reading it takes a time that grows with the square of its length."""
     sign_with(folder, '"point": 2.5,', f'"point": {"9" * 5000},')
-    refused(root, "statement.json", "it holds an integer of 5000 digits, which is larger than numbers can be")
+    refused(root, "statement.json", "an integer of 5000 digits")
 
 
 def test_an_integer_too_large_for_a_float_is_refused(root: Path, folder: Path) -> None:
     """It passes every check that compares, and ends with an error whoever multiplies it by a share."""
     sign_with(folder, '"point": 2.5,', f'"point": {10**309},')
-    refused(root, "statement.json", "it holds an integer of 310 digits, which is larger than numbers can be")
+    refused(root, "statement.json", "an integer of 310 digits")
 
 
 def test_carriage_returns_are_refused(root: Path, folder: Path) -> None:

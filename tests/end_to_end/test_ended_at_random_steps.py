@@ -87,7 +87,7 @@ def test_a_disk_that_fills_up_is_told_as_such_and_the_run_goes_on_later(tmp_path
     with mounted(work_dir(spec, place), "size=8k"):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     told = [event.message for event in filter(None, map(parse_event, done.stdout.splitlines())) if event.kind == "failed"]
-    message = f"the disk is full: nothing could be written below {place.work_root}. What was saved before is kept."
+    message = f"the disk is full: nothing could be written below {place.work_root}. Earlier checkpoints are kept."
     assert told == [message], done.stderr
     assert done.returncode == 1
     assert trained(spec, place)[0] == 0

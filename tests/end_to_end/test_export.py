@@ -43,7 +43,7 @@ def test_a_killed_target_resumes_and_is_exported_with_its_forecast_and_outcome(t
     card = (root / "model" / "README.md").read_text()
     assert f"**{outcome['verdict']}**: {outcome['value']:.4f} was observed" in card
     assert f"`preregistrations/{folder.name}`" in card
-    assert_refused(marin_scale_process("export", name, "--to", "model", cwd=root), "already there and not empty")
+    assert_refused(marin_scale_process("export", name, "--to", "model", cwd=root), "not empty")
     assert sorted(path.name for path in root.iterdir() if "model" in path.name) == ["model"]
 
 

@@ -54,7 +54,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing_but_time(tmp_path: Path) 
     output, _ = launcher.communicate(timeout=600)
     assert launcher.returncode == 0, output
     assert "All 4 runs are recorded" in output
-    assert output.count("what trained it died; it goes on") == 1, output
+    assert output.count("its worker died") == 1, output
     assert {path.parent.name for path in on_ray.glob(".marin-scaling/weights/*/weights.json")} == histories(on_ray).keys()
     alone = start(local)
     output, _ = alone.communicate(timeout=600)
@@ -84,7 +84,7 @@ def test_a_node_that_dies_is_told_in_one_line(tmp_path: Path) -> None:
     finally:
         cluster.shutdown()
     assert launcher.returncode == 0, output
-    assert output.count("what trained it died; it goes on") == 1, output
+    assert output.count("its worker died") == 1, output
     assert "raylet" not in output
     assert "state-dump" not in output
     assert len(histories(folder)) == 2
@@ -123,7 +123,7 @@ def test_a_run_that_fails_says_why_and_the_others_go_on(tmp_path: Path) -> None:
     in_the_way.mkdir(parents=True)
     (in_the_way / "note.txt").write_text("not a run")
     output, _ = start(folder, "--on", "ray").communicate(timeout=600)
-    assert f"error: 1 of the runs failed:\n       1e10/8 ({planned[0]}): {in_the_way}" in output, output
+    assert f"error: 1 of 1 runs failed:\n       1e10/8 ({planned[0]}): {in_the_way}" in output, output
     assert len(histories(folder)) == 3
 
 
@@ -135,7 +135,7 @@ def test_a_run_that_fails_says_why_and_the_others_go_on(tmp_path: Path) -> None:
         (
             "ray",
             "hardware: {per_run: {resources: {TPU-v5e-8-head: 1}}}\n",
-            "A run wants 1 of CPU, 1 of TPU-v5e-8-head, and none of the cluster's 1 nodes has that",
+            "1 of CPU, 1 of TPU-v5e-8-head; none of the cluster's 1 nodes",
         ),
         ("slurm", "", "--on slurm: runs are trained on this machine or on a Ray cluster"),
     ],
@@ -147,7 +147,6 @@ def test_a_cluster_that_is_not_there_is_said_with_what_why_and_fix(tmp_path: Pat
     output, _ = launcher.communicate(timeout=300)
     assert launcher.returncode == 2, output
     assert f"error: {said}" in output
-    assert "  why: " in output
     assert "  fix: " in output
     assert "Traceback" not in output
     assert not histories(folder)
@@ -163,7 +162,7 @@ def test_an_address_where_something_else_listens_is_told_at_once(tmp_path: Path,
         output, _ = launcher.communicate(timeout=300)
         server.shutdown()
     assert launcher.returncode == 2, output
-    assert f"error: No Ray cluster answers at 127.0.0.1:{server.server_address[1]}: what listens there is not Ray." in output
+    assert f"error: No Ray cluster answers at 127.0.0.1:{server.server_address[1]}:" in output
 
 
 class Other(socketserver.BaseRequestHandler):

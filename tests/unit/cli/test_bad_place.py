@@ -157,7 +157,7 @@ def test_a_folder_that_may_not_be_written_is_named(repository, arguments, fragme
         folder.chmod(0o555)
     done = marin_scale_process(*arguments, cwd=repository, before=obey_file_modes)
     assert done.returncode == 2, done.stderr
-    assert_message(done, fragment, "Give yourself permission")
+    assert_message(done, fragment, "permission")
     assert listing(repository) == before
 
 
@@ -166,7 +166,7 @@ def test_a_file_system_that_is_read_only_is_named(repository):
     with mounted(repository / "disk", "size=1m") as disk:
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         done = marin_scale("fit", DELPHI, "--plot", "disk/law.json", cwd=repository)
-        assert_refused(done, "disk/law.json cannot be written: read-only file system", "work in a folder that can be written")
+        assert_refused(done, "disk/law.json cannot be written: read-only file system", "writable folder")
         assert listing(disk) == {}
 
 

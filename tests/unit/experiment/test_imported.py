@@ -236,7 +236,7 @@ def test_steps_of_one_name_are_told_apart(tmp_path: Path) -> None:
         ("x.json", {"steps": 3}, "steps: Input should be a valid array"),
         ("x.json", {"caller_path": "x", "steps": [{"name": "a"}]}, "steps.0.output_path: Field required"),
         ("x.json", {"caller_path": "x", "steps": [3]}, "steps.0"),
-        ("x.json", '{"steps": [], "steps": []}', "stands twice"),
+        ("x.json", '{"steps": [], "steps": []}', "duplicate key 'steps'"),
         ("x.md", "# Nothing\n", "no experiments"),
         ("x.txt", "", "'.txt'"),
     ],

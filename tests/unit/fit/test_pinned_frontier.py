@@ -57,7 +57,7 @@ def test_a_loss_at_or_below_the_asymptote_is_refused(asymptote):
 
 def test_one_budget_has_no_slope():
     """However many runs it holds."""
-    with pytest.raises(FitRefused, match="All 3 losses were bought with the same 1e"):
+    with pytest.raises(FitRefused, match="All 3 losses are at the same 1e"):
         fit_pinned_frontier(np.full(3, 1e19), loss=np.array([3.0, 2.9, 2.8]), asymptote=1.5)
 
 
@@ -98,7 +98,7 @@ def test_an_asymptote_within_the_noise_of_the_losses_is_refused():
 @pytest.mark.parametrize("number", ["", "@", "@nan", "@-1", "@1_6"])
 def test_a_pinned_law_without_a_number_is_refused(number):
     """There is no default: nobody's constant is chosen here."""
-    with pytest.raises(UsageError, match="does not say at which loss"):
+    with pytest.raises(UsageError, match="pinned asymptote"):
         find_law(f"pinned-frontier{number}")
 
 

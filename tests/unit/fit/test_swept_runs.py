@@ -104,5 +104,5 @@ def test_a_fit_takes_the_best_of_a_sweep_and_says_so_or_all_when_asked():
     assert not any("swept" in warning for warning in whole.warnings)
     size = {"params": SIZES[-1:], "tokens": 20 * SIZES[-1:]}
     assert np.exp(best.law.posterior.log_losses(**size)).mean() < np.exp(whole.law.posterior.log_losses(**size)).mean() - 0.05
-    with pytest.raises(UsageError, match="no choice of swept runs 'some'"):
+    with pytest.raises(UsageError, match="swept runs 'some'"):
         fit(table, swept="some")

@@ -145,10 +145,10 @@ def test_runs_without_a_curve_are_refused(soft, accuracy, said):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"accuracy": np.linspace(80, 30, 8)}, "they are shares from 0 to 1"),
-        ({"accuracy": np.linspace(0.8, 0.3, 7)}, "not two lists of one length"),
+        ({"accuracy": np.linspace(80, 30, 8)}, "shares from 0 to 1"),
+        ({"accuracy": np.linspace(0.8, 0.3, 7)}, "two lists of one length"),
         ({"accuracy": np.array([0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.3, np.nan])}, "not finite"),
-        ({"chance": 1.5}, "no accuracy by chance"),
+        ({"chance": 1.5}, "accuracy by chance"),
         ({"questions": 0}, "no 0 questions"),
     ],
 )

@@ -94,7 +94,7 @@ def tracked_dense_target(steps: int, *, more_nats: float) -> Tracked:
 def test_a_curve_that_the_ladder_s_runs_do_not_have_is_told_and_on_no_forecast(steps: int, more_nats: float) -> None:
     """Half a nat too high to two, or much too low: with what the finished curves have there, and no promise of the end."""
     found = tracked_dense_target(steps, more_nats=more_nats)
-    assert found.verdict == "unlike the ladder's curves: what will come of it is not known"
+    assert found.verdict == "unlike the ladder's curves: no prediction"
     assert any("the curves of 16 finished runs have" in fault for fault in found.faults)
     assert "it would end at" in tracked_text(found)
 
@@ -113,9 +113,9 @@ def test_too_early_and_too_few_are_refused_with_the_numbers() -> None:
     begun = Curve(losses=np.full(19, 2.0), train_steps=100, flops=1e10)
     slow = Curve(losses=np.full(40, 2.0), train_steps=1_000, flops=1e10)
     for run in (begun, slow):
-        with pytest.raises(FitRefused, match="steps are done; nothing is said before 20 steps and 5% of them"):
+        with pytest.raises(FitRefused, match=r"steps are done; .* 20 steps and 5% of them"):
             track(run, curves)
-    with pytest.raises(FitRefused, match="5 finished runs have a loss curve; 6 are the least"):
+    with pytest.raises(FitRefused, match="5 finished runs have a loss curve"):
         track(flat(2.0, flops=1e10), curves[:5])
 
 
@@ -128,5 +128,5 @@ def test_a_run_whose_loss_is_no_number_ends_nowhere() -> None:
     assert found.tracking is None
     assert found.faults == ["the loss is no number at step 200"]
     said = tracked_text(found)
-    assert "is not said: its loss is no number any more" in said
+    assert "its loss is not finite" in said
     assert "no forecast to compare with: nothing was signed" in said

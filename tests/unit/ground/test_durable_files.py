@@ -23,7 +23,7 @@ def test_a_folder_appears_with_all_its_files(tmp_path: Path) -> None:
     """All files are there, no temporary ones are left, and a second folder of that name is refused."""
     publish_folder(tmp_path / "run", {"a": b"1", "b": b"2"})
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == {"a": b"1", "b": b"2"}
-    with pytest.raises(StorageError, match="already there"):
+    with pytest.raises(StorageError, match="exists"):
         publish_folder(tmp_path / "run", {"a": b"3"})
     assert os.listdir(tmp_path) == ["run"]
 
@@ -44,7 +44,7 @@ def test_a_folder_that_is_filled_appears_whole_or_not_at_all(tmp_path: Path) -> 
         (folder / "a").write_bytes(b"1")
         assert os.listdir(tmp_path / "model") == []
     assert os.listdir(tmp_path / "model") == ["a"]
-    with pytest.raises(StorageError, match="model cannot be written: it is already there"), new_folder(tmp_path / "model"):
+    with pytest.raises(StorageError, match="model cannot be written: it exists"), new_folder(tmp_path / "model"):
         pass
     assert os.listdir(tmp_path) == ["model"]
 

@@ -36,14 +36,14 @@ def write(folder: Path, text: str) -> Path:
         (
             "target: {budget_flops: 1e12",
             "target: {budget_flops: 2e11",
-            r"2e\+11 is not larger than the largest rung's 2e\+11",
+            r"target: its budget_flops 2e\+11 .* 2e\+11",
         ),
         ("hidden_dims: [16, 24]}\n  - {budget_flops: 2e11, ", "hidden_dims: []}\n  - {budget_flops: 2e11, ", "line 4"),
         ("target: {budget_flops: 1e12}", "", "target: field required"),
         ("name: tiny", "name: ../tiny", "line 1: name"),
         ("rungs:", "rungs: [", "is not YAML"),
-        ("rungs:", "hardware: {storage: 'memory://here'}\nrungs:", "line 3: hardware.storage: .* memory of one process"),
-        ("rungs:", "hardware: {storage: 'file://here'}\nrungs:", "another folder on each machine"),
+        ("rungs:", "hardware: {storage: 'memory://here'}\nrungs:", "line 3: hardware.storage: memory://here .* one process"),
+        ("rungs:", "hardware: {storage: 'file://here'}\nrungs:", "file://here is a different folder"),
     ],
 )
 def test_a_mistake_is_named_with_its_line_and_key(tmp_path: Path, old: str, new: str, sentence: str) -> None:
@@ -56,7 +56,7 @@ def test_a_mistake_is_named_with_its_line_and_key(tmp_path: Path, old: str, new:
 
 def test_a_file_of_another_name_than_the_ladders_is_refused(tmp_path: Path) -> None:
     """A copy whose name was forgotten would mix its runs with those of the first ladder."""
-    with pytest.raises(LadderFileError, match=r"tiny\.yaml, line 2: name: 'other' is not the name of the file, 'tiny'\."):
+    with pytest.raises(LadderFileError, match=r"tiny\.yaml, line 2: name: 'other' .* 'tiny'"):
         read_ladder_file(write(tmp_path, "recipe: quickstart\nname: other" + GOOD.split("recipe: quickstart")[1]))
 
 
@@ -160,7 +160,7 @@ def test_a_run_that_two_lines_mean_is_refused(tmp_path: Path) -> None:
 
 def test_a_cost_without_a_speed_is_refused(tmp_path: Path) -> None:
     """An hour's price says nothing of a run whose hours nobody knows."""
-    with pytest.raises(LadderFileError, match="hardware: cost_per_hour says nothing without sustained_flops_per_second"):
+    with pytest.raises(LadderFileError, match=r"hardware: cost_per_hour .* sustained_flops_per_second"):
         read_ladder_file(write(tmp_path, GOOD + "hardware: {cost_per_hour: 98}\n"))
 
 

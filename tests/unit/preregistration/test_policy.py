@@ -74,8 +74,8 @@ def test_another_resolver_is_what_the_rule_asks_for(tmp_path: Path) -> None:
         ("reviewers: 1\n", "since: field required"),
         ("since: 2026-11-20\nreviewer: 1\n", r"policy\.yaml, line 2: reviewer: there is no such key"),
         ("since: 2026-11-20\nreviewers: -1\n", r"policy\.yaml, line 2: reviewers: input should be greater than or equal to 0"),
-        ("since: 2026-11-20\nstamps: 1\nstamps: 0\n", r"policy\.yaml, line 3: stamps: this key stands in line 2 already"),
-        ("[]\n", "it is list, not a table of keys"),
+        ("since: 2026-11-20\nstamps: 1\nstamps: 0\n", r"policy\.yaml, line 3: duplicate key stamps, first in line 2"),
+        ("[]\n", "it is list"),
     ],
 )
 def test_a_policy_that_cannot_be_read_is_no_policy(folder: Path, text: str, reason: str) -> None:

@@ -109,10 +109,10 @@ def test_a_batch_from_outside_is_doubted_where_the_rates_were_not_tuned_for_it()
     large = RECIPE.plan(budget_flops=1e23, hidden_dim=5376, batch_size=65_536).doubts
     small = RECIPE.plan(budget_flops=3e18, hidden_dim=1024, batch_size=4).doubts
     assert large == (
-        "the rates were tuned for batches of 8 to 8192, not 65536",
+        "learning rates were tuned for batches of 8 to 8192, not 65536",
         "learning_rate at the cap of 0.01",
     )
-    assert small == ("the rates were tuned for batches of 8 to 8192, not 4",)
+    assert small == ("learning rates were tuned for batches of 8 to 8192, not 4",)
 
 
 def test_halving_stops_above_the_least_batch_and_the_cap_is_said() -> None:

@@ -56,7 +56,7 @@ def test_sensible_widths_see_neither_two_few_tokens_for_each_parameter_nor_too_m
 
 def test_a_schedule_longer_than_the_run_is_refused() -> None:
     """Half of the steps to warm up and nine tenths to decay."""
-    with pytest.raises(RecipeError, match=r"warm up for 0\.5 of the steps and decay for 0\.9"):
+    with pytest.raises(RecipeError, match=r"warmup_fraction 0\.5 and decay_fraction 0\.9"):
         replace(QuickstartRecipe(), warmup_fraction=0.5, decay_fraction=0.9).plan(budget_flops=1e11, hidden_dim=16)
 
 

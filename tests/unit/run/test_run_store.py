@@ -35,7 +35,7 @@ def test_what_is_added_is_read_back(tmp_path: Path) -> None:
 def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
     """The second record of one spec is refused."""
     add(tmp_path, rung_spec())
-    with pytest.raises(StorageError, match="already there"):
+    with pytest.raises(StorageError, match="exists"):
         add(tmp_path, rung_spec())
 
 

@@ -83,7 +83,7 @@ def test_a_single_seed_has_no_standard_error() -> None:
         ("seeds__log", "https://example.org/\u200b", "an address that begins"),
         ("authors__name", "Ada\nBob", "one line of text"),
         ("authors__name", "Ada\u202eBob", "one line of text"),
-        ("description", "so\u2066 it is", "text that can be seen"),
+        ("description", "so\u2066 it is", "hidden characters"),
         ("code__commit", "main", "a commit"),
         ("authors__name", "A" * 501, "at most 500"),
     ],
@@ -111,7 +111,7 @@ def test_a_number_that_is_too_large_in_a_configuration_is_refused() -> None:
     """Where any value may stand; else the page of all submissions could not be written."""
     document = submission_document()
     document["model"]["config"] = {"rate": "large"}
-    with pytest.raises(DocumentError, match="1e999, which is larger than numbers can be"):
+    with pytest.raises(DocumentError, match="1e999"):
         parse_submission(json.dumps(document).replace('"large"', "1e999").encode(), name="x")
 
 
@@ -139,7 +139,7 @@ def test_a_submission_that_is_there_is_not_written_over(tmp_path: Path) -> None:
     """Each has a folder of its own, by its name."""
     path = write_submission(tmp_path, submission())
     assert path == tmp_path / "llama/130m/submission.json"
-    with pytest.raises(MarinScalingError, match="already there"):
+    with pytest.raises(MarinScalingError, match="exists"):
         write_submission(tmp_path, changed(description="another"))
     assert read_submission(path.parent) == submission()
 

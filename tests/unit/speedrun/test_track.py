@@ -100,11 +100,11 @@ def test_a_track_that_nobody_wrote_down_is_a_doubt() -> None:
     ("text", "reason"),
     [
         ("name: a\n", "a.yaml, line 1: title: field required"),
-        ("name: b\ntitle: x\n", "a.yaml, line 1: name: 'b' is not the name of the file"),
+        ("name: b\ntitle: x\n", "a.yaml, line 1: name: 'b'"),
         ("name: a\ntitle: x\nlimits: {watts: 3}\n", "'watts'"),
         ("name: a\ntitle: x\nlimits: {seconds: 0}\n", "a.yaml, line 3: limits.seconds: input should be greater than 0"),
         ("name: a\ntitle: x\nretrained_by_ci: true\n", "seeds_at_least"),
-        ("name: a\ntitle: x\nrule: 3\n", "a.yaml, line 3: rule: there is no such key"),
+        ("name: a\ntitle: x\nrule: 3\n", "a.yaml, line 3: rule: unknown key"),
     ],
 )
 def test_a_track_that_is_malformed_is_refused_with_line_and_key(tmp_path: Path, text: str, reason: str) -> None:

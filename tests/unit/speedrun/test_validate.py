@@ -122,4 +122,4 @@ def test_one_file_is_validated_like_a_folder(tmp_path: Path) -> None:
     """Both places have one accepted submission."""
     path = write_submission(tmp_path, submission())
     for place in (path, tmp_path):
-        assert marin_scale("speedrun", "validate", str(place)).stdout.startswith("1 submission: 1 accepted")
+        assert marin_scale("speedrun", "validate", str(place), cwd=tmp_path).stdout.startswith("1 submission: 1 accepted")

@@ -80,7 +80,7 @@ def test_a_record_that_is_not_of_its_run_is_refused(places: list[Workplace], tmp
     Exchange(here).share_finished([SPEC])
     (path,) = (tmp_path / "shared").rglob("record.json")
     path.write_bytes(record_of(rung_spec(seed=1)).to_bytes())
-    with pytest.raises(RecordError, match=r"shared/runs/.*: what lies there is no record of this run"):
+    with pytest.raises(RecordError, match=r"shared/runs/.* is not a record of this run"):
         Exchange(there).share_finished([SPEC])
     assert not read_runs(there.runs_dir / SPEC.ladder)
 
@@ -174,7 +174,7 @@ def test_tokens_that_a_store_changed_are_not_brought(places: list[Workplace], tm
     Exchange(here).take_data(corpus.digest)
     (shared,) = (tmp_path / "shared" / "data").iterdir()
     (shared / "validation.bin").write_bytes(tokens.tobytes())
-    with pytest.raises(StorageError, match="validation has other tokens than were put there"):
+    with pytest.raises(StorageError, match="tokens of validation"):
         Exchange(there).bring_data(corpus.digest)
     assert not data_folder(corpus.digest, work_root=there.work_root).exists()
     shutil.rmtree(shared)
@@ -285,7 +285,7 @@ def test_what_could_not_be_taken_there_at_the_end_is_taken_once_it_can(
     asked = {"corpus": standard_library_corpus(), "workplace": here, "pool": no_pool}
     train_runs([SPEC], **asked, on_event=heard)
     assert len(said) == 1
-    assert "is recorded here, and cannot be taken to the others; it is tried again" in said[0]
+    assert "recorded here, but cannot be copied" in said[0]
     assert list((tmp_path / "shared" / "runs").glob("*/*/record.json"))
 
     shutil.rmtree(tmp_path / "shared")

@@ -59,7 +59,7 @@ def test_a_run_that_was_only_asked_for_still_waits(workplace: Workplace) -> None
 
 def test_of_a_ladder_that_nobody_began_that_is_said(workplace: Workplace) -> None:
     """Where its text is not tokenized, no run is known yet."""
-    assert status_text([]) == "No run of it was begun."
+    assert status_text([]) == "No run was begun."
 
 
 def test_a_run_that_diverged_ended_at_its_last_step(workplace: Workplace) -> None:

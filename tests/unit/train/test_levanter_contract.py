@@ -183,7 +183,7 @@ def test_a_run_whose_curve_lost_lines_begins_again(tmp_path: Path, monkeypatch: 
     seen: list[int] = []
     notes: list[str] = []
     result = trained(spec, tmp_path / "parts", on_step=lambda step, _loss: seen.append(step), on_note=notes.append)
-    assert "the run begins again" in notes[0]
+    assert "training restarts" in notes[0]
     assert seen == list(range(1, 13))
     assert [row.step for row in result.loss_curve.history(spec_digest=spec.digest).rows] == list(range(12))
 
@@ -210,7 +210,7 @@ def test_a_checkpoint_of_another_run_of_the_same_shape_is_not_taken_up(tmp_path:
     notes: list[str] = []
     trained(bound, tmp_path, on_step=lambda step, _loss: seen.append(step), on_note=notes.append)
     assert seen == list(range(1, 13))
-    assert notes[0].startswith("its checkpoints are another run's and were moved to ")
+    assert notes[0].startswith("its checkpoints belong to another run and were moved to ")
 
 
 @pytest.mark.parametrize("damage", ["short", "changed", "empty", "another run's"])
@@ -290,7 +290,7 @@ def test_a_run_that_ends_worse_than_guessing_diverged_and_keeps_its_curve(tmp_pa
     assert (result.bits_per_byte, result.loss_curve.steps_done) == (None, 40)
     assert None not in [row.train_loss_nats_per_token for row in result.loss_curve.history(spec_digest=spec.digest).rows]
     (note,) = notes
-    assert "nats a token at the end, above where it began and above that of guessing uniformly (5.545)" in note
+    assert "diverged" in note
 
 
 def test_text_is_not_repeated(tmp_path: Path) -> None:

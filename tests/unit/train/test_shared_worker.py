@@ -98,7 +98,7 @@ def test_of_two_that_ended_a_run_the_first_record_stands(places: list[Workplace]
     publish(here, loss=3.0)
     note, end = publish(there, loss=4.0)
     assert note == WorkerEvent(
-        kind="noted", run=SPEC.directory_name, message="another machine has recorded it meanwhile: that record stands."
+        kind="noted", run=SPEC.directory_name, message="another machine has recorded it meanwhile; its record counts."
     )
     assert end == WorkerEvent(kind="finished", run=SPEC.directory_name, step=SPEC.train_steps, loss=3.0)
     assert [read_runs(place.runs_dir / SPEC.ladder)[0].record.loss for place in places] == [3.0, 3.0]

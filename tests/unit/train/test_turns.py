@@ -119,7 +119,7 @@ def test_waiting_is_told_once_and_ends_at_last(tmp_path: Path) -> None:
             pass
         with compiling(WIDE, tmp_path, wait=lambda _seconds: False, on_note=notes.append) as tell_compiled:
             tell_compiled()
-    assert notes == ["another process compiles the same step, and is waited for."]
+    assert notes == ["another process compiles the same step; waiting for it."]
 
 
 def test_where_nothing_can_be_locked_runs_go_on_in_their_order(tmp_path: Path) -> None:
