@@ -1,15 +1,32 @@
-"""Print a table of a report as text."""
+"""Tables and paragraphs of reports as text of at most 80 columns."""
 
 from __future__ import annotations
 
 import io
 import math
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TABLE_WIDTH = 80
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    """Wrap a paragraph with a hanging indent of two, without breaking words or hyphens.
+
+    >>> wrapped("status: Usable", "  ")
+    '  status: Usable'
+    """
+    return textwrap.fill(
+        text,
+        width=TABLE_WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def table_text(frame: pd.DataFrame, *, width: int = TABLE_WIDTH, indent: int = 2) -> str:

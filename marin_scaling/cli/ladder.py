@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
+from marin_scaling.text_table import wrapped
 from marin_scaling.units import counted
+
+if TYPE_CHECKING:
+    from marin_scaling.train.session import TrainableLadder
 
 _LADDER = typer.Argument(metavar="LADDER.yaml", help="Ladder file.")
 _ONLY = typer.Option([], "--only", metavar="BUDGET[/WIDTH]", help="Only these runs; repeatable.")
@@ -20,6 +25,7 @@ def ladder(
     stop_after: str = typer.Option("", "--stop-after", metavar="TIME", help="Stop after 90s, 30m or 2h; rerun to resume."),
     keep_weights: bool = typer.Option(False, "--keep-weights", help="Keep the weights, for marin-scale export."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the rungs and their cost; train nothing."),
+    as_json: bool = typer.Option(False, "--json", help="With --dry-run, print only JSON."),
 ) -> None:
     """Train a ladder's rungs into runs/, here or on Ray.
 
@@ -27,13 +33,14 @@ def ladder(
 
     Example: marin-scale ladder ladders/quickstart.yaml --dry-run
     """
+    from marin_scaling.errors import UsageError
     from marin_scaling.train.session import load_ladder
 
     loaded = load_ladder(ladder_path)
+    if as_json and not dry_run:
+        raise UsageError("--json needs --dry-run.", fix=f"Use marin-scale ladder {ladder_path} --dry-run --json")
     if dry_run:
-        from marin_scaling.ladder.report import ladder_table
-
-        typer.echo("\n".join([ladder_table(loaded.plan(only)), *(f"note: {doubt}" for doubt in loaded.data_doubts())]))
+        _print_plan(loaded, only, as_json=as_json)
         return
     done = loaded.train(
         on=where,
@@ -54,6 +61,19 @@ def ladder(
         typer.echo(f"The {len(done.specs)} selected runs of {rungs} are recorded in {done.runs_dir}.")
     else:
         typer.echo(f"All {rungs} runs are recorded in {done.runs_dir}.\nNext: marin-scale fit {done.runs_dir}")
+
+
+def _print_plan(loaded: TrainableLadder, only: list[str], *, as_json: bool) -> None:
+    from marin_scaling.ladder.report import ladder_document, ladder_table
+
+    planned, doubts = loaded.plan(only), loaded.data_doubts()
+    if as_json:
+        from marin_scaling.canonical_json import dump_canonical
+
+        document = ladder_document(planned)
+        typer.echo(dump_canonical({**document, "warnings": [*document["warnings"], *doubts]}), nl=False)
+    else:
+        typer.echo("\n".join([ladder_table(planned), *(wrapped(f"warning: {doubt}") for doubt in doubts)]))
 
 
 def status(ladder_path: Path = _LADDER) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from pathlib import Path
 
 import typer
@@ -10,6 +13,15 @@ REGISTRY = typer.Option(
     Path("preregistrations"), "--registry", metavar="FOLDER", help="Folder of preregistrations and allowed_signers."
 )
 REASON = typer.Option(..., "--reason", metavar="TEXT", help="Reason, in one sentence.")
+
+
+def echo_wrapped(text: str, *, indent: int = 2) -> None:
+    """Print a line; on a terminal, wrap it and indent its further lines."""
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        options = {"break_long_words": False, "break_on_hyphens": False}
+        text = textwrap.fill(text, width, subsequent_indent=" " * indent, drop_whitespace=True, **options)
+    typer.echo(text)
 
 
 def require_reason(reason: str) -> None:

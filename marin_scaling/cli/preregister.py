@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from marin_scaling.cli.options import REGISTRY
+from marin_scaling.preregistration.layout import SIGNERS_NAME
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.register import Registration
@@ -56,8 +57,9 @@ def preregister(
     if dry_run:
         principal = find_principal(signer)
         domain.require_registrable(planned, registry=registry, principal=principal, sealed=reveal_by is not None)
+        typer.echo(domain.signer_text(principal, key) + "\n")
         domain.forecast_target(planned, on_message=typer.echo)
-        typer.echo(f"Nothing is signed. To sign it: marin-scale preregister {ladder_path}")
+        typer.echo(f"Nothing is signed.\nNext: marin-scale preregister {ladder_path}")
         return
     made = domain.preregister(
         planned, registry=registry, key=key, signer=signer, slug=slug, seal_until=seal_until, on_message=typer.echo
@@ -68,20 +70,22 @@ def preregister(
 def _print_next(made: Registration, *, registry: Path, runs: Path, ladder_path: Path, seal_until: str | None) -> None:
     from marin_scaling.preregistration.events.seal import SEALED_DIR
 
-    name = made.folder.name
+    name, files = made.folder.name, f"{registry} {runs} {ladder_path}"
     if seal_until:
-        typer.echo(
-            f"The only copy of the forecast is {SEALED_DIR / name}: back it up. A forecast that is not revealed by "
-            f"{seal_until} counts as missed. To reveal it: marin-scale registry reveal {name}"
-        )
+        files = f"{registry}  # without {runs} and {ladder_path}, which reveal the number"
+        typer.echo(f"{SEALED_DIR / name} is the only copy of the forecast: back it up.")
+        typer.echo(f"Reveal the forecast by {seal_until}, or it counts as missed: marin-scale registry reveal {name}")
     if made.added_signer:
-        typer.echo(
-            "That key is new here. Where others review, its line comes first, in a pull request of its own: "
-            "a review believes only keys that are merged"
-        )
-    others = f"{runs} and {ladder_path}, which {'give the number away' if seal_until else 'it is checked against'}"
-    together = f"{'without' if seal_until else 'with'} {others}"
-    typer.echo(f"Next: commit and push {registry} ({together}), so that others see it first; then: marin-scale run {name}")
+        typer.echo(_FIRST_KEY.format(signers=registry / SIGNERS_NAME, by=made.statement.predicate["registrant"], name=name))
+    typer.echo(f"Next: publish the forecast, then train its run:\n  git add {files}")
+    typer.echo(f"  git commit -m 'Preregister {name}' && git push\n  marin-scale run {name}")
+
+
+_FIRST_KEY = """\
+This key is new, and a review trusts only merged keys. Where changes are reviewed, merge the key first:
+  git switch -c my-key && git add {signers} && git commit -m 'Allow {by} to sign'
+  git push -u origin my-key      # open a pull request and merge it
+  git switch main && git pull && git switch -c {name}"""
 
 
 def run(

@@ -53,7 +53,7 @@ def quickstart(folder: Path = _FOLDER) -> None:
     _say(6, "Build the site", "in .site/")
     page = _build_site()
     stepping = ladder_time.stepping_seconds + target_time.stepping_seconds
-    _close(page, folder, wall_seconds=time.monotonic() - began, stepping_seconds=stepping)
+    _close(page, folder, result=verdict.sentence, seconds=time.monotonic() - began, stepping_seconds=stepping)
 
 
 def _register_once(planned: PlannedLadder) -> Registration:
@@ -62,7 +62,7 @@ def _register_once(planned: PlannedLadder) -> Registration:
 
     existing = existing_registration(planned)
     if existing is not None:
-        typer.echo(f"{existing.folder} exists already and is not written again.")
+        typer.echo(f"{existing.folder} is registered already; skipped.")
         return existing
     return preregister(planned, on_message=typer.echo)
 
@@ -75,21 +75,22 @@ def _build_site() -> Path | None:
     try:
         page = build_site(Path())
     except MissingExtra as error:
-        typer.echo(f"No site was built. {error}")
+        typer.echo(f"warning: the site is not built. {error}")
         return None
-    typer.echo(f"{len(list(page.parent.rglob('*.html')))} pages, the forecast and its outcome among them")
+    typer.echo(f"{len(list(page.parent.rglob('*.html')))} pages, with the forecast and its outcome")
     return page
 
 
-def _close(page: Path | None, folder: Path, *, wall_seconds: float, stepping_seconds: float) -> None:
+def _close(page: Path | None, folder: Path, *, result: str, seconds: float, stepping_seconds: float) -> None:
     from marin_scaling.units import format_duration
 
-    share = stepping_seconds / wall_seconds
-    typer.echo(f"\nDone in {format_duration(wall_seconds)}; training steps were running in {share:.0%} of it.")
-    typer.echo(f"Everything is in {folder}/: ladders, runs, preregistrations.")
+    share = f"training steps: {stepping_seconds / seconds:.0%} of the time" if stepping_seconds else "nothing left to train"
+    typer.echo(f"\nYour result: {result}")
+    typer.echo(f"Finished in {format_duration(seconds)}; {share}. Ladders, runs and preregistrations are in {folder}/.")
     if page is not None:
         shown = folder / page.relative_to(Path.cwd())
         typer.echo(f"Open {shown} in a browser, or: cd {folder} && marin-scale site serve")
+    typer.echo("Next: marin-scale fit YOUR_RUNS.csv --predict 1e21")
 
 
 def _say(number: int, title: str, detail: str) -> None:
@@ -108,12 +109,14 @@ def init(folder: Path = _INIT_FOLDER) -> None:
 
     Example: marin-scale init my-forecasts
     """
-    from marin_scaling.publish.new_repository import make_user_repository
+    from marin_scaling.publish.new_repository import make_user_repository, tool_address
 
     repository = make_user_repository(folder)
     for path in repository.made:
         typer.echo(f"made {path}")
     for path in repository.kept:
-        typer.echo(f"kept {path} as it is")
-    typer.echo("Forecasts are reviewed with git: git init, if this is no repository yet.")
-    typer.echo(f"Next: {'' if folder == Path() else f'cd {folder} && '}marin-scale ladder ladders/quickstart.yaml --dry-run")
+        typer.echo(f"kept {path}, which differs")
+    typer.echo("The workflows install marin-scaling from a repository variable; set it in the settings on GitHub:")
+    typer.echo(f"  MARIN_SCALING={tool_address()}")
+    before = ("" if folder == Path() else f"cd {folder} && ") + ("" if (folder / ".git").exists() else "git init && ")
+    typer.echo(f"Next: {before}marin-scale ladder ladders/quickstart.yaml --dry-run")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from marin_scaling.cli.options import REGISTRY
+from marin_scaling.cli.options import REGISTRY, echo_wrapped
 from marin_scaling.printable import printable
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def verify(
 def print_steps(steps: Iterable[VerifiedStep]) -> None:
     """Print one line per step: name, whether it was checked, and the evidence."""
     for step in steps:
-        typer.echo(f"  {step.what:<10} {'ok' if step.compared else '--'}  {step.evidence}")
+        echo_wrapped(f"  {step.what:<10} {'ok' if step.compared else '--'}  {step.evidence}", indent=17)
 
 
 def check(
@@ -92,7 +92,7 @@ def check(
         typer.echo(json.dumps([verdict.to_document() for verdict in verdicts], indent=1))
     else:
         for verdict in verdicts:
-            typer.echo(f"{printable(verdict.id)}  {verdict.sentence}")
+            echo_wrapped(f"{printable(verdict.id)}  {verdict.sentence}")
         if not verdicts:
             _say_empty(registry)
         if which == "all" and verdicts:

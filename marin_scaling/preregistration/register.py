@@ -58,9 +58,9 @@ def bound_spec(target: RunSpec, *, statement: bytes) -> RunSpec:
     """
     if target.role != "target" or target.statement_sha256 not in (None, sha256_hex(statement)):
         raise StatementError(
-            f"A run of the role {target.role!r} with the statement {target.statement_sha256} cannot answer this statement.",
-            why="One run answers one forecast, the one that it carried from its first step.",
-            fix="Take the spec in target.json beside the statement.",
+            f"A run with role {target.role!r} and statement {target.statement_sha256} cannot answer this statement.",
+            why="A run answers only the statement in its spec.",
+            fix="Use the spec in target.json of the same folder.",
         )
     return target.model_copy(update=_binding(statement))
 
@@ -133,7 +133,7 @@ def preregister_target(
     `promise` has the registrant's declarations, `ladder_rule` the rule by which runs were selected; with `reveal_by` the
     forecast is sealed. Nothing is written on refusal (`StatementError`, `SigningError`, `StorageError`).
     """
-    missing_lines(registry_dir, log=read_log(registry_dir), at=created_at)  # a broken log is told before anything is written
+    missing_lines(registry_dir, log=read_log(registry_dir), at=created_at)  # report a broken log before writing
     files, target = subject_files(evidence), evidence.target
     statement = statement_about(
         files,
@@ -147,10 +147,12 @@ def preregister_target(
     signature = key.sign(statement.raw)
     sealed = {} if reveal_by is None else seal_files(statement, key=key, at=created_at, reveal_by=reveal_by)
     files, added = {**files, STATEMENT_NAME: statement.raw, SIGNATURE_NAME: signature}, None
-    with alone_in(registry_dir):  # of two begun at once, the second sees the first
+    with alone_in(registry_dir):  # of two concurrent registrations, the second sees the first
         _require_new_to_the_log(registry_dir, name=statement.predicate["id"])
         require_none_sealed(registry_dir, target=files["target.json"], by=principal)
-        if not _will_be_refused(registry_dir, target=files["target.json"], statement=statement):  # no signer is added for it
+        if not _will_be_refused(
+            registry_dir, target=files["target.json"], statement=statement
+        ):  # add no signer for a refused forecast
             added = allow_signer(registry_dir, principal=principal, key=key.public_key, at=statement.created_at)
         if reveal_by is None:
             folder = register(registry_dir, slug=slug, created_at=created_at, files=files)
@@ -193,10 +195,10 @@ def _require_new_to_the_log(registry_dir: Path, *, name: str) -> None:
     lines, folder, log = read_log(registry_dir).by_id.get(name, ()), registry_dir / name, log_path(registry_dir)
     if lines and not is_present(folder):
         raise StatementError(
-            f"{log}, line {lines[0].number + 1}, has {name} since {lines[0].logged_at}, and its folder is gone.",
-            why="What was registered stays. Nothing was written.",
-            fix=f"Restore it (git checkout -- {folder}). What was never committed may go whole, its lines, too "
-            f"(git checkout -- {log}). Or take another name: --slug NAME",
+            f"{log}, line {lines[0].number + 1}, has {name} since {lines[0].logged_at}, but its folder is missing.",
+            why="Registered forecasts are not removed. Nothing was written.",
+            fix=f"Restore the folder (git checkout -- {folder}), or use another name: --slug NAME. "
+            f"If neither was ever committed, restore the log: git checkout -- {log}",
         )
 
 

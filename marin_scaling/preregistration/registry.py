@@ -55,9 +55,9 @@ def registration_id(slug: str, *, created_at: datetime) -> str:
     """
     if not _SLUG.fullmatch(slug):
         raise UsageError(
-            f"{slug!r} cannot name a preregistration.",
-            why="It becomes a folder and part of a web address.",
-            fix="Use lower-case letters, digits and hyphens, at most 64, like hero-d2560.",
+            f"{slug!r} is not a valid slug.",
+            why="A slug becomes a folder and part of a web address.",
+            fix="Use at most 64 lower-case letters, digits and hyphens, such as hero-d2560.",
         )
     return f"{created_at.astimezone(UTC):%Y-%m-%d}-{slug}"
 
@@ -71,10 +71,9 @@ def register(registry_dir: Path, *, slug: str, created_at: datetime, files: Mapp
     twin = find_twin(registry_dir, target=files["target.json"], registrant=registrant)
     if standing := find_registration(registry_dir, target=files["target.json"]) or twin:
         raise StatementError(
-            f"{standing} is a preregistration for this target already.",
-            why="Of two forecasts for one run, one could be chosen after the fact.",
-            fix=f"Keep the first (train its target if it is not trained yet, then marin-scale check {standing.name}), "
-            "or forecast another target.",
+            f"{standing} already forecasts this target.",
+            why="With two forecasts of one run, the better one could be picked afterwards.",
+            fix=f"Train its target (marin-scale run {standing.name}), or forecast another target.",
         )
     folder = registry_dir / registration_id(slug, created_at=created_at)
     require_free(folder)
@@ -86,9 +85,9 @@ def require_free(folder: Path) -> None:
     """Raise `StatementError` if another forecast has this name."""
     if is_present(folder):
         raise StatementError(
-            f"{folder} is there already, for another target.",
-            why="Every forecast has a folder of its own, and nothing is written over.",
-            fix="Give this one another name: --slug NAME.",
+            f"{folder} exists already, for another target.",
+            why="Every forecast has its own folder.",
+            fix="Use another name: --slug NAME",
         )
 
 
@@ -141,9 +140,9 @@ def find_folders(name: str, *, registry_dir: Path) -> list[Path]:
     """Return the folders that a name selects: `all`, a name in the registry, or a path."""
     if not registry_dir.is_dir() and not is_present(Path(name) / STATEMENT_NAME):
         raise StorageError(
-            f"{registry_dir} is not a folder{'' if name == 'all' else f', and {name} holds no {STATEMENT_NAME}'}.",
-            why="Preregistrations are read from there.",
-            fix="Go to the root of the repository, or name the folder with --registry.",
+            f"{registry_dir} is not a folder{'' if name == 'all' else f', and {name} has no {STATEMENT_NAME}'}.",
+            why="Preregistrations are read from the registry.",
+            fix="Change to the root of the repository, or name the registry: --registry FOLDER",
         )
     if name == "all":
         return registration_folders(registry_dir)
@@ -155,8 +154,8 @@ def find_folders(name: str, *, registry_dir: Path) -> list[Path]:
     known = ", ".join(by_name) or "none"
     raise UsageError(
         f"There is no preregistration {name!r}.",
-        why=f"{registry_dir} holds: {known}.",
-        fix="Name one of these." if by_name else "Make the first: marin-scale preregister ladders/NAME.yaml",
+        why=f"{registry_dir} has: {known}.",
+        fix="Name one of these." if by_name else "Register one: marin-scale preregister ladders/NAME.yaml",
     )
 
 
@@ -164,14 +163,16 @@ def one_folder(which: str, *, registry: Path, sealed: bool = False) -> Path:
     """Return the one folder of that name or path; `UsageError` for `all`, and for a sealed one unless `sealed`."""
     if which == "all":
         raise UsageError(
-            "This is done for one preregistration at a time.", why="Each speaks of a run of its own.", fix="Name one folder."
+            "This command takes one preregistration, not all.",
+            why="Each preregistration has its own run.",
+            fix="Name one folder.",
         )
     (folder,) = find_folders(which, registry_dir=registry)
     if is_sealed(folder) and not sealed:
         raise UsageError(
             f"{folder.name} is still sealed.",
-            why="What is said of a forecast is said beside it, where all can read both.",
-            fix=f"Show it first: marin-scale registry reveal {folder.name}",
+            why="This command needs the statement.",
+            fix=f"Reveal the forecast first: marin-scale registry reveal {folder.name}",
         )
     return folder
 
@@ -206,7 +207,7 @@ def allow_signer(registry_dir: Path, *, principal: str, key: PublicKey, at: date
     if same_key and not known:
         raise SigningError(
             f"The key {key.fingerprint} is listed as {same_key[0].principal} in {path}, not as {principal}.",
-            why="One key that speaks for two names would make two people of one.",
+            why="One key under two names would make two people of one.",
             fix=f"Sign as {same_key[0].principal} (--as), or with another key (--key).",
         )
     refusals = [line.refusal(namespace=NAMESPACE, at=at) for line in known]
@@ -215,12 +216,12 @@ def allow_signer(registry_dir: Path, *, principal: str, key: PublicKey, at: date
     if refusals:
         raise SigningError(
             f"{principal} may not sign with the key {key.fingerprint}: {refusals[0]}.",
-            why="What a maintainer has limited is not widened by the next signature.",
-            fix="Sign with another key (--key), or let a maintainer change that line.",
+            why="Only a maintainer changes the limits of a key.",
+            fix="Sign with another key (--key), or ask a maintainer to change the line.",
         )
     added = signer_line(principal, key=key, namespace=NAMESPACE)
     before = raw if not raw or raw.endswith(b"\n") else raw + b"\n"
     replace_file(path, before + added.encode("ascii") + b"\n")
     others = sum(line.names(principal) for line in parse_allowed_signers(raw, name=str(path)))
-    beside = f", beside {counted(others, 'other key')} of that name" if others else ""
-    return f"added {principal} with the key {key.fingerprint} to {path}{beside}"
+    more = f", which lists {counted(others, 'other key')} of that name" if others else ""
+    return f"added {principal} with the key {key.fingerprint} to {path}{more}"

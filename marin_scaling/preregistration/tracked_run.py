@@ -51,9 +51,9 @@ def stated_steps(stated: int | None, *, folder: Path) -> int:
     done = len(losses_so_far(spec, synced_paths([spec], storage=hardware_of(spec.ladder).storage)))
     if done:
         raise UsageError(
-            f"The run of {folder.name} has begun here: step {done} of {spec.train_steps}.",
-            why="What was seen of a run stands beside what is said of it afterwards.",
-            fix="Say how many steps of its loss you have seen, 0 if you did not look: --steps-seen N",
+            f"The run of {folder.name} has started here: step {done} of {spec.train_steps}.",
+            why="The number of seen steps is signed.",
+            fix="State how many steps of the loss you have seen, 0 if none: --steps-seen N",
         )
     return 0
 
@@ -85,11 +85,11 @@ def _spec_of(run: str, against: str, *, registry: Path) -> RunSpec:
         return named_spec(run, registry=registry)
     folder = registration_folder(against, registry=registry)
     if folder is None:
-        unsaid = f"{against} does not say" if against else "nothing says"
+        reason = f"{against} is not a preregistration" if against else "--against is missing"
         raise UsageError(
-            f"{run} is a table of losses, and {unsaid} how many steps its run has.",
-            why="Curves are compared at equal fractions of training done.",
-            fix="Name the preregistration whose target it is: --against FOLDER.",
+            f"{run} is a table of losses, and {reason}.",
+            why="Curves are compared at equal fractions of training, which need the number of steps.",
+            fix="Name the preregistration of its target: --against FOLDER",
         )
     return answering_spec(folder)
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from marin_scaling.errors import installed_from
 from marin_scaling.files import read_bytes, write_once
-from marin_scaling.git import remote_address
+from marin_scaling.git import checked_out_commit, remote_address
 from marin_scaling.ladder.config import SCHEMA_FILE, ladder_schema
 from marin_scaling.publish.render import asset
 from marin_scaling.untrusted_files import is_present
@@ -52,6 +53,14 @@ def make_user_repository(root: Path) -> UserRepository:
         made=tuple(sorted(contents.keys() - there)),
         kept=tuple(sorted(path for path in there if path.is_symlink() or read_bytes(path) != contents[path])),
     )
+
+
+def tool_address() -> str:
+    """Return the address from which the workflows of a new repository install this package."""
+    folder, address = installed_from()
+    remote = None if folder is None else remote_address(Path(folder))
+    page = page_of_remote(remote) if remote else None
+    return address or f"git+{page or 'https://HOST/OWNER/NAME'}@{(folder and checked_out_commit(Path(folder))) or 'COMMIT'}"
 
 
 _OF_SSH = re.compile(r"(?:ssh://)?(?:[^@/\s]+@)(?P<host>[^:/\s]+)(?::\d+/|[:/])(?P<path>[^\s]+?)(?:\.git)?/?")

@@ -135,8 +135,8 @@ def _require_digests(subjects: Sequence[Mapping[str, Any]], files: Mapping[str, 
 def _refuse(where: str, reason: str) -> None:
     raise VerificationError(
         f"{where}: {reason}.",
-        why="A later forecast stands beside the first one only where it is its author's, about the same run, before its end.",
-        fix="Restore it from version control, or make another: marin-scale registry amend",
+        why="Only the registrant can forecast the same run again, and only before it ends.",
+        fix="Restore the file from version control, or make another: marin-scale registry amend",
     )
 
 
@@ -182,7 +182,7 @@ def amend(
         raise SigningError(
             error.what,
             why=error.why,
-            fix="Nothing was written. Only its registrant forecasts it again (--as NAME --key KEY), before the run has ended.",
+            fix="Nothing was written. Sign as the registrant, before the run ends: --as NAME --key KEY",
         ) from error
     require_may_sign(signers_path(folder), principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)
     publish_folder(place, {**files, AMENDMENT_NAME: raw, AMENDMENT_SIGNATURE_NAME: key.sign(raw)})
@@ -194,7 +194,7 @@ def require_open(folder: Path) -> None:
     require_not_ended(folder)
     if is_present(folder / OUTCOME_NAME):
         raise SigningError(
-            f"{folder} has its outcome.", why="What is known cannot be forecast.", fix="Register a forecast of the next run."
+            f"{folder} has an outcome.", why="A known loss cannot be forecast.", fix="Register a forecast of the next run."
         )
 
 
@@ -202,9 +202,9 @@ def _require_another(forecast: bytes, *, standing: Path) -> None:
     """Raise `SigningError` if the forecast equals the standing one."""
     if read_bytes(standing / "forecast.json") == forecast:
         raise SigningError(
-            f"It would say what {standing} says, number for number.",
-            why="A later forecast is worth a line of its own when something has changed: runs, or the tool.",
-            fix="Train more rungs first (budgets in the ladder's file), or leave the first one as it is.",
+            f"The forecast would equal {standing} in every number.",
+            why="A later forecast needs new runs or a new version.",
+            fix="Add budgets to the ladder file and train them first.",
         )
 
 
@@ -214,9 +214,9 @@ def _require_no_fewer_seen(steps_seen: int, *, standing: Path) -> None:
     then = load_canonical(read_bytes(path), name=str(path))["predicate"]["knowledge"]["targetRunStepsSeen"]
     if steps_seen < then:
         raise SigningError(
-            f"--steps-seen {steps_seen}: {standing.name} says that {then} had been seen.",
-            why="What was seen stays seen.",
-            fix=f"Say how many steps you have seen by now, at least {then}.",
+            f"--steps-seen {steps_seen} is less than the {then} steps of {standing.name}.",
+            why="The number of seen steps cannot decrease.",
+            fix=f"Use --steps-seen {then} or more.",
         )
 
 

@@ -104,7 +104,7 @@ def give_notice(folder: Path, kind: Kind, *, key: SigningKey, principal: str, at
         raise SigningError(
             error.what,
             why=error.why,
-            fix="Nothing was written. Let the right person say it (--as NAME --key KEY), and in the statement's own words.",
+            fix="Nothing was written. The permitted author signs (--as NAME --key KEY) with words of the statement.",
         ) from error
     require_may_sign(signers_path(folder), principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)
     publish_folder(folder / name, {NOTICE_NAME: raw, NOTICE_SIGNATURE_NAME: key.sign(raw)})
@@ -120,9 +120,9 @@ def require_not_ended(folder: Path) -> None:
     """Raise `SigningError` if the forecast in `folder` was withdrawn or voided."""
     if ended := ending_names(folder):
         raise SigningError(
-            f"{folder} has its {ended[0]}.",
-            why="A forecast ends once: then it is not made again, and no run answers it.",
-            fix="Leave it as it is, and register a forecast of the next run.",
+            f"{folder} has ended with {ended[0]}.",
+            why="An ended forecast is neither amended nor answered by a run.",
+            fix="Register a forecast of the next run.",
         )
 
 
@@ -131,9 +131,9 @@ def _require_step(from_step: int, *, folder: Path) -> None:
     steps = read_subject(read_bytes(path), name=path.name, path=str(path))["train_steps"]
     if from_step >= steps:
         raise SigningError(
-            f"--from-step {from_step}: the run of {folder.name} has {steps} steps, the last of them {steps - 1}.",
-            why="A run leaves its recipe at a step that it has.",
-            fix="Name the first step that differs, counted from 0.",
+            f"--from-step {from_step}: the run of {folder.name} has {steps} steps, 0 to {steps - 1}.",
+            why="A deviation starts at a step of the run.",
+            fix="Name the first step that deviates, counted from 0.",
         )
 
 
@@ -160,7 +160,7 @@ def _require_place(notice: Notice, *, statement: Statement, where: str) -> None:
         _refuse(where, f"it was given at {notice.document['at']}, before the statement was made")
     unknown = {"condition", "from_step", "evidence"} & notice.document.keys() - _OWN_KEYS[notice.kind]
     if unknown:
-        _refuse(where, f"a notice of the kind {notice.kind!r} says nothing of {', '.join(sorted(unknown))}")
+        _refuse(where, f"a notice of the kind {notice.kind!r} has no {', '.join(sorted(unknown))}")
 
 
 def _require_right(notice: Notice, *, statement: Statement, where: str) -> None:
@@ -181,8 +181,8 @@ def _require_right(notice: Notice, *, statement: Statement, where: str) -> None:
 def _refuse(where: str, reason: str) -> None:
     raise VerificationError(
         f"{where}: {reason}.",
-        why="What is said of a promise afterwards is said by who may say it, about this promise, in words fixed before.",
-        fix="Remove it, or let the right person give it: marin-scale registry withdraw, void or deviate.",
+        why="Each kind of notice has one permitted author and fixed conditions.",
+        fix="Remove the notice, or let its permitted author sign it: marin-scale registry withdraw, void or deviate",
     )
 
 

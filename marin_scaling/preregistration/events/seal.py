@@ -54,7 +54,7 @@ SEAL_SHAPE: dict[str, Shape] = {
 }
 OPENING_SHAPE: dict[str, Shape] = {
     "format_version": Choice(of=(1,)),
-    "salt": Means(value=SHA256, what="32 random bytes in hexadecimal, without which nobody can try out statements"),
+    "salt": Means(value=SHA256, what="32 random bytes in hexadecimal, so that the digest cannot be guessed from statements"),
 }
 _ALL_IGNORED = b"# What is sealed is not shown before its time.\n*\n"
 
@@ -168,8 +168,8 @@ def _refuse_second(standing: Path, *, registry_dir: Path) -> NoReturn:
     if not is_present(registry_dir / standing.name):
         fix = f"If its sealing was interrupted, so that its seal was never shown, remove {standing} and seal again."
     raise StatementError(
-        f"{standing} is a preregistration for this target already.",
-        why="Of two forecasts for one run, one could be chosen after the fact.",
+        f"{standing} already forecasts this target.",
+        why="With two forecasts of one run, the better one could be picked afterwards.",
         fix=fix,
     )
 
@@ -189,15 +189,15 @@ def whole_folder(folder: Path) -> Path:
     private = private_folder(folder)
     if not is_present(private / SEAL_NAME):
         raise UsageError(
-            f"{folder} is sealed, and {private} is not here.",
-            why="Only who sealed a forecast has its statement.",
-            fix="Work where it was sealed, or put a copy of that folder there.",
+            f"{folder} is sealed, and {private} does not exist here.",
+            why="Only the registrant has the sealed statement.",
+            fix="Work on the machine that sealed it, or copy that folder here.",
         )
     for name in SEAL_FILES:
         if read_bytes(private / name) != read_bytes(folder / name):
             raise StorageError(
                 f"{private / name} differs from {folder / name}.",
-                why="What is revealed must be what was sealed.",
+                why="A seal reveals only the files it was made from.",
                 fix="Restore both: the one from your copy, the other from version control.",
             )
     return private
@@ -218,7 +218,9 @@ def reveal(folder: Path) -> list[str]:
             write_once(path, content)
         elif read_bytes(path) != content:
             raise StorageError(
-                f"{path} is there, and differs from {private / name}.", why="Nothing is written over.", fix="Move it away."
+                f"{path} exists and differs from {private / name}.",
+                why="Existing files are not overwritten.",
+                fix=f"Move {path} away.",
             )
     return names
 
@@ -228,15 +230,15 @@ def _require_only_one(private: Path, *, registry_dir: Path) -> None:
     standing = find_twin(registry_dir, target=read_bytes(private / "target.json"), registrant=by)
     if standing and standing.name != private.name:
         raise StatementError(
-            f"{standing} is a forecast of the same target by {by}, too.",
-            why="Of two forecasts by one person, one could be chosen after the fact.",
-            fix="It stays sealed, and counts as missed when its day is over.",
+            f"{standing} forecasts the same target, also by {by}.",
+            why="With two forecasts of one run, the better one could be picked afterwards.",
+            fix="Leave the forecast sealed; it counts as missed after its day.",
         )
 
 
 def _refuse(name: str, reason: str) -> NoReturn:
     raise VerificationError(
         f"{name}: {reason}.",
-        why="A seal promises one forecast, unseen, to be shown by a day: only that one opens it.",
+        why="A seal commits to one statement, which alone opens it.",
         fix="Restore seal, opening and statement from version control, or from the copy that was kept.",
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Sequence
+from itertools import groupby
 
 from marin_scaling.limits import CELL_CHARACTERS
 from marin_scaling.printable import printable, shortened
@@ -37,15 +38,41 @@ def _entities(found: re.Match[str]) -> str:
     return "".join(f"&#{ord(character)};" for character in found[0])
 
 
-def readable(comment: str) -> str:
-    """Return a comment as a person reads it in a terminal: without code elements and entities.
+_MARKUP = re.compile(r"</?(?:code|pre|details|summary)(?: class=\"output\")?>|\*\*|`")
+_DRAWING = re.compile(r"```mermaid\n.*?\n```\n*", re.DOTALL)
 
-    >>> readable("held: <code>&#64;</code><code>ada &#35;1</code>")
-    'held: @ada #1'
+
+def readable(comment: str) -> str:
+    """Return a comment as plain text for a terminal: headings underlined, tables aligned, without drawings.
+
+    >>> print(readable("## Held\\n\\n- [ ] <code>&#64;</code><code>ada &#35;1</code>"))
+    Held
+    ----
+    <BLANKLINE>
+    [ ] @ada #1
     """
-    return "\n".join(
-        printable(html.unescape(re.sub(r"</?code>|\*\*|</?details>|</?summary>", "", line))) for line in comment.split("\n")
-    )
+    lines = _DRAWING.sub("", comment).split("\n")
+    blocks = groupby(lines, key=lambda line: line.startswith("|"))
+    return "\n".join(_table(list(block)) if is_table else "\n".join(map(_line, block)) for is_table, block in blocks)
+
+
+def _line(line: str) -> str:
+    heading = re.fullmatch(r"(#{1,3}) (.*)", line)
+    text = _plain(heading[2] if heading else line.replace("- [ ] ", "[ ] ", 1))
+    return f"{text}\n{'=-'[len(heading[1]) > 1] * len(text)}" if heading else text
+
+
+def _plain(markup: str) -> str:
+    return printable(html.unescape(_MARKUP.sub("", markup)))
+
+
+def _table(lines: Sequence[str]) -> str:
+    import pandas as pd
+
+    from marin_scaling.text_table import table_text
+
+    head, _rule, *rows = ([_plain(cell.strip()) for cell in line.strip("|").split("|")] for line in lines)
+    return table_text(pd.DataFrame(rows, columns=head), indent=0)
 
 
 def length(text: str) -> int:

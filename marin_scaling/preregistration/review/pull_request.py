@@ -138,8 +138,8 @@ def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
     if policies and others:
         refuse(
             f"{policies[0]} and {others} other files of the registry changed since {base}",
-            fix="Let a maintainer change what the registry trusts in a pull request of its own, and merge that one first. If "
-            f"that is done already, {base} is old here: git fetch, and name the branch as it is there (--base origin/main).",
+            fix=f"First merge a pull request that changes only {policies[0].name}, then this one. If that is merged already, "
+            f"{base} is outdated here: git fetch, then --base origin/main",
         )
     also = ", its public record only grew" if record_grew else ""
     if policies:

@@ -80,7 +80,7 @@ def _signer_changes(path: Path, *, before: bytes | None, base: str) -> Iterator[
     changed = sorted(pair for pair in was.keys() | now.keys() if _options(was.get(pair)) != _options(now.get(pair)))
     if len(changed) > SIGNERS_CHANGED:
         refuse(
-            f"{len(changed)} lines of {path} changed since {base}, more than {SIGNERS_CHANGED}: nobody can review each",
+            f"{len(changed)} lines of {path} changed since {base}; a review covers at most {SIGNERS_CHANGED}",
             fix="Split the change over several pull requests.",
         )
     for pair in changed:

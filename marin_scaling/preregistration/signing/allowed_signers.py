@@ -78,8 +78,8 @@ def parse_allowed_signers(raw: bytes, *, name: str) -> list[AllowedSigner]:
         if line[:7] in MERGE_MARKS:
             raise DocumentError(
                 f"{name}, line {number}, is a mark of a merge that is not resolved.",
-                why="Nobody can say which of the two lists counts.",
-                fix="Keep the lines of both sides that maintainers have merged, and take the marks out.",
+                why="The merge leaves open which lines count.",
+                fix="Keep the lines of both sides that maintainers have merged, and remove the marks.",
             )
         if len(line) > MAX_LINE_CHARACTERS:
             _refuse(f"{name}, line {number}", f"it has {len(line)} characters, more than {MAX_LINE_CHARACTERS}")
@@ -113,8 +113,8 @@ def require_allowed(
     missing = f"{source} has no such line" if signers else f"{source} is not there, or has no lines"
     raise VerificationError(
         f"The key {key.fingerprint} may not sign for {principal}: {refusals[0] if refusals else missing}.",
-        why="Anyone can make a key; only a name that the registry knows makes a signature mean something.",
-        fix="Restore that file from version control; or, if you know from elsewhere that the key is theirs, add the line: "
+        why="Anyone can make a key; only listed keys count.",
+        fix="If you know that the key is theirs, add this line in a pull request of its own (else restore the file): "
         + signer_line(principal, key=key, namespace=namespace),
     )
 
@@ -134,8 +134,8 @@ def require_may_sign(path: Path, *, principal: str, key: PublicKey, namespace: s
             [each.key.fingerprint for each in read_allowed_signers(path) if each.names(principal)] if is_present(path) else []
         )
         line = signer_line(principal, key=key, namespace=namespace)
-        known = f"{principal} is listed with {', '.join(listed)}: sign with that key (--key KEY)."
-        other = known if listed else f"Nothing was written. Let a maintainer add your line first: {line}"
+        known = f"Sign with a key that is listed for {principal}, {', '.join(listed)}: --key KEY"
+        other = known if listed else f"Nothing was written. Ask a maintainer to add your line first: {line}"
         raise VerificationError(error.what, why=error.why, fix=other) from error
 
 
@@ -227,7 +227,7 @@ def _matches(patterns: str, text: str) -> bool:
 def _refuse(where: str, reason: str) -> NoReturn:
     raise DocumentError(
         f"{where}: {reason}.",
-        why="A list of signers that is read in two ways would trust two sets of people.",
+        why="A list of signers must be unambiguous.",
         fix='Write lines like: name@example.org namespaces="preregistration@marin-scaling" ssh-ed25519 AAAA…',
     )
 

@@ -77,6 +77,10 @@ def _refuse_signature(key: PublicKey, reason: str) -> NoReturn:
     )
 
 
+class NoSigningKeyError(SigningError):
+    """No key in the options, in git's settings or of our own."""
+
+
 Holder = Literal["file", "agent", "security key"]
 PASSPHRASE_VARIABLE = "MARIN_SCALE_KEY_PASSPHRASE"
 _PUBLIC_KINDS = (b"ssh-", b"ecdsa-", b"sk-")
@@ -125,9 +129,9 @@ def find_signing_key(
     if own.exists():
         return load_signing_key(own, note="made by marin-scale earlier", environment=variables)
     if not make:
-        raise SigningError(
-            f"There is no signing key: neither --key, nor git's user.signingkey, nor {own}.",
-            why="What is signed here counts only by a key that is listed in allowed_signers already.",
+        raise NoSigningKeyError(
+            f"There is no signing key: no --key, no user.signingkey of git, no {own}.",
+            why="Only a key that is listed in allowed_signers counts here.",
             fix="Name your key: --key FILE",
         )
     return make_signing_key(own)
@@ -157,7 +161,7 @@ def load_signing_key(path: Path, *, note: str, environment: Mapping[str, str] | 
         private_key=private_key,
         public_key=public,
         path=private_path,
-        note=f"signing with {_shown(private_path)} ({note}), {public.fingerprint}",
+        note=f"signing key {_shown(private_path)} ({note}), {public.fingerprint}",
     )
 
 
@@ -194,7 +198,7 @@ def _public_only(raw: bytes, *, path: Path, held_by: Holder, note: str) -> Signi
         public_key=public,
         path=path,
         held_by=held_by,
-        note=f"signing with {where}, {public.fingerprint}",
+        note=f"signing key {where}, {public.fingerprint}",
     )
 
 
@@ -214,7 +218,7 @@ def make_signing_key(path: Path) -> SigningKey:
             why="A forecast is worth what its signature is worth, so none is registered without one.",
             fix="Make that folder writable, set XDG_CONFIG_HOME to another, or give a key of yours with --key.",
         ) from error
-    note = f"made a signing key for you: {_shown(path)} (keep it private; share {path.name}.pub), {public.fingerprint}"
+    note = f"new signing key {_shown(path)} (keep it private; share {path.name}.pub), {public.fingerprint}"
     return SigningKey(private_key=private_key, public_key=public, path=path, note=note)
 
 

@@ -80,8 +80,8 @@ def sealed_step(folder: Path, *, allowed_signers: Path) -> VerifiedStep:
     present = {path.name for path in folder.iterdir() if not is_unfinished(path, files={unfinished_name(path.name)} - {""})}
     for name in sorted(present - {*SEAL_FILES, *stamp_names(present)}):
         refuse(
-            f"{folder / name} lies beside a seal, without the statement that was sealed",
-            fix=f"If it is being revealed, go on: marin-scale registry reveal {folder.name}. Else remove it.",
+            f"{folder / name} is in a sealed folder without a statement",
+            fix=f"To finish revealing, rerun: marin-scale registry reveal {folder.name}. Else remove the file.",
         )
     evidence = (
         f"by {seal.by} with {fingerprint_at(folder / SEAL_SIGNATURE_NAME)} at {seal.document['at']}, "
@@ -383,7 +383,7 @@ def _statement_step(opened: OpenedRegistration) -> VerifiedStep:
 
 
 def _subjects_step(opened: OpenedRegistration) -> VerifiedStep:
-    evidence = ", ".join(f"{name} {digest[:12]}" for name, digest in opened.statement.subjects.items())
+    evidence = f"{len(opened.statement.subjects)} files match the digests in the statement"
     return VerifiedStep(what="subjects", evidence=evidence)
 
 
@@ -395,7 +395,7 @@ def _derivation_step(opened: OpenedRegistration) -> VerifiedStep:
             if not agrees(value, predicate[part][key]):
                 refuse(
                     f"{opened.path(STATEMENT_NAME)}: {part}.{key} is {predicate[part][key]!r}, and its subjects say {value!r}",
-                    fix="Nothing can be mended in a signed statement; register the forecast that was made, before its run.",
+                    fix="A signed statement cannot be corrected; register the actual forecast before its run.",
                 )
     require_samples_of(opened.subjects["samples.json"]["losses"], opened.statement.quantiles)
     rows = opened.subjects["ladder.json"]["rows"]

@@ -84,25 +84,24 @@ def require_followable(
     policy = read_policy(path)
     if at < datetime.combine(policy.since, time(), tzinfo=UTC):
         return
-    why = "What does not follow it is refused for ever, and nothing that is signed is signed again."
+    why = "A forecast that breaks the policy is refused, and a signed forecast cannot be changed."
     if policy.due_days is not None and due is not None and due - at > timedelta(days=policy.due_days):
         raise SigningError(
-            f"{path} allows {policy.due_days} days until a run is due, and this one would be due at {moment_text(due)}.",
+            f"{path} allows {policy.due_days} days until a run is due, but this run would be due at {moment_text(due)}.",
             why=why,
-            fix="Give an earlier day in the ladder's file (promise: {due: YYYY-MM-DD}).",
+            fix="Set an earlier day in the ladder file (promise: {due: YYYY-MM-DD}).",
         )
     if not policy.own_resolver and listed_people(registry_dir / SIGNERS_NAME).are_one(resolver, registrant):
         raise SigningError(
-            f"{path} asks for another resolver than the registrant, and {resolver} would be both.",
+            f"{path} requires another resolver than the registrant, but {resolver} would be both.",
             why=why,
-            fix="Name who says how it came out, in the ladder's file (promise: {resolver: NAME}).",
+            fix="Name another resolver in the ladder file (promise: {resolver: NAME}).",
         )
     if sealed and policy.reviewers:
         raise SigningError(
-            f"{path} asks for {counted(policy.reviewers, 'signature')} of reviewers before the run, and nobody else can sign "
-            "what is sealed.",
+            f"{path} requires {counted(policy.reviewers, 'reviewer signature')}, but a sealed forecast cannot be reviewed.",
             why=why,
-            fix="Register it openly (without --seal-until).",
+            fix="Register the forecast openly, without --seal-until.",
         )
 
 
@@ -110,6 +109,6 @@ def _require(followed: bool, rule: str) -> None:
     if not followed:
         refuse(
             f"{POLICY_NAME} of this registry asks for {rule}",
-            fix="Let others sign it (marin-scale registry sign), have it stamped (marin-scale registry stamp), "
-            "or name a resolver (promise:).",
+            fix="Before registering, name another resolver (promise.resolver). Afterwards, get a stamp "
+            "(marin-scale registry stamp) or the signature of a reviewer whose key is merged (marin-scale registry sign).",
         )

@@ -27,7 +27,7 @@ relative.
 
 Processors round differently; seeds are equal.
 """
-_GIVES = "and its ladder, fitted again, gives"
+_GIVES = "but refitting its ladder gives"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +136,7 @@ def _unlike_scores(stated: Sequence[Mapping[str, Any]], found: Sequence[Mapping[
 
 def _missing(stated: Sequence[str], again: FittedAgain) -> str:
     own = [each for each in again.document["warnings"] if each not in again.said_of_table]
-    return next((f"fit.warnings says nothing of this, {_GIVES} it: {each}" for each in own if each not in stated), "")
+    return next((f"fit.warnings lacks a warning, {_GIVES} it: {each}" for each in own if each not in stated), "")
 
 
 def verify_and_fit(
@@ -219,7 +219,6 @@ def _not_compared(why: str) -> VerifiedStep:
 def _refuse(name: str, reason: str) -> NoReturn:
     raise VerificationError(
         f"{name}: {reason}.",
-        why=f"The version that made it ({__version__}) is the one that runs here, so the same runs give the same numbers: "
-        "what was signed does not come from this ladder by this law.",
-        fix="Nothing can be mended in a signed statement; register the forecast that the ladder gives, before its run.",
+        why=f"The statement was made by this version ({__version__}), so the same runs must give the same numbers.",
+        fix="A signed statement cannot be corrected; register the forecast of this ladder before its run.",
     )

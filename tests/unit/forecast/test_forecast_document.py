@@ -11,11 +11,12 @@ from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.backtest import backtest, backtest_doubts, backtest_of_fit
 from marin_scaling.forecast.forecast import forecast
-from marin_scaling.forecast.report import WIDTH, forecast_document, forecast_text
+from marin_scaling.forecast.report import forecast_document, forecast_text
 from marin_scaling.forecast.sensitivity import sensitivity
 from marin_scaling.preregistration.format import SUBJECT_SHAPES
 from marin_scaling.preregistration.format_schema import check_shape
 from marin_scaling.run.table import read_run_table
+from marin_scaling.text_table import TABLE_WIDTH
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 
@@ -98,7 +99,7 @@ def test_the_text_says_what_a_reader_must_know(delphi):
         "status: Usable",
     ):
         assert phrase in text
-    assert max(len(line) for line in text.splitlines()) <= WIDTH
+    assert max(len(line) for line in text.splitlines()) <= TABLE_WIDTH
 
 
 def test_a_budget_without_an_optimum_is_named_with_the_reason():
