@@ -19,8 +19,7 @@ def echo_wrapped(text: str, *, indent: int = 2) -> None:
     """Print a line; on a terminal, wrap it and indent its further lines."""
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
-        options = {"break_long_words": False, "break_on_hyphens": False}
-        text = textwrap.fill(text, width, subsequent_indent=" " * indent, drop_whitespace=True, **options)
+        text = textwrap.fill(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
     typer.echo(text)
 
 

@@ -73,7 +73,7 @@ def _build_site() -> Path | None:
     from marin_scaling.publish.build import build_site
 
     try:
-        page = build_site(Path())
+        page = build_site(Path(), on_message=typer.echo)
     except MissingExtra as error:
         typer.echo(f"warning: the site is not built. {error}")
         return None

@@ -21,7 +21,7 @@ def build() -> None:
     """
     from marin_scaling.publish.build import build_site, registry_fault
 
-    page = build_site(Path())
+    page = build_site(Path(), on_message=typer.echo)
     if fault := registry_fault(Path()):
         typer.echo(f"warning: the registry is refused, as its page shows: {fault}", err=True)
     if unsound := _unsound_experiments():
@@ -52,6 +52,6 @@ def serve(
     """
     from marin_scaling.publish.build import build_site, serve_site
 
-    with serve_site(build_site(Path()).parent, port=port) as server:
+    with serve_site(build_site(Path(), on_message=typer.echo).parent, port=port) as server:
         typer.echo(f"http://127.0.0.1:{server.server_port}/ serves the site until Ctrl-C.")
         server.serve_forever()

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -141,8 +141,8 @@ def write_generated_pages(root: Path) -> list[Path]:
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "PYTHONPATH", "PYTHONHASHSEED", "SOURCE_DATE_EPOCH")
 
 
-def build_site(root: Path) -> Path:
-    """Build the site of the repository at `root` and return its first page.
+def build_site(root: Path, *, on_message: Callable[[str], object] = str) -> Path:
+    """Build the site of the repository at `root` and return its first page; `on_message` receives the progress.
 
     `UsageError` without `mkdocs.yml`, `MissingExtra` without mkdocs. `SiteError` if mkdocs refuses a page, or if the settings
     could run code of the repository or read files outside of it.
@@ -158,7 +158,9 @@ def build_site(root: Path) -> Path:
         raise missing_extra("site", needed_for="building a site")
     require_regular_tree(root / name for name in (*DATA_FOLDERS, SITE_SETTINGS, str(SITE_DIR)))
     require_plain_settings(root)
-    write_generated_pages(root)
+    on_message("Writing the pages ...")
+    files = write_generated_pages(root)
+    on_message(f"Building the site from {len(files)} generated files with mkdocs ...")
     _run_mkdocs(root)
     return root / SITE_DIR / "index.html"
 

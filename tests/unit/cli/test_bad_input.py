@@ -42,7 +42,7 @@ def assert_refused_without_a_trace(folder, *arguments, fragments):
 
 
 LADDER_FAULTS = {
-    "unknown key": ("recipe: quickstart", "recipe: quickstart\nbudgets: 3", "line 3: budgets: there is no such key"),
+    "unknown key": ("recipe: quickstart", "recipe: quickstart\nbudgets: 3", "line 3: budgets: unknown key"),
     "negative budget": (
         "budget_flops: 6e10",
         "budget_flops: -6e10",
@@ -221,7 +221,7 @@ def test_a_file_that_is_no_table_is_refused_by_name(tmp_path, name, content, fra
         (["verify"], ("preregistrations is not a folder", "--registry")),
         (["check"], ("preregistrations is not a folder", "--registry")),
         (["verify", "nowhere"], ("nowhere holds no statement.json", "--registry")),
-        (["check", "nowhere", "--registry", "folder"], ("There is no preregistration 'nowhere'", "folder holds: none")),
+        (["check", "nowhere", "--registry", "folder"], ("There is no preregistration 'nowhere'", "folder has: none")),
         (["check", "--json", "--registry", "nowhere"], ("nowhere is not a folder",)),
     ],
     ids=" ".join,

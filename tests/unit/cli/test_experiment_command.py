@@ -90,4 +90,4 @@ def test_what_is_refused_or_malformed_ends_with_status_1(place: Path) -> None:
     assert "error    ladders: gone " in done.stdout
     found = json.loads(marin_scale("experiment", "validate", "--json", cwd=place).stdout)
     assert found["experiments"]["wide"][0]["where"] == "ladders"
-    assert_refused(marin_scale("experiment", "validate", "elsewhere", cwd=place), "elsewhere is not there")
+    assert_refused(marin_scale("experiment", "validate", "elsewhere", cwd=place), "elsewhere does not exist")

@@ -138,7 +138,7 @@ def test_run_trains_nothing_that_was_taken_back(registration):
     give_notice(registration.folder, "withdraw", key=signing_key(), principal=PRINCIPAL, at=CREATED_AT, reason="cancelled")
     result = marin_scale("run", registration.folder)
     assert isinstance(result.exception, SigningError)
-    assert "has its notice-1-withdraw" in str(result.exception)
+    assert "notice-1-withdraw" in str(result.exception)
 
 
 def test_run_trains_nothing_that_the_log_does_not_know(registration):

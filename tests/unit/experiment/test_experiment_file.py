@@ -59,9 +59,7 @@ def test_a_malformed_one_is_kept_with_its_reason_and_hinders_no_other(tmp_path: 
     found = read_experiments(tmp_path)
     assert [each.experiment is None for each in found] == [False, True, True, True, True]
     reasons = [each.refusal for each in found if each.experiment is None]
-    for part, reason in zip(
-        ["line 2", "line 3: outcome", "duplicate name one", "titel: unknown key"], reasons, strict=True
-    ):
+    for part, reason in zip(["line 2", "line 3: outcome", "duplicate name one", "titel: unknown key"], reasons, strict=True):
         assert part in reason
 
 
@@ -123,8 +121,8 @@ def test_each_fault_stands_at_its_line_with_what_was_meant(tmp_path: Path) -> No
     with pytest.raises(DocumentError) as refused:
         read_experiment(path)
     for part in (
-        "line 2: titel: there is no such key; did you mean 'title'?",
-        "line 4: hypotesis: there is no such key; did you mean 'hypothesis'?",
+        "line 2: titel: unknown key; did you mean 'title'?",
+        "line 4: hypotesis: unknown key; did you mean 'hypothesis'?",
         "line 5: topics: must be a list, such as [a, b].",
         "line 6: authors.0: it is a table of keys.",
         "line 7: date: must be a day, such as 2026-11-23.",

@@ -29,7 +29,7 @@ def write(folder: Path, text: str) -> Path:
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("recipe: quickstart", "recipe: quickstart\nbudgets: 3", "line 3: budgets: there is no such key"),
+        ("recipe: quickstart", "recipe: quickstart\nbudgets: 3", "line 3: budgets: unknown key"),
         ("budget_flops: 2e11", "budget_flops: -2e11", r"line 5: rungs.1.budget_flops: input should be greater than 0"),
         ("budget_flops: 1e11,", "budget_flops: .nan,", "line 4: rungs.0.budget_flops: input should be a finite number"),
         ("budget_flops: 1e11,", "budget_flops: lots,", "line 4: rungs.0.budget_flops: input should be a valid number"),

@@ -166,7 +166,7 @@ def test_what_was_seen_stays_seen(folder: Path) -> None:
 def test_the_same_forecast_again_is_no_later_forecast(folder: Path) -> None:
     """Nothing has changed: neither since the first one nor since the one before."""
     rows, document, losses = fitted()
-    with pytest.raises(SigningError, match=r"It would say what .* says, number for number"):
+    with pytest.raises(SigningError, match=r"would equal .* in every number"):
         make_amendment(folder, rows=rows, forecast=document, losses=losses)
     make_amendment(folder)
     with pytest.raises(SigningError, match="amend-1"):
