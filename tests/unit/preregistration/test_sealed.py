@@ -194,7 +194,7 @@ def test_a_seal_lasts_until_a_later_day_and_at_most_four_years(tmp_path: Path, d
 def test_who_has_not_sealed_it_is_told_that_its_files_are_elsewhere(folder: Path) -> None:
     """A clone of the repository has the seal alone."""
     private_folder(folder).rename(folder.parents[1] / "kept")
-    with pytest.raises(UsageError, match="is sealed, and .* does not exist here"):
+    with pytest.raises(UsageError, match=r"is sealed, and .* does not exist here"):
         whole_folder(folder)
 
 
