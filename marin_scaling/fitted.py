@@ -38,23 +38,25 @@ def load_runs(
     columns: Mapping[str, str] | None = None,
     keep: Collection[str] = (),
     drop: Collection[str] = (),
+    skip_incomplete: bool = False,
 ) -> RunTable:
-    """Read and audit runs: a CSV, Parquet or JSON-lines file, a suite, a ladder's folder, or a DataFrame.
+    """Read and audit runs: a CSV, Parquet or JSON file, a suite, a ladder's folder, or a DataFrame.
 
     The table needs FLOPs, parameters, tokens and loss of each run (floats). `columns` maps our names to the table's, as in
-    `{"loss": "eval/loss"}`; `keep` and `drop` name runs that stay or go whatever the audit finds. The result has `frame`,
-    `excluded` and `warnings`. `RunTableError` names file, line and column of a bad cell; `StorageError` for a missing file.
+    `{"loss": "eval/loss"}`, or to a formula (`{"flops": "6ND"}`). `keep` and `drop` name runs that stay or go whatever the
+    audit finds; `skip_incomplete` leaves out runs with an empty cell. The result has `frame`, `excluded` and `warnings`.
+    `RunTableError` names file, line and column of a bad cell; `StorageError` for a missing file.
     """
     if isinstance(runs, RunTable):
         return runs
     if isinstance(runs, str | Path):
-        return read_run_table(Path(runs), columns=columns, keep=keep, drop=drop)
+        return read_run_table(Path(runs), columns=columns, keep=keep, drop=drop, skip_incomplete=skip_incomplete)
     if not (hasattr(runs, "columns") and hasattr(runs, "rename")):
         raise RunTableError(
             f"Cannot read runs from {type(runs).__name__}.",
             fix="Give a path, a pandas DataFrame, or the result of load_runs.",
         )
-    return table_of_frame(runs, columns=columns, keep=keep, drop=drop)
+    return table_of_frame(runs, columns=columns, keep=keep, drop=drop, skip_incomplete=skip_incomplete)
 
 
 def fit(
@@ -64,10 +66,11 @@ def fit(
     columns: Mapping[str, str] | None = None,
     keep: Collection[str] = (),
     drop: Collection[str] = (),
+    skip_incomplete: bool = False,
     swept: str = "best",
     seed: int = 0,
 ) -> Fit:
-    """Fit a scaling law to runs; `runs`, `columns`, `keep` and `drop` as in `load_runs`.
+    """Fit a scaling law to runs; the table's arguments are those of `load_runs`.
 
     `law` is a name as in `marin-scale fit --law`, or your own law (`custom_law`). `FitRefused` for runs that determine no
     law, `UsageError` for an unknown law.
@@ -82,7 +85,7 @@ def fit(
     >>> bool(2.5 < low < high < 2.8)
     True
     """
-    table = load_runs(runs, columns=columns, keep=keep, drop=drop)
+    table = load_runs(runs, columns=columns, keep=keep, drop=drop, skip_incomplete=skip_incomplete)
     return Fit(table=table, result=fit_table(table, law=law, swept=swept, seed=seed))
 
 

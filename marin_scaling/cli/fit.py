@@ -15,9 +15,12 @@ _PREDICT = typer.Option([], "--predict", metavar="FLOPS", help="Forecast the com
 _PREDICT_RUNS = typer.Option(
     None, "--predict-runs", metavar="TARGETS", help="Forecast each run of this table, given by params and tokens, or by flops."
 )
-COLUMN = typer.Option([], "--column", metavar="OURS=THEIRS", help="Map a column, as in loss=eval/loss; repeatable.")
+COLUMN = typer.Option(
+    [], "--column", metavar="OURS=THEIRS", help="Map a column, as in loss=eval/loss, or compute it, as in flops=6ND."
+)
 KEEP = typer.Option([], "--keep", metavar="RUN", help="Keep a run that the audit would drop; repeatable.")
 DROP = typer.Option([], "--drop", metavar="RUN", help="Leave a run out of the fit; repeatable.")
+SKIP = typer.Option(False, "--skip-incomplete", help="Leave out and name every run with an empty cell.")
 LAW = typer.Option(DEFAULT_LAW, "--law", metavar="LAW", help=f"{law_help()}; FILE.py:NAME: your own law (runs that file).")
 _PLOT = typer.Option(
     None, "--plot", metavar="FILE", help="Write a figure of runs, law and forecasts: .html, .svg, .png or .json."
@@ -41,6 +44,7 @@ def fit_table(
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
     keep: list[str] = KEEP,
     drop: list[str] = DROP,
+    skip_incomplete: bool = SKIP,
     seed: int = typer.Option(0, "--seed", metavar="N", min=0, help="Random seed of the interval."),
 ) -> None:
     """Fit a scaling law to runs and forecast larger ones.
@@ -61,7 +65,7 @@ def fit_table(
 
     budgets, columns = [parse_flops(text) for text in predict], chosen_columns(column)
     wanted = read_targets(predict_runs) if predict_runs else None
-    runs = read_run_table(table, columns=columns, keep=keep, drop=drop)
+    runs = read_run_table(table, columns=columns, keep=keep, drop=drop, skip_incomplete=skip_incomplete)
     result = fit(runs, law=chosen_law(law), seed=seed, swept=swept or ("all" if wanted and wanted.swept else "best"))
     targets = [optimal_target(result, flops) for flops in budgets] + (target_runs(result, wanted) if wanted else [])
     forecasts = forecast_runs(result, targets)
@@ -114,6 +118,7 @@ def backtest_table(
     as_json: bool = typer.Option(False, "--json", help="Print only JSON, with every forecast run."),
     keep: list[str] = KEEP,
     drop: list[str] = DROP,
+    skip_incomplete: bool = SKIP,
     seed: int = typer.Option(0, "--seed", metavar="N", min=0, help="Random seed of the intervals."),
 ) -> None:
     """Forecast each budget from the smaller ones; score it.
@@ -125,9 +130,8 @@ def backtest_table(
     from marin_scaling.forecast.backtest import backtest, backtest_document, backtest_text
     from marin_scaling.run.table import read_run_table
 
-    result = backtest(
-        read_run_table(table, columns=chosen_columns(column), keep=keep, drop=drop), law=chosen_law(law), seed=seed
-    )
+    runs = read_run_table(table, columns=chosen_columns(column), keep=keep, drop=drop, skip_incomplete=skip_incomplete)
+    result = backtest(runs, law=chosen_law(law), seed=seed)
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
 
@@ -147,6 +151,7 @@ def speedup_tables(
         "own", "--convention", metavar="own|marin", help="own: fit the baseline's law; marin: pin E and alpha as Marin does."
     ),
     column: list[str] = COLUMN,
+    skip_incomplete: bool = SKIP,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
     """Compare two recipes by the compute that one saves.
@@ -162,7 +167,7 @@ def speedup_tables(
     from marin_scaling.run.table import read_run_table
 
     columns = chosen_columns(column)
-    ours, theirs = (read_run_table(path, columns=columns) for path in (baseline, variant))
+    ours, theirs = (read_run_table(path, columns=columns, skip_incomplete=skip_incomplete) for path in (baseline, variant))
     report = compare_recipes(ours, theirs, convention=convention)
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
@@ -198,6 +203,7 @@ def downstream(
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
     keep: list[str] = KEEP,
     drop: list[str] = DROP,
+    skip_incomplete: bool = SKIP,
     seed: int = typer.Option(0, "--seed", metavar="N", min=0, help="Random seed of the interval."),
 ) -> None:
     """Forecast a benchmark's accuracy from a smooth metric.
@@ -219,7 +225,7 @@ def downstream(
     from marin_scaling.units import parse_flops
 
     budgets, columns = [parse_flops(text) for text in predict], chosen_columns([*column, f"loss={soft}"])
-    runs = read_run_table(table, columns=columns, keep=keep, drop=drop)
+    runs = read_run_table(table, columns=columns, keep=keep, drop=drop, skip_incomplete=skip_incomplete)
     scored = read_scores(table, table=runs, metric=metric)
     scored = scored.with_pool(read_pool(pool, soft=soft, metric=metric)) if pool else scored
     result = fit(runs, seed=seed)

@@ -12,24 +12,27 @@ from marin_scaling.units import counted
 
 _PLACES = typer.Argument(metavar="PLACE...", help="Files or folders of trackers, or wandb:ENTITY/PROJECT.")
 _OUT = typer.Option(metavar="TABLE", help="Table to write: .csv, .parquet or .jsonl.")
-_COLUMN = typer.Option([], "--column", metavar="NAME=KEY", help="Map a tracker's key, as in loss=eval/loss; repeatable.")
+_COLUMN = typer.Option([], "--column", metavar="NAME=KEY", help="Map a key, as in loss=eval/loss, or compute it: flops=6ND.")
 
 
 def import_tables(places: list[str] = _PLACES, out: Path = _OUT, column: list[str] = _COLUMN) -> None:
     """Make a table of runs from the files of trackers.
 
-    Supported are W&B's offline files and online projects, Levanter's JSON log and Marin's tracker_metrics.jsonl. Runs
-    without a required number are skipped and named.
+    Supported are W&B's projects, offline files and exported tables, Levanter's logs and JSON files, histories and JSON
+    results. Runs without a required number are skipped and named.
 
     Example: marin-scale import wandb:my-team/my-ladder --out runs.csv
     """
+    from marin_scaling.run.import_runs import import_runs
     from marin_scaling.run.table_io import write_table_file
-    from marin_scaling.run.trackers import import_runs, read_tracked_runs
+    from marin_scaling.run.trackers import read_tracked_runs
 
-    found = import_runs([run for place in places for run in read_tracked_runs(place)], keys=chosen_columns(column))
+    found = import_runs(read_tracked_runs(*places), keys=chosen_columns(column))
     write_table_file(out, found.rows)
     for name, why in found.left_out:
         typer.echo(f"skipped {name}: {why}")
+    for note in found.notes:
+        typer.echo(f"note: {note}")
     typer.echo(f"{counted(len(found.rows), 'run')} in {out}; the loss is {found.loss_key}.\nNext: marin-scale fit {out}")
 
 
@@ -75,6 +78,7 @@ def export_run(run: str = _EXPORT_RUN, to: Path = _EXPORT_TO, registry: Path = R
     typer.echo(f"{to}: {', '.join(sorted(path.name for path in to.iterdir()))}")
 
 
+_CURVE_COLUMN = typer.Option([], "--column", metavar="NAME=COLUMN", help="The table's column of step or loss.")
 _RUN = typer.Argument(metavar="RUN", help="Preregistration, first digits of a run's digest, or table.")
 
 
@@ -82,21 +86,22 @@ def track_run(
     run: str = _RUN,
     against: str = typer.Option("", "--against", metavar="WHAT", help="Preregistration or ladder file; default: the run's."),
     steps: int | None = typer.Option(None, "--steps", metavar="N", min=1, help="Use only the first N steps."),
+    column: list[str] = _CURVE_COLUMN,
     registry: Path = REGISTRY,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
     """Forecast the final loss of an unfinished run.
 
     The forecast uses the training loss so far and the curves of the ladder's finished runs. The command prints a 90 %
-    interval, the signed forecast, and warnings about the loss. RUN may be a table with columns step and loss; --against then
-    names the preregistration of its target.
+    interval, the signed forecast, and warnings about the loss. RUN may be a table with columns step and loss, or a chart that
+    W&B exported; --against then names the preregistration of its target.
 
     Example: marin-scale track 2026-11-26-bytes-dense
     """
     from marin_scaling.forecast.tracking import tracked_document, tracked_text
     from marin_scaling.preregistration.tracked_run import track
 
-    found = track(run, against, steps=steps, registry=registry)
+    found = track(run, against, steps=steps, columns=chosen_columns(column), registry=registry)
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
 

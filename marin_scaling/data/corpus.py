@@ -165,9 +165,9 @@ def _manifest(path: Path) -> dict[str, Any]:
     except (ValueError, TypeError, MarinScalingError):  # not JSON, or numbers outside of canonical JSON
         pass
     raise StorageError(
-        f"{path} is not what was written there.",
-        why="It says how many bytes of text each token stands for: losses in bits per byte depend on it.",
-        fix=f"Remove {path.parent} and type the command again: the text is tokenized anew.",
+        f"{path} was changed after it was written.",
+        why="Losses in bits per byte depend on the bytes per token in it.",
+        fix=f"Remove {path.parent}, then rerun the command; it tokenizes the text again.",
     )
 
 
@@ -193,9 +193,8 @@ def _mapped(path: Path, kind: np.dtype[np.unsignedinteger], known: RowFacts) -> 
 
 def _lost(path: Path, known: RowFacts) -> StorageError:
     return StorageError(
-        f"{path} does not hold the {known.tokens} tokens that it should.",
-        why="A disk or a copy lost or changed some of them; training would go on with other text.",
-        fix=f"Remove {path.parent} and type the command again: the text is tokenized anew.",
+        f"{path} does not hold the {known.tokens} tokens that were written.",
+        fix=f"Remove {path.parent}, then rerun the command; it tokenizes the text again.",
     )
 
 

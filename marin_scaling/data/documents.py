@@ -61,15 +61,14 @@ def files_at(address: str) -> list[str]:
 
 def _without_files(address: str, *, is_folder: bool) -> DataError:
     if is_folder:
-        what, more = "it is a folder", f": name the files in it, such as {address.rstrip('/')}/**/*.txt"
+        what, more = "it is a folder", f": name its files, such as {address.rstrip('/')}/**/*.txt"
     elif "://" in address:
         what, more = "there is no such file, or it cannot be reached", ""
     else:
-        what, more = "there is no such file", "; paths are relative to the folder in which you type the command"
+        what, more = "there is no such file", "; paths are relative to the current folder"
     return DataError(
         f"{address}: {what}.",
-        why=_NO_OTHER_TEXT,
-        fix=f"Correct data in the ladder file{more}.",
+        fix=f"Fix data in the ladder file{more}.",
     )
 
 
@@ -94,8 +93,8 @@ def fingerprint(address: str) -> str:
 
     system, path = fsspec.core.url_to_fs(address)
     known = {key.lower(): value for key, value in system.info(path).items()}
-    told = [key for key in _CHANGE_WITH_CONTENT if key in known] or ["created"]
-    return f"{address} " + " ".join(f"{key}={known.get(key)}" for key in ["size", *told])
+    tags = [key for key in _CHANGE_WITH_CONTENT if key in known] or ["created"]
+    return f"{address} " + " ".join(f"{key}={known.get(key)}" for key in ["size", *tags])
 
 
 def folder_fingerprint(address: str) -> str:
@@ -121,9 +120,8 @@ def documents_in(address: str, *, text_key: str) -> Iterator[Document]:
                 yield address, _decoded(stream.read(), address)
         else:
             raise DataError(
-                f"{address}: what is in it cannot be told from its name.",
-                why="Files of JSON lines (.jsonl), Parquet (.parquet) and text (.txt, .md, .py) are read, also compressed.",
-                fix="Give it the ending of what it is.",
+                f"{address}: unknown kind of file.",
+                fix="Use JSON lines (.jsonl), Parquet (.parquet) or text (.txt, .md, .py), also compressed, with that suffix.",
             )
     except DataError:
         raise
@@ -174,7 +172,7 @@ def _lines_of_json(address: str, text_key: str) -> Iterator[Document]:
             try:
                 row = json.loads(_decoded(line, where))
             except (ValueError, RecursionError) as error:
-                raise DataError(f"{where}: it is not JSON: {first_line(error)}.", why=_WHY, fix=_FIX) from error
+                raise DataError(f"{where}: it is not JSON: {first_line(error)}.", fix=_FIX) from error
             yield where, _text(row, text_key, where)
 
 
@@ -184,9 +182,7 @@ def _rows_of_parquet(address: str, text_key: str) -> Iterator[Document]:
     with fsspec.open(address, "rb") as stream:
         file = parquet.ParquetFile(stream)
         if text_key not in file.schema_arrow.names:
-            raise DataError(
-                f"{address}: it has no column {text_key!r}; it has {', '.join(file.schema_arrow.names)}.", why=_WHY, fix=_FIX
-            )
+            raise DataError(f"{address}: it has no column {text_key!r}; it has {', '.join(file.schema_arrow.names)}.", fix=_FIX)
         number = 0
         for batch in file.iter_batches(columns=[text_key], batch_size=1024):
             for row in batch.to_pylist():
@@ -208,27 +204,24 @@ def _decoded(raw: bytes, where: str) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise DataError(f"{where}: it is not UTF-8 (byte {error.start}).", why=_WHY, fix="Convert it (iconv).") from error
+        raise DataError(f"{where}: it is not UTF-8 (byte {error.start}).", fix="Convert it (iconv).") from error
 
 
 def _text(row: Any, text_key: str, where: str) -> str:
     text = row.get(text_key) if isinstance(row, Mapping) else None
     if not isinstance(text, str):
         found = "no such key" if not isinstance(row, Mapping) or text_key not in row else f"{type(text).__name__}, not text"
-        raise DataError(f"{where}: {text_key}: {found}.", why=_WHY, fix=_FIX)
+        raise DataError(f"{where}: {text_key}: {found}.", fix=_FIX)
     return text
 
 
-_NO_OTHER_TEXT = "A ladder is trained on the text that its file names, and on no other."
-_WHY = "Nothing of the data is passed over in silence."
-_FIX = "Correct the file, or name the key that holds the text (text_key)."
+_FIX = "Fix the file, or name the key that holds the text (text_key)."
 
 
 def _unreadable(address: str, error: Exception) -> DataError:
     return DataError(
         f"{address} cannot be read: {getattr(error, 'strerror', None) or first_line(error)}.",
-        why=_NO_OTHER_TEXT,
-        fix="Correct data in the ladder file, or make the place reachable (credentials, network, the store's fsspec driver).",
+        fix="Fix data in the ladder file, or make the place reachable (credentials, network, the store's fsspec driver).",
     )
 
 
@@ -250,19 +243,18 @@ def token_documents(texts: Texts, tokenizer: Tokenizer, *, text_key: str) -> Ite
     if texts.cache is not None:
         yield from _cached(texts.cache, tokenizer)
         return
-    said = counted = 0
+    written = counted = 0
     documents = iter(_documents(texts, text_key))
     while batch := list(itertools.islice(documents, _BATCH)):
-        said += sum(_bytes_of(where, text) for where, text in batch)
+        written += sum(_bytes_of(where, text) for where, text in batch)
         for (where, text), tokens in zip(batch, tokenizer.encode([text for _where, text in batch]), strict=True):
             counted += int(tokenizer.token_bytes[tokens].sum(dtype=np.int64))
             yield TokenDocument(where, tokens, text)
-    if abs(counted - said) > _MOST_BYTES_OFF * said:
+    if abs(counted - written) > _MOST_BYTES_OFF * written:
         raise DataError(
-            f"{texts.said}: its text has {said} bytes, and the tokens that {tokenizer.identity.name} makes of it stand for "
-            f"{counted}.",
-            why="Bits per byte would be off by as much; the tokenizer drops or changes text.",
-            fix="Take a tokenizer that gives its text back (byte-level, or with byte fallback).",
+            f"{texts.location}: its text has {written} bytes, but the tokens of {tokenizer.identity.name} encode {counted}.",
+            why="Bits per byte would be off by the same ratio.",
+            fix="Choose a tokenizer that neither drops nor changes text (byte-level, or with byte fallback).",
         )
 
 
@@ -271,9 +263,7 @@ def addresses(texts: Texts) -> list[str]:
     found = [address for pattern in texts.files or () for address in files_at(pattern)]
     places = Counter(map(_place, found))
     if twice := next((address for address in reversed(found) if places[_place(address)] > 1), None):
-        raise DataError(
-            f"{twice} is named twice in {texts.said}.", why="Its text would be seen twice.", fix="Name each file once."
-        )
+        raise DataError(f"{twice} is named twice in {texts.location}.", fix="Name each file once.")
     return found
 
 
@@ -287,9 +277,8 @@ def _bytes_of(where: str, text: str) -> int:
         return len(text.encode())
     except UnicodeEncodeError as error:
         raise DataError(
-            f"{where}: half of a surrogate pair at character {error.start}.",
-            why="It has no bytes in UTF-8.",
-            fix="Correct the file.",
+            f"{where}: half of a surrogate pair at character {error.start}, which UTF-8 cannot encode.",
+            fix="Fix the file.",
         ) from error
 
 
@@ -311,8 +300,7 @@ def _cached(cache: str, tokenizer: Tokenizer) -> Iterator[TokenDocument]:
         count = len(store)
     except Exception as error:  # whatever tensorstore and the file systems raise
         raise DataError(
-            f"{cache} is no cache that Levanter has finished: {first_line(error)}.",
-            why="A cache holds tokens beside a ledger of its shards.",
+            f"{cache} is not a complete Levanter cache: {first_line(error)}.",
             fix="Name the folder that holds shard_ledger.json, or build the cache again with Levanter.",
         ) from error
     for start in range(0, count, _BATCH):
@@ -321,9 +309,8 @@ def _cached(cache: str, tokenizer: Tokenizer) -> Iterator[TokenDocument]:
             tokens = np.asarray(row["input_ids"])
             if tokens.size and not 0 <= tokens.min() <= tokens.max() < size:
                 raise DataError(
-                    f"{cache}, row {number}: token {tokens.max()} is none of the {size} of the tokenizer {name}.",
-                    why="The cache was built with another tokenizer; its bytes could not be counted.",
-                    fix="Name the tokenizer that it was built with: data.tokenizer.",
+                    f"{cache}, row {number}: token {tokens.max()} exceeds the {size} tokens of the tokenizer {name}.",
+                    fix="Name the tokenizer that built the cache: data.tokenizer.",
                 )
             rows.append(tokens.astype(token_type(size)))
         for number, (tokens, text) in enumerate(zip(rows, tokenizer.decode(rows), strict=True), start=start):
@@ -348,8 +335,8 @@ def standard_library_corpus(library: Path | None = None) -> TokenCorpus:
     if len(train) < 1_000_000 or len(validation) < 50_000:
         raise DataError(
             f"{root} holds only {len(train)} bytes of Python source to train on and {len(validation)} to validate on.",
-            why="The quickstart trains on the sources of the standard library; this Python came without them.",
-            fix="Use a Python that ships its sources (python.org, pyenv, conda, Debian's python3 all do).",
+            why="The quickstart trains on the sources of the standard library, which this Python lacks.",
+            fix="Use a Python with its sources (python.org, pyenv, conda and Debian's python3 have them).",
         )
     return byte_corpus(source=STANDARD_LIBRARY, train=_as_array(train), validation=_as_array(validation))
 

@@ -110,7 +110,7 @@ def _require_other_text(name: str, row: RowFacts, *, than: dict[str, RowFacts]) 
             raise DataError(
                 f"data.validation: {other} and {name} hold the same text.",
                 why="The mean over sets would count it twice.",
-                fix=f"Correct the files of one of them, or take {name} out.",
+                fix=f"Fix the files of one of them, or remove {name}.",
             )
 
 
@@ -144,9 +144,7 @@ def _write_row(documents: Iterable[TokenDocument], texts: Texts, tokenizer: Toke
         stream.flush()
         os.fsync(stream.fileno())
     if not row.text_bytes:
-        raise DataError(
-            f"{texts.said}: there is no text in it.", why="Nothing can be trained or measured on it.", fix="Correct data."
-        )
+        raise DataError(f"{texts.location} holds no text.", fix="Fix data in the ladder file.")
     return RowFacts(tokens=row.tokens, text_bytes=row.text_bytes, sha256=row.sha256.hexdigest())
 
 
@@ -169,9 +167,9 @@ def _without(
             yield document
         elif not leave_out:
             raise DataError(
-                f"{document.where}: this document is held out, too ({twin}).",
-                why="A loss on text that was trained on says nothing of the loss on new text.",
-                fix="Take it out of one of them, or let such documents be left out of training: data.overlap: leave-out.",
+                f"{document.where}: this training document is held out too ({twin}).",
+                why="The loss on training text is not that on new text.",
+                fix="Remove it from one of them, or skip such documents in training: data.overlap: leave-out.",
             )
 
 
@@ -265,8 +263,7 @@ def _made(data: Data, tokenizer: Tokenizer, request: str, *, work_root: Path, on
         if _request(data, tokenizer) != request:
             raise DataError(
                 f"the text of {data.source} changed while it was read.",
-                why="What was read is neither what was there nor what is there.",
-                fix="Type the command again when nobody writes there.",
+                fix="Rerun the command when no other program writes to it.",
             )
         folder = data_folder(digest, work_root=work_root)
         if find_corpus(folder) is None:

@@ -117,14 +117,14 @@ def load_tokenizer(name: str) -> Tokenizer:
     except Exception as error:  # whatever the hub, the file system or the tokenizer's parser raise
         raise DataError(
             f"The tokenizer {name!r} cannot be loaded: {first_line(error)}.",
-            why="It is a folder with tokenizer.json and tokenizer_config.json, or the name of one on the Hugging Face hub.",
-            fix="Correct data.tokenizer in the ladder file; log in (hf auth login) where the hub keeps it closed.",
+            why="It must be a folder with tokenizer.json and tokenizer_config.json, or a name on the Hugging Face hub.",
+            fix="Fix data.tokenizer in the ladder file; log in (hf auth login) for a private or gated one.",
         ) from error
     if found.eos_token_id is None:
         raise DataError(
             f"The tokenizer {name!r} has no token for the end of a text.",
-            why="Documents would run into each other.",
-            fix="Name one as eos_token in its tokenizer_config.json.",
+            why="Documents could not be separated.",
+            fix="Set eos_token in its tokenizer_config.json.",
         )
     return LevanterTokenizer(
         identity=TokenizerIdentity(
@@ -145,8 +145,8 @@ def require_folder(name: str) -> None:
     if is_path and not os.path.isdir(name):
         raise DataError(
             f"The tokenizer {name!r}: there is no such folder.",
-            why="It begins or ends as a path, or with a folder that is here, and is not looked for on the Hugging Face hub.",
-            fix="Correct data.tokenizer in the ladder file: a path from the folder where you type the command, or one from /.",
+            why="A name that looks like a path is not searched on the Hugging Face hub.",
+            fix="Fix data.tokenizer in the ladder file: a path relative to the current folder, or an absolute one.",
         )
 
 

@@ -11,7 +11,7 @@ from marin_scaling.fitting.law import Law, LawKind, find_law
 from marin_scaling.fitting.optima import Bowl, DrawnPoints, FrontierPoint
 from marin_scaling.fitting.refusals import refuse_hopeless
 from marin_scaling.run.audit import Exclusion
-from marin_scaling.run.table_io import COLUMNS
+from marin_scaling.run.columns import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,7 +16,9 @@ import numpy as np
 from marin_scaling.errors import RunTableError
 from marin_scaling.fitting.refusals import is_swept
 from marin_scaling.forecast.forecast import Target, optimal_target
-from marin_scaling.run.table_io import RawTable, cells_of_column, is_empty, map_columns, positive_number, read_table_file
+from marin_scaling.run.columns import map_columns
+from marin_scaling.run.numbers import BadCells, read_numbers
+from marin_scaling.run.table_io import RawTable, is_empty, read_table_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,8 +60,10 @@ def targets_of_frame(frame: pd.DataFrame) -> WantedRuns:
 
 
 def _targets(raw: RawTable) -> WantedRuns:
-    mapping = map_columns(raw.column_names(), chosen={}, name=raw.name, required=())
-    columns = {name: _column(raw, mapping[name]) for name in _NUMBERS if name in mapping}
+    mapping = map_columns(raw, chosen={}, required=())
+    bad = BadCells(raw, raw.places, why=_WHY, fix=_FIX)
+    columns = {name: _column(raw, mapping[name], bad=bad) for name in _NUMBERS if name in mapping}
+    bad.refuse()
     if not ({"params", "tokens"} <= columns.keys() or "flops" in columns):
         _refuse(f"{raw.name} has the columns {', '.join(raw.column_names())}: neither params and tokens nor flops.")
     rows = [
@@ -92,12 +96,11 @@ def _wanted(numbers: Mapping[str, float | None], *, where: str) -> WantedRun:
     return run
 
 
-def _column(raw: RawTable, column: str) -> list[float | None]:
+def _column(raw: RawTable, column: str, *, bad: BadCells) -> list[float | None]:
     """Return the numbers of a column, None if a cell is empty."""
-    return [
-        None if is_empty(cell) else positive_number(cell, where=where, why=_WHY, fix=_FIX)
-        for cell, where in cells_of_column(raw, column)
-    ]
+    filled = [row for row, cell in enumerate(raw.cells[column].tolist()) if not is_empty(cell)]
+    values = dict(zip(filled, read_numbers(raw, column, filled, bad=bad), strict=True))
+    return [values.get(row) for row in range(len(raw.places))]
 
 
 def _refuse(what: str) -> NoReturn:

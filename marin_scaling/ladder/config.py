@@ -156,7 +156,7 @@ class Texts(Part):
         return self
 
     @property
-    def said(self) -> str:
+    def location(self) -> str:
         """Short name of the location."""
         return self.cache or self.dataset or ", ".join(self.files or ())
 

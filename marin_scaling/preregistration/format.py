@@ -135,7 +135,7 @@ PREDICATE_SHAPE: dict[str, Shape] = {
         "flops": Means(value=Number(above=0), what="training FLOPs of exactly this shape and these tokens"),
         "flopsConvention": Means(value=Text(), what="convention by which FLOPs are counted"),
         "paramsTotal": Means(value=Number(whole=True, above=0), what="all parameters"),
-        "paramsActive": Means(value=Number(whole=True, above=0), what="parameters that one token uses"),
+        "paramsActive": Means(value=Number(whole=True, above=0), what="parameters used per token"),
         "tokens": Means(value=Number(whole=True, above=0), what="trained tokens"),
         "shape": Means(value=MapOf(value=Anything()), what="sizes of the model"),
         "tolerance": {

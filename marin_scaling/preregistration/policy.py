@@ -24,7 +24,7 @@ class Policy(Part):
     due_days: int | None = Field(default=None, gt=0, le=LONGEST_TERM.days)
     """Longest time in days from a statement to its due date; default: four years, the format's limit."""
     own_resolver: bool = True
-    """Whether the registrant may also resolve the forecast."""
+    """True if the registrant may also resolve the forecast."""
 
 
 def read_policy(path: Path) -> Policy:

@@ -97,7 +97,7 @@ class PublicForecast:
 
     @property
     def held(self) -> bool | None:
-        """Whether the observed loss lies in the 90 % interval; None without one of them."""
+        """True if the observed loss lies in the 90 % interval; None without one of them."""
         if self.interval is None or self.observed is None:
             return None
         return self.interval[0] <= self.observed <= self.interval[1]

@@ -21,7 +21,7 @@ from marin_scaling.preregistration.state import State, Verdict
 from marin_scaling.preregistration.statement import Statement
 from marin_scaling.preregistration.verdict import verdicts_on
 
-_ANONYMOUS = "nobody (not authentic)"
+_ANONYMOUS = "not authentic"
 _SETTLED = (State.HELD, State.MISSED, State.OVERDUE, State.WITHDRAWN_LATE)
 _USUAL = (State.PENDING, State.OVERDUE, State.HELD, State.MISSED, State.REFUSED)
 _PIT_BINS = 5

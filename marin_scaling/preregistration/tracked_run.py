@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from marin_scaling.errors import MarinScalingError, UsageError
@@ -58,11 +59,19 @@ def stated_steps(stated: int | None, *, folder: Path) -> int:
     return 0
 
 
-def track(run: str, against: str = "", *, steps: int | None = None, registry: Path = REGISTRY) -> Tracked:
+def track(
+    run: str,
+    against: str = "",
+    *,
+    steps: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    registry: Path = REGISTRY,
+) -> Tracked:
     """Forecast where a run will end, from its training loss so far and the curves of its ladder's finished runs.
 
-    `run` is a preregistration, the first digits of a digest, or a table of steps and losses; `against` a preregistration or a
-    ladder file (default: the run's); `steps` cuts the curve. Errors as in `named_spec`, `CurveError` for a damaged table.
+    `run` is a preregistration, the first digits of a digest, or a table of steps and losses, whose columns `columns` may name;
+    `against` is a preregistration or a ladder file (default: the run's); `steps` cuts the curve. Errors as in `named_spec`,
+    `RunTableError` for a damaged table.
     """
     from marin_scaling.run.plan import hardware_of
     from marin_scaling.train.session import synced_paths
@@ -70,7 +79,8 @@ def track(run: str, against: str = "", *, steps: int | None = None, registry: Pa
     spec = _spec_of(run, against, registry=registry)
     is_table = Path(run).is_file()
     place = synced_paths([spec], storage=None if is_table else hardware_of(spec.ladder).storage)
-    losses = read_curve(Path(run), train_steps=spec.train_steps) if is_table else losses_so_far(spec, place)
+    own = read_curve(Path(run), train_steps=spec.train_steps, columns=columns) if is_table else None
+    losses = losses_so_far(spec, place) if own is None else own
     curves = finished_curves(read_runs(_ladder_of(spec, against)), without=spec.digest)
     forecast = _forecast_of(spec, against or run, registry=registry)
     if is_table or steps:

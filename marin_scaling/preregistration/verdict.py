@@ -78,7 +78,7 @@ def _require_not_logged(folder: Path) -> None:
 def verdict_on(
     folder: Path, *, runs_dir: Path, allowed_signers: Path, at: datetime, receipts: Receipts | None = None
 ) -> Verdict:
-    """Like `check_preregistration`, but read-only."""
+    """Return the verdict of `check_preregistration`; write nothing."""
     verified = verify_folder(folder, allowed_signers=allowed_signers, runs_dir=runs_dir, receipts=receipts)
     if isinstance(verified, VerifiedSeal):
         return sealed_verdict(verified, at=at)

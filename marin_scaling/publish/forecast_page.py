@@ -71,7 +71,7 @@ class _Authentic:
     """Verdict of a forecast that was withdrawn or void."""
 
     claimed: bool = False
-    """Whether the outcome's run is missing from this repository."""
+    """True if the outcome's run is missing from this repository."""
 
     deviated: str = ""
     """First deviating step and reason, if the run left its recipe."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from marin_scaling.errors import RunTableError
 from marin_scaling.laws import Array
-from marin_scaling.run.table_io import COLUMNS, Column
+from marin_scaling.run.columns import COLUMNS, Column
 
 if TYPE_CHECKING:
     import pandas as pd

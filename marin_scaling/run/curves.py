@@ -7,7 +7,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,8 @@ from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.errors import RunTableError, UsageError
 from marin_scaling.files import read_own_bytes, replace_file
 from marin_scaling.laws import Array
+from marin_scaling.printable import joined
+from marin_scaling.run.columns import STEP_NAMES, chart_series, spelled
 from marin_scaling.run.paths import Workplace, curve_path, elsewhere_dir, known_specs, shares_path, work_dir
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import History, HistoryRow, is_finished, read_run, run_folder
@@ -137,11 +139,11 @@ def curve_faults(losses: Sequence[float | None], *, train_steps: int, decay_step
     """Return a sentence for each fault of the losses of steps 0, 1, ...; the learning rate decays in the last `decay_steps`.
 
     >>> curve_faults([5.0, 4.0, None], train_steps=10, decay_steps=2, vocab_size=256)
-    ['the loss is no number at step 2']
+    ['the loss is not finite at step 2']
     """
     broken = [step for step, loss in enumerate(losses) if loss is None or not math.isfinite(loss)]
     if broken:
-        return [f"the loss is no number at step {broken[0]}"]
+        return [f"the loss is not finite at step {broken[0]}"]
     values = np.array([loss for loss in losses if loss is not None])
     faults = [_worse_than_guessing(values, train_steps, vocab_size), _spikes(values, train_steps)]
     return [*itertools.chain(*faults), *_flat(values, train_steps, decay_steps)]
@@ -165,7 +167,7 @@ def _worse_than_guessing(losses: Array, train_steps: int, vocab_size: int) -> li
     guessing, latest = math.log(vocab_size), losses[-max(1, len(losses) // 20) :].mean()
     if latest < guessing:
         return []
-    return [f"the loss is {latest:.4g} nats a token, above that of guessing uniformly ({guessing:.4g})"]
+    return [f"the loss is {latest:.4g} nats per token, above that of uniform guessing ({guessing:.4g})"]
 
 
 def _spikes(losses: Array, train_steps: int) -> list[str]:
@@ -195,7 +197,7 @@ def _flat(losses: Array, train_steps: int, decay_steps: int) -> list[str]:
     power = float(np.polyfit(np.log(steps + 1), np.log(losses[steps]), 1)[0])
     if power < -_LEAST_FALL:
         return []
-    return [f"the loss has not fallen since step {steps[0]}: a learning rate that is too high looks like this"]
+    return [f"the loss has not fallen since step {steps[0]}: the learning rate may be too high"]
 
 
 _LEAST_OF_EVEN = 0.1  # share of an even load, which balancing by quantiles gives every expert
@@ -229,8 +231,7 @@ def router_faults(shares: Sequence[Sequence[float]]) -> list[str]:
 Losses = list[float | None]
 """Training losses in nats per token from step 0 on; None where the loss was not finite."""
 
-_STEP_NAMES = ("step", "_step", "global_step", "steps")
-_LOSS_NAMES = ("train_loss_nats_per_token", "train/loss", "train_loss", "loss")
+_LOSS_NAMES = ("train_loss_nats_per_token", "train/loss", "train_loss", "loss", "train/CrossEntropyLoss", "train/CE loss")
 
 
 def losses_so_far(spec: RunSpec, workplace: Workplace) -> Losses:
@@ -262,29 +263,29 @@ def find_spec(digits: str, workplace: Workplace) -> RunSpec:
     """Return the spec of the run whose digest begins with `digits`; `UsageError` unless exactly one matches."""
     found = known_specs(workplace, digits=digits) if re.fullmatch("[0-9a-f]+", digits) else []
     if len(found) != 1:
-        has = f"{len(found)} runs here have" if found else "no run here has"
+        has = f"{len(found)} runs have" if found else "no run has"
         raise UsageError(
-            f"{digits}: {has} a digest that begins so, and it is no preregistration and no table.",
-            why="A run is named by the first digits of its digest, as its folder in runs/ is.",
-            fix="Take the digits from `ls runs/LADDER` or from `ls .marin-scaling/specs`.",
+            f"{digits}: {has} a digest that begins with it, and it is neither a preregistration nor a table.",
+            fix="Take the first digits of a digest from `ls runs/LADDER` or from `ls .marin-scaling/specs`.",
         )
     return found[0]
 
 
-def read_curve(path: Path, *, train_steps: int) -> Losses:
-    """Read losses by step of a run of `train_steps` from CSV, Parquet or JSON lines; the last row of a step counts.
+def read_curve(path: Path, *, train_steps: int, columns: Mapping[str, str] | None = None) -> Losses:
+    """Read losses by step of a run of `train_steps`, from a table or a chart that W&B exported.
 
-    If only some steps were logged, each loss also holds for the steps up to the next one.
+    `columns` may name the columns of `step` and `loss`. The last value of a step counts. If only some steps were logged, each
+    loss also holds for the steps up to the next one.
     """
-    table = read_table_file(path)
-    step, loss = (_column(table.column_names(), names, path) for names in (_STEP_NAMES, _LOSS_NAMES))
+    table, chosen = read_table_file(path), columns or {}
+    step, loss = (_column(table.column_names(), name, chosen.get(name, ""), path) for name in ("step", "loss"))
     found: dict[int, float | None] = {}
     for place, at, value in zip(table.places, table.cells[step], table.cells[loss], strict=True):
         if value is None or value == "" or (path.suffix == ".parquet" and math.isnan(value)):
             continue  # a row of other metrics
         found[_step(at, path, place, train_steps)] = _loss(value, path, place)
     if not found:
-        raise RunTableError(f"{path}: no row has a loss.", why="There is no curve in it.", fix=f"Check its column {loss!r}.")
+        raise RunTableError(f"{path}: no row has a loss.", fix=f"Check its column {loss!r}.")
     return _filled(found)
 
 
@@ -296,14 +297,22 @@ def _filled(found: dict[int, float | None]) -> Losses:
     return losses
 
 
-def _column(columns: Sequence[str], names: Sequence[str], path: Path) -> str:
-    for name in names:
-        if name in columns:
-            return name
+def _column(found: Sequence[str], name: str, chosen: str, path: Path) -> str:
+    """Return the column that was chosen, or has a known name, or is the only line of a chart."""
+    names: Sequence[str] = [chosen]
+    if not chosen and name == "step":
+        names = list(each for each in found if spelled(each) in map(spelled, (*STEP_NAMES, "steps")))
+    elif not chosen:
+        known = [spelled(each) for each in _LOSS_NAMES]
+        own = sorted((each for each in found if spelled(each) in known), key=lambda each: known.index(spelled(each)))
+        lines = [each.column for each in chart_series(found) if spelled(each.metric) in known]
+        names = own[:1] or lines * (len(lines) == 1)
+    if names and names[0] in found:
+        return names[0]
+    has = joined([each.column for each in chart_series(found)] or found, most=12)
     raise RunTableError(
-        f"{path}: it has no column {' or '.join(map(repr, names))}; it has {', '.join(map(str, columns))}.",
-        why="A curve is a loss for each step.",
-        fix="Rename the column.",
+        f"{path} has no column {chosen or name!r}, or several candidates; it has: {has}.",
+        fix=f"Name the column: --column {name}=NAME",
     )
 
 
@@ -311,18 +320,15 @@ def _number(value: object, path: Path, place: str) -> float:
     try:
         return float(str(value))
     except ValueError as error:
-        raise RunTableError(
-            f"{path}, {place}: {value!r} is no number.", why="A curve is a loss for each step.", fix="Correct the row."
-        ) from error
+        raise RunTableError(f"{path}, {place}: {value!r} is not a number.", fix="Fix the row.") from error
 
 
 def _step(value: object, path: Path, place: str, train_steps: int) -> int:
     step = _number(value, path, place)
     if not (0 <= step < train_steps and step == int(step)):
         raise RunTableError(
-            f"{path}, {place}: {value!r} is no step of a run of {train_steps}.",
-            why="Steps are counted from 0.",
-            fix="Correct the row, or name the preregistration that this run answers.",
+            f"{path}, {place}: {value!r} is not a step from 0 to {train_steps - 1}.",
+            fix="Fix the row, or name the preregistration that this run answers.",
         )
     return int(step)
 
@@ -330,5 +336,5 @@ def _step(value: object, path: Path, place: str, train_steps: int) -> int:
 def _loss(value: object, path: Path, place: str) -> float | None:
     loss = _number(value, path, place)
     if loss <= 0:
-        raise RunTableError(f"{path}, {place}: {value!r} is no loss.", why="It has to be above 0.", fix="Correct the row.")
+        raise RunTableError(f"{path}, {place}: the loss {value!r} is not above 0.", fix="Fix the row.")
     return loss if math.isfinite(loss) else None

@@ -96,14 +96,14 @@ def require_untracked_work_root(root: Path, tracked: Sequence[Path]) -> None:
     if root.is_symlink():
         raise UsageError(
             f"{root} is a link to {os.readlink(root)}.",
-            why="Checkpoints, tokens and compiled programs would be taken from there.",
+            why="Checkpoints, tokens and compiled programs would be read from there.",
             fix=f"Remove the link (rm {root}). For more space keep the whole repository on a larger disk.",
         )
     if tracked:
         raise UsageError(
-            f"Git tracks {len(tracked)} files below {root}, {tracked[0].name!r} among them.",
-            why="Checkpoints, tokens and weights of somebody else would be taken for this machine's own.",
-            fix=f"Take them out of the repository and away: git rm -r --cached {root.name} && rm -r {root.name}",
+            f"Git tracks {len(tracked)} files below {root}, including {tracked[0].name!r}.",
+            why="Checkpoints, tokens and weights must be this machine's own.",
+            fix=f"Remove them from the repository and the disk: git rm -r --cached {root.name} && rm -r {root.name}",
         )
 
 

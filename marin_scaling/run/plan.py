@@ -164,10 +164,10 @@ def require_data(spec: RunSpec, *, corpus: TokenCorpus) -> None:
     windows = spec.epochs * (len(corpus.train) // spec.model.seq_len)
     if spec.batch_size * spec.train_steps > windows:
         raise DataError(
-            f"The run of {format_flops(spec.budget_flops)} FLOPs at width {spec.model.hidden_dim} wants "
-            f"{spec.trained_tokens} tokens; the training data has {len(corpus.train)}, seen {_times(spec.epochs)}.",
-            why="Text that is repeated is worth less than new text, and a law fitted across that border misleads.",
-            fix="Lower the budget or raise the model size in the ladder file, give more text, or allow repeats: data.epochs.",
+            f"The run of {format_flops(spec.budget_flops)} FLOPs at width {spec.model.hidden_dim} needs "
+            f"{spec.trained_tokens} tokens; the training data have {len(corpus.train)}, seen {_times(spec.epochs)}.",
+            why="Repeated text is worth less than new text, which biases a law.",
+            fix="Lower the budget or raise the model size in the ladder file, add text, or allow repeats: data.epochs.",
         )
     for name, tokens in corpus.validation.items():
         least = spec.evaluation.windows if name == HELD_OUT else 1
@@ -193,9 +193,9 @@ def target_doubts(file: LadderFile, *, corpus: TokenCorpus) -> list[str]:
     if plan.trained_tokens <= allowed:
         return []
     return [
-        f"the target wants {format_count(plan.trained_tokens)} tokens at width {plan.shape.hidden_dim}; the text has "
-        f"{format_count(len(corpus.train))}, seen {_times(file.data.epochs)}. More text, or more data.epochs, is for now: "
-        "rungs that are trained on other text do not count"
+        f"the target needs {format_count(plan.trained_tokens)} tokens at width {plan.shape.hidden_dim}; the text has "
+        f"{format_count(len(corpus.train))}, seen {_times(file.data.epochs)}. Add text or raise data.epochs before training, "
+        "since rungs trained on other text do not count"
     ]
 
 
@@ -204,9 +204,8 @@ def require_vocabulary(recipe: str, vocab_size: int, tokenizer: TokenizerIdentit
     if tokenizer.size <= vocab_size < tokenizer.size + _MOST_PADDING:
         return
     raise DataError(
-        f"The recipe {recipe!r} makes models of {vocab_size} kinds of tokens; the data have {tokenizer.size} "
+        f"The recipe {recipe!r} has a vocabulary of {vocab_size}; the data have {tokenizer.size} tokens "
         f"(tokenizer: {tokenizer.name}).",
-        why="A model of other tokens than those it is trained on is another model, and its FLOPs are not what was planned.",
         fix=f"Set vocab_size to {tokenizer.size} in a recipe file, or name the recipe's own tokenizer in data.tokenizer.",
     )
 
@@ -260,8 +259,7 @@ class LoadedLadder:
             if corpus is None:
                 raise NotTokenized(
                     f"the text of {self.ladder.file.data.source} is not tokenized yet.",
-                    why="How much there is, and which runs it makes, is known once it is.",
-                    fix=f"Begin to train: marin-scale ladder {self.path}",
+                    fix=f"Start training, which tokenizes it: marin-scale ladder {self.path}",
                 )
             return self._bound(corpus)
 
@@ -270,9 +268,9 @@ class LoadedLadder:
         try:
             return self.bind_prepared().doubts()
         except NotTokenized as error:
-            return [f"{error.what} Whether it is enough, and how often runs see it, is checked before training begins."]
+            return [f"{error.what} Its amount is checked before training begins."]
         except DataError as error:
-            return [f"as things are, it cannot be trained. {error.what}"]
+            return [f"it cannot be trained. {error.what}"]
 
     def _bound(self, corpus: TokenCorpus) -> PlannedLadder:
         return PlannedLadder(ladder=self.ladder, corpus=corpus, specs=rung_specs(self.ladder, corpus=corpus))
@@ -342,8 +340,7 @@ def _chosen(runs: Sequence[T], only: Sequence[str], *, place: Callable[[T], tupl
             there = sorted({place(run)[0] for run in runs})
             raise UsageError(
                 f"--only {text}: the ladder has no such run.",
-                why="A run that is asked for and not trained should not go unnoticed.",
-                fix=f"Name a budget of it, or BUDGET/WIDTH: {', '.join(map(format_flops, there))}.",
+                fix=f"Name one of its budgets, or BUDGET/WIDTH: {', '.join(map(format_flops, there))}.",
             )
         wanted += of_it
     return [run for run in runs if run in wanted] if only else list(runs)

@@ -278,6 +278,5 @@ def _malformed(name: str, error: ValidationError) -> RecordError:
     key = ".".join(str(part) for part in first["loc"])
     return RecordError(
         f"{name}: {key or 'document'}: {first['msg']}.",
-        why="A spec or record that is not of this format cannot be used in a fit.",
         fix="Restore the file from version control, or remove its folder and train the run again.",
     )

@@ -44,7 +44,7 @@ def as_moment(text: str) -> datetime:
     """Return the time in a record, in UTC if it names no zone; `ValueError` if it is not a time."""
     moment = datetime.fromisoformat(text)
     if not FIRST_YEAR <= moment.year <= LAST_YEAR:
-        raise ValueError(f"{text} is no time from {FIRST_YEAR} to {LAST_YEAR}")
+        raise ValueError(f"{text} is not a time from {FIRST_YEAR} to {LAST_YEAR}")
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
@@ -116,7 +116,7 @@ class RunRecord(Document):
     @model_validator(mode="after")
     def _loss_goes_with_status(self) -> RunRecord:
         if (self.loss is None) != (self.status == "diverged"):
-            raise ValueError("a finished run has a loss and a diverged one has none")
+            raise ValueError("a finished run needs a loss, and a diverged one must not have it")
         return self
 
     @model_validator(mode="after")
@@ -215,7 +215,7 @@ def add_run(runs_dir: Path, *, spec: RunSpec, record: RunRecord, history: Histor
     """Add a complete run to the store and return its folder; raise if the run exists."""
     folder = run_folder(runs_dir, spec)
     if not record_matches(spec, record):
-        raise _not_what_it_says(folder / "record.json", "it is not the outcome of its spec")
+        raise _not_what_it_says(folder / "record.json", "it does not match its spec")
     publish_folder(
         folder,
         {"spec.json": spec.to_bytes(), "record.json": record.to_bytes(), "history.json": history.to_bytes()},
@@ -230,7 +230,7 @@ def read_run(folder: Path) -> StoredRun:
     if folder.name != spec.directory_name:
         raise _not_what_it_says(folder / "spec.json", "its digest is not the name of its folder")
     if not record_matches(spec, record):
-        raise _not_what_it_says(folder / "record.json", "it is not the outcome of the spec beside it")
+        raise _not_what_it_says(folder / "record.json", "it does not match its spec")
     return StoredRun(spec=spec, record=record, folder=folder)
 
 
@@ -247,6 +247,6 @@ def read_runs(ladder_dir: Path) -> list[StoredRun]:
 def _not_what_it_says(path: Path, reason: str) -> RecordError:
     return RecordError(
         f"{path}: {reason}.",
-        why="The store is append-only; a changed or misplaced file would change a fit without a trace.",
-        fix="Restore the folder from version control, or remove it and train the run again.",
+        why="A changed or misplaced file would change a fit without a trace.",
+        fix="Restore the folder from version control, or remove it and rerun the training.",
     )

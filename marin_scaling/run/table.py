@@ -1,4 +1,4 @@
-"""Read, check and audit run tables, from files and from the run store."""
+"""The run table: read, checked, with excluded runs listed; and tables of the store's runs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,9 @@ from marin_scaling.errors import RunTableError, StorageError, UsageError, first_
 from marin_scaling.limits import TEXT_CHARACTERS
 from marin_scaling.printable import printable
 from marin_scaling.run.audit import Exclusion, audit_runs, audit_words
-from marin_scaling.run.table_io import (
-    COLUMNS,
-    Cells,
-    RawTable,
-    cells_of_column,
-    is_empty,
-    map_columns,
-    positive_number,
-    read_table_file,
-)
+from marin_scaling.run.columns import COLUMNS, Cells, Column, map_columns, with_formulas
+from marin_scaling.run.numbers import BadCells, read_numbers
+from marin_scaling.run.table_io import RawTable, is_empty, read_table_file
 from marin_scaling.units import counted, metric_of_column
 from marin_scaling.untrusted_files import is_present
 
@@ -35,20 +28,20 @@ if TYPE_CHECKING:
     from marin_scaling.run.store import StoredRun
 
 BUDGET_RATIO = 1.1
-"""Ratio of sorted FLOPs at which a new budget begins. Marin rounds budgets to powers of 1.1."""
+"""Runs sorted by cost start a new budget where the cost rises by more than this. Marin rounds budgets to powers of 1.1."""
 
 BUDGET_SPAN = 1.25
-"""Largest ratio of FLOPs within one budget; it changes the loss by a few percent."""
+"""No budget spans more than this: runs at every cost do not become one budget. As much moves the loss by per cents."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunTable:
-    """Usable runs, and the runs left out.
+    """Usable runs, and what was left out.
 
-    `frame` has one row per run: `run` (text), `flops`, `params`, `tokens`, `loss`, `budget_flops` (float64), and where the
-    table has them `active_params`, `epochs`, `tokens_per_second` (float64), `seed`, `suite`, `flops_convention` and
-    `evaluation` (text). Only `tokens_per_second` may be NaN: it is, where its cell is empty. `column_mapping` gives the
-    table's own name of each column.
+    `frame` has a row a run: `run` (text), `flops`, `params`, `tokens`, `loss`, `budget_flops` (float64), and `active_params`,
+    `epochs`, `tokens_per_second` (float64), `seed`, `suite`, `flops_convention`, `evaluation` (text) where the table has them.
+    A run's `tokens_per_second` is NaN where its cell is empty; no other number may be. `column_mapping` gives the table's own
+    name of each column.
     """
 
     frame: pd.DataFrame
@@ -60,21 +53,28 @@ class RunTable:
 
 
 def read_run_table(
-    path: Path, *, columns: Mapping[str, str] | None = None, keep: Collection[str] = (), drop: Collection[str] = ()
+    path: Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    keep: Collection[str] = (),
+    drop: Collection[str] = (),
+    skip_incomplete: bool = False,
 ) -> RunTable:
-    """Read and audit a table of runs; `columns` gives the table's names of our columns where these are ambiguous.
+    """Read and audit a table of runs; `columns` gives the table's name for those of our columns that need settling.
 
-    Runs in `keep` and `drop` stay or go whatever the audit finds; the table records both.
+    `keep` and `drop` name runs that stay or go whatever the audit finds; both are recorded in the table. `skip_incomplete`
+    leaves out the runs with an empty cell, each with the column.
 
-    `StorageError` if `path` cannot be read, `RunTableError` (file, line, column) if it is not a table of usable runs.
+    `StorageError` when nothing can be read there, `RunTableError` (file, line, column) when it is no table of usable runs.
     """
     path = Path(path)
     is_store = path.is_dir() and not is_present(path / "runs.csv")
-    return _from_cells(read_cells(path), {} if is_store else columns or {}, keep=keep, drop=drop)
+    chosen = {} if is_store else columns or {}
+    return _from_cells(read_cells(path), chosen, keep=keep, drop=drop, skip_incomplete=skip_incomplete)
 
 
 def read_cells(path: Path) -> RawTable:
-    """Read all cells of a table of runs from a file, a suite, or a run store with one row per rung."""
+    """All cells of a table of runs as they stand in a file or suite; of a run store a row a rung, its `source` the folder."""
     if not path.is_dir():
         return read_table_file(path)
     if is_present(path / "runs.csv"):
@@ -88,16 +88,18 @@ def table_of_frame(
     columns: Mapping[str, str] | None = None,
     keep: Collection[str] = (),
     drop: Collection[str] = (),
+    skip_incomplete: bool = False,
     source: str = "DataFrame",
 ) -> RunTable:
-    """Audit a table of runs in memory, as `read_run_table` does with a file; errors name a row by its label."""
+    """Audit a table of runs that is in memory already, as `read_run_table` does a file; errors name the row by its label."""
     cells = frame.rename(columns=str)
     places = tuple(f"row {label}" for label in frame.index)
-    return _from_cells(RawTable(name=source, cells=cells.astype(object), places=places), columns or {}, keep=keep, drop=drop)
+    raw = RawTable(name=source, cells=cells.astype(object), places=places)
+    return _from_cells(raw, columns or {}, keep=keep, drop=drop, skip_incomplete=skip_incomplete)
 
 
 def _instead_of(folder: Path) -> str:
-    """Return the fix for a folder without runs: the ladders in it, if it has some."""
+    """What to give in place of a folder without runs: the ladders in it, where it has some."""
     from marin_scaling.run.store import run_folders
 
     ladders = sorted(path.name for path in folder.glob("*/") if run_folders(path) or is_present(path / "runs.csv"))
@@ -131,7 +133,7 @@ def _stored_cells(folder: Path) -> RawTable:
 
 
 def _require_one_kind(folder: Path, runs: Sequence[StoredRun]) -> None:
-    """Raise `RunTableError` unless all runs have the recipe, data, evaluation and computation of the first."""
+    """`RunTableError` unless all runs have the recipe, data, evaluation and computation of the first."""
     for of_what, value_of in _ONE_OF_EACH.items():
         first = value_of(runs[0].spec)
         for other in runs[1:]:
@@ -151,23 +153,50 @@ _ONE_OF_EACH: dict[str, Callable[[RunSpec], str]] = {
 }
 
 
-def _from_cells(raw: RawTable, columns: Mapping[str, str], *, keep: Collection[str], drop: Collection[str]) -> RunTable:
-    mapping = map_columns(raw.column_names(), chosen=columns, name=raw.name)
+def _from_cells(
+    raw: RawTable,
+    columns: Mapping[str, str],
+    *,
+    keep: Collection[str],
+    drop: Collection[str],
+    skip_incomplete: bool = False,
+) -> RunTable:
+    raw, columns = with_formulas(raw, columns)
+    mapping = map_columns(raw, chosen=columns)
     texts = {name: _texts(raw, mapping[name]) for name in _columns(Cells.TEXTS, mapping)}
     runs = texts.get("run") or list(raw.places)
     words = audit_words(runs, texts, keep=keep, drop=drop)
-    rows = [row for row in range(len(runs)) if row not in words.reasons]
+    empty = _incomplete(raw, mapping, words.reasons) if skip_incomplete else {}
+    rows = [row for row in range(len(runs)) if row not in words.reasons and row not in empty]
     frame, grouping = _with_budgets(_frame(raw, mapping, texts | {"run": runs}, rows=rows))
     audit = audit_runs(frame, keep=keep)
     found = {rows[position]: why for position, why in audit.reasons.items()}
     return RunTable(
         frame=frame.drop(index=list(audit.reasons)).reset_index(drop=True),
-        excluded=tuple(Exclusion(run=runs[row], why=why) for row, why in sorted((words.reasons | found).items())),
-        warnings=(*grouping, *words.doubts, *audit.doubts),
+        excluded=tuple(Exclusion(run=runs[row], why=why) for row, why in sorted((words.reasons | empty | found).items())),
+        warnings=(*_nominal_flops(mapping), *grouping, *words.doubts, *audit.doubts),
         column_mapping=mapping,
         source=printable(raw.name),
         metric=_one_meaning(raw, texts, mapping, rows=[row for row in rows if runs[row] not in keep] or rows),
     )
+
+
+def _incomplete(raw: RawTable, mapping: Mapping[str, str], excluded: Mapping[int, str]) -> dict[int, str]:
+    """Return the reason to leave out each run with an empty cell in a column that needs a number."""
+    needed = [name for name in _columns(Cells.NUMBERS, mapping) if COLUMNS[name].if_empty is None]
+    reasons: dict[int, str] = {}
+    for name in needed:
+        for row, cell in enumerate(raw.cells[mapping[name]].tolist()):
+            if row not in excluded and row not in reasons and is_empty(cell):
+                reasons[row] = f"its {name} is empty"
+    return reasons
+
+
+def _nominal_flops(mapping: Mapping[str, str]) -> list[str]:
+    """Return a warning if the nominal budgets of the table stand for FLOPs."""
+    if mapping["flops"] != mapping.get("budget_flops"):
+        return []
+    return [f"no column flops: each run is taken to cost its nominal budget (column {mapping['flops']!r})"]
 
 
 def _frame(raw: RawTable, mapping: Mapping[str, str], texts: Mapping[str, list[str]], *, rows: Sequence[int]) -> pd.DataFrame:
@@ -176,13 +205,34 @@ def _frame(raw: RawTable, mapping: Mapping[str, str], texts: Mapping[str, list[s
     columns: dict[str, Any] = {
         name: [texts[name][row] for row in rows] for name, column in COLUMNS.items() if name in texts and column.fitted
     }
-    columns |= {name: _positive_numbers(raw, mapping[name], rows=rows) for name in _columns(Cells.NUMBERS, mapping)}
-    some = _columns(Cells.NUMBERS_OR_NOTHING, mapping)
-    return pd.DataFrame(columns | {name: _numbers_or_nan(raw, mapping[name], rows=rows) for name in some})
+    bad = BadCells(raw, texts["run"], why=_WHY, fix=_FIX)
+    for name in (*_columns(Cells.NUMBERS, mapping), *_columns(Cells.NUMBERS_OR_NOTHING, mapping)):
+        columns[name] = _numbers(raw, mapping[name], COLUMNS[name], rows, bad=bad, others=columns)
+    bad.refuse()
+    return pd.DataFrame(columns)
+
+
+_WHY = "FLOPs, parameters, tokens and loss of a run are positive, finite numbers; no run is dropped silently."
+_FIX = "Fix the cells; a diverged run may stay if a column `status` says diverged, and a throughput may be empty."
+
+
+def _numbers(
+    raw: RawTable, theirs: str, column: Column, rows: Sequence[int], *, bad: BadCells, others: Mapping[str, Sequence[Any]]
+) -> list[float]:
+    """Return a column's numbers, one for each of `rows`; empty cells take what the column allows for them."""
+    may_be_empty = column.cells is Cells.NUMBERS_OR_NOTHING or column.if_empty is not None
+    empty = {row for row in rows if is_empty(raw.cells[theirs].iat[row])} if may_be_empty else set()
+    filled = [row for row in rows if row not in empty]
+    values = dict(zip(filled, read_numbers(raw, theirs, filled, bad=bad), strict=True))
+    if isinstance(column.if_empty, str):
+        values |= {row: others[column.if_empty][at] for at, row in enumerate(rows) if row in empty}
+    elif column.if_empty is not None:
+        values |= dict.fromkeys(empty, column.if_empty)
+    return [values.get(row, math.nan) for row in rows]
 
 
 def _columns(cells: Cells, mapping: Mapping[str, str]) -> list[str]:
-    """Return the columns of a table whose cells are of this kind."""
+    """Columns of a table whose cells are read so."""
     return [name for name, column in COLUMNS.items() if column.cells is cells and name in mapping]
 
 
@@ -205,7 +255,7 @@ def _with_budgets(frame: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
 
 
 def _groups(logs: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the number of each run's budget, for sorted logarithms of FLOPs."""
+    """The number of each run's budget, for sorted logarithms of FLOPs."""
     import numpy as np
 
     gaps = np.flatnonzero(np.diff(logs) > math.log(BUDGET_RATIO)) + 1
@@ -232,30 +282,8 @@ def _texts(raw: RawTable, column: str) -> list[str]:
     return texts
 
 
-def _positive_numbers(raw: RawTable, column: str, *, rows: Sequence[int]) -> list[float]:
-    return [
-        positive_number(
-            cell,
-            where=where,
-            why="FLOPs, parameters, tokens and loss of a run are positive, finite numbers; nothing is dropped silently.",
-            fix="Mend the cell, or remove its row; a diverged run may stay when a column `status` says diverged.",
-        )
-        for cell, where in cells_of_column(raw, column, rows=rows)
-    ]
-
-
-def _numbers_or_nan(raw: RawTable, column: str, *, rows: Sequence[int]) -> list[float]:
-    """Return one number per row, NaN where the cell is empty or nan."""
-    why = "A throughput is a positive, finite number, or not known; nothing is guessed."
-    fix = "Mend the cell, or leave it empty: the run was not timed."
-    return [
-        math.nan if is_empty(cell) else positive_number(cell, where=where, why=why, fix=fix)
-        for cell, where in cells_of_column(raw, column, rows=rows)
-    ]
-
-
 def _one_meaning(raw: RawTable, texts: Mapping[str, list[str]], mapping: Mapping[str, str], *, rows: Sequence[int]) -> str:
-    """Return the metric of these rows; `RunTableError` unless losses and FLOPs are comparable."""
+    """The metric of these rows, which are of one kind in all that makes losses or FLOPs comparable."""
     metric = metric_of_column(mapping["loss"]) or "loss"
     for name, column in COLUMNS.items():
         values = sorted({texts[name][row] for row in rows if texts[name][row]}) if column.one_value and name in texts else []
@@ -275,12 +303,12 @@ _EXACT = 2.0**53
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a table or run store, None where a cell is empty; add a `source` with each row's place if missing.
+    """The rows of a table or run store, None where a cell is empty; `source` says of each where it stood, if nothing does yet.
 
-    A column is numeric if all cells are numbers or empty, except `run` and `seed`.
+    A column whose cells are all numbers, or nothing, has numbers, unless it is one of names and words (`run`, `seed`).
     """
     raw = read_cells(path)
-    mapping = map_columns(raw.column_names(), chosen={}, name=raw.name, required=())
+    mapping = map_columns(raw, chosen={}, required=())
     words = {mapping[name] for name in _columns(Cells.TEXTS, mapping)}
     columns = {name: _cells(raw.cells[name].tolist(), is_words=name in words) for name in raw.column_names()}
     columns.setdefault("source", [f"{raw.name}, {place}" for place in raw.places])
@@ -296,7 +324,7 @@ def _cells(cells: Sequence[Any], *, is_words: bool) -> list[Any]:
 
 
 def _number(cell: Any) -> float | int:
-    """Return an integer if it is written as one and float64 holds it; FLOPs exceed the integers of a file."""
+    """Whole where it stands so and float64 holds it; FLOPs as whole numbers are too long for the integers of a file."""
     number = float(cell)
     if not math.isfinite(number) or isinstance(cell, bool) or "_" in str(cell):
         raise ValueError(cell)
@@ -304,7 +332,7 @@ def _number(cell: Any) -> float | int:
 
 
 def log_to_wandb(rows: Rows, *, project: str, name: str, source: str) -> str:
-    """Log the rows as table `runs` of one W&B run in the project (PROJECT or ENTITY/PROJECT); return its address.
+    """Log the rows as one table, `runs`, of one run of the project (PROJECT or ENTITY/PROJECT); where it is to be seen.
 
     `UsageError` when W&B cannot be reached.
     """
@@ -321,7 +349,7 @@ def log_to_wandb(rows: Rows, *, project: str, name: str, source: str) -> str:
             data = [[row.get(column) for column in columns] for row in rows]
             run.log({"runs": wandb.Table(columns=columns, data=data, allow_mixed_types=True)})
             return str(run.dir if run.offline else run.url)
-    except Exception as error:  # whatever the client raises: no key, no network, no such project
+    except Exception as error:  # no key, no network, no such project: whatever the client raises
         raise UsageError(
             f"The table cannot be logged to the W&B project {project}: {first_line(error)}.",
             why="It is written through W&B's own client.",

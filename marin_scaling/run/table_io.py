@@ -1,21 +1,22 @@
-"""Read and write table files; recognize columns; parse cells and name their place in errors."""
+"""Read and write table files; recognize columns; parse cells with their place."""
 
 from __future__ import annotations
 
+import csv
+import gzip
 import io
 import json
 import math
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from marin_scaling.errors import RunTableError
 from marin_scaling.files import read_bytes, replace_file
 from marin_scaling.printable import printable, quoted
-from marin_scaling.units import METRICS
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 
 if TYPE_CHECKING:
@@ -24,28 +25,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RawTable:
-    """Cells of a file, and `places`, a phrase such as "line 7" for each row."""
+    """The cells of a file and where each row stands: `places` has one phrase a row, such as "line 7"."""
 
     name: str
     cells: pd.DataFrame
     places: tuple[str, ...]
 
     def column_names(self) -> list[str]:
-        """Names of the columns, as in the file."""
+        """The columns as the file names them."""
         return [str(name) for name in self.cells.columns]
 
 
 def read_table_file(path: Path) -> RawTable:
-    """Read one file by its suffix: .csv, .tsv, .parquet, .jsonl (also .ndjson); raise if it is empty."""
-    reader = _READERS.get(path.suffix.lower())
+    """Return the cells of one file, by the ending of its name (`_READERS`, also with .gz); an empty file is an error."""
+    ending = table_ending(path)
+    reader = _READERS.get(ending)
     if reader is None and not is_present(path):
         _refuse(f"{path} is not there.", fix="Name a table, or a folder of runs, as seen from the folder that you are in.")
     if reader is None:
         _refuse(
-            f"{path}: files that end in {path.suffix or 'nothing'!r} are not read as tables of runs.",
-            fix=f"Give a file that ends in {', '.join(_READERS)}, or a folder of runs.",
+            f"{path}: files that end in {ending or 'nothing'!r} are not read as tables of runs.",
+            fix=f"Give a file that ends in {', '.join(_READERS)} (also with .gz), or a folder of runs.",
         )
-    raw = read_bytes(path, most_bytes=MOST_TABLE_BYTES)
+    raw = _unpacked(read_bytes(path, most_bytes=MOST_TABLE_BYTES), path)
     if not raw.strip():
         _refuse(f"{path} is empty.", fix="Give a table with one run a row, below a line of column names.")
     table = reader(raw, str(path))
@@ -55,8 +57,36 @@ def read_table_file(path: Path) -> RawTable:
     return table
 
 
+def table_ending(path: Path) -> str:
+    """Return the ending that says how a table is written, without .gz.
+
+    >>> table_ending(Path("runs.CSV")), table_ending(Path("runs.csv.gz"))
+    ('.csv', '.csv')
+    """
+    return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
+
+
+def is_table_file(path: Path) -> bool:
+    """Return True if `read_table_file` reads files of this name."""
+    return table_ending(path) in _READERS
+
+
+def _unpacked(raw: bytes, path: Path) -> bytes:
+    """Return the content of a .gz file, of bounded size; of any other file, its bytes."""
+    if path.suffix.lower() != ".gz":
+        return raw
+    try:
+        with gzip.open(io.BytesIO(raw)) as stream:
+            content = stream.read(MOST_TABLE_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        _refuse(f"{path} is not a whole gzip file: {error}.", fix="Copy it again from where it was written.")
+    if len(content) > MOST_TABLE_BYTES:
+        _refuse(f"{path} unpacks to more than {MOST_TABLE_BYTES} bytes.", fix="Give a smaller table.")
+    return content
+
+
 def write_table_file(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows as a table that `read_table_file` reads; the suffix chooses the format."""
+    """Write rows as a table that `read_table_file` reads, in the format that the name ends in."""
     import pandas as pd
 
     frame = pd.DataFrame(list(rows))
@@ -73,40 +103,40 @@ def write_table_file(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _beyond_64_bits(frame: pd.DataFrame) -> list[str]:
-    """Return the columns of integers that exceed Parquet's 64 bits."""
+    """Columns of whole numbers of which Parquet has no such long ones."""
     objects = [str(name) for name in frame if frame[name].dtype == object]
     return [name for name in objects if all(isinstance(each, int | float) for each in frame[name])]
 
 
 def _column_names(table: RawTable) -> list[str]:
     names = [printable(name).strip() for name in table.column_names()]
+    _refuse_twins(table.name, names)
+    return names
+
+
+def _refuse_twins(table: str, names: Sequence[str]) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        _refuse(f"{table.name}: two columns are named {twice[0]!r}.", fix="Give every column its own name.")
-    return names
+        _refuse(f"{table}: two columns are named {quoted(twice[0])!r}.", fix="Give every column its own name.")
 
 
 def _read_csv(raw: bytes, name: str, *, separator: str = ",") -> RawTable:
     import pandas as pd
 
     try:
-        text = raw.decode("utf-8-sig")
+        text = raw.decode("utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
         header = next((line for line in text.splitlines() if line.strip()), "")
-        names = [name.strip() for name in header.split(separator)]
-        if len(set(names)) < len(names):
-            _refuse(f"{name}: a column name stands twice in its first line.", fix="Give every column its own name.")
-        if len(names) == 1 and header.count(";") > 1:
-            _refuse(
-                f"{name}: its cells are separated by ';'.",
-                fix="Save it with commas between cells and points in numbers (or with tabs, as .tsv).",
-            )
+        if separator == "," and header.count(";") > header.count(","):  # where commas are decimal, semicolons part cells
+            separator = ";"
+        names = next(csv.reader([header], delimiter=separator), [])
+        _refuse_twins(name, [each.strip() for each in names])
         cells = pd.read_csv(io.StringIO(text), sep=separator, dtype=str, keep_default_na=False, skip_blank_lines=False)
     except UnicodeDecodeError as error:
         _refuse(f"{name} is not text in UTF-8 (byte {error.start}).", fix="Save the table as CSV in UTF-8.")
     except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         reason = str(error).strip().removeprefix("Error tokenizing data. C error: ")
         _refuse(f"{name} is not a CSV table: {reason}.", fix="Every line needs as many cells as the first has column names.")
-    if not isinstance(cells.index, pd.RangeIndex):  # pandas reads surplus cells at the start of every line as row labels
+    if not isinstance(cells.index, pd.RangeIndex):  # pandas takes surplus cells at the start of every line for row names
         _refuse(
             f"{name}: its lines have more cells than the first has column names.",
             fix="Name every column, and write numbers with a point (3.5e9, not 3,5e9).",
@@ -158,10 +188,74 @@ def _json_object(line: bytes, where: str) -> dict[str, Any]:
     return row
 
 
+def _read_json(raw: bytes, name: str) -> RawTable:
+    """Read results in one JSON document: a list of objects, objects by name, or columns; nested keys are joined by a slash."""
+    import pandas as pd
+
+    try:
+        document = json.loads(raw.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        _refuse(f"{name} is not JSON: {error}.", fix="Write a list of objects, one for each run.")
+    rows = [flat(row) for row in json_rows(document)]
+    if not rows:
+        _refuse(f"{name} holds no list of objects.", fix='Write a list of objects, such as [{"flops": 1e18, …}, …].')
+    keys = _without_common_prefix(list(dict.fromkeys(key for row in rows for key in row)))
+    cells = pd.DataFrame({n: pd.Series([row.get(key) for row in rows], dtype=object) for n, key in enumerate(keys)})
+    cells.columns = list(keys.values())
+    return RawTable(name=name, cells=cells, places=tuple(f"entry {number}" for number in range(1, len(rows) + 1)))
+
+
+def json_rows(document: Any) -> list[dict[str, Any]]:
+    """Return the objects that stand for runs in a JSON document, each with the name under which it stood.
+
+    >>> json_rows({"runs": [{"loss": 3.0}]}), json_rows({"a": {"loss": 3.0}, "b": {"loss": 2.9}})
+    ([{'loss': 3.0}], [{'run': 'a', 'loss': 3.0}, {'run': 'b', 'loss': 2.9}])
+    >>> json_rows({"flops": [1e18, 1e19], "loss": [3.0, 2.9]})
+    [{'flops': 1e+18, 'loss': 3.0}, {'flops': 1e+19, 'loss': 2.9}]
+    """
+    if isinstance(document, list):
+        return [each for each in document if isinstance(each, dict)]
+    if not isinstance(document, dict) or not document:
+        return []
+    values = list(document.values())
+    if {"columns", "data"} <= document.keys():  # pandas, orient="split"
+        return [dict(zip(document["columns"], row, strict=False)) for row in document["data"] if isinstance(row, list)]
+    if lists := [each for each in values if isinstance(each, list) and each and all(isinstance(row, dict) for row in each)]:
+        return max(lists, key=len)
+    if all(isinstance(each, list) for each in values) and len({len(each) for each in values}) == 1:
+        return [dict(zip(document, row, strict=True)) for row in zip(*values, strict=True)]
+    if len(values) > 1 and all(isinstance(each, dict) for each in values):
+        if len({tuple(each) for each in values}) == 1 and all(str(key).isdigit() for key in values[0]):  # pandas, by column
+            return [{name: column[key] for name, column in document.items()} for key in values[0]]
+        return [{"run": name, **each} for name, each in document.items()]
+    return [document]
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Join nested names by a slash.
+
+    >>> flat({"eval": {"loss": 2.5}, "step": 3})
+    {'eval/loss': 2.5, 'step': 3}
+    """
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        inner = isinstance(value, Mapping) and value
+        found.update(flat(value, f"{prefix}{name}/") if inner else {f"{prefix}{name}": value})
+    return found
+
+
+def _without_common_prefix(keys: Sequence[str]) -> dict[str, str]:
+    """Return each key with the name to show: without an outer name that all keys share, as in run_info/loss."""
+    first, slash, _ = keys[0].partition("/")
+    shared = first + slash if slash and all(key.startswith(first + slash) for key in keys) else ""
+    return {key: printable(key.removeprefix(shared)) for key in keys}
+
+
 _READERS: dict[str, Callable[[bytes, str], RawTable]] = {
     ".csv": _read_csv,
     ".tsv": _read_tsv,
     ".parquet": _read_parquet,
+    ".json": _read_json,
     ".jsonl": _read_json_lines,
     ".ndjson": _read_json_lines,
 }
@@ -172,20 +266,20 @@ def _refuse(what: str, *, fix: str) -> NoReturn:
 
 
 LEAST_NUMBER, LARGEST_NUMBER = 1e-9, 1e50
-"""Range of plausible numbers; a value outside is a mistake."""
+"""Outside of these a cell is a mistake: 1e50 FLOPs are a thousand years of more power than the Sun gives."""
 
-_EMPTY = ("", "nan", "<na>")  # as read from CSV and Parquet; JSON gives None
+_EMPTY = ("", "nan", "<na>")  # as CSV and Parquet come to be read; JSON gives None
 
 
 def cells_of_column(raw: RawTable, column: str, *, rows: Sequence[int] | None = None) -> Iterator[tuple[Any, str]]:
-    """Yield the cells of some or all rows, each with a phrase for its place."""
+    """The cells of some rows, or of all, each with the phrase that says where it stands."""
     cells = raw.cells[column].tolist()
     for row in range(len(cells)) if rows is None else rows:
         yield cells[row], f"{raw.name}, {raw.places[row]}, column {column!r}"
 
 
 def is_empty(cell: Any) -> bool:
-    """Return True if a cell is empty.
+    """Whether a cell holds nothing.
 
     >>> is_empty(" "), is_empty(float("nan")), is_empty(0)
     (True, True, False)
@@ -194,7 +288,7 @@ def is_empty(cell: Any) -> bool:
 
 
 def finite_number(cell: Any, *, where: str, why: str, fix: str) -> float:
-    """Return the finite number in a cell, else raise `RunTableError` with the place `where`.
+    """The number in a cell; `RunTableError` with `where` it stands when it holds none, or one that is not finite.
 
     >>> finite_number("6e18", where="runs.csv, line 2, column 'flops'", why="", fix="")
     6e+18
@@ -211,7 +305,7 @@ def finite_number(cell: Any, *, where: str, why: str, fix: str) -> float:
 
 
 def positive_number(cell: Any, *, where: str, why: str, fix: str) -> float:
-    """Return the positive, plausible number in a cell, else raise `RunTableError`."""
+    """A finite number above zero that some run could have; `RunTableError` otherwise."""
     number = finite_number(cell, where=where, why=why, fix=fix)
     if number <= 0:
         raise RunTableError(f"{where} holds {number:g}; it must be above zero.", why=why, fix=fix)
@@ -221,236 +315,7 @@ def positive_number(cell: Any, *, where: str, why: str, fix: str) -> float:
 
 
 def _no_underscores(cell: Any) -> Any:
-    """Refuse 5_0, which Python reads as fifty."""
+    """Python reads 5_0 as fifty; in a table it is a slip."""
     if isinstance(cell, str) and "_" in cell:
         raise ValueError(cell)
     return cell
-
-
-class Cells(Enum):
-    """Kind of a column's cells."""
-
-    NUMBERS = "positive numbers, one in every row"
-    NUMBERS_OR_NOTHING = "positive numbers, or empty"
-    TEXTS = "texts"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """A column of a run table.
-
-    `aliases` are other names for it in use; case matters for letters only. A `signed` column is part of statements. A law
-    needs runs with a single value in a column with `one_value`, which is its name in messages. `stored` returns the value
-    of a stored run; a store's table leaves the column out if all values are `usual`.
-    """
-
-    name: str
-    meaning: str
-    aliases: tuple[str, ...] = ()
-    cells: Cells = Cells.NUMBERS
-    required: bool = False
-    signed: bool = False
-    fitted: bool = True
-    one_value: str = ""
-    stored: Callable[[Any], Any] | None = None
-    usual: Callable[[Any], Any] | None = None
-
-
-COLUMNS: dict[str, Column] = {
-    column.name: column
-    for column in (
-        Column(
-            name="run",
-            meaning="name of the run",
-            aliases=("run_name", "run_id", "name"),
-            cells=Cells.TEXTS,
-            signed=True,
-            stored=lambda run: run.spec.digest,
-        ),
-        Column(
-            name="flops",
-            meaning="training FLOPs",
-            aliases=("train_flops", "training_flops", "total_flops", "train_flops_incl_lm_head", "compute", "C"),
-            required=True,
-            signed=True,
-            stored=lambda run: run.record.flops,
-        ),
-        Column(
-            name="params",
-            meaning="parameters, all of them",
-            aliases=("total_params", "params_total", "parameters", "num_params", "n_params", "N"),
-            required=True,
-            signed=True,
-            stored=lambda run: run.record.params_total,
-        ),
-        Column(
-            name="active_params",
-            meaning="parameters that a token passes",
-            aliases=("params_active", "num_active_params", "active_parameters"),
-            signed=True,
-            stored=lambda run: run.record.params_active,
-            usual=lambda run: run.record.params_total,
-        ),
-        Column(
-            name="tokens",
-            meaning="trained tokens",
-            aliases=("train_tokens", "trained_tokens", "total_tokens", "num_tokens", "n_tokens", "D"),
-            required=True,
-            signed=True,
-            stored=lambda run: run.record.trained_tokens,
-        ),
-        Column(
-            name="epochs",
-            meaning="how often each token was seen",
-            aliases=("num_epochs",),
-            signed=True,
-            stored=lambda run: run.spec.times_seen,
-            usual=lambda _: 1,
-        ),
-        Column(
-            name="loss",
-            meaning="final loss, in the unit of the metric",
-            aliases=("final_loss", "eval_loss", "eval/loss", "val_loss", "validation_loss"),
-            required=True,
-            signed=True,
-            stored=lambda run: run.record.loss,
-        ),
-        Column(
-            name="budget_flops",
-            meaning="nominal FLOPs of the isoFLOP group",
-            aliases=("budget_nominal_flops", "nominal_flops", "flops_budget"),
-            signed=True,
-            stored=lambda run: run.spec.budget_flops,
-        ),
-        Column(
-            name="tokens_per_second",
-            meaning="training throughput",
-            aliases=("tps", "throughput/tokens_per_second"),
-            cells=Cells.NUMBERS_OR_NOTHING,
-        ),
-        Column(name="seed", meaning="seed of the run", cells=Cells.TEXTS, stored=lambda run: str(run.spec.seed)),
-        Column(
-            name="status",
-            meaning="state of the run",
-            aliases=("state",),
-            cells=Cells.TEXTS,
-            fitted=False,
-            stored=lambda run: run.record.status,
-        ),
-        Column(
-            name="metric",
-            meaning="name of the metric",
-            cells=Cells.TEXTS,
-            fitted=False,
-            one_value="metric",
-            stored=lambda run: run.record.metric,
-        ),
-        Column(name="suite", meaning="suite that the run belongs to", cells=Cells.TEXTS),
-        Column(
-            name="flops_convention",
-            meaning="how FLOPs were counted",
-            cells=Cells.TEXTS,
-            one_value="FLOP convention",
-            stored=lambda run: run.record.flops_convention,
-        ),
-        Column(
-            name="evaluation",
-            meaning="held-out text and protocol",
-            cells=Cells.TEXTS,
-            one_value="evaluation",
-            stored=lambda run: run.spec.measured_on,
-        ),
-        Column(
-            name="eval_length",
-            meaning="tokens of an evaluated window",
-            aliases=("eval_seq_len", "eval_sequence_length", "eval_context"),
-            cells=Cells.TEXTS,
-            fitted=False,
-            one_value="evaluation length",
-        ),
-        Column(
-            name="cooldown",
-            meaning="whether the learning rate was decayed",
-            aliases=("cooled", "cool_down", "decayed", "annealed"),
-            cells=Cells.TEXTS,
-            fitted=False,
-            one_value="cool-down",
-        ),
-    )
-}
-"""Columns of a run table, for reading, stores, statements and the reference page."""
-
-
-def aliases_of(column: Column) -> tuple[str, ...]:
-    """Return other names of a column; for the loss, all names of a metric too."""
-    if column.name != "loss":
-        return column.aliases
-    return (*column.aliases, *(name for metric in METRICS.values() for name in (metric.name, *metric.aliases)))
-
-
-def map_columns(
-    found: Sequence[str], *, chosen: Mapping[str, str], name: str, required: Sequence[str] | None = None
-) -> dict[str, str]:
-    """Map our column names to those of the table `name`; `chosen` holds the user's choices.
-
-    Our own name has precedence; two other candidates for one column, or a missing required column, are errors.
-
-    >>> map_columns(["C", "N", "D", "eval/loss", "notes"], chosen={}, name="runs.csv")
-    {'flops': 'C', 'params': 'N', 'tokens': 'D', 'loss': 'eval/loss'}
-    """
-    _check_chosen(found, chosen, name)
-    mapping = {}
-    for column in COLUMNS:
-        source = chosen.get(column) or _find(column, found, name)
-        if source is not None:
-            mapping[column] = source
-    needed = [each.name for each in COLUMNS.values() if each.required] if required is None else required
-    missing = [column for column in needed if column not in mapping]
-    if missing:
-        _refuse_columns(
-            f"{name} has no column {missing[0]!r}, nor one that is known to mean it; it has: {', '.join(found)}.",
-            fix=f"Name the column that holds it: --column {missing[0]}=NAME",
-        )
-    return mapping
-
-
-def _find(column: str, found: Sequence[str], name: str) -> str | None:
-    if column in found:
-        return column
-    own = [other for other in found if _same_name(other, column)]
-    candidates = own or [other for other in found if any(_same_name(other, known) for known in aliases_of(COLUMNS[column]))]
-    if len(candidates) > 1:
-        _refuse_columns(
-            f"{name}: {' and '.join(repr(each) for each in candidates)} could each be the column {column!r}.",
-            fix=f"Choose one: --column {column}={candidates[0]}",
-        )
-    return candidates[0] if candidates else None
-
-
-def _same_name(found: str, known: str) -> bool:
-    return found == known if len(known) == 1 else found.lower() == known.lower()
-
-
-def _check_chosen(found: Sequence[str], chosen: Mapping[str, str], name: str) -> None:
-    for column, source in chosen.items():
-        if column not in COLUMNS:
-            _refuse_columns(f"{column!r} is no column of a run table.", fix=f"Choose for one of: {', '.join(COLUMNS)}.")
-        if source not in found:
-            _refuse_columns(
-                f"{name} has no column {source!r}; it has: {', '.join(found)}.",
-                fix=f"Name one of these: --column {column}={found[0]}",
-            )
-    for source, columns in _taken(chosen).items():
-        if len(columns) > 1:
-            _refuse_columns(
-                f"The column {source!r} is taken for {' and for '.join(columns)}.", fix="Name another column for one of them."
-            )
-
-
-def _taken(chosen: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return our columns that were chosen for each column of the table."""
-    return {source: [ours for ours in chosen if chosen[ours] == source] for source in chosen.values()}
-
-
-def _refuse_columns(what: str, *, fix: str) -> NoReturn:
-    raise RunTableError(what, why="Nothing is guessed about what a column means.", fix=fix)

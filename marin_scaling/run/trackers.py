@@ -1,35 +1,37 @@
-"""Import runs from W&B, Levanter and JSON logs into a run table."""
+"""Read runs from what trackers wrote: W&B, Levanter's logs and JSON files, histories and tables of results."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import math
+import re
 import struct
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
+from typing import Any, NoReturn
 
 from marin_scaling.errors import RunTableError, UsageError, first_line, missing_extra
 from marin_scaling.files import read_bytes
-from marin_scaling.run.spec import RunSpec
-from marin_scaling.units import metric_of_column
+from marin_scaling.run.columns import COLUMNS, LOSS_KEYS, aliases_of, candidates, spelled, step_column
+from marin_scaling.run.numbers import number_in
+from marin_scaling.run.table_io import RawTable, flat, is_empty, is_table_file, read_table_file, table_ending
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 
 ONLINE = "wandb:"
 REPLICA_NAME = "tracker_metrics.jsonl"
-_NAMES = ("trainer/id", "trainer/tracker/name", "run_id", "name")
-_BLOCK, _HEADER = 32_768, struct.Struct("<IHB")  # LevelDB's log format: checksum, length, kind of part
+_RESULT_NAMES = ("eval_results.json", "eval_metrics.jsonl", "speedrun_results.json")
+_STEP_FILE = re.compile(r"step[-_]?(\d+)\.json")
+_NAMES = ("trainer/id", "trainer/tracker/name", "run_id", "run", "name")
+_BLOCK, _HEADER = 32_768, struct.Struct("<IHB")  # of LevelDB's log format: checksum, length, kind of part
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrackedRun:
-    """A run as logged: flat names ("throughput/total_tokens") to last values; `source` is its address or file."""
+    """A run as its tracker has it: flat names ("throughput/total_tokens") to last values; `source` is where it can be seen."""
 
     name: str
     source: str
@@ -38,103 +40,326 @@ class TrackedRun:
     state: str = ""
 
 
-def read_tracked_runs(place: str) -> list[TrackedRun]:
-    """Read the runs of `wandb:ENTITY/PROJECT`, of a file (.wandb, .jsonl, .log), or of all such files in a folder.
+def read_tracked_runs(*places: str) -> list[TrackedRun]:
+    """Return the runs at some places: `wandb:ENTITY/PROJECT`, files, or folders with trackers' files anywhere in them.
 
-    `RunTableError` for a file of another kind; `UsageError` if there are no runs.
+    `RunTableError` for a file that neither a tracker nor a table tool wrote; `UsageError` where there is nothing.
     """
-    if place.startswith(ONLINE):
-        return _online(place.removeprefix(ONLINE))
-    path = Path(place)
-    files = sorted(each for each in path.rglob("*") if _is_log(each)) if path.is_dir() else [path] if is_present(path) else []
-    if not files:
-        raise UsageError(
-            f"{place}: no tracker has left anything there.",
-            why=f"W&B's offline files end in .wandb, Marin's replica is {REPLICA_NAME}; of logs the file itself is named.",
-            fix="Name a file or a folder, or wandb:ENTITY/PROJECT.",
-        )
-    return [run for each in files for run in (_offline(each) if each.suffix == ".wandb" else _json_lines(each))]
+    found, files = list[TrackedRun](), list[Path]()
+    for place in places:
+        if place.startswith(ONLINE):
+            found += _online(place.removeprefix(ONLINE))
+        else:
+            files += _files_at(Path(place))
+    steps = defaultdict[Path, list[Path]](list)
+    for path in dict.fromkeys(files):
+        if _STEP_FILE.fullmatch(path.name):
+            steps[path.parent].append(path)
+        else:
+            found += _read(path)
+    return found + [_of_step_files(folder, paths) for folder, paths in steps.items()]
 
 
-def _is_log(path: Path) -> bool:
-    return path.suffix == ".wandb" or path.name == REPLICA_NAME
+def _files_at(path: Path) -> list[Path]:
+    """Return a file, or the files of a folder: trackers' own, or its tables (histories, one a run) if it has none of these."""
+    if not path.is_dir():
+        return [path] if is_present(path) else _nothing_at(path)
+    folders = defaultdict[Path, list[Path]](list)
+    for each in sorted(path.rglob("*")):
+        folders[each.parent].append(each)
+    found = [each for files in folders.values() for each in _best_kind(files)]
+    return found or [each for each in sorted(path.rglob("*")) if table_ending(each) in (".csv", ".tsv")] or _nothing_at(path)
+
+
+def _best_kind(files: Sequence[Path]) -> list[Path]:
+    """Return the files of one folder that say the most about its runs."""
+    kinds = (
+        [each for each in files if each.suffix == ".wandb" or each.name == REPLICA_NAME],
+        [each for each in files if _STEP_FILE.fullmatch(each.name)],
+        [each for each in files if each.name in _RESULT_NAMES],
+    )
+    return next((kind for kind in kinds if kind), [])
+
+
+def _nothing_at(path: Path) -> NoReturn:
+    raise UsageError(
+        f"{path}: no tracker has left anything there.",
+        why=f"Folders are searched for .wandb, {REPLICA_NAME}, step-*.json, {', '.join(_RESULT_NAMES)} and .csv.",
+        fix="Name a file or a folder, or wandb:ENTITY/PROJECT.",
+    )
+
+
+def _read(path: Path) -> list[TrackedRun]:
+    if path.suffix == ".wandb":
+        return _offline(path)
+    if is_table_file(path) and table_ending(path) not in (".jsonl", ".ndjson"):
+        return _of_table(read_table_file(path), path)
+    return _json_lines(path)
+
+
+_CONFIG_NAMES = ("config.json", "hparams.json", "run.json", "summary.json")
+_OUTER_NAMES = ("metrics", "summary", "config", "hparams", "results")
+_PLAIN_FOLDERS = frozenset(
+    {"metrics", "eval", "evals", "eval_metrics", "eval_results", "checkpoints", "results", "steps", "durable"}
+)
+_PLAIN_FILES = frozenset({"eval_results", "eval_metrics", "results", "metrics", "summary", "speedrun_results"})
+
+
+def _of_step_files(folder: Path, paths: Sequence[Path]) -> TrackedRun:
+    """Return the run whose metrics lie in a JSON file for each step, with the last value of each metric."""
+    metrics, config = dict[str, Any](), dict[str, Any]()
+    for path in sorted(paths, key=lambda each: int(re.sub(r"\D", "", each.stem))):
+        for row in _rows(read_table_file(path)):
+            metrics |= row
+    for path in (place / name for place in (folder.parent, folder) for name in _CONFIG_NAMES):
+        if is_present(path):
+            config |= _rows(read_table_file(path))[0]
+    name = _config_name({**config, **metrics}) or _folder_name(folder)
+    return TrackedRun(name=name, source=str(folder), config=config, metrics=metrics)
+
+
+def _rows(raw: RawTable) -> list[dict[str, Any]]:
+    """Return the filled cells of each row, without the outer name under which JSON files keep all metrics."""
+    names = [_unwrapped(name) for name in raw.column_names()]
+    return [
+        {name: value for name, value in zip(names, cells, strict=True) if not is_empty(value)}
+        for cells in raw.cells.itertuples(index=False, name=None)
+    ]
+
+
+def _unwrapped(name: str) -> str:
+    outer, slash, inner = name.partition("/")
+    return inner if slash and outer in _OUTER_NAMES else name
+
+
+def _folder_name(folder: Path) -> str:
+    """Return the name of a run's folder: of the innermost one whose name does not merely say what it holds."""
+    while folder.name.lower() in _PLAIN_FOLDERS and folder.parent.name:
+        folder = folder.parent
+    return folder.name
+
+
+def _of_table(raw: RawTable, path: Path) -> list[TrackedRun]:
+    """Return the runs of a table: one a row or, where rows are steps, one for each run's name or for the file."""
+    rows = _rows(raw)
+    run, status = (next(iter(candidates(COLUMNS[name], raw)), "") for name in ("run", "status"))
+    names = [str(row.get(_unwrapped(run), "")) for row in rows]
+    grouped = defaultdict[str, list[dict[str, Any]]](list)
+    for name, row in zip(names, rows, strict=True):
+        grouped[name].append(row)
+    stem = path.name.removesuffix(".gz").rpartition(".")[0]
+    own = _folder_name(path.parent) if stem in _PLAIN_FILES else stem
+    if (step := _step_of(raw, is_named=bool(run))) and any(_are_steps(group, step, raw) for group in grouped.values()):
+        return [_last_of(name or own, group, step, raw.name) for name, group in grouped.items()]
+    places = [own] if len(rows) == 1 else [f"{own}, {place}" for place in raw.places]
+    return [
+        TrackedRun(name=name or place, source=f"{raw.name}, {where}", config={}, metrics=row, state=str(row.get(status, "")))
+        for name, place, where, row in zip(names, places, raw.places, rows, strict=True)
+    ]
+
+
+def _step_of(raw: RawTable, *, is_named: bool) -> str:
+    """Return the column by which rows may be steps of a run: of nameless rows without parameters, also that of tokens."""
+    if step := step_column(raw.column_names()):
+        return step
+    tokens = candidates(COLUMNS["tokens"], raw)
+    return tokens[0] if tokens and not is_named and not candidates(COLUMNS["params"], raw) else ""
+
+
+def _are_steps(rows: Sequence[Mapping[str, Any]], step: str, raw: RawTable) -> bool:
+    """Return True if rows of one name are steps of one run: steps that go up, with one number of parameters."""
+    steps = [number for row in rows if (number := number_in(row.get(step))) is not None]
+    sizes = {row.get(name) for name in candidates(COLUMNS["params"], raw)[:1] for row in rows}
+    return len(set(steps)) > 1 and steps == sorted(steps) and len(sizes) < 2
+
+
+def _last_of(name: str, rows: Sequence[Mapping[str, Any]], step: str, source: str) -> TrackedRun:
+    """Return the run of a history, with the last value of each column in the order of steps."""
+    last: dict[str, Any] = {}
+    for row in sorted(rows, key=lambda row: number_in(row.get(step)) or 0.0):
+        last |= row
+    return TrackedRun(name=name, source=source, config={}, metrics=last)
 
 
 def _json_lines(path: Path) -> list[TrackedRun]:
-    """Read Marin's replica (a run per line, with `config` and `summary`) or Levanter's JSON log (an event per line)."""
-    found, logs = list[TrackedRun](), list[_JsonLog]()
+    """Return the runs of W&B's replica, of Levanter's JSON log (an event in each line, maybe prefixed), or of JSON rows."""
+    found, events = list[TrackedRun](), list[_Event]()
     for number, raw in enumerate(read_bytes(path, most_bytes=MOST_TABLE_BYTES).splitlines(), start=1):
-        row = _object(raw, path, number)
+        prefix, row = _object(raw, path, number)
         if row is None:
             continue
         if "summary" in row and "config" in row:
             config, metrics = (_told(row, key, path, number) for key in ("config", "summary"))
-            found.append(TrackedRun(name=_name(config, path), source=str(path), config=config, metrics=metrics))
+            found.append(TrackedRun(name=_log_name(config, path), source=str(path), config=config, metrics=metrics))
         elif row.get("tracker") == "json_logger":
             told = {key: _told(row, key, path, number) for key in ("hparams", "metrics", "summary")}
-            if not logs or logs[-1].is_over(told["hparams"]):
+            writer = " ".join(str(row[key]) for key in ("run_id", "process_index", "host") if key in row)
+            events.append(_Event(number, f"{writer} {prefix}", str(row.get("event", "")), row.get("step"), told))
+    found += _runs_of(events, path)
+    if found:
+        return found
+    if is_table_file(path) and path.name != REPLICA_NAME:
+        return _of_table(read_table_file(path), path)
+    raise RunTableError(
+        f"{path}: it holds neither a replica of W&B (config and summary) nor events of Levanter's json_logger.",
+        why="Runs are taken from trackers' own files and from tables.",
+        fix="Name another file.",
+    )
+
+
+@dataclass(frozen=True)
+class _Event:
+    """An event of a JSON log: the line, what stands before it, its kind and step, and its flat values by kind."""
+
+    line: int
+    prefix: str
+    kind: str
+    step: Any
+    told: Mapping[str, Mapping[str, Any]]
+
+
+def _runs_of(events: Sequence[_Event], path: Path) -> list[TrackedRun]:
+    """Return the runs of a log that one or more processes wrote; the hosts of a run are one run."""
+    found: dict[str, TrackedRun] = {}
+    for writer, own in _by_writer(events).items():
+        logs = list[_JsonLog]()
+        for event in own:
+            if not logs or logs[-1].is_over(event):
                 logs.append(_JsonLog(path))
-            logs[-1].take(str(row.get("event", "")), told)
-    found += [log.run() for log in logs]
-    if not found:
-        raise RunTableError(
-            f"{path}: it holds neither a replica of W&B (config and summary) nor events of Levanter's json_logger.",
-            why="Runs are taken from trackers' own files.",
-            fix="Name another file; a table of runs goes to marin-scale fit as it is.",
-        )
-    return found
+            logs[-1].take(event)
+        for log in logs:
+            _add(found, log.run(), "" if log.is_named else writer)
+    return list(found.values())
+
+
+def _add(found: dict[str, TrackedRun], run: TrackedRun, writer: str) -> None:
+    """Add a run unless another host of it, or its later attempt, is there; of two unfinished attempts the later one counts."""
+    twin = found.get(run.name)
+    if twin is None or ((run.state == "finished" or twin.state != "finished") and (not writer or _is_twin(run, twin))):
+        is_other = twin is not None and twin.state == run.state == "finished" and not _is_twin(run, twin)
+        found[f"{run.name} {len(found)}" if is_other else run.name] = run
+    elif writer and not _is_twin(run, twin):
+        found[f"{run.name} {writer}"] = replace(run, name=f"{run.name} {writer}")
+
+
+def _is_twin(run: TrackedRun, twin: TrackedRun) -> bool:
+    return _known(run.metrics) == _known(twin.metrics)
+
+
+_KNOWN = frozenset(
+    spelled(key)
+    for key in (*LOSS_KEYS, "train/loss", *(key for name in ("flops", "params", "tokens") for key in aliases_of(COLUMNS[name])))
+)
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that hosts of one run log alike: losses, FLOPs, parameters and tokens."""
+    return {key: value for key, value in values.items() if spelled(key) in _KNOWN}
+
+
+_COLORS = re.compile(r"\x1b\[[0-9;]*m")
+_NO_WRITER = re.compile(
+    r"\d{4}-\d\d-\d\d|\d\d?:\d\d:\d\d([.,]\d+)?(Z|[-+]\d\d:?\d\d)?|\b(debug|info|warning|warn|error|critical)\b|[\w/.]+\.py:\d+",
+    re.IGNORECASE,
+)
+_WRITER = re.compile(
+    r"\b(pid|host|rank|process|worker|task|replica|node|slice)\W{0,3}[\w.-]*\d+|^\W*\d+\s*[:|\]]|-w-\d+", re.IGNORECASE
+)
+
+
+def _by_writer(events: Sequence[_Event]) -> dict[str, list[_Event]]:
+    """Return the events of each process, told apart by what stands before the events, without times and levels.
+
+    Where that would leave a process without its settings and its end, only numbers that name a process are taken.
+    """
+    whole = [" ".join(_NO_WRITER.sub(" ", event.prefix).split()) for event in events]
+    named = [" ".join(match[0] for match in _WRITER.finditer(event.prefix)) for event in events]
+    for writers in (whole, named, [""] * len(events)):
+        grouped = defaultdict[str, list[_Event]](list)
+        for writer, event in zip(writers, events, strict=True):
+            grouped[writer].append(event)
+        if all(any(event.kind in ("hparams", "finish") for event in own) for own in grouped.values()):
+            break
+    return grouped
 
 
 @dataclass
 class _JsonLog:
-    """Events of one run; the last value of each metric counts."""
+    """The events of one run, the last value of each metric standing."""
 
     path: Path
     config: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
     finished: bool = False
+    by_step: dict[Any, dict[str, Any]] = field(default_factory=dict)
 
-    def is_over(self, hparams: Mapping[str, Any]) -> bool:
-        """Return True if the next event is of another run: of another name, or after the end of this one."""
+    @property
+    def is_named(self) -> bool:
+        """Whether the run's settings give its name."""
+        return bool(_config_name(self.config))
+
+    def is_over(self, event: _Event) -> bool:
+        """Return True if an event begins another run: settings of another name, or any settings after the end."""
+        hparams = event.told["hparams"]
         names = [(self.config[key], hparams[key]) for key in _NAMES if key in hparams and key in self.config]
-        return any(own != told for own, told in names) or (self.finished and not names)
+        return any(own != told for own, told in names) or (self.finished and event.kind == "hparams" and not names)
 
-    def take(self, event: str, told: Mapping[str, Mapping[str, Any]]) -> None:
-        """Add one event."""
-        self.config.update(told["hparams"])
-        self.metrics.update(told["metrics"])
-        self.finished = event == "finish"
-        if self.finished:
-            self.metrics.update(told["summary"])
+    def take(self, event: _Event) -> None:
+        """Add an event; `RunTableError` if its numbers show that another run writes to the log at the same time."""
+        if event.kind == "hparams":
+            self.by_step.clear()  # a resumed run repeats steps
+        else:
+            self._refuse_other_run(event)
+        self.config.update(event.told["hparams"])
+        self.metrics.update(event.told["metrics"])
+        self.metrics.update(event.told["summary"])
+        self.finished = event.kind == "finish" or (self.finished and event.kind != "hparams")
+
+    def _refuse_other_run(self, event: _Event) -> None:
+        at = event.kind if event.step is None else event.step
+        known = _known({**event.told["metrics"], **event.told["summary"]})
+        seen = self.by_step.setdefault(at, {})
+        differ = next((key for key in known if key in seen and known[key] != seen[key]), "")
+        steps = [step for step in self.by_step if isinstance(step, int | float)]
+        if differ or (at in steps and not seen and known and at < max(steps)):
+            what = (
+                f"{differ} is {seen[differ]} and {known[differ]} at {at}" if differ else f"step {at} follows step {max(steps)}"
+            )
+            raise RunTableError(
+                f"{self.path}, line {event.line}: two runs write to this log at once: {what}.",
+                why="Without a process id or host before each line, their numbers cannot be told apart.",
+                fix="Log each run to a file of its own, or keep the prefix that names the process, and import again.",
+            )
+        seen.update(known)
 
     def run(self) -> TrackedRun:
-        """Return the run with its last values."""
+        """Return the run with all that was logged."""
         state = "finished" if self.finished else "running"
-        return TrackedRun(
-            name=_name(self.config, self.path), source=str(self.path), config=self.config, metrics=self.metrics, state=state
-        )
+        name = _log_name(self.config, self.path)
+        return TrackedRun(name=name, source=str(self.path), config=self.config, metrics=self.metrics, state=state)
 
 
-def _object(raw: bytes, path: Path, number: int) -> dict[str, Any] | None:
-    """Return the JSON object in a line of a log, after the logger's prefix; None if the line has none."""
-    start = raw.find(b"{")
-    if start < 0:
-        return None
+def _object(raw: bytes, path: Path, number: int) -> tuple[str, dict[str, Any] | None]:
+    """Return what a logger puts before the JSON object in a line, and the object; None for a line that holds none."""
+    text = _COLORS.sub("", raw.decode("utf-8", errors="replace"))
+    prefix, brace, _ = text.partition("{")
+    if not brace:
+        return "", None
     try:
-        row = json.loads(raw[start:])
+        row, _ = json.JSONDecoder().raw_decode(text, len(prefix))  # Ray adds words after a line that several workers print
     except (ValueError, RecursionError) as error:
-        if b'"json_logger"' not in raw and path.name != REPLICA_NAME:
-            return None  # another line of the log, with a brace in it
+        if '"json_logger"' not in text and path.name != REPLICA_NAME:
+            return "", None  # another line of the log, with a brace in it
         raise RunTableError(
             f"{path}, line {number}: it is not JSON: {first_line(error)}.",
             why="A line that was cut off may hold the last loss.",
             fix="Remove the line if the run's last metrics stand elsewhere in the file.",
         ) from error
-    return row if isinstance(row, dict) else None
+    return prefix, row if isinstance(row, dict) else None
 
 
 def _told(row: Mapping[str, Any], key: str, path: Path, number: int) -> dict[str, Any]:
-    """Return the value of a key with flat names; empty if the key is missing."""
+    """Return what stands under a key of a line, with flat names; nothing where there is nothing."""
     values = row.get(key) or {}
     if not isinstance(values, Mapping):
         raise _damaged(f"{path}, line {number}", f"{key} holds no names with values")
@@ -149,30 +374,17 @@ def _damaged(where: str, what: str) -> RunTableError:
     )
 
 
-def _name(config: Mapping[str, Any], path: Path) -> str:
-    """Return the run's name from its configuration, else that of its folder."""
-    for key in _NAMES:
-        value = config.get(key)
-        if isinstance(value, str) and value:
-            return value
-    return path.parent.name if path.name == REPLICA_NAME else path.stem
+def _config_name(config: Mapping[str, Any]) -> str:
+    return next((value for key in _NAMES if isinstance(value := config.get(key), str) and value), "")
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Join nested names by slashes.
-
-    >>> flat({"eval": {"loss": 2.5}, "step": 3})
-    {'eval/loss': 2.5, 'step': 3}
-    """
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        inner = isinstance(value, Mapping) and value
-        found.update(flat(value, f"{prefix}{name}/") if inner else {f"{prefix}{name}": value})
-    return found
+def _log_name(config: Mapping[str, Any], path: Path) -> str:
+    """Return the run's name where its configuration has it; else that of its folder or file."""
+    return _config_name(config) or (path.parent.name if path.name == REPLICA_NAME else path.stem)
 
 
 def _offline(path: Path) -> list[TrackedRun]:
-    """Read the run in a .wandb file: protocol buffers in LevelDB's log format, up to where the file was cut off."""
+    """Return the run in a .wandb file (protocol buffers in LevelDB's log format), as far as a file that was cut off goes."""
     if importlib.util.find_spec("wandb") is None:
         raise missing_extra("wandb", needed_for=f"reading {path}")
     from google.protobuf.message import DecodeError
@@ -211,7 +423,7 @@ def _items(items: Any) -> dict[str, Any]:
 
 def _records(path: Path) -> Iterator[bytes]:
     content = read_bytes(path, most_bytes=MOST_TABLE_BYTES)
-    if content and content[:4] != b":W&B":  # a run killed at once leaves an empty file
+    if content and content[:4] != b":W&B":  # a run that was killed at once has no content
         raise RunTableError(f"{path}: it is no file of W&B's.", why="It does not begin as they do.", fix="Name another file.")
     record = b""
     for kind, part in _parts(path, content):
@@ -233,7 +445,7 @@ def _parts(path: Path, content: bytes) -> Iterator[tuple[int, bytes]]:
             place += left
             continue
         checksum, length, kind = _HEADER.unpack_from(content, place)
-        if not any(content[place : place + left]):  # allocated, but the run was killed before it wrote here
+        if not any(content[place : place + left]):  # reserved, and not written before the run was killed
             return
         if length > left - _HEADER.size or kind not in (_WHOLE, _FIRST, _MIDDLE, _LAST):
             raise _damaged(str(path), f"no record begins at byte {place}")
@@ -244,18 +456,18 @@ def _parts(path: Path, content: bytes) -> Iterator[tuple[int, bytes]]:
         elif place < len(content):
             raise _damaged(str(path), f"what stands before byte {place} is not what was written")
         else:
-            return  # the run was killed while writing this part
+            return  # the run was killed while it wrote this part
 
 
 def _online(project: str) -> list[TrackedRun]:
-    """Read the runs of a project with W&B's client and the account it is logged in with."""
+    """Return the runs of a project, read by W&B's own client with the account that is logged in."""
     if importlib.util.find_spec("wandb") is None:
         raise missing_extra("wandb", needed_for=f"reading the project {project}")
     import wandb
 
     try:
         runs = list(wandb.Api().runs(project))
-    except Exception as error:  # whatever the client raises: no key, no network, no such project
+    except Exception as error:  # no key, no network, no such project: whatever the client raises
         raise UsageError(
             f"The W&B project {project} cannot be read: {first_line(error)}.",
             why="Its runs are read through W&B's own client.",
@@ -267,140 +479,3 @@ def _online(project: str) -> list[TrackedRun]:
 def _of_client(run: Any) -> TrackedRun:
     config, metrics = flat(dict(run.config)), flat(dict(run.summary))
     return TrackedRun(name=run.name, source=run.url, config=config, metrics=metrics, state=run.state)
-
-
-KEYS = {
-    "flops": ("throughput/total_gflops",),
-    "params": ("parameter_count", "num_parameters"),
-    "tokens": ("throughput/total_tokens",),
-    "seed": ("trainer/seed", "seed"),
-}
-"""Usual keys of each column in metrics or configuration; `total_gflops` is in units of 1e9."""
-LOSSES = ("eval/paloma/macro_loss", "eval/macro_bpb", "eval/bpb", "eval/macro_loss", "eval/loss", "bits_per_byte")
-"""Keys of the loss: the first one that every run has is used by default."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImportedRuns:
-    """Rows of `run`, `flops`, `params`, `tokens`, `loss`, `metric`, `seed`, `status`, `source`; skipped runs with reasons."""
-
-    rows: tuple[dict[str, Any], ...]
-    left_out: tuple[tuple[str, str], ...]
-    loss_key: str
-
-
-def import_runs(runs: Sequence[TrackedRun], *, keys: Mapping[str, str] | None = None) -> ImportedRuns:
-    """Build a table of `runs`; `keys` names those of `loss`, `flops`, `params` or `tokens` where they are unusual.
-
-    `RunTableError` if no run has a loss of a known name, or no run has all numbers.
-    """
-    chosen = dict(keys or {})
-    if unknown := chosen.keys() - {"loss", "flops", "params", "tokens"}:
-        raise UsageError(
-            f"--column {min(unknown)}: loss, flops, params and tokens can be chosen.",
-            why="The other columns are taken as they are.",
-            fix="Leave it out.",
-        )
-    loss_key = chosen.pop("loss", "") or _loss_key(runs)
-    rows, left_out = list[dict[str, Any]](), list[tuple[str, str]]()
-    for run in runs:
-        row = _row(run, loss_key, chosen)
-        missing = [name for name, value in row.items() if value is None and name != "seed"]
-        if missing:
-            left_out.append((run.name, f"{run.source}: it has no {', '.join(missing)}"))
-        else:
-            rows.append(row)
-    if not rows:
-        raise RunTableError(
-            f"None of {len(runs)} runs has all that a table needs. {left_out[0][1]}." if left_out else "There are no runs.",
-            why="A fit needs FLOPs, parameters, tokens and loss of each run.",
-            fix="Say where they stand: --column flops=KEY, --column loss=KEY, and so on.",
-        )
-    return ImportedRuns(rows=tuple(rows), left_out=tuple(left_out), loss_key=loss_key)
-
-
-def _loss_key(runs: Sequence[TrackedRun]) -> str:
-    for key in LOSSES:
-        if runs and all(_number(run.metrics.get(key)) is not None for run in runs):
-            return key
-    for key in LOSSES:
-        if any(_number(run.metrics.get(key)) is not None for run in runs):
-            return key
-    names = sorted({name for run in runs for name in run.metrics if "loss" in name or "bpb" in name})
-    if known := [key for key in LOSSES if key in names]:
-        raise RunTableError(
-            f"{known[0]} is no number in any run: {runs[0].name} has {runs[0].metrics.get(known[0])}.",
-            why="A run without a loss is no row of a fit.",
-            fix="Name another metric, if one of them is the loss: --column loss=KEY.",
-        )
-    raise RunTableError(
-        f"No run has a loss of a known name ({', '.join(LOSSES)}).",
-        why="Which metric is the loss decides what is forecast.",
-        fix=f"Name it: --column loss=KEY. There are: {', '.join(names[:12]) or 'none that is named for a loss'}.",
-    )
-
-
-def _row(run: TrackedRun, loss_key: str, chosen: Mapping[str, str]) -> dict[str, Any]:
-    numbers = {name: _value(run, (chosen[name],) if name in chosen else keys) for name, keys in KEYS.items()}
-    if "flops" not in chosen and numbers["flops"] is not None:
-        numbers["flops"] *= 1e9
-    spec = _our_spec(run)
-    ours = {} if spec is None else _from_spec(spec)
-    return {
-        "run": run.name,
-        **numbers,
-        **{name: value for name, value in ours.items() if name not in chosen},
-        "loss": _number(run.metrics.get(loss_key)),
-        "metric": metric_of_column(loss_key) or loss_key,
-        "status": run.state or "finished",
-        "source": run.source,
-    }
-
-
-def _our_spec(run: TrackedRun) -> RunSpec | None:
-    """Return the spec of a run that this tool mirrored to a tracker; None for other runs."""
-    if "recipe" not in run.config or "budget_flops" not in run.config:
-        return None
-    try:
-        return RunSpec.model_validate(_nested(run.config))
-    except ValidationError:
-        return None
-
-
-def _from_spec(spec: RunSpec) -> dict[str, Any]:
-    shape = spec.model.shape()
-    is_sparse = shape.params_active != shape.params_total
-    return {
-        "flops": spec.flops,
-        "params": shape.params_total,
-        **({"active_params": shape.params_active} if is_sparse else {}),
-        "tokens": spec.trained_tokens,
-        "seed": spec.seed,
-        "flops_convention": spec.flops_convention,
-        "budget_flops": spec.budget_flops,
-        "evaluation": spec.measured_on,
-    }
-
-
-def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        if name.startswith("_wandb"):
-            continue
-        *parts, last = name.split("/")
-        place = found
-        for part in parts:
-            place = place.setdefault(part, {})
-        place[last] = value
-    return found
-
-
-def _value(run: TrackedRun, keys: Sequence[str]) -> float | None:
-    places = [place.get(key) for key in keys for place in (run.metrics, run.config)]
-    return next((number for value in places if (number := _number(value)) is not None), None)
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return value

@@ -298,7 +298,7 @@ class Validated:
 
     @property
     def accepted(self) -> bool:
-        """Whether the submission is shown on the board."""
+        """True if the submission is shown on the board."""
         return self.severity is not Severity.ERROR
 
 

@@ -211,7 +211,7 @@ class Confirmation:
 
     @property
     def confirmed(self) -> bool:
-        """Whether the submission matches its entry and noise explains the difference."""
+        """True if the submission matches its entry and noise explains the difference."""
         return not self.differs and abs(self.again - self.claimed) <= self.by_chance
 
     @property

@@ -127,7 +127,7 @@ class BoardRow:
     """Submission that is cheaper and better on the first axis."""
 
     record: bool
-    """Whether the submission was on the front of the first axis when it finished."""
+    """True if the submission was on the front of the first axis when it finished."""
 
     @property
     def submission(self) -> Submission:

@@ -249,7 +249,7 @@ class Verification(Part):
     by: Line | None = None
     """Person or system that verified it."""
     evidence: Line | None = None
-    """Where the evidence is."""
+    """Place of the evidence."""
 
 
 class Submission(Part):

@@ -71,7 +71,7 @@ class Track(Part):
     seeds_at_least: int = Field(default=1, gt=0)
     """Smallest allowed number of seeds."""
     retrained_by_ci: bool = False
-    """Whether every entry is retrained before it is merged (marin-scale speedrun confirm)."""
+    """True if every entry is retrained before it is merged (marin-scale speedrun confirm)."""
     projected_to_flops: float | None = Field(default=None, gt=0)
     """Budget in model FLOPs at which a scaling track ranks groups by the forecasts of their laws."""
 

@@ -74,21 +74,21 @@ def test_a_record_of_another_lineage_is_refused(root: Path, registration: Regist
     """The right spec, over the record of the rehearsal."""
     place = present(root, unbound_spec(registration.target), as_the_run_of=registration)
     (place / "spec.json").write_bytes(registration.target.to_bytes())
-    refused(root, "record.json: it is not the outcome of the spec beside it", command="check")
+    refused(root, "record.json: it does not match its spec", command="check")
 
 
 def test_a_record_without_the_statement_is_refused(root: Path, registration: Registration) -> None:
     """It names the right spec, and not the digest that the run was to carry from its first step."""
     place = present(root, registration.target, as_the_run_of=registration)
     edit(place / "record.json", lambda record: record.update(statement_sha256=None))
-    refused(root, "record.json: it is not the outcome of the spec beside it", command="check")
+    refused(root, "record.json: it does not match its spec", command="check")
 
 
 def test_a_record_on_other_data_is_refused(root: Path, registration: Registration) -> None:
     """An easier text under the same name."""
     place = present(root, registration.target, as_the_run_of=registration)
     edit(place / "record.json", lambda record: record.update(data_digest="e" * 64))
-    refused(root, "record.json: it is not the outcome of the spec beside it", command="check")
+    refused(root, "record.json: it does not match its spec", command="check")
 
 
 def test_an_outcome_over_a_run_of_another_lineage_is_refused(root: Path, registration: Registration) -> None:

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from marin_scaling import fit
 from marin_scaling.cli.app import app
+from marin_scaling.run.columns import COLUMNS, Cells, Column
 from marin_scaling.run.table import table_of_frame
-from marin_scaling.run.table_io import COLUMNS, Cells, Column
 
 DELPHI = Path(__file__).parents[2] / "runs" / "delphi" / "runs.csv"
 

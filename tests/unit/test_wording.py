@@ -20,7 +20,6 @@ HELD = (
     "forecast",
     "ladder",
     "recipe",
-    "run",
     "train",
     "*.py",
 )

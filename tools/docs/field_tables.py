@@ -27,7 +27,7 @@ from marin_scaling.preregistration.format_schema import (
     Shape,
     Text,
 )
-from marin_scaling.run.table_io import COLUMNS, aliases_of
+from marin_scaling.run.columns import COLUMNS, aliases_of
 
 _WORDS: Mapping[Any, str] = {
     str: "text",

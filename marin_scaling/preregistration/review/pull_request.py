@@ -298,7 +298,7 @@ class Reviewed:
 
     @property
     def is_new(self) -> bool:
-        """Whether the forecast itself is new."""
+        """True if the forecast itself is new."""
         return STATEMENT_NAME in self.added
 
 
@@ -317,7 +317,7 @@ class Review:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is refused now or after the merge."""
+        """True if nothing is refused now or after the merge."""
         refused = self.refusal is not None or any(each.refusal is not None for each in self.reviewed)
         return not refused and not self.would_refuse
 

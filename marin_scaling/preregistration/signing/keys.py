@@ -78,7 +78,7 @@ def _refuse_signature(key: PublicKey, reason: str) -> NoReturn:
 
 
 class NoSigningKeyError(SigningError):
-    """No key in the options, in git's settings or of our own."""
+    """Missing signing key: options, git's settings and our own file have none."""
 
 
 Holder = Literal["file", "agent", "security key"]

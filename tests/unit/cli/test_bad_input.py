@@ -89,11 +89,11 @@ def test_a_bad_ladder_file_is_refused_with_its_place(tmp_path, fault):
 
 
 DATA_FAULTS = {
-    "more text than there is": (LADDER.replace("6e10, hidden_dims: [8, 12, 16, 24]", "6e11, hidden_dims: [8]"), "data has"),
+    "more text than there is": (LADDER.replace("6e10, hidden_dims: [8, 12, 16, 24]", "6e11, hidden_dims: [8]"), "data have"),
     "more held-out text than there is": (LADDER + "evaluation: {windows: 640000}\n", "do not fit into"),
     "tokens for bytes": (
         "name: tiny\nrecipe: delphi\nrungs: [{budget_flops: 3e18}]\ntarget: {budget_flops: 1e21, batch_size: 512}\n",
-        "makes models of 128256 kinds of tokens; the data have 256 (tokenizer: bytes)",
+        "128256; the data have 256 tokens (tokenizer: bytes)",
     ),
 }
 
@@ -105,7 +105,7 @@ def test_data_that_do_not_suffice_are_a_note_of_the_plan_and_a_refusal_to_train(
     (tmp_path / "tiny.yaml").write_text(text)
     planned = marin_scale("ladder", "tiny.yaml", "--dry-run", cwd=tmp_path)
     assert planned.returncode == 0, planned.stderr
-    assert "note: as things are, it cannot be trained. tiny.yaml: " in planned.stdout
+    assert "warning: it cannot be trained. tiny.yaml: " in planned.stdout
     assert fragment in planned.stdout
     assert_refused_without_a_trace(tmp_path, "ladder", "tiny.yaml", fragments=("error: tiny.yaml", fragment))
 
@@ -141,7 +141,7 @@ def test_a_cell_that_is_no_usable_number_is_refused_with_file_line_and_column(tm
     rows = isoflop_rows()
     rows[5][column] = cell
     write_table(tmp_path / "runs.csv", rows)
-    fragments = (f"runs.csv, line 7, column '{column}' {sentence}", "a diverged run may stay when a column `status` says")
+    fragments = (f"runs.csv, line 7, column '{column}' {sentence}", "--drop run-5")
     assert_refused_without_a_trace(tmp_path, "fit", "runs.csv", "--predict", "1e20", fragments=fragments)
 
 

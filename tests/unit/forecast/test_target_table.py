@@ -69,7 +69,7 @@ def test_csv_parquet_and_json_lines_are_read_alike(tmp_path):
         ("params,tokens\n1e9,5_0\n", "line 2, column 'tokens' holds '5_0', which is not a number"),
         ("params,tokens\n", "holds no runs"),
         ("", "is empty"),
-        ("params,N,params\n1,2,3\n", "a column name stands twice"),
+        ("params,N,params\n1,2,3\n", "two columns are named 'params'"),
         ("N,parameters,tokens\n1,2,3\n", "'N' and 'parameters' could each be the column 'params'"),
     ],
 )

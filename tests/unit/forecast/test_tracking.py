@@ -126,7 +126,7 @@ def test_a_run_whose_loss_is_no_number_ends_nowhere() -> None:
     curves = finished_curves(stored, without="")
     found = track_losses(losses, stored[-1].spec, curves, forecast=EarlierForecast(quantiles=None, by="nothing was signed"))
     assert found.tracking is None
-    assert found.faults == ["the loss is no number at step 200"]
+    assert found.faults == ["the loss is not finite at step 200"]
     said = tracked_text(found)
     assert "its loss is not finite" in said
     assert "no forecast to compare with: nothing was signed" in said

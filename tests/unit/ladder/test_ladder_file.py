@@ -87,7 +87,7 @@ def test_the_table_has_a_line_for_each_rung(tmp_path: Path) -> None:
     rungs, below = ladder_table(plan_ladder(read_ladder_file(write(tmp_path, GOOD)))).split("\n\n")
     assert len(rungs.splitlines()) == 1 + 4
     assert "5x the largest rung" in below
-    assert below.count("\nnote: ") == 3
+    assert below.count("\nwarning: ") == 3
 
 
 def test_a_rung_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:

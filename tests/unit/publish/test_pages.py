@@ -447,7 +447,7 @@ def test_the_record_of_each_registrant_is_on_the_index(tmp_path, registration):
     counted = "0 pending, 0 overdue, 1 held, 0 missed, 0 refused"
     assert f"| ada&#64;example.org | 1 | {counted} | 1 | 1 | {one} | {one} | 0 0 0 1 0 | +" in section
     counted = "0 pending, 0 overdue, 0 held, 0 missed, 1 refused"
-    assert f"| nobody (not authentic) | 1 | {counted} | 1 | 0 |  |  |  | no baseline |" in section
+    assert f"| not authentic | 1 | {counted} | 1 | 0 |  |  |  | no baseline |" in section
 
 
 def test_public_forecasts_stand_apart_from_those_that_were_signed(tmp_path, registration):

@@ -43,7 +43,7 @@ def test_a_loss_that_stays_is_said_at_the_full_rate_and_not_in_the_decay() -> No
     """From the middle of the steps so far on."""
     losses = [*falling(100), *[3.0] * 400]
     assert curve_faults(losses[:300], train_steps=1_000, decay_steps=600, vocab_size=256) == [
-        "the loss has not fallen since step 150: a learning rate that is too high looks like this"
+        "the loss has not fallen since step 150: the learning rate may be too high"
     ]
     assert curve_faults(losses, train_steps=1_000, decay_steps=600, vocab_size=256) == []
     assert curve_faults(falling(300), train_steps=1_000, decay_steps=600, vocab_size=256) == []
@@ -52,7 +52,7 @@ def test_a_loss_that_stays_is_said_at_the_full_rate_and_not_in_the_decay() -> No
 def test_a_loss_above_that_of_guessing_uniformly_is_said_once_a_part_of_the_run_is_done() -> None:
     """The logarithm of 256 is 5.545; fresh weights lie above it."""
     losses = [*falling(100), *[9.0] * 100]
-    sentence = "the loss is 9 nats a token, above that of guessing uniformly (5.545)"
+    sentence = "the loss is 9 nats per token, above that of uniform guessing (5.545)"
     assert sentence in curve_faults(losses, train_steps=1_000, decay_steps=200, vocab_size=256)
     assert sentence not in curve_faults(losses, train_steps=2_000, decay_steps=200, vocab_size=256)
     assert sentence not in curve_faults(losses, train_steps=1_000, decay_steps=200, vocab_size=10_000)
@@ -67,5 +67,5 @@ def test_a_curve_without_a_step_has_no_fault() -> None:
 def test_the_first_loss_that_is_no_number_is_named(broken: float | None) -> None:
     """And nothing else is said of such a curve."""
     assert curve_faults([5.0, 4.0, broken, 3.0, broken], train_steps=10, decay_steps=2, vocab_size=256) == [
-        "the loss is no number at step 2"
+        "the loss is not finite at step 2"
     ]

@@ -44,12 +44,13 @@ def test_a_loss_that_is_no_number_stays_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("step,value\n0,5\n", "it has no column 'train_loss_nats_per_token' or 'train/loss' or 'train_loss' or 'loss'"),
-        ("step,loss\n0,much\n", "line 2: 'much' is no number"),
-        ("step,loss\n0.5,5\n", "line 2: '0.5' is no step"),
-        ("step,loss\n1000000000000,5\n", "line 2: '1000000000000' is no step of a run of 10"),
-        ("step,loss\n0,-1\n", "line 2: '-1' is no loss"),
-        ("step,loss\n-1,5\n", "line 2: '-1' is no step"),
+        ("step,value\n0,5\n", "has no column 'loss'"),
+        ("at,loss\n0,5\n", "has no column 'step'"),
+        ("step,loss\n0,much\n", "line 2: 'much' is not a number"),
+        ("step,loss\n0.5,5\n", "line 2: '0.5' is not a step"),
+        ("step,loss\n1000000000000,5\n", "line 2: '1000000000000' is not a step from 0 to 9"),
+        ("step,loss\n0,-1\n", "line 2: the loss '-1'"),
+        ("step,loss\n-1,5\n", "line 2: '-1' is not a step"),
         ("step,loss\n0,\n", "no row has a loss"),
         ("", "is empty"),
     ],
@@ -60,3 +61,19 @@ def test_what_is_no_curve_is_refused_by_file_and_row(tmp_path: Path, text: str, 
         read_curve(write(tmp_path, "a.csv", text), train_steps=10)
     assert said in caught.value.what
     assert "a.csv" in caught.value.what
+
+
+CHART = "Step,a - train/loss,a - train/loss__MIN,a - train/loss__MAX"
+
+
+def test_a_chart_exported_from_wandb_is_a_curve(tmp_path: Path) -> None:
+    """Of its only run, or of the run whose column is named."""
+    path = write(tmp_path, "chart.csv", f"{CHART}\n0,5,5,5\n1,4,4,4\n")
+    assert read_curve(path, train_steps=10) == [5.0, 4.0]
+    more = CHART.replace("a -", "b -").removeprefix("Step,")
+    path = write(tmp_path, "charts.csv", f"{CHART},{more}\n0,5,5,5,6,6,6\n1,4,4,4,,,\n")
+    with pytest.raises(RunTableError) as caught:
+        read_curve(path, train_steps=10)
+    assert "a - train/loss, b - train/loss" in caught.value.what
+    assert "--column loss=" in caught.value.fix
+    assert read_curve(path, train_steps=10, columns={"loss": "b - train/loss"}) == [6.0]

@@ -297,5 +297,5 @@ def test_text_is_not_repeated(tmp_path: Path) -> None:
     """A run that wants more tokens than there are is refused with both numbers."""
     from marin_scaling.errors import DataError
 
-    with pytest.raises(DataError, match="wants 128000 tokens; the training data has 100000"):
+    with pytest.raises(DataError, match="needs 128000 tokens; the training data have 100000"):
         trained(rung_spec(train_steps=1000), tmp_path)

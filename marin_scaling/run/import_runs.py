@@ -1,0 +1,245 @@
+"""Make a run table from tracked runs: find each column's key, choose the loss, name what is left out."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from marin_scaling.errors import RunTableError, UsageError
+from marin_scaling.printable import joined, quoted
+from marin_scaling.run.audit import excluded_by_status
+from marin_scaling.run.columns import (
+    COLUMNS,
+    FORMULAS,
+    LOSS_KEYS,
+    Cells,
+    aliases_of,
+    computed,
+    formula_of,
+    spelled,
+    unit_of_name,
+)
+from marin_scaling.run.numbers import number_in
+from marin_scaling.run.spec import RunSpec
+from marin_scaling.run.trackers import TrackedRun
+from marin_scaling.units import metric_of_column
+
+_MOST_SHARE = 0.5
+"""Share of the finished runs that need a value of a loss for it to be chosen."""
+
+_ALWAYS = ("run", "flops", "params", "active_params", "tokens", "loss", "metric", "seed", "status", "source")
+_NEEDED = ("flops", "params", "tokens", "loss")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedRuns:
+    """Rows of a run table (`run`, `flops`, `params`, `tokens`, `loss`, `metric`, `seed`, `status`, `source` and what else runs
+    have), runs left out with the reason, the key of the loss, and notes on keys and units."""
+
+    rows: tuple[dict[str, Any], ...]
+    left_out: tuple[tuple[str, str], ...]
+    loss_key: str
+    notes: tuple[str, ...] = ()
+
+
+def import_runs(runs: Sequence[TrackedRun], *, keys: Mapping[str, str] | None = None) -> ImportedRuns:
+    """Return the table of `runs`; `keys` gives the key of a column, or a formula, if it is not a usual one.
+
+    `RunTableError` if no run has a loss of a known name, or none has all numbers.
+    """
+    chosen = _checked(keys or {}, runs)
+    values = [_Values(run) for run in runs]
+    loss_key, notes = (chosen["loss"], []) if "loss" in chosen else _loss_key(runs, values)
+    rows, left_out = list[dict[str, Any]](), list[tuple[str, str]]()
+    used = dict[str, str]()
+    for each in values:
+        row = _row(each, {**chosen, "loss": loss_key}, used)
+        missing = [name for name in _NEEDED if row[name] is None]
+        if missing:
+            left_out.append((each.run.name, f"{each.run.source}: {_lacks(each, missing, {**chosen, 'loss': loss_key})}"))
+        elif twin := next((other for other in rows if _same(row, other)), None):
+            left_out.append((each.run.name, f"{each.run.source}: the same run as in {twin['source']}"))
+        else:
+            rows.append(row)
+    if not rows:
+        raise _nothing_whole(runs, left_out)
+    notes += [f"{name} is {key} times {factor:g}" for name, key in used.items() if (factor := unit_of_name(name, key)) != 1]
+    notes += [
+        f"{name} is computed as {formula_of(name, source)}" for name, source in chosen.items() if formula_of(name, source)
+    ]
+    return ImportedRuns(rows=_even(rows), left_out=tuple(left_out), loss_key=loss_key, notes=tuple(notes))
+
+
+def _checked(keys: Mapping[str, str], runs: Sequence[TrackedRun]) -> dict[str, str]:
+    """Return the user's choices; `UsageError` for a column that there is not, or a key that no run has."""
+    known = {key for run in runs for key in (*run.metrics, *run.config)}
+    for name, key in keys.items():
+        if name not in COLUMNS:
+            raise UsageError(
+                f"--column {quoted(name)}: no column of a run table has this name.",
+                why="A choice names a column of the table that is made.",
+                fix=f"Choose for one of: {', '.join(COLUMNS)}.",
+            )
+        if not formula_of(name, key) and spelled(key) not in map(spelled, known):
+            near = difflib.get_close_matches(key, known, n=3, cutoff=0.4)
+            raise UsageError(
+                f"--column {name}={quoted(key)}: no run has this key.",
+                why="Every run would be left out.",
+                fix=f"Did you mean {joined(near)}?" if near else "Name a key that the tracker's files hold.",
+            )
+    return dict(keys)
+
+
+class _Values:
+    """The values of a run by the spelling of their keys; metrics go before settings."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        self.run = run
+        self.exact: dict[str, Any] = {**run.config, **run.metrics}
+        self._spelled = {spelled(key): key for key in (*run.config, *run.metrics)}
+
+    def key(self, keys: Sequence[str]) -> str | None:
+        """Return the run's own spelling of the first key that has a number."""
+        return next((own for key in keys if (own := self.spelling(key)) and self.number(own) is not None), None)
+
+    def spelling(self, key: str) -> str | None:
+        """Return the key as the run has it, or the key of its last value where a tracker keeps a summary of several."""
+        for each in (key, f"{key}/last"):
+            own = each if each in self.exact else self._spelled.get(spelled(each))
+            if own is not None:
+                return own
+        return None
+
+    def number(self, key: str | None) -> float | None:
+        """Return the number under a key, also where it is text; None if there is none."""
+        value = self.exact.get(key or "")
+        number = value if isinstance(value, int | float) and not isinstance(value, bool) else number_in(value)
+        return number if number is not None and abs(number) < float("inf") else None
+
+
+def _loss_key(runs: Sequence[TrackedRun], values: Sequence[_Values]) -> tuple[str, list[str]]:
+    """Return the first known loss that at least half of the finished runs have, and what was passed over."""
+    finished = [each for each in values if not excluded_by_status(each.run.state)] or list(values)
+    known = dict.fromkeys((*LOSS_KEYS, *aliases_of(COLUMNS["loss"]), "loss"))
+    counts = {key: sum(each.key((key,)) is not None for each in finished) for key in known}
+    common = [key for key, count in counts.items() if count >= max(1, _MOST_SHARE * len(finished))]
+    key = common[0] if common else max(counts, key=lambda each: counts[each])
+    if not counts[key]:
+        raise _no_loss(runs)
+    others = [f"{other} ({count})" for other, count in counts.items() if count and other != key]
+    passed = f"; passed over: {', '.join(others)}" if others else ""
+    return key, [f"loss is {key}, which {counts[key]} of {len(finished)} finished runs have{passed}"] if others else []
+
+
+def _no_loss(runs: Sequence[TrackedRun]) -> RunTableError:
+    hints = ("loss", "bpb", "entropy")
+    names = sorted({name for run in runs for name in run.metrics if any(hint in name.lower() for hint in hints)})
+    if known := [key for key in LOSS_KEYS if key in names]:
+        return RunTableError(
+            f"{known[0]} is no number in any run: {runs[0].name} has {runs[0].metrics.get(known[0])}.",
+            why="A run without a loss is no row of a fit.",
+            fix="Name another metric, if one of them is the loss: --column loss=KEY.",
+        )
+    return RunTableError(
+        f"No run has a loss of a known name ({', '.join(LOSS_KEYS)}).",
+        why="Which metric is the loss decides what is forecast.",
+        fix=f"Name it: --column loss=KEY. There are: {joined(names, most=12) or 'none that is named for a loss'}.",
+    )
+
+
+def _row(values: _Values, chosen: Mapping[str, str], used: dict[str, str]) -> dict[str, Any]:
+    """Return a run's row, None for what it lacks; `used` gets the key of each column that was found."""
+    run, numbers = values.run, dict[str, float | None]()
+    for name, column in COLUMNS.items():
+        if column.cells is Cells.TEXTS and name != "seed":
+            continue
+        key = values.key((chosen[name],) if name in chosen else (name, *aliases_of(column)) if name != "loss" else ())
+        number = values.number(key)
+        if key is not None and number is not None and (number > 0 or name == "seed"):
+            numbers[name] = number * factor if (factor := unit_of_name(name, key)) != 1 else number
+            used[name] = key
+    spec = _our_spec(run)
+    ours = {name: value for name, value in _from_spec(spec).items() if name not in chosen} if spec else {}
+    row = {"run": run.name, **dict.fromkeys(("flops", "params", "tokens", "loss")), **numbers, **ours}
+    for name in [each for each in FORMULAS if each in chosen and formula_of(each, chosen[each])]:
+        row[name] = computed(name, row)
+    return row | {
+        "metric": metric_of_column(chosen["loss"]) or chosen["loss"],
+        "seed": row.get("seed"),
+        "status": run.state or "finished",
+        "source": run.source,
+    }
+
+
+def _same(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(row[name] == other[name] for name in ("run", *_NEEDED, "seed"))
+
+
+def _even(rows: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """Return the rows with the same columns in the same order; a column that only some runs have is empty in the others."""
+    names = {name for row in rows for name in row}
+    order = [name for name in (*_ALWAYS, *COLUMNS) if name in names]
+    return tuple({name: row.get(name) for name in dict.fromkeys(order)} for row in rows)
+
+
+def _lacks(values: _Values, missing: Sequence[str], chosen: Mapping[str, str]) -> str:
+    """Return what a run lacks; a key that is there without a number is named with what it holds."""
+    words = list[str]()
+    for name in missing:
+        keys = (chosen[name],) if name in chosen else (name, *aliases_of(COLUMNS[name]))
+        key = next((own for each in keys if (own := values.spelling(each))), None)
+        held = f" ({key} is {quoted(values.exact[key])!r})" if key else f" ({chosen[name]})" if name in chosen else ""
+        words.append(f"{name}{held}")
+    return f"it has no {', '.join(words)}"
+
+
+def _nothing_whole(runs: Sequence[TrackedRun], left_out: Sequence[tuple[str, str]]) -> RunTableError:
+    reasons = tuple(why for _, why in left_out[:3])
+    return RunTableError(
+        (f"None of {len(runs)} runs has all that a table needs.", *reasons) if runs else "There are no runs.",
+        why="A fit needs FLOPs, parameters, tokens and loss of each run.",
+        fix="Name the keys: --column flops=KEY, --column loss=KEY, and so on; or compute one of three: --column flops=6ND, "
+        "--column params=flops/6D, --column tokens=flops/6N.",
+    )
+
+
+def _our_spec(run: TrackedRun) -> RunSpec | None:
+    """Return the spec of a run that this tool has mirrored to a tracker; None for other runs."""
+    if "recipe" not in run.config or "budget_flops" not in run.config:
+        return None
+    try:
+        return RunSpec.model_validate(_nested(run.config))
+    except ValidationError:
+        return None
+
+
+def _from_spec(spec: RunSpec) -> dict[str, Any]:
+    shape = spec.model.shape()
+    is_sparse = shape.params_active != shape.params_total
+    return {
+        "flops": spec.flops,
+        "params": shape.params_total,
+        **({"active_params": shape.params_active} if is_sparse else {}),
+        "tokens": spec.trained_tokens,
+        "seed": spec.seed,
+        "flops_convention": spec.flops_convention,
+        "budget_flops": spec.budget_flops,
+        "evaluation": spec.measured_on,
+    }
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if name.startswith("_wandb"):
+            continue
+        *parts, last = name.split("/")
+        place = found
+        for part in parts:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return found
