@@ -294,7 +294,7 @@ def test_doubts_that_were_edited_in_every_file_are_refused(root: Path, change: A
 def test_a_warning_that_was_dropped_is_refused(root: Path) -> None:
     """The fit said that it goes through 4 of 16 runs, and the statement does not."""
     make_fitted_registration(root, law="best-runs-frontier", then=lambda document: document["warnings"].pop(0))
-    refused(root, "fit.warnings says nothing of this", "the law goes through 4 of 16 runs")
+    refused(root, "fit.warnings lacks a warning", "the law goes through 4 of 16 runs")
 
 
 def test_tails_that_were_moved_are_refused(root: Path) -> None:

@@ -21,13 +21,13 @@ def place(tmp_path: Path) -> Path:
 def test_an_import_says_what_is_new_changed_and_gone(place: Path) -> None:
     """When its source was changed."""
     said = marin_scale("experiment", "import", "digest.csv", "--to", "experiments/marin.jsonl", cwd=place).stdout
-    assert "2 experiments in experiments/marin.jsonl: 2 new, 0 changed, 0 not there any more" in said
+    assert "2 experiments in experiments/marin.jsonl: 2 new, 0 changed, 0 removed" in said
     (place / "digest.csv").write_text(
         DIGEST.replace("8,Deeper,Did not work", "9,Slim,Mixed").replace("7,Wider layers,Worked", "7,Wider layers,Mixed")
     )
     said = marin_scale("experiment", "import", "digest.csv", "--to", "experiments/marin.jsonl", cwd=place).stdout
-    assert "changed: agent-moe-7\nnot there any more: agent-moe-8\n" in said
-    assert "1 new, 1 changed, 1 not there any more" in said
+    assert "changed: agent-moe-7\nremoved: agent-moe-8\n" in said
+    assert "1 new, 1 changed, 1 removed" in said
 
 
 def test_what_no_import_made_is_not_written_over(place: Path) -> None:
@@ -36,7 +36,7 @@ def test_what_no_import_made_is_not_written_over(place: Path) -> None:
     for content in (own, "{"):
         (place / "mine.jsonl").write_text(content)
         done = marin_scale("experiment", "import", "digest.csv", "--to", "mine.jsonl", cwd=place)
-        assert_refused(done, "mine.jsonl holds", "which no import made")
+        assert_refused(done, "mine.jsonl has an experiment that was not imported")
         assert (place / "mine.jsonl").read_text() == content
     (place / "digest.jsonl").write_text("{}")
     done = marin_scale("experiment", "import", "digest.jsonl", "--to", "digest.jsonl", cwd=place)
@@ -61,7 +61,7 @@ def test_building_the_site_tells_what_is_unsound(place: Path) -> None:
         folder.mkdir(parents=True)
         (folder / "experiment.yaml").write_text(f"name: {name}\ntitle: x\noutcome: worked\n{more}\n")
     said = marin_scale("site", "build", cwd=place).stdout
-    assert "unsound experiments: wide, experiments/deep/experiment.yaml. What is wrong: marin-scale experiment validate" in said
+    assert "unsound experiments: wide, experiments/deep/experiment.yaml; " in said
 
 
 def test_records_that_contradict_what_is_typed_are_refused(place: Path) -> None:

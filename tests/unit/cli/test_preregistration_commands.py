@@ -58,7 +58,8 @@ def test_an_empty_registry_is_said_to_be_empty(tmp_path, monkeypatch):
     (tmp_path / "preregistrations").mkdir()
     for command in ("verify", "check"):
         result = marin_scale(command)
-        assert (result.exit_code, result.stdout) == (0, "preregistrations holds no preregistrations yet.\n")
+        assert result.exit_code == 0
+    assert result.stdout.startswith("preregistrations has no preregistrations.")
 
 
 def test_signers_that_nobody_can_read_are_found_before_the_first_forecast(tmp_path, monkeypatch):

@@ -7,8 +7,7 @@ import pytest
 from marin_scaling.errors import LadderFileError, RecipeError, StorageError
 from marin_scaling.ladder.config import read_ladder_file, training_memory_bytes
 from marin_scaling.ladder.plan import plan_ladder, plan_target
-from marin_scaling.ladder.report import ladder_table
-from marin_scaling.units import format_flops
+from marin_scaling.ladder.report import ladder_document, ladder_table
 
 GOOD = """\
 name: tiny
@@ -154,7 +153,7 @@ def test_a_target_that_no_width_can_make_is_refused_before_anything_is_trained(t
 def test_a_run_that_two_lines_mean_is_refused(tmp_path: Path) -> None:
     """One names its widths, the other leaves them to the recipe."""
     text = DELPHI.replace("  - {budget_flops: 9e18", "  - {budget_flops: 3e18, hidden_dims: [640]}\n  - {budget_flops: 9e18")
-    with pytest.raises(RecipeError, match="rungs: width 640 stands twice at 3e18 FLOPs"):
+    with pytest.raises(RecipeError, match="rungs: width 640 occurs twice at 3e18 FLOPs"):
         plan_ladder(read_ladder_file(write(tmp_path, text)))
 
 
@@ -176,17 +175,30 @@ def test_several_devices_share_the_memory_of_a_run(tmp_path: Path) -> None:
     """Each holds its part, and the table says of how many."""
     text = GOOD + "hardware: {per_run: {gpus: 2}}\n"
     alone, shared = (ladder_table(plan_ladder(read_ladder_file(write(tmp_path, each)))) for each in (GOOD, text))
-    assert "of a step on each of 2 devices in float32" in shared
+    assert "on each of 2 devices in float32" in shared
     plan = plan_ladder(read_ladder_file(write(tmp_path, GOOD))).rungs[0].plan
     assert training_memory_bytes(plan, devices=2) == training_memory_bytes(plan) / 2
-    assert "of a step on one device in float32" in alone
+    assert "on one device in float32" in alone
 
 
 def test_each_rung_has_its_flops_its_time_and_its_cost(tmp_path: Path) -> None:
     """Where the file says how fast and how dear the hardware is; they add up to the totals."""
     text = GOOD + "hardware: {sustained_flops_per_second: 1e8, cost_per_hour: 36}\n"
     head, *rungs = ladder_table(plan_ladder(read_ladder_file(write(tmp_path, text)))).split("\n\n")[0].splitlines()
-    assert head.split()[-7:] == ["lr", "FLOPs", "off", "by", "memory", "time", "cost"]
-    plans = [rung.plan for rung in plan_ladder(read_ladder_file(write(tmp_path, text))).rungs]
+    assert head.split()[-2:] == ["time", "cost"]
+    ladder = plan_ladder(read_ladder_file(write(tmp_path, text)))
+    plans = [rung.plan for rung in ladder.rungs]
     assert [row.split()[-1] for row in rungs] == [f"{plan.flops / 1e8 / 100:,.2f}" for plan in plans]
-    assert [row.split()[10] for row in rungs] == [format_flops(plan.flops) for plan in plans]
+    assert all(len(row) <= 80 for row in rungs)
+    document = ladder_document(ladder)
+    assert [rung["flops"] for rung in document["rungs"]] == [plan.flops for plan in plans]
+    assert document["total"]["seconds"] == pytest.approx(sum(plan.flops for plan in plans) / 1e8)
+    assert document["target"]["extrapolation"] == 5
+
+
+def test_all_rungs_that_cannot_be_made_are_named_at_once(tmp_path: Path) -> None:
+    """One error has a line for each."""
+    with pytest.raises(RecipeError) as refused:
+        plan_ladder(read_ladder_file(write(tmp_path, GOOD.replace("[16, 24]", "[16, 33]"))))
+    assert len(refused.value.lines) == GOOD.count("[16, 24]")
+    assert all("33" in line for line in refused.value.lines)

@@ -118,7 +118,7 @@ def test_who_signs_with_another_key_is_told_which_one_is_listed(tmp_path):
     asked = {"key": other, "namespace": NAMESPACE, "at": NOON}
     for principal, fix in (
         ("ada@example.org", f"ada@example.org, {KEY.fingerprint}: --key"),
-        ("bob@example.org", "Let a maintainer add your line first: bob@example.org"),
+        ("bob@example.org", "Ask a maintainer to add your line first: bob@example.org"),
     ):
         with pytest.raises(VerificationError, match=principal) as error:
             require_may_sign(path, principal=principal, **asked)

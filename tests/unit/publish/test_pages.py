@@ -104,7 +104,7 @@ def test_what_was_promised_in_words_and_what_the_number_hangs_on_are_shown(tmp_p
     shown = page(tmp_path, PAGE)
     assert "| void if | the text is gone |" in shown
     assert "| assumed | A1: it holds |" in shown
-    assert "| differs from the ladder | nothing was said |" in shown
+    assert "| differences from the ladder | not stated |" in shown
     assert "| as forecast | 2.5000 | +0.00% |" in shown
     assert "baseline: a line through the best run of each budget" in shown
 

@@ -55,7 +55,7 @@ def test_every_shape_is_read_and_says_what_it_never_said(results: list[Submissio
     assert len(results) == 44
     for each in results:
         assert parse_submission(to_bytes(each), name="x") == each
-        assert "name no commit" in each.absent["code"]
+        assert "no commit" in each.absent["code"]
 
 
 @needs_marin
@@ -139,7 +139,7 @@ def test_from_the_command_line_they_are_imported_and_refused(tmp_path: Path) -> 
     assert done.exit_code == 1
     assert (
         done.output.splitlines()[-1]
-        == f"{len(files) - 2} accepted (0 of them with warnings), 2 refused, 0 malformed, {len(files)} in all"
+        == f"{len(files)} submissions: {len(files) - 2} accepted (0 with warnings), 2 refused, 0 malformed"
     )
 
 
