@@ -46,7 +46,7 @@ def row(name: str, how: str, found: Sequence[Mapping[str, object]]) -> list[obje
     """Return one line of the table; rates of processes that were measured together are added up."""
     first, rates = found[0], [float(str(each["steps_per_second"])) for each in found]
     speed = sum(rates) * float(str(first["flops_per_step"]))
-    kind = accelerator(str(first["device"]).removeprefix("NVIDIA ").split()[0])
+    kind = accelerator(str(first["device"]))
     utilisation = f"{speed / kind.peak_flops_per_second:.1%}" if kind else ""
     milliseconds = f"{1000 * len(rates) / sum(rates):.1f}"
     params = f"{first['params']:,}" if "params" in first else ""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ValidationError
 
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.files import read_bytes
@@ -24,6 +24,7 @@ from marin_scaling.limits import (
     YAML_BYTES,
 )
 from marin_scaling.printable import quoted
+from marin_scaling.strict_model import Part
 
 PATTERNS = {
     r"^[0-9a-f]{64}$": "a SHA-256 digest, 64 hexadecimal digits",
@@ -72,12 +73,6 @@ _REASONS = {
     "model_type": "must be a mapping of keys",
     **dict.fromkeys(("date_type", "date_parsing", "date_from_datetime_parsing"), "must be a day, such as 2026-11-23"),
 }
-
-
-class Part(BaseModel):
-    """Part of a file that a person writes: frozen, finite, unknown keys refused; the string below a key is its meaning."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 def _in_our_time(moment: datetime) -> datetime:

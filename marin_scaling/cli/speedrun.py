@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,15 @@ from marin_scaling.printable import quoted
 from marin_scaling.units import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from marin_scaling.data.corpus import TokenCorpus
     from marin_scaling.findings import Finding
     from marin_scaling.speedrun.checks import Validated
+    from marin_scaling.speedrun.entry import Entry
     from marin_scaling.speedrun.hardware import Machine
     from marin_scaling.speedrun.submission import Submission
+    from marin_scaling.speedrun.track import Track
 
 speedrun_app = typer.Typer(
     help="Plan, train, submit, validate and confirm entries.",
@@ -25,16 +31,21 @@ speedrun_app = typer.Typer(
 _FILES = typer.Argument(metavar="FILE...", help="Marin's speedrun_results.json in any format, or its board's runs.json.")
 _RUNS = typer.Argument(metavar="RUN...", help="First digits of a run's digest, its folder, or a preregistration.")
 _TO = typer.Option(Path("speedruns"), "--to", metavar="FOLDER", help="Folder of submissions.")
+_BASE = typer.Option(
+    None, "--base", metavar="BRANCH", help="Branch whose submissions count as the originals of copies; default: main."
+)
+_PEAK = typer.Option(None, "--peak", min=0, metavar="FLOPS", help="Dense FLOP/s of one chip, for a chip without a table entry.")
 _PLACE = typer.Argument(Path("speedruns"), metavar="PLACE", help="A submission.json, or a folder of submissions.")
 
 
 @speedrun_app.command("validate")
 def validate(
     place: Path = _PLACE,
+    base: str | None = _BASE,
     notes: bool = typer.Option(False, "--notes", help="Also print notes: epochs, single seeds, unknown tuning."),
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
-    """Check submissions: figures, track rules, duplicates.
+    """Check submissions: figures, track rules, run records, duplicates.
 
     A submission with an error is refused; one with warnings is accepted. The check works offline. Exit status 1 if a
     submission is refused or malformed.
@@ -45,17 +56,14 @@ def validate(
     from datetime import UTC, datetime
 
     from marin_scaling.findings import Severity
-    from marin_scaling.speedrun.checks import validate as validated
-    from marin_scaling.speedrun.submission import read_submissions
-    from marin_scaling.speedrun.track import read_tracks, tracks_folder
+    from marin_scaling.speedrun.judge import judge_all
+    from marin_scaling.speedrun.track import tracks_folder
     from marin_scaling.untrusted_files import require_regular_tree
 
-    tracks = tracks_folder(place)
-    require_regular_tree([place, tracks])
-    found = read_submissions(place)
+    require_regular_tree([place, tracks_folder(place)])
+    all_found = judge_all(place, at=datetime.now(UTC), base=base)
+    found, judged = all_found.found, all_found.validated
     malformed = {str(each.place): each.refusal for each in found if each.submission is None}
-    submissions = [each.submission for each in found if each.submission]
-    judged = validated(submissions, at=datetime.now(UTC), tracks=read_tracks(tracks))
     if as_json:
         typer.echo(json.dumps({"submissions": [_document(each) for each in judged], "malformed": malformed}, indent=1))
     else:
@@ -81,15 +89,35 @@ def import_files(
     """Make submissions from Marin's speedrun files.
 
     Supported are six formats of speedrun_results.json and the old board's table. Missing values stay absent, with the
-    reason. The import does not validate.
+    reason. A file that cannot be imported is skipped; then the exit status is 1. The import does not validate.
 
     Example: marin-scale speedrun import experiments/speedrun/llama_75m/speedrun_results.json
     """
-    from marin_scaling.speedrun.import_marin import import_file
+    from marin_scaling.errors import MarinScalingError
+    from marin_scaling.speedrun.import_files import import_file
     from marin_scaling.speedrun.submission import write_submission
 
-    made = [write_submission(to, each) for path in files for each in import_file(path)]
-    typer.echo(f"{counted(len(made), 'submission')} in {to}.\nNext: marin-scale speedrun validate {to}")
+    made, skipped = 0, 0
+    for path in files:
+        try:
+            imported = import_file(path)
+        except MarinScalingError as error:
+            typer.echo(f"skipped {error}", err=True)
+            skipped += 1
+            continue
+        for problem in imported.problems:
+            typer.echo(f"skipped {problem}", err=True)
+            skipped += 1
+        for each in imported.submissions:
+            try:
+                write_submission(to, each)
+                made += 1
+            except MarinScalingError as error:
+                typer.echo(f"skipped {quoted(str(path), 400)}: {error}", err=True)
+                skipped += 1
+    told = f", {skipped} skipped" if skipped else ""
+    typer.echo(f"{counted(made, 'submission')} in {to}{told}.\nNext: marin-scale speedrun validate {to}")
+    raise typer.Exit(1 if skipped else 0)
 
 
 @speedrun_app.command("submit")
@@ -102,39 +130,57 @@ def submit(
     author: str = typer.Option(..., "--author", metavar="NAME", help="Author."),
     description: str = typer.Option("", "--description", metavar="TEXT", help="What is new."),
     trials: int | None = typer.Option(None, "--trials", metavar="N", min=1, help="Number of runs made to choose the settings."),
+    peak: float | None = _PEAK,
     to: Path = _TO,
 ) -> None:
     """Make a submission from your runs, one per seed.
 
     All figures come from the runs' records; missing ones stay absent, with the reason. The submission is validated before it
-    is written.
+    is written. Exit status 1 if it is refused.
 
     Example: marin-scale speedrun submit 22890dfc --name bytes/quickstart --track cpu --author Ada --trials 1
     """
-    from datetime import UTC, datetime
-
     from pydantic import ValidationError
 
     from marin_scaling.errors import UsageError
     from marin_scaling.preregistration.tracked_run import named_spec
     from marin_scaling.run.paths import RUNS_DIR
     from marin_scaling.run.store import read_run, run_folder
-    from marin_scaling.speedrun.checks import validate as validated
     from marin_scaling.speedrun.from_runs import submission_from_runs
-    from marin_scaling.speedrun.submission import Author, explained, write_submission
+    from marin_scaling.speedrun.submission import Author, explained
+    from marin_scaling.speedrun.track import read_tracks, tracks_folder
 
+    rules = read_tracks(tracks_folder(to)).get(track)
     stored = [read_run(run_folder(RUNS_DIR, named_spec(run, registry=Path("preregistrations")))) for run in runs]
     try:
         made = submission_from_runs(
-            stored, name=name, track=track, author=Author(name=author), description=description, trials=trials
+            stored,
+            name=name,
+            track=track,
+            author=Author(name=author),
+            description=description,
+            trials=trials,
+            held_out=rules.evaluation_name if rules else None,
+            peak_flops_per_second=peak,
         )
     except ValidationError as error:
         raise UsageError(
             f"{explained(error)}.", why="Names and texts are shown on pages.", fix="Change the named option."
         ) from error
-    (judged,) = validated([made], at=datetime.now(UTC))
+    _write_judged(made, to=to)
+
+
+def _write_judged(made: Submission, *, to: Path) -> None:
+    """Write a valid submission; exit with status 1 for a refused one."""
+    from datetime import UTC, datetime
+
+    from marin_scaling.speedrun.judge import judge_new
+    from marin_scaling.speedrun.submission import write_submission
+
+    judged = judge_new(made, to=to, at=datetime.now(UTC))
     print_findings(judged, shown=list(judged.findings))
     if not judged.accepted:
+        typer.echo("Nothing was written.")
         raise typer.Exit(1)
     typer.echo(f"Submission: {write_submission(to, made)}\nNext: marin-scale speedrun validate {to}")
 
@@ -164,6 +210,7 @@ def info(
     entry_path: Path = _ENTRY,
     hardware: str = typer.Option("", "--hardware", metavar="NAME", help="Chip (h100) or slice (v5p-32) for the time estimate."),
     count: int = typer.Option(1, "--count", metavar="N", min=1, help="Number of chips or slices."),
+    peak: float | None = _PEAK,
     price: float | None = typer.Option(
         None, "--price", metavar="USD", min=0, help="US dollars per chip-hour for the cost estimate."
     ),
@@ -171,13 +218,14 @@ def info(
 ) -> None:
     """Show size, FLOPs, time and cost of an entry; train nothing.
 
-    FLOPs are those that the board counts; time and cost are for an MFU from 0.5 to 0.2. Exit status 1 if the entry exceeds a
-    limit of its track.
+    FLOPs are those that the board counts; time and cost are for an MFU from 0.5 to 0.2. Exit status 1 if the entry breaks a
+    rule of its track.
 
     Example: marin-scale speedrun info speedruns/entries/baseline.yaml --hardware h100
     """
     import json
 
+    from marin_scaling.findings import Severity
     from marin_scaling.speedrun.entry import entry_plan, read_entry, run_info, run_info_text
     from marin_scaling.speedrun.track import read_tracks, tracks_folder
 
@@ -185,12 +233,12 @@ def info(
     found = run_info(
         entry,
         entry_plan(entry),
-        machine=_machine(hardware, count) if hardware else None,
-        track=read_tracks(tracks_folder(entry_path)).get(entry.track),
+        machine=_machine(hardware, count, peak=peak) if hardware else None,
+        tracks=read_tracks(tracks_folder(entry_path)),
         price_per_chip_hour=price,
     )
     typer.echo(json.dumps(found, indent=1) if as_json else run_info_text(found))
-    raise typer.Exit(1 if found["over_the_limit"] else 0)
+    raise typer.Exit(1 if any(each["severity"] is Severity.ERROR for each in found["findings"]) else 0)
 
 
 @speedrun_app.command("run")
@@ -201,25 +249,17 @@ def run(
 ) -> None:
     """Train an entry, one run per seed, and submit it.
 
-    Interrupt it any time; rerun the command and it resumes. The submission is validated before it is written.
+    Interrupt it any time; rerun the command and it resumes. The track's rules are checked before training.
 
     Example: marin-scale speedrun run speedruns/entries/baseline.yaml
     """
-    from datetime import UTC, datetime
-
     from marin_scaling.run.paths import RUNS_DIR, workplace
-    from marin_scaling.speedrun.checks import validate
-    from marin_scaling.speedrun.submission import read_submissions, write_submission
     from marin_scaling.speedrun.track import read_tracks, tracks_folder
 
-    made = _trained(entry_path, runs_dir=RUNS_DIR, work_root=workplace().work_root, where=where)
-    standing = [each.submission for each in read_submissions(to) if each.submission] if to.is_dir() else []
-    *_, judged = validate([*standing, made], at=datetime.now(UTC), tracks=read_tracks(tracks_folder(to)))
-    print_findings(judged, shown=list(judged.findings))
-    if not judged.accepted:
-        raise typer.Exit(1)
+    tracks = read_tracks(tracks_folder(to))
+    made = _trained(entry_path, runs_dir=RUNS_DIR, work_root=workplace().work_root, where=where, tracks=tracks)
     typer.echo(f"{made.bits_per_byte:.4f} bits per byte, the mean of {counted(len(made.seeds), 'seed')}")
-    typer.echo(f"Submission: {write_submission(to, made)}\nNext: marin-scale speedrun validate {to}")
+    _write_judged(made, to=to)
 
 
 @speedrun_app.command("confirm")
@@ -238,8 +278,9 @@ def confirm(place: Path = _PLACE, where: str = _WHERE) -> None:
     from marin_scaling.speedrun.submission import read_submission, read_submissions
     from marin_scaling.speedrun.track import read_tracks, tracks_folder
 
+    tracks = read_tracks(tracks_folder(place))
     if place.is_dir() and not (place / "submission.json").is_file():
-        asked = {name for name, track in read_tracks(tracks_folder(place)).items() if track.retrained_by_ci}
+        asked = {name for name, track in tracks.items() if track.retrained_by_ci}
         claimed = [each.submission for each in read_submissions(place) if each.submission and each.submission.track in asked]
     else:
         claimed = [read_submission(place)]
@@ -252,7 +293,7 @@ def confirm(place: Path = _PLACE, where: str = _WHERE) -> None:
         work_root.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=work_root, prefix="again-") as folder:
             root = Path(folder).absolute()
-            again = _trained(entry_path, runs_dir=root / "runs", work_root=root, where=where)
+            again = _trained(entry_path, runs_dir=root / "runs", work_root=root, where=where, tracks=tracks)
         outcomes.append(confirmation(each, again))
         typer.echo(outcomes[-1].sentence)
     raise typer.Exit(0 if all(outcome.confirmed for outcome in outcomes) else 1)
@@ -271,8 +312,8 @@ def _entry_of(submission: Submission) -> Path:
     return Path(path)
 
 
-def _trained(entry_path: Path, *, runs_dir: Path, work_root: Path, where: str) -> Submission:
-    """Train the missing runs of an entry and return its submission."""
+def _trained(entry_path: Path, *, runs_dir: Path, work_root: Path, where: str, tracks: Mapping[str, Track]) -> Submission:
+    """Train the missing runs of an entry that keeps its rules; return its submission."""
     from marin_scaling.data.prepare import prepare
     from marin_scaling.ladder.config import Hardware
     from marin_scaling.run.paths import Workplace, own_work_root
@@ -282,22 +323,39 @@ def _trained(entry_path: Path, *, runs_dir: Path, work_root: Path, where: str) -
 
     entry = read_entry(entry_path)
     corpus = prepare(entry.data, work_root=own_work_root())
+    _require_rules_kept(entry, corpus=corpus, tracks=tracks)
     specs = entry_specs(entry, corpus=corpus)
     pool = pool_of(where, Hardware(), runs=len(specs))
     place = Workplace(runs_dir=runs_dir.absolute(), work_root=work_root)
     train_with_progress(specs, corpus=corpus, label=entry.name, pool=pool, at=place)
-    return submission_of(entry, [read_run(run_folder(runs_dir, spec)) for spec in specs], path=entry_path)
+    stored = [read_run(run_folder(runs_dir, spec)) for spec in specs]
+    return submission_of(entry, stored, path=entry_path, track=tracks.get(entry.track))
 
 
-def _machine(name: str, count: int) -> Machine:
+def _require_rules_kept(entry: Entry, *, corpus: TokenCorpus, tracks: Mapping[str, Track]) -> None:
+    """Exit with status 1 if an entry breaks a rule that is known before training."""
+    from marin_scaling.findings import Severity
+    from marin_scaling.speedrun.entry import entry_plan, planned_claim
+    from marin_scaling.speedrun.track import claim_findings
+
+    claim = planned_claim(entry, entry_plan(entry), track=tracks.get(entry.track), corpus=corpus)
+    broken = [each for each in claim_findings(claim, tracks) if each.severity is Severity.ERROR]
+    for each in broken:
+        typer.echo(f"{each.severity}: {each.where}: {each.message}", err=True)
+    if broken:
+        typer.echo("Nothing was trained.", err=True)
+        raise typer.Exit(1)
+
+
+def _machine(name: str, count: int, *, peak: float | None) -> Machine:
     from marin_scaling.errors import UsageError
     from marin_scaling.speedrun.hardware import ACCELERATORS, machine
 
-    found = machine(name, count=count)
+    found = machine(name, count=count, peak_flops_per_second=peak)
     if found is None:
         raise UsageError(
             f"--hardware {name}: unknown chip.",
-            why="The time estimate needs the chip's peak.",
-            fix=f"Use one of {', '.join(ACCELERATORS)}, or a slice such as v5p-32.",
+            why=f"The hardware table has {', '.join(ACCELERATORS)}, and slices like v5p-32.",
+            fix=f"State the chip's dense peak in FLOP/s: --hardware {shlex.quote(name)} --peak 71e12",
         )
     return found

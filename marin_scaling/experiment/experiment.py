@@ -21,9 +21,10 @@ from marin_scaling.files import read_plain, replace_file
 from marin_scaling.limits import MALFORMED_LINES, YAML_BYTES
 from marin_scaling.printable import joined, printable
 from marin_scaling.speedrun.submission import Author, Code, explained
+from marin_scaling.strict_model import Part
 from marin_scaling.untrusted_files import is_present
 from marin_scaling.untrusted_text import SHA256, Line, Link, Name, Words, is_secret, keys_in_text
-from marin_scaling.yaml_config import AwareMoment, Part, read_part
+from marin_scaling.yaml_config import AwareMoment, read_part
 
 
 class Outcome(StrEnum):

@@ -12,9 +12,10 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from marin_scaling.errors import LadderFileError
 from marin_scaling.recipe.base import RungPlan
 from marin_scaling.recipe.model_shape import ModelShape
+from marin_scaling.strict_model import Part
 from marin_scaling.units import TrainedMetric
 from marin_scaling.untrusted_text import plain_address, plain_data_set
-from marin_scaling.yaml_config import Part, read_yaml
+from marin_scaling.yaml_config import read_yaml
 
 
 class Compute(Part):

@@ -6,28 +6,28 @@ Signatures cover these values: they change only with a new predicate type. `stat
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Discriminator, Field, StringConstraints
 
 from marin_scaling import units
-from marin_scaling.preregistration.format_schema import (
-    FILE_NAME,
-    MOMENT,
+from marin_scaling.preregistration.layout import ID, PRINCIPAL
+from marin_scaling.strict_model import (
     SHA256,
-    Anything,
-    AtLeast,
-    ByKind,
-    Choice,
-    ListOf,
-    MapOf,
-    MayLack,
-    Means,
-    Nullable,
-    Number,
-    Shape,
+    Camel,
+    Count,
+    FileName,
+    Moment,
+    One,
+    OneOf,
+    Open,
+    Part,
+    Positive,
     Text,
+    Whole,
+    Zero,
+    in_camel_case,
 )
-from marin_scaling.recipe.model_shape import FAMILIES
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:marin-scaling:preregistration:v1"
@@ -46,38 +46,12 @@ SCORES = (
     "per_cent_of_reducible_loss",
 )
 DECLARATION = "No loss of the target run has been seen."
-REGISTRATION_ID = Text(pattern=r"\d{4}-\d\d-\d\d-[a-z0-9][a-z0-9-]{0,63}")
-PRINCIPAL = Text(pattern=r"[A-Za-z0-9._+-]+@[A-Za-z0-9._-]+")
-
 METRICS = {
     each.name: {"unit": each.unit, "direction": each.direction, "support": list(each.support)}
     for each in units.METRICS.values()
     if each.support is not None
 }
 """Metrics that a forecast can promise. Bits per byte lie between 0 and 8, the cost of a uniform code over 256 bytes."""
-
-TARGET_SHAPE: Shape = {
-    "format_version": Choice(of=(1,)),
-    "ladder": FILE_NAME,
-    "role": Choice(of=("target",)),
-    "recipe": Text(),
-    "budget_flops": Number(above=0),
-    "model": ByKind(
-        key="family",
-        shapes={
-            family: {"family": Text(), **{field.name: Number(whole=True, above=0) for field in fields(shape)}}
-            for family, shape in FAMILIES.items()
-        },
-    ),
-    "optimizer": MapOf(value=Anything()),
-    "batch_size": Number(whole=True, above=0),
-    "train_steps": Number(whole=True, above=0),
-    "seed": Number(whole=True),
-    "data_order_seed": Choice(of=(0,)),
-    "data": MapOf(value=Anything()),
-    "evaluation": AtLeast(keys={"metric": Text()}),
-    "statement_sha256": Choice(of=(None,)),
-}
 
 LINEAGE_RULE = (
     "The run whose spec is target.json with this statement's SHA-256 and the data order that follows from it, from step 0; "
@@ -89,20 +63,20 @@ BASELINE_RULE = (
     "(n - 2 degrees of freedom) and the uncertainty of the line; of two budgets the line alone"
 )
 IF_OVERDUE = "It counts as missed."
+MOST_TOLERANCE = 0.01
+"""Largest allowed relative difference of a run's FLOPs or tokens from the promise."""
 SAMPLE_COUNT = 1000
 
-_WORDS = ListOf(item=Text())
-_TESTED: dict[str, Shape] = {
-    "nearest": Number(above=0),
-    "farthest": Nullable(value=Number(above=0)),
-    "count": Number(whole=True, above=0),
-    "median_absolute_error": Number(),
-    "bias": Number(),
-    "inside_50": Number(),
-    "inside_90": Number(),
-    "crps": Number(),
-}
-_CHOICE: dict[str, Shape] = {"choice": Text(), "median": Nullable(value=Number()), "why_none": Text()}
+
+RegistrationId = Annotated[str, StringConstraints(pattern=f"^{ID.pattern}$")]
+Principal = Annotated[str, StringConstraints(pattern=f"^{PRINCIPAL}$")]
+
+
+def _random(digits: str) -> str:
+    """Refuse an identifier with fewer than five different digits: of 10^16 random ones about one has so few."""
+    if len(set(digits)) < 5:
+        raise ValueError(f"it is not random: it has {len(set(digits))} different digits")
+    return digits
 
 
 def as_in_statement(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,181 +85,397 @@ def as_in_statement(row: Mapping[str, Any]) -> dict[str, Any]:
     >>> as_in_statement({"inside_90": 0.75, "median_absolute_error": 0.01})
     {'inside90': 0.75, 'medianAbsoluteError': 0.01}
     """
-    words = {name: name.split("_") for name in row}
-    return {first + "".join(map(str.capitalize, rest)): row[name] for name, (first, *rest) in words.items()}
+    return {in_camel_case(name): value for name, value in row.items()}
 
 
-PREDICATE_SHAPE: dict[str, Shape] = {
-    "id": Means(value=REGISTRATION_ID, what="folder name: the day (UTC) and a slug"),
-    "kind": Means(value=Choice(of=("register",)), what="kind of statement: the forecast of a run that has not started"),
-    "registrant": Means(value=PRINCIPAL, what="signer, as in `allowed_signers`"),
-    "reviewers": Means(value=ListOf(item=PRINCIPAL), what="people asked to sign as reviewers"),
-    "createdAt": Means(value=MOMENT, what="time of the statement by the registrant's clock (UTC)"),
-    "tool": {
-        "name": Choice(of=("marin-scaling",)),
-        "version": Means(value=Text(), what="version of marin-scaling that fitted the law"),
-        "versions": Means(value=MapOf(value=Text()), what="versions of Python and the libraries of the fit"),
-    },
-    "targetRun": {
-        "uid": Means(value=Text(pattern="[0-9a-f]{32}"), what="128 random bits that identify the promise"),
-        "lineageRule": Means(value=Choice(of=(LINEAGE_RULE,)), what="rule that identifies the run, with restarts"),
-        "ladder": Means(value=FILE_NAME, what="folder in `runs/` for the run"),
-        "recipe": Means(value=Text(), what="recipe that makes a run of a budget and a width"),
-        "budgetFlops": Means(value=Number(above=0), what="nominal training FLOPs"),
-        "flops": Means(value=Number(above=0), what="training FLOPs of exactly this shape and these tokens"),
-        "flopsConvention": Means(value=Text(), what="convention by which FLOPs are counted"),
-        "paramsTotal": Means(value=Number(whole=True, above=0), what="all parameters"),
-        "paramsActive": Means(value=Number(whole=True, above=0), what="parameters used per token"),
-        "tokens": Means(value=Number(whole=True, above=0), what="trained tokens"),
-        "shape": Means(value=MapOf(value=Anything()), what="sizes of the model"),
-        "tolerance": {
-            "flops": Means(value=Number(least=0), what="largest relative difference of the run's FLOPs; 0 means exact"),
-            "tokens": Means(value=Number(least=0), what="largest relative difference of the run's tokens; 0 means exact"),
-        },
-    },
-    "recipe": {
-        "data": Means(value=MapOf(value=Anything()), what="source and digest of the training data"),
-        "optimizer": Means(value=MapOf(value=Anything()), what="every constant of the optimizer"),
-        "batchSize": Means(value=Number(whole=True, above=0), what="sequences per step"),
-        "trainSteps": Means(value=Number(whole=True, above=0), what="steps"),
-        "beyondLadder": Means(
-            value=MapOf(value=Number(above=0)),
-            what="`flops`, `params`, `tokens` of the target over the largest of the ladder's runs",
-        ),
-        "knownDifferencesFromLadder": Means(value=_WORDS, what="other differences between the ladder's runs and the target"),
-    },
-    "metric": {
-        "name": Choice(of=tuple(METRICS)),
-        "unit": Text(),
-        "direction": Choice(of=("min",)),
-        "support": Means(value=ListOf(item=Number()), what="range of possible values"),
-        "protocol": Means(value=MapOf(value=Anything()), what="evaluation protocol, as in `evaluation.json`"),
-        "checkpointRule": Means(value=Choice(of=(CHECKPOINT_RULE,)), what="rule that selects the evaluated weights"),
-    },
-    "forecast": {
-        "point": Means(value=Number(), what="the median"),
-        "pointIs": Choice(of=("median",)),
-        "quantiles": Means(value=MapOf(value=Number()), what="23 quantiles, by level"),
-        "bands": Means(value=MapOf(value=Nullable(value=Number())), what="half-widths of 90 % intervals by cause"),
-        "extrapolation": Means(value=Number(above=1), what="FLOPs of the target over those of the largest fitted run"),
-        "samples": Means(value=Choice(of=("samples.json",)), what="file of equally likely losses"),
-        "sensitivity": Means(
-            value=ListOf(item=as_in_statement(_CHOICE)),
-            what="medians of alternative fits",
-        ),
-    },
-    "fit": {
-        "law": Means(value=Text(), what="name and formula of the law"),
-        "parameters": Means(value=MapOf(value=Number()), what="fitted parameters of the law"),
-        "fixed": Means(value=MapOf(value=Anything()), what="values set by hand"),
-        "seed": Means(value=Nullable(value=Number(whole=True)), what="random seed of the draws"),
-        "ladderRule": Means(value=Text(), what="rule that selects the fitted runs"),
-        "excluded": Means(value=ListOf(item={"run": Text(), "why": Text()}), what="excluded runs, with reasons"),
-        "backtest": Means(
-            value=ListOf(item=as_in_statement(_TESTED)),
-            what="backtest: each budget forecast from the smaller ones, by distance; as shares of the loss",
-        ),
-        "warnings": Means(value=_WORDS, what="warnings of the fit"),
-    },
-    "assumptions": Means(
-        value=ListOf(item={"id": Text(pattern=r"A\d{1,3}"), "text": Text(), "ifFalse": Text()}),
-        what="assumptions of the forecast, and the consequence if one is false",
-    ),
-    "scoring": {
-        "primary": Choice(of=("crps",)),
-        "crpsRule": Choice(of=(CRPS_RULE,)),
-        "secondary": ListOf(item=Choice(of=SCORES)),
-        "hit": Choice(of=(HIT_RULE,)),
-        "reducibleE": Means(value=Nullable(value=Number()), what="the fitted asymptote, for the error of the reducible loss"),
-        "baseline": {
-            "rule": Means(value=Choice(of=(BASELINE_RULE,)), what="simple forecast that skill is measured against"),
-            "point": Number(),
-            "quantiles": MapOf(value=Number()),
-        },
-    },
-    "knowledge": {
-        "targetRunStepsSeen": Choice(of=(0,)),
-        "relatedRunsSeen": Means(value=_WORDS, what="similar runs whose losses the registrant knew"),
-        "declaration": Choice(of=(DECLARATION,)),
-    },
-    "resolution": {
-        "resolver": Means(value=PRINCIPAL, what="person who resolves unclear outcomes"),
-        "due": Means(value=MOMENT, what="deadline of the run"),
-        "ifOverdue": Choice(of=(IF_OVERDUE,)),
-        "voidIf": Means(value=_WORDS, what="conditions that void the forecast, so that it is neither held nor missed"),
-    },
+class Tool(Part):
+    """The tool that made the statement."""
+
+    name: Literal["marin-scaling"]
+    version: Text
+    """version of the tool that fitted"""
+    versions: dict[str, Text]
+    """Python and the libraries on which the fit depends"""
+
+
+class Tolerance(Part):
+    """Allowed differences of the run from its plan."""
+
+    flops: Annotated[float, Field(ge=0, le=MOST_TOLERANCE)]
+    """largest relative difference of the run's FLOPs; 0 allows none"""
+    tokens: Annotated[float, Field(ge=0, le=MOST_TOLERANCE)]
+    """largest relative difference of its tokens"""
+
+
+class TargetRun(Camel):
+    """Target run of the forecast."""
+
+    uid: Annotated[str, StringConstraints(pattern="^[0-9a-f]{32}$"), AfterValidator(_random)]
+    """128 random bits, the name of the promise before it is signed"""
+    lineage_rule: Annotated[str, OneOf((LINEAGE_RULE,))]
+    """the run in question, with its restarts"""
+    ladder: FileName
+    """folder in `runs/` in which the run will be stored"""
+    recipe: Text
+    """recipe that turns a budget and a width into a run"""
+    budget_flops: Positive
+    """training FLOPs for which the run was planned"""
+    flops: Positive
+    """training FLOPs of exactly this shape and these tokens"""
+    flops_convention: Text
+    """convention for counting FLOPs"""
+    params_total: Count
+    """all parameters"""
+    params_active: Count
+    """parameters used for each token"""
+    tokens: Count
+    """trained tokens"""
+    shape: dict[str, Any]
+    """sizes of the model"""
+    tolerance: Tolerance
+
+
+class RecipeOfTarget(Camel):
+    """Constants of the target's training, and how it differs from the ladder."""
+
+    data: dict[str, Any]
+    """source and digest of the training data"""
+    optimizer: dict[str, Any]
+    """every constant of the optimizer"""
+    batch_size: Count
+    """sequences per step"""
+    train_steps: Count
+    """training steps"""
+    beyond_ladder: dict[str, Positive]
+    """`flops`, `params` and `tokens` of the target divided by the largest among the runs of the ladder"""
+    known_differences_from_ladder: list[Text]
+    """other differences between the runs of the ladder and the target"""
+
+
+class MetricOfTarget(Camel):
+    """Forecast metric, with its measurement."""
+
+    name: Annotated[str, OneOf(tuple(METRICS))]
+    unit: Text
+    direction: Literal["min"]
+    support: list[float]
+    """the values between which the metric lies"""
+    protocol: dict[str, Any]
+    """measurement, as in `evaluation.json`"""
+    checkpoint_rule: Annotated[str, OneOf((CHECKPOINT_RULE,))]
+    """evaluated weights"""
+
+
+class SensitivityRow(Part):
+    """The forecast under one other choice."""
+
+    choice: Text
+    median: float | None
+    why_none: Text
+
+
+class SensitivityInStatement(SensitivityRow, Camel):
+    """A row of sensitivity with the keys of a statement."""
+
+
+class BacktestRow(Part):
+    """Errors of forecasts of held-out budgets over one range of distances."""
+
+    nearest: Positive
+    farthest: Positive | None
+    count: Count
+    median_absolute_error: float
+    bias: float
+    inside_50: float
+    inside_90: float
+    crps: float
+
+
+class BacktestInStatement(BacktestRow, Camel):
+    """A row of the back-test with the keys of a statement."""
+
+
+class Forecast(Camel):
+    """The forecast of the target's metric."""
+
+    point: float
+    """the median"""
+    point_is: Literal["median"]
+    quantiles: dict[str, float]
+    """23 quantiles by level"""
+    bands: dict[str, float | None]
+    """half-widths of 90 % intervals by cause"""
+    extrapolation: Annotated[float, Field(gt=1)]
+    """FLOPs of the target divided by those of the largest fitted run"""
+    samples: Literal["samples.json"]
+    """file with equally likely losses"""
+    sensitivity: list[SensitivityInStatement]
+    """the median under other reasonable choices"""
+
+
+class Excluded(Part):
+    """A run that was not fitted."""
+
+    run: Text
+    why: Text
+
+
+class Fit(Camel):
+    """The fit behind the forecast."""
+
+    law: Text
+    """name and formula of the law"""
+    parameters: dict[str, float]
+    """fitted parameters of the law"""
+    fixed: dict[str, Any]
+    """parameters that were set by hand"""
+    seed: Whole | None
+    """seed of the draws"""
+    ladder_rule: Text
+    """rule that selects the fitted runs"""
+    excluded: list[Excluded]
+    """runs that were not fitted, with reasons"""
+    backtest: list[BacktestInStatement]
+    """each budget of the ladder forecast from the smaller ones, by distance; shares of the loss"""
+    warnings: list[Text]
+    """warnings of the fit"""
+
+
+class Assumption(Camel):
+    """One assumption of the forecast."""
+
+    id: Annotated[str, StringConstraints(pattern="^A[0-9]{1,3}$")]
+    text: Text
+    if_false: Text
+
+
+class Baseline(Part):
+    """The simple forecast against which skill is measured."""
+
+    rule: Annotated[str, OneOf((BASELINE_RULE,))]
+    """rule of the simple forecast against which skill is measured"""
+    point: float
+    quantiles: dict[str, float]
+
+
+class Scoring(Camel):
+    """Scoring rules."""
+
+    primary: Literal["crps"]
+    crps_rule: Annotated[str, OneOf((CRPS_RULE,))]
+    secondary: list[Annotated[str, OneOf(SCORES)]]
+    hit: Annotated[str, OneOf((HIT_RULE,))]
+    reducible_e: float | None = Field(alias="reducibleE")
+    """fitted asymptote, for the error as a share of the reducible loss"""
+    baseline: Baseline
+
+
+class Knowledge(Camel):
+    """Knowledge of the registrant at registration."""
+
+    target_run_steps_seen: Zero
+    related_runs_seen: list[Text]
+    """runs near the target in size or kind whose losses the registrant knew"""
+    declaration: Annotated[str, OneOf((DECLARATION,))]
+
+
+class Resolution(Camel):
+    """Date and person of the resolution."""
+
+    resolver: Principal
+    """the person who decides unclear outcomes"""
+    due: Moment
+    """deadline of the run"""
+    if_overdue: Annotated[str, OneOf((IF_OVERDUE,))]
+    void_if: list[Text]
+    """conditions that make the forecast void, so that it counts neither as held nor as missed"""
+
+
+class Predicate(Camel):
+    """Content of the promise."""
+
+    id: RegistrationId
+    """name of the folder: the day (UTC) and a word"""
+    kind: Literal["register"]
+    """kind: a forecast of a run that has not begun"""
+    registrant: Principal
+    """the person who signs, as in `allowed_signers`"""
+    reviewers: list[Principal]
+    """people who are asked to sign, too"""
+    created_at: Moment
+    """time of creation, by the registrant's clock (UTC)"""
+    tool: Tool
+    target_run: TargetRun
+    recipe: RecipeOfTarget
+    metric: MetricOfTarget
+    forecast: Forecast
+    fit: Fit
+    assumptions: list[Assumption]
+    """assumptions of the forecast, and what follows if they are false"""
+    scoring: Scoring
+    knowledge: Knowledge
+    resolution: Resolution
+
+
+class ForecastFile(Open):
+    """The content of `forecast.json`."""
+
+    class Prediction(Open):
+        """The forecast of one target."""
+
+        flops: Positive
+        median: float
+        quantiles: dict[str, float]
+        bands: dict[str, float | None]
+        sensitivity: list[SensitivityRow]
+
+    law: Text
+    parameters: dict[str, float]
+    seed: Whole | None
+    metric: Text
+    excluded: list[Excluded]
+    status: Text = ""
+    warnings: list[Text]
+    backtest: list[BacktestRow]
+    predictions: list[Prediction]
+
+
+class LadderRow(Part):
+    """One fitted run."""
+
+    run: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+    budget_flops: Positive
+    flops: Positive
+    params: Positive
+    active_params: Positive = 1.0
+    tokens: Positive
+    epochs: Positive = 1.0
+    loss: Positive
+
+
+class Ladder(Part):
+    """The content of `ladder.json`: the exact runs that were fitted."""
+
+    format_version: One
+    ladder: FileName
+    metric: Text
+    rows: list[LadderRow]
+
+
+class MetricOfEvaluation(Open):
+    """Measurement of a metric; further keys are allowed."""
+
+    metric: Text
+
+
+class EvaluationFile(Part):
+    """The content of `evaluation.json`."""
+
+    format_version: One
+    evaluation: MetricOfEvaluation
+    data: dict[str, Any]
+
+
+class RecipeNumber(Part):
+    """A number of a recipe that follows from the size."""
+
+    name: Text
+    value: Any
+    formula: Text
+    source: Text
+
+
+class RecipeFile(Open):
+    """The content of `recipe.json`."""
+
+    recipe: Text
+    numbers: list[RecipeNumber]
+    constants: list[dict[str, Any]]
+
+
+class Samples(Part):
+    """The content of `samples.json`: equally likely losses."""
+
+    format_version: One
+    metric: Text
+    flops: Positive
+    losses: list[float]
+
+
+class _Sizes(Part):
+    hidden_dim: Count
+    intermediate_dim: Count
+    num_layers: Count
+    num_heads: Count
+    num_kv_heads: Count
+    vocab_size: Count
+    seq_len: Count
+
+
+class DenseModel(_Sizes):
+    """Sizes of a dense model, as in `ModelShape`."""
+
+    family: Literal["qwen3"]
+
+
+class MoeModel(_Sizes):
+    """Sizes of a mixture of experts, as in `MoeShape`."""
+
+    family: Literal["grug-moe"]
+    num_experts: Count
+    experts_per_token: Count
+    shared_intermediate_dim: Count
+    norm_gate_rank: Count
+
+
+class Target(Part):
+    """The content of `target.json`: a spec that is not yet bound to its statement."""
+
+    format_version: One
+    ladder: FileName
+    role: Literal["target"]
+    recipe: Text
+    budget_flops: Positive
+    model: Annotated[DenseModel | MoeModel, Discriminator("family")]
+    optimizer: dict[str, Any]
+    batch_size: Count
+    train_steps: Count
+    seed: Whole
+    data_order_seed: Zero
+    data: dict[str, Any]
+    evaluation: MetricOfEvaluation
+    statement_sha256: None
+
+
+SUBJECTS: dict[str, type[Part]] = {
+    "evaluation.json": EvaluationFile,
+    "forecast.json": ForecastFile,
+    "ladder.json": Ladder,
+    "recipe.json": RecipeFile,
+    "samples.json": Samples,
+    "target.json": Target,
 }
-
-_FORECAST: Shape = AtLeast(
-    keys={
-        "law": Text(),
-        "parameters": MapOf(value=Number()),
-        "seed": Nullable(value=Number(whole=True)),
-        "metric": Text(),
-        "excluded": ListOf(item={"run": Text(), "why": Text()}),
-        "status": MayLack(value=Text()),
-        "warnings": ListOf(item=Text()),
-        "backtest": ListOf(item=_TESTED),
-        "predictions": ListOf(
-            item=AtLeast(
-                keys={
-                    "flops": Number(above=0),
-                    "median": Number(),
-                    "quantiles": MapOf(value=Number()),
-                    "bands": MapOf(value=Nullable(value=Number())),
-                    "sensitivity": ListOf(item=_CHOICE),
-                }
-            )
-        ),
-    }
-)
-_LADDER: dict[str, Shape] = {
-    "format_version": Choice(of=(1,)),
-    "ladder": FILE_NAME,
-    "metric": Text(),
-    "rows": ListOf(
-        item={
-            "run": Text(pattern=r"[^\x00-\x1f\x7f-\x9f]{1,200}"),
-            "budget_flops": Number(above=0),
-            "flops": Number(above=0),
-            "params": Number(above=0),
-            "active_params": MayLack(value=Number(above=0)),
-            "tokens": Number(above=0),
-            "epochs": MayLack(value=Number(above=0)),
-            "loss": Number(above=0),
-        }
-    ),
-}
-
-SUBJECT_SHAPES: dict[str, Shape] = {
-    "evaluation.json": {
-        "format_version": Choice(of=(1,)),
-        "evaluation": AtLeast(keys={"metric": Text()}),
-        "data": MapOf(value=Anything()),
-    },
-    "forecast.json": _FORECAST,
-    "ladder.json": _LADDER,
-    "recipe.json": AtLeast(
-        keys={
-            "recipe": Text(),
-            "numbers": ListOf(item={"name": Text(), "value": Anything(), "formula": Text(), "source": Text()}),
-            "constants": ListOf(item=MapOf(value=Anything())),
-        }
-    ),
-    "samples.json": {
-        "format_version": Choice(of=(1,)),
-        "metric": Text(),
-        "flops": Number(above=0),
-        "losses": ListOf(item=Number()),
-    },
-    "target.json": TARGET_SHAPE,
-}
-SUBJECT_FILES = tuple(sorted(SUBJECT_SHAPES))
+SUBJECT_FILES = tuple(sorted(SUBJECTS))
 """Files beside the statement, by name."""
 
-STATEMENT_SHAPE: dict[str, Shape] = {
-    "_type": Choice(of=(STATEMENT_TYPE,)),
-    "subject": ListOf(item={"name": Choice(of=SUBJECT_FILES), "digest": {"sha256": SHA256}}),
-    "predicateType": Choice(of=(PREDICATE_TYPE,)),
-    "predicate": PREDICATE_SHAPE,
-}
+
+class Digest(Part):
+    """Digest of a file."""
+
+    sha256: SHA256
+
+
+class Subject(Part):
+    """A file beside the statement, by digest."""
+
+    name: Annotated[str, OneOf(SUBJECT_FILES)]
+    digest: Digest
+
+
+class StatementFile(Part):
+    """The content of `statement.json`."""
+
+    type: Annotated[str, OneOf((STATEMENT_TYPE,))] = Field(alias="_type")
+    subject: list[Subject]
+    predicate_type: Annotated[str, OneOf((PREDICATE_TYPE,))] = Field(alias="predicateType")
+    predicate: Predicate

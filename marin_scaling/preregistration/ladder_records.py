@@ -11,34 +11,32 @@ from typing import Any
 from marin_scaling.canonical_json import load_canonical, sha256_hex
 from marin_scaling.errors import refuse
 from marin_scaling.files import read_plain
-from marin_scaling.preregistration.format_schema import SHA256, Anything, AtLeast, MapOf, Nullable, Number, Text, check_shape
 from marin_scaling.preregistration.state import VerifiedStep
 from marin_scaling.preregistration.statement import Statement, parse_moment, undeclared_differences
+from marin_scaling.strict_model import SHA256, Open, Positive, Text, check_document
 
-_ANY_KEYS = MapOf(value=Anything())
-_SPEC_SHAPE = AtLeast(
-    keys={
-        "role": Text(),
-        "statement_sha256": Nullable(value=SHA256),
-        "budget_flops": Number(above=0),
-        "recipe": Text(),
-        "data": _ANY_KEYS,
-        "evaluation": _ANY_KEYS,
-        "model": _ANY_KEYS,
-        "optimizer": _ANY_KEYS,
-    }
-)
-_RECORD_SHAPE = AtLeast(
-    keys={
-        "flops": Number(above=0),
-        "params_total": Number(above=0),
-        "params_active": Number(above=0),
-        "trained_tokens": Number(above=0),
-        "loss": Nullable(value=Number()),
-        "finished_at": Text(),
-        "history_sha256": SHA256,
-    }
-)
+
+class _Spec(Open):
+    role: Text
+    statement_sha256: SHA256 | None
+    budget_flops: Positive
+    recipe: Text
+    data: dict[str, Any]
+    evaluation: dict[str, Any]
+    model: dict[str, Any]
+    optimizer: dict[str, Any]
+
+
+class _Record(Open):
+    flops: Positive
+    params_total: Positive
+    params_active: Positive
+    trained_tokens: Positive
+    loss: float | None
+    finished_at: Text
+    history_sha256: SHA256
+
+
 _FITTED = {
     "flops": "flops",
     "params": "params_total",
@@ -143,8 +141,8 @@ def _read_run(folder: Path) -> tuple[dict[str, Any], dict[str, Any], bytes]:
     raw_spec, raw_record = (read_plain(folder / name) for name in ("spec.json", "record.json"))
     spec = load_canonical(raw_spec, name=str(folder / "spec.json"))
     record = load_canonical(raw_record, name=str(folder / "record.json"))
-    check_shape(spec, _SPEC_SHAPE, name=str(folder / "spec.json"))
-    check_shape(record, _RECORD_SHAPE, name=str(folder / "record.json"))
+    check_document(spec, _Spec, name=str(folder / "spec.json"))
+    check_document(record, _Record, name=str(folder / "record.json"))
     if sha256_hex(read_plain(folder / "history.json")) != record["history_sha256"]:
         refuse(
             f"{folder / 'history.json'} is not the loss curve that record.json names", fix="Restore it from version control."

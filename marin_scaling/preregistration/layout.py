@@ -7,10 +7,7 @@ import stat
 from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 
-from marin_scaling.errors import (
-    refuse,
-)
-from marin_scaling.preregistration.format import PRINCIPAL
+from marin_scaling.errors import refuse
 from marin_scaling.untrusted_files import is_present, shown
 
 SIGNERS_NAME = "allowed_signers"
@@ -18,8 +15,10 @@ STATEMENT_NAME = "statement.json"
 SIGNATURE_NAME = "statement.json.sig"
 OUTCOME_NAME = "outcome.json"
 ATTRIBUTES_NAME = ".gitattributes"
+PRINCIPAL = r"[A-Za-z0-9._+-]+@[A-Za-z0-9._-]+"
+"""Pattern of the name of a person, as in `allowed_signers`."""
 _SLUG = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
-_ID = re.compile(rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}-{_SLUG.pattern}")
+ID = re.compile(rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}-{_SLUG.pattern}")
 ATTRIBUTES = b"# Signed files keep their exact bytes.\n* -text\n"
 
 
@@ -29,7 +28,7 @@ def is_registration_id(name: str) -> bool:
     >>> is_registration_id("2026-11-20-hero-d2560"), is_registration_id("refs")
     (True, False)
     """
-    return _ID.fullmatch(name) is not None
+    return ID.fullmatch(name) is not None
 
 
 NOTICE_NAME, NOTICE_SIGNATURE_NAME = "notice.json", "notice.json.sig"
@@ -90,7 +89,7 @@ def stamp_names(names: Iterable[str]) -> list[str]:
     return [match[0] for match in sorted(matches, key=lambda match: int(match[1]))]
 
 
-_COUNTERSIGNATURE_FILE = re.compile(rf"{re.escape(STATEMENT_NAME)}\.({PRINCIPAL.pattern})\.sig")
+_COUNTERSIGNATURE_FILE = re.compile(rf"{re.escape(STATEMENT_NAME)}\.({PRINCIPAL})\.sig")
 
 
 def countersignature_name(principal: str) -> str:

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 from marin_scaling.canonical_json import load_strict, sha256_hex
-from marin_scaling.errors import DocumentError, StatementError, VerificationError
+from marin_scaling.errors import DocumentError, VerificationError
 from marin_scaling.files import alone_in, read_bytes, replace_file
-from marin_scaling.preregistration.format import REGISTRATION_ID
-from marin_scaling.preregistration.format_schema import MOMENT, SHA256, Choice, MapOf, Number, Shape, check_shape
+from marin_scaling.preregistration.format import RegistrationId
 from marin_scaling.preregistration.layout import (
     AMENDMENT_FILES,
     LOG_NAME,
@@ -34,6 +33,7 @@ from marin_scaling.preregistration.layout import (
 from marin_scaling.preregistration.registry import registration_folders
 from marin_scaling.preregistration.signing.allowed_signers import MERGE_MARKS
 from marin_scaling.preregistration.statement import moment_text, parse_moment
+from marin_scaling.strict_model import SHA256, Moment, OneOf, Part, Steps, check_document
 from marin_scaling.untrusted_files import is_present
 
 FIRST_PREVIOUS = "0" * 64
@@ -52,14 +52,16 @@ _FILES_OF: Mapping[str, Callable[[Iterable[str]], list[tuple[str, ...]]]] = {
 }
 """Events that a folder's file names show, each with its files."""
 
-ENTRY_SHAPE: dict[str, Shape] = {
-    "seq": Number(whole=True, least=0),
-    "prev": SHA256,
-    "type": Choice(of=tuple(_FILES_OF)),
-    "id": REGISTRATION_ID,
-    "files": MapOf(value=SHA256),
-    "logged_at": MOMENT,
-}
+
+class LogLine(Part):
+    """A line of `log.jsonl`."""
+
+    seq: Steps
+    prev: SHA256
+    type: Annotated[str, OneOf(tuple(_FILES_OF))]
+    id: RegistrationId
+    files: dict[str, SHA256]
+    logged_at: Moment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +126,7 @@ def parse_log(raw: bytes, *, name: str) -> Log:
         try:
             entries.append(_entry(line, after=entries[-1] if entries else None, name=f"{name}, line {number + 1}"))
         except DocumentError as error:  # it was sound when it was written, so this is a "no"
-            raise VerificationError(error.what, why=error.why, fix=error.fix) from error
+            raise VerificationError(error.lines, why=error.why, fix=error.fix) from error
     return Log(entries=tuple(entries))
 
 
@@ -200,8 +202,7 @@ def read_line(line: bytes, *, name: str) -> LogEntry:
     if len(line) > MAX_LINE_BYTES:
         _refuse(name, f"it has {len(line)} bytes, more than {MAX_LINE_BYTES}")
     document = load_strict(line, name=name)
-    check_shape(document, ENTRY_SHAPE, name=name)
-    _require_moment(document["logged_at"], name=name)
+    check_document(document, LogLine, name=name)
     if _canonical(document) != line:
         _refuse(name, "it is not written in the one canonical way")
     if not _belong(document["files"], kind=document["type"]):
@@ -215,13 +216,6 @@ def read_line(line: bytes, *, name: str) -> LogEntry:
         logged_at=document["logged_at"],
         line=line,
     )
-
-
-def _require_moment(text: str, *, name: str) -> None:
-    try:
-        parse_moment(text)
-    except StatementError:
-        _refuse(name, f"it was logged at {text}, which is no moment")
 
 
 def _belong(names: Iterable[str], *, kind: str) -> bool:

@@ -7,39 +7,57 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from marin_scaling.canonical_json import load_canonical
 from marin_scaling.errors import VerificationError
-from marin_scaling.preregistration.format_schema import MOMENT, SHA256, Choice, Nullable, Number, Shape, Text, check_shape
 from marin_scaling.preregistration.statement import Statement, agrees, sorted_quantiles
 from marin_scaling.scoring import Scores, crps, score
+from marin_scaling.strict_model import SHA256, Moment, One, Part, Positive, Text, check_document
 
-OUTCOME_SHAPE: dict[str, Shape] = {
-    "format_version": Choice(of=(1,)),
-    "statement_sha256": SHA256,
-    "run": SHA256,
-    "record_sha256": SHA256,
-    "status": Choice(of=("finished", "diverged")),
-    "metric": Text(),
-    "value": Nullable(value=Number(above=0)),
-    "scores": Nullable(
-        value={
-            "crps": Number(),
-            "weighted_interval_score": Number(),
-            "interval_score_90": Number(),
-            "pit": Number(),
-            "hit": Choice(of=(True, False)),
-            "signed_error": Number(),
-            "per_cent_of_loss": Number(),
-            "per_cent_of_reducible_loss": Nullable(value=Number()),
-        }
-    ),
-    "baseline": Nullable(value={"crps": Number(), "skill": Nullable(value=Number())}),
-    "verdict": Choice(of=("held", "missed")),
-    "checked_at": MOMENT,
-    "tool": {"name": Choice(of=("marin-scaling",)), "version": Text()},
-}
+
+class OutcomeScores(Part):
+    """Scores of the forecast, as in `Scores`."""
+
+    crps: float
+    weighted_interval_score: float
+    interval_score_90: float
+    pit: float
+    hit: bool
+    signed_error: float
+    per_cent_of_loss: float
+    per_cent_of_reducible_loss: float | None
+
+
+class BaselineScores(Part):
+    """The baseline's score, and the forecast's skill against it."""
+
+    crps: float
+    skill: float | None
+
+
+class OutcomeTool(Part):
+    """The tool that derived the outcome."""
+
+    name: Literal["marin-scaling"]
+    version: Text
+
+
+class OutcomeFile(Part):
+    """The content of `outcome.json`."""
+
+    format_version: One
+    statement_sha256: SHA256
+    run: SHA256
+    record_sha256: SHA256
+    status: Literal["finished", "diverged"]
+    metric: Text
+    value: Positive | None
+    scores: OutcomeScores | None
+    baseline: BaselineScores | None
+    verdict: Literal["held", "missed"]
+    checked_at: Moment
+    tool: OutcomeTool
 
 
 def outcome_document(
@@ -82,7 +100,7 @@ def _against_baseline(statement: Statement, *, value: float | None) -> dict[str,
 def read_outcome(raw: bytes, *, statement: Statement, run: str, name: str) -> dict[str, Any]:
     """Return the outcome in these bytes; refused unless it follows from `statement`, `run` and its value."""
     outcome: dict[str, Any] = load_canonical(raw, name=name)
-    check_shape(outcome, OUTCOME_SHAPE, name=name)
+    check_document(outcome, OutcomeFile, name=name)
     checked_at = datetime.fromisoformat(outcome["checked_at"])
     expected = outcome_document(
         statement,

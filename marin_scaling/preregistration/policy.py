@@ -9,7 +9,8 @@ from pydantic import Field
 
 from marin_scaling.errors import VerificationError
 from marin_scaling.preregistration.statement import LONGEST_TERM
-from marin_scaling.yaml_config import Part, read_part
+from marin_scaling.strict_model import Part
+from marin_scaling.yaml_config import read_part
 
 
 class Policy(Part):

@@ -25,16 +25,16 @@ from marin_scaling.preregistration.format import (
     PREDICATE_TYPE,
     SAMPLE_COUNT,
     SCORES,
-    STATEMENT_SHAPE,
     STATEMENT_TYPE,
     SUBJECT_FILES,
-    SUBJECT_SHAPES,
+    SUBJECTS,
+    StatementFile,
     as_in_statement,
 )
-from marin_scaling.preregistration.format_schema import check_shape
 from marin_scaling.preregistration.signing.allowed_signers import compared_name
 from marin_scaling.recipe.flops import flops_convention, training_flops
 from marin_scaling.recipe.model_shape import shape_of
+from marin_scaling.strict_model import check_document
 
 _LARGEST = 700.0  # a logarithm that a float still holds; no loss is near it
 
@@ -304,12 +304,6 @@ LONGEST_TERM = timedelta(days=4 * 366)
 """Longest time from a statement to its due date: four years, as for a seal."""
 
 
-MOST_TOLERANCE = 0.01
-"""Largest allowed relative difference of a run's FLOPs or tokens from the promise."""
-_LEAST_DIGITS = 5
-"""Fewest different digits of a random id; fewer than five in 32 hexadecimal digits have a probability of 1e-16."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Statement:
     """Statement with its exact bytes and its content."""
@@ -397,7 +391,7 @@ def read_statement(raw: bytes, *, name: str) -> Statement:
     """Return the statement in the bytes of `statement.json`; `DocumentError` or `StatementError` names a fault."""
     document = load_canonical(raw, name=name)
     _require_format(document, name=name)
-    check_shape(document, STATEMENT_SHAPE, name=name)
+    check_document(document, StatementFile, name=name)
     statement = Statement(raw=raw, document=document)
     try:
         _check_meaning(statement)
@@ -420,7 +414,7 @@ def _require_format(document: Any, *, name: str) -> None:
 def read_subject(raw: bytes, *, name: str, path: str) -> Any:
     """Return the document of one subject in the shape of `name`; `path` is for errors."""
     document = load_canonical(raw, name=path)
-    check_shape(document, SUBJECT_SHAPES[name], name=path)
+    check_document(document, SUBJECTS[name], name=path)
     return document
 
 
@@ -458,7 +452,6 @@ def _check_meaning(statement: Statement) -> None:
         )
     _check_resolution(statement)
     _check_people(statement)
-    _check_promised_run(statement)
 
 
 def require_sound_forecast(statement: Statement) -> None:
@@ -493,21 +486,6 @@ def _check_people(statement: Statement) -> None:
     if compared_name(statement.predicate["registrant"]) in reviewers:
         refuse(
             f"its registrant {statement.predicate['registrant']} is one of its reviewers", fix="Ask someone else to review it."
-        )
-
-
-def _check_promised_run(statement: Statement) -> None:
-    run = statement.predicate["targetRun"]
-    for what, share in run["tolerance"].items():
-        if share > MOST_TOLERANCE:
-            refuse(
-                f"targetRun.tolerance.{what} is {share:g}, more than {MOST_TOLERANCE:g}",
-                fix="Register it again: a run with other numbers is another run.",
-            )
-    if len(set(run["uid"])) < _LEAST_DIGITS:
-        refuse(
-            f"targetRun.uid {run['uid']} is not random: it has {len(set(run['uid']))} different digits",
-            fix="Register it again: the tool draws 128 random bits.",
         )
 
 

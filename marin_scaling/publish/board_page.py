@@ -23,11 +23,12 @@ from marin_scaling.printable import joined
 from marin_scaling.publish.figures import LAW_COLOUR, POINT_COLOUR, chart_spec, figure, figure_files, show_figure
 from marin_scaling.publish.render import asset, render
 from marin_scaling.publish.submission_page import pages_of, recorded_curves, submission_page
-from marin_scaling.speedrun.checks import Validated, validate
+from marin_scaling.speedrun.checks import Validated
+from marin_scaling.speedrun.judge import Judged, judge_all
 from marin_scaling.speedrun.leaderboard import FIRST_AXIS, Board, BoardRow, Record, boards
 from marin_scaling.speedrun.scaling import HeldOut, Projection, projections
-from marin_scaling.speedrun.submission import Submitted, read_submissions
-from marin_scaling.speedrun.track import AXES, TRACKS_DIR, Track, axis_key, read_tracks
+from marin_scaling.speedrun.submission import Submitted
+from marin_scaling.speedrun.track import AXES, Track, axis_key
 from marin_scaling.units import format_count, format_flops
 
 SUBMISSIONS_DIR = "speedruns"
@@ -132,6 +133,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(key="finished_at", label="ended", kind="text", hidden=True),
     Column(key="verification", label="verification", kind="text", hidden=True),
     Column(key="on_front", label="on the front of", kind="text"),
+    Column(key="tied", label="tied on", kind="text"),
     Column(key="beaten_by", label="beaten by", kind="text", hidden=True),
     Column(key="record", label="record", kind="yes"),
     Column(key="findings", label="findings", kind="text", hidden=True),
@@ -219,11 +221,11 @@ def read_speedruns(root: Path) -> Speedruns:
     """Read and validate the submissions in `speedruns/`; empty if the folder does not exist."""
     place = root / SUBMISSIONS_DIR
     try:
-        found, tracks = read_submissions(place) if place.is_dir() else [], read_tracks(place / TRACKS_DIR)
+        judged = judge_all(place, at=datetime.now(UTC)) if place.is_dir() else Judged()
     except MarinScalingError as error:
         return Speedruns(fault=without_root(str(error), root))
-    validated = validate([each.submission for each in found if each.submission], at=datetime.now(UTC), tracks=tracks)
-    return Speedruns(found=tuple(found), validated=tuple(validated), boards=tuple(boards(validated)), tracks=tracks)
+    boards_found = tuple(boards(judged.validated))
+    return Speedruns(found=judged.found, validated=judged.validated, boards=boards_found, tracks=judged.tracks)
 
 
 def speedrun_pages(speedruns: Speedruns, *, root: Path) -> dict[str, bytes]:
@@ -304,15 +306,19 @@ def _row(row: BoardRow, names: Mapping[str, str]) -> list[str]:
         joined(author.name for author in each.authors),
         f"{each.bits_per_byte:.4f}{error}",
         str(len(each.seeds)),
-        format_flops(each.compute.model_flops),
+        format_flops(each.comparable_flops),
         format_count(each.model.params_total),
         "" if each.data.trained_tokens is None else format_count(each.data.trained_tokens),
         "" if each.chip_seconds is None else f"{each.chip_seconds / 3600:.3g}",
         "" if each.mfu is None else f"{each.mfu:.3f}",
-        ", ".join(row.on_front) or ("tied" if row.tied else ""),
+        ", ".join([*(f"{axis} (tied)" if axis in row.tied else axis for axis in row.on_front), *_tied_behind(row)]),
         "yes" if row.record else "",
         ", ".join(warnings),
     ]
+
+
+def _tied_behind(row: BoardRow) -> list[str]:
+    return ["tied"] if row.tied and not row.on_front else []
 
 
 def _record_row(record: Record, names: Mapping[str, str]) -> list[str]:
@@ -321,7 +327,7 @@ def _record_row(record: Record, names: Mapping[str, str]) -> list[str]:
         f"{record.at:%Y-%m-%d %H:%M}",
         link(each.name, names[each.name]),
         f"{each.bits_per_byte:.4f}",
-        format_flops(each.compute.model_flops),
+        format_flops(each.comparable_flops),
         f"{record.hypervolume:.4f}",
     ]
 

@@ -11,16 +11,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from marin_scaling.canonical_json import leaves, load_strict
+from marin_scaling.canonical_json import leaves
 from marin_scaling.errors import MarinScalingError
-from marin_scaling.files import read_bytes
 from marin_scaling.limits import JOINED
 from marin_scaling.markdown import cell, page_name, web_link
 from marin_scaling.printable import joined
 from marin_scaling.publish.charts import curve_chart
 from marin_scaling.publish.figures import picture_files, show_pictures
 from marin_scaling.publish.render import render
-from marin_scaling.run.store import read_run, run_folders
+from marin_scaling.run.store import read_run, records_by_log
 from marin_scaling.speedrun.checks import Validated
 from marin_scaling.speedrun.leaderboard import BoardRow, finished_at
 from marin_scaling.speedrun.submission import Code, SeedResult, Submission, to_bytes
@@ -46,8 +45,8 @@ def submission_page(
 ) -> dict[str, bytes]:
     """Return the page, drawing and document of a submission, by path.
 
-    `entry` is None for a refused one, `parent` if it has none. `names` are the pages of all submissions; `recorded` maps curve
-    digests to run folders.
+    `entry` is None for a refused one, `parent` if it has none. `names` are the pages of all submissions; `recorded` maps
+    curve digests to run folders.
     """
     each = validated.submission
     stem = names[each.name].removesuffix(".md")
@@ -172,17 +171,7 @@ _HELD_OUT, _TRAINING = "bits per byte of the held-out text", "training loss, nat
 
 def recorded_curves(runs_dir: Path) -> dict[str, Path]:
     """Return the folders of the recorded runs, by the digest of their curve."""
-    return dict(_digests(runs_dir))
-
-
-def _digests(runs_dir: Path) -> Iterator[tuple[str, Path]]:
-    for path in (folder / "record.json" for ladder in sorted(runs_dir.glob("*/")) for folder in run_folders(ladder)):
-        try:
-            record = load_strict(read_bytes(path), name=str(path))
-        except MarinScalingError:
-            continue  # its ladder's page shows the reason
-        if isinstance(record, dict) and isinstance(record.get("history_sha256"), str):
-            yield record["history_sha256"], path.parent
+    return {digest: records[-1].folder for digest, records in records_by_log(runs_dir).items()}
 
 
 def curves_of(submission: Submission, recorded: Mapping[str, Path]) -> tuple[str, dict[str, Points]]:

@@ -22,8 +22,9 @@ from marin_scaling.recipe.delphi import DelphiRecipe
 from marin_scaling.recipe.grug_moe import GrugMoeRecipe, GrugMoeV16Recipe
 from marin_scaling.recipe.model_shape import ModelShape
 from marin_scaling.recipe.quickstart import QuickstartMoeRecipe, QuickstartRecipe
+from marin_scaling.strict_model import Part
 from marin_scaling.untrusted_files import is_present
-from marin_scaling.yaml_config import Part, read_yaml
+from marin_scaling.yaml_config import read_yaml
 
 _FARTHEST_WHOLE = 1000.0  # ratio to the recipe's own value; a larger one is a typo
 _FARTHEST = 1e9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,7 @@ from typing import Literal
 from pydantic import Field, ValidationError, model_validator
 
 from marin_scaling.canonical_json import dump_canonical, load_strict, sha256_hex
-from marin_scaling.errors import RecordError
+from marin_scaling.errors import MarinScalingError, RecordError
 from marin_scaling.files import publish_folder, read_bytes
 from marin_scaling.limits import FIRST_YEAR, LAST_YEAR
 from marin_scaling.run.spec import DIRECTORY_DIGITS, Document, RunSpec, _malformed, read_spec
@@ -232,6 +233,25 @@ def read_run(folder: Path) -> StoredRun:
     if not record_matches(spec, record):
         raise _not_what_it_says(folder / "record.json", "it does not match its spec")
     return StoredRun(spec=spec, record=record, folder=folder)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRecord:
+    """A record and its folder in the store."""
+
+    folder: Path
+    record: RunRecord
+
+
+def records_by_log(runs_dir: Path) -> dict[str, list[StoredRecord]]:
+    """Return all readable records of a store by the digest of their loss curve; a damaged one is left to its ladder's page."""
+    found: dict[str, list[StoredRecord]] = {}
+    for folder in (folder for ladder in sorted(runs_dir.glob("*/")) for folder in run_folders(ladder)):
+        with contextlib.suppress(MarinScalingError):
+            path = folder / "record.json"
+            record = read_record(read_bytes(path), name=str(path))
+            found.setdefault(record.history_sha256, []).append(StoredRecord(folder=folder, record=record))
+    return found
 
 
 def run_folders(ladder_dir: Path) -> list[Path]:

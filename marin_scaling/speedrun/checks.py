@@ -1,4 +1,4 @@
-"""Checks of submissions: FLOPs, procedure, duplicates."""
+"""Checks of submissions: figures recomputed, procedure, and the record of the same run."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from types import MappingProxyType
 
 from marin_scaling.findings import Finding, Severity, error, note, warning
-from marin_scaling.recipe.flops import WITH_LM_HEAD, training_flops
-from marin_scaling.speedrun.hardware import ACCELERATORS, Machine, accelerator, machine
-from marin_scaling.speedrun.submission import LEVANTER_FLOPS, SeedResult, Submission
+from marin_scaling.run.store import StoredRecord
+from marin_scaling.speedrun.hardware import ACCELERATORS, accelerator, machine, variants
+from marin_scaling.speedrun.submission import EXACT, LEVANTER_FLOPS, SeedResult, Submission
 from marin_scaling.speedrun.track import Track, track_findings
 from marin_scaling.units import format_flops
 
-_EXACT = 1e-6
 _HIGHEST_MFU, _HIGH_MFU, _LOW_MFU = 1.0, 0.6, 0.03
 _SPARSE = 2.0
 
@@ -52,73 +52,138 @@ def _parameters(submission: Submission) -> Iterator[Finding]:
 
 
 def _model_flops(submission: Submission) -> Iterator[Finding]:
-    """Recompute the common formula; warn of another formula, with the difference."""
-    shape, tokens, compute = submission.model.shape, submission.data.trained_tokens, submission.compute
-    if shape is None or tokens is None:
+    """Compare the stated FLOPs with the common formula; another formula or an unknown shape is a warning."""
+    counted, compute, key = submission.counted_flops, submission.compute, "compute.model_flops"
+    if counted is None:
+        missing = "model.shape" if submission.model.shape is None else "data.trained_tokens"
+        said = f"unchecked: {format_flops(compute.model_flops)} model FLOPs cannot be recomputed without {missing}"
+        yield warning("unchecked", key, said)
         return
-    counted = training_flops(shape, tokens=tokens, convention=WITH_LM_HEAD)
-    stated, key = compute.model_flops, "compute.model_flops"
-    stated_and = f"{format_flops(stated)} model FLOPs are stated, {stated / counted - 1:+.1%} from {format_flops(counted)} by"
+    if math.isclose(compute.model_flops, counted, rel_tol=EXACT) and compute.model_flops_formula == LEVANTER_FLOPS:
+        return
+    stated, common = figures_apart(compute.model_flops, counted)
+    stated_and = f"{stated} model FLOPs are stated, {compute.model_flops / counted - 1:+.1%} from {common} by"
     if compute.model_flops_formula != LEVANTER_FLOPS:
-        yield warning("formula", key, f"{stated_and} the common formula; the stated formula is {compute.model_flops_formula}")
-    elif not math.isclose(stated, counted, rel_tol=_EXACT):
+        said = f"{stated_and} the common formula; the stated formula is {compute.model_flops_formula}"
+        yield warning("formula", key, f"{said}; the board compares the common one")
+    elif _is_rounded(compute.model_flops, counted):
+        yield note("rounded", key, f"{stated_and} the common formula: equal to the stated digits")
+    else:
         yield error("model-flops", key, f"{stated_and} {LEVANTER_FLOPS} from sizes and tokens")
+
+
+def figures_apart(one: float, other: float) -> tuple[str, str]:
+    """Return two FLOP counts with enough digits to differ.
+
+    >>> figures_apart(3.99995e11, 3.99885e11), figures_apart(1e18, 2e18)
+    (('3.9999e11', '3.9989e11'), ('1e18', '2e18'))
+    """
+    short = format_flops(one), format_flops(other)
+    if short[0] != short[1]:
+        return short
+    written = ((f"{one:.{digits}e}", f"{other:.{digits}e}") for digits in range(3, 16))
+    first, second = next((pair for pair in written if pair[0] != pair[1]), (repr(one), repr(other)))
+    return first.replace("e+", "e"), second.replace("e+", "e")
+
+
+_MOST_ROUNDING = 0.005
+
+
+def _is_rounded(stated: float, counted: float) -> bool:
+    """Return True if two figures are equal in the stated digits, three or more."""
+    last_digit = Decimal(repr(stated)).normalize().as_tuple().exponent
+    half_a_unit = 0.5 * 10.0 ** int(last_digit)
+    return abs(stated - counted) <= min(half_a_unit * (1 + EXACT), _MOST_ROUNDING * counted)
 
 
 def _machine(submission: Submission) -> Iterator[Finding]:
     hardware = submission.compute.hardware
     if hardware is None:
         return
-    known, named = accelerator(hardware.kind), machine(hardware.name) if hardware.name else None
-    if known is None and hardware.peak_flops_per_second is not None:
-        listed = ", ".join(ACCELERATORS)
-        said = f"{hardware.kind!r} is not in the hardware table ({listed}), so its peak is not checked"
+    known, peak = accelerator(hardware.kind), hardware.peak_flops_per_second
+    if known is None and peak is not None:
+        said = f"{hardware.kind!r} is not in the hardware table ({', '.join(ACCELERATORS)}), so its peak is not checked"
         yield warning("hardware", "compute.hardware.kind", said)
-    if (
-        known
-        and hardware.peak_flops_per_second
-        and not math.isclose(hardware.peak_flops_per_second, known.peak_flops_per_second, rel_tol=_EXACT)
-    ):
-        yield error("peak", "compute.hardware.peak_flops_per_second", _peak_said(hardware.peak_flops_per_second, known.kind))
-    if named is not None and _is_slice(named, name=hardware.name or "") and hardware.chips != named.chips:
-        cores = ", and as many cores" if hardware.chips == named.named_count else ""
-        said = f"{hardware.chips} chips are stated, but a {hardware.name} has {named.chips} chips{cores}"
+    if known and peak and not math.isclose(peak, known.peak_flops_per_second, rel_tol=EXACT):
+        yield _other_peak(submission, peak=peak, kind=known.kind)
+    named = machine(hardware.name) if hardware.name else None
+    if named is None or not named.is_slice or hardware.chips == named.chips:
+        return
+    slices, rest = divmod(hardware.chips, named.chips)
+    said = f"{hardware.chips} chips are stated, but a {hardware.name} has {named.chips} chips"
+    if hardware.chips == named.named_count:
+        cores = f'it has {hardware.chips} cores (name two slices "2 x {hardware.name}")'
+        yield error("chips", "compute.hardware.chips", f"{said}; {cores}")
+    elif rest:
         yield error("chips", "compute.hardware.chips", said)
+    else:
+        yield warning("chips", "compute.hardware.chips", f"{said}: counted as {slices} slices")
 
 
-def _is_slice(named: Machine, *, name: str) -> bool:
-    """Return True if the name itself contains the number of chips; GPU names do not."""
-    return name.lower() != named.accelerator.kind and name.endswith(f"-{named.named_count}")
-
-
-def _peak_said(stated: float, kind: str) -> str:
-    known = ACCELERATORS[kind]
-    ratio = stated / known.peak_flops_per_second
-    sparse = "; the stated value is the peak with sparsity" if math.isclose(ratio, _SPARSE, rel_tol=0.01) else ""
+def _other_peak(submission: Submission, *, peak: float, kind: str) -> Finding:
+    """Return the finding for a stated peak that differs from the listed one: a warning for variants and imported files."""
+    known, key = ACCELERATORS[kind], "compute.hardware.peak_flops_per_second"
     table = f"{format_flops(known.peak_flops_per_second)} dense {known.dtype} FLOP/s ({known.source})"
-    return f"{format_flops(stated)} FLOP/s are stated for a {kind}, but its peak is {table}{sparse}"
+    said = f"{format_flops(peak)} FLOP/s are stated for a {kind}, but its peak is {table}"
+    variant = next((each for each in variants(kind) if math.isclose(peak, each.peak_flops_per_second, rel_tol=_NEAR)), None)
+    if variant:
+        return warning("peak", key, f"{said}; the stated value is the peak of a {variant.kind} ({variant.source})")
+    ratio = peak / known.peak_flops_per_second
+    if math.isclose(ratio, 1, rel_tol=_NEAR):
+        return note("rounded", key, said)
+    sparse = "; the stated value is the peak with sparsity" if math.isclose(ratio, _SPARSE, rel_tol=_NEAR) else ""
+    return (warning if submission.imported_from else error)("peak", key, said + sparse)
+
+
+_NEAR = 0.01
 
 
 def _hardware_flops(submission: Submission, seed: SeedResult) -> Iterator[Finding]:
-    hardware = submission.compute.hardware
-    if hardware is None or hardware.peak_flops_per_second is None or None in (seed.training_seconds, seed.hardware_flops):
+    hardware, stated, seconds = submission.compute.hardware, seed.hardware_flops, seed.training_seconds
+    key = "seeds.hardware_flops"
+    if stated is None:
         return
-    seconds, stated = float(seed.training_seconds or 0), float(seed.hardware_flops or 0)
+    if hardware is None or hardware.peak_flops_per_second is None or seconds is None:
+        reason = _unknown(submission, seed)
+        said = f"unchecked: {format_flops(stated)} hardware FLOPs cannot be recomputed: {reason}"
+        yield warning("unchecked", key, said)
+        return
     counted = seconds * hardware.chips * hardware.peak_flops_per_second
-    if math.isclose(stated, counted, rel_tol=_EXACT):
+    if math.isclose(stated, counted, rel_tol=EXACT):
         return
-    said = f"{format_flops(stated)} are stated, but {seconds:.6g} s on {hardware.chips} chips give {format_flops(counted)}"
-    yield error("hardware-flops", "seeds.hardware_flops", said + _factor_said(stated / counted, submission))
+    figure, other = figures_apart(stated, counted)
+    machine_said = f"{hardware.chips} chips ({hardware.kind}, {hardware.peak_flops_per_second / 1e12:g} TFLOP/s)"
+    said = f"{figure} are stated, but {seconds:.6g} s on {machine_said} give {other}"
+    factor = _known_factor(stated / counted, submission)
+    if not factor and (_is_rounded(stated, counted) or _is_rounded(seconds, stated / (counted / seconds))):
+        yield note("rounded", key, f"{said}: equal in the stated digits")
+    elif not factor and submission.imported_from:
+        yield warning("hardware-flops", key, said + _ratio_said(stated / counted))
+    else:
+        yield error("hardware-flops", key, said + (factor or _ratio_said(stated / counted)))
 
 
-def _factor_said(ratio: float, submission: Submission) -> str:
-    """Return the likely cause of a known wrong factor."""
+def _unknown(submission: Submission, seed: SeedResult) -> str:
+    hardware = submission.compute.hardware
+    if hardware is None:
+        return "the hardware is not stated"
+    if hardware.peak_flops_per_second is None:
+        return f"{hardware.kind!r} is not in the hardware table, so its peak is unknown"
+    return f"the time of seed {seed.seed} is not stated"
+
+
+def _known_factor(ratio: float, submission: Submission) -> str:
+    """Return the likely cause of a known wrong factor; empty for others."""
     hardware = submission.compute.hardware
     named = machine(hardware.name) if hardware and hardware.name else None
-    if named and hardware and math.isclose(ratio, named.named_count / hardware.chips, rel_tol=_EXACT) and ratio > 1:
+    if named and hardware and math.isclose(ratio, named.named_count / hardware.chips, rel_tol=EXACT) and ratio > 1:
         return f"; the number counts the {named.named_count} cores of a {hardware.name} as chips"
-    if math.isclose(ratio, 1 / 60, rel_tol=_EXACT):
+    if math.isclose(ratio, 1 / 60, rel_tol=EXACT):
         return "; the two agree if the time in minutes is read as seconds"
+    return ""
+
+
+def _ratio_said(ratio: float) -> str:
     return f"; the ratio is {ratio:.4g}"
 
 
@@ -127,7 +192,7 @@ def _nats(submission: Submission, seed: SeedResult) -> Iterator[Finding]:
     if seed.nats is None or size is None:
         return
     counted = seed.nats / (size * math.log(2))
-    if not math.isclose(counted, seed.bits_per_byte, rel_tol=_EXACT):
+    if not math.isclose(counted, seed.bits_per_byte, rel_tol=EXACT):
         said = (
             f"{seed.bits_per_byte:.6g} bits per byte are stated, but {seed.nats:.8g} nats over {size} bytes give {counted:.6g}"
         )
@@ -174,6 +239,13 @@ def _seeds(submission: Submission) -> Iterator[Finding]:
         yield note("seeds", "seeds.seed", f"a seed is not recorded: {_reason(submission, 'seeds.seed')}")
     if len(submission.seeds) == 1:
         yield note("one-seed", "seeds", "one seed: the seed-to-seed noise is unknown")
+    losses = [each.bits_per_byte for each in submission.seeds]
+    if alike := [loss for loss, times in Counter(losses).items() if times > 1]:
+        said = f"{Counter(losses)[alike[0]]} seeds have the same loss to the last digit, {alike[0]!r}: did every seed train"
+        yield warning("identical-losses", "seeds.bits_per_byte", f"{said} the same run, or was one result copied?")
+    digests = Counter(each.log_sha256 for each in submission.seeds if each.log_sha256 is not None)
+    if same := [digest for digest, times in digests.items() if times > 1]:
+        yield error("seeds", "seeds.log_sha256", f"duplicate log: {digests[same[0]]} seeds have the log {same[0][:16]}")
 
 
 def _reason(submission: Submission, key: str) -> str:
@@ -302,12 +374,54 @@ class Validated:
         return self.severity is not Severity.ERROR
 
 
+Records = Mapping[str, Sequence[StoredRecord]]
+"""Records of the repository's own runs, by the digest of the log."""
+
+
 def validate(
-    submissions: Sequence[Submission], *, at: datetime, tracks: Mapping[str, Track] = MappingProxyType({})
+    submissions: Sequence[Submission],
+    *,
+    at: datetime,
+    tracks: Mapping[str, Track] | None = None,
+    records: Records = MappingProxyType({}),
+    order: Sequence[int] | None = None,
 ) -> list[Validated]:
-    """Return each submission with its findings, in the given order; `at` is now (UTC). Track rules apply only with `tracks`."""
-    beside = zip(submissions, findings_across(submissions), strict=True)
-    return [_validated(each, [*track_findings(each, tracks), *across], at=at) for each, across in beside]
+    """Return each submission with its findings, in the given order; `at` is now (UTC).
+
+    Track rules apply only with `tracks`. Among duplicates, the first by `order` is accepted.
+    """
+    found: list[list[Finding]] = [[] for _ in submissions]
+    standing = list(range(len(submissions))) if order is None else list(order)
+    for position, findings in zip(standing, findings_across([submissions[each] for each in standing]), strict=True):
+        found[position] = findings
+    return [
+        _validated(
+            each,
+            [*record_findings(each, records), *(() if tracks is None else track_findings(each, tracks)), *across],
+            at=at,
+        )
+        for each, across in zip(submissions, found, strict=True)
+    ]
+
+
+def record_findings(submission: Submission, records: Records) -> Iterator[Finding]:
+    """Yield figures that differ from the record of the same log in this repository."""
+    for seed in submission.seeds:
+        for stored in records.get(seed.log_sha256 or "", ()):
+            record = stored.record
+            measured = [*record.losses.values(), *([] if record.loss is None else [record.loss])]
+            stated: dict[str, tuple[float | None, list[float]]] = {
+                "seeds.bits_per_byte": (seed.bits_per_byte, measured),
+                "seeds.seed": (seed.seed, [record.seed]),
+                "seeds.training_seconds": (seed.training_seconds, [record.step_seconds]),
+                "model.params_total": (submission.model.params_total, [record.params_total]),
+                "data.trained_tokens": (submission.data.trained_tokens, [record.trained_tokens]),
+            }
+            for key, (figure, recorded) in stated.items():
+                if figure is None or any(math.isclose(figure, each, rel_tol=EXACT) for each in recorded):
+                    continue
+                told = " or ".join(f"{each:.9g}" for each in recorded) or "none: the run diverged"
+                yield error("record", key, f"{figure:.9g} is stated, but the record {stored.folder} has {told}")
 
 
 def _validated(submission: Submission, further: Sequence[Finding], *, at: datetime) -> Validated:

@@ -15,16 +15,17 @@ from marin_scaling.ladder.config import Compute, Data, Evaluation
 from marin_scaling.recipe.base import RungPlan
 from marin_scaling.recipe.find import find_recipe
 from marin_scaling.recipe.flops import WITH_LM_HEAD, training_flops
-from marin_scaling.run.plan import model_of, optimizer_of, run_spec
+from marin_scaling.run.plan import data_of, model_of, optimizer_of, run_spec
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import StoredRun
-from marin_scaling.speedrun.from_runs import submission_from_runs
+from marin_scaling.speedrun.from_runs import held_out_set, submission_from_runs
 from marin_scaling.speedrun.hardware import Machine
 from marin_scaling.speedrun.submission import LEVANTER_FLOPS, Author, Lineage, Submission
-from marin_scaling.speedrun.track import Track
+from marin_scaling.speedrun.track import Claim, Track, claim_findings
+from marin_scaling.strict_model import Part
 from marin_scaling.units import format_count, format_duration, format_flops
 from marin_scaling.untrusted_text import Line, Name, Words
-from marin_scaling.yaml_config import Part, read_part
+from marin_scaling.yaml_config import read_part
 
 RUNS_PREFIX = "speedrun-"
 """Prefix of the folders of entries' runs in the store, which are not ladders."""
@@ -94,10 +95,52 @@ def entry_specs(entry: Entry, *, corpus: TokenCorpus) -> list[RunSpec]:
     return [run_spec(entry, plan, ladder=entry.runs_folder, seed=seed, corpus=corpus) for seed in entry.seeds]
 
 
-def submission_of(entry: Entry, runs: Sequence[StoredRun], *, path: Path) -> Submission:
+def planned_claim(
+    entry: Entry,
+    plan: RungPlan,
+    *,
+    track: Track | None,
+    corpus: TokenCorpus | None = None,
+    machine: Machine | None = None,
+) -> Claim:
+    """Return the facts of an entry before training; digests of its text only with its `corpus`.
+
+    A `machine` gives the smallest time, that at an MFU of 1.
+    """
+    flops = training_flops(plan.shape, tokens=plan.trained_tokens, convention=WITH_LM_HEAD)
+    held_out = held_out_set(entry.data.validation, asked=track.evaluation_name if track else None)
+    data = None if corpus is None else data_of(corpus)
+    measured = None if data is None else data.held_out[held_out].digest if held_out in data.held_out else data.digest
+    return Claim(
+        is_plan=True,
+        track=entry.track,
+        costs={
+            "model_flops": flops,
+            "parameters": plan.shape.params_total,
+            "trained_tokens": plan.trained_tokens,
+            "seconds": flops / machine.peak_flops_per_second if machine else None,
+        },
+        hardware=machine.accelerator.kind if machine else None,
+        chips=machine.chips if machine else None,
+        data_name=entry.data.source,
+        data_digest=data.digest if data else None,
+        unique_tokens=data.tokens if data else None,
+        evaluation_name=held_out or ", ".join(entry.data.validation) or entry.data.source,
+        evaluation_digest=measured,
+        seeds=len(entry.seeds),
+    )
+
+
+def submission_of(entry: Entry, runs: Sequence[StoredRun], *, path: Path, track: Track | None = None) -> Submission:
     """Return the submission of an entry's finished runs; `path` is the entry's file, used to retrain it."""
     made = submission_from_runs(
-        runs, name=entry.name, track=entry.track, author=entry.author, description=entry.description, trials=entry.trials
+        runs,
+        name=entry.name,
+        track=entry.track,
+        author=entry.author,
+        description=entry.description,
+        trials=entry.trials,
+        held_out=track.evaluation_name if track else None,
     )
     document = made.model_dump(exclude_none=True)
     document["code"] = {**document["code"], "path": path.as_posix(), "command": f"marin-scale speedrun run {path.as_posix()}"}
@@ -120,12 +163,19 @@ MFU_RANGE = (0.5, 0.2)
 
 
 def run_info(
-    entry: Entry, plan: RungPlan, *, machine: Machine | None, track: Track | None, price_per_chip_hour: float | None
+    entry: Entry,
+    plan: RungPlan,
+    *,
+    machine: Machine | None,
+    tracks: Mapping[str, Track],
+    price_per_chip_hour: float | None,
 ) -> dict[str, Any]:
     """Return sizes, FLOPs and cost as a document; values that need a machine are None without one.
 
     `price_per_chip_hour` is in US dollars. FLOPs are the board's, with the output head.
     """
+    track = tracks.get(entry.track)
+    findings = list(claim_findings(planned_claim(entry, plan, track=track, machine=machine), tracks))
     flops = training_flops(plan.shape, tokens=plan.trained_tokens, convention=WITH_LM_HEAD)
     return {
         "name": entry.name,
@@ -144,7 +194,8 @@ def run_info(
         "model_flops_formula": LEVANTER_FLOPS,
         "hardware_flops": {f"mfu {mfu}": flops / mfu for mfu in MFU_RANGE},
         "machine": None if machine is None else _on(machine, flops, price_per_chip_hour=price_per_chip_hour),
-        "over_the_limit": _over(track, flops, plan),
+        "rules": track.rules() if track else None,
+        "findings": [vars(each) for each in findings],
         "doubts": list(plan.doubts),
     }
 
@@ -160,17 +211,6 @@ def _on(machine: Machine, flops: float, *, price_per_chip_hour: float | None) ->
         "seconds": {f"mfu {mfu}": value for mfu, value in seconds.items()},
         "us_dollars": None if price is None else {f"mfu {mfu}": value * price for mfu, value in seconds.items()},
     }
-
-
-def _over(track: Track | None, flops: float, plan: RungPlan) -> list[str]:
-    """Return the limits of the track that the plan exceeds; time and price are known only after the run."""
-    known = {"model_flops": flops, "parameters": plan.shape.params_total, "trained_tokens": plan.trained_tokens}
-    limits = {} if track is None else track.limits
-    return [
-        f"{key} is {known[key]:.6g}; the track {track.name} allows {most:.6g}"
-        for key, most in limits.items()
-        if track is not None and key in known and known[key] > most
-    ]
 
 
 def run_info_text(info: Mapping[str, Any]) -> str:
@@ -189,7 +229,8 @@ def run_info_text(info: Mapping[str, Any]) -> str:
         "hardware   " + _range(info["hardware_flops"], lambda value: f"{format_flops(value)} FLOPs") + " per run",
         *_machine_lines(info["machine"]),
         *(f"warning: {doubt}" for doubt in info["doubts"]),
-        *(f"refused: {said}" for said in info["over_the_limit"]),
+        *(f"rule       {rule}" for rule in info["rules"] or ()),
+        *(f"{each['severity']}: {each['where']}: {each['message']}" for each in info["findings"]),
     ]
     return "\n".join(lines)
 

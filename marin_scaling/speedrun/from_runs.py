@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import fmean, stdev
@@ -30,6 +30,7 @@ from marin_scaling.speedrun.submission import (
     Training,
     Tuning,
 )
+from marin_scaling.speedrun.track import same_held_out
 
 _NOT_KEPT: Mapping[str, str] = {
     "code.repository": "records contain the commit, not the address",
@@ -46,11 +47,20 @@ _CLOCK_SECONDS = 10.0
 
 
 def submission_from_runs(
-    runs: Sequence[StoredRun], *, name: str, track: str, author: Author, description: str, trials: int | None
+    runs: Sequence[StoredRun],
+    *,
+    name: str,
+    track: str,
+    author: Author,
+    description: str,
+    trials: int | None,
+    held_out: str | None = None,
+    peak_flops_per_second: float | None = None,
 ) -> Submission:
     """Return the submission of runs that differ only in their seeds; `UsageError` if one diverged or differs in more."""
     _require_one_recipe(runs)
     spec, absent = runs[0].spec, dict(_NOT_KEPT)
+    chosen = held_out_set(spec.data.held_out, asked=held_out)
     if runs[0].record.git_commit is None:
         absent["code.commit"] = "trained outside of a git repository"
     if spec.role == "target":
@@ -59,13 +69,15 @@ def submission_from_runs(
         absent["tuning"] = "not stated by the author"
     else:
         absent |= {"tuning.budget_flops": "not stated", "tuning.selected_on": "not stated"}
-    seeds = tuple(_seed(run) for run in runs)
+    seeds = tuple(_seed(run, held_out=chosen) for run in runs)
     if any(each.training_seconds is None for each in seeds):
         absent["seeds.training_seconds"] = "the run was interrupted; the record contains the time of the last part only"
     tokenizer = spec.data.tokenizer
     if tokenizer is None:
         absent["evaluation.tokenizer_sha256"] = "every byte is a token"
-    hardware = _hardware(runs[0])
+    hardware = _hardware(runs[0], peak_flops_per_second=peak_flops_per_second)
+    if chosen is not None:
+        del absent["evaluation.bytes"]
     if hardware.peak_flops_per_second is None:
         absent["compute.hardware.peak_flops_per_second"] = "the hardware table has no such chip"
     shape = _shape(spec)
@@ -84,14 +96,31 @@ def submission_from_runs(
         ),
         tuning=None if trials is None else Tuning(trials=trials),
         compute=Compute(model_flops=flops, hardware=hardware),
-        evaluation=Evaluation(
-            name=f"{spec.data.source}, {spec.evaluation.protocol}",
-            digest=spec.data.digest,
-            tokenizer_sha256=tokenizer.digest if tokenizer else None,
-        ),
+        evaluation=_evaluation(spec, held_out=chosen),
         seeds=seeds,
         absent=absent,
     )
+
+
+def held_out_set(names: Iterable[str], *, asked: str | None) -> str | None:
+    """Return the held-out set with the name that a track requires; None without one.
+
+    >>> held_out_set(["wiki", "c4_en"], asked="paloma/c4_en")
+    'c4_en'
+    """
+    return None if asked is None else next((name for name in names if same_held_out(name, asked)), None)
+
+
+def _evaluation(spec: RunSpec, *, held_out: str | None) -> Evaluation:
+    """Return text and protocol of the submitted loss: one held-out set, or all of the run's."""
+    tokenizer = spec.data.tokenizer.digest if spec.data.tokenizer else None
+    if held_out is None:
+        name, digest, size = f"{spec.data.source}, {spec.evaluation.protocol}", spec.data.digest, None
+    else:
+        known = spec.data.held_out[held_out]
+        name = f"{held_out}, {spec.evaluation.protocol.removesuffix('-mean-of-sets')}"
+        digest, size = known.digest, known.bytes
+    return Evaluation(name=name, digest=digest, bytes=size, tokenizer_sha256=tokenizer)
 
 
 def _require_one_recipe(runs: Sequence[StoredRun]) -> None:
@@ -118,14 +147,15 @@ def _but_seeds(spec: RunSpec) -> dict[str, Any]:
     )
 
 
-def _seed(run: StoredRun) -> SeedResult:
+def _seed(run: StoredRun, *, held_out: str | None) -> SeedResult:
     record = run.record
     assert record.loss is not None  # required by _require_one_recipe
+    loss = record.loss if held_out is None else record.losses.get(held_out, record.loss)
     started, finished = datetime.fromisoformat(record.started_at), datetime.fromisoformat(record.finished_at)
     whole = (finished - started).total_seconds() <= record.wall_seconds + _CLOCK_SECONDS
     return SeedResult(
         seed=record.seed,
-        bits_per_byte=record.loss,
+        bits_per_byte=loss,
         training_seconds=record.step_seconds if whole and record.step_seconds > 0 else None,
         started_at=started,
         finished_at=finished,
@@ -133,14 +163,13 @@ def _seed(run: StoredRun) -> SeedResult:
     )
 
 
-def _hardware(run: StoredRun) -> Hardware:
+def _hardware(run: StoredRun, *, peak_flops_per_second: float | None) -> Hardware:
     """Return the machine named in the record; a CPU counts its cores."""
     stated = run.record.hardware
-    kind = stated.device_kind.lower().removeprefix("nvidia ").removeprefix("tpu ").split()[0]
-    known = accelerator(kind)
-    chips = stated.cpu_count if kind == "cpu" else stated.device_count
-    peak = known.peak_flops_per_second if known else None
-    return Hardware(kind=known.kind if known else kind, name=stated.platform, chips=chips, peak_flops_per_second=peak)
+    known, named = accelerator(stated.device_kind), stated.device_kind.lower()
+    chips = stated.cpu_count if named == "cpu" else stated.device_count
+    peak = peak_flops_per_second or (known.peak_flops_per_second if known else None)
+    return Hardware(kind=known.kind if known else named, name=stated.platform, chips=chips, peak_flops_per_second=peak)
 
 
 def _shape(spec: RunSpec) -> Shape:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _TERA = 1e12
 
@@ -33,6 +33,8 @@ class Machine:
     chips: int
     named_count: int
     """Number in the name, which counts cores for early TPU slices."""
+    is_slice: bool = False
+    """True if the name contains the number of chips, like v5p-32 and unlike h100."""
 
     @property
     def peak_flops_per_second(self) -> float:
@@ -40,8 +42,16 @@ class Machine:
         return self.chips * self.accelerator.peak_flops_per_second
 
 
-def _nvidia(kind: str, tera: float, sheet: str, *, dtype: str = "bfloat16") -> Accelerator:
-    return Accelerator(kind=kind, peak_flops_per_second=tera * _TERA, dtype=dtype, source=f"NVIDIA {sheet} data sheet")
+def _nvidia(kind: str, tera: float, sheet: str, *, dtype: str = "bfloat16", form: str = "data sheet") -> Accelerator:
+    return Accelerator(kind=kind, peak_flops_per_second=tera * _TERA, dtype=dtype, source=f"NVIDIA {sheet} {form}")
+
+
+def _geforce(kind: str, tera: float, architecture: str) -> Accelerator:
+    return _nvidia(kind, tera, architecture, form="architecture white paper")
+
+
+def _amd(kind: str, tera: float) -> Accelerator:
+    return Accelerator(kind=kind, peak_flops_per_second=tera * _TERA, source=f"AMD Instinct {kind.upper()} data sheet")
 
 
 def _tpu(kind: str, tera: float, *, cores_per_chip: int = 1) -> Accelerator:
@@ -57,43 +67,111 @@ ACCELERATORS: Mapping[str, Accelerator] = {
         _tpu("v5e", 197),
         _tpu("v5p", 459, cores_per_chip=2),
         _tpu("v6e", 918),
+        _tpu("tpu7x", 2307),
+        _nvidia("gb300", 2500, "GB300 NVL72"),
+        _nvidia("gb200", 2500, "GB200 NVL72"),
+        _nvidia("b300", 2250, "HGX B300"),
+        _nvidia("b200", 2250, "HGX B200"),
+        _nvidia("b100", 1750, "HGX B100"),
+        _nvidia("gh200", 989.5, "GH200"),
         _nvidia("h200", 989.5, "H200"),
         _nvidia("h100", 989.5, "H100 SXM"),
+        _nvidia("h100-nvl", 835.5, "H100 NVL"),
         _nvidia("h100-pcie", 756.5, "H100 PCIe"),
+        _nvidia("h20", 148, "H20"),
         _nvidia("a100", 312, "A100"),
         _nvidia("a40", 149.7, "A40"),
+        _nvidia("a30", 165, "A30"),
         _nvidia("a10", 125, "A10"),
+        _nvidia("a10g", 70, "A10G"),
         _nvidia("a6000", 154.85, "RTX A6000"),
+        _nvidia("rtx6000ada", 364.25, "RTX 6000 Ada"),
+        _nvidia("rtxpro6000", 503.8, "RTX PRO 6000 Blackwell"),
         _nvidia("l40s", 362, "L40S"),
+        _nvidia("l40", 181, "L40"),
         _nvidia("l4", 121, "L4"),
         _nvidia("v100", 125, "V100", dtype="float16"),
         _nvidia("t4", 65, "T4", dtype="float16"),
+        _geforce("rtx5090", 209.5, "RTX Blackwell"),
+        _geforce("rtx5080", 112.6, "RTX Blackwell"),
+        _geforce("rtx4090", 165.2, "Ada"),
+        _geforce("rtx4080", 97.5, "Ada"),
+        _geforce("rtx3090ti", 80, "Ada"),
+        _geforce("rtx3090", 71, "Ampere GA102"),
+        _geforce("rtx3080", 59.5, "Ampere GA102"),
+        _amd("mi325x", 1307.4),
+        _amd("mi300x", 1307.4),
+        _amd("mi250x", 383),
     )
 }
-_OTHER_NAMES = {"v5litepod": "v5e", "v5lite": "v5e", "a10g": "a10", "v6": "v6e"}
-_SLICE = re.compile(r"(v[3-6][a-z]*)-(\d+)")
+_OTHER_NAMES = {
+    "v5litepod": "v5e",
+    "v5lite": "v5e",
+    "v6": "v6e",
+    "v6lite": "v6e",
+    "7x": "tpu7x",
+    "ironwood": "tpu7x",
+    "a100pcie": "a100",
+    "rtxa6000": "a6000",
+    "rtxpro6000blackwell": "rtxpro6000",
+    "v100pcie": "v100",
+}
+_MEMORY = re.compile(r"\b\d+\s*gi?b?\b")
+_IN_A_NAME = re.compile(
+    r"nvidia|geforce|tesla|quadro|amd|instinct|google|cloud|tpu|gpu|generation|workstation|server|edition|sxm\d?|hbm\d?e?"
+)
+_SLICE = re.compile(r"(?:(\d+)\s*[x*]\s*)?(?:tpu[\s_-]*)?(v[3-6][a-z]*)-(\d+)")
 
 
 def accelerator(name: str) -> Accelerator | None:
     """Return the kind of chip of that name, in any case; None if it is not listed.
 
-    >>> accelerator("H100").peak_flops_per_second
-    989500000000000.0
+    >>> [accelerator(name).kind for name in ("NVIDIA A100-SXM4-80GB", "NVIDIA H100 PCIe", "RTX 3090", "TPU v5 lite")]
+    ['a100', 'h100-pcie', 'rtx3090', 'v5e']
     """
-    plain = name.strip().lower()
-    return ACCELERATORS.get(_OTHER_NAMES.get(plain, plain))
+    words = re.findall(r"[a-z0-9]+", _MEMORY.sub(" ", name.lower().replace("_", " ")))
+    plain = "".join(word for word in words if not _IN_A_NAME.fullmatch(word))
+    for spelling in (plain, f"rtx{plain}"):
+        found = _BY_PLAIN_NAME.get(_OTHER_NAMES.get(spelling, spelling))
+        if found is not None:
+            return found
+    return None
 
 
-def machine(name: str, *, count: int = 1) -> Machine | None:
-    """Return the machine of a name: `count` slices like "v5p-32" (16 chips), or `count` chips; None if it is not listed.
+_BY_PLAIN_NAME = {kind.replace("-", ""): each for kind, each in ACCELERATORS.items()}
 
-    >>> machine("v5p-32").chips, machine("v5litepod-64").chips, machine("H200", count=8).chips
-    (16, 64, 8)
+
+def variants(kind: str) -> list[Accelerator]:
+    """Return the other GPUs of the same model, with another socket or from another cloud.
+
+    >>> [each.kind for each in variants("h100")], [each.kind for each in variants("a10g")]
+    (['h100-nvl', 'h100-pcie'], ['a10'])
+    """
+    model = _gpu_model(kind)
+    return [each for name, each in ACCELERATORS.items() if model and name != kind and _gpu_model(name) == model]
+
+
+def _gpu_model(kind: str) -> str | None:
+    found = re.match(r"[a-uw-z]+\d+(?=-|g?$)", kind)
+    return found[0] if found else None
+
+
+def machine(name: str, *, count: int = 1, peak_flops_per_second: float | None = None) -> Machine | None:
+    """Return the machine of a name: `count` slices like "v5p-32" (16 chips), or `count` chips; None for an unlisted one.
+
+    >>> machine("v5p-32").chips, machine("2 x v5p-32").chips, machine("v5litepod-64").chips, machine("H200", count=8).chips
+    (16, 32, 64, 8)
     """
     match = _SLICE.fullmatch(name.strip().lower())
-    found = accelerator(match[1] if match else name)
+    found = accelerator(match[2] if match else name)
+    if peak_flops_per_second:
+        found = replace(
+            found or Accelerator(kind=name.strip().lower(), peak_flops_per_second=0.0, source=""),
+            peak_flops_per_second=peak_flops_per_second,
+            source="stated by the user",
+        )
     if found is None:
         return None
-    named = int(match[2]) * count if match else count
+    named = int(match[3]) * int(match[1] or 1) * count if match else count
     chips = named // found.cores_per_chip if match else count
-    return Machine(accelerator=found, chips=max(chips, 1), named_count=named)
+    return Machine(accelerator=found, chips=max(chips, 1), named_count=named, is_slice=match is not None)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import groupby
+from itertools import accumulate, pairwise
 from statistics import variance
 from typing import Any
 
@@ -26,27 +26,27 @@ class Point:
     name: str
 
 
-def front(points: Sequence[Point]) -> list[Point]:
+def front(points: Sequence[Point], *, same_cost: float = 0.0) -> list[Point]:
     """Return the points that no other dominates, by rising cost; equal points are all included.
 
     >>> a, b, c = (Point(cost=c, loss=l, name=n) for c, l, n in ((1, 3.0, "a"), (2, 2.0, "b"), (2, 2.5, "c")))
     >>> [point.name for point in front([c, b, a])]
     ['a', 'b']
     """
-    found: list[Point] = []
-    best = math.inf
-    for _, same_cost in groupby(sorted(points, key=_place), key=lambda point: point.cost):
-        cheapest = list(same_cost)
-        lowest = cheapest[0].loss
-        if lowest < best:
-            found += [point for point in cheapest if point.loss == lowest]
-            best = lowest
-    return found
+    ordered = sorted(points, key=_place)
+    costs = [point.cost for point in ordered]
+    lowest = [math.inf, *accumulate((point.loss for point in ordered), min)]
+    return [
+        point
+        for point in ordered
+        if point.loss <= lowest[bisect_right(costs, point.cost * (1 + same_cost))]
+        and point.loss < lowest[bisect_left(costs, point.cost / (1 + same_cost))]
+    ]
 
 
-def dominated_by(point: Point, standing: Sequence[Point]) -> Point | None:
+def dominated_by(point: Point, standing: Sequence[Point], *, same_cost: float = 0.0) -> Point | None:
     """Return the best point of a front that is at most as costly and at least as good; None for a point on the front."""
-    place = bisect_right(standing, point.cost, key=lambda other: other.cost)
+    place = bisect_right(standing, point.cost * (1 + same_cost), key=lambda other: other.cost)
     best = standing[place - 1] if place else None
     if best is None or best.loss > point.loss or (best.cost, best.loss) == (point.cost, point.loss):
         return None
@@ -54,20 +54,35 @@ def dominated_by(point: Point, standing: Sequence[Point]) -> Point | None:
     return min(equal, key=lambda other: other.name)
 
 
-def tied(points: Sequence[Point], *, noise: float) -> list[Point]:
+def tied(points: Sequence[Point], *, noise: float, same_cost: float = 0.0) -> list[Point]:
     """Return the points that would be on the front if their loss were lower by the seed-to-seed noise.
 
     `noise` is the standard deviation of one run's loss; two runs differ by 1.96 sqrt(2) times it in 5 % of cases.
     """
-    margin = 1.959964 * math.sqrt(2) * noise
-    standing = front(points)
+    margin = _TWO_RUNS * noise
+    standing = front(points, same_cost=same_cost)
     kept = set(map(id, standing))
     costs = [point.cost for point in standing]
     return [
         point
         for point in sorted(points, key=_place)
-        if id(point) not in kept and point.loss - margin <= _lowest_at(point.cost, costs, standing)
+        if id(point) not in kept and point.loss - margin <= _lowest_at(point.cost * (1 + same_cost), costs, standing)
     ]
+
+
+_TWO_RUNS = 1.959964 * math.sqrt(2)
+
+
+def ties(points: Sequence[Point], *, noise: float, same_cost: float = 0.0) -> list[Point]:
+    """Return the points within noise: just behind the front, or next to each other on the front."""
+    if noise <= 0:
+        return []
+    standing = front(points, same_cost=same_cost)
+    behind = tied(points, noise=noise, same_cost=same_cost)
+    costs, margin = [point.cost for point in standing], _TWO_RUNS * noise
+    met = [standing[bisect_right(costs, point.cost * (1 + same_cost)) - 1] for point in behind]
+    near = [each for pair in pairwise(standing) if pair[0].loss - pair[1].loss <= margin for each in pair]
+    return [*behind, *met, *near]
 
 
 def _lowest_at(cost: float, costs: Sequence[float], standing: Sequence[Point]) -> float:
@@ -75,7 +90,7 @@ def _lowest_at(cost: float, costs: Sequence[float], standing: Sequence[Point]) -
     return standing[bisect_right(costs, cost) - 1].loss
 
 
-def records(points: Sequence[Point]) -> Iterator[Point]:
+def records(points: Sequence[Point], *, same_cost: float = 0.0) -> Iterator[Point]:
     """Yield the points that were on the front when they came, in the given order; an equal point is no record.
 
     >>> a, b, c = (Point(cost=c, loss=l, name=n) for c, l, n in ((2, 3.0, "a"), (1, 2.0, "b"), (2, 2.5, "c")))
@@ -84,7 +99,7 @@ def records(points: Sequence[Point]) -> Iterator[Point]:
     """
     standing: list[Point] = []
     for point in points:
-        if all(point.cost < other.cost or point.loss < other.loss for other in standing):
+        if all(point.cost * (1 + same_cost) < other.cost or point.loss < other.loss for other in standing):
             standing = [other for other in standing if other.cost < point.cost or other.loss < point.loss]
             standing.append(point)
             yield point
@@ -110,6 +125,8 @@ def _place(point: Point) -> tuple[float, float, str]:
 
 
 FIRST_AXIS = "model FLOPs"
+SAME_COST = 0.005
+"""Largest relative difference of equal costs, which are stated to three digits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,15 +223,27 @@ def points(submissions: Sequence[Submission], *, axis: str) -> list[Point]:
     ]
 
 
+_COUNTED: Mapping[str, Callable[[Submission], float | None]] = {
+    "model FLOPs": lambda each: each.counted_flops,
+    "hardware FLOPs": lambda each: each.counted_hardware_flops,
+}
+
+
+def checked_points(submissions: Sequence[Submission], *, axis: str) -> list[Point]:
+    """Return the places of submissions whose cost on that axis was recomputed; only these can be on a front."""
+    counted = _COUNTED.get(axis)
+    return points([each for each in submissions if counted is None or counted(each) is not None], axis=axis)
+
+
 def _board(track: str, validated: Sequence[Validated]) -> Board:
     accepted = [each for each in validated if each.accepted]
     submissions = [each.submission for each in accepted]
     noise = pooled_noise(submissions)
     standing, close = (
-        _names_by_axis(submissions, front),
-        _names_by_axis(submissions, lambda places: tied(places, noise=noise or 0.0)),
+        _names_by_axis(submissions, lambda places: front(places, same_cost=SAME_COST)),
+        _names_by_axis(submissions, lambda places: ties(places, noise=noise or 0.0, same_cost=SAME_COST)),
     )
-    first = front(points(submissions, axis=FIRST_AXIS))
+    first = front(checked_points(submissions, axis=FIRST_AXIS), same_cost=SAME_COST)
     broke = record_history(submissions)
     names = {each.submission.name for each in broke}
     rows = [
@@ -240,12 +269,12 @@ def pooled_noise(submissions: Sequence[Submission]) -> float | None:
 
 
 def _names_by_axis(submissions: Sequence[Submission], chosen: Callable[[list[Point]], list[Point]]) -> dict[str, set[str]]:
-    return {axis: {point.name for point in chosen(points(submissions, axis=axis))} for axis in AXES}
+    return {axis: {point.name for point in chosen(checked_points(submissions, axis=axis))} for axis in AXES}
 
 
 def _beaten_by(submission: Submission, first: Sequence[Point]) -> str | None:
     (place,) = points([submission], axis=FIRST_AXIS)
-    other = dominated_by(place, first)
+    other = dominated_by(place, first, same_cost=SAME_COST)
     return other.name if other else None
 
 
@@ -254,11 +283,11 @@ def record_history(submissions: Sequence[Submission]) -> list[Record]:
     dated = [(moment, each) for each in submissions if (moment := finished_at(each)) is not None]
     ordered = sorted(dated, key=lambda pair: (pair[0], pair[1].name))
     known = {each.name: (moment, each) for moment, each in ordered}
-    places = points([each for _, each in ordered], axis=FIRST_AXIS)
+    places = checked_points([each for _, each in ordered], axis=FIRST_AXIS)
     worst_cost, worst_loss = (max((getattr(point, of) for point in places), default=0.0) for of in ("cost", "loss"))
     standing: list[Point] = []
     found = []
-    for point in records(places):
+    for point in records(places, same_cost=SAME_COST):
         standing = front([*standing, point])
         moment, each = known[point.name]
         area = hypervolume(standing, worst_cost=worst_cost, worst_loss=worst_loss)

@@ -17,10 +17,14 @@ from marin_scaling.errors import DocumentError, MarinScalingError
 from marin_scaling.files import publish_folder, read_bytes
 from marin_scaling.limits import UNKNOWN_KEYS_NAMED
 from marin_scaling.printable import joined, quoted
+from marin_scaling.recipe.flops import WITH_LM_HEAD, training_flops
+from marin_scaling.strict_model import Part
 from marin_scaling.untrusted_text import SHA256, Amount, Commit, Count, Line, Link, Name, Words
-from marin_scaling.yaml_config import PATTERNS, Moment, Part
+from marin_scaling.yaml_config import PATTERNS, Moment
 
-LEVANTER_FLOPS = "levanter-full-attention-with-lm-head"
+EXACT = 1e-6
+"""Largest relative difference of equal figures."""
+LEVANTER_FLOPS = WITH_LM_HEAD
 """Common FLOPs formula: three forward passes per token, full attention, with the output head."""
 
 Level = Literal["self-reported", "log-checked", "re-evaluated", "reproduced", "reproduced-by-ci"]
@@ -336,10 +340,27 @@ class Submission(Part):
     def hardware_flops(self) -> float | None:
         """Hardware FLOPs at peak: the mean of the stated values, else time times chips times peak."""
         stated = [each.hardware_flops for each in self.seeds if each.hardware_flops is not None]
-        if len(stated) == len(self.seeds):
-            return fmean(stated)
+        mean = fmean(stated) if len(stated) == len(self.seeds) else None
+        counted = self.counted_hardware_flops
+        return counted if mean is None or (counted is not None and not math.isclose(mean, counted, rel_tol=EXACT)) else mean
+
+    @property
+    def counted_hardware_flops(self) -> float | None:
+        """Seconds times chips times peak; None if one of them is unknown."""
         peak = self.compute.hardware.peak_flops_per_second if self.compute.hardware else None
         return None if peak is None or self.chip_seconds is None else self.chip_seconds * peak
+
+    @property
+    def counted_flops(self) -> float | None:
+        """Model FLOPs by the common formula; None if sizes or tokens are unknown."""
+        shape, tokens = self.model.shape, self.data.trained_tokens
+        return None if shape is None or tokens is None else training_flops(shape, tokens=tokens, convention=WITH_LM_HEAD)
+
+    @property
+    def comparable_flops(self) -> float:
+        """Model FLOPs by the common formula, else as stated."""
+        stated, counted = self.compute.model_flops, self.counted_flops
+        return stated if counted is None or math.isclose(stated, counted, rel_tol=EXACT) else counted
 
     @property
     def mfu(self) -> float | None:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from marin_scaling.errors import DocumentError
-from marin_scaling.findings import Finding, error, warning
+from marin_scaling.findings import Finding, error, note, warning
 from marin_scaling.printable import joined, quoted
+from marin_scaling.speedrun.hardware import accelerator
 from marin_scaling.speedrun.submission import Submission
+from marin_scaling.strict_model import Part
 from marin_scaling.untrusted_text import SHA256, Line, Name, Words
-from marin_scaling.yaml_config import Part, read_yaml
+from marin_scaling.yaml_config import read_yaml
 
-TRACKS_DIR = "tracks"
+SPEEDRUNS_DIR, TRACKS_DIR = "speedruns", "tracks"
 
 AXES: Mapping[str, Callable[[Submission], float | None]] = {
-    "model FLOPs": lambda each: each.compute.model_flops,
+    "model FLOPs": lambda each: each.comparable_flops,
     "hardware FLOPs": lambda each: each.hardware_flops,
     "chip-seconds": lambda each: each.chip_seconds,
     "seconds": lambda each: each.training_seconds,
@@ -70,17 +76,28 @@ class Track(Part):
     """SHA-256 of the required held-out text."""
     seeds_at_least: int = Field(default=1, gt=0)
     """Smallest allowed number of seeds."""
+    target_bits_per_byte: float | None = Field(default=None, gt=0)
+    """Loss to reach: the mean over seeds must lie below it by more than chance explains (a one-sided t-test)."""
+    significance: float = Field(default=0.05, gt=0, lt=0.5)
+    """Largest p-value of that test."""
     retrained_by_ci: bool = False
     """True if every entry is retrained before it is merged (marin-scale speedrun confirm)."""
     projected_to_flops: float | None = Field(default=None, gt=0)
     """Budget in model FLOPs at which a scaling track ranks groups by the forecasts of their laws."""
 
+    @field_validator("limits")
+    @classmethod
+    def _axes_are_known(cls, limits: dict[str, float]) -> dict[str, float]:
+        if unknown := sorted(set(limits) - set(_AXIS_OF)):
+            hint = "; the key of a target loss is target_bits_per_byte" if unknown[0] == "bits_per_byte" else ""
+            raise ValueError(f"unknown axis {quoted(unknown[0])!r}; axes: {', '.join(_AXIS_OF)}{hint}")
+        return limits
+
     @model_validator(mode="after")
-    def _axes_are_known(self) -> Track:
-        if unknown := sorted(set(self.limits) - set(_AXIS_OF)):
-            raise ValueError(f"limits: unknown axis {quoted(unknown[0])!r}; axes: {', '.join(_AXIS_OF)}")
-        if self.retrained_by_ci and self.seeds_at_least < 2:
-            raise ValueError(f"retrained_by_ci needs seeds_at_least 2 or more, not {self.seeds_at_least}, to measure noise")
+    def _chance_can_be_measured(self) -> Track:
+        for key in ("retrained_by_ci", "target_bits_per_byte"):
+            if getattr(self, key) and self.seeds_at_least < 2:
+                raise ValueError(f"{key}: noise needs several seeds; set seeds_at_least to 2 or more")
         return self
 
     def rules(self) -> list[str]:
@@ -95,15 +112,19 @@ class Track(Part):
             f"evaluation {self.evaluation_name}": self.evaluation_name,
             f"evaluation digest {self.evaluation_sha256}": self.evaluation_sha256,
             f"at least {self.seeds_at_least} seeds": self.seeds_at_least > 1,
+            f"at most {self.target_bits_per_byte} bits per byte (one-sided t-test, p < {self.significance:g})": (
+                self.target_bits_per_byte
+            ),
             "every entry is retrained before merging": self.retrained_by_ci,
         }
         return [sentence for sentence, holds in asked.items() if holds]
 
 
 def tracks_folder(place: Path) -> Path:
-    """Return the folder of tracks for the submissions at `place`: inside it, or in the folder `speedruns` above."""
-    above = [parent for parent in place.parents if parent.name == "speedruns"]
-    return next((each / TRACKS_DIR for each in (place, *above) if (each / TRACKS_DIR).is_dir()), place / TRACKS_DIR)
+    """Return the folder of tracks for submissions or an entry at `place`: inside it, or in a `speedruns` above or here."""
+    above = [each for each in (place, *place.parents) if each.name == SPEEDRUNS_DIR] or [Path(SPEEDRUNS_DIR)]
+    places = [each / TRACKS_DIR for each in (place, *above)]
+    return next((each for each in places if each.is_dir()), places[-1])
 
 
 def read_tracks(folder: Path) -> dict[str, Track]:
@@ -112,64 +133,196 @@ def read_tracks(folder: Path) -> dict[str, Track]:
     return {path.stem: read_yaml(path, Track, noun="a track", refused=_refused) for path in files}
 
 
-def track_findings(submission: Submission, tracks: Mapping[str, Track]) -> Iterator[Finding]:
-    """Yield broken rules of the submission's track; nothing if no tracks are defined."""
-    if not tracks:
-        return
-    track = tracks.get(submission.track)
-    if track is None:
-        yield warning("track", "track", f"unknown track {submission.track!r}; tracks: {joined(tracks)}")
-        return
-    yield from _over_limits(submission, track)
-    yield from _other_machine(submission, track)
-    yield from _other_text(submission, track)
-    if len(submission.seeds) < track.seeds_at_least:
-        yield _against("seeds", f"{len(submission.seeds)} seeds; the track requires {track.seeds_at_least} or more")
-    if submission.verification.level == "reproduced-by-ci" and not track.retrained_by_ci:
-        yield _against("verification.level", "reproduced-by-ci is claimed, but this track's entries are not retrained")
-
-
-def _over_limits(submission: Submission, track: Track) -> Iterator[Finding]:
-    for key, most in track.limits.items():
-        cost = AXES[_AXIS_OF[key]](submission)
-        if cost is None:
-            yield _against(key, f"{_AXIS_OF[key]} are unknown; the track allows {most:.6g}")
-        elif cost > most:
-            yield _against(key, f"{cost:.6g} {_AXIS_OF[key]}; the track allows {most:.6g}")
-
-
-def _other_machine(submission: Submission, track: Track) -> Iterator[Finding]:
-    hardware = submission.compute.hardware
-    if track.hardware and (hardware is None or hardware.kind not in track.hardware):
-        said = "unknown" if hardware is None else hardware.kind
-        yield _against("compute.hardware.kind", f"the hardware is {said}; the track requires {joined(track.hardware)}")
-    if track.chips_at_most is not None and (hardware is None or hardware.chips > track.chips_at_most):
-        said = "an unknown number of" if hardware is None else str(hardware.chips)
-        yield _against("compute.hardware.chips", f"{said} chips; the track allows {track.chips_at_most}")
-
-
-def _other_text(submission: Submission, track: Track) -> Iterator[Finding]:
-    wanted = (
-        ("data.name", submission.data.name, track.data_name),
-        ("data.digest", submission.data.digest, track.data_sha256),
-        ("evaluation.name", submission.evaluation.name, track.evaluation_name),
-        ("evaluation.digest", submission.evaluation.digest, track.evaluation_sha256),
-    )
-    for key, found, asked in wanted:
-        if asked is not None and found != asked:
-            yield _against(key, f"{found or 'unknown'}; the track requires {asked}")
-    tokens, most = submission.data.unique_tokens, track.unique_tokens_at_most
-    if most is not None and (tokens is None or tokens > most):
-        yield _against("data.unique_tokens", f"{tokens or 'an unknown number of'} unique tokens; the track allows {most}")
-
-
-def _against(key: str, said: str) -> Finding:
-    return error("track", key, said)
-
-
 def _refused(what: str | tuple[str, ...]) -> DocumentError:
     return DocumentError(
         what,
         why="Track files are checked before submissions are compared.",
         fix="Fix the named keys; site/reference/submission-files.md lists all keys.",
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """Facts that rules compare. None means unknown; in a plan (`is_plan`) it means known after training."""
+
+    track: str
+    costs: Mapping[str, float | None]
+    """Cost of one run by the key of its axis."""
+    hardware: str | None
+    chips: int | None
+    data_name: str | None
+    data_digest: str | None
+    unique_tokens: int | None
+    evaluation_name: str | None
+    evaluation_digest: str | None
+    seeds: int
+    losses: tuple[float, ...] = ()
+    """Bits per byte of each seed."""
+    level: str = "self-reported"
+    is_plan: bool = False
+
+
+def claim_of(submission: Submission) -> Claim:
+    """Return the facts that a submission states."""
+    hardware = submission.compute.hardware
+    return Claim(
+        track=submission.track,
+        costs={axis_key(axis): cost(submission) for axis, cost in AXES.items()},
+        hardware=hardware.kind if hardware else None,
+        chips=hardware.chips if hardware else None,
+        data_name=submission.data.name,
+        data_digest=submission.data.digest,
+        unique_tokens=submission.data.unique_tokens,
+        evaluation_name=submission.evaluation.name,
+        evaluation_digest=submission.evaluation.digest,
+        seeds=len(submission.seeds),
+        losses=tuple(each.bits_per_byte for each in submission.seeds),
+        level=submission.verification.level,
+    )
+
+
+def track_findings(submission: Submission, tracks: Mapping[str, Track]) -> Iterator[Finding]:
+    """Yield broken rules of the submission's track; a warning if the track has no file."""
+    yield from claim_findings(claim_of(submission), tracks)
+
+
+def claim_findings(claim: Claim, tracks: Mapping[str, Track]) -> Iterator[Finding]:
+    """Yield broken rules of the claim's track; a warning if the track has no file."""
+    track = tracks.get(claim.track)
+    if track is None:
+        written = f"; tracks: {joined(tracks)}" if tracks else ""
+        said = f"unchecked: speedruns/tracks/{claim.track}.yaml does not exist{written}"
+        yield warning("track", "track", said)
+        return
+    yield from _over_limits(claim, track)
+    yield from _other_machine(claim, track)
+    yield from _other_text(claim, track)
+    if claim.seeds < track.seeds_at_least:
+        yield _against("seeds", f"{claim.seeds} seeds; the track requires {track.seeds_at_least} or more")
+    if track.target_bits_per_byte is not None and not claim.is_plan:
+        yield from _short_of_target(claim.losses, track)
+    if claim.level == "reproduced-by-ci" and not track.retrained_by_ci:
+        yield _against("verification.level", "reproduced-by-ci is claimed, but this track's entries are not retrained")
+
+
+def _over_limits(claim: Claim, track: Track) -> Iterator[Finding]:
+    names = {axis_key(axis): axis for axis in AXES}
+    for key, most in track.limits.items():
+        cost = claim.costs.get(key)
+        if cost is None:
+            if not claim.is_plan:
+                yield _against(key, f"{names[key]} are unknown; the track allows {most:.6g}")
+        elif cost > most:
+            yield _against(key, f"{_apart(cost, most)} {names[key]}; the track allows {most:.6g}")
+
+
+def _apart(value: float, other: float) -> str:
+    """Return a value with enough digits to differ from another one."""
+    return next((text for digits in (6, 9, 12) if (text := f"{value:.{digits}g}") != f"{other:.{digits}g}"), repr(value))
+
+
+def _other_machine(claim: Claim, track: Track) -> Iterator[Finding]:
+    if claim.is_plan and claim.hardware is None:
+        return
+    if track.hardware and (claim.hardware is None or _kind(claim.hardware) not in set(map(_kind, track.hardware))):
+        said = claim.hardware or "unknown"
+        yield _against("compute.hardware.kind", f"the hardware is {said}; the track requires {joined(track.hardware)}")
+    if track.chips_at_most is not None and (claim.chips is None or claim.chips > track.chips_at_most):
+        said = "an unknown number of" if claim.chips is None else str(claim.chips)
+        yield _against("compute.hardware.chips", f"{said} chips; the track allows {track.chips_at_most}")
+
+
+def _kind(name: str) -> str:
+    known = accelerator(name)
+    return known.kind if known else name.strip().lower()
+
+
+def _other_text(claim: Claim, track: Track) -> Iterator[Finding]:
+    for key, found, asked, same in (
+        ("data.name", claim.data_name, track.data_name, same_data),
+        ("evaluation.name", claim.evaluation_name, track.evaluation_name, same_held_out),
+    ):
+        if asked is not None and (found is None or not same(found, asked)):
+            yield _against(key, f"{found or 'unknown'}; the track requires {asked}")
+        elif asked is not None and found != asked:
+            yield note("track", key, f"{found} is accepted as {asked} by name; the track has no digest of it")
+    for key, found, asked in (
+        ("data.digest", claim.data_digest, track.data_sha256),
+        ("evaluation.digest", claim.evaluation_digest, track.evaluation_sha256),
+    ):
+        if asked is not None and found != asked and not (claim.is_plan and found is None):
+            yield _against(key, f"{found or 'unknown'}; the track requires {asked}")
+    tokens, most = claim.unique_tokens, track.unique_tokens_at_most
+    if most is not None and (tokens is None or tokens > most) and not (claim.is_plan and tokens is None):
+        yield _against("data.unique_tokens", f"{tokens or 'an unknown number of'} unique tokens; the track allows {most}")
+
+
+def _short_of_target(losses: Sequence[float], track: Track) -> Iterator[Finding]:
+    """Require that a one-sided t-test over seeds rejects a mean above the target."""
+    from scipy.stats import t
+
+    target = track.target_bits_per_byte or math.nan
+    if len(losses) < 2 or stdev(losses) == 0:
+        yield _against("seeds.bits_per_byte", "the noise is unknown without two seeds of different loss")
+        return
+    mean, error_of_mean = fmean(losses), stdev(losses) / math.sqrt(len(losses))
+    p = float(t.cdf((mean - target) / error_of_mean, df=len(losses) - 1))
+    if p >= track.significance:
+        found = f"the mean of {len(losses)} seeds is {mean:.6g}, standard error {error_of_mean:.2g}, p {p:.2g}"
+        yield _against("seeds.bits_per_byte", f"{found}; the track requires {target:g}, p < {track.significance:g}")
+
+
+def _against(key: str, said: str) -> Finding:
+    return error("track", key, said)
+
+
+_OF_A_CACHE = re.compile(r"\d+(\.\d+)?[bmt]t?|(?=.*\d)[0-9a-f]{6,16}|subcache|sub|cache|subset|sample|tokenized|train")
+"""Words for a part or copy of a data set: 10B, a hash, sample."""
+_OF_A_METRIC = {"eval", "validation", "val", "bpb", "loss", "bits", "per", "byte"}
+
+
+def same_data(name: str, asked: str) -> bool:
+    """Return True if a data set has the required name, apart from a bucket, an owner, a subset size or a cache's hash.
+
+    >>> same_data("gs://bucket/tokenized/fineweb-edu-10B-6fbcbb", "fineweb-edu"), same_data("fineweb-edu-dedup", "fineweb-edu")
+    (True, False)
+    """
+    return name == asked or _plain_data(name) == _plain_data(asked)
+
+
+def same_held_out(name: str, asked: str) -> bool:
+    """Return True if held-out text has the required name, with or without its collection.
+
+    >>> same_held_out("c4_en, a protocol", "paloma/c4_en"), same_held_out("eval/paloma/c4_en/bpb", "paloma/c4_en")
+    (True, True)
+    >>> same_held_out("wikitext/c4_en", "paloma/c4_en"), same_held_out("en", "paloma/c4_en")
+    (False, False)
+    """
+    if name == asked:
+        return True
+    words, wanted = _held_out_words(name), _held_out_words(asked)
+    own = _words(asked.rpartition("/")[2])
+    collection = wanted[: len(wanted) - len(own)]
+    above = words[: len(words) - len(own)]
+    return words[len(above) :] == own and above in ([], collection)
+
+
+def _plain_data(name: str) -> list[str]:
+    """Return the words of the last part of a path, without a part or copy at the end."""
+    words = _words(name.rstrip("/").rpartition("/")[2])
+    while len(words) > 1 and _OF_A_CACHE.fullmatch(words[-1]):
+        words.pop()
+    return words
+
+
+def _held_out_words(name: str) -> list[str]:
+    words = _words(name.partition(",")[0])
+    while len(words) > 1 and words[0] in _OF_A_METRIC:
+        words.pop(0)
+    while len(words) > 1 and words[-1] in _OF_A_METRIC:
+        words.pop()
+    return words
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"[a-z0-9.]+", name.lower())

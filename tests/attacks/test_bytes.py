@@ -96,31 +96,31 @@ def test_a_huge_file_is_refused_unread(root: Path, folder: Path, name: str) -> N
 def test_a_name_with_a_cyrillic_letter_is_refused(root: Path, folder: Path) -> None:
     """A registrant who looks like ada@example.org and is not she."""
     sign_again(folder, lambda predicate: predicate.update(registrant="\u0430da@example.org"))
-    refused(root, "statement.json: predicate.registrant", "is not text as it should stand here")
+    refused(root, "statement.json: predicate.registrant")
 
 
 def test_a_key_that_looks_like_a_known_one_is_refused(root: Path, folder: Path) -> None:
     """A second point, written with a Greek omicron, is to be taken for the first."""
     sign_again(folder, lambda predicate: predicate["forecast"].update({"p\u03bfint": 2.4}))
-    refused(root, "statement.json: predicate.forecast.p\u03bfint", "this key is not known")
+    refused(root, "statement.json: predicate.forecast.p\u03bfint", "is no key")
 
 
 def test_a_key_that_nobody_reads_is_refused(root: Path, folder: Path) -> None:
     """A condition in small print, under a name that this tool does not show."""
     sign_again(folder, lambda predicate: predicate["resolution"].update(unless="it looks bad"))
-    refused(root, "statement.json: predicate.resolution.unless", "this key is not known")
+    refused(root, "statement.json: predicate.resolution.unless", "is no key")
 
 
 def test_digits_of_another_script_are_refused(root: Path, folder: Path) -> None:
     """An assumption numbered with an Arabic three is another than A3, and looks like none."""
     sign_again(folder, lambda said: said["assumptions"].append({"id": "A\u0663", "text": "no z-loss", "ifFalse": ""}))
-    refused(root, "statement.json: predicate.assumptions[0].id", "is not text as it should stand here")
+    refused(root, "statement.json: predicate.assumptions[0].id")
 
 
 def test_a_sign_that_steers_a_terminal_is_refused(root: Path, folder: Path) -> None:
     """An escape sequence in the registrant's words is to paint over what verify says."""
     sign_again(folder, lambda said: said["resolution"]["voidIf"].append("\x1b[2K\rstatement  ok"))
-    refused(root, "statement.json: predicate.resolution.voidIf[1]", "it holds U+001B")
+    refused(root, "statement.json: predicate.resolution.voidIf[1]", "holds U+001B")
 
 
 HIDDEN = (
@@ -143,7 +143,7 @@ HIDDEN = (
 def test_a_sign_that_nobody_sees_is_refused(root: Path, folder: Path, sign: str) -> None:
     """A condition that is shown in another order than it is read, or looks equal to another and is not."""
     sign_again(folder, lambda said: said["resolution"]["voidIf"].append(f"the run {sign}ends"))
-    refused(root, "statement.json: predicate.resolution.voidIf[1]", f"it holds U+{ord(sign):04X}")
+    refused(root, "statement.json: predicate.resolution.voidIf[1]", f"holds U+{ord(sign):04X}")
 
 
 def test_a_sign_that_nobody_sees_in_a_file_of_any_keys_is_refused(root: Path, folder: Path) -> None:
@@ -153,26 +153,26 @@ def test_a_sign_that_nobody_sees_in_a_file_of_any_keys_is_refused(root: Path, fo
         target["optimizer"]["beta\u200b1"] = 0.9
 
     sign_again(folder, files=edited(folder, "target.json", spoil))
-    refused(root, "target.json: optimizer.beta\\u200b1", "it holds U+200B")
+    refused(root, "target.json: optimizer.beta\\u200b1", "holds U+200B")
 
 
 @pytest.mark.parametrize("name", ["a\nladder ok", "a\x1b[8m"])
 def test_a_ladders_name_of_two_lines_is_refused(root: Path, folder: Path, name: str) -> None:
     """The rest of it would look like a line of verify's own."""
     sign_again(folder, files=edited(folder, "ladder.json", lambda ladder: ladder.update(ladder=name)))
-    refused(root, "ladder.json: ladder: it holds U+00")
+    refused(root, "ladder.json: ladder holds U+00")
 
 
 def test_a_notice_with_a_sign_that_turns_its_words_is_refused(root: Path, folder: Path) -> None:
     """A reason that a reader sees backwards."""
     said = {"key": signing_key(), "principal": PRINCIPAL, "at": CREATED_AT + timedelta(days=1)}
-    with pytest.raises(DocumentError, match=r"reason: .*it holds U\+202E"):
+    with pytest.raises(DocumentError, match=r"reason holds U\+202E"):
         give_notice(folder, "withdraw", reason="not \u202etaken back", **said)
     notice = give_notice(folder, "withdraw", reason="taken back", **said) / "notice.json"
     edit(notice, lambda document: document.update(reason="not \u202etaken back"))
     notice.with_name("notice.json.sig").write_bytes(signing_key().sign(notice.read_bytes()))
     log_again(folder.parent)
-    refused(root, "notice.json: reason", "it holds U+202E")
+    refused(root, "notice.json: reason", "holds U+202E")
 
 
 def test_a_file_that_looks_like_the_statement_is_refused(root: Path, folder: Path) -> None:
@@ -235,7 +235,7 @@ def test_a_subject_outside_of_the_folder_is_refused(root: Path, folder: Path, na
 def test_a_ladder_outside_of_the_run_store_is_refused(root: Path, folder: Path, name: str) -> None:
     """Runs of the forger's own, in a folder where nobody looks for any."""
     sign_again(folder, files=edited(folder, "ladder.json", lambda ladder: ladder.update(ladder=name)))
-    refused(root, "ladder.json: ladder", "is not text as it should stand here")
+    refused(root, "ladder.json: ladder")
 
 
 def test_a_run_outside_of_its_ladder_is_refused(root: Path, folder: Path) -> None:

@@ -241,7 +241,7 @@ def test_a_line_of_a_folder_outside_of_the_registry_is_refused(root: Path, folde
     """A path in place of a name."""
     first, *rest = log_entries(registry)
     chain(registry, [first | {"id": f"../{folder.name}"}, *rest])
-    refused(root, "log.jsonl, line 1: id", "is not text as it should stand here")
+    refused(root, "log.jsonl, line 1: id")
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_a_line_with_an_unknown_key_is_refused(root: Path, folder: Path, registr
     """What is not known is not read, and would be hashed and never seen."""
     first, *rest = log_entries(registry)
     chain(registry, [first | {"also": 1}, *rest])
-    refused(root, "log.jsonl, line 1: also: this key is not known")
+    refused(root, "log.jsonl, line 1: also is no key")
 
 
 def test_a_line_with_a_key_twice_is_refused(root: Path, folder: Path, registry: Path) -> None:

@@ -43,7 +43,7 @@ def rewrite(registration: Registration, run: Path, /, *, value: float | None, **
 def test_another_metric_in_the_statement_is_refused(root: Path, folder: Path) -> None:
     """Of several metrics of a run, the one that came out well."""
     sign_again(folder, lambda said: said["metric"].update(name="accuracy"))
-    refused(root, "statement.json: predicate.metric.name", "'accuracy' is none of 'bits_per_byte'")
+    refused(root, "statement.json: predicate.metric.name", "'accuracy'")
 
 
 def test_another_metric_of_the_target_is_refused(root: Path, folder: Path) -> None:
@@ -61,13 +61,13 @@ def test_a_wider_support_is_refused(root: Path, folder: Path) -> None:
 def test_other_weights_than_the_last_are_refused(root: Path, folder: Path) -> None:
     """The best of all checkpoints is not what was promised."""
     sign_again(folder, lambda said: said["metric"].update(checkpointRule="the best ones"))
-    refused(root, "statement.json: predicate.metric.checkpointRule", "'the best ones' is none of")
+    refused(root, "statement.json: predicate.metric.checkpointRule", "'the best ones'")
 
 
 def test_a_rule_that_cannot_miss_is_refused(root: Path, folder: Path) -> None:
     """What counts as a hit is fixed by the format."""
     sign_again(folder, lambda said: said["scoring"].update(hit="always"))
-    refused(root, "statement.json: predicate.scoring.hit", "'always' is none of")
+    refused(root, "statement.json: predicate.scoring.hit", "'always'")
 
 
 def test_a_point_that_is_not_the_median_is_refused(root: Path, folder: Path) -> None:
@@ -149,4 +149,4 @@ def test_an_outcome_in_the_older_form_is_refused(root: Path, registration: Regis
     del outcome["baseline"]
     (registration.folder / "outcome.json").write_bytes(dump_canonical({**outcome, "format_version": 1}))
     log_again(registration.folder.parent)
-    refused(root, "outcome.json: baseline: it is missing")
+    refused(root, "outcome.json: baseline is missing")

@@ -66,7 +66,7 @@ def test_every_package_is_installed_in_a_known_version(workflows: list[Path]) ->
     """Ours by its constraints; in a user's workflows from an address of theirs, never by a name that anyone may take."""
     installs = [step["run"] for step in steps(workflows) if "pip install" in step.get("run", "")]
     assert len(installs) >= 3
-    assert all("constraints.txt" in line or ' @ $SOURCE"' in line for line in installs)
+    assert all("constraints.txt" in line or '@$SOURCE"' in line for line in installs)
 
 
 def test_zizmor_finds_nothing_of_high_severity(workflows: list[Path]) -> None:

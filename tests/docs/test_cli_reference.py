@@ -10,13 +10,14 @@ pytest.importorskip("cogapp", reason="the dev extra is not installed")
 
 from tools.docs.cli_reference import command_helps
 
-REFERENCE = Path(__file__).parents[2] / "site" / "reference"
+SITE = Path(__file__).parents[2] / "site"
+REFERENCE = SITE / "reference"
 HELPS = dict(command_helps())
 
 
-def test_the_reference_pages_are_current() -> None:
-    """Written anew by `cog -r site/reference/*.md`, none of them changes."""
-    pages = sorted(str(page) for page in REFERENCE.glob("*.md"))
+def test_generated_parts_of_pages_are_current() -> None:
+    """`cog -r` changes none of the pages that have generated parts."""
+    pages = sorted(str(page) for page in SITE.glob("*/*.md") if "[[[cog" in page.read_text(encoding="utf-8"))
     done = subprocess.run([sys.executable, "-m", "cogapp", "--check", *pages], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 

@@ -1,6 +1,7 @@
 """The published JSON Schemas are those of the code, and what is registered is of their kind; run this file to write them."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,20 +82,23 @@ def test_every_field_beside_a_statement_that_a_person_reads_is_explained(name: s
 
 
 def _bare_fields(schema: dict[str, Any]) -> list[str]:
-    return [path for path, kind in _leaves(schema["properties"].get("predicate", schema), "") if _is_bare(kind)]
+    return [path.removeprefix("predicate.") for path, kind in _leaves(schema, schema.get("$defs", {}), "") if _is_bare(kind)]
 
 
-def _leaves(schema, path):
-    for name, inner in schema.get("properties", {}).items():
-        where = f"{path}.{name}" if path else name
-        if inner.get("type") == "object" and "properties" in inner:
-            yield from _leaves(inner, where)
-        else:
-            yield where, inner
+def _leaves(schema: dict[str, Any], models: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for alternative in schema.get("oneOf", [schema]):
+        model = models[alternative["$ref"].rpartition("/")[2]] if "$ref" in alternative else alternative
+        for name, inner in model.get("properties", {}).items():
+            where = f"{path}.{name}" if path else name
+            if "$ref" in inner:
+                yield from _leaves(inner, models, where)
+            else:
+                yield where, inner
 
 
-def _is_bare(schema):
-    return "description" not in schema and "enum" not in schema and schema.get("items", {}).get("enum") is None
+def _is_bare(schema: dict[str, Any]) -> bool:
+    fixed = schema.get("items", schema)
+    return "description" not in schema and not {"enum", "const", "$ref"} & fixed.keys()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from types import NoneType, UnionType
@@ -14,20 +13,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from marin_scaling.markdown import table
-from marin_scaling.preregistration.format_schema import (
-    AtLeast,
-    ByKind,
-    Choice,
-    ListOf,
-    MapOf,
-    MayLack,
-    Means,
-    Nullable,
-    Number,
-    Shape,
-    Text,
-)
 from marin_scaling.run.columns import COLUMNS, aliases_of
+from marin_scaling.strict_model import IN_WORDS, LARGEST_INTEGER, OneOf
 
 _WORDS: Mapping[Any, str] = {
     str: "text",
@@ -35,6 +22,7 @@ _WORDS: Mapping[Any, str] = {
     float: "number",
     NoneType: "null",
     bool: "true or false",
+    Any: "any value",
     datetime: "time in UTC",
 }
 _SIGNS = {
@@ -63,16 +51,18 @@ def summary(model: type[BaseModel]) -> str:
     return inspect.cleandoc(model.__doc__ or "").split("\n\n")[0]
 
 
-def shape_table(shape: Shape) -> str:
-    """Every key of a document whose shape is said by `document_shape`, with what may stand there; `[]` is each of a list.
+def document_table(*models: type[BaseModel]) -> str:
+    """Every key of a document by its path, with its type and meaning; `[]` is each item of a list.
 
-    A column for what it means, where the shape says that of any.
+    Several models are alternatives; keys that some of them lack may be missing.
     """
-    leaves = list(_leaves(shape, ""))
-    rows = [[f"`{path}`", _allowed(kind), _meaning(kind)] for path, kind in leaves]
-    if not any(meaning for _, _, meaning in rows):
-        return table(["key", "what may stand there"], [row[:2] for row in rows])
-    return table(["key", "what may stand there", "meaning"], rows)
+    rows: dict[str, list[str]] = {}
+    for model in models:
+        rows = {path: row for path, *row in _rows(model, "")} | rows
+    ordered = sorted(rows, key=list({path: 0 for model in models for path, *_ in _rows(model, "")}).index)
+    if not any(meaning for _, meaning in rows.values()):
+        return table(["key", "type"], [[f"`{path}`", rows[path][0]] for path in ordered])
+    return table(["key", "type", "meaning"], [[f"`{path}`", *rows[path]] for path in ordered])
 
 
 def names_table() -> str:
@@ -84,72 +74,31 @@ def names_table() -> str:
     return table(["column", "meaning", "required", "also recognized as"], rows)
 
 
-def _leaves(shape: Shape, path: str) -> Iterator[tuple[str, Shape]]:
-    keys = shape.keys if isinstance(shape, AtLeast) else shape
-    if isinstance(keys, Mapping):
-        for key, inner in keys.items():
-            yield from _leaves(inner, f"{path}.{key}" if path else key)
-    elif isinstance(shape, Means) and isinstance(shape.value, ListOf) and isinstance(shape.value.item, Mapping):
-        yield path, shape
-        yield from _leaves(shape.value, path)
-    elif isinstance(shape, ListOf):
-        yield from _leaves(shape.item, f"{path}[]")
-    elif isinstance(shape, ByKind):
-        yield f"{path}.{shape.key}", Choice(of=tuple(shape.shapes))
-        yield from _of_some_kinds(shape, path)
-    elif isinstance(shape, Nullable) and isinstance(shape.value, Mapping):
-        yield path, shape
-        yield from _leaves(shape.value, path)
-    else:
-        yield path, shape
+def _rows(model: type[BaseModel], below: str) -> Iterator[tuple[str, str, str]]:
+    for name, info in model.model_fields.items():
+        path = f"{below}{info.alias or name}"
+        inner, listed, nullable = _model_in(info.annotation)
+        meaning = " ".join((info.description or "").split())
+        if inner is None or meaning or nullable:
+            kind = (
+                ("list" if listed else "object") + ", or null" * nullable
+                if inner
+                else _type_name(info.annotation, info.metadata)
+            )
+            yield path, kind + ("" if info.is_required() else "; may be missing"), meaning
+        if inner is not None:
+            yield from _rows(inner, f"{path}[]." if listed else f"{path}.")
 
 
-def _of_some_kinds(shape: ByKind, path: str) -> Iterator[tuple[str, Shape]]:
-    """The keys of all kinds; those that a kind does not have may be missing."""
-    of_kinds = [dict(_leaves(each, path)) for each in shape.shapes.values()]
-    for key in dict.fromkeys(key for each in of_kinds for key in each):
-        found = next(each[key] for each in of_kinds if key in each)
-        if key != f"{path}.{shape.key}":
-            yield key, found if all(key in each for each in of_kinds) else MayLack(value=found)
-
-
-def _meaning(shape: Shape) -> str:
-    if isinstance(shape, MayLack):
-        return _meaning(shape.value)
-    return shape.what if isinstance(shape, Means) else ""
-
-
-def _allowed(shape: Shape) -> str:
-    """What may stand at a key, in words.
-
-    >>> _allowed(Nullable(value=Number(whole=True, above=0))), _allowed(Choice(of=("held", "missed")))
-    ('null, or whole number above 0', '`"held"` or `"missed"`')
-    """
-    match shape:
-        case Means():
-            return _allowed(shape.value)
-        case ListOf():
-            return "list" if isinstance(shape.item, Mapping) else f"list of {_allowed(shape.item)}"
-        case Nullable():
-            return f"null, or {_allowed(shape.value)}"
-        case MayLack():
-            return f"may be missing; {_allowed(shape.value)}"
-        case Choice():
-            return " or ".join(f"`{json.dumps(value)}`" for value in shape.of)
-        case Number():
-            return f"{'whole ' * shape.whole}number{_bound(shape)}"
-        case Text():
-            return "text of one line" if shape == Text() else f"text like `{shape.pattern}`".replace("|", "\\|")
-        case MapOf():
-            return f"object of {_allowed(shape.value)}"
-        case _:
-            return "keys below" if isinstance(shape, Mapping) else "any value"
-
-
-def _bound(shape: Number) -> str:
-    if math.isfinite(shape.above):
-        return f" above {shape.above:g}"
-    return f", at least {shape.least:g}" if math.isfinite(shape.least) else ""
+def _model_in(annotation: Any) -> tuple[type[BaseModel] | None, bool, bool]:
+    """Return the model that an annotation holds, and whether in a list and whether null may stand for it."""
+    arguments = get_args(annotation)
+    if get_origin(annotation) is UnionType and NoneType in arguments:
+        return (*_model_in(arguments[0])[:2], True)
+    if get_origin(annotation) is list:
+        return _model_in(arguments[0])[0], True, False
+    is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    return (annotation if is_model else None), False, False
 
 
 def _type_name(annotation: Any, limits: Iterable[object] = ()) -> str:
@@ -159,6 +108,8 @@ def _type_name(annotation: Any, limits: Iterable[object] = ()) -> str:
     ('list of `"a"` or `1`, or null', 'object of number')
     """
     inner = get_args(annotation)
+    if named := list(filter(None, map(_text_name, limits))):
+        return named[0]
     match get_origin(annotation) or annotation:
         case kind if kind is Annotated:
             return _type_name(inner[0], inner[1:])
@@ -166,7 +117,7 @@ def _type_name(annotation: Any, limits: Iterable[object] = ()) -> str:
             name = " or ".join(f"`{json.dumps(value)}`" for value in inner)
         case kind if kind is Union or kind is UnionType:
             name = ", or ".join(_type_name(each) for each in inner)
-        case kind if kind is tuple:
+        case kind if kind in (tuple, list):
             name = f"list of {_type_name(inner[0])}"
         case kind if kind is dict:
             name = f"object of {_type_name(inner[1])}"
@@ -178,6 +129,13 @@ def _type_name(annotation: Any, limits: Iterable[object] = ()) -> str:
     return ", ".join([name, *filter(None, said)])
 
 
+def _text_name(metadata: object) -> str:
+    """Return the name of a kind of text: its constants, or the words of its pattern."""
+    if isinstance(metadata, OneOf):
+        return " or ".join(f"`{json.dumps(value)}`" for value in metadata.values)
+    return IN_WORDS.get(getattr(metadata, "pattern", ""), "")
+
+
 def _limit(metadata: object) -> str:
     """A constraint as a reader knows it.
 
@@ -186,7 +144,9 @@ def _limit(metadata: object) -> str:
     ('> 0', 'length at least 1')
     """
     found = {key: getattr(metadata, key, None) for key in _SIGNS}
-    said = {key: f"`{limit}`" if key == "pattern" else limit for key, limit in found.items() if limit is not None}
+    unbounded = {"ge": -LARGEST_INTEGER, "le": LARGEST_INTEGER}
+    found = {key: limit for key, limit in found.items() if limit is not None and limit != unbounded.get(key)}
+    said = {key: f"`{limit}`" if key == "pattern" else limit for key, limit in found.items()}
     return " and ".join(f"{_SIGNS[key]} {limit}" for key, limit in said.items())
 
 

@@ -7,14 +7,15 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from marin_scaling.canonical_json import dump_canonical, load_canonical, sha256_hex
 from marin_scaling.errors import SigningError, VerificationError, refuse
 from marin_scaling.files import publish_folder, read_bytes, read_plain
 from marin_scaling.preregistration.events.notice import ENDING_KINDS, Notice, require_not_ended
-from marin_scaling.preregistration.format import PREDICATE_SHAPE, PRINCIPAL, STATEMENT_TYPE
-from marin_scaling.preregistration.format_schema import MOMENT, SHA256, Choice, ListOf, Means, Number, Shape, Text, check_shape
+from marin_scaling.preregistration.format import STATEMENT_TYPE, Digest, Fit, Forecast, Principal, Tool
 from marin_scaling.preregistration.ladder_records import ladder_step
 from marin_scaling.preregistration.layout import (
     AMENDMENT_FILES,
@@ -44,32 +45,54 @@ from marin_scaling.preregistration.statement import (
     require_samples_of,
     require_sound_forecast,
 )
+from marin_scaling.strict_model import SHA256, Camel, Moment, OneOf, Part, Reason, Steps, check_document
 from marin_scaling.untrusted_files import is_present
 
 AMENDMENT_TYPE = "urn:marin-scaling:amendment:v1"
-AMENDMENT_SHAPE: dict[str, Shape] = {
-    "_type": Choice(of=(STATEMENT_TYPE,)),
-    "subject": ListOf(item={"name": Choice(of=SUBJECT_NAMES), "digest": {"sha256": SHA256}}),
-    "predicateType": Choice(of=(AMENDMENT_TYPE,)),
-    "predicate": {
-        "kind": Means(value=Choice(of=("amend",)), what="a later forecast of a run that has one"),
-        "supersedes": Means(value=SHA256, what="SHA-256 of the statement in the folder above"),
-        "registrant": Means(value=PRINCIPAL, what="who signs: that statement's registrant"),
-        "createdAt": Means(value=MOMENT, what="when it was made, by the registrant's clock (UTC)"),
-        "reason": Means(
-            value=Text(pattern=r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,10000}"), what="why it was made, in the registrant's words"
-        ),
-        "tool": PREDICATE_SHAPE["tool"],
-        "knowledge": {
-            "targetRunStepsSeen": Means(
-                value=Number(whole=True, least=0),
-                what="how many steps of the run's loss the registrant had seen, by their word; fewer than it has",
-            )
-        },
-        "forecast": PREDICATE_SHAPE["forecast"],
-        "fit": PREDICATE_SHAPE["fit"],
-    },
-}
+
+
+class AmendedSubject(Part):
+    """A file beside the amendment, by digest."""
+
+    name: Annotated[str, OneOf(SUBJECT_NAMES)]
+    digest: Digest
+
+
+class StepsSeen(Camel):
+    """Steps of the run that the registrant had seen."""
+
+    target_run_steps_seen: Steps
+    """steps of the run's loss that the registrant had seen, as claimed; fewer than the run has"""
+
+
+class AmendmentPredicate(Camel):
+    """Content of an amendment."""
+
+    kind: Literal["amend"]
+    """a later forecast of a run that has one"""
+    supersedes: SHA256
+    """SHA-256 of the statement in the folder above"""
+    registrant: Principal
+    """the person who signs: the registrant of that statement"""
+    created_at: Moment
+    """time of creation, by the registrant's clock (UTC)"""
+    reason: Reason
+    """reason, in the registrant's words"""
+    tool: Tool
+    knowledge: StepsSeen
+    forecast: Forecast
+    fit: Fit
+
+
+class AmendmentFile(Part):
+    """The content of `amendment.json`."""
+
+    type: Annotated[str, OneOf((STATEMENT_TYPE,))] = Field(alias="_type")
+    subject: list[AmendedSubject]
+    predicate_type: Annotated[str, OneOf((AMENDMENT_TYPE,))] = Field(alias="predicateType")
+    predicate: AmendmentPredicate
+
+
 _MADE_ANEW = ("createdAt", "tool", "forecast", "fit")
 
 
@@ -95,7 +118,7 @@ def read_amendment(files: Mapping[str, bytes], *, place: Path, original: Stateme
     """
     where = str(place / AMENDMENT_NAME)
     document = load_canonical(files[AMENDMENT_NAME], name=where)
-    check_shape(document, AMENDMENT_SHAPE, name=where)
+    check_document(document, AmendmentFile, name=where)
     predicate = document["predicate"]
     _require_about(predicate, original=original, target=target, where=where)
     _require_digests(document["subject"], files, where=where)
@@ -180,7 +203,7 @@ def amend(
         read_amendment({**files, AMENDMENT_NAME: raw}, place=place, original=original, target=target)
     except VerificationError as error:
         raise SigningError(
-            error.what,
+            error.lines,
             why=error.why,
             fix="Nothing was written. Sign as the registrant, before the run ends: --as NAME --key KEY",
         ) from error

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Discriminator
 
 from marin_scaling.canonical_json import dump_canonical, load_canonical
 from marin_scaling.errors import SigningError, VerificationError, refuse
 from marin_scaling.files import publish_folder, read_bytes
-from marin_scaling.preregistration.format import PRINCIPAL
-from marin_scaling.preregistration.format_schema import MOMENT, SHA256, Choice, MayLack, Means, Number, Shape, Text, check_shape
+from marin_scaling.preregistration.format import Principal
 from marin_scaling.preregistration.layout import _NOTICE_FOLDER, NOTICE_NAME, NOTICE_SIGNATURE_NAME, OUTCOME_NAME, notice_names
 from marin_scaling.preregistration.receipts import Receipts, Trust, known_at
 from marin_scaling.preregistration.registry import read_registration, signers_path
@@ -21,6 +22,7 @@ from marin_scaling.preregistration.signing.signatures import fingerprint_at, rea
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
 from marin_scaling.preregistration.state import State, Verdict, VerifiedStep, verdict_of
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment, read_subject
+from marin_scaling.strict_model import SHA256, Moment, One, Part, Reason, Steps, Text, check_document
 from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
@@ -31,27 +33,50 @@ Kind = Literal["withdraw", "void", "deviate"]
 KINDS: tuple[Kind, ...] = ("withdraw", "void", "deviate")
 ENDING_KINDS: tuple[Kind, ...] = ("withdraw", "void")
 """Kinds of notices that end a forecast."""
-NOTICE_SHAPE: dict[str, Shape] = {
-    "format_version": Choice(of=(1,)),
-    "kind": Choice(of=KINDS),
-    "statement_sha256": Means(value=SHA256, what="SHA-256 of the statement in the folder above"),
-    "by": Means(
-        value=PRINCIPAL, what="who signs: the registrant withdraws, the resolver finds void, any signer tells of a deviation"
-    ),
-    "at": Means(value=MOMENT, what="when it was given, by that person's clock (UTC)"),
-    "reason": Means(value=Text(pattern=r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,10000}"), what="why, in that person's words"),
-    "target_steps_seen": Means(
-        value=Number(whole=True, least=0), what="how many steps of the run's loss they had seen, by their word"
-    ),
-    "condition": MayLack(
-        value=Means(value=Text(), what="only of `void`: which of the statement's `voidIf` came true, word by word")
-    ),
-    "from_step": MayLack(
-        value=Means(value=Number(whole=True, least=0), what="only of `deviate`, and always there: from which step on")
-    ),
-    "evidence": MayLack(value=Means(value=Text(), what="not of `withdraw`: where it can be seen")),
-}
-_OWN_KEYS: Mapping[str, set[str]] = {"withdraw": set(), "void": {"condition", "evidence"}, "deviate": {"from_step", "evidence"}}
+
+
+class _Notice(Part):
+    format_version: One
+    statement_sha256: SHA256
+    """SHA-256 of the statement in the folder above"""
+    by: Principal
+    """the person who signs: the registrant withdraws, the resolver voids, any signer reports a deviation"""
+    at: Moment
+    """time of signing, by that person's clock (UTC)"""
+    reason: Reason
+    """reason, in that person's words"""
+    target_steps_seen: Steps
+    """steps of the run's loss that person had seen, as claimed"""
+
+
+class Withdrawal(_Notice):
+    """A notice that withdraws a forecast."""
+
+    kind: Literal["withdraw"]
+
+
+class Void(_Notice):
+    """A notice that a forecast is void."""
+
+    kind: Literal["void"]
+    condition: Text
+    """the condition of the statement's `voidIf` that came true, word by word, only in `void`"""
+    evidence: Text = ""
+    """place of the evidence, not in `withdraw`"""
+
+
+class Deviation(_Notice):
+    """A notice that the run left its recipe."""
+
+    kind: Literal["deviate"]
+    from_step: Steps
+    """the first step that differs, only in `deviate`"""
+    evidence: Text = ""
+    """place of the evidence, not in `withdraw`"""
+
+
+NoticeFile = Annotated[Withdrawal | Void | Deviation, Discriminator("kind")]
+"""The content of `notice.json`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +106,7 @@ class Notice:
 def give_notice(folder: Path, kind: Kind, *, key: SigningKey, principal: str, at: datetime, reason: str, **said: Any) -> Path:
     """Write a signed notice beside the statement in `folder`; return its folder.
 
-    `said` are further keys of `NOTICE_SHAPE`. `SigningError` if that person may not give this notice, `VerificationError` if
+    `said` are further keys of `NoticeFile`. `SigningError` if that person may not give this notice, `VerificationError` if
     `allowed_signers` does not list their key, `DocumentError` for invalid content.
     """
     statement, names = read_registration(folder), notice_names(path.name for path in folder.iterdir())
@@ -102,7 +127,7 @@ def give_notice(folder: Path, kind: Kind, *, key: SigningKey, principal: str, at
         read_notice(raw, name=name, statement=statement)
     except VerificationError as error:
         raise SigningError(
-            error.what,
+            error.lines,
             why=error.why,
             fix="Nothing was written. The permitted author signs (--as NAME --key KEY) with words of the statement.",
         ) from error
@@ -143,7 +168,7 @@ def read_notice(raw: bytes, *, name: str, statement: Statement) -> Notice:
     `VerificationError` for another statement, or an author who may not give it.
     """
     document = load_canonical(raw, name=name)
-    check_shape(document, NOTICE_SHAPE, name=name)
+    check_document(document, NoticeFile, name=name)
     notice = Notice(name=Path(name).name if not name.endswith(NOTICE_NAME) else Path(name).parent.name, document=document)
     _require_place(notice, statement=statement, where=name)
     _require_right(notice, statement=statement, where=name)
@@ -158,24 +183,19 @@ def _require_place(notice: Notice, *, statement: Statement, where: str) -> None:
         _refuse(where, "it is about another statement")
     if notice.at < statement.created_at:
         _refuse(where, f"it was given at {notice.document['at']}, before the statement was made")
-    unknown = {"condition", "from_step", "evidence"} & notice.document.keys() - _OWN_KEYS[notice.kind]
-    if unknown:
-        _refuse(where, f"a notice of the kind {notice.kind!r} has no {', '.join(sorted(unknown))}")
 
 
 def _require_right(notice: Notice, *, statement: Statement, where: str) -> None:
     registrant, by = statement.predicate["registrant"], notice.document["by"]
     if notice.kind == "withdraw" and by != registrant:
         _refuse(where, f"{by} takes back what {registrant} promised")
-    if notice.kind == "deviate" and "from_step" not in notice.document:
-        _refuse(where, "it does not say from which step on")
     if notice.kind == "void":
         resolution = statement.predicate["resolution"]
         if by != resolution["resolver"] or by == registrant:
             _refuse(where, f"{by} is not its resolver, or is its registrant, too ({resolution['resolver']} resolves it)")
-        if notice.document.get("condition") not in resolution["voidIf"]:
+        if notice.document["condition"] not in resolution["voidIf"]:
             listed = "; ".join(resolution["voidIf"]) or "none"
-            _refuse(where, f"{notice.document.get('condition')!r} is none of the conditions that the statement names: {listed}")
+            _refuse(where, f"{notice.document['condition']!r} is none of the conditions that the statement names: {listed}")
 
 
 def _refuse(where: str, reason: str) -> None:

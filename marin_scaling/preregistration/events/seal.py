@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from marin_scaling.canonical_json import dump_canonical, load_canonical, sha256_hex
 from marin_scaling.errors import StatementError, StorageError, UsageError, VerificationError
 from marin_scaling.files import publish_folder, read_bytes, replace_file, write_once
-from marin_scaling.preregistration.format import PRINCIPAL, REGISTRATION_ID
-from marin_scaling.preregistration.format_schema import MOMENT, SHA256, Choice, Means, Shape, check_shape
+from marin_scaling.preregistration.format import Principal, RegistrationId
 from marin_scaling.preregistration.layout import (
     OPENING_NAME,
     SEAL_FILES,
@@ -30,6 +29,7 @@ from marin_scaling.preregistration.registry import (
     require_free,
 )
 from marin_scaling.preregistration.statement import LONGEST_TERM, Statement, moment_text, parse_moment
+from marin_scaling.strict_model import SHA256, Moment, One, Part, check_document
 from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
@@ -41,22 +41,32 @@ SEALED_DIR = Path(".marin-scaling/sealed")
 LONGEST_SEAL = LONGEST_TERM
 """Longest term of a seal: four years, as at the Open Science Framework."""
 
-SEAL_SHAPE: dict[str, Shape] = {
-    "format_version": Choice(of=(1,)),
-    "kind": Choice(of=("seal",)),
-    "id": Means(value=REGISTRATION_ID, what="the folder's name, and the statement's `id`"),
-    "by": Means(value=PRINCIPAL, what="who signs: the registrant of the statement, as in `allowed_signers`"),
-    "at": Means(value=MOMENT, what="when it was sealed, by the registrant's clock (UTC); not before the statement was made"),
-    "commitment": Means(value=SHA256, what="SHA-256 over the 32 bytes of the salt, followed by the bytes of `statement.json`"),
-    "reveal_by": Means(
-        value=MOMENT, what="until when it is to be shown (UTC), four years after `at` at most; then it is missed"
-    ),
-}
-OPENING_SHAPE: dict[str, Shape] = {
-    "format_version": Choice(of=(1,)),
-    "salt": Means(value=SHA256, what="32 random bytes in hexadecimal, so that the digest cannot be guessed from statements"),
-}
 _ALL_IGNORED = b"# What is sealed is not shown before its time.\n*\n"
+
+
+class SealFile(Part):
+    """The content of `seal.json`."""
+
+    format_version: One
+    kind: Literal["seal"]
+    id: RegistrationId
+    """name of the folder, and the `id` of the statement"""
+    by: Principal
+    """the person who signs: the registrant of the statement, as in `allowed_signers`"""
+    at: Moment
+    """time of sealing, by the registrant's clock (UTC); not before the statement was made"""
+    commitment: SHA256
+    """SHA-256 of the 32 bytes of the salt, followed by the bytes of `statement.json`"""
+    reveal_by: Moment
+    """deadline for revealing it (UTC), at most four years after `at`; after that it counts as missed"""
+
+
+class Opening(Part):
+    """The content of `opening.json`."""
+
+    format_version: One
+    salt: SHA256
+    """32 random bytes in hexadecimal, without which nobody can guess statements"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +95,7 @@ class Seal:
 def commitment(statement: bytes, *, salt: str) -> str:
     """Return the public digest of a sealed statement: SHA-256 over the 32 bytes of the salt and the statement's bytes.
 
-    >>> commitment(b"{}\n", salt="00" * 32)[:16]
+    >>> commitment(b"{}\\n", salt="00" * 32)[:16]
     'e2e53fdad3219f48'
     """
     return sha256_hex(bytes.fromhex(salt) + statement)
@@ -107,7 +117,7 @@ def seal_files(statement: Statement, *, key: SigningKey, at: datetime, reveal_by
     try:
         read_seal(raw, name=SEAL_NAME)
     except VerificationError as error:
-        raise StatementError(error.what, why=error.why, fix="Choose a day after today, within four years.") from error
+        raise StatementError(error.lines, why=error.why, fix="Choose a day after today, within four years.") from error
     opening = dump_canonical({"format_version": 1, "salt": salt})
     return {SEAL_NAME: raw, SEAL_SIGNATURE_NAME: key.sign(raw), OPENING_NAME: opening}
 
@@ -115,7 +125,7 @@ def seal_files(statement: Statement, *, key: SigningKey, at: datetime, reveal_by
 def read_seal(raw: bytes, *, name: str) -> Seal:
     """Return the seal in these bytes; `DocumentError` or `VerificationError` names the fault."""
     document = load_canonical(raw, name=name)
-    check_shape(document, SEAL_SHAPE, name=name)
+    check_document(document, SealFile, name=name)
     seal = Seal(raw=raw, document=document)
     if not timedelta(0) < seal.reveal_by - seal.at <= LONGEST_SEAL:
         _refuse(name, f"sealed at {document['at']} until {document['reveal_by']}, which is no term of up to four years")
@@ -125,7 +135,7 @@ def read_seal(raw: bytes, *, name: str) -> Seal:
 def read_opening(raw: bytes, *, name: str) -> str:
     """Return the salt in the bytes of an `opening.json`, in hexadecimal."""
     document = load_canonical(raw, name=name)
-    check_shape(document, OPENING_SHAPE, name=name)
+    check_document(document, Opening, name=name)
     return str(document["salt"])
 
 

@@ -69,7 +69,7 @@ def _signer_changes(path: Path, *, before: bytes | None, base: str) -> Iterator[
     try:
         signers = read_allowed_signers(path)
     except DocumentError as error:  # readable before, so the answer is no
-        raise VerificationError(error.what, why=error.why, fix=error.fix) from error
+        raise VerificationError(error.lines, why=error.why, fix=error.fix) from error
     try:
         old = parse_allowed_signers(before or b"", name=f"{path} of {base}")
     except MarinScalingError as error:

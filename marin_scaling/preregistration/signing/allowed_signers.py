@@ -14,7 +14,7 @@ from typing import NoReturn, TypeVar
 from marin_scaling.errors import DocumentError, VerificationError
 from marin_scaling.files import read_bytes
 from marin_scaling.limits import SIGNERS_BYTES
-from marin_scaling.preregistration.format import PRINCIPAL
+from marin_scaling.preregistration.layout import PRINCIPAL
 from marin_scaling.preregistration.signing.sshsig import MalformedKeyError, PublicKey, public_key_from_text
 from marin_scaling.untrusted_files import is_present
 
@@ -136,7 +136,7 @@ def require_may_sign(path: Path, *, principal: str, key: PublicKey, namespace: s
         line = signer_line(principal, key=key, namespace=namespace)
         known = f"Sign with a key that is listed for {principal}, {', '.join(listed)}: --key KEY"
         other = known if listed else f"Nothing was written. Ask a maintainer to add your line first: {line}"
-        raise VerificationError(error.what, why=error.why, fix=other) from error
+        raise VerificationError(error.lines, why=error.why, fix=other) from error
 
 
 def signer_line(principal: str, *, key: PublicKey, namespace: str) -> str:
@@ -154,7 +154,7 @@ def _parse_line(line: str, *, where: str) -> AllowedSigner:
         key = public_key_from_text(" ".join(rest[:2]))
     except MalformedKeyError as error:
         _refuse(where, str(error))
-    if not re.fullmatch(PRINCIPAL.pattern, principal):
+    if not re.fullmatch(PRINCIPAL, principal):
         _refuse(where, f"{principal[:200]!r} is not one name of the form name@place: no pattern, no list, no quotes")
     return AllowedSigner(
         principal=principal,

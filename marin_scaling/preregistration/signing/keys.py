@@ -22,6 +22,7 @@ from marin_scaling.child_process import program
 from marin_scaling.errors import SigningError, VerificationError
 from marin_scaling.files import configuration_folder, write_secret
 from marin_scaling.git import setting as git_setting
+from marin_scaling.preregistration.layout import PRINCIPAL
 from marin_scaling.preregistration.signing.sshsig import (
     NAMESPACE,
     MalformedKeyError,
@@ -84,7 +85,6 @@ class NoSigningKeyError(SigningError):
 Holder = Literal["file", "agent", "security key"]
 PASSPHRASE_VARIABLE = "MARIN_SCALE_KEY_PASSPHRASE"
 _PUBLIC_KINDS = (b"ssh-", b"ecdsa-", b"sk-")
-_PRINCIPAL = re.compile(r"[A-Za-z0-9._+-]+@[A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,7 +239,7 @@ def _shown(path: Path) -> str:
 def find_principal(option: str | None = None) -> str:
     """Return the name to sign as: `option` (--as), else git's user.email, else user@hostname."""
     principal = option or git_setting("user.email") or f"{_user_name()}@{socket.gethostname()}"
-    if not _PRINCIPAL.fullmatch(principal):
+    if not re.fullmatch(PRINCIPAL, principal):
         raise SigningError(
             f"{principal!r} cannot be the name of a signer.",
             why="It stands in a list of signers, where spaces, quotes, commas and asterisks have a meaning of their own.",

@@ -441,6 +441,6 @@ def _refusals(folder: Path) -> Iterator[None]:
         raise
     except MarinScalingError as error:
         fix = _RESTORE if isinstance(error, DocumentError) else error.fix
-        raise VerificationError(error.what, why=error.why, fix=fix) from error
+        raise VerificationError(error.lines, why=error.why, fix=fix) from error
     except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
         refuse(f"a file in {folder} holds what no preregistration does ({error})", fix="Restore it from version control.")

@@ -189,7 +189,7 @@ def test_a_number_moved_by_hand_is_refused_here_too(folder: Path) -> None:
         (lambda said: said.update(createdAt="2026-11-20T08:00:00Z"), "not after the statement that it amends"),
         (lambda said: said["forecast"].update(extrapolation=2.0), r"forecast\.extrapolation is 2\.0, and its files say"),
         (lambda said: said["fit"].update(law="another"), r"fit\.law is 'another', and its files say"),
-        (lambda said: said.update(verdict="held"), r"predicate\.verdict: this key is not known"),
+        (lambda said: said.update(verdict="held"), r"predicate\.verdict"),
     ],
     ids=["another statement", "older", "a number", "a law", "a key more"],
 )

@@ -109,13 +109,13 @@ def test_numbers_of_a_signed_target_that_no_model_has_are_refused(folder):
     for change in ({"hidden_dim": 10**200}, {"num_heads": 3}):
         files = edited(folder, "target.json", lambda document, change=change: document["model"].update(change))
         sign_again(folder, files=files)
-        refused(folder, "beyond 64 bits|heads")
+        refused(folder, f"{2**64}|heads")
 
 
 def test_an_unknown_key_in_a_signed_target_is_refused(folder):
     """What `check` could not read, `verify` does not pass."""
     sign_again(folder, files=edited(folder, "target.json", lambda target: target.update(x=1)))
-    refused(folder, "x: this key is not known")
+    refused(folder, r"target\.json: x ")
 
 
 @pytest.mark.parametrize("name", ["outcome.json", "notice-1-withdraw", "stamp-1.tsr", "statement.json.bob@example.org.sig"])

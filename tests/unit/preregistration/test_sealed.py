@@ -277,7 +277,7 @@ def test_all_of_a_registry_is_checked_with_what_is_sealed_in_it(folder: Path) ->
 @pytest.mark.skipif(shutil.which("sha256sum") is None, reason="there is no sha256sum here")
 def test_the_command_of_the_sceptics_page_prints_the_sealed_digest(folder: Path) -> None:
     """With sed, printf and sha256sum, typed as the page has it."""
-    page = Path(__file__).parents[3] / "site/how-to/verify-with-nothing.md"
+    page = Path(__file__).parents[3] / "site/how-to/verify-a-preregistration.md"
     (command,) = re.findall(r"```bash\n(salt=.*?)```", page.read_text(), flags=re.DOTALL)
     done = subprocess.run(["bash", "-c", command], cwd=shown(folder), capture_output=True, text=True, check=True)
     digest, line = done.stdout.splitlines()

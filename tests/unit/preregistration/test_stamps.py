@@ -162,7 +162,7 @@ def test_bytes_that_are_no_answer_are_refused(folder: Path, reply: bytes) -> Non
 def test_stock_openssl_reads_a_stamp_as_the_page_for_sceptics_says(folder: Path, authority: Authority) -> None:
     """The command there, word for word, in the folder of a preregistration."""
     stamp(folder, authority)
-    page = Path(__file__).parents[3] / "site" / "how-to" / "verify-with-nothing.md"
+    page = Path(__file__).parents[3] / "site" / "how-to" / "verify-a-preregistration.md"
     (command,) = re.findall(r"`(openssl ts -verify [^`]+)`", page.read_text())
     openssl(folder, *command.split()[1:])
     (folder / "statement.json.sig").write_bytes(b"another")

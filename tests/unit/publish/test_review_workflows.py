@@ -54,7 +54,7 @@ def test_a_stranger_says_nothing_of_which_tool_reviews(tmp_path: Path) -> None:
     user, own = (each["jobs"]["review"]["steps"].pop(2) for each in (theirs, ours))
     assert theirs == ours
     assert user["env"] == {"SOURCE": "${{ vars.MARIN_SCALING }}"}
-    assert user["run"].endswith('pip install "marin-scaling[timestamp] @ $SOURCE"\n')
+    assert user["run"].endswith('pip install "marin-scaling[timestamp]@$SOURCE"\n')
     assert own["run"].startswith('git worktree add ../base "origin/$GITHUB_BASE_REF" && pip install')
 
 

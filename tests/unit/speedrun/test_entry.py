@@ -28,7 +28,8 @@ ENTRY = Entry(
 
 def info(**changes: Any) -> dict[str, Any]:
     """What is said of that entry."""
-    asked: dict[str, Any] = {"machine": machine("h100", count=8), "track": None, "price_per_chip_hour": 3.6}
+    tracks = {"h100": Track(name="h100", title="x")}
+    asked: dict[str, Any] = {"machine": machine("h100", count=8), "tracks": tracks, "price_per_chip_hour": 3.6}
     return run_info(ENTRY, entry_plan(ENTRY), **asked | changes)
 
 
@@ -53,9 +54,34 @@ def test_without_a_machine_there_is_no_time() -> None:
 def test_a_limit_that_is_broken_on_paper_is_told_before_anything_is_trained() -> None:
     """FLOPs, parameters and tokens are known; seconds are not."""
     track = Track(name="h100", title="x", limits={"model_flops": 1e19, "parameters": 1.0, "seconds": 1.0})
-    found = info(track=track)
-    assert [said.partition(" ")[0] for said in found["over_the_limit"]] == ["model_flops", "parameters"]
-    assert "refused: model_flops is " in run_info_text(found)
+    found = info(tracks={"h100": track}, machine=None)
+    assert [each["where"] for each in found["findings"]] == ["model_flops", "parameters"]
+    assert "error: model_flops: " in run_info_text(found)
+
+
+@pytest.mark.parametrize(
+    ("rules", "where"),
+    [
+        ({"seeds_at_least": 3}, "seeds"),
+        ({"data_name": "fineweb-edu"}, "data.name"),
+        ({"evaluation_name": "paloma/c4_en"}, "evaluation.name"),
+        ({"hardware": ("v5p",)}, "compute.hardware.kind"),
+        ({"chips_at_most": 1}, "compute.hardware.chips"),
+        ({"limits": {"seconds": 1.0}}, "seconds"),
+    ],
+)
+def test_every_rule_that_is_decided_before_training_is_applied_before_it(rules: dict[str, Any], where: str) -> None:
+    """Seeds, text, machine, and a time that even an MFU of 1 would exceed."""
+    found = info(tracks={"h100": Track(name="h100", title="x", **rules)})
+    assert [(each["severity"], each["where"]) for each in found["findings"]] == [("error", where)]
+    assert found["rules"]
+
+
+def test_a_track_without_a_file_is_a_warning() -> None:
+    """With the file that is missing."""
+    (found,) = info(tracks={})["findings"]
+    assert found["severity"] == "warning"
+    assert "speedruns/tracks/h100.yaml" in found["message"]
 
 
 def test_the_runs_of_an_entry_lie_in_a_folder_of_its_own() -> None:

@@ -6,7 +6,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marin_scaling.speedrun.leaderboard import Point, dominated_by, front, hypervolume, records, tied
+from marin_scaling.speedrun.leaderboard import Point, dominated_by, front, hypervolume, records, tied, ties
 
 points = st.lists(
     st.tuples(st.integers(1, 8), st.integers(1, 8)).map(lambda place: Point(cost=place[0], loss=place[1], name="x")),
@@ -76,3 +76,20 @@ def test_what_is_behind_by_less_than_chance_is_tied_and_not_on_the_front() -> No
     assert front([far, close, best]) == [best]
     assert tied([far, close, best], noise=0.001) == [close]
     assert tied([far, close, best], noise=0.0) == []
+
+
+def test_costs_that_differ_by_rounding_are_one_cost() -> None:
+    """A worse loss for 0.03 % less is on no front; for 3 % less it is."""
+    better, worse = Point(cost=3.99995e11, loss=2.4010, name="better"), Point(cost=3.99885e11, loss=2.4055, name="worse")
+    assert [each.name for each in front([better, worse], same_cost=0.005)] == ["better"]
+    assert dominated_by(worse, front([better, worse], same_cost=0.005), same_cost=0.005) == better
+    cheaper = Point(cost=3.88e11, loss=2.4055, name="cheaper")
+    assert [each.name for each in front([better, cheaper], same_cost=0.005)] == ["cheaper", "better"]
+
+
+def test_entries_within_noise_are_ties_of_each_other() -> None:
+    """Behind the front, and next to each other on it."""
+    first, near, far = (Point(cost=c, loss=loss, name=n) for c, loss, n in ((1, 2.0, "a"), (2, 1.999, "b"), (4, 1.5, "c")))
+    behind = Point(cost=2, loss=2.001, name="d")
+    assert {each.name for each in ties([first, near, far, behind], noise=0.01)} == {"a", "b", "d"}
+    assert ties([first, near, far, behind], noise=0.0) == []

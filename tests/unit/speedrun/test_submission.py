@@ -89,7 +89,7 @@ def test_a_single_seed_has_no_standard_error() -> None:
     ],
 )
 def test_what_cannot_be_shown_safely_does_not_come_in(path: str, value: str, said: str) -> None:
-    """Paths, scripts, signs that nobody sees; the message says what should stand there."""
+    """Paths, scripts, invisible characters; the message names the allowed form."""
     document = submission_document()
     *above, key = path.split("__")
     part: Any = document

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from submission_factory import FINISHED_AT, changed, submission
+from submission_factory import FINISHED_AT, changed, seed_document, submission
 
 from marin_scaling.errors import DocumentError
 from marin_scaling.findings import Severity
@@ -23,9 +23,15 @@ def said(each: Submission, **rules: Any) -> list[str]:
 
 
 def test_a_track_without_rules_asks_nothing() -> None:
-    """And without any track there is nothing to ask."""
+    """Nothing is found."""
     assert said(submission()) == []
-    assert list(track_findings(submission(), {})) == []
+
+
+def test_a_repository_without_tracks_has_a_warning_for_each_submission() -> None:
+    """With the file that is missing."""
+    (found,) = track_findings(submission(), {})
+    assert found.severity is Severity.WARNING
+    assert "speedruns/tracks/fineweb-edu.yaml" in found.message
 
 
 @pytest.mark.parametrize("axis", AXES)
@@ -57,6 +63,27 @@ def test_a_broken_rule_is_named_with_both_values(rules: dict[str, Any], key: str
     assert sentence.startswith(f"error {key}: ")
     assert found in sentence
     assert required in sentence
+
+
+@pytest.mark.parametrize(
+    ("losses", "accepted"),
+    [((1.08, 1.081, 1.082), True), ((1.09, 1.11, 1.10), False), ((1.0, 1.2, 1.05), False), ((1.0, 1.0, 1.0), False)],
+)
+def test_a_loss_to_reach_is_reached_by_more_than_chance(losses: tuple[float, ...], accepted: bool) -> None:
+    """The mean lies below 1.1 with p < .05; seeds of one loss say nothing of chance."""
+    each = submission(seeds=[seed_document(seed=seed, bits_per_byte=loss) for seed, loss in enumerate(losses)])
+    found = said(each, target_bits_per_byte=1.1, seeds_at_least=3)
+    assert bool(found) is not accepted
+    assert all("seeds.bits_per_byte" in line for line in found)
+
+
+def test_a_loss_among_the_limits_is_named_with_its_line_and_the_right_key(tmp_path: Path) -> None:
+    """A loss is no cost."""
+    (tmp_path / "a.yaml").write_text("name: a\ntitle: x\nlimits: {bits_per_byte: 0.73}\n")
+    with pytest.raises(DocumentError) as error:
+        read_tracks(tmp_path)
+    assert "a.yaml, line 3" in error.value.what
+    assert "target_bits_per_byte" in error.value.what
 
 
 def test_rules_that_are_kept_say_nothing() -> None:
@@ -104,7 +131,7 @@ def test_a_track_that_nobody_wrote_down_is_a_doubt() -> None:
         ("name: a\ntitle: x\nlimits: {watts: 3}\n", "'watts'"),
         ("name: a\ntitle: x\nlimits: {seconds: 0}\n", "a.yaml, line 3: limits.seconds: input should be greater than 0"),
         ("name: a\ntitle: x\nretrained_by_ci: true\n", "seeds_at_least"),
-        ("name: a\ntitle: x\nrule: 3\n", "a.yaml, line 3: rule: unknown key"),
+        ("name: a\ntitle: x\nrule: 3\n", "a.yaml, line 3: rule:"),
     ],
 )
 def test_a_track_that_is_malformed_is_refused_with_line_and_key(tmp_path: Path, text: str, reason: str) -> None:

@@ -10,6 +10,7 @@ from submission_factory import FINISHED_AT, SECONDS, changed, seed_document, sub
 
 from marin_scaling.findings import Severity
 from marin_scaling.speedrun.checks import validate
+from marin_scaling.speedrun.leaderboard import boards
 from marin_scaling.speedrun.submission import Submission, write_submission
 
 NOW = FINISHED_AT + timedelta(days=1)
@@ -82,6 +83,82 @@ def test_what_should_be_looked_at_is_a_doubt_and_stays_on_the_board(changes: dic
     assert said in found[2]
 
 
+def test_equal_losses_of_several_seeds_are_a_warning() -> None:
+    """Two seeds never agree to the last digit."""
+    alike = [seed_document(seed=seed, bits_per_byte=1.17) for seed in (0, 1, 2)]
+    (found,) = findings(submission(seeds=alike))
+    assert found[:2] == (Severity.WARNING, "identical-losses")
+    assert "1.17" in found[2]
+
+
+def test_one_log_of_two_seeds_is_refused() -> None:
+    """It is one run."""
+    assert (Severity.ERROR, "seeds") in {each[:2] for each in findings(changed(seeds__log_sha256="a" * 64))}
+
+
+def test_flops_without_sizes_are_unchecked_and_on_no_front() -> None:
+    """A figure that nobody can recompute buys no place."""
+    document = submission_document() | {"absent": {"model.shape": "not told"}}
+    del document["model"]["shape"]
+    unsaid = Submission.model_validate(document)
+    assert [each[:2] for each in findings(unsaid)] == [(Severity.WARNING, "unchecked")]
+    (board,) = boards(validate([unsaid], at=NOW))
+    assert "model FLOPs" not in board.rows[0].on_front
+    assert "seconds" in board.rows[0].on_front
+
+
+def test_hardware_flops_without_a_peak_are_unchecked() -> None:
+    """With the name of the chip."""
+    document = submission_document() | {"absent": {"compute.hardware.peak_flops_per_second": "not told"}}
+    document["compute"]["hardware"] = {"kind": "abacus", "name": "abacus", "chips": 16}
+    found = [each for each in findings(Submission.model_validate(document)) if each[0] is Severity.WARNING]
+    assert {each[1] for each in found} == {"unchecked"}
+    assert all("'abacus'" in each[2] for each in found)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"compute__model_flops": 1.777e18},  # of 1.77734e18
+        {"seeds__hardware_flops": 8.81e18},  # of 8.8128e18
+        {"seeds__training_seconds": 1200.4, "seeds__hardware_flops": 1200.42 * 16 * 459e12},
+    ],
+)
+def test_rounded_figures_are_no_errors(changes: dict[str, Any]) -> None:
+    """Equal to the digits that are stated."""
+    assert {each[:2] for each in findings(changed(**changes))} == {(Severity.NOTE, "rounded")}
+
+
+@pytest.mark.parametrize(
+    ("hardware", "peak"),
+    [
+        ({"kind": "h100", "name": "h100", "chips": 16, "peak_flops_per_second": 756.5e12}, 756.5e12),
+        ({"kind": "a10g", "name": "g5.48xlarge", "chips": 16, "peak_flops_per_second": 125e12}, 125e12),
+    ],
+)
+def test_the_peak_of_a_variant_of_the_chip_is_a_warning(hardware: dict[str, Any], peak: float) -> None:
+    """A PCIe card under the name of its family, and a card of one cloud."""
+    found = changed(compute__hardware=hardware, seeds__hardware_flops=SECONDS * 16 * peak)
+    assert (Severity.WARNING, "peak") in [each[:2] for each in findings(found)]
+    assert {each[0] for each in findings(found)} == {Severity.WARNING}
+
+
+@pytest.mark.parametrize(
+    ("name", "chips", "severity"),
+    [
+        ("2 x v5p-32", 32, None),
+        ("v5p-32", 48, Severity.WARNING),
+        ("v5p-32", 40, Severity.ERROR),
+        ("v5p-32", 32, Severity.ERROR),
+    ],
+)
+def test_slices_are_counted(name: str, chips: int, severity: Severity | None) -> None:
+    """Two slices by name; three by their number; 40 chips are no number of slices of 16, and 32 are one slice's cores."""
+    hardware = {"kind": "v5p", "name": name, "chips": chips, "peak_flops_per_second": 459e12}
+    found = findings(changed(compute__hardware=hardware, seeds__hardware_flops=SECONDS * chips * 459e12))
+    assert {each[0] for each in found if each[1] == "chips"} == ({severity} if severity else set())
+
+
 def test_epochs_and_unknown_tuning_are_told() -> None:
     """True, and to be known by who compares."""
     assert [each[1] for each in findings(changed(data__unique_tokens=10**9))] == ["epochs"]
@@ -122,4 +199,5 @@ def test_one_file_is_validated_like_a_folder(tmp_path: Path) -> None:
     """Both places have one accepted submission."""
     path = write_submission(tmp_path, submission())
     for place in (path, tmp_path):
-        assert marin_scale("speedrun", "validate", str(place), cwd=tmp_path).stdout.startswith("1 submission: 1 accepted")
+        last = marin_scale("speedrun", "validate", str(place), cwd=tmp_path).stdout.splitlines()[-1]
+        assert last.startswith("1 submission: 1 accepted")
