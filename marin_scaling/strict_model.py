@@ -28,7 +28,7 @@ from marin_scaling.printable import quoted
 
 
 class Part(BaseModel):
-    """Part of a file: frozen, finite, unknown keys refused; the string below a key is its description."""
+    """Part of a file: frozen, finite, unknown keys refused; the string below a key is its meaning."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
@@ -36,7 +36,7 @@ class Part(BaseModel):
 def _whole(value: Any) -> Any:
     """Refuse `true` and `1.0` where `Literal[1]` would take them for 1."""
     if type(value) is not int:
-        raise ValueError("it is a whole number")
+        raise ValueError("must be a whole number")
     return value
 
 
@@ -112,13 +112,13 @@ Unicode tables differ between versions."""
 
 
 _MOST_FAULTS = 1000
-"""Faults of a document above which none is named."""
+"""Faults of a document above which they are only counted."""
 
 
 def check_document(document: Any, model: Any, *, name: str) -> None:
-    """Refuse a document that is not of this model, or contains invisible characters.
+    """Raise `DocumentError` for a document that does not fit this model, or holds hidden characters.
 
-    The `DocumentError` names the file, and the key and value of every fault.
+    The error lists the key and value of every fault.
 
     >>> check_document({"a": 1}, dict[str, Count], name="x.json")
     >>> check_document({"a": True, "b": 0}, dict[str, Count], name="x.json")
@@ -126,11 +126,11 @@ def check_document(document: Any, model: Any, *, name: str) -> None:
     ...
     marin_scaling.errors.DocumentError: x.json: a is True: input should be a valid integer.
            x.json: b is 0: input should be greater than 0.
-      why: A field that is missing, unknown or of another kind could be read in two ways.
-      fix: Restore the file from version control, or write it again with the command that made it.
+      why: Such a document could be read in two ways.
+      fix: Restore the file from version control, or rerun the command that wrote it.
     """
     faults = [
-        f"{quoted(at or 'document')} holds U+{ord(sign):04X}, an invisible character"
+        f"{quoted(at or 'document')} holds U+{ord(sign):04X}, a hidden character"
         for at, sign in islice(_hidden(document, ""), FAULTS_NAMED)
     ]
     try:
@@ -141,8 +141,8 @@ def check_document(document: Any, model: Any, *, name: str) -> None:
     if faults:
         raise DocumentError(
             tuple(f"{name}: {fault}." for fault in faults),
-            why="A field that is missing, unknown or of another kind could be read in two ways.",
-            fix="Restore the file from version control, or write it again with the command that made it.",
+            why="Such a document could be read in two ways.",
+            fix="Restore the file from version control, or rerun the command that wrote it.",
         )
 
 
@@ -156,7 +156,7 @@ def _named(error: ValidationError, document: Any) -> list[str]:
 
 
 def _fault(fault: Any, document: Any) -> str:
-    """Return the key, the value and what is wrong with it; names that pydantic gives to alternatives are left out."""
+    """Return the key, the value and the fault, without pydantic's names of alternatives."""
     where, value, last = "", document, len(fault["loc"]) - 1
     for number, step in enumerate(fault["loc"]):
         if isinstance(value, list) and isinstance(step, int):
@@ -166,7 +166,7 @@ def _fault(fault: Any, document: Any) -> str:
     if fault["type"] == "missing":
         return f"{quoted(where)} is missing"
     if fault["type"] == "extra_forbidden":
-        return f"{quoted(where)} is no key of this document"
+        return f"{quoted(where)} is an unknown key"
     if fault["type"] == "string_pattern_mismatch" and fault["ctx"]["pattern"] in IN_WORDS:
         return f"{quoted(where)} is {quoted(repr(fault['input']))}, not a {IN_WORDS[fault['ctx']['pattern']]}"
     reason = str(fault["msg"]).removeprefix("Value error, ")

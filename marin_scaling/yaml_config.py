@@ -154,11 +154,14 @@ def _sentences(
     unnamed = {steps for steps, _ in unknown}
     named = [each for each in wrong if each[0] not in unnamed][:FAULTS_NAMED]
     sentences = [
-        f"{path}, line {_line_of(node, alike[0]['loc'])}: {_named(steps, noun)}: {_reasons(alike, keys)}."
+        f"{path}, line {_line_of(node, alike[0]['loc'])}: {_named(steps, noun)}: {_reasons(alike, keys)}"
         for steps, alike in named
     ]
     rest = len(wrong) - len(named)
-    return (*sentences, *([f"{path}: {rest} more keys are wrong."] if rest > 0 else []))
+    return (
+        *(each if each.endswith("?") else f"{each}." for each in sentences),
+        *([f"{path}: {rest} more keys are wrong."] if rest > 0 else []),
+    )
 
 
 def _named(steps: tuple[str, ...], noun: str) -> str:

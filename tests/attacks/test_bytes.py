@@ -29,7 +29,7 @@ def sign_with(folder: Path, old: str, new: str) -> None:
 def test_a_key_that_stands_twice_is_refused(root: Path, folder: Path) -> None:
     """Of two points in one object, one reader would take the first and another the last."""
     sign_with(folder, '"point": 2.5,', '"point": 2.4,\n   "point": 2.5,')
-    refused(root, "statement.json", "the key 'point' stands twice")
+    refused(root, "statement.json", "duplicate key 'point'")
 
 
 def test_a_quantile_that_is_no_number_is_refused(root: Path, folder: Path) -> None:

@@ -276,7 +276,7 @@ def test_a_line_with_a_key_twice_is_refused(root: Path, folder: Path, registry: 
     """Two readers would read two lines."""
     first, *rest = log_lines(registry)
     write_lines(registry, [first.replace(b'{"', b'{"seq":0,"', 1), *rest])
-    refused(root, "log.jsonl, line 1", "the key 'seq' stands twice")
+    refused(root, "log.jsonl, line 1", "duplicate key 'seq'")
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_a_figure_is_drawn_beside_the_text(tmp_path):
         (["--column", "loss=loss", "--column", "loss=flops"], UsageError, "'loss' is already 'loss'"),
         (["--column", "loss=params", "--column", "params=params"], RunTableError, "'params' is taken for loss and for params"),
         (["--column", "weight=loss"], RunTableError, "'weight' is no column of a run table"),
-        (["--law", "chinchilla"], UsageError, "no law 'chinchilla'"),
+        (["--law", "chinchilla"], UsageError, "law 'chinchilla'"),
         (["--plot", "law.bmp"], UsageError, "cannot be written as '.bmp'"),
         (["--predict", "1e200"], FitRefused, "no forecast at 1e+200 FLOPs"),
     ],

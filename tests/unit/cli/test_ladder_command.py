@@ -21,8 +21,8 @@ def folder(tmp_path: Path) -> Path:
         (["--only", "much"], ("'much' is not a",)),
         (["--on", "slurm"], ("--on slurm: runs are trained on this machine or on a Ray cluster",)),
         (["--on", "local:here"], ("--on local:here",)),
-        (["--stop-after", "soon"], ("'soon' is not a time", "30m")),
-        (["--stop-after", "-3m"], ("'-3m' is not a time",)),
+        (["--stop-after", "soon"], ("'soon' is not a", "30m")),
+        (["--stop-after", "-3m"], ("'-3m' is not a",)),
         (["--stop-after", "99999999h"], ("'99999999h'", "at most a year")),
     ],
 )

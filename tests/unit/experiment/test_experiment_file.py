@@ -213,7 +213,7 @@ def test_aliases_that_stand_for_millions_of_values_are_refused(tmp_path: Path) -
     write(tmp_path, "sound", "name: sound\ntitle: x\noutcome: worked\nconfiguration: {a: &a [1, 2], b: *a}\n")
     bomb, ring, sound = read_experiments(tmp_path)
     assert "bomb/experiment.yaml expands to more than 100000 values" in bomb.refusal
-    assert "ring/experiment.yaml stands for more than 100000 values" in ring.refusal
+    assert "ring/experiment.yaml expands to more than 100000 values" in ring.refusal
     assert sound.experiment is not None
     assert sound.experiment.configuration == {"a": [1, 2], "b": [1, 2]}
 

@@ -123,10 +123,10 @@ def test_more_numbers_than_runs_or_none_at_all_are_refused():
     with pytest.raises(FitRefused, match="no column loss"):
         fit_user_law(frontier, data={"flops": FLOPS}, parameters=parameters())
     two = {name: column[:2] for name, column in DATA.items()}
-    with pytest.raises(FitRefused, match="3 free numbers for 2 runs"):
+    with pytest.raises(FitRefused, match="3 free parameters for 2 runs"):
         fit_user_law(frontier, data=two, parameters=parameters())
     constants = create_params(**{name: {"value": 1, "vary": False} for name in ("E", "A", "gamma")})
-    with pytest.raises(FitRefused, match="0 free numbers for 8 runs"):
+    with pytest.raises(FitRefused, match="0 free parameters for 8 runs"):
         fit_user_law(frontier, data=DATA, parameters=constants)
 
 

@@ -125,7 +125,7 @@ def test_widths_that_are_not_named_are_those_that_the_recipe_finds_sensible(tmp_
 def test_more_sizes_than_the_recipe_has_are_refused(tmp_path: Path) -> None:
     """With both numbers."""
     text = DELPHI.replace("sizes: 4", "sizes: 40")
-    with pytest.raises(RecipeError, match=r"rungs\.1: the recipe 'delphi' finds 10 widths sensible at 9e18 FLOPs, and 40"):
+    with pytest.raises(RecipeError, match=r"rungs\.1: the recipe 'delphi' has 10 sensible widths at 9e18 FLOPs; 40"):
         plan_ladder(read_ladder_file(write(tmp_path, text)))
 
 

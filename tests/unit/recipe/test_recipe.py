@@ -33,7 +33,7 @@ def test_a_width_that_the_recipe_cannot_make_is_refused() -> None:
     """The error says which widths there are."""
     with pytest.raises(RecipeError, match="no width 33") as caught:
         QuickstartRecipe().plan(budget_flops=1e11, hidden_dim=33)
-    assert caught.value.fix == "Choose one from 8 to 128, in steps of 4."
+    assert caught.value.fix == "Choose a width from 8 to 128, in steps of 4."
 
 
 def test_an_unknown_recipe_is_refused() -> None:
