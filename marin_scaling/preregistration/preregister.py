@@ -39,7 +39,7 @@ from marin_scaling.run.paths import RUNS_DIR
 from marin_scaling.run.plan import LoadedLadder, PlannedLadder, corpus_of, file_of, hardware_of, load_ladder
 from marin_scaling.run.spec import RunSpec, read_spec
 from marin_scaling.run.store import is_finished, read_runs, run_folder
-from marin_scaling.units import format_count
+from marin_scaling.units import format_count, format_flops
 from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def _require_trained(planned: PlannedLadder) -> None:
     """Require that every rung is recorded: a forecast from part of a ladder could be selected."""
     missing = [spec for spec in planned.specs if not is_finished(planned.runs_dir.parent, spec)]
     if missing:
-        first = ", ".join(f"width {spec.model.hidden_dim} at {spec.budget_flops:g} FLOPs" for spec in missing[:3])
+        first = ", ".join(f"width {spec.model.hidden_dim} at {format_flops(spec.budget_flops)} FLOPs" for spec in missing[:3])
         raise UsageError(
             f"{len(missing)} of {len(planned.specs)} rungs of the ladder {planned.ladder.file.name!r} are not trained: "
             f"{first}{' and more' if len(missing) > 3 else ''}.",
