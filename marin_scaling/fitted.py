@@ -36,27 +36,43 @@ def load_runs(
     runs: pd.DataFrame | RunTable | Path | str,
     *,
     columns: Mapping[str, str] | None = None,
+    units: Mapping[str, str] | None = None,
+    where: Mapping[str, str] | None = None,
     keep: Collection[str] = (),
     drop: Collection[str] = (),
+    allow: Collection[str] = (),
     skip_incomplete: bool = False,
 ) -> RunTable:
     """Read and audit runs: a CSV, Parquet or JSON file, a suite, a ladder's folder, or a DataFrame.
 
     The table needs FLOPs, parameters, tokens and loss of each run (floats). `columns` maps our names to the table's, as in
-    `{"loss": "eval/loss"}`, or to a formula (`{"flops": "6ND"}`). `keep` and `drop` name runs that stay or go whatever the
-    audit finds; `skip_incomplete` leaves out runs with an empty cell. The result has `frame`, `excluded` and `warnings`.
-    `RunTableError` names file, line and column of a bad cell; `StorageError` for a missing file.
+    `{"loss": "eval/loss"}`, or to a formula (`{"flops": "6ND"}`); `units` states units, as in `{"flops": "GFLOPs"}`. `where`
+    chooses runs by a column of the table, as in `{"dataset": "web"}`; `keep` and `drop` name runs that stay or go whatever the
+    audit finds; `skip_incomplete` leaves out runs with an empty cell. Errors of the audit whose code is in `allow` are
+    warnings. The result has `frame`, `excluded`, `warnings` and `findings`. `RunTableError` names file, line and column of a
+    bad cell; `StorageError` for a missing file.
     """
     if isinstance(runs, RunTable):
         return runs
     if isinstance(runs, str | Path):
-        return read_run_table(Path(runs), columns=columns, keep=keep, drop=drop, skip_incomplete=skip_incomplete)
+        return read_run_table(
+            Path(runs),
+            columns=columns,
+            units=units,
+            where=where,
+            keep=keep,
+            drop=drop,
+            allow=allow,
+            skip_incomplete=skip_incomplete,
+        )
     if not (hasattr(runs, "columns") and hasattr(runs, "rename")):
         raise RunTableError(
             f"Cannot read runs from {type(runs).__name__}.",
             fix="Give a path, a pandas DataFrame, or the result of load_runs.",
         )
-    return table_of_frame(runs, columns=columns, keep=keep, drop=drop, skip_incomplete=skip_incomplete)
+    return table_of_frame(
+        runs, columns=columns, units=units, where=where, keep=keep, drop=drop, allow=allow, skip_incomplete=skip_incomplete
+    )
 
 
 def fit(
@@ -64,10 +80,13 @@ def fit(
     *,
     law: str | LawKind = DEFAULT_LAW,
     columns: Mapping[str, str] | None = None,
+    units: Mapping[str, str] | None = None,
+    where: Mapping[str, str] | None = None,
     keep: Collection[str] = (),
     drop: Collection[str] = (),
+    allow: Collection[str] = (),
     skip_incomplete: bool = False,
-    swept: str = "best",
+    swept: str = "auto",
     seed: int = 0,
 ) -> Fit:
     """Fit a scaling law to runs; the table's arguments are those of `load_runs`.
@@ -85,7 +104,9 @@ def fit(
     >>> bool(2.5 < low < high < 2.8)
     True
     """
-    table = load_runs(runs, columns=columns, keep=keep, drop=drop, skip_incomplete=skip_incomplete)
+    table = load_runs(
+        runs, columns=columns, units=units, where=where, keep=keep, drop=drop, allow=allow, skip_incomplete=skip_incomplete
+    )
     return Fit(table=table, result=fit_table(table, law=law, swept=swept, seed=seed))
 
 

@@ -199,6 +199,15 @@ def setting(name: str, *options: str) -> str | None:
     return _setting([f"--git-dir={os.devnull}", "config", *options, "--get", name], at=Path.cwd())
 
 
+def own_setting(name: str, *options: str) -> str | None:
+    """Return a setting of this person or machine; a repository's own settings are not asked. None where it is not set."""
+    for scope in ("--global", "--system"):
+        arguments = [f"--git-dir={os.devnull}", "config", scope, "--includes", *options, "--get", name]
+        if found := _setting(arguments, at=Path.cwd()):
+            return found
+    return None
+
+
 def _setting(arguments: Sequence[str], *, at: Path) -> str | None:
     own = {name: os.environ[name] for name in _OWN_SETTINGS if name in os.environ}
     try:

@@ -18,6 +18,9 @@ _PREDICT_RUNS = typer.Option(
 COLUMN = typer.Option(
     [], "--column", metavar="OURS=THEIRS", help="Map a column, as in loss=eval/loss, or compute it, as in flops=6ND."
 )
+UNIT = typer.Option([], "--unit", metavar="COLUMN=UNIT", help="Unit of a column, as in flops=GFLOPs or params=millions.")
+WHERE = typer.Option([], "--where", metavar="COLUMN=VALUE", help="Use only the runs with this value in a column.")
+ALLOW = typer.Option([], "--allow", metavar="CODE", help="Lower an error of the audit to a warning, as in groups.")
 KEEP = typer.Option([], "--keep", metavar="RUN", help="Keep a run that the audit would drop; repeatable.")
 DROP = typer.Option([], "--drop", metavar="RUN", help="Leave a run out of the fit; repeatable.")
 SKIP = typer.Option(False, "--skip-incomplete", help="Leave out and name every run with an empty cell.")
@@ -32,18 +35,21 @@ def fit_table(
     predict: list[str] = _PREDICT,
     predict_runs: Path | None = _PREDICT_RUNS,
     column: list[str] = COLUMN,
+    unit: list[str] = UNIT,
+    where: list[str] = WHERE,
     law: str = LAW,
     swept: str | None = typer.Option(
         None,
         "--swept",
         metavar="best|all",
-        help="If sizes have three or more runs each: fit the best 30 % of each size (default), or all.",
+        help="best: fit the best 30 % of each size and length; all: fit all runs. Default: best if swept.",
     ),
     show_sensitivity: bool = typer.Option(False, "--sensitivity", help="Refit with other laws and without budgets."),
     plot: Path | None = _PLOT,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
     keep: list[str] = KEEP,
     drop: list[str] = DROP,
+    allow: list[str] = ALLOW,
     skip_incomplete: bool = SKIP,
     seed: int = typer.Option(0, "--seed", metavar="N", min=0, help="Random seed of the interval."),
 ) -> None:
@@ -65,8 +71,17 @@ def fit_table(
 
     budgets, columns = [parse_flops(text) for text in predict], chosen_columns(column)
     wanted = read_targets(predict_runs) if predict_runs else None
-    runs = read_run_table(table, columns=columns, keep=keep, drop=drop, skip_incomplete=skip_incomplete)
-    result = fit(runs, law=chosen_law(law), seed=seed, swept=swept or ("all" if wanted and wanted.swept else "best"))
+    runs = read_run_table(
+        table,
+        columns=columns,
+        units=chosen_units(unit),
+        where=chosen_values(where),
+        keep=keep,
+        drop=drop,
+        allow=allow,
+        skip_incomplete=skip_incomplete,
+    )
+    result = fit(runs, law=chosen_law(law), seed=seed, swept=swept or ("all" if wanted and wanted.swept else "auto"))
     targets = [optimal_target(result, flops) for flops in budgets] + (target_runs(result, wanted) if wanted else [])
     forecasts = forecast_runs(result, targets)
     tables = [sensitivity(result, each) for each in forecasts] if show_sensitivity else []
@@ -95,17 +110,42 @@ def chosen_law(text: str) -> str | LawKind:
 
 def chosen_columns(pairs: list[str]) -> dict[str, str]:
     """Return the choices of `--column`, as in {"loss": "eval/loss"}."""
+    return _chosen(pairs, option="--column", example="loss=eval/loss")
+
+
+def chosen_units(pairs: list[str]) -> dict[str, str]:
+    """Return the choices of `--unit`, as in {"flops": "GFLOPs"}; `UsageError` for a column that has no units."""
+    from marin_scaling.errors import UsageError
+    from marin_scaling.run.size_units import UNITS
+
+    chosen = _chosen(pairs, option="--unit", example="flops=GFLOPs")
+    for column in chosen:
+        if column not in UNITS:
+            raise UsageError(
+                f"--unit {column}={chosen[column]}: {column!r} has no units to choose.",
+                why="Other columns are not converted.",
+                fix=f"Choose a unit of {', '.join(UNITS)}.",
+            )
+    return chosen
+
+
+def chosen_values(pairs: list[str]) -> dict[str, str]:
+    """Return the choices of `--where`, as in {"dataset": "web"}."""
+    return _chosen(pairs, option="--where", example="dataset=web")
+
+
+def _chosen(pairs: list[str], *, option: str, example: str) -> dict[str, str]:
     from marin_scaling.errors import UsageError
 
     chosen: dict[str, str] = {}
     for pair in pairs:
         ours, equals, theirs = pair.partition("=")
         if not (ours and equals and theirs) or ours in chosen:
-            reason = f"{ours!r} is already {chosen.get(ours)!r}" if ours in chosen else "the form is OURS=THEIRS"
+            reason = f"{ours!r} is already {chosen.get(ours)!r}" if ours in chosen else "the form is NAME=VALUE"
             raise UsageError(
-                f"--column {pair!r}: {reason}.",
-                why="Each of our columns is read from one column of the table.",
-                fix="Use each column once, as in --column loss=eval/loss --column params=n_params",
+                f"{option} {pair!r}: {reason}.",
+                why="Each column of a run table is chosen once.",
+                fix=f"Write it like {option} {example}, once for each column.",
             )
         chosen[ours] = theirs
     return chosen
@@ -114,10 +154,13 @@ def chosen_columns(pairs: list[str]) -> dict[str, str]:
 def backtest_table(
     table: Path = TABLE,
     column: list[str] = COLUMN,
+    unit: list[str] = UNIT,
+    where: list[str] = WHERE,
     law: str = LAW,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON, with every forecast run."),
     keep: list[str] = KEEP,
     drop: list[str] = DROP,
+    allow: list[str] = ALLOW,
     skip_incomplete: bool = SKIP,
     seed: int = typer.Option(0, "--seed", metavar="N", min=0, help="Random seed of the intervals."),
 ) -> None:
@@ -130,7 +173,16 @@ def backtest_table(
     from marin_scaling.forecast.backtest import backtest, backtest_document, backtest_text
     from marin_scaling.run.table import read_run_table
 
-    runs = read_run_table(table, columns=chosen_columns(column), keep=keep, drop=drop, skip_incomplete=skip_incomplete)
+    runs = read_run_table(
+        table,
+        columns=chosen_columns(column),
+        units=chosen_units(unit),
+        where=chosen_values(where),
+        keep=keep,
+        drop=drop,
+        allow=allow,
+        skip_incomplete=skip_incomplete,
+    )
     result = backtest(runs, law=chosen_law(law), seed=seed)
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
@@ -151,6 +203,9 @@ def speedup_tables(
         "own", "--convention", metavar="own|marin", help="own: fit the baseline's law; marin: pin E and alpha as Marin does."
     ),
     column: list[str] = COLUMN,
+    unit: list[str] = UNIT,
+    where: list[str] = WHERE,
+    allow: list[str] = ALLOW,
     skip_incomplete: bool = SKIP,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
@@ -166,9 +221,12 @@ def speedup_tables(
     from marin_scaling.forecast.speedup_report import speedup_document, speedup_text
     from marin_scaling.run.table import read_run_table
 
-    columns = chosen_columns(column)
-    ours, theirs = (read_run_table(path, columns=columns, skip_incomplete=skip_incomplete) for path in (baseline, variant))
-    report = compare_recipes(ours, theirs, convention=convention)
+    columns, units, values = chosen_columns(column), chosen_units(unit), chosen_values(where)
+    ours, theirs = (
+        read_run_table(path, columns=columns, units=units, where=values, allow=allow, skip_incomplete=skip_incomplete)
+        for path in (baseline, variant)
+    )
+    report = compare_recipes(ours, theirs, convention=convention, allow=allow)
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
 
@@ -200,9 +258,12 @@ def downstream(
     chance: float | None = _CHANCE,
     questions: int | None = _QUESTIONS,
     column: list[str] = COLUMN,
+    unit: list[str] = UNIT,
+    where: list[str] = WHERE,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
     keep: list[str] = KEEP,
     drop: list[str] = DROP,
+    allow: list[str] = ALLOW,
     skip_incomplete: bool = SKIP,
     seed: int = typer.Option(0, "--seed", metavar="N", min=0, help="Random seed of the interval."),
 ) -> None:
@@ -225,7 +286,16 @@ def downstream(
     from marin_scaling.units import parse_flops
 
     budgets, columns = [parse_flops(text) for text in predict], chosen_columns([*column, f"loss={soft}"])
-    runs = read_run_table(table, columns=columns, keep=keep, drop=drop, skip_incomplete=skip_incomplete)
+    runs = read_run_table(
+        table,
+        columns=columns,
+        units=chosen_units(unit),
+        where=chosen_values(where),
+        keep=keep,
+        drop=drop,
+        allow=allow,
+        skip_incomplete=skip_incomplete,
+    )
     scored = read_scores(table, table=runs, metric=metric)
     scored = scored.with_pool(read_pool(pool, soft=soft, metric=metric)) if pool else scored
     result = fit(runs, seed=seed)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from marin_scaling.text_table import wrapped
+from marin_scaling.printable import wrapped
 from marin_scaling.units import counted
 
 if TYPE_CHECKING:

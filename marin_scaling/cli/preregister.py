@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from marin_scaling.cli.options import REGISTRY
+from marin_scaling.cli.verify import REGISTRY
 from marin_scaling.preregistration.layout import SIGNERS_NAME
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def preregister(
         principal = find_principal(signer)
         domain.require_registrable(planned, registry=registry, principal=principal, sealed=reveal_by is not None)
         typer.echo(domain.signer_text(principal, key) + "\n")
+        for warning in domain.unknown_people(planned.ladder.file.promise, registry=registry, principal=principal):
+            typer.echo(warning)
         domain.forecast_target(planned, on_message=typer.echo)
         typer.echo(f"Nothing is signed.\nNext: marin-scale preregister {ladder_path}")
         return

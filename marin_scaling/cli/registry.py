@@ -9,7 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from marin_scaling.cli.options import REASON, REGISTRY, STEPS_SEEN, require_reason
+from marin_scaling.cli.verify import REGISTRY, print_steps
+
+REASON = typer.Option(..., "--reason", metavar="TEXT", help="Reason, in one sentence.")
+
+
+def require_reason(reason: str) -> None:
+    """Raise `UsageError` if the signed reason is empty or has more than one line."""
+    from marin_scaling.errors import UsageError
+
+    if not reason.strip() or len(reason.splitlines()) > 1:
+        raise UsageError(
+            f"--reason {reason!r} is not one line of text.",
+            why="The reason is signed and published with the forecast.",
+            fix="Write one line: --reason 'two more budgets were trained'",
+        )
+
+
+STEPS_SEEN = typer.Option(
+    None,
+    "--steps-seen",
+    min=0,
+    metavar="N",
+    help="Steps of the target's loss that you have seen; default: 0 if the run has not started.",
+)
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.events.notice import Kind
@@ -40,7 +63,6 @@ def sign(
 
     Example: marin-scale registry sign 2026-11-26-quickstart --as bob@example.org
     """
-    from marin_scaling.cli.verify import print_steps
     from marin_scaling.preregistration.log import write_down
     from marin_scaling.preregistration.registry import one_folder, signers_path
     from marin_scaling.preregistration.signing.keys import find_principal, find_signing_key
@@ -177,6 +199,27 @@ def deviate(
     _give(which, "deviate", registry=registry, key=key, signer=signer, reason=reason, **content)
 
 
+@registry_app.command("correct")
+def correct(
+    which: str = _FOLDER,
+    was: str = typer.Option(..., "--was", metavar="TEXT", help="Words of the statement, exactly."),
+    reads: str = typer.Option(..., "--reads", metavar="TEXT", help="The corrected words, with the same numbers."),
+    reason: str = REASON,
+    registry: Path = REGISTRY,
+    key: Path | None = _KEY,
+    signer: str | None = _SIGNER,
+) -> None:
+    """Correct the wording of an assumption, a known difference or a related run of your own forecast.
+
+    The statement stays as it is; verify shows the signed correction with it. To correct a resolver, a date or a condition,
+    withdraw the forecast before its run and register it again.
+
+    Example: marin-scale registry correct 2026-11-26-quickstart --was 'anohter corpus' --reads 'another corpus' --reason 'typo'
+    """
+    content: dict[str, Any] = {"was": was, "reads": reads}
+    _give(which, "correct", registry=registry, key=key, signer=signer, reason=reason, **content)
+
+
 def _give(
     which: str,
     kind: Kind,
@@ -211,7 +254,6 @@ def reveal(which: str = _FOLDER, registry: Path = REGISTRY) -> None:
 
     Example: marin-scale registry reveal 2026-11-26-quickstart
     """
-    from marin_scaling.cli.verify import print_steps
     from marin_scaling.errors import UsageError
     from marin_scaling.preregistration.events import seal
     from marin_scaling.preregistration.layout import is_sealed

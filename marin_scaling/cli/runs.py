@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from marin_scaling.cli.fit import TABLE, chosen_columns
-from marin_scaling.cli.options import REGISTRY
+from marin_scaling.cli.verify import REGISTRY
 from marin_scaling.units import counted
 
 _PLACES = typer.Argument(metavar="PLACE...", help="Files or folders of trackers, or wandb:ENTITY/PROJECT.")

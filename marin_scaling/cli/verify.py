@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from marin_scaling.cli.options import REGISTRY, echo_wrapped
 from marin_scaling.printable import printable
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.state import VerifiedStep
 
+REGISTRY = typer.Option(
+    Path("preregistrations"), "--registry", metavar="FOLDER", help="Folder of preregistrations and allowed_signers."
+)
 _WHICH = typer.Argument("all", metavar="FOLDER|all", help="Folder of the registry, by name or path, or all.")
 _RUNS = typer.Option(Path("runs"), "--runs", metavar="FOLDER", help="Run store.")
+
+
+def echo_wrapped(text: str, *, indent: int = 2) -> None:
+    """Print a line; on a terminal, wrap it and indent its further lines."""
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        text = textwrap.fill(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    typer.echo(text)
 
 
 def verify(

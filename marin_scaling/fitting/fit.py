@@ -14,16 +14,17 @@ if TYPE_CHECKING:
     from marin_scaling.fitting.result import FitResult
     from marin_scaling.run.table import RunTable
 
-SWEPT = ("best", "all")
+SWEPT = ("auto", "best", "all")
 
 
 def fit(
-    table: RunTable, *, law: str | LawKind = DEFAULT_LAW, seed: int = 0, swept: str = "best", prior: Prior | None = None
+    table: RunTable, *, law: str | LawKind = DEFAULT_LAW, seed: int = 0, swept: str = "auto", prior: Prior | None = None
 ) -> FitResult:
     """Fit the runs of `table`; `seed` is that of the posterior's draws, or of the resampling for other laws' forecasts.
 
-    `law` is a name of `LAWS`, or your own law (`custom_law`). `swept` chooses the runs of a table with several per size: the
-    best of each size, or all. `prior` is for the coupled law; its default is that of `coupled_law.Prior`.
+    `law` is a name of `LAWS`, or your own law (`custom_law`). `swept` chooses among runs of one size, length and cost: the best
+    of each (`best`), all of them (`all`), or the best if they were swept and not replicated (`auto`). `prior` is for the
+    coupled law; its default is that of `coupled_law.Prior`.
 
     >>> from marin_scaling.laws import SurfaceLaw
     >>> from marin_scaling.run.simulate import simulate_ladder
@@ -39,15 +40,21 @@ def fit(
             f"Unknown choice of swept runs {swept!r}.",
             fix=f"Choose: {', '.join(SWEPT)}.",
         )
-    chosen = table if swept == "all" else _best_of_sweep(table)
+    chosen = table if swept == "all" else _best_of_sweep(table, forced=swept == "best")
     refuse_hopeless(chosen)
     result: FitResult = kind(chosen, seed=seed, prior=prior)
     return result
 
 
-def _best_of_sweep(table: RunTable) -> RunTable:
-    frame, excluded = best_of_cells(table.frame)
+def _best_of_sweep(table: RunTable, *, forced: bool) -> RunTable:
+    frame, excluded = best_of_cells(table.frame, sweep=table.sweep, forced=forced)
     if not excluded:
         return table
-    note = f"swept runs: the best {KEPT_SHARE:.0%} of each size and length stand for it; the forecast is of a run as well tuned"
-    return replace(table, frame=frame, excluded=(*table.excluded, *excluded), warnings=(*table.warnings, note))
+    varied = f" ({', '.join(table.sweep.swept)})" if table.sweep and table.sweep.swept else ""
+    kept = f"the best {KEPT_SHARE:.0%} of each size and length stand for it; the forecast is of a run as well tuned"
+    return replace(
+        table,
+        frame=frame,
+        excluded=(*table.excluded, *excluded),
+        warnings=(*table.warnings, f"swept runs{varied}: {kept}"),
+    )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-import numpy as np
-from numpy.typing import NDArray
-
 from marin_scaling.errors import FitRefused
+from marin_scaling.findings import Severity
 from marin_scaling.fitting.frontier import FRONTIER_UNKNOWNS
 from marin_scaling.run.audit import Exclusion
+from marin_scaling.run.cells import Sweep, cells_of, find_sweep
 from marin_scaling.run.table import BUDGET_SPAN
-from marin_scaling.units import format_flops
+from marin_scaling.units import counted, format_flops
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,13 +18,18 @@ if TYPE_CHECKING:
     from marin_scaling.run.table import RunTable
 
 
+_MORE_RUNS = "Add runs at other budgets: at least four budgets, a factor of two or more apart, four sizes at each."
+_KEEP = "Keep the runs that finished (--keep RUN for each), or correct the cells that the reasons name."
+
+
 def refuse_hopeless(table: RunTable) -> None:
     """Raise `FitRefused` for runs that determine no law."""
     frame = table.frame
     if len(frame) <= FRONTIER_UNKNOWNS:
-        plural = "" if len(frame) == 1 else "s"
         refuse(
-            f"{table.source} has {len(frame)} usable run{plural}; the law has {FRONTIER_UNKNOWNS} unknowns.{left_out(table)}"
+            f"{table.source} has {counted(len(frame), 'usable run')}; the law has {FRONTIER_UNKNOWNS} unknowns."
+            f"{left_out(table)}",
+            fix=_KEEP if len(table.excluded) > len(frame) else _MORE_RUNS,
         )
     if frame["flops"].max() < BUDGET_SPAN * frame["flops"].min():
         refuse(
@@ -40,6 +44,18 @@ def refuse_hopeless(table: RunTable) -> None:
         )
 
 
+def refuse_contradictions(table: RunTable) -> None:
+    """Raise `FitRefused` with every error that the audit of the table found."""
+    errors = [each for each in table.findings if each.severity is Severity.ERROR]
+    if errors:
+        codes = " ".join(f"--allow {code}" for code in dict.fromkeys(each.code for each in errors))
+        refuse(
+            tuple(f"{table.source}: {each.message}" for each in errors),
+            why="One law goes through runs of one kind whose numbers are counted alike.",
+            fix=f"Follow the advice above, or take all runs as they are: {codes}",
+        )
+
+
 def left_out(table: RunTable) -> str:
     """Return a sentence with the first three runs that were left out, for a refusal."""
     named = "; ".join(f"{each.run}: {each.why}" for each in table.excluded[:3])
@@ -48,55 +64,37 @@ def left_out(table: RunTable) -> str:
 
 
 def refuse(
-    what: str,
+    what: str | tuple[str, ...],
     *,
     why: str = "With as many unknowns as numbers, any law would fit.",
-    fix: str = "Add runs at other budgets: at least four budgets, a factor of two or more apart, four sizes at each.",
+    fix: str = _MORE_RUNS,
 ) -> NoReturn:
     """Raise `FitRefused` for a table that is too small."""
     raise FitRefused(what, why=why, fix=fix)
 
 
-_LENGTHS_PER_E_FOLD = 100  # tokens within 1 % are one length, since batches round them differently
-_LEAST_CELLS = 5
-_LEAST_RUNS = 3  # in a swept cell
-_LEAST_SHARE = 0.3  # of swept cells in a swept table
 KEPT_SHARE = 0.3
 
 
-def is_swept(params: NDArray[np.float64], tokens: NDArray[np.float64], *, seeds: list[str] | None = None) -> bool:
-    """Return True if at least 30 % of a table's cells, one size and length each, have at least three runs.
+def best_of_cells(
+    frame: pd.DataFrame, *, sweep: Sweep | None = None, forced: bool = False
+) -> tuple[pd.DataFrame, tuple[Exclusion, ...]]:
+    """Return the best runs of each cell of a swept table, at least one, and the others as exclusions.
 
-    >>> sizes = np.repeat([1e7, 2e7, 4e7, 8e7, 1.6e8], 4)
-    >>> is_swept(sizes, 20 * sizes), is_swept(sizes, 20 * sizes, seeds=["0", "1", "2", "3"] * 5)
-    (True, False)
+    `frame` itself is returned if it is not swept, unless `forced`. Without `sweep`, its column `seed` tells.
     """
-    cells = cells_of(params, tokens)
-    counts = np.bincount(cells)
-    if len(counts) < _LEAST_CELLS or np.mean(counts >= _LEAST_RUNS) <= _LEAST_SHARE:
-        return False
-    return seeds is None or len(set(zip(cells.tolist(), seeds, strict=True))) < len(cells)
-
-
-def cells_of(params: NDArray[np.float64], tokens: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the number of each run's cell, one size and one length: (run,)."""
-    keys = np.stack([params, np.round(np.log(tokens) * _LENGTHS_PER_E_FOLD)])
-    return np.asarray(np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1))
-
-
-def best_of_cells(frame: pd.DataFrame) -> tuple[pd.DataFrame, tuple[Exclusion, ...]]:
-    """Return the best runs of each cell of a swept table, and the others as exclusions; `frame` itself if not swept."""
-    params, tokens = (frame[name].to_numpy(dtype=np.float64) for name in ("params", "tokens"))
-    seeds = frame["seed"].tolist() if "seed" in frame else None
-    if not is_swept(params, tokens, seeds=seeds):
+    sweep = find_sweep(frame, frame[[name for name in ("seed",) if name in frame]]) if sweep is None else sweep
+    if not (forced or sweep.is_in(frame)):
         return frame, ()
-    by_cell = frame["loss"].groupby(cells_of(params, tokens))
+    by_cell = frame["loss"].groupby(cells_of(frame))
     better, runs = by_cell.rank(method="first").to_numpy() - 1, by_cell.transform("size").to_numpy()
     kept = better < KEPT_SHARE * runs
+    varied = f" in {', '.join(sweep.swept[:3])}" if sweep.swept else ""
     excluded = tuple(
         Exclusion(
             run=str(run),
-            why=f"swept: {int(before)} of the {int(count)} runs of its size and tokens are lower (--swept all keeps it)",
+            why=f"swept{varied}: {int(before)} of the {int(count)} runs of its size and tokens are lower "
+            "(--swept all keeps it)",
         )
         for run, before, count in zip(frame["run"][~kept], better[~kept], runs[~kept], strict=True)
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from marin_scaling.findings import Finding, Severity
 from marin_scaling.fitting.law import Law, LawKind, find_law
 from marin_scaling.fitting.optima import Bowl, DrawnPoints, FrontierPoint
 from marin_scaling.fitting.refusals import refuse_hopeless
@@ -27,6 +28,7 @@ LARGE_MISFIT = 0.02
 class FitStatus(Enum):
     """Status of a fit, the worst first; the value is the sentence for the reader."""
 
+    CONTRADICTED = "Not usable: the runs contradict each other or their columns; see the errors of the table's audit."
     NOT_CONVERGED = "Not usable: the search for the parameters did not converge."
     NOT_FALLING = "Not usable: the loss does not fall with compute in these runs, so there is no law to extrapolate."
     EXPONENT_AT_EDGE = "Not usable: the best exponent lies at the edge of the searched range: no power law fits these budgets."
@@ -35,6 +37,7 @@ class FitStatus(Enum):
     FEW_RUNS = (
         "Use with care: as many unknowns as runs, or more; what other ladders have in common carries much of the forecast."
     )
+    DOUBTED = "Use with care: the table's audit has warnings that bear on the forecast."
     BEST_RUN_OFF = (
         "Use with care: the best run of the largest budget lies off the law by more than its noise allows; the law may miss "
         "where the ladder is going."
@@ -68,7 +71,8 @@ class FitStatus(Enum):
     @property
     def may_be_used(self) -> bool:
         """True if forecasts from this fit are allowed."""
-        return self not in (FitStatus.NOT_CONVERGED, FitStatus.NOT_FALLING, FitStatus.EXPONENT_AT_EDGE)
+        unusable = (FitStatus.CONTRADICTED, FitStatus.NOT_CONVERGED, FitStatus.NOT_FALLING, FitStatus.EXPONENT_AT_EDGE)
+        return self not in unusable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +80,7 @@ class FitResult:
     """A fitted law and everything that a forecast, a reader or a checker needs. `frame` has the runs that were used.
 
     `points` are the best losses of budgets, `bowls` their parabolas. `refit` fits another table with the same law, prior and
-    seed.
+    seed. `findings` are those of the table's audit; their messages are in `warnings`.
     """
 
     law: Law
@@ -93,6 +97,7 @@ class FitResult:
     metric: str
     seed: int
     refit: Callable[[RunTable], FitResult]
+    findings: tuple[Finding, ...] = ()
 
     @classmethod
     def of(
@@ -110,7 +115,14 @@ class FitResult:
         warnings: Iterable[str] = (),
     ) -> FitResult:
         """Combine a law with its table; the worst of the statuses is the status, the others are warnings."""
-        status, *others = [each for each in FitStatus if applies.get(each, each is FitStatus.USABLE)]
+        severities = {each.severity for each in table.findings}
+        holds = {
+            **applies,
+            FitStatus.CONTRADICTED: Severity.ERROR in severities,
+            FitStatus.DOUBTED: Severity.WARNING in severities,
+        }
+        status, *others = [each for each in FitStatus if holds.get(each, False)] or [FitStatus.USABLE]
+        others = [each for each in others if each is not FitStatus.DOUBTED]  # its warnings are listed
         kind = kind if kind.name == law.name else find_law(law.name)
 
         def refit(other: RunTable) -> FitResult:
@@ -125,7 +137,12 @@ class FitResult:
             bowls=drawn.bowls,
             allocation=allocation,
             status=status,
-            warnings=(*table.warnings, *drawn.warnings, *(each.value for each in others[:-1]), *warnings),
+            warnings=(
+                *table.warnings,
+                *drawn.warnings,
+                *(each.value for each in others),
+                *warnings,
+            ),
             frame=table.frame.loc[drawn.frame.index],
             excluded=(*table.excluded, *drawn.excluded),
             column_mapping=table.column_mapping,
@@ -133,6 +150,7 @@ class FitResult:
             metric=table.metric,
             seed=seed,
             refit=refit,
+            findings=table.findings,
         )
 
     @property

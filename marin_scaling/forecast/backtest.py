@@ -18,6 +18,7 @@ from marin_scaling.errors import FitRefused
 from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.law import DEFAULT_LAW, LawKind, find_law
 from marin_scaling.fitting.optima import size_column
+from marin_scaling.fitting.refusals import refuse_contradictions
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import forecast_runs, targets_of
 from marin_scaling.run.table import RunTable
@@ -118,7 +119,7 @@ def backtest(
     *,
     law: str | LawKind = DEFAULT_LAW,
     seed: int = 0,
-    swept: str = "best",
+    swept: str = "auto",
     prior: Prior | None = None,
     forecaster: Forecaster | None = None,
 ) -> Backtest:
@@ -134,6 +135,7 @@ def backtest(
     [(10, 5)]
     """
     kind = find_law(law) if isinstance(law, str) else law
+    refuse_contradictions(table)
     if forecaster is not None:
         return _rolled(table, forecaster, best_only=False)
     return _rolled(table, with_law(kind, seed=seed, swept=swept, prior=prior), best_only=not kind.knows_any_size)
@@ -237,7 +239,7 @@ def backtest_scores(result: Backtest) -> list[dict[str, Any]]:
     return [{**asdict(row), "farthest": row.farthest if np.isfinite(row.farthest) else None} for row in result.by_distance()]
 
 
-def with_law(law: str | LawKind, *, seed: int = 0, swept: str = "best", prior: Prior | None = None) -> Forecaster:
+def with_law(law: str | LawKind, *, seed: int = 0, swept: str = "auto", prior: Prior | None = None) -> Forecaster:
     """Return a forecaster by a law of `fit`; one of compute-optimal runs only forecasts those of the same FLOPs."""
     return _with(lambda known: fit(known, law=law, seed=seed, swept=swept, prior=prior))
 

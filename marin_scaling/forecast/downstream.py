@@ -18,10 +18,9 @@ from marin_scaling.forecast.accuracy_curve import FORMULA, Sigmoid, require_reac
 from marin_scaling.forecast.forecast import LEVELS, Forecast, forecast, samples
 from marin_scaling.forecast.report import forecast_document
 from marin_scaling.laws import Array
-from marin_scaling.printable import printable
+from marin_scaling.printable import printable, wrapped
 from marin_scaling.run.table import RunTable
 from marin_scaling.run.table_io import RawTable, cells_of_column, finite_number, is_empty, read_table_file
-from marin_scaling.text_table import wrapped
 from marin_scaling.units import format_flops
 from marin_scaling.untrusted_files import is_present
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from marin_scaling.errors import FitRefused, UsageError
+from marin_scaling.findings import Severity
 from marin_scaling.fitting.coupled_fit import sparsity_of
 from marin_scaling.fitting.law import Law, LossDraws, Targets
 from marin_scaling.fitting.result import FitResult
@@ -277,8 +278,14 @@ def _check(result: FitResult, flops: float) -> None:
             fix="Forecast nearer to the runs.",
         )
     if not result.status.may_be_used:
+        errors = [each for each in result.findings if each.severity is Severity.ERROR]
         raise FitRefused(
-            f"{result.source}: no forecast at {flops:.3g} FLOPs. {result.status.value}",
+            (f"{result.source}: no forecast at {flops:.3g} FLOPs. {result.status.value}", *(each.message for each in errors)),
             why="The law does not describe these runs.",
-            fix="Inspect the runs (marin-scale fit without --predict); train more budgets, or exclude faulty runs.",
+            fix=" ".join(
+                [
+                    "Inspect the runs (marin-scale fit without --predict); train more budgets, or exclude faulty runs.",
+                    *(f"To use all runs as they are: --allow {code}." for code in dict.fromkeys(each.code for each in errors)),
+                ]
+            ),
         )

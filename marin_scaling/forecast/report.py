@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, fields
@@ -14,12 +15,14 @@ from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.backtest import Backtest, backtest_doubts, backtest_scores
 from marin_scaling.forecast.forecast import Forecast
 from marin_scaling.laws import FARTHEST_CHECKED
+from marin_scaling.printable import TABLE_WIDTH, wrapped
 from marin_scaling.run.audit import Exclusion
 from marin_scaling.run.table import BUDGET_SPAN
-from marin_scaling.text_table import table_text, wrapped
 from marin_scaling.units import counted, format_count, format_flops, unit_of
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from marin_scaling.forecast.sensitivity import SensitivityRow
 
 
@@ -60,6 +63,7 @@ def forecast_document(
         "optima": [_optimum(point) for point in result.points],
         "status": result.status.value,
         "may_be_used": result.status.may_be_used,
+        **({"findings": [asdict(each) for each in result.findings]} if result.findings else {}),
         "metric": result.metric,
         "predictions": predictions,
         "excluded": [{"run": each.run, "why": each.why} for each in result.excluded],
@@ -226,7 +230,46 @@ def _size_lines(forecast: Forecast) -> list[str]:
 
 
 def _warnings_text(result: FitResult, *, with_forecast: bool) -> str:
-    lines = [wrapped(f"status: {result.status.value}"), *(wrapped(f"warning: {each}", "  ") for each in result.warnings)]
+    severity = {each.message: each.severity.value for each in result.findings}
+    warnings = (wrapped(f"{severity.get(each, 'warning')}: {each}", "  ") for each in result.warnings)
+    lines = [wrapped(f"status: {result.status.value}"), *warnings]
     if with_forecast:
         lines.append(wrapped(_ASSUMES[result.law.is_calibrated]))
     return "\n".join(lines)
+
+
+def table_text(frame: pd.DataFrame, *, width: int = TABLE_WIDTH, indent: int = 2) -> str:
+    """Format a table with a header; numbers align right, and long words wrap within `width` columns.
+
+    Floats have five significant digits; NaN and None are empty cells.
+
+    >>> import pandas as pd
+    >>> print(table_text(pd.DataFrame({"law": ["E", "gamma"], "estimate": [1.70001, 0.1]}), indent=0))
+    law    estimate
+    E           1.7
+    gamma       0.1
+    """
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), collapse_padding=True)
+    for name in frame.columns:
+        is_text = frame[name].map(lambda cell: isinstance(cell, str) and not _is_number(cell)).any()
+        table.add_column(Text(str(name)), justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
+    for row in frame.itertuples(index=False, name=None):
+        table.add_row(*(Text(_cell(cell)) for cell in row))
+    buffer = io.StringIO()
+    Console(file=buffer, width=width, color_system=None, legacy_windows=False).print(Padding(table, (0, 0, 0, indent)))
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
+
+
+def _cell(cell: Any) -> str:
+    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+        return ""
+    return f"{cell:.5g}" if isinstance(cell, float) else str(cell)
+
+
+def _is_number(cell: str) -> bool:
+    return not cell or cell[0].isdigit() or (cell[0] in "+-[" and cell[1:2].isdigit())

@@ -23,8 +23,8 @@ from marin_scaling.fitting.result import FitResult
 from marin_scaling.fitting.surface import fit_interaction_surface, fit_surface, fit_tied_surface
 from marin_scaling.forecast.forecast import Forecast, Target, forecast_runs, optimal_target
 from marin_scaling.laws import Array, frontier_loss, surface_loss
+from marin_scaling.printable import wrapped
 from marin_scaling.run.table import RunTable
-from marin_scaling.text_table import wrapped
 from marin_scaling.units import format_flops
 
 if TYPE_CHECKING:

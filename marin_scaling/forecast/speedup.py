@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from marin_scaling.errors import FitRefused, RunTableError, UsageError
-from marin_scaling.fitting.refusals import best_of_cells
+from marin_scaling.fitting.refusals import best_of_cells, refuse_contradictions
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.speedup_conventions import (
     MARIN_E,
@@ -29,6 +29,7 @@ from marin_scaling.forecast.speedup_conventions import (
 )
 from marin_scaling.laws import FrontierLaw, frontier_loss
 from marin_scaling.run.audit import Exclusion
+from marin_scaling.run.groups import count_ratio
 from marin_scaling.run.table import BUDGET_SPAN
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
 CONVENTIONS = ("own", "marin")
 
 
-def require_comparable(baseline: RunTable, variant: RunTable, convention: str) -> tuple[str, ...]:
+def require_comparable(
+    baseline: RunTable, variant: RunTable, convention: str, *, allow: Collection[str] = ()
+) -> tuple[str, ...]:
     """Return warnings about comparing these tables; raise if they cannot be compared."""
     if convention not in CONVENTIONS:
         raise UsageError(
@@ -47,6 +50,7 @@ def require_comparable(baseline: RunTable, variant: RunTable, convention: str) -
     for table in (baseline, variant):
         if table.frame.empty:
             raise FitRefused(f"{table.source} has no usable runs.", fix="Give finished runs.")
+        refuse_contradictions(table)
     metrics = {table.metric for table in (baseline, variant)} - {"loss"}  # the name `loss` leaves the metric open
     _require_one("metric", metrics, baseline, variant)
     for what, column in (("FLOP convention", "flops_convention"), ("evaluation (held-out text and protocol)", "evaluation")):
@@ -57,8 +61,31 @@ def require_comparable(baseline: RunTable, variant: RunTable, convention: str) -
             why=f"Its asymptote of {MARIN_E} is in nats per token.",
             fix="Compare by the baseline's own law: --convention own",
         )
+    counted = _counted_alike(baseline, variant, allowed="flop-count" in allow)
     unnamed = [table.source for table in (baseline, variant) if table.metric == "loss"]
-    return (f"{' and '.join(unnamed)}: the metric is not named; both tables are assumed to have the same",) if unnamed else ()
+    named = (f"{' and '.join(unnamed)}: the metric is not named; both tables are assumed to have the same",) if unnamed else ()
+    return (*counted, *named)
+
+
+def _counted_alike(baseline: RunTable, variant: RunTable, *, allowed: bool) -> tuple[str, ...]:
+    """Return a warning if the tables count FLOPs apart at equal size; `RunTableError` if by one factor at all sizes."""
+    if _texts(baseline, "flops_convention") and _texts(variant, "flops_convention"):
+        return ()  # equal, as checked by `_require_one`
+    found = count_ratio(baseline.frame, variant.frame)
+    if found is None:
+        return ()
+    factor, is_one = found
+    message = (
+        f"FLOPs / (6 x params x tokens) in {variant.source} are {factor:g} times those in {baseline.source} at equal size: "
+        "counted by another convention?"
+    )
+    if is_one and not allowed:
+        raise RunTableError(
+            message,
+            why="A factor of 1.33 is 8 N D against 6 N D (recomputed activations).",
+            fix="Count both alike, or compare them as they are: --allow flop-count",
+        )
+    return (message,)
 
 
 def _texts(table: RunTable, column: str) -> set[str]:
@@ -108,7 +135,9 @@ class SpeedupReport:
     seed: int
 
 
-def compare_recipes(baseline: RunTable, variant: RunTable, *, convention: str = "own", seed: int = 0) -> SpeedupReport:
+def compare_recipes(
+    baseline: RunTable, variant: RunTable, *, convention: str = "own", seed: int = 0, allow: Collection[str] = ()
+) -> SpeedupReport:
     """Return the effective speedup of `variant` over `baseline` at each budget of the variant's runs.
 
     Several sizes at a budget are compared by the minimum of their bowl, or by their best run without a bowl; seeds by their
@@ -122,13 +151,15 @@ def compare_recipes(baseline: RunTable, variant: RunTable, *, convention: str = 
     >>> from marin_scaling.run.simulate import simulate_ladder
     >>> law = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
     >>> ladder = simulate_ladder(law, budgets_flops=[1e18, 3e18, 1e19, 3e19], sizes_per_budget=5, noise=0.0, seed=0)
-    >>> cheaper = replace(ladder, frame=ladder.frame.assign(flops=ladder.frame["flops"] / 2))
+    >>> cheaper = replace(ladder, frame=ladder.frame.assign(**{name: ladder.frame[name] / 2 for name in ("flops", "tokens")}))
     >>> first = compare_recipes(ladder, cheaper).comparisons[0]
     >>> f"{first.model_flops.value:.2f} {first.model_flops.verdict.value}"
     '2.00 faster'
     """
-    warnings = require_comparable(baseline, variant, convention)
-    (baseline_frame, baseline_swept), (variant_frame, variant_swept) = (best_of_cells(t.frame) for t in (baseline, variant))
+    warnings = require_comparable(baseline, variant, convention, allow=allow)
+    (baseline_frame, baseline_swept), (variant_frame, variant_swept) = (
+        best_of_cells(t.frame, sweep=t.sweep) for t in (baseline, variant)
+    )
     ours, theirs = measure(baseline_frame), measure(variant_frame)
     generator = np.random.default_rng([seed, 1])  # independent of the law's draws
     if convention == "own":

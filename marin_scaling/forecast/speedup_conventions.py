@@ -15,9 +15,9 @@ from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.frontier import SEED_NOISE, FrontierLaws
 from marin_scaling.fitting.frontier_law import FrontierOfBudgets, resample
 from marin_scaling.fitting.optima import Bowl, BowlShape, fit_bowl, has_bowl
-from marin_scaling.fitting.refusals import cells_of
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.laws import Array, FrontierLaw
+from marin_scaling.run.cells import cells_of
 from marin_scaling.run.table import BUDGET_SPAN
 from marin_scaling.units import format_flops
 
@@ -65,7 +65,7 @@ def partner(point: MeasuredLoss, others: Sequence[MeasuredLoss]) -> MeasuredLoss
 
 def _measure_budget(runs: pd.DataFrame) -> MeasuredLoss:
     flops, params, tokens, loss = (runs[name].to_numpy(dtype=np.float64) for name in ("flops", "params", "tokens", "loss"))
-    cells = [_measure_cell(cell) for _, cell in runs.groupby(cells_of(params, tokens))]
+    cells = [_measure_cell(cell) for _, cell in runs.groupby(cells_of(runs))]
     best = min(cells, key=lambda cell: cell.loss)
     if not has_bowl(runs):
         return replace(best, squares=sum(each.squares for each in cells), freedom=sum(each.freedom for each in cells))
@@ -250,8 +250,7 @@ def _means_of_seeds(frame: pd.DataFrame) -> pd.DataFrame:
     """Merge runs of one size and budget that differ only in their seed to a row with the mean loss."""
     if "seed" not in frame:
         return frame
-    params, tokens = (frame[name].to_numpy(dtype=np.float64) for name in ("params", "tokens"))
-    by_cell = frame.assign(cell=cells_of(params, tokens)).groupby(["budget_flops", "cell"])
+    by_cell = frame.assign(cell=cells_of(frame)).groupby(["budget_flops", "cell"])
     seeds = by_cell["seed"].transform("nunique") == by_cell["seed"].transform("size")
     means = frame.assign(loss=frame["loss"].where(~seeds, by_cell["loss"].transform("mean")))
     return means[~seeds | (by_cell.cumcount() == 0)].reset_index(drop=True)

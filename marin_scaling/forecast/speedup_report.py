@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from marin_scaling import __version__
 from marin_scaling.forecast.speedup import BudgetComparison, SpeedupReport
 from marin_scaling.forecast.speedup_conventions import INTERVAL, MARIN_ALPHA, MARIN_E, Speedup, Verdict
+from marin_scaling.printable import wrapped
 from marin_scaling.run.audit import Exclusion
-from marin_scaling.text_table import wrapped
 from marin_scaling.units import format_flops
 
 if TYPE_CHECKING:

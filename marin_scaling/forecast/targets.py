@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from marin_scaling.errors import RunTableError
-from marin_scaling.fitting.refusals import is_swept
 from marin_scaling.forecast.forecast import Target, optimal_target
+from marin_scaling.run.cells import has_many_per_cell
 from marin_scaling.run.columns import map_columns
 from marin_scaling.run.numbers import BadCells, read_numbers
 from marin_scaling.run.table_io import RawTable, is_empty, read_table_file
@@ -60,6 +60,8 @@ def targets_of_frame(frame: pd.DataFrame) -> WantedRuns:
 
 
 def _targets(raw: RawTable) -> WantedRuns:
+    import pandas as pd
+
     mapping = map_columns(raw, chosen={}, required=())
     bad = BadCells(raw, raw.places, why=_WHY, fix=_FIX)
     columns = {name: _column(raw, mapping[name], bad=bad) for name in _NUMBERS if name in mapping}
@@ -71,8 +73,8 @@ def _targets(raw: RawTable) -> WantedRuns:
         for row, place in enumerate(raw.places)
     ]
     sized = [row for row in rows if row.params and row.tokens]
-    sizes = np.array([(row.params, row.tokens) for row in sized], dtype=np.float64).reshape(-1, 2)
-    return WantedRuns(runs=tuple(rows), swept=len(sized) > 0 and is_swept(sizes[:, 0], sizes[:, 1]))
+    sizes = pd.DataFrame([(row.params, row.tokens) for row in sized], columns=["params", "tokens"], dtype=np.float64)
+    return WantedRuns(runs=tuple(rows), swept=has_many_per_cell(sizes))
 
 
 def target_runs(result: FitResult, wanted: WantedRuns) -> list[Target]:

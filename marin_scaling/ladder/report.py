@@ -7,8 +7,8 @@ from typing import Any
 
 from marin_scaling.ladder.config import Compute, LadderFile, PerRun, training_memory_bytes
 from marin_scaling.ladder.plan import Ladder, ladder_doubts
+from marin_scaling.printable import TABLE_WIDTH, wrapped
 from marin_scaling.recipe.base import RungPlan
-from marin_scaling.text_table import TABLE_WIDTH, wrapped
 from marin_scaling.units import format_bytes, format_count, format_duration, format_flops
 
 _HOUR = 3600.0

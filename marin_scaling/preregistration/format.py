@@ -146,6 +146,10 @@ class RecipeOfTarget(Camel):
     """sequences per step"""
     train_steps: Count
     """training steps"""
+    epochs: Count = 1
+    """passes over the training tokens, the last perhaps partial; 1 if missing"""
+    compute: dict[str, Any] = Field(default_factory=dict)
+    """precision and kernels; the defaults of the ladder file if missing"""
     beyond_ladder: dict[str, Positive]
     """`flops`, `params` and `tokens` of the target divided by the largest among the runs of the ladder"""
     known_differences_from_ladder: list[Text]
@@ -443,6 +447,8 @@ class Target(Part):
     seed: Whole
     data_order_seed: Zero
     data: dict[str, Any]
+    epochs: Count = 1
+    compute: dict[str, Any] = Field(default_factory=dict)
     evaluation: MetricOfEvaluation
     statement_sha256: None
 

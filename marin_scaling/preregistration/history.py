@@ -12,6 +12,7 @@ from pathlib import Path
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.errors import refuse
 from marin_scaling.files import read_bytes
+from marin_scaling.preregistration.events.notice import verified_notices
 from marin_scaling.preregistration.layout import (
     AMENDMENT_NAME,
     LOG_NAME,
@@ -26,8 +27,14 @@ from marin_scaling.preregistration.layout import (
     stamp_names,
 )
 from marin_scaling.preregistration.log import Log, LogEntry, log_path, read_log
-from marin_scaling.preregistration.receipts import made_at
-from marin_scaling.preregistration.registry import identity, read_registration, registration_folders
+from marin_scaling.preregistration.receipts import Receipts, Trust, effective_time, known_at, made_at
+from marin_scaling.preregistration.registry import (
+    identity,
+    is_withdrawn_unrun,
+    read_registration,
+    registration_folders,
+    signers_path,
+)
 from marin_scaling.preregistration.signing.allowed_signers import compared_name
 from marin_scaling.preregistration.state import VerifiedStep
 from marin_scaling.preregistration.statement import moment_text, parse_moment
@@ -73,7 +80,7 @@ def require_whole(registry_dir: Path, *, log: Log) -> None:
     """
     _require_past(log.entries, log_file=log_path(registry_dir))
     folders = registration_folders(registry_dir)
-    _require_one_for_each_target(folders)
+    _require_one_for_each_target(folders, log=log)
     there = {folder.name for folder in folders}
     for entry in log.entries:
         if entry.id not in there:
@@ -90,13 +97,18 @@ def line_times(name: str, *, folder: Path) -> list[datetime]:
     return [parse_moment(entry.logged_at) for entry in own if name in entry.files]
 
 
-def _require_one_for_each_target(folders: Sequence[Path]) -> None:
-    """Refuse a second forecast of a target, and a second one by one registrant of a target that differs in labels only."""
+def _require_one_for_each_target(folders: Sequence[Path], *, log: Log) -> None:
+    """Refuse a second forecast of a target, and a second one by one registrant of a target that differs in labels only.
+
+    A forecast that was withdrawn before its run, and before the other was made, is not counted.
+    """
     seen: dict[str, list[Path]] = {}
     for folder in folders:
         path = folder / "target.json"
         earlier = seen.setdefault(identity(read_bytes(path)), []) if is_present(path) else []
         for first in earlier:
+            if _was_withdrawn(first, before=folder, log=log) or _was_withdrawn(folder, before=first, log=log):
+                continue
             is_same = read_bytes(path) == read_bytes(first / "target.json")
             if (is_same and not _could_not_know(first, folder)) or (not is_same and len(_registrants(first, folder)) == 1):
                 refuse(
@@ -105,6 +117,24 @@ def _require_one_for_each_target(folders: Sequence[Path]) -> None:
                     "fact.",
                 )
         earlier.append(folder)
+
+
+def _was_withdrawn(folder: Path, *, before: Path, log: Log) -> bool:
+    """True if the registrant of `folder` withdrew it, signed and logged, without a run, before the other forecast was made."""
+    if not is_withdrawn_unrun(folder):
+        return False
+    receipts = Receipts(log=log, now=datetime.now(UTC))
+    statement = read_registration(folder)
+    notices = verified_notices(
+        folder, statement=statement, trust=Trust(allowed_signers=signers_path(folder), receipts=receipts)
+    )
+    made = effective_time(made_at(before), receipts.forecast_at(before))
+    withdrawn = [
+        known_at(each.at, f"{each.name}/{NOTICE_NAME}", folder=folder, receipts=receipts)
+        for each in notices
+        if each.kind == "withdraw"
+    ]
+    return bool(withdrawn) and withdrawn[0] <= made and not statement.is_overdue(at=withdrawn[0])
 
 
 def _could_not_know(*folders: Path) -> bool:

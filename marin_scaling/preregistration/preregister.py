@@ -5,8 +5,9 @@ Every rung must be recorded and trained on one text, so that no one can select r
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime, time, timedelta
 from itertools import filterfalse
 from pathlib import Path
@@ -18,7 +19,7 @@ from marin_scaling.preregistration.events import amendment
 from marin_scaling.preregistration.events.notice import ENDING_KINDS, Kind, give_notice, require_not_ended
 from marin_scaling.preregistration.events.seal import LONGEST_SEAL, whole_folder
 from marin_scaling.preregistration.history import log_step
-from marin_scaling.preregistration.layout import OUTCOME_NAME, is_sealed
+from marin_scaling.preregistration.layout import OUTCOME_NAME, SIGNERS_NAME, is_sealed
 from marin_scaling.preregistration.log import read_log, write_down
 from marin_scaling.preregistration.register import (
     USUAL_TERM,
@@ -29,6 +30,7 @@ from marin_scaling.preregistration.register import (
     standing_registration,
 )
 from marin_scaling.preregistration.registry import REGISTRY, registration_folders, signers_path
+from marin_scaling.preregistration.signing.allowed_signers import read_allowed_signers
 from marin_scaling.preregistration.signing.keys import NoSigningKeyError, find_principal, find_signing_key
 from marin_scaling.preregistration.statement import undeclared_differences
 from marin_scaling.preregistration.tracked_run import stated_steps
@@ -73,6 +75,8 @@ def preregister(
     registry, principal = Path(registry), find_principal(signer)
     file = planned.ladder.file
     require_registrable(planned, registry=registry, principal=principal, sealed=reveal_by is not None)
+    for warning in unknown_people(file.promise, registry=registry, principal=principal):
+        on_message(warning)
     signing_key = find_signing_key(None if key is None else Path(key).expanduser(), make=True)
     on_message(f"signing as {principal}; {signing_key.note}\n")
     evidence = forecast_target(planned, on_message=on_message)
@@ -110,14 +114,35 @@ def require_registrable(planned: PlannedLadder, *, registry: Path, principal: st
     require_followable(registry, registrant=principal, resolver=resolver, sealed=sealed, at=now, due=due)
 
 
+def unknown_people(promise: Promise, *, registry: Path, principal: str) -> list[str]:
+    """Return a warning for each resolver and reviewer of a ladder file who has no key in `allowed_signers` (or is mistyped)."""
+    path = registry / SIGNERS_NAME
+    listed = {each.principal for each in read_allowed_signers(path)} if is_present(path) else set()
+    named = [("resolver", promise.resolver), *(("reviewers", name) for name in promise.reviewers)]
+    return [
+        _unknown(key, name, path=path, listed=listed | {principal})
+        for key, name in named
+        if name is not None and name not in listed | {principal}
+    ]
+
+
+def _unknown(key: str, name: str, *, path: Path, listed: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, listed, n=1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    task = "cannot sign the outcome" if key == "resolver" else "cannot sign the forecast"
+    return f"warning: promise.{key}: {name} has no key in {path} and {task} until a line is added{meant}"
+
+
 def existing_registration(planned: PlannedLadder, *, registry: Path = REGISTRY) -> Registration | None:
     """Return the registered forecast of this ladder's target on this data, None if there is none."""
     file = planned.ladder.file
     ours = file.name, planned.specs[0].data, file.target.budget_flops
     for folder in filterfalse(is_sealed, registration_folders(registry)):
         spec = target_in(folder)
-        if (spec.ladder, spec.data, spec.budget_flops) == ours:
-            return standing_registration(spec, registry_dir=registry)
+        if (spec.ladder, spec.data, spec.budget_flops) == ours and (
+            standing := standing_registration(spec, registry_dir=registry)
+        ):
+            return standing
     return None
 
 
@@ -210,11 +235,11 @@ def forecast_target(planned: PlannedLadder, *, on_message: OnMessage = print) ->
     from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
     from marin_scaling.forecast.forecast import forecast
     from marin_scaling.ladder.plan import plan_target
+    from marin_scaling.printable import wrapped
     from marin_scaling.recipe.find import find_recipe
     from marin_scaling.recipe.report import recipe_document
     from marin_scaling.run.plan import target_spec
     from marin_scaling.run.table import read_run_table
-    from marin_scaling.text_table import wrapped
 
     result = fit(read_run_table(planned.runs_dir))
     tested = backtest_of_fit(result)
@@ -330,8 +355,8 @@ def _forecast_again(
     """Return the rows of a ladder's current runs, the fit's document with a forecast at `flops`, and its losses."""
     from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
+    from marin_scaling.printable import wrapped
     from marin_scaling.run.table import read_run_table
-    from marin_scaling.text_table import wrapped
 
     result = fit(read_run_table(runs_dir))
     tested = backtest_of_fit(result)

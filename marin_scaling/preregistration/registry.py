@@ -6,14 +6,25 @@ A folder is published atomically and never changed; only events such as `outcome
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from marin_scaling.canonical_json import sha256_hex
+from marin_scaling.canonical_json import load_strict, sha256_hex
 from marin_scaling.errors import SigningError, StatementError, StorageError, UsageError
 from marin_scaling.files import publish_folder, read_bytes, replace_file
-from marin_scaling.preregistration.layout import _SLUG, ATTRIBUTES, ATTRIBUTES_NAME, SIGNERS_NAME, STATEMENT_NAME, is_sealed
+from marin_scaling.preregistration.layout import (
+    _SLUG,
+    ATTRIBUTES,
+    ATTRIBUTES_NAME,
+    NOTICE_NAME,
+    OUTCOME_NAME,
+    SIGNERS_NAME,
+    STATEMENT_NAME,
+    is_sealed,
+    notice_names,
+)
 from marin_scaling.preregistration.signing.allowed_signers import (
     compared_name,
     parse_allowed_signers,
@@ -25,6 +36,7 @@ from marin_scaling.preregistration.statement import Statement, read_statement
 from marin_scaling.units import counted
 from marin_scaling.untrusted_files import is_present
 
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 REGISTRY = Path("preregistrations")
 """Default registry, below the root of a repository."""
 
@@ -73,7 +85,8 @@ def register(registry_dir: Path, *, slug: str, created_at: datetime, files: Mapp
         raise StatementError(
             f"{standing} already forecasts this target.",
             why="With two forecasts of one run, the better one could be picked afterwards.",
-            fix=f"Train its target (marin-scale run {standing.name}), or forecast another target.",
+            fix=f"Train its target (marin-scale run {standing.name}). If nothing was trained, withdraw it "
+            f"(marin-scale registry withdraw {standing.name} --reason WHY) and rerun this command.",
         )
     folder = registry_dir / registration_id(slug, created_at=created_at)
     require_free(folder)
@@ -100,12 +113,36 @@ def publish_registration(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def find_registration(registry_dir: Path, *, target: bytes) -> Path | None:
-    """Return the folder with exactly this `target.json`, or None."""
+    """Return the folder with exactly this `target.json`, or None; a withdrawn forecast without a run does not count."""
     for folder in registration_folders(registry_dir):
         path = folder / "target.json"
-        if is_present(path) and read_bytes(path) == target:
+        if is_present(path) and read_bytes(path) == target and not is_withdrawn_unrun(folder):
             return folder
     return None
+
+
+def is_withdrawn_unrun(folder: Path) -> bool:
+    """Return True if a forecast has a withdrawal by somebody who had seen no step, and neither an outcome nor a recorded run.
+
+    Verification decides whether the withdrawal is signed by the registrant and was received in time.
+    """
+    present = [path.name for path in folder.iterdir()]
+    withdrawals = [name for name in notice_names(present) if name.endswith("withdraw")]
+    if not withdrawals or OUTCOME_NAME in present or _has_a_run(folder):
+        return False
+    path = folder / withdrawals[0] / NOTICE_NAME
+    document = load_strict(read_bytes(path), name=str(path)) if is_present(path) else None
+    return isinstance(document, dict) and document.get("target_steps_seen") == 0
+
+
+def _has_a_run(folder: Path) -> bool:
+    """True if the run store beside the registry has the run that is bound to this statement."""
+    target, bound = load_strict(read_bytes(folder / "target.json"), name="target.json"), read_bytes(folder / STATEMENT_NAME)
+    ladder = target.get("ladder") if isinstance(target, dict) else None
+    if not isinstance(ladder, str) or not _FILE_NAME.fullmatch(ladder):
+        return True  # verification refuses it
+    specs = folder.absolute().parent.parent.joinpath("runs", ladder).glob("*/spec.json")
+    return any(sha256_hex(bound).encode() in read_bytes(path) for path in specs)
 
 
 def find_twin(registry_dir: Path, *, target: bytes, registrant: str) -> Path | None:
@@ -113,7 +150,7 @@ def find_twin(registry_dir: Path, *, target: bytes, registrant: str) -> Path | N
     wanted = identity(target)
     for folder in registration_folders(registry_dir):
         path = folder / "target.json"
-        if is_present(path) and identity(read_bytes(path)) == wanted:
+        if is_present(path) and identity(read_bytes(path)) == wanted and not is_withdrawn_unrun(folder):
             by = read_registration(folder).predicate["registrant"]
             if compared_name(by) == compared_name(registrant):
                 return folder

@@ -95,6 +95,7 @@ def derived_fields(documents: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             "optimizer": target["optimizer"],
             "batchSize": target["batch_size"],
             "trainSteps": target["train_steps"],
+            **{key: target[key] for key in ("epochs", "compute") if key in target},
             "beyondLadder": _beyond(ladder["rows"], run),
         },
         "metric": {"checkpointRule": CHECKPOINT_RULE},

@@ -95,7 +95,8 @@ def _verdict_of(verified: Verified, *, runs_dir: Path, at: datetime) -> Verdict:
     run = read_run(run_folder(runs_dir, spec)) if is_finished(runs_dir, spec) else None
     if run is not None:
         _require_stamped_before(verified.stamped, run=run)
-        outcome, claimed = _settle(verified, run=run, checked_at=at), _run_first(folder, run=run, receipts=known)
+        outcome = _settle(verified, run=run, checked_at=at)
+        claimed = "".join(f"; {each}" for each in reservations(folder, run=run, receipts=known))
     elif verified.outcome is not None:
         outcome, claimed = dict(verified.outcome), f"; claimed: {_AWAY}"
     else:
@@ -184,20 +185,20 @@ def _require_stamped_before(stamped: Sequence[datetime], *, run: StoredRun) -> N
         )
 
 
-def _run_first(folder: Path, *, run: StoredRun, receipts: Receipts) -> str:
-    """Return a warning if a run began, or its record came, before the forecast was received; empty if not.
+def reservations(folder: Path, *, run: StoredRun, receipts: Receipts) -> list[str]:
+    """Return warnings that a run began, or its record came, before the registry received the forecast.
 
     This is not a refusal: log lines are rewritten after merges, and commits can reorder files. With a base branch,
     `require_forecast_first` refuses.
     """
-    began, received, warnings = parse_moment(run.record.started_at), receipts.forecast_at(folder), ""
+    began, received, warnings = parse_moment(run.record.started_at), receipts.forecast_at(folder), []
     if received is not None and received > began:
-        warnings += f"; logged at {moment_text(received)}, after its run had begun at {moment_text(began)}: "
-        warnings += "that it was made before is its registrant's word"
+        said = f"logged at {moment_text(received)}, after its run had begun at {moment_text(began)}"
+        warnings.append(f"{said}: that it was made before is its registrant's word")
     committed, record_at = receipts.committed_at(folder), receipts.runs.get(f"{run.folder.parent.name}/{run.folder.name}")
     if committed is not None and record_at is not None and record_at.order < committed.order:
-        warnings += f"; the record of its run was committed at {moment_text(record_at.at)}, before the forecast, which was "
-        warnings += f"committed at {moment_text(committed.at)}"
+        said = f"the record of its run was committed at {moment_text(record_at.at)}, before the forecast, which was"
+        warnings.append(f"{said} committed at {moment_text(committed.at)}")
     return warnings
 
 

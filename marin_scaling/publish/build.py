@@ -20,6 +20,7 @@ from marin_scaling.files import replace_file
 from marin_scaling.limits import SITE_SECONDS
 from marin_scaling.markdown import page_name, without_root
 from marin_scaling.preregistration.log import read_log
+from marin_scaling.preregistration.receipts import Receipts, receipts_with_history
 from marin_scaling.preregistration.registry import registration_folders
 from marin_scaling.preregistration.state import State, Verdict
 from marin_scaling.preregistration.statement import parse_moment
@@ -28,7 +29,7 @@ from marin_scaling.publish.board_page import read_speedruns, speedrun_pages
 from marin_scaling.publish.experiment_pages import experiment_pages
 from marin_scaling.publish.figures import PLOTTER_NAME, plotter
 from marin_scaling.publish.forecast_index import forecasts_index
-from marin_scaling.publish.forecast_page import forecast_page
+from marin_scaling.publish.forecast_page import ForecastPage, forecast_page
 from marin_scaling.publish.ladder_page import PROGRAM_NAME, ladder_names, ladder_page, ladders_index
 from marin_scaling.publish.render import SITE_ASSETS, asset, render
 from marin_scaling.publish.site_settings import SETTINGS_NAME, SITE_DIR, require_plain_settings
@@ -42,7 +43,7 @@ GENERATED = Path("site/generated")
 def generated_pages(root: Path) -> dict[str, bytes]:
     """Return every generated file by its path below `site/generated/`. No file contains this machine's paths."""
     root = root.resolve()
-    forecasts = [forecast_page(root, folder) for folder in registration_folders(root / "preregistrations")]
+    forecasts = _forecast_pages(root)
     promised = [each.promised for each in forecasts if each.promised]
     ladders = [
         ladder_page(root, name, promised=[each for each in promised if each.ladder == name]) for name in ladder_names(root)
@@ -60,6 +61,15 @@ def generated_pages(root: Path) -> dict[str, bytes]:
         files[PLOTTER_NAME] = plotter()
     files |= {f"assets/{name}": asset(f"site/{name}") for name in SITE_ASSETS}
     return files | experiment_pages(root, linked=files.keys())
+
+
+def _forecast_pages(root: Path) -> list[ForecastPage]:
+    """The page of each forecast; a log or history that cannot be read is told by the pages themselves."""
+    folders = registration_folders(root / "preregistrations")
+    receipts: dict[Path, Receipts] = {}
+    with suppress(MarinScalingError):
+        receipts = receipts_with_history(folders, runs_dir=root / "runs")
+    return [forecast_page(root, folder, receipts=receipts.get(folder.parent)) for folder in folders]
 
 
 def registry_fault(root: Path) -> str:

@@ -18,18 +18,20 @@ from marin_scaling.preregistration.events.notice import deviations, ended_by
 from marin_scaling.preregistration.families import Forecaster, forecaster
 from marin_scaling.preregistration.history import log_step
 from marin_scaling.preregistration.log import read_log
+from marin_scaling.preregistration.receipts import Receipts
 from marin_scaling.preregistration.register import answering_spec
 from marin_scaling.preregistration.registry import signers_path
 from marin_scaling.preregistration.review.report import doubts_section, promise_section
 from marin_scaling.preregistration.state import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.statement import parse_moment
+from marin_scaling.preregistration.verdict import reservations
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, sealed_verdict, verify_folder
 from marin_scaling.preregistration.verify.policy import policy_steps
 from marin_scaling.publish.ladder_page import PromisedRun, PublishedPage, ladder_names, signed_forecast
 from marin_scaling.publish.render import render
 from marin_scaling.run.curves import losses_so_far, shares_so_far
 from marin_scaling.run.paths import Workplace
-from marin_scaling.run.store import is_finished, read_runs
+from marin_scaling.run.store import is_finished, read_run, read_runs, run_folder
 from marin_scaling.units import format_flops
 from marin_scaling.untrusted_files import WORK_FOLDER, is_present
 
@@ -70,6 +72,9 @@ class _Authentic:
     ended: Verdict | None = None
     """Verdict of a forecast that was withdrawn or void."""
 
+    reserved: tuple[str, ...] = ()
+    """Warnings that its run, or the record of it, came before the forecast."""
+
     claimed: bool = False
     """True if the outcome's run is missing from this repository."""
 
@@ -100,14 +105,17 @@ class _Authentic:
         return State(self.outcome["verdict"])
 
 
-def forecast_page(root: Path, folder: Path) -> ForecastPage:
-    """Verify a preregistration and return its page; the page of a refused one shows the reason."""
+def forecast_page(root: Path, folder: Path, *, receipts: Receipts | None = None) -> ForecastPage:
+    """Verify a preregistration and return its page; the page of a refused one shows the reason.
+
+    `receipts` hold the history of the branch; without them only the log gives the time of receipt.
+    """
     stem = f"preregistrations/{page_name(folder.name)}"
     try:
         found = verify_folder(folder, allowed_signers=signers_path(folder), runs_dir=root / "runs")
         if isinstance(found, VerifiedSeal):
             return _sealed_page(root, folder, found, stem=stem)
-        authentic = _read(root, found)
+        authentic = _read(root, found, receipts=receipts or found.trust.receipts)
     except MarinScalingError as error:
         return _refused_page(folder.name, error, root=root, stem=stem)
     promised = _promised(folder, authentic)
@@ -134,6 +142,9 @@ def forecast_page(root: Path, folder: Path) -> ForecastPage:
     )
 
 
+_SHOWN = ("statement", "outcome", "ended", "claimed", "reserved", "deviated", "amended")
+
+
 def _forecast_values(authentic: _Authentic) -> dict[str, Any]:
     """Return the template's values for the statement, its outcome and its notices."""
     quantiles, fit = authentic.statement.quantiles, authentic.statement.predicate["fit"]
@@ -143,20 +154,21 @@ def _forecast_values(authentic: _Authentic) -> dict[str, Any]:
     named = [f"{cell(name)} = {value:.6g}" for name, value in sorted(fit["parameters"].items())]
     basis = [["law", fit["law"]], ["fitted", listed(named, most=_PARAMETERS)], ["runs taken", fit["ladderRule"]]]
     return {
-        **{name: getattr(authentic, name) for name in ("statement", "outcome", "ended", "claimed", "deviated", "amended")},
+        **{name: getattr(authentic, name) for name in _SHOWN},
         "intervals": [["median", f"{quantiles[0.5]:.4f}"], *intervals, *halves],
         "basis": [*basis, *(["said of itself", sentence] for sentence in authentic.said)],
         "left_out": [[cell(each["run"]), cell(each["why"])] for each in fit["excluded"]],
     }
 
 
-def _read(root: Path, found: Verified) -> _Authentic:
-    folder = found.folder
+def _read(root: Path, found: Verified, *, receipts: Receipts) -> _Authentic:
+    folder, runs_dir = found.folder, root / "runs"
     steps = [*found.steps, *policy_steps(found), log_step(folder, log=read_log(folder.parent))]
-    document, spec, receipts = found.subjects["forecast.json"], answering_spec(folder), found.trust.receipts
+    document, spec = found.subjects["forecast.json"], answering_spec(folder)
+    run = read_run(run_folder(runs_dir, spec)) if is_finished(runs_dir, spec) else None
     said = (document.get("status", ""), *document["warnings"])
     ended = ended_by(
-        found.notices, folder=folder, statement=found.statement, spec=spec, runs_dir=root / "runs", receipts=receipts
+        found.notices, folder=folder, statement=found.statement, spec=spec, runs_dir=runs_dir, receipts=found.trust.receipts
     )
     return _Authentic(
         statement=found.statement,
@@ -165,7 +177,8 @@ def _read(root: Path, found: Verified) -> _Authentic:
         said=tuple(filter(None, said)),
         made_by=forecaster(folder, found.statement),
         ended=ended,
-        claimed=found.outcome is not None and not is_finished(root / "runs", spec),
+        claimed=found.outcome is not None and run is None,
+        reserved=tuple(reservations(folder, run=run, receipts=receipts)) if run else (),
         amended=_amended(found, runs_dir=root / "runs"),
         deviated=deviations(found.notices),
     )

@@ -257,6 +257,10 @@ DIVERGED_STATUSES = frozenset({"diverged", "nan", "exploded"})
 FINISHED_STATUSES = frozenset({"", "finished", "completed", "complete", "done", "success", "succeeded", "ok"})
 """States of a run with a final loss, as Weights & Biases, Slurm, our records and common tables write them."""
 
+_RAY_STATUSES = frozenset({"terminated", "error", "running", "pending", "paused"})
+_FINISHED_IN_RAY = frozenset({"terminated"})
+"""State of a Ray Tune trial that ended as planned; elsewhere the word may mean that a run was killed."""
+
 _MOST = 0.75  # with such a majority of runs the others are left out; without it the user has to choose
 _OFF_BUDGET = 2.0  # a name such as 2e20 may stand for a budget of 1.8e20, but not for half or twice its value
 
@@ -289,7 +293,10 @@ def audit_words(
     _require_names(names, keep=keep, drop=drop)
     reasons = {position: "dropped as asked" for position, name in enumerate(names) if name in drop}
     statuses = words.get("status", ())
-    reasons |= {row: why for row, each in enumerate(statuses) if row not in reasons and (why := excluded_by_status(each))}
+    final = _FINISHED_IN_RAY if {each.strip().lower() for each in statuses} <= _RAY_STATUSES else FINISHED_STATUSES
+    reasons |= {
+        row: why for row, each in enumerate(statuses) if row not in reasons and (why := excluded_by_status(each, final=final))
+    }
     for column in (each for each in COLUMNS.values() if each.one_value):
         values = words.get(column.name, ())
         reasons |= _other_kinds(column, {row: value for row, value in enumerate(values) if row not in reasons})
@@ -371,7 +378,7 @@ def _require_names(names: Sequence[str], *, keep: Collection[str], drop: Collect
             raise RunTableError(f"{name!r} is both kept and dropped.", why="Only one can be done.", fix="Give it once.")
 
 
-def excluded_by_status(status: str) -> str | None:
+def excluded_by_status(status: str, *, final: Collection[str] = FINISHED_STATUSES) -> str | None:
     """Return the reason to leave out a run of this status, or None if its loss is final.
 
     >>> excluded_by_status("diverged"), excluded_by_status("finished"), excluded_by_status("crashed")
@@ -380,7 +387,7 @@ def excluded_by_status(status: str) -> str | None:
     word = status.strip().lower()
     if word in DIVERGED_STATUSES:
         return "it diverged (status)"
-    return None if word in FINISHED_STATUSES else f"its status is {word!r}, which does not say finished"
+    return None if word in final else f"its status is {word!r}, which does not say finished"
 
 
 def find_duplicates(frame: pd.DataFrame) -> dict[int, str]:

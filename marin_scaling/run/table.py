@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.errors import RunTableError, StorageError, UsageError, first_line, missing_extra
+from marin_scaling.findings import Finding, Severity, warning
 from marin_scaling.limits import TEXT_CHARACTERS
-from marin_scaling.printable import printable
+from marin_scaling.printable import joined, printable, quoted
 from marin_scaling.run.audit import Exclusion, audit_runs, audit_words
+from marin_scaling.run.cells import Sweep, find_sweep
 from marin_scaling.run.columns import COLUMNS, Cells, Column, map_columns, with_formulas
+from marin_scaling.run.groups import audit_kinds
 from marin_scaling.run.numbers import BadCells, read_numbers
+from marin_scaling.run.size_units import convert_units, mend_overflow
 from marin_scaling.run.table_io import RawTable, is_empty, read_table_file
 from marin_scaling.units import counted, metric_of_column
 from marin_scaling.untrusted_files import is_present
@@ -41,7 +45,8 @@ class RunTable:
     `frame` has a row a run: `run` (text), `flops`, `params`, `tokens`, `loss`, `budget_flops` (float64), and `active_params`,
     `epochs`, `tokens_per_second` (float64), `seed`, `suite`, `flops_convention`, `evaluation` (text) where the table has them.
     A run's `tokens_per_second` is NaN where its cell is empty; no other number may be. `column_mapping` gives the table's own
-    name of each column.
+    name of each column. `findings` are those of the audit that bear on the status of a fit; their messages are in `warnings`.
+    `sweep` says what sets runs of one size and length apart.
     """
 
     frame: pd.DataFrame
@@ -50,27 +55,42 @@ class RunTable:
     column_mapping: Mapping[str, str]
     source: str
     metric: str
+    findings: tuple[Finding, ...] = ()
+    sweep: Sweep | None = None
 
 
 def read_run_table(
     path: Path,
     *,
     columns: Mapping[str, str] | None = None,
+    units: Mapping[str, str] | None = None,
+    where: Mapping[str, str] | None = None,
     keep: Collection[str] = (),
     drop: Collection[str] = (),
+    allow: Collection[str] = (),
     skip_incomplete: bool = False,
 ) -> RunTable:
     """Read and audit a table of runs; `columns` gives the table's name for those of our columns that need settling.
 
-    `keep` and `drop` name runs that stay or go whatever the audit finds; both are recorded in the table. `skip_incomplete`
-    leaves out the runs with an empty cell, each with the column.
+    `units` states the unit of a column, as in `{"flops": "GFLOPs"}`; `where` gives the value that a column of the table has in
+    the runs to take. `keep` and `drop` name runs that stay or go whatever the audit finds; both are recorded in the table.
+    Errors of the audit whose code is in `allow` are warnings. `skip_incomplete` leaves out the runs with an empty cell, each
+    with the column.
 
     `StorageError` when nothing can be read there, `RunTableError` (file, line, column) when it is no table of usable runs.
     """
     path = Path(path)
     is_store = path.is_dir() and not is_present(path / "runs.csv")
-    chosen = {} if is_store else columns or {}
-    return _from_cells(read_cells(path), chosen, keep=keep, drop=drop, skip_incomplete=skip_incomplete)
+    choices = _Choices(
+        columns={} if is_store else columns or {},
+        units=units or {},
+        where=where or {},
+        keep=keep,
+        drop=drop,
+        allow=allow,
+        skip_incomplete=skip_incomplete,
+    )
+    return _from_cells(read_cells(path), choices)
 
 
 def read_cells(path: Path) -> RawTable:
@@ -86,8 +106,11 @@ def table_of_frame(
     frame: pd.DataFrame,
     *,
     columns: Mapping[str, str] | None = None,
+    units: Mapping[str, str] | None = None,
+    where: Mapping[str, str] | None = None,
     keep: Collection[str] = (),
     drop: Collection[str] = (),
+    allow: Collection[str] = (),
     skip_incomplete: bool = False,
     source: str = "DataFrame",
 ) -> RunTable:
@@ -95,7 +118,16 @@ def table_of_frame(
     cells = frame.rename(columns=str)
     places = tuple(f"row {label}" for label in frame.index)
     raw = RawTable(name=source, cells=cells.astype(object), places=places)
-    return _from_cells(raw, columns or {}, keep=keep, drop=drop, skip_incomplete=skip_incomplete)
+    choices = _Choices(
+        columns=columns or {},
+        units=units or {},
+        where=where or {},
+        keep=keep,
+        drop=drop,
+        allow=allow,
+        skip_incomplete=skip_incomplete,
+    )
+    return _from_cells(raw, choices)
 
 
 def _instead_of(folder: Path) -> str:
@@ -153,32 +185,97 @@ _ONE_OF_EACH: dict[str, Callable[[RunSpec], str]] = {
 }
 
 
-def _from_cells(
-    raw: RawTable,
-    columns: Mapping[str, str],
-    *,
-    keep: Collection[str],
-    drop: Collection[str],
-    skip_incomplete: bool = False,
-) -> RunTable:
-    raw, columns = with_formulas(raw, columns)
+@dataclass(frozen=True, kw_only=True)
+class _Choices:
+    """What the user settles about a table; the meanings are those of `read_run_table`."""
+
+    columns: Mapping[str, str]
+    units: Mapping[str, str]
+    where: Mapping[str, str]
+    keep: Collection[str]
+    drop: Collection[str]
+    allow: Collection[str]
+    skip_incomplete: bool
+
+
+def _from_cells(raw: RawTable, choices: _Choices) -> RunTable:
+    raw, columns = with_formulas(raw, choices.columns)
     mapping = map_columns(raw, chosen=columns)
     texts = {name: _texts(raw, mapping[name]) for name in _columns(Cells.TEXTS, mapping)}
     runs = texts.get("run") or list(raw.places)
-    words = audit_words(runs, texts, keep=keep, drop=drop)
-    empty = _incomplete(raw, mapping, words.reasons) if skip_incomplete else {}
-    rows = [row for row in range(len(runs)) if row not in words.reasons and row not in empty]
-    frame, grouping = _with_budgets(_frame(raw, mapping, texts | {"run": runs}, rows=rows))
-    audit = audit_runs(frame, keep=keep)
+    words = audit_words(runs, texts, keep=choices.keep, drop=choices.drop)
+    left_out = words.reasons | _elsewhere(raw, choices.where)
+    left_out |= _incomplete(raw, mapping, left_out) if choices.skip_incomplete else {}
+    rows = [row for row in range(len(runs)) if row not in left_out]
+    raw, overflow = mend_overflow(raw, mapping, rows=rows)
+    frame = _frame(raw, mapping, texts | {"run": runs}, rows=rows)
+    frame, converted = convert_units(frame, names=mapping, units=choices.units, keep=choices.keep)
+    findings = (*overflow, *converted)
+    _refuse_errors(raw.name, [each for each in findings if each.code not in choices.allow])
+    frame, grouping = _with_budgets(frame)
+    audit = audit_runs(frame, keep=choices.keep)
     found = {rows[position]: why for position, why in audit.reasons.items()}
+    frame, kept = frame.drop(index=list(audit.reasons)).reset_index(drop=True), [row for row in rows if row not in found]
+    others = _other_cells(raw, mapping, rows=kept)
+    sweep = find_sweep(frame, others)
+    kinds = audit_kinds(frame, others, sweep=sweep)
+    findings = tuple(warning(f.code, f.where, f.message) if f.code in choices.allow else f for f in (*findings, *kinds))
+    if "seed" not in frame and sweep.are_replicates:
+        frame = frame.assign(seed=[" ".join(row) for row in raw.cells[[*sweep.replicated]].iloc[kept].astype(str).to_numpy()])
     return RunTable(
-        frame=frame.drop(index=list(audit.reasons)).reset_index(drop=True),
-        excluded=tuple(Exclusion(run=runs[row], why=why) for row, why in sorted((words.reasons | empty | found).items())),
-        warnings=(*_nominal_flops(mapping), *grouping, *words.doubts, *audit.doubts),
+        frame=frame,
+        excluded=tuple(Exclusion(run=runs[row], why=why) for row, why in sorted((left_out | found).items())),
+        warnings=(
+            *(each.message for each in findings),
+            *_nominal_flops(mapping),
+            *grouping,
+            *words.doubts,
+            *audit.doubts,
+        ),
+        findings=findings,
+        sweep=sweep,
         column_mapping=mapping,
         source=printable(raw.name),
-        metric=_one_meaning(raw, texts, mapping, rows=[row for row in rows if runs[row] not in keep] or rows),
+        metric=_one_meaning(raw, texts, mapping, rows=[row for row in rows if runs[row] not in choices.keep] or rows),
     )
+
+
+def _elsewhere(raw: RawTable, where: Mapping[str, str]) -> dict[int, str]:
+    """Return the reason to leave out each run whose columns have other values than those asked for."""
+    reasons: dict[int, str] = {}
+    for column, value in where.items():
+        if column not in raw.column_names():
+            raise RunTableError(
+                f"{raw.name} has no column {column!r}; it has: {joined(raw.column_names())}.",
+                why="Runs are chosen by a column of the table.",
+                fix=f"Choose one of its columns: --where {raw.column_names()[0]}=VALUE",
+            )
+        texts = _texts(raw, column)
+        if value not in texts:
+            raise RunTableError(
+                f"{raw.name}: no run has {value!r} in column {column!r}; it holds {joined(sorted(set(texts)))}.",
+                why="Nothing would be left to fit.",
+                fix=f"Choose a value of the column: --where {column}={quoted(next(iter(texts), ''))}",
+            )
+        reasons |= {row: f"its {column} is {quoted(text)!r}" for row, text in enumerate(texts) if text != value}
+    return reasons
+
+
+def _refuse_errors(name: str, findings: Sequence[Finding]) -> None:
+    errors = tuple(f"{name}: {each.message}" for each in findings if each.severity is Severity.ERROR)
+    if errors:
+        raise RunTableError(
+            errors,
+            why="Training N parameters on D tokens takes about 6 N D FLOPs; a forecast from numbers in mixed units is wrong.",
+            fix="State the unit of a column (--unit COLUMN=UNIT), fix the cells, leave runs out (--drop RUN), or keep them as "
+            "they are (--keep RUN).",
+        )
+
+
+def _other_cells(raw: RawTable, mapping: Mapping[str, str], *, rows: Sequence[int]) -> pd.DataFrame:
+    """Return the columns that hold none of a run's numbers or its name: what may tell kinds of runs apart, a row a run."""
+    taken = {theirs for ours, theirs in mapping.items() if ours == "run" or COLUMNS[ours].cells is not Cells.TEXTS}
+    return raw.cells[[name for name in raw.cells.columns if name not in taken]].iloc[list(rows)].reset_index(drop=True)
 
 
 def _incomplete(raw: RawTable, mapping: Mapping[str, str], excluded: Mapping[int, str]) -> dict[int, str]:

@@ -1,7 +1,9 @@
-"""Signed notices: withdrawal, void, deviation."""
+"""Signed notices: withdrawal, void, deviation, correction of words."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
     from marin_scaling.preregistration.signing.keys import SigningKey
     from marin_scaling.run.spec import RunSpec
 
-Kind = Literal["withdraw", "void", "deviate"]
-KINDS: tuple[Kind, ...] = ("withdraw", "void", "deviate")
+Kind = Literal["withdraw", "void", "deviate", "correct"]
+KINDS: tuple[Kind, ...] = ("withdraw", "void", "deviate", "correct")
 ENDING_KINDS: tuple[Kind, ...] = ("withdraw", "void")
 """Kinds of notices that end a forecast."""
 
@@ -75,7 +77,17 @@ class Deviation(_Notice):
     """place of the evidence, not in `withdraw`"""
 
 
-NoticeFile = Annotated[Withdrawal | Void | Deviation, Discriminator("kind")]
+class Correction(_Notice):
+    """A notice that corrects words of the statement that decide nothing."""
+
+    kind: Literal["correct"]
+    was: Reason
+    """only in `correct`: an assumption, a known difference or a related run, word by word as in the statement"""
+    reads: Reason
+    """only in `correct`: what it should read, with the same numbers"""
+
+
+NoticeFile = Annotated[Withdrawal | Void | Deviation | Correction, Discriminator("kind")]
 """The content of `notice.json`."""
 
 
@@ -93,8 +105,10 @@ class Notice:
 
     @property
     def sentence(self) -> str:
-        """Author, time and reason; for a deviation also the first step."""
+        """Author, time and reason; for a deviation also the first step, for a correction both wordings."""
         since = f"from step {self.document['from_step']}: " if self.kind == "deviate" else ""
+        if self.kind == "correct":
+            since = f"{self.document['was']!r} should read {self.document['reads']!r}: "
         return f"by {self.document['by']} at {self.document['at']}: {since}{self.document['reason']}"
 
     @property
@@ -189,6 +203,8 @@ def _require_right(notice: Notice, *, statement: Statement, where: str) -> None:
     registrant, by = statement.predicate["registrant"], notice.document["by"]
     if notice.kind == "withdraw" and by != registrant:
         _refuse(where, f"{by} takes back what {registrant} promised")
+    if notice.kind == "correct":
+        _require_words_only(notice, registrant=registrant, statement=statement, where=where)
     if notice.kind == "void":
         resolution = statement.predicate["resolution"]
         if by != resolution["resolver"] or by == registrant:
@@ -198,11 +214,31 @@ def _require_right(notice: Notice, *, statement: Statement, where: str) -> None:
             _refuse(where, f"{notice.document['condition']!r} is none of the conditions that the statement names: {listed}")
 
 
+def _require_words_only(notice: Notice, *, registrant: str, statement: Statement, where: str) -> None:
+    """Refuse a correction of anything that decides an outcome: numbers, due date, resolver, void conditions."""
+    was, reads, predicate = notice.document["was"], notice.document["reads"], statement.predicate
+    if notice.document["by"] != registrant:
+        _refuse(where, f"{notice.document['by']} corrects words of {registrant}")
+    words = [
+        *(each[key] for each in predicate["assumptions"] for key in ("text", "ifFalse")),
+        *predicate["recipe"]["knownDifferencesFromLadder"],
+        *predicate["knowledge"]["relatedRunsSeen"],
+    ]
+    if was not in words:
+        _refuse(where, f"{was!r} is no assumption, known difference or related run of the statement")
+    numbers = [Counter(_NUMBER.findall(text)) for text in (was, reads)]
+    if was == reads or numbers[0] != numbers[1]:
+        _refuse(where, f"it must change words and no number: {was!r}, {reads!r}")
+
+
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:[eE][+-]?\d+)?")
+
+
 def _refuse(where: str, reason: str) -> None:
     raise VerificationError(
         f"{where}: {reason}.",
         why="Each kind of notice has one permitted author and fixed conditions.",
-        fix="Remove the notice, or let its permitted author sign it: marin-scale registry withdraw, void or deviate",
+        fix="Remove the notice, or let its permitted author sign it: marin-scale registry withdraw, void, deviate or correct",
     )
 
 

@@ -69,7 +69,7 @@ def _plain(markup: str) -> str:
 def _table(lines: Sequence[str]) -> str:
     import pandas as pd
 
-    from marin_scaling.text_table import table_text
+    from marin_scaling.forecast.report import table_text
 
     head, _rule, *rows = ([_plain(cell.strip()) for cell in line.strip("|").split("|")] for line in lines)
     return table_text(pd.DataFrame(rows, columns=head), indent=0)

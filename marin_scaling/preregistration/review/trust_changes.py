@@ -16,7 +16,6 @@ from marin_scaling.errors import DocumentError, MarinScalingError, VerificationE
 from marin_scaling.files import read_bytes
 from marin_scaling.limits import SIGNERS_CHANGED
 from marin_scaling.preregistration.layout import POLICY_NAME, SIGNERS_NAME
-from marin_scaling.preregistration.policy import Policy, read_policy
 from marin_scaling.preregistration.signing.allowed_signers import (
     AllowedSigner,
     compared_name,
@@ -25,6 +24,7 @@ from marin_scaling.preregistration.signing.allowed_signers import (
 )
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
 from marin_scaling.preregistration.statement import LONGEST_TERM, moment_text
+from marin_scaling.preregistration.verify.policy import Policy, read_policy
 from marin_scaling.printable import printable
 from marin_scaling.untrusted_files import is_present
 

@@ -15,7 +15,7 @@ from marin_scaling.errors import DocumentError, VerificationError
 from marin_scaling.files import read_bytes
 from marin_scaling.limits import SIGNERS_BYTES
 from marin_scaling.preregistration.layout import PRINCIPAL
-from marin_scaling.preregistration.signing.sshsig import MalformedKeyError, PublicKey, public_key_from_text
+from marin_scaling.preregistration.signing.sshsig import NAMESPACE, MalformedKeyError, PublicKey, public_key_from_text
 from marin_scaling.untrusted_files import is_present
 
 Item = TypeVar("Item")
@@ -85,11 +85,27 @@ def parse_allowed_signers(raw: bytes, *, name: str) -> list[AllowedSigner]:
             _refuse(f"{name}, line {number}", f"it has {len(line)} characters, more than {MAX_LINE_CHARACTERS}")
         if not line.replace("\t", " ").isprintable():
             _refuse(f"{name}, line {number}", "it holds a sign that is not shown")
-    found = [
-        _parse_line(line, where=f"{name}, line {number}") for number, line in numbered if line and not line.startswith("#")
-    ]
+    parsed = [_parsed(line, where=f"{name}, line {number}") for number, line in numbered if line and not line.startswith("#")]
+    found = [each for each in parsed if each is not None]
     _require_one_spelling(found)
     return found
+
+
+def _parsed(line: str, *, where: str) -> AllowedSigner | None:
+    """The signer of a line; None of a line that cannot be read here, and whose namespaces are those of other programs."""
+    try:
+        return _parse_line(line, where=where)
+    except DocumentError:
+        if _is_for_others(line):
+            return None
+        raise
+
+
+def _is_for_others(line: str) -> bool:
+    """True if a line names the namespaces that it allows, once, and ours is none of them, so that it lets nobody sign here."""
+    options = [each for each in _words(line)[1:2] if not each.startswith(_KEY_KINDS)]
+    named = re.findall(r'(?:^|,)namespaces="([^"]*)"(?=,|$)', options[0], flags=re.IGNORECASE) if options else []
+    return len(named) == 1 and not _matches(named[0], NAMESPACE)
 
 
 def compared_name(principal: str) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import getpass
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -21,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 from marin_scaling.child_process import program
 from marin_scaling.errors import SigningError, VerificationError
 from marin_scaling.files import configuration_folder, write_secret
+from marin_scaling.git import own_setting
 from marin_scaling.git import setting as git_setting
 from marin_scaling.preregistration.layout import PRINCIPAL
 from marin_scaling.preregistration.signing.sshsig import (
@@ -42,6 +44,36 @@ def sign_with_agent(content: bytes, *, key: PublicKey) -> bytes:
         return sign_with_file(content, path=public, key=key)
 
 
+def sign_with_program(content: bytes, *, program_path: str, key_file: Path | None, key: PublicKey) -> bytes:
+    """Return the armored signature that git's `gpg.ssh.program` makes, called as git calls it: key and content in files."""
+    with tempfile.TemporaryDirectory() as folder:
+        public, signed = Path(folder) / "key.pub", Path(folder) / "content"
+        public.write_text(f"{key.text}\n", encoding="ascii")
+        signed.write_bytes(content)
+        command = [program_path, "-Y", "sign", "-n", NAMESPACE, "-f", str(key_file or public), str(signed)]
+        try:
+            done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        except OSError as error:
+            _refuse_signature(key, f"{program_path} (gpg.ssh.program) cannot be run ({(error.strerror or str(error)).lower()})")
+        made = signed.with_name("content.sig")
+        if done.returncode or not made.is_file():
+            words = done.stderr.decode(errors="replace").strip().splitlines()
+            said = words[-1] if words else f"it ended with status {done.returncode} and no signature"
+            _refuse_signature(key, f"{program_path} (gpg.ssh.program): {said}")
+        return _checked(made.read_bytes(), content=content, key=key, by=program_path)
+
+
+def _checked(signature: bytes, *, content: bytes, key: PublicKey, by: str) -> bytes:
+    """The signature, if it is by that key over that content; `SigningError` otherwise."""
+    try:
+        signer = verify_signature(signature, content=content, name=f"what {by} made")
+    except VerificationError as error:
+        _refuse_signature(key, error.what)
+    if signer.wire != key.wire:
+        _refuse_signature(key, f"{by} signed with another key, {signer.fingerprint}")
+    return signature
+
+
 def agent_holds(key: PublicKey) -> bool:
     """Return True if a running agent has the private half of `key`."""
     try:
@@ -61,13 +93,7 @@ def sign_with_file(content: bytes, *, path: Path, key: PublicKey) -> bytes:
     if done.returncode:
         words = done.stderr.decode(errors="replace").strip().splitlines()
         _refuse_signature(key, words[-1] if words else f"ssh-keygen ended with status {done.returncode}")
-    try:
-        signer = verify_signature(done.stdout, content=content, name="what ssh-keygen made")
-    except VerificationError as error:
-        _refuse_signature(key, error.what)
-    if signer.wire != key.wire:
-        _refuse_signature(key, f"ssh-keygen signed with another key, {signer.fingerprint}")
-    return done.stdout
+    return _checked(done.stdout, content=content, key=key, by="ssh-keygen")
 
 
 def _refuse_signature(key: PublicKey, reason: str) -> NoReturn:
@@ -82,7 +108,7 @@ class NoSigningKeyError(SigningError):
     """Missing signing key: options, git's settings and our own file have none."""
 
 
-Holder = Literal["file", "agent", "security key"]
+Holder = Literal["file", "agent", "security key", "program of git's gpg.ssh.program"]
 PASSPHRASE_VARIABLE = "MARIN_SCALE_KEY_PASSPHRASE"
 _PUBLIC_KINDS = (b"ssh-", b"ecdsa-", b"sk-")
 
@@ -100,9 +126,14 @@ class SigningKey:
     note: str
     """Message naming the key, and whether it is new."""
     held_by: Holder = "file"
+    program_path: str | None = None
+    """The user's `gpg.ssh.program`, which signs in place of `ssh-keygen`."""
 
     def sign(self, content: bytes) -> bytes:
         """Return the armored signature over `content`; `SigningError` if an agent or a security key refuses."""
+        if self.program_path is not None:
+            key_file = self.path if self.path.is_file() else None
+            return sign_with_program(content, program_path=self.program_path, key_file=key_file, key=self.public_key)
         if self.held_by == "agent":
             return sign_with_agent(content, key=self.public_key)
         if self.held_by == "security key":
@@ -121,10 +152,8 @@ def find_signing_key(
     variables = os.environ if environment is None else environment
     if option is not None:
         return load_signing_key(option, note="given with --key", environment=variables)
-    if from_git := _git_signing_key():
-        return load_signing_key(from_git, note="git's user.signingkey", environment=variables)
-    if literal := _git_literal_key():
-        return _public_only(literal.encode(), path=Path("git"), held_by="agent", note="git's user.signingkey")
+    if from_git := _key_of_git(variables):
+        return from_git
     own = own_key_path(variables)
     if own.exists():
         return load_signing_key(own, note="made by marin-scale earlier", environment=variables)
@@ -135,6 +164,80 @@ def find_signing_key(
             fix="Name your key: --key FILE",
         )
     return make_signing_key(own)
+
+
+def _key_of_git(environment: Mapping[str, str]) -> SigningKey | None:
+    """The key that git signs with: a file, a public key in its settings, or what the user's `gpg.ssh.defaultKeyCommand` prints.
+
+    Program and command are read from the user's and the machine's settings, never from a repository's.
+    """
+    if git_setting("gpg.format") != "ssh":
+        return None
+    signer, note = _own_program("gpg.ssh.program"), "git's user.signingkey"
+    if from_git := _git_signing_key():
+        public = from_git if from_git.suffix == ".pub" else from_git.with_name(from_git.name + ".pub")
+        if signer and public.is_file():
+            return _program_key(public.read_bytes(), path=from_git, signer=signer, note=note)
+        return load_signing_key(from_git, note=note, environment=environment)
+    literal = _git_literal_key()
+    if literal is None and git_setting("user.signingkey") is None:
+        literal, note = _default_key(), "git's gpg.ssh.defaultKeyCommand"
+    if literal is None:
+        return None
+    if signer:
+        return _program_key(literal.encode(), path=Path("git"), signer=signer, note=note)
+    return _public_only(literal.encode(), path=Path("git"), held_by="agent", note=note)
+
+
+def _program_key(raw: bytes, *, path: Path, signer: str, note: str) -> SigningKey:
+    found = _public_only(raw, path=path, held_by="program of git's gpg.ssh.program", note=note)
+    return replace(found, program_path=signer)
+
+
+def _own_program(name: str) -> str | None:
+    """The absolute path of a program that the user's git settings name; one that is relative to a folder is refused."""
+    named = own_setting(name, "--type=path")
+    if named is None:
+        return None
+    if os.path.isabs(named):
+        return named
+    if os.sep not in named:
+        try:
+            return program(named)
+        except FileNotFoundError:
+            pass
+    raise SigningError(
+        f"git's {name} is {named!r}, which is no installed program.",
+        why="A path relative to a folder could name a file of a stranger's repository.",
+        fix=f"Give its absolute path (git config --global {name} /PATH), or another key with --key.",
+    )
+
+
+def _default_key() -> str | None:
+    """The first key that the user's `gpg.ssh.defaultKeyCommand` prints; None where there is no such command."""
+    command = own_setting("gpg.ssh.defaultKeyCommand")
+    if command is None:
+        return None
+    try:
+        first, *words = shlex.split(command)
+        path = first if os.path.isabs(first) else program(first)
+        done = subprocess.run(
+            [path, *words], cwd=Path.home(), stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        _refuse_command(command, str(error))
+    printed = done.stdout.decode(errors="replace").partition("\n")[0].strip().removeprefix("key::")
+    if done.returncode or not printed.encode().startswith(_PUBLIC_KINDS):
+        _refuse_command(command, f"status {done.returncode}, and its first line is no public key: {printed[:60]!r}")
+    return printed
+
+
+def _refuse_command(command: str, reason: str) -> NoReturn:
+    raise SigningError(
+        f"git's gpg.ssh.defaultKeyCommand, {command!r}, gives no key: {reason}.",
+        why="git takes its signing key from that command.",
+        fix="Correct the command, set git's user.signingkey, or give a key with --key.",
+    )
 
 
 def load_signing_key(path: Path, *, note: str, environment: Mapping[str, str] | None = None) -> SigningKey:

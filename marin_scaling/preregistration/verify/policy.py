@@ -1,11 +1,13 @@
-"""Check a forecast against the policy of its registry."""
+"""Policy file of a registry, and the check of a forecast against it."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 
-from marin_scaling.errors import SigningError, refuse
+from pydantic import Field
+
+from marin_scaling.errors import SigningError, VerificationError, refuse
 from marin_scaling.preregistration.events.timestamp import stamped_at
 from marin_scaling.preregistration.layout import POLICY_NAME, ROOTS_NAME, SIGNERS_NAME, countersigners
 from marin_scaling.preregistration.receipts import Receipts, effective_time
@@ -13,8 +15,39 @@ from marin_scaling.preregistration.signing.allowed_signers import listed_people
 from marin_scaling.preregistration.state import VerifiedStep
 from marin_scaling.preregistration.statement import LONGEST_TERM, Statement, moment_text
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal
+from marin_scaling.strict_model import Part
 from marin_scaling.units import counted
 from marin_scaling.untrusted_files import is_present
+from marin_scaling.yaml_config import read_part
+
+
+class Policy(Part):
+    """Rules of a registry."""
+
+    since: date
+    """First day of receipt (UTC) from which the rules apply."""
+    reviewers: int = Field(default=0, ge=0)
+    """Required signatures of others."""
+    stamps: int = Field(default=0, ge=0)
+    """Required time stamps of the registrant's signature."""
+    due_days: int | None = Field(default=None, gt=0, le=LONGEST_TERM.days)
+    """Longest time in days from a statement to its due date; default: four years, the format's limit."""
+    own_resolver: bool = True
+    """True if the registrant may also resolve the forecast."""
+
+
+def read_policy(path: Path) -> Policy:
+    """Read the rules in a file; `VerificationError` names line and key of a fault."""
+    return read_part(
+        path,
+        Policy,
+        noun="a policy",
+        refused=lambda what: VerificationError(
+            what,
+            why="Every rule must be readable before it applies.",
+            fix="Write keys as in the reference: since, reviewers, stamps, own_resolver, due_days.",
+        ),
+    )
 
 
 def policy_steps(verified: Verified | VerifiedSeal, *, stamped: Path | None = None) -> list[VerifiedStep]:
@@ -30,8 +63,6 @@ def policy_steps(verified: Verified | VerifiedSeal, *, stamped: Path | None = No
     _require_due(statement, most=LONGEST_TERM, rule="The format", folder=folder)
     if not is_present(path):
         return []
-
-    from marin_scaling.preregistration.policy import read_policy
 
     policy = read_policy(path)
     received = _received(folder, made=statement.created_at, receipts=verified.trust.receipts)
@@ -78,8 +109,6 @@ def require_followable(
     path = registry_dir / POLICY_NAME
     if not is_present(path):
         return
-
-    from marin_scaling.preregistration.policy import read_policy
 
     policy = read_policy(path)
     if at < datetime.combine(policy.since, time(), tzinfo=UTC):

@@ -9,8 +9,9 @@ import pytest
 
 from marin_scaling.errors import UsageError
 from marin_scaling.fitting.fit import fit
-from marin_scaling.fitting.refusals import best_of_cells, cells_of, is_swept
+from marin_scaling.fitting.refusals import best_of_cells
 from marin_scaling.laws import SurfaceLaw
+from marin_scaling.run.cells import cells_of, find_sweep, has_many_per_cell
 from marin_scaling.run.simulate import simulate_ladder
 
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
@@ -32,10 +33,10 @@ def swept_frame(*, runs_a_cell=7, cells=6, **columns):
 
 
 def test_a_cell_is_one_size_and_one_length_within_a_per_cent():
-    """Batches that round the tokens otherwise are the same length; another size never is the same cell."""
-    cells = cells_of(np.array([1e8, 1e8, 1e8, 1.001e8]), np.array([2.000e9, 2.001e9, 2.2e9, 2e9]))
-    assert cells[0] == cells[1]
-    assert len(set(cells.tolist())) == 3
+    """Batches that round the tokens otherwise are the same length; another size or active size is another cell."""
+    runs = pd.DataFrame({"params": [1e8, 1e8, 1e8, 1.01e8], "tokens": [2.000e9, 2.001e9, 2.2e9, 2e9]})
+    assert cells_of(runs).tolist() == [0, 0, 1, 2]
+    assert len(set(cells_of(runs.assign(active_params=[1e7, 2e7, 1e7, 1e7])))) == 4
 
 
 @pytest.mark.parametrize(
@@ -46,14 +47,14 @@ def test_a_cell_is_one_size_and_one_length_within_a_per_cent():
 def test_a_sweep_has_three_runs_or_more_in_its_cells_and_five_cells(runs_a_cell, cells, swept):
     """Fewer could be seeds of a few runs."""
     frame = swept_frame(runs_a_cell=runs_a_cell, cells=cells)
-    assert is_swept(frame["params"].to_numpy(), frame["tokens"].to_numpy()) is swept
+    assert has_many_per_cell(frame) is swept
 
 
 @pytest.mark.parametrize(("repeated", "swept"), [(3, False), (4, True)])
 def test_a_table_is_swept_when_more_than_three_tenths_of_its_cells_are(repeated, swept):
     """Of ten sizes three are swept, or four."""
     sizes = np.concatenate([np.geomspace(1e7, 1e9, 10), np.repeat(np.geomspace(1e7, 1e9, 10)[:repeated], 2)])
-    assert is_swept(sizes, 20 * sizes) is swept
+    assert has_many_per_cell(pd.DataFrame({"params": sizes, "tokens": 20 * sizes})) is swept
 
 
 def test_seeds_alone_are_no_sweep_and_nothing_is_left_out():
@@ -104,5 +105,30 @@ def test_a_fit_takes_the_best_of_a_sweep_and_says_so_or_all_when_asked():
     assert not any("swept" in warning for warning in whole.warnings)
     size = {"params": SIZES[-1:], "tokens": 20 * SIZES[-1:]}
     assert np.exp(best.law.posterior.log_losses(**size)).mean() < np.exp(whole.law.posterior.log_losses(**size)).mean() - 0.05
-    with pytest.raises(UsageError, match="swept runs 'some'"):
+    with pytest.raises(UsageError, match="'some'"):
         fit(table, swept="some")
+
+
+def test_a_swept_column_is_found_in_few_cells_and_a_seed_under_any_name_is_not():
+    """Four sizes, six rates each: the loss follows the rate; it does not follow the seed."""
+    frame = swept_frame(runs_a_cell=6, cells=4)
+    rate = pd.DataFrame({"rate": (1e-3 * 2.0 ** frame["away"]).map(str), "trainer.seed": np.repeat(list("012345"), 4)})
+    assert find_sweep(frame, rate).swept == ("rate",)
+    assert len(best_of_cells(frame, sweep=find_sweep(frame, rate))[0]) == 8
+    noise = np.random.default_rng(0).normal(0, 0.01, len(frame))
+    seeds = find_sweep(frame.assign(loss=frame["loss"] - 0.05 * frame["away"] + noise), rate[["trainer.seed"]])
+    assert (seeds.swept, seeds.are_replicates) == ((), True)
+
+
+def test_results_and_kinds_of_runs_are_not_taken_for_a_sweep():
+    """Another loss of the same runs follows theirs, and so does a data set; neither was tuned."""
+    frame = swept_frame(runs_a_cell=2)
+    others = pd.DataFrame({"train_loss": (frame["loss"] - 0.1).map(str), "data": np.where(frame["away"] > 0, "code", "web")})
+    assert find_sweep(frame, others).swept == ()
+
+
+def test_the_best_of_each_cell_can_be_asked_for():
+    """Two runs of each size are no sweep by themselves; asked for, the better one stays."""
+    frame = swept_frame(runs_a_cell=2)
+    assert len(best_of_cells(frame)[0]) == 12
+    assert len(best_of_cells(frame, forced=True)[0]) == 6

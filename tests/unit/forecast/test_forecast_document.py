@@ -14,9 +14,9 @@ from marin_scaling.forecast.forecast import forecast
 from marin_scaling.forecast.report import forecast_document, forecast_text
 from marin_scaling.forecast.sensitivity import sensitivity
 from marin_scaling.preregistration.format import SUBJECTS
+from marin_scaling.printable import TABLE_WIDTH
 from marin_scaling.run.table import read_run_table
 from marin_scaling.strict_model import check_document
-from marin_scaling.text_table import TABLE_WIDTH
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 

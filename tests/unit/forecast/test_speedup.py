@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import false_discovery_control, t
 
 from marin_scaling.errors import FitRefused, RunTableError, UsageError
+from marin_scaling.findings import error
 from marin_scaling.forecast.speedup import compare_recipes
 from marin_scaling.forecast.speedup_conventions import Verdict, holm, measure, needed_flops
 from marin_scaling.laws import FrontierLaw, SurfaceLaw, frontier_loss
@@ -25,7 +26,7 @@ def ladder(*, seed: int = 0, noise: float = 0.001, cost: float = 1.0, sizes: int
         CHINCHILLA, budgets_flops=[each / cost for each in budgets], sizes_per_budget=sizes, noise=noise, seed=seed
     )
     frame = table.frame
-    return replace(table, frame=frame.assign(flops=frame["flops"] * cost, budget_flops=frame["budget_flops"] * cost))
+    return replace(table, frame=frame.assign(**{name: frame[name] * cost for name in ("flops", "tokens", "budget_flops")}))
 
 
 def single_runs(losses, *, seed_column=None, flops=BUDGETS) -> RunTable:
@@ -242,3 +243,20 @@ def test_runs_that_were_measured_on_other_text_are_not_compared():
 def test_a_metric_without_a_name_is_doubted():
     """A column `loss` does not say what was measured."""
     assert "the metric is not named" in compare_recipes(ladder(), ladder()).warnings[0]
+
+
+def test_tables_that_count_flops_by_two_conventions_are_not_compared():
+    """The same runs, their FLOPs counted as 6 N D and as 8 N D: no speedup, unless asked for all the same."""
+    table = ladder()
+    recounted = replace(table, frame=table.frame.assign(flops=table.frame["flops"] * 4 / 3), source="recounted")
+    with pytest.raises(RunTableError, match=r"recounted are 1\.33 times"):
+        compare_recipes(table, recounted)
+    report = compare_recipes(table, recounted, allow=["flop-count"])
+    assert sum("1.33 times" in each for each in report.warnings) == 1
+
+
+def test_a_table_whose_audit_found_an_error_is_not_compared():
+    """The finding is the reason."""
+    table = replace(ladder(), findings=(error("groups", "dataset", "column 'dataset' sets kinds of runs apart"),))
+    with pytest.raises(FitRefused, match="'dataset'"):
+        compare_recipes(ladder(), table)

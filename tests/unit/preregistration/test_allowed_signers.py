@@ -92,6 +92,30 @@ def test_a_malformed_line_is_named(line, reason):
         parse_allowed_signers(f"# first\n{line}\n".encode(), name="allowed_signers")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        f'*@example.org namespaces="git" {KEY.text}',
+        f'"bob@example.org,eve@example.org" namespaces="git,file" {KEY.text}',
+        f'bob@example.org cert-authority,namespaces="git" {KEY.text}',
+        'bob@example.org namespaces="git" ssh-dss AAAAB3NzaC1kc3MAAAAA',
+        f'*@example.org namespaces="*,!{NAMESPACE}" {KEY.text}',
+    ],
+)
+def test_a_line_for_other_programs_blocks_nothing_and_lets_nobody_sign(line):
+    """Its namespaces leave ours out, so what else it says does not matter here."""
+    own = signer_line("ada@example.org", key=KEY, namespace=NAMESPACE)
+    assert allowed(f"{line}\n{own}\n").where == "allowed_signers, line 2"
+    with pytest.raises(VerificationError):
+        allowed(f"{line}\n{own}\n", principal="bob@example.org")
+
+
+def test_a_line_for_other_programs_that_also_names_ours_is_read_as_any_other():
+    """A pattern could let anybody sign."""
+    with pytest.raises(DocumentError, match="line 1"):
+        allowed(f'*@example.org namespaces="git,{NAMESPACE}" {KEY.text}')
+
+
 def test_bytes_that_are_no_text_are_refused():
     """The list is UTF-8."""
     with pytest.raises(DocumentError, match="UTF-8"):

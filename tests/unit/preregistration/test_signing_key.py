@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from marin_scaling.errors import SigningError
 from marin_scaling.preregistration.signing.keys import find_principal, find_signing_key, load_signing_key, make_signing_key
+from marin_scaling.preregistration.signing.sshsig import verify_signature
 
 
 @pytest.fixture(autouse=True)
@@ -118,3 +119,85 @@ def test_without_make_no_key_is_made(tmp_path: Path) -> None:
     with pytest.raises(SigningError):
         find_signing_key(environment={"XDG_CONFIG_HOME": str(tmp_path / "config"), "HOME": str(tmp_path)})
     assert not (tmp_path / "config").exists()
+
+
+SIGNER = """\
+#!/bin/sh
+echo "$@" >>"$(dirname "$0")/signer.log"
+key=$(dirname "$0")/vault/key
+while [ $# -gt 1 ]; do [ "$1" = -f ] && shift; shift; done
+exec ssh-keygen -q -Y sign -n {namespace} -f "$key" "$1"
+"""
+
+
+def a_signer(tmp_path, *, namespace="preregistration@marin-scaling"):
+    """A program that alone has a private key, as a password manager has; the key's public half."""
+    (tmp_path / "vault").mkdir()
+    made = make_signing_key(tmp_path / "vault" / "key")
+    path = tmp_path / "signer"
+    path.write_text(SIGNER.format(namespace=namespace))
+    path.chmod(0o700)
+    git_setting(tmp_path, "gpg.format", "ssh")
+    git_setting(tmp_path, "gpg.ssh.program", str(path))
+    return made.public_key
+
+
+@pytest.mark.parametrize("setting", ["key::{}", "{}", "FILE"])
+def test_the_program_that_git_signs_with_signs(tmp_path, setting):
+    """Of a public key in git's settings, or in a file that they name."""
+    public = a_signer(tmp_path)
+    (tmp_path / "id.pub").write_text(f"{public.text}\n")
+    git_setting(tmp_path, "user.signingkey", setting.format(public.text).replace("FILE", str(tmp_path / "id.pub")))
+    key = find_signing_key(environment={})
+    assert verify_signature(key.sign(b"content"), content=b"content", name="x").wire == public.wire
+    assert " -Y sign -n preregistration@marin-scaling -f " in f" {(tmp_path / 'signer.log').read_text()}"
+
+
+def test_a_signature_that_the_program_made_for_something_else_is_refused(tmp_path):
+    """It is verified before it is written."""
+    public = a_signer(tmp_path, namespace="git")
+    git_setting(tmp_path, "user.signingkey", public.text)
+    with pytest.raises(SigningError):
+        find_signing_key(environment={}).sign(b"content")
+
+
+def test_the_key_is_the_first_that_the_default_key_command_prints(tmp_path):
+    """Where git's settings name no key."""
+    public = a_signer(tmp_path)
+    git_setting(tmp_path, "gpg.ssh.defaultKeyCommand", f"cat {tmp_path / 'vault' / 'key.pub'}")
+    key = find_signing_key(environment={})
+    assert key.public_key.wire == public.wire
+    assert verify_signature(key.sign(b"content"), content=b"content", name="x").wire == public.wire
+
+
+def test_a_default_key_command_that_prints_no_key_is_named(tmp_path):
+    """With what it printed."""
+    git_setting(tmp_path, "gpg.format", "ssh")
+    git_setting(tmp_path, "gpg.ssh.defaultKeyCommand", "echo nothing")
+    with pytest.raises(SigningError, match=r"gpg\.ssh\.defaultKeyCommand.*'nothing'"):
+        find_signing_key(environment={})
+
+
+@pytest.mark.parametrize("program", ["./signer", "tools/signer", "no-such-program-anywhere"])
+def test_a_program_that_is_relative_to_a_folder_is_refused(tmp_path, program):
+    """It could be a file of a stranger's repository."""
+    public = a_signer(tmp_path)
+    git_setting(tmp_path, "user.signingkey", public.text)
+    git_setting(tmp_path, "gpg.ssh.program", program)
+    with pytest.raises(SigningError, match=r"gpg\.ssh\.program"):
+        find_signing_key(environment={})
+
+
+@pytest.mark.parametrize("name", ["gpg.ssh.program", "gpg.ssh.defaultKeyCommand"])
+def test_no_program_of_a_repositorys_own_settings_is_run(tmp_path, name):
+    """Neither when signing, nor when looking for a key."""
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    (tmp_path / "evil").write_text("#!/bin/sh\ntouch " + str(tmp_path / "ran") + "\n")
+    (tmp_path / "evil").chmod(0o700)
+    git_setting(tmp_path, "gpg.format", "ssh")
+    subprocess.run(["git", "-C", tmp_path, "config", name, str(tmp_path / "evil")], check=True)
+    if name == "gpg.ssh.program":
+        made = make_signing_key(tmp_path / "mine")
+        git_setting(tmp_path, "user.signingkey", str(made.path))
+    find_signing_key(make=True, environment={"XDG_CONFIG_HOME": str(tmp_path / "config")}).sign(b"content")
+    assert not (tmp_path / "ran").exists()

@@ -1,0 +1,229 @@
+"""Cells of a run table: runs of one size, length and cost; what was swept inside them, and what marks replicates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marin_scaling.laws import Array
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NEARNESS = {"params": 0.005, "active_params": 0.005, "tokens": 0.015, "flops": 0.03, "epochs": 0.01}
+"""Relative difference up to which two numbers are one. Whole batches move tokens by up to 1 %, and FLOPs with them."""
+
+_WIDEST = 3.0
+"""A chain of near numbers is one level if it spans at most this many times the nearness."""
+
+_CHANCE = 1e-3
+"""Largest p-value of a swept column; 0.05 for a column with the name of a hyperparameter."""
+_NAMED_CHANCE = 0.05
+
+_TUNED = re.compile(
+    r"(^|[^a-z])(lr|learning[-_ ]?rate|peak[-_ ]?lr|bs|batch|batch[-_ ]?size|wd|weight[-_ ]?decay|warm[-_ ]?up|beta[_12]*|eps|"
+    r"epsilon|momentum|dropout|clip|grad[-_ ]?clip|init|init[-_ ]?std|decay|temperature|muon|adam)([^a-z]|$)",
+    re.IGNORECASE,
+)
+_REPLICATE = re.compile(r"(^|[^a-z])(seeds?|rng|replicates?|repeats?|repetitions?|reps?|trials?)([^a-z]|$)", re.IGNORECASE)
+_KIND = re.compile(r"vocab|tokeni[sz]er|seq|context|data|corpus|stage|phase|arch|version|experiment|split", re.IGNORECASE)
+"""A column with such a name tells kinds of runs apart, also where its values are numbers."""
+
+_MANY = 3
+_LEAST_SHARE = 0.3
+_LEAST_CELLS = 5
+_MOST_ROWS = 2000
+"""Runs that the test of a column takes: cells up to this many runs."""
+_MOST_LABELS = 64
+
+
+def cells_of(frame: pd.DataFrame) -> NDArray[np.int64]:
+    """Return the cell of each run of a table, (run,), numbered from 0: equal in all columns of `NEARNESS` that it has.
+
+    >>> import pandas as pd
+    >>> cells_of(pd.DataFrame({"params": [1e8, 1e8, 1e8, 2e8], "tokens": [2e9, 2.01e9, 3e9, 2e9]})).tolist()
+    [0, 0, 1, 2]
+    """
+    numbers = {name: frame[name].to_numpy(dtype=np.float64) for name in NEARNESS if name in frame}
+    keys = [_levels(np.log(values), NEARNESS[name]) for name, values in numbers.items()]
+    return np.asarray(np.unique(np.stack(keys), axis=1, return_inverse=True)[1].reshape(-1))
+
+
+def _levels(logs: Array, nearness: float) -> NDArray[np.int64]:
+    """Return the number of the group of near values that each value is in: (run,)."""
+    order = np.argsort(logs, kind="stable")
+    values = logs[order]
+    starts = np.flatnonzero(np.diff(values, prepend=-np.inf) > nearness)
+    ends = np.append(starts[1:], len(values))
+    levels = np.zeros(len(values), dtype=np.int64)
+    level = -1
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        while start < end:
+            level += 1
+            stop = start + int(np.searchsorted(values[start:end], values[start] + _WIDEST * nearness, side="right"))
+            levels[start:stop] = level
+            start = stop
+    found = np.empty_like(levels)
+    found[order] = levels
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """Columns that set runs of one cell apart: `swept` hyperparameters, and `replicated` ones such as seeds.
+
+    `are_replicates` is True if the replicated columns tell all runs of each cell apart, so that nothing else can differ.
+    """
+
+    swept: tuple[str, ...] = ()
+    replicated: tuple[str, ...] = ()
+    are_replicates: bool = False
+
+    def is_in(self, frame: pd.DataFrame) -> bool:
+        """Return True if runs of one cell differ in how well they were tuned."""
+        return bool(self.swept) or (not self.are_replicates and has_many_per_cell(frame))
+
+
+def has_many_per_cell(frame: pd.DataFrame) -> bool:
+    """Return True for a table with three runs or more in a third of its cells, five cells or more.
+
+    >>> import pandas as pd
+    >>> sizes = np.repeat([1e7, 2e7, 4e7, 8e7, 1.6e8], 4)
+    >>> has_many_per_cell(pd.DataFrame({"params": sizes, "tokens": 20 * sizes}))
+    True
+    """
+    counts = np.bincount(cells_of(frame)) if len(frame) else np.zeros(0)
+    return len(counts) >= _LEAST_CELLS and bool(np.mean(counts >= _MANY) > _LEAST_SHARE)
+
+
+def find_sweep(frame: pd.DataFrame, others: pd.DataFrame) -> Sweep:
+    """Return what was swept in a run table; `others` holds its further columns, in the same rows.
+
+    A column is swept if the loss follows its value within cells; replicates leave no such trace. Columns whose values do not
+    recur are results, not choices, unless their name is that of a hyperparameter.
+
+    >>> import pandas as pd
+    >>> size = np.repeat([1e8, 2e8, 4e8, 8e8], 3)
+    >>> loss = 4 - 0.2 * np.log(size / 1e8) + np.tile([0.1, 0.0, 0.2], 4)
+    >>> frame = pd.DataFrame({"params": size, "tokens": 20 * size, "loss": loss})
+    >>> find_sweep(frame, pd.DataFrame({"rate": ["1e-3", "2e-3", "4e-3"] * 4, "id": list("abcdefghijkl")})).swept
+    ('rate',)
+    """
+    if frame.empty or others.empty:
+        return Sweep()
+    cells = cells_of(frame)
+    repeated = np.flatnonzero(np.bincount(cells)[cells] > 1)
+    rows = repeated[np.argsort(cells[repeated], kind="stable")][:_MOST_ROWS]
+    cells, loss = np.unique(cells[rows], return_inverse=True)[1], frame["loss"].to_numpy(dtype=np.float64)[rows]
+    swept, replicated = list[str](), list[str]()
+    for name in others.columns:
+        values = others[name].iloc[rows].astype(str).to_numpy(dtype=np.str_)
+        if not _varies(cells, values):
+            continue
+        if _REPLICATE.search(str(name)):
+            replicated.append(str(name))
+        elif (chance := _chance_of_column(str(name), cells, loss, values)) is not None:
+            least = _NAMED_CHANCE if _TUNED.search(str(name)) else _CHANCE
+            (swept if chance < least else replicated).append(str(name))
+    marks = list(zip(cells.tolist(), *(others[name].iloc[rows].astype(str) for name in replicated), strict=True))
+    return Sweep(swept=tuple(swept), replicated=tuple(replicated), are_replicates=len(set(marks)) == len(marks) > 0)
+
+
+def _varies(cells: NDArray[np.int64], values: NDArray[np.str_]) -> bool:
+    return len(set(zip(cells.tolist(), values.tolist(), strict=True))) > len(set(cells.tolist()))
+
+
+def _chance_of_column(name: str, cells: NDArray[np.int64], loss: Array, values: NDArray[np.str_]) -> float | None:
+    """Return the p-value of "the loss does not follow this column"; None if it cannot be swept, or not be tested."""
+    numbers, distinct = numbers_in(values), len(set(values.tolist()))
+    if numbers is None or "" in values:
+        return None
+    if not _TUNED.search(name) and (_KIND.search(name) or distinct < _MANY or 2 * distinct > len(values)):
+        return None
+    return _chance(cells, loss, values, numbers)
+
+
+def numbers_in(values: Sequence[str] | NDArray[np.str_]) -> Array | None:
+    """Return the numbers in the cells of a column, also in one common text such as bs32; None for other texts.
+
+    >>> numbers_in(["bs32", "bs64"]).tolist(), numbers_in(["web", "code"])
+    ([32.0, 64.0], None)
+    """
+    try:
+        found = np.asarray(values, dtype=np.str_).astype(np.float64)
+    except ValueError:
+        parts = {value: re.fullmatch(r"([^\d]*?)(\d+\.?\d*(?:e[-+]?\d+)?)([^\d]*)", value) for value in map(str, set(values))}
+        if any(each is None for each in parts.values()) or len({(each[1], each[3]) for each in parts.values() if each}) > 1:
+            return None
+        found = np.array([float(each[2]) for value in values if (each := parts[str(value)])])
+    return found if np.isfinite(found).all() else None
+
+
+def _chance(cells: NDArray[np.int64], loss: Array, values: NDArray[np.str_], numbers: Array) -> float | None:
+    """Return the p-value of an F test, corrected for two tests; None if no freedom is left.
+
+    The loss may follow the values in one way in all cells, or a parabola in the logarithm of a number in each cell.
+    """
+    labels, member = np.unique(values, return_inverse=True)
+    dummies = member[:, None] == np.arange(min(len(labels), _MOST_LABELS) - 1)
+    tests = [_p_value(cells, _ranks(cells, loss), dummies.astype(np.float64)), _curved(cells, loss, numbers)]
+    found = [each for each in tests if each is not None]
+    return min(1.0, len(found) * min(found)) if found else None
+
+
+def _curved(cells: NDArray[np.int64], loss: Array, numbers: Array) -> float | None:
+    """Return the p-value of parabolas, one in each cell, in the logarithm of positive numbers: F tests of cells, joined."""
+    if not (numbers > 0).all():
+        return None
+    explained, used, rest, freedom = 0.0, 0, 0.0, 0
+    for cell in np.unique(cells):
+        rows = cells == cell
+        x, y = np.log(numbers[rows]), np.log(loss[rows])
+        x, y = x - x.mean(), y - y.mean()
+        design = np.stack([x, x**2 - np.mean(x**2)], axis=1)
+        rank = int(np.linalg.matrix_rank(design))
+        if not rank:
+            freedom, rest = freedom + len(y) - 1, rest + float(y @ y)
+            continue
+        left = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
+        explained, used = explained + float(y @ y - left @ left), used + rank
+        rest, freedom = rest + float(left @ left), freedom + len(y) - 1 - rank
+    return _upper_tail(explained, used, rest, freedom)
+
+
+def _p_value(cells: NDArray[np.int64], heights: Array, columns: Array) -> float | None:
+    design, within = _centred(columns, cells), _centred(heights[:, None], cells)[:, 0]
+    used = int(np.linalg.matrix_rank(design)) if columns.shape[1] else 0
+    freedom = len(heights) - len(set(cells.tolist())) - used
+    if not used:
+        return None
+    left = within - design @ np.linalg.lstsq(design, within, rcond=None)[0]
+    return _upper_tail(float(within @ within - left @ left), used, float(left @ left), freedom)
+
+
+def _upper_tail(explained: float, used: int, rest: float, freedom: int) -> float | None:
+    from scipy.special import fdtrc
+
+    if freedom <= 0 or not used:
+        return None
+    return float(fdtrc(used, freedom, max(explained / used / (rest / freedom), 0.0))) if rest > 0 else 0.0
+
+
+def _ranks(cells: NDArray[np.int64], loss: Array) -> Array:
+    """Return each run's rank by loss within its cell, from 0 to 1: a diverged run counts no more than the last."""
+    order = np.lexsort((loss, cells))
+    counts = np.bincount(cells)
+    ranks = np.empty(len(loss))
+    ranks[order] = np.concatenate([np.arange(count) / max(count - 1, 1) for count in counts])
+    return ranks
+
+
+def _centred(columns: Array, cells: NDArray[np.int64]) -> Array:
+    sizes = np.maximum(np.bincount(cells), 1)
+    means = [np.bincount(cells, column) / sizes for column in columns.T]
+    return columns - np.stack(means, axis=1)[cells] if means else columns

@@ -1,0 +1,292 @@
+"""Find runs of several kinds in one table, by a column or by budget: other losses, or another way to count FLOPs.
+
+Runs of one recipe lie on a smooth surface: log loss over log FLOPs and log parameters, and log FLOPs / (6 N D) over log
+parameters. A column of few values whose groups are shifted on that surface describes another kind of run. A column that goes
+with size (a width, a batch size) does not: the surface has its effect already.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marin_scaling.findings import Finding, error, warning
+from marin_scaling.laws import Array
+from marin_scaling.printable import joined, quoted
+from marin_scaling.run.cells import Sweep, cells_of, numbers_in
+from marin_scaling.units import format_flops
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LEAST_LOSS_SHIFT = 0.01
+"""Groups whose losses differ by less than 1 % change a forecast by less than its interval."""
+
+LEAST_COUNT_SHIFT = 0.08
+"""Conventions differ by more (8 N D against 6 N D: 33 %); attention and rounding move the count of one size by less."""
+
+_MOST_VALUES = 32
+_LARGEST_SHARE = 0.25
+"""A column with more values than a quarter of the runs names runs, not groups."""
+
+_LEAST_RUNS = 2
+_LEAST_T = 6.0
+"""A shift counts from six standard errors on: with a hundred columns of twenty values, chance reaches four."""
+
+_LEAST_FREEDOM = 4
+_CUBIC_FROM = 60
+"""Runs from which on the surface is cubic: a quadratic misses a power law over three decades by about 1 %."""
+
+_EXPLAINED = 0.8
+_MOST_RUNS = 4000
+"""Runs that the regressions take, evenly spread over a larger table."""
+
+
+_LARGE_LOSS_SHIFT = 0.02
+"""Smaller differences between groups lie within the interval of most forecasts: a warning."""
+
+_LEAST_SHARE = 0.05
+"""A smaller share of odd runs is outliers: a warning, too."""
+
+_MOST_COLUMNS = 200
+_MOST_BUDGETS = 40
+_VALUES_NAMED = 8
+_OTHERS_NAMED = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupShift:
+    """A column whose groups differ: `values` from the lowest group to the highest, which lie `shift` apart in logarithms."""
+
+    column: str
+    values: tuple[str, ...]
+    shift: float
+    low: str
+    high: str
+    others: float
+    """Share of the runs outside the largest group."""
+
+
+def shifted_groups(columns: pd.DataFrame, *, height: Array, coordinates: Sequence[Array], least: float) -> list[GroupShift]:
+    """Return the columns whose groups are shifted by `least` or more on the surface, the clearest first.
+
+    `columns` has a row a run; `height`, such as log loss, and each of `coordinates`, such as log FLOPs, are (run,).
+
+    >>> import pandas as pd
+    >>> size, web = np.linspace(0, 1, 30), np.tile([1.0, 0.0], 15)
+    >>> height = 1 - 0.3 * size + 0.2 * web + 1e-3 * np.sin(99 * size)
+    >>> kinds = pd.DataFrame({"dataset": np.where(web > 0, "web", "code")})
+    >>> found = shifted_groups(kinds, height=height, coordinates=[size], least=0.01)
+    >>> found[0].column, found[0].low, found[0].high, round(found[0].shift, 2)
+    ('dataset', 'code', 'web', 0.2)
+    """
+    rows = np.unique(np.linspace(0, len(height) - 1, min(len(height), _MOST_RUNS)).astype(np.int64))
+    height, coordinates = height[rows], [each[rows] for each in coordinates]
+    found = []
+    for name in columns.columns:
+        labels, member = np.unique(columns[name].iloc[rows].astype(str).to_numpy(dtype=np.str_), return_inverse=True)
+        if _is_grouping(member, len(labels)):
+            surface = _surface(coordinates, spare=len(labels))
+            if not _goes_with_size(labels, member, surface, coordinates):
+                found.append(_shift(str(name), labels, member, height, surface))
+    clear = [(score, group) for each in found if each is not None for score, group in [each] if group.shift >= least]
+    return [group for _, group in sorted(clear, key=lambda pair: -pair[0])]
+
+
+def _is_grouping(member: NDArray[np.intp], count: int) -> bool:
+    if not 1 < count <= min(_MOST_VALUES, max(2, _LARGEST_SHARE * len(member))):
+        return False
+    return bool(np.sort(np.bincount(member))[-2] >= _LEAST_RUNS)
+
+
+def _goes_with_size(labels: NDArray[np.str_], member: NDArray[np.intp], surface: Array, coordinates: Sequence[Array]) -> bool:
+    """Return True for numbers that size and budget explain, and for labels of three or more separate ranges of them."""
+    if len(labels) > 2 and any(_are_separate(member, each) for each in coordinates):
+        return True
+    numbers = numbers_in(labels)
+    if numbers is None or not np.ptp(numbers):
+        return False
+    heights = (np.log(numbers) if (numbers > 0).all() else numbers)[member]
+    left = heights - surface @ np.linalg.lstsq(surface, heights, rcond=None)[0]
+    return bool(left.var() < (1 - _EXPLAINED) * heights.var())
+
+
+def _are_separate(member: NDArray[np.intp], values: Array) -> bool:
+    lows, highs = (np.array([end(values[member == group]) for group in range(member.max() + 1)]) for end in (np.min, np.max))
+    order = np.argsort(lows)
+    return bool((lows[order][1:] > highs[order][:-1]).all())
+
+
+def _surface(coordinates: Sequence[Array], *, spare: int) -> Array:
+    """Return 1, x, x^2 of each coordinate and their products, and cubes where runs are many: (run, coefficient)."""
+    scaled = [(each - each.mean()) / (each.std() or 1.0) for each in coordinates]
+    products = [a * b for place, a in enumerate(scaled) for b in scaled[place:]]
+    many = len(scaled[0]) >= _CUBIC_FROM + 4 * spare
+    cubes = [np.prod(each, axis=0) for each in itertools.combinations_with_replacement(scaled, 3)] if many else []
+    return np.stack([np.ones_like(scaled[0]), *scaled, *products, *cubes], axis=1)
+
+
+def _shift(
+    name: str, labels: NDArray[np.str_], member: NDArray[np.intp], height: Array, surface: Array
+) -> tuple[float, GroupShift] | None:
+    """Return the clearest pair of groups, with its difference in standard errors."""
+    dummies = (member[:, None] == np.arange(1, len(labels))).astype(np.float64)
+    design = np.concatenate([surface, dummies], axis=1)
+    rank = int(np.linalg.matrix_rank(design))
+    if len(height) - rank < _LEAST_FREEDOM or rank < np.linalg.matrix_rank(surface) + len(labels) - 1:
+        return None  # too few runs, or a group that goes with size alone
+    inverse = np.linalg.pinv(design.T @ design)
+    coefficients = inverse @ design.T @ height
+    variance = max(float(np.sum((height - design @ coefficients) ** 2) / (len(height) - rank)), 1e-12)
+    first = surface.shape[1]
+    shifts = np.concatenate([[0.0], coefficients[first:]])
+    covariance = np.zeros((len(labels), len(labels)))
+    covariance[1:, 1:] = inverse[first:, first:] * variance
+    spread = np.diag(covariance)[:, None] + np.diag(covariance) - 2 * covariance
+    scores = np.abs(shifts[:, None] - shifts) / np.sqrt(np.maximum(spread, 1e-18))
+    one, other = np.unravel_index(int(np.argmax(scores)), scores.shape)
+    if scores[one, other] < _LEAST_T:
+        return None
+    low, high = sorted((int(one), int(other)), key=lambda group: shifts[group])
+    return float(scores[one, other]), GroupShift(
+        column=name,
+        values=tuple(str(labels[group]) for group in np.argsort(shifts)),
+        shift=float(shifts[high] - shifts[low]),
+        low=str(labels[low]),
+        high=str(labels[high]),
+        others=1 - float(np.bincount(member).max()) / len(member),
+    )
+
+
+def audit_kinds(frame: pd.DataFrame, others: pd.DataFrame, *, sweep: Sweep) -> list[Finding]:
+    """Return a finding for the columns that set kinds of runs apart, and for a step of the FLOP count between budgets.
+
+    `others` holds the further columns of the table, in the same rows; what was swept or replicated is no kind of run.
+    """
+    if len(frame) < 2:
+        return []
+    columns = others.drop(columns=[*sweep.swept, *sweep.replicated]).iloc[:, :_MOST_COLUMNS]
+    size, ratio = frame[_size(frame)].to_numpy(dtype=np.float64), _log_ratio(frame)
+    by_count = shifted_groups(columns, height=ratio, coordinates=[np.log(size)], least=LEAST_COUNT_SHIFT)
+    findings = [_of_counts(by_count)] if by_count else []
+    if not by_count and (step := _budget_step(frame, ratio, size)):
+        findings = [step]
+    by_loss = _loss_shifts(frame, columns, size, swept=sweep.is_in(frame))
+    return [*([_of_losses(by_loss)] if by_loss else []), *findings]
+
+
+def _size(frame: pd.DataFrame) -> str:
+    return "active_params" if "active_params" in frame else "params"
+
+
+def _loss_shifts(frame: pd.DataFrame, columns: pd.DataFrame, size: Array, *, swept: bool) -> list[GroupShift]:
+    """Return the shifts of log loss; of a swept table the best run of each cell and value stands for its tunings."""
+    height, flops = np.log(frame["loss"].to_numpy(dtype=np.float64)), np.log(frame["flops"].to_numpy(dtype=np.float64))
+    if not swept:
+        return shifted_groups(columns, height=height, coordinates=[flops, np.log(size)], least=LEAST_LOSS_SHIFT)
+    found, cells = [], cells_of(frame)
+    for name in columns.columns:
+        best = frame["loss"].groupby([cells, columns[name].astype(str).to_numpy()]).idxmin().to_numpy()
+        coordinates = [flops[best], np.log(size[best])]
+        found += shifted_groups(
+            columns[[name]].iloc[best], height=height[best], coordinates=coordinates, least=LEAST_LOSS_SHIFT
+        )
+    return found
+
+
+def _of_losses(shifts: list[GroupShift]) -> Finding:
+    first = shifts[0]
+    make = error if first.shift >= _LARGE_LOSS_SHIFT and first.others >= _LEAST_SHARE else warning
+    return make(
+        "groups",
+        first.column,
+        f"column {quoted(first.column)!r} sets kinds of runs apart: at equal FLOPs and parameters the loss of "
+        f"{quoted(first.high)!r} lies {np.expm1(first.shift):.1%} above that of {quoted(first.low)!r} ({_values(first)})"
+        f"{_also(shifts)}; one law cannot go through both. Fit one kind: {_where(first)}",
+    )
+
+
+def _of_counts(shifts: list[GroupShift]) -> Finding:
+    first = shifts[0]
+    factor = f"{np.exp(first.shift):.3g} times those of {quoted(first.low)!r} at equal size ({_values(first)})"
+    return error(
+        "flop-count",
+        first.column,
+        f"column {quoted(first.column)!r} sets ways to count FLOPs apart: FLOPs / (6 x params x tokens) of "
+        f"{quoted(first.high)!r} are {factor}{_also(shifts)}. Count all runs alike, or fit one kind: {_where(first)}",
+    )
+
+
+def _values(group: GroupShift) -> str:
+    return f"values: {joined(group.values, most=_VALUES_NAMED)}"
+
+
+def _also(shifts: list[GroupShift]) -> str:
+    others = [group.column for group in shifts[1:]]
+    return f"; also {joined(others, most=_OTHERS_NAMED)}" if others else ""
+
+
+def _where(group: GroupShift) -> str:
+    pair = f"{group.column}={group.values[0]}"
+    return f"--where {quoted(pair)!r}" if " " in pair else f"--where {quoted(pair)}"
+
+
+def _budget_step(frame: pd.DataFrame, ratio: Array, size: Array) -> Finding | None:
+    """Return the finding that FLOPs / (6 N D) steps at a budget, where it is a smooth function of size in sound tables."""
+    import pandas as pd
+
+    budgets = frame["budget_flops"].to_numpy(dtype=np.float64)
+    levels = np.unique(budgets)
+    if not 1 < len(levels) <= _MOST_BUDGETS:
+        return None
+    parts = pd.DataFrame({f"{n}": np.where(budgets >= level, "above", "below") for n, level in enumerate(levels) if n})
+    found = shifted_groups(parts, height=ratio, coordinates=[np.log(size)], least=LEAST_COUNT_SHIFT)
+    if not found:
+        return None
+    first = int(found[0].column)
+    factor = np.exp(found[0].shift if found[0].high == "above" else -found[0].shift)
+    above, below = ([format_flops(level) for level in part] for part in (levels[first:], levels[:first]))
+    return error(
+        "flop-count",
+        "flops",
+        f"FLOPs are counted by two conventions: FLOPs / (6 x params x tokens) at the budgets {joined(above)} are {factor:.3g} "
+        f"times those at {joined(below)}, at equal size (1.33 is 8 N D, with recomputed activations). Count all budgets alike",
+    )
+
+
+def count_ratio(one: pd.DataFrame, other: pd.DataFrame) -> tuple[float, bool] | None:
+    """Return by what factor two tables count FLOPs / (6 N D) apart at equal size, and whether it is one factor at all sizes.
+
+    None if they count alike, or share no sizes.
+
+    >>> import pandas as pd
+    >>> one = pd.DataFrame({"params": [1e8, 2e8, 4e8], "tokens": [2e9] * 3})
+    >>> one, other = (one.assign(flops=k * one["params"] * one["tokens"]) for k in (6, 8))
+    >>> count_ratio(one, other)
+    (1.33, True)
+    """
+    ours, theirs = (np.log(frame[_size(frame)].to_numpy(dtype=np.float64)) for frame in (one, other))
+    shared = (theirs >= ours.min() - _NEAR_SIZE) & (theirs <= ours.max() + _NEAR_SIZE)
+    if not shared.any():
+        return None
+    order = np.argsort(ours)
+    differences = _log_ratio(other)[shared] - np.interp(theirs[shared], ours[order], _log_ratio(one)[order])
+    shift = float(np.median(differences))
+    if abs(shift) < LEAST_COUNT_SHIFT:
+        return None
+    return round(float(np.exp(shift)), 2), bool(np.ptp(differences) < _ONE_FACTOR)
+
+
+_NEAR_SIZE = 0.1
+_ONE_FACTOR = 0.03
+"""A convention is one factor; what an architecture saves, or the embedding adds, changes with size."""
+
+
+def _log_ratio(frame: pd.DataFrame) -> Array:
+    flops, size, tokens = (frame[name].to_numpy(dtype=np.float64) for name in ("flops", _size(frame), "tokens"))
+    return np.asarray(np.log(flops / (6 * size * tokens)))

@@ -1,0 +1,366 @@
+"""Units of FLOPs, parameters and tokens, read from FLOPs / (6 x parameters x tokens) and confirmed by column names.
+
+Training N active parameters on D tokens takes about 6 N D FLOPs (Kaplan et al. 2020, section 2.1). Attention, embeddings and
+recomputation move the ratio within `PLAUSIBLE`; a unit moves it by a known power of ten.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marin_scaling.errors import UsageError
+from marin_scaling.findings import Finding, error, note, warning
+from marin_scaling.laws import Array
+from marin_scaling.printable import joined
+from marin_scaling.run.columns import unit_of_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from marin_scaling.run.table_io import RawTable
+
+PLAUSIBLE = (0.3, 3.0)
+"""Bounds of FLOPs / (6 N D): Marin's mixtures with 4,096 tokens of context reach 2.4, dense ladders lie within 0.98 to 1.45."""
+
+FLOP_UNITS = {
+    "GFLOPs": 1e9,
+    "TFLOPs": 1e12,
+    "PFLOPs": 1e15,
+    "EFLOPs": 1e18,
+    "ZFLOPs": 1e21,
+    "PFLOP/s-days": 8.64e19,
+    "TFLOP/s-days": 8.64e16,
+    "MFLOPs": 1e6,
+    "kFLOPs": 1e3,
+}
+COUNT_UNITS = {"thousands": 1e3, "millions": 1e6, "billions": 1e9, "trillions": 1e12}
+UNITS: dict[str, Mapping[str, float]] = {"flops": FLOP_UNITS, "params": COUNT_UNITS, "tokens": COUNT_UNITS}
+_UNIT_OF_FACTOR = {role: {factor: unit for unit, factor in units.items()} for role, units in UNITS.items()}
+
+_OFF = 10.0
+"""Median FLOPs / (6 N D) beyond this factor are refused: a unit, swapped columns, or experts that a token does not pass."""
+
+_ROW_OFF = 30.0
+"""A row this far off the plausible ones is in another unit; tables without faults spread by a factor of five at most."""
+
+_SHOWN = 3
+_SAME_BUDGET = 3.0
+
+_PARAMS_RANGE, _TOKENS_RANGE = (100.0, 1e15), (1e4, 1e17)
+"""Parameters and tokens of training runs, toy models to trillions: a choice of units that leaves these is none."""
+_USUAL_PARAMS, _USUAL_TOKENS = (1e5, 1e13), (1e7, 1e15)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scales:
+    """Unit of each column ("" for one by one)."""
+
+    flops: str = ""
+    params: str = ""
+    tokens: str = ""
+
+    @property
+    def units(self) -> dict[str, str]:
+        """The columns in another unit, with that unit."""
+        named = {"flops": self.flops, "params": self.params, "tokens": self.tokens}
+        return {column: unit for column, unit in named.items() if unit}
+
+    def factor(self, column: str) -> float:
+        """Return the number by which a column is multiplied."""
+        return UNITS[column].get(getattr(self, column), 1.0)
+
+    @property
+    def ratio(self) -> float:
+        """The factor by which the units multiply FLOPs / (6 N D)."""
+        return self.factor("flops") / (self.factor("params") * self.factor("tokens"))
+
+    def __str__(self) -> str:
+        return " and ".join(f"{column} in {unit}" for column, unit in self.units.items())
+
+
+def is_plausible(ratio: float | Array) -> NDArray[np.bool_]:
+    """Return which ratios FLOPs / (6 N D) training can have."""
+    return np.asarray((np.asarray(ratio) > PLAUSIBLE[0]) & (np.asarray(ratio) < PLAUSIBLE[1]))
+
+
+def scales_by_name(names: Mapping[str, str], *, ratio: float, params: float, tokens: float) -> Scales | None:
+    """Return the units that column names state and the numbers confirm; None if no choice, or more than one, is confirmed.
+
+    `names` gives the table's names of `flops`, `params` and `tokens`; the numbers are those of the median run, with `ratio` for
+    FLOPs / (6 N D). Any of the units in the names may be confirmed: a column `tokens_B` may hold tokens one by one.
+
+    >>> scales_by_name({"flops": "total_gflops", "params": "N", "tokens": "D"}, ratio=1.1e-9, params=1e8, tokens=2e9)
+    Scales(flops='GFLOPs', params='', tokens='')
+    """
+    factors = {role: unit_of_name(role, name) for role, name in names.items()}
+    stated = Scales(**{role: _UNIT_OF_FACTOR[role].get(factor, "") for role, factor in factors.items()})
+    for count in range(len(stated.units), -1, -1):
+        kept = [Scales(**{c: stated.units[c] for c in chosen}) for chosen in itertools.combinations(stated.units, count)]
+        confirmed = [each for each in kept if _fits(each, ratio=ratio, params=params, tokens=tokens)]
+        if confirmed:
+            return confirmed[0] if len(confirmed) == 1 else None
+    return None
+
+
+def scales_by_number(*, ratio: float, params: float, tokens: float) -> list[Scales]:
+    """Return the units that make one run's FLOPs / (6 N D) plausible, the likeliest first.
+
+    >>> [str(scales) for scales in scales_by_number(ratio=1.1e-9, params=1e8, tokens=2e9)][:1]
+    ['flops in GFLOPs']
+    """
+    choices = itertools.product(("", *FLOP_UNITS), ("", *COUNT_UNITS), ("", *COUNT_UNITS))
+    found = [Scales(flops=flops, params=n, tokens=d) for flops, n, d in choices]
+    fitting = [each for each in found if each.units and _fits(each, ratio=ratio, params=params, tokens=tokens)]
+    return sorted(fitting, key=lambda each: (not _is_usual(each, params=params, tokens=tokens), len(each.units)))
+
+
+def _is_usual(scales: Scales, *, params: float, tokens: float) -> bool:
+    return (
+        _USUAL_PARAMS[0] <= params * scales.factor("params") <= _USUAL_PARAMS[1]
+        and _USUAL_TOKENS[0] <= tokens * scales.factor("tokens") <= _USUAL_TOKENS[1]
+    )
+
+
+def _fits(scales: Scales, *, ratio: float, params: float, tokens: float) -> bool:
+    sized = has_sizes(params * scales.factor("params"), tokens * scales.factor("tokens"))
+    return bool(is_plausible(ratio * scales.ratio)) and sized
+
+
+def has_sizes(params: float, tokens: float) -> bool:
+    """Return True if a training run can have so many parameters and tokens.
+
+    >>> has_sizes(28.5, 5.9), has_sizes(2.85e7, 5.9e9)
+    (False, True)
+    """
+    return _PARAMS_RANGE[0] <= params <= _PARAMS_RANGE[1] and _TOKENS_RANGE[0] <= tokens <= _TOKENS_RANGE[1]
+
+
+def rows_beyond_64_bits(flops: Array, params: Array, tokens: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the rows whose FLOPs are 6 N D modulo 2^64, and those that overflowed otherwise; all arrays are (run,).
+
+    The numbers of the first kind prove that FLOPs were 6 N D. A row of the second kind has 6 N D above 2^63 and FLOPs below it
+    that do not fit; it counts only if FLOPs of all smaller runs fit.
+
+    >>> size, tokens = np.array([1e8, 1e9, 2e9]), np.array([1e9, 1e9, 2e9])
+    >>> rows_beyond_64_bits(np.array([6e17, 6e18, 24e18 - 2.0**64]), size, tokens)
+    (array([2]), array([], dtype=int64))
+    """
+    exact = 6 * params * tokens
+    beyond = (exact > 2.0**63) & (params < 2.0**63) & (tokens < 2.0**63)
+    left = (np.uint64(6) * _whole(params, beyond) * _whole(tokens, beyond)).astype(np.float64)
+    wrong = beyond & (np.abs(flops - exact) > 1e-6 * exact)
+    equal = wrong & (np.minimum(np.abs(flops - left), np.abs(flops - left + 2.0**64)) <= 1e-9 * exact)
+    fits = (flops > PLAUSIBLE[0] * exact) & (flops < PLAUSIBLE[1] * exact)
+    others = beyond & ~equal & ~fits & (np.abs(flops) < 2.0**63)
+    small = fits[~beyond]
+    return np.flatnonzero(equal), np.flatnonzero(others & (len(small) > 0) & bool(small.all()))
+
+
+def _whole(counts: Array, chosen: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    return np.round(np.where(chosen, counts, 0.0)).astype(np.uint64)
+
+
+def unit_named(column: str, unit: str) -> str:
+    """Return the unit of `UNITS` that a user means; `UsageError` lists those there are.
+
+    >>> unit_named("flops", "gflops"), unit_named("tokens", "B")
+    ('GFLOPs', 'billions')
+    """
+    known = UNITS[column]
+    plain = unit.lower().rstrip("s")
+    found = [each for each in known if each.lower().rstrip("s") == plain or (known is COUNT_UNITS and each[0] == plain[:1])]
+    if len(found) != 1:
+        raise UsageError(
+            f"{unit!r} is not a unit of {column}.",
+            why="A conversion needs a known factor.",
+            fix=f"Choose one of {', '.join(known)}, as in --unit {column}={next(iter(known))}.",
+        )
+    return found[0]
+
+
+def convert_units(
+    frame: pd.DataFrame, *, names: Mapping[str, str], units: Mapping[str, str], keep: Collection[str] = ()
+) -> tuple[pd.DataFrame, list[Finding]]:
+    """Return the table in FLOPs, parameters and tokens, and findings; an error among them says that no unit is certain.
+
+    `names` gives the table's name of each column, `units` what the user states of some. Runs named in `keep` are not judged.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"run": ["a", "b"], "flops": [6e9, 7e9], "params": [1e9] * 2, "tokens": [1e9] * 2})
+    >>> converted, found = convert_units(frame, names={"flops": "total_gflops"}, units={})
+    >>> converted["flops"].tolist(), found[0].severity.value, found[0].where
+    ([6e+18, 7e+18], 'note', 'total_gflops')
+    """
+    judged = ~frame["run"].isin(list(keep)).to_numpy()
+    if not judged.any():
+        return frame, []
+    stated = Scales(**{column: unit_named(column, unit) for column, unit in units.items() if column in UNITS})
+    frame, findings = _scaled(frame, stated, names) if stated.units else (frame, [])
+    if not stated.units:
+        scales = scales_by_name(names_of_sizes(frame, names), **_typical(frame[judged])) or Scales()
+        frame, findings = _scaled(frame, scales, names)
+    frame, others = _other_columns(frame, names)
+    return frame, [*findings, *others, *_contradictions(frame[judged], names)]
+
+
+def names_of_sizes(frame: pd.DataFrame, names: Mapping[str, str]) -> dict[str, str]:
+    """Return the table's names of FLOPs, of the parameters that a token passes, and of tokens."""
+    return {"flops": names.get("flops", ""), "params": names.get(_size(frame), ""), "tokens": names.get("tokens", "")}
+
+
+def _size(frame: pd.DataFrame) -> str:
+    return "active_params" if "active_params" in frame else "params"
+
+
+def _ratio(frame: pd.DataFrame) -> Array:
+    flops, params, tokens = (frame[name].to_numpy(dtype=np.float64) for name in ("flops", _size(frame), "tokens"))
+    return np.asarray(flops / (6 * params * tokens))
+
+
+def _typical(frame: pd.DataFrame) -> dict[str, float]:
+    params, tokens = (float(frame[name].median()) for name in (_size(frame), "tokens"))
+    return {"ratio": float(np.median(_ratio(frame))), "params": params, "tokens": tokens}
+
+
+def _scaled(frame: pd.DataFrame, scales: Scales, names: Mapping[str, str]) -> tuple[pd.DataFrame, list[Finding]]:
+    findings = []
+    for role, unit in scales.units.items():
+        column = _size(frame) if role == "params" else role
+        frame = frame.assign(**{column: frame[column] * scales.factor(role)})
+        findings.append(_converted(names.get(column, column), unit, scales.factor(role)))
+    return frame, findings
+
+
+def _converted(column: str, unit: str, factor: float) -> Finding:
+    return note("converted-unit", column, f"column {column!r} holds {unit}: multiplied by {factor:g}")
+
+
+def _other_columns(frame: pd.DataFrame, names: Mapping[str, str]) -> tuple[pd.DataFrame, list[Finding]]:
+    """Convert total parameters and nominal budgets, whose active parameters and FLOPs say what they have to be about."""
+    findings = []
+    if "active_params" in frame:
+        factor = _unit_factor(COUNT_UNITS, float((frame["params"] / frame["active_params"]).median()), low=0.95, high=900.0)
+        if factor:
+            frame = frame.assign(params=frame["params"] * COUNT_UNITS[factor])
+            findings.append(_converted(names.get("params", "params"), factor, COUNT_UNITS[factor]))
+    if "budget_flops" in frame:
+        off = float((frame["budget_flops"] / frame["flops"]).median())
+        factor = _unit_factor(FLOP_UNITS, off, low=1 / _SAME_BUDGET, high=_SAME_BUDGET)
+        if factor:
+            frame = frame.assign(budget_flops=frame["budget_flops"] * FLOP_UNITS[factor])
+            findings.append(_converted(names.get("budget_flops", "budget_flops"), factor, FLOP_UNITS[factor]))
+    return frame, findings
+
+
+def _unit_factor(units: Mapping[str, float], ratio: float, *, low: float, high: float) -> str:
+    """Return the unit that brings a ratio between two bounds; "" if the ratio lies there, or none does."""
+    if low <= ratio <= high:
+        return ""
+    return next((unit for unit, factor in units.items() if low <= ratio * factor <= high), "")
+
+
+def _contradictions(frame: pd.DataFrame, names: Mapping[str, str]) -> list[Finding]:
+    ratio, typical = _ratio(frame), _typical(frame)
+    sound = (ratio > 1 / _OFF) & (ratio < _OFF)
+    if not sound.any() or not has_sizes(typical["params"], typical["tokens"]):
+        return [_whole_table(frame, typical, names)]
+    centre = float(np.median(ratio[sound]))
+    off = np.abs(np.log(ratio / centre)) > np.log(_ROW_OFF)
+    if off.any():
+        return _rows(frame, ratio, off)
+    median = typical["ratio"]
+    if not 1 / _OFF < median < _OFF:
+        return [_whole_table(frame, typical, names)]
+    return []
+
+
+def _whole_table(frame: pd.DataFrame, typical: Mapping[str, float], names: Mapping[str, str]) -> Finding:
+    candidates = scales_by_number(**typical)
+    options = [f"{each} ({_unit_options(each)})" for each in candidates[:_SHOWN] if len(each.units) == len(candidates[0].units)]
+    if 1e-3 < typical["ratio"] < 1 and "active_params" not in frame:
+        options.append("experts that a token does not pass counted in params (--column active_params=NAME)")
+    if not candidates:
+        options.append("two columns swapped (--column params=NAME --column tokens=NAME)")
+    columns = ", ".join(f"{role} from {name!r}" for role, name in names_of_sizes(frame, names).items() if name)
+    said = f"params {typical['params']:.3g} and tokens {typical['tokens']:.3g} in the median run"
+    return error(
+        "units",
+        "flops",
+        f"FLOPs are {typical['ratio']:.2g} of 6 x params x tokens in the median run ({said}; {columns}), and training costs "
+        f"about 1. Possible: {'; or '.join(options)}",
+    )
+
+
+def _unit_options(scales: Scales) -> str:
+    return " ".join(f"--unit {column}={unit}" for column, unit in scales.units.items())
+
+
+def _rows(frame: pd.DataFrame, ratio: Array, off: NDArray[np.bool_]) -> list[Finding]:
+    """One error for each unit that some rows are in."""
+    sizes = {"params": frame[_size(frame)].to_numpy(), "tokens": frame["tokens"].to_numpy(), "flops": frame["flops"].to_numpy()}
+    groups: dict[str, list[int]] = {}
+    for row in np.flatnonzero(off):
+        params, tokens = (float(sizes[name][row]) for name in ("params", "tokens"))
+        found = scales_by_number(ratio=float(ratio[row]), params=params, tokens=tokens)
+        likely = [
+            each
+            for each in found
+            if all(_among(values[row] * each.factor(name), values[~off]) for name, values in sizes.items())
+        ]
+        found = likely or found
+        units = " or ".join(str(each) for each in found[:2] if len(each.units) == len(found[0].units))
+        groups.setdefault(units, []).append(int(row))
+    centre = float(np.median(ratio[~off]))
+    return [_error_of_rows(frame, ratio, rows, unit, centre) for unit, rows in groups.items()]
+
+
+def _among(value: float, others: Array) -> bool:
+    return bool(others.min() / _ROW_OFF <= value <= others.max() * _ROW_OFF)
+
+
+def _error_of_rows(frame: pd.DataFrame, ratio: Array, rows: Sequence[int], unit: str, centre: float) -> Finding:
+    runs = [str(frame["run"].iloc[row]) for row in rows]
+    named = ", ".join(runs[:_SHOWN]) + (f" and {len(runs) - _SHOWN} more" if len(runs) > _SHOWN else "")
+    suspected = f"; their {unit}?" if unit else ""
+    return error(
+        "units",
+        named,
+        f"FLOPs are {float(np.median(ratio[list(rows)])):.2g} of 6 x params x tokens in {len(runs)} of {len(frame)} runs, and "
+        f"{centre:.2g} in others: {named}{suspected}",
+    )
+
+
+def mend_overflow(raw: RawTable, mapping: Mapping[str, str], *, rows: Sequence[int]) -> tuple[RawTable, list[Finding]]:
+    """Return a table with 6 N D for FLOPs that overflowed 64-bit integers, which may be negative, and the finding.
+
+    FLOPs that are 6 N D modulo 2^64 to nine digits cannot be anything else; other overflows are an error.
+    """
+    import pandas as pd
+
+    columns = {"flops": "flops", "params": "active_params" if "active_params" in mapping else "params", "tokens": "tokens"}
+    cells = [pd.to_numeric(raw.cells[mapping[name]].iloc[list(rows)], errors="coerce") for name in columns.values()]
+    frame = pd.DataFrame(dict(zip(columns, cells, strict=True))).dropna()
+    flops, params, tokens = (frame[name].to_numpy(dtype=np.float64) for name in columns)
+    equal, others = rows_beyond_64_bits(flops, params, tokens)
+    if not len(equal) and not len(others):
+        return raw, []
+    findings = []
+    if len(equal):
+        message = (
+            f"FLOPs of {len(equal)} runs are 6 x params x tokens modulo 2^64 (int64 overflow): 6 x params x tokens is used"
+        )
+        findings.append(warning("int64-overflow", mapping["flops"], message))
+    if len(others):
+        places = joined([raw.places[frame.index[row]] for row in others], most=_SHOWN)
+        message = f"FLOPs of {len(others)} runs with 6 x params x tokens above 2^63 are too small (int64 overflow): {places}"
+        findings.append(error("int64-overflow", mapping["flops"], message))
+    changed = raw.cells.copy()
+    changed[mapping["flops"]] = changed[mapping["flops"]].astype(object)
+    changed.loc[frame.index[equal], mapping["flops"]] = (6 * params[equal] * tokens[equal]).tolist()
+    return replace(raw, cells=changed), findings

@@ -1,0 +1,94 @@
+"""Columns and budgets that set kinds of runs apart, and the choice of one kind."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from marin_scaling.errors import FitRefused, RunTableError
+from marin_scaling.findings import Severity
+from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.result import FitStatus
+from marin_scaling.forecast.backtest import backtest
+from marin_scaling.forecast.forecast import forecast
+from marin_scaling.laws import SurfaceLaw, surface_loss
+from marin_scaling.run.table import read_run_table, table_of_frame
+
+LAW = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
+
+
+def grid(*, sizes=5, noise=0.002, seed=0):
+    """Runs of six sizes at five budgets; 6 N D FLOPs each."""
+    budget = np.repeat(np.geomspace(1e18, 1e20, 5), sizes)
+    params = np.sqrt(budget / 120) * np.tile(np.geomspace(0.4, 2.5, sizes), 5)
+    tokens = budget / 6 / params
+    loss = surface_loss(LAW, params=params, tokens=tokens) * np.exp(
+        noise * np.random.default_rng(seed).standard_normal(len(budget))
+    )
+    names = [f"run-{n}" for n in range(len(budget))]
+    return pd.DataFrame(
+        {"run": names, "flops": budget, "params": params, "tokens": tokens, "loss": loss, "budget_flops": budget}
+    )
+
+
+def two_kinds(shift=0.3):
+    web, code = grid(seed=1).assign(dataset="web"), grid(seed=2).assign(dataset="code")
+    code = code.assign(run="code-" + code["run"], loss=code["loss"] * np.exp(-shift))
+    return pd.concat([web, code], ignore_index=True)
+
+
+def codes(table):
+    return [(each.severity, each.code) for each in table.findings]
+
+
+def test_a_column_that_explains_the_residuals_makes_the_fit_unusable_and_is_named():
+    """Two corpora in one table; a column of machines explains nothing."""
+    table = table_of_frame(two_kinds().assign(machine=["a", "b"] * 25))
+    (finding,) = table.findings
+    assert (finding.severity, finding.code, finding.where) == (Severity.ERROR, "groups", "dataset")
+    assert "'web'" in finding.message
+    assert "machine" not in finding.message
+    result = fit(table)
+    assert result.status is FitStatus.CONTRADICTED
+    assert not result.status.may_be_used
+    for refused in (lambda: forecast(result, flops=1e22), lambda: backtest(table)):
+        with pytest.raises(FitRefused, match="dataset"):
+            refused()
+
+
+def test_one_kind_can_be_chosen_and_all_of_them_taken_as_they_are(tmp_path):
+    """With --where the other runs are left out with the reason; --allow makes the error a warning."""
+    two_kinds().to_csv(tmp_path / "runs.csv", index=False)
+    web = read_run_table(tmp_path / "runs.csv", where={"dataset": "web"})
+    assert (len(web.frame), web.findings) == (25, ())
+    assert {each.why for each in web.excluded} == {"its dataset is 'code'"}
+    assert codes(read_run_table(tmp_path / "runs.csv", allow=["groups"])) == [(Severity.WARNING, "groups")]
+    for wrong, named in (({"corpus": "web"}, "dataset"), ({"dataset": "books"}, "code, web")):
+        with pytest.raises(RunTableError, match=named):
+            read_run_table(tmp_path / "runs.csv", where=wrong)
+
+
+def test_a_difference_of_one_per_cent_is_a_warning_and_columns_of_size_are_none():
+    """Widths and names of sizes go with parameters; a difference within most intervals leaves the fit usable with care."""
+    assert codes(table_of_frame(two_kinds(shift=0.015))) == [(Severity.WARNING, "groups")]
+    frame = grid()
+    sized = frame.assign(width=(frame["params"] ** 0.4).round(-1), label=pd.cut(frame["params"], 5).astype(str))
+    assert table_of_frame(sized).findings == ()
+
+
+@pytest.mark.parametrize("steps", [1, 2, 4])
+def test_budgets_counted_by_another_convention_are_named(steps):
+    """The upper budgets count 8 N D."""
+    frame = grid()
+    upper = frame["budget_flops"] >= np.unique(frame["budget_flops"])[-steps]
+    factor = np.where(upper, 4 / 3, 1.0)
+    table = table_of_frame(frame.assign(flops=frame["flops"] * factor, budget_flops=frame["budget_flops"] * factor))
+    assert codes(table) == [(Severity.ERROR, "flop-count")]
+    assert "1.33" in table.findings[0].message
+    assert "1.33e20" in table.findings[0].message
+
+
+def test_a_smooth_ratio_of_flops_is_no_step():
+    """Attention and embeddings move FLOPs / (6 N D) with size, and whole batches scatter it."""
+    frame = grid()
+    smooth = 1 + 0.8 * (frame["params"] / 1e8) ** -0.4 + np.random.default_rng(0).normal(0, 0.01, len(frame))
+    assert table_of_frame(frame.assign(flops=frame["flops"] * smooth).drop(columns="budget_flops")).findings == ()
