@@ -82,9 +82,9 @@ class Correction(_Notice):
 
     kind: Literal["correct"]
     was: Reason
-    """only in `correct`: an assumption, a known difference or a related run, word by word as in the statement"""
+    """an assumption, a known difference or a related run, word by word as in the statement, only in `correct`"""
     reads: Reason
-    """only in `correct`: what it should read, with the same numbers"""
+    """the corrected words, with the same numbers, only in `correct`"""
 
 
 NoticeFile = Annotated[Withdrawal | Void | Deviation | Correction, Discriminator("kind")]

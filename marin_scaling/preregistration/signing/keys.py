@@ -64,7 +64,7 @@ def sign_with_program(content: bytes, *, program_path: str, key_file: Path | Non
 
 
 def _checked(signature: bytes, *, content: bytes, key: PublicKey, by: str) -> bytes:
-    """The signature, if it is by that key over that content; `SigningError` otherwise."""
+    """Return the signature if it is by that key over that content; else raise `SigningError`."""
     try:
         signer = verify_signature(signature, content=content, name=f"what {by} made")
     except VerificationError as error:
@@ -167,7 +167,7 @@ def find_signing_key(
 
 
 def _key_of_git(environment: Mapping[str, str]) -> SigningKey | None:
-    """The key that git signs with: a file, a public key in its settings, or what the user's `gpg.ssh.defaultKeyCommand` prints.
+    """Return git's signing key: a file, a public key in its settings, or the output of the user's `gpg.ssh.defaultKeyCommand`.
 
     Program and command are read from the user's and the machine's settings, never from a repository's.
     """
@@ -195,7 +195,7 @@ def _program_key(raw: bytes, *, path: Path, signer: str, note: str) -> SigningKe
 
 
 def _own_program(name: str) -> str | None:
-    """The absolute path of a program that the user's git settings name; one that is relative to a folder is refused."""
+    """Return the absolute path of a program in the user's git settings; a path relative to a folder is refused."""
     named = own_setting(name, "--type=path")
     if named is None:
         return None
@@ -207,14 +207,14 @@ def _own_program(name: str) -> str | None:
         except FileNotFoundError:
             pass
     raise SigningError(
-        f"git's {name} is {named!r}, which is no installed program.",
+        f"git's {name} is {named!r}, which is not an installed program.",
         why="A path relative to a folder could name a file of a stranger's repository.",
         fix=f"Give its absolute path (git config --global {name} /PATH), or another key with --key.",
     )
 
 
 def _default_key() -> str | None:
-    """The first key that the user's `gpg.ssh.defaultKeyCommand` prints; None where there is no such command."""
+    """Return the first key that the user's `gpg.ssh.defaultKeyCommand` prints; None without such a command."""
     command = own_setting("gpg.ssh.defaultKeyCommand")
     if command is None:
         return None
@@ -228,7 +228,7 @@ def _default_key() -> str | None:
         _refuse_command(command, str(error))
     printed = done.stdout.decode(errors="replace").partition("\n")[0].strip().removeprefix("key::")
     if done.returncode or not printed.encode().startswith(_PUBLIC_KINDS):
-        _refuse_command(command, f"status {done.returncode}, and its first line is no public key: {printed[:60]!r}")
+        _refuse_command(command, f"status {done.returncode}, and its first line is not a public key: {printed[:60]!r}")
     return printed
 
 
