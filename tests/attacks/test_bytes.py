@@ -102,13 +102,13 @@ def test_a_name_with_a_cyrillic_letter_is_refused(root: Path, folder: Path) -> N
 def test_a_key_that_looks_like_a_known_one_is_refused(root: Path, folder: Path) -> None:
     """A second point, written with a Greek omicron, is to be taken for the first."""
     sign_again(folder, lambda predicate: predicate["forecast"].update({"p\u03bfint": 2.4}))
-    refused(root, "statement.json: predicate.forecast.p\u03bfint", "is no key")
+    refused(root, "statement.json: predicate.forecast.p\u03bfint", "is an unknown key")
 
 
 def test_a_key_that_nobody_reads_is_refused(root: Path, folder: Path) -> None:
     """A condition in small print, under a name that this tool does not show."""
     sign_again(folder, lambda predicate: predicate["resolution"].update(unless="it looks bad"))
-    refused(root, "statement.json: predicate.resolution.unless", "is no key")
+    refused(root, "statement.json: predicate.resolution.unless", "is an unknown key")
 
 
 def test_digits_of_another_script_are_refused(root: Path, folder: Path) -> None:

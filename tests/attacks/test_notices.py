@@ -120,7 +120,7 @@ def test_a_notice_of_another_kind_than_its_folder_is_refused(root: Path, folder:
 def test_a_notice_with_small_print_is_refused(root: Path, folder: Path) -> None:
     """A key that nobody reads."""
     say(folder, "withdraw", unless="it holds")
-    refused(root, "notice-1-withdraw/notice.json: unless is no key")
+    refused(root, "notice-1-withdraw/notice.json: unless is an unknown key")
 
 
 def test_a_withdrawal_without_a_reason_is_refused(root: Path, folder: Path) -> None:

@@ -124,7 +124,7 @@ def test_a_run_store_can_be_a_side_of_it():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (["--convention", "pinned"], UsageError, "no convention 'pinned'"),
+        (["--convention", "pinned"], UsageError, "convention 'pinned'"),
         (["--column", "loss"], UsageError, "--column 'loss'"),
         (["--column", "tokens_per_second=speed"], RunTableError, "has no column 'speed'"),
     ],

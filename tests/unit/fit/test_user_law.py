@@ -85,12 +85,12 @@ def test_whole_numbers_do_not_overflow():
 @pytest.mark.parametrize(
     ("law", "message"),
     [
-        (lambda flops, E, A, gamma, delta: flops, "asks for delta"),
+        (lambda flops, E, A, gamma, delta: flops, "needs delta"),
         (lambda flops, E, A: flops, "parameters gamma"),
         (lambda flops, E, A, gamma: E, r"shape \(\) for 8 runs"),
         (lambda flops, E, A, gamma: flops[1:], r"shape \(7,\) for 8 runs"),
-        (lambda flops, E, A, gamma: np.log(-flops), "gives nan at"),
-        (lambda flops, E, A, gamma: E - A - 0 * flops, "gives 0 at"),
+        (lambda flops, E, A, gamma: np.log(-flops), "returns nan at"),
+        (lambda flops, E, A, gamma: E - A - 0 * flops, "returns 0 at"),
     ],
 )
 def test_a_law_that_does_not_match_is_refused(law, message):

@@ -207,7 +207,7 @@ def of_metric(table, metric):
 @pytest.mark.parametrize(
     ("baseline", "variant", "convention", "error", "message"),
     [
-        (ladder(), ladder(), "pinned", UsageError, "no convention 'pinned'"),
+        (ladder(), ladder(), "pinned", UsageError, "convention 'pinned'"),
         (ladder(budgets=(1e18, 1e19)), ladder(), "own", FitRefused, "--convention marin"),
         (ladder(sizes=1, budgets=(1e18, 1e19, 1e20)), ladder(), "own", FitRefused, "--convention marin"),
         (ladder(), ladder(budgets=(1e20, 3e20)), "marin", FitRefused, "No budget of the variant is within 25 %"),

@@ -80,7 +80,6 @@ def test_what_is_no_run_to_forecast_is_refused_with_its_place(tmp_path, text, me
         read_targets(path)
     assert str(path) in refusal.value.what
     assert message in refusal.value.what
-    assert refusal.value.why
     assert refusal.value.fix
 
 
