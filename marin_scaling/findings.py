@@ -33,6 +33,15 @@ class Finding:
     where: str
     message: str
 
+    @property
+    def line(self) -> str:
+        """The finding as a line of a terminal.
+
+        >>> warning("far-target", "target", "400x the largest rung").line
+        'warning: target: 400x the largest rung'
+        """
+        return f"{self.severity}: {self.where}: {self.message}"
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "where", quoted(self.where))
         object.__setattr__(self, "message", quoted(self.message, MESSAGE_CHARACTERS))

@@ -66,14 +66,15 @@ def ladder(
 def _print_plan(loaded: TrainableLadder, only: list[str], *, as_json: bool) -> None:
     from marin_scaling.ladder.report import ladder_document, ladder_table
 
-    planned, doubts = loaded.plan(only), loaded.data_doubts()
+    planned, of_data = loaded.plan(only), loaded.data_findings()
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
 
         document = ladder_document(planned)
-        typer.echo(dump_canonical({**document, "warnings": [*document["warnings"], *doubts]}), nl=False)
+        findings = [*document["findings"], *(vars(finding) for finding in of_data)]
+        typer.echo(dump_canonical({**document, "findings": findings}), nl=False)
     else:
-        typer.echo("\n".join([ladder_table(planned), *(wrapped(f"warning: {doubt}") for doubt in doubts)]))
+        typer.echo("\n".join([ladder_table(planned), *(wrapped(finding.line) for finding in of_data)]))
 
 
 def status(ladder_path: Path = _LADDER) -> None:

@@ -32,8 +32,11 @@ class FitStatus(Enum):
     NOT_CONVERGED = "Not usable: the search for the parameters did not converge."
     NOT_FALLING = "Not usable: the loss does not fall with compute in these runs, so there is no law to extrapolate."
     EXPONENT_AT_EDGE = "Not usable: the best exponent lies at the edge of the searched range: no power law fits these budgets."
+    IMPLAUSIBLE = "Not usable: a forecast contradicts its own law or reaches too far beyond the runs; see the warnings."
     ONLY_THREE_BUDGETS = "A rough guess only: three budgets determine the law's three unknowns exactly, and nothing tests it."
-    TWO_BUDGETS = "A rough guess only: with fewer than three budgets most of the forecast is what other ladders have in common."
+    TWO_BUDGETS = (
+        "A rough guess only: fewer than three optima are seen; most of the forecast is what other ladders have in common."
+    )
     FEW_RUNS = (
         "Use with care: as many unknowns as runs, or more; what other ladders have in common carries much of the forecast."
     )
@@ -71,8 +74,7 @@ class FitStatus(Enum):
     @property
     def may_be_used(self) -> bool:
         """True if forecasts from this fit are allowed."""
-        unusable = (FitStatus.CONTRADICTED, FitStatus.NOT_CONVERGED, FitStatus.NOT_FALLING, FitStatus.EXPONENT_AT_EDGE)
-        return self not in unusable
+        return not self.value.startswith("Not usable")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,9 @@ WIDEST = 2.0
 """Largest width of a 90 % interval, relative to the range of the runs' losses. Of 79 splits of public ladders, down to eight
 runs 50x below their targets, the widest had 1.7."""
 
+WIDEST_SIZE, LARGEST_GAIN, FARTHEST_USED = 100.0, 0.03, 1e6
+"""Bounds beyond which a forecast is not usable: the ends of N*'s interval, what another size gains, and the extrapolation."""
+
 UNCALIBRATED_BAND_NOTES = {
     "form": "not estimated: one law only; another form of law may lie outside this interval",
     "shift": "not estimated: drift of recipe, data or tuning between the ladder and the target is not in this interval",
@@ -224,6 +227,35 @@ def _mis_sizing(law: Law, target: Target) -> tuple[float, float] | None:
         return None
     rise = np.median(np.expm1(log_losses[:, 1:] - log_losses[:, :1]), axis=0)
     return float(rise[0]), float(rise[1])
+
+
+def implausible(forecast: Forecast) -> list[str]:
+    """Return what cannot be meant by a forecast: each is a sentence, and makes the forecast unusable."""
+    at = f"forecast at {forecast.flops:.3g} FLOPs"
+    found = []
+    if forecast.params_interval and forecast.params_interval[1] > WIDEST_SIZE * forecast.params_interval[0]:
+        low, high = forecast.params_interval
+        found.append(f"{at}: N* is only known to lie between {low:.3g} and {high:.3g}, a factor of {high / low:.1g}")
+    for name, cost in zip(("half", "twice"), forecast.mis_sizing or (), strict=False):
+        if cost < -LARGEST_GAIN:
+            found.append(f"{at}: by the law {name} N* would lose {-cost:.1%} less, so N* is not its optimum")
+    if forecast.extrapolation > FARTHEST_USED:
+        found.append(f"{at}: {forecast.extrapolation:.1g}x the largest budget; forecasts are used up to {FARTHEST_USED:.0g}x")
+    return found
+
+
+def repeated_data(result: FitResult, forecast: Forecast) -> str:
+    """Return the warning that a forecast's tokens exceed the unique tokens of the runs, or ""."""
+    if "epochs" not in result.frame:
+        return ""
+    unique = float((result.frame["tokens"] / result.frame["epochs"]).max())
+    repeated = bool((result.frame["epochs"] > 1).any())
+    if not repeated or forecast.tokens <= unique:
+        return ""
+    return (
+        f"forecast at {forecast.flops:.3g} FLOPs: {forecast.tokens:.3g} tokens are {forecast.tokens / unique:.3g} epochs of "
+        f"the {unique:.3g} unique ones, which the law counts as new"
+    )
 
 
 def _half_widths(values: Array) -> Array:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from marin_scaling import __version__
 from marin_scaling.fitting.coupled_law import Prior
 from marin_scaling.fitting.optima import FrontierPoint, has_bowl
-from marin_scaling.fitting.result import FitResult
+from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.forecast.backtest import Backtest, backtest_doubts, backtest_scores
-from marin_scaling.forecast.forecast import Forecast
+from marin_scaling.forecast.forecast import Forecast, implausible, repeated_data
 from marin_scaling.laws import FARTHEST_CHECKED
 from marin_scaling.printable import TABLE_WIDTH, wrapped
 from marin_scaling.run.audit import Exclusion
@@ -61,13 +61,13 @@ def forecast_document(
             "read_off": result.allocation.origin,
         },
         "optima": [_optimum(point) for point in result.points],
-        "status": result.status.value,
-        "may_be_used": result.status.may_be_used,
+        "status": _status(result, forecasts).value,
+        "may_be_used": _status(result, forecasts).may_be_used,
         **({"findings": [asdict(each) for each in result.findings]} if result.findings else {}),
         "metric": result.metric,
         "predictions": predictions,
         "excluded": [{"run": each.run, "why": each.why} for each in result.excluded],
-        "warnings": [*result.warnings, *(backtest_doubts(tested) if tested else [])],
+        "warnings": [*result.warnings, *_warnings(result, forecasts), *(backtest_doubts(tested) if tested else [])],
         **({"backtest": backtest_scores(tested)} if tested else {}),
         "column_mapping": dict(result.column_mapping),
         "runs_used": len(result.frame),
@@ -84,7 +84,7 @@ def forecast_text(result: FitResult, forecasts: Sequence[Forecast]) -> str:
         _points_text(result),
         _law_text(result),
         *(_forecast_text(forecast, result) for forecast in forecasts),
-        _warnings_text(result, with_forecast=bool(forecasts)),
+        _warnings_text(result, forecasts),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -229,11 +229,25 @@ def _size_lines(forecast: Forecast) -> list[str]:
     return [size, f"  at the same compute half N* would cost {half:.1%} of the loss, twice N* {double:.1%}"]
 
 
-def _warnings_text(result: FitResult, *, with_forecast: bool) -> str:
+def _status(result: FitResult, forecasts: Sequence[Forecast]) -> FitStatus:
+    """Return the worse of the fit's status and the forecasts'."""
+    found = {result.status, *([FitStatus.IMPLAUSIBLE] if any(map(implausible, forecasts)) else [])}
+    return next(each for each in FitStatus if each in found)
+
+
+def _warnings(result: FitResult, forecasts: Sequence[Forecast]) -> list[str]:
+    found = [each for forecast in forecasts for each in (*implausible(forecast), repeated_data(result, forecast))]
+    return [each for each in dict.fromkeys(found) if each]
+
+
+def _warnings_text(result: FitResult, forecasts: Sequence[Forecast]) -> str:
     severity = {each.message: each.severity.value for each in result.findings}
-    warnings = (wrapped(f"{severity.get(each, 'warning')}: {each}", "  ") for each in result.warnings)
-    lines = [wrapped(f"status: {result.status.value}"), *warnings]
-    if with_forecast:
+    warnings = [*result.warnings, *_warnings(result, forecasts)]
+    lines = [
+        wrapped(f"status: {_status(result, forecasts).value}"),
+        *(wrapped(f"{severity.get(each, 'warning')}: {each}", "  ") for each in warnings),
+    ]
+    if forecasts:
         lines.append(wrapped(_ASSUMES[result.law.is_calibrated]))
     return "\n".join(lines)
 

@@ -172,7 +172,7 @@ def compare_recipes(
         baseline_fit=compared.law_fit,
         comparisons=_comparisons(compared, ours),
         noise=compared.noise,
-        warnings=(*warnings, *compared.warnings, *_warnings_of(variant)),
+        warnings=tuple(dict.fromkeys((*warnings, *compared.warnings, *_warnings_of(variant)))),
         baseline_excluded=compared.law_fit.excluded if compared.law_fit else (*baseline.excluded, *baseline_swept),
         variant_excluded=(*variant.excluded, *variant_swept),
         seed=seed,

@@ -78,8 +78,30 @@ def _targets(raw: RawTable) -> WantedRuns:
 
 
 def target_runs(result: FitResult, wanted: WantedRuns) -> list[Target]:
-    """Return the rows as targets of a fit."""
-    return [_target(result, run) for run in wanted.runs]
+    """Return the rows as targets of a fit; `RunTableError` for FLOPs that their parameters and tokens contradict."""
+    targets = [_target(result, run) for run in wanted.runs]
+    odd = [
+        f"row {row}: {run.params:.3g} parameters and {run.tokens:.3g} tokens cost {cost:.3g} FLOPs, not {run.flops:.3g}"
+        for row, run in enumerate(wanted.runs, start=1)
+        if run.flops and run.params and run.tokens
+        for cost in [_cost(result, run.active_params or run.params, run.tokens)]
+        if not 1 / _OFF_COST <= run.flops / cost <= _OFF_COST
+    ]
+    if odd:
+        raise RunTableError(
+            tuple(odd),
+            why="FLOPs follow from parameters and tokens, by the convention of the fitted table.",
+            fix="Correct the unit or the count of these columns, or leave the column of FLOPs out.",
+        )
+    return targets
+
+
+_OFF_COST = 2.0
+"""Conventions differ by less; a unit, a slip or total for active parameters by more."""
+
+
+def _cost(result: FitResult, params: float, tokens: float) -> float:
+    return float(result.allocation.cost.at(np.array([params]))[0]) * params * tokens
 
 
 def _target(result: FitResult, run: WantedRun) -> Target:
@@ -87,7 +109,7 @@ def _target(result: FitResult, run: WantedRun) -> Target:
         assert run.flops is not None  # checked by `_wanted`
         return optimal_target(result, run.flops)
     active = run.active_params or run.params
-    flops = run.flops or float(result.allocation.cost.at(np.array([active]))[0]) * active * run.tokens
+    flops = run.flops or _cost(result, active, run.tokens)
     return Target(flops=flops, params=run.params, tokens=run.tokens, active_params=active)
 
 

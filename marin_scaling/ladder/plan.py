@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from marin_scaling.errors import RecipeError
+from marin_scaling.findings import Finding, warning
 from marin_scaling.ladder.config import LadderFile, RungsAtBudget
 from marin_scaling.laws import FARTHEST_CHECKED
 from marin_scaling.recipe.base import Recipe, RungPlan
@@ -156,57 +157,51 @@ _BOWL_WIDTHS = 3  # a parabola has three unknowns
 _NAMED = 3  # rungs that a warning lists
 
 
-def ladder_doubts(ladder: Ladder) -> list[str]:
-    """Warn of too few budgets or widths, a far target, rungs outside of the recipe's range, and compromises of the recipe."""
+def plan_findings(ladder: Ladder) -> list[Finding]:
+    """Return what to look at before training: few budgets or widths, a far target, and rungs at the edge of the recipe."""
     plans = [rung.plan for rung in ladder.rungs if rung.seed == ladder.file.seeds[0]]
     widths = _widths_by_budget(plans)
     return [*_of_the_recipe(plans), *_at_the_edge(ladder.file.recipe, widths), *_too_few(widths), *_too_far(ladder)]
 
 
-def _of_the_recipe(plans: Sequence[RungPlan]) -> list[str]:
-    """Return the recipe's warnings about single runs, each sentence once."""
+def _of_the_recipe(plans: Sequence[RungPlan]) -> Iterator[Finding]:
+    """Yield the recipe's warnings about single runs, each sentence once."""
     found: dict[str, list[RungPlan]] = {}
     for plan in plans:
         for doubt in plan.doubts:
             found.setdefault(doubt, []).append(plan)
-    return [f"{_listed([_place(plan) for plan in which])}: {doubt}" for doubt, which in found.items()]
+    yield from (warning("recipe", _listed(map(_place, which)), doubt) for doubt, which in found.items())
 
 
-def _at_the_edge(name: str, widths: dict[float, dict[int, RungPlan]]) -> list[str]:
-    """Warn of rungs that the recipe itself would not choose, and of budgets whose bowl cannot be widened."""
+def _at_the_edge(name: str, widths: dict[float, dict[int, RungPlan]]) -> Iterator[Finding]:
+    """Yield rungs that the recipe itself would not choose, and budgets whose bowl cannot be widened."""
     recipe = find_recipe(name)
     outside = [plan for budget, at in widths.items() for width, plan in at.items() if width not in recipe.widths_at(budget)]
-    named = _listed([f"{_place(plan)} ({float(f'{plan.tokens_per_param:.3g}'):g} tokens per parameter)" for plan in outside])
-    doubts = [f"{named}: outside the range in which the recipe itself chooses runs"] if outside else []
+    if outside:
+        ratios = _listed(f"{float(f'{plan.tokens_per_param:.3g}'):g}" for plan in outside)
+        message = f"{ratios} tokens per parameter, outside the range in which the recipe itself chooses runs"
+        yield warning("unusual-width", _listed(map(_place, outside)), message)
     for end, extreme, beyond in ((0, "narrowest", "smaller"), (-1, "widest", "larger")):
         limit = recipe.widths()[end]
         if there := [format_flops(budget) for budget, at in widths.items() if limit in at]:
-            doubts.append(
-                f"{_listed(there)} FLOPs: the {extreme} rung has the recipe's {extreme} width, {limit}; a best size that is "
-                f"{beyond} cannot be found"
-            )
-    return doubts
+            message = f"the {extreme} rung has the recipe's {extreme} width, {limit}; a {beyond} best size cannot be found"
+            yield warning("edge-of-recipe", f"{_listed(there)} FLOPs", message)
 
 
-def _too_few(widths: dict[float, dict[int, RungPlan]]) -> list[str]:
-    doubts = [
-        f"only {len(found)} widths at {format_flops(budget)} FLOPs; locating the best size takes at least {_BOWL_WIDTHS}"
-        for budget, found in widths.items()
-        if len(found) < _BOWL_WIDTHS
-    ]
+def _too_few(widths: dict[float, dict[int, RungPlan]]) -> Iterator[Finding]:
+    for budget, found in widths.items():
+        if len(found) < _BOWL_WIDTHS:
+            message = f"only {counted(len(found), 'width')}; locating the best size takes at least {_BOWL_WIDTHS}"
+            yield warning("few-widths", f"{format_flops(budget)} FLOPs", message)
     if len(widths) < _LAW_BUDGETS:
         few = counted(len(widths), "budget")
-        doubts.append(f"only {few}; a forecast interval needs at least {_LAW_BUDGETS} budgets")
-    return doubts
+        yield warning("few-budgets", "rungs", f"only {few}; a forecast interval needs at least {_LAW_BUDGETS} budgets")
 
 
-def _too_far(ladder: Ladder) -> list[str]:
-    if ladder.extrapolation <= FARTHEST_CHECKED:
-        return []
-    return [
-        f"the target is {ladder.extrapolation:.3g}x the largest rung; "
-        f"no forecast beyond {FARTHEST_CHECKED:.0f}x has been checked publicly"
-    ]
+def _too_far(ladder: Ladder) -> Iterator[Finding]:
+    if ladder.extrapolation > FARTHEST_CHECKED:
+        far = f"{ladder.extrapolation:.3g}x the largest rung"
+        yield warning("far-target", "target", f"{far}; no forecast beyond {FARTHEST_CHECKED:.0f}x has been checked publicly")
 
 
 def _widths_by_budget(plans: Sequence[RungPlan]) -> dict[float, dict[int, RungPlan]]:
@@ -217,9 +212,11 @@ def _widths_by_budget(plans: Sequence[RungPlan]) -> dict[float, dict[int, RungPl
 
 
 def _place(plan: RungPlan) -> str:
-    return f"{format_flops(plan.budget_flops)} FLOPs at width {plan.shape.hidden_dim}"
+    """Return BUDGET/WIDTH, as `marin-scale ladder --only` takes it."""
+    return f"{format_flops(plan.budget_flops)}/{plan.shape.hidden_dim}"
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+def _listed(names: Iterable[str]) -> str:
+    every = list(names)
+    more = len(every) - _NAMED
+    return ", ".join(every[:_NAMED]) + (f" and {more} more" if more > 0 else "")

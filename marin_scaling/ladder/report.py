@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from marin_scaling.ladder.config import Compute, LadderFile, PerRun, training_memory_bytes
-from marin_scaling.ladder.plan import Ladder, ladder_doubts
+from marin_scaling.ladder.plan import Ladder, plan_findings
 from marin_scaling.printable import TABLE_WIDTH, wrapped
 from marin_scaling.recipe.base import RungPlan
 from marin_scaling.units import format_bytes, format_count, format_duration, format_flops
@@ -27,8 +27,7 @@ def ladder_table(ladder: Ladder) -> str:
     columns = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
     gap = "  " if sum(columns.values()) + 2 * len(columns) <= TABLE_WIDTH else " "
     lines = [gap.join(f"{row[name]:>{width}}" for name, width in columns.items()) for row in ({n: n for n in columns}, *rows)]
-    doubts = [wrapped(f"warning: {doubt}") for doubt in ladder_doubts(ladder)]
-    return "\n".join([*lines, "", *map(wrapped, _totals(ladder)), *doubts])
+    return "\n".join([*lines, "", *map(wrapped, _totals(ladder)), *(wrapped(each.line) for each in plan_findings(ladder))])
 
 
 def ladder_document(ladder: Ladder) -> dict[str, Any]:
@@ -40,7 +39,7 @@ def ladder_document(ladder: Ladder) -> dict[str, Any]:
         "rungs": [_document(rung.plan, file) | {"seed": rung.seed} for rung in ladder.rungs],
         "total": {"flops": ladder.total_flops, **_numbers(ladder.total_flops, file)},
         "target": {"budget_flops": target, "extrapolation": ladder.extrapolation, **_numbers(target, file)},
-        "warnings": ladder_doubts(ladder),
+        "findings": [vars(finding) for finding in plan_findings(ladder)],
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marin_scaling.errors import RunTableError
+from marin_scaling.findings import Finding, error
 from marin_scaling.laws import Array
+from marin_scaling.printable import quoted
 from marin_scaling.run.columns import COLUMNS, Column
 
 if TYPE_CHECKING:
@@ -222,6 +225,52 @@ def find_outliers(*, flops: Array, params: Array, loss: Array) -> dict[int, str]
         "above what the other runs lead one to expect"
         for position in np.flatnonzero(residuals > threshold)
     }
+
+
+_BITS_PER_NAT = 1 / math.log(2)
+_NEAR_FACTOR, _NEAR_BITS = 0.05, 0.06
+_LARGEST_LOSS = 12.6
+"""ln of 300,000: a model that knows nothing of so large a vocabulary has this loss in nats per token."""
+_LARGE_SHARE = 0.2
+
+
+def audit_loss_unit(frame: pd.DataFrame, *, column: str) -> list[Finding]:
+    """Return an error if losses are perplexities, by name or level, or if some runs are in another unit than the others.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"run": ["a", "b"], "loss": [34.0, 21.0]})
+    >>> audit_loss_unit(frame, column="val_ppl")[0].code
+    'loss-unit'
+    """
+    loss = frame["loss"].to_numpy(dtype=np.float64)
+    convert = "State the unit to take logarithms: --unit loss=perplexity"
+    if re.search(r"perplex|(^|[^a-z])ppl([^a-z]|$)", column, re.IGNORECASE):
+        return [error("loss-unit", column, f"column {quoted(column)!r} holds perplexities, not losses. {convert}")]
+    large = loss > _LARGEST_LOSS
+    if large.sum() > max(1, _LARGE_SHARE * len(loss)):
+        message = f"{large.sum()} of {len(loss)} losses exceed {_LARGEST_LOSS}, the logarithm of a vocabulary of 300,000"
+        return [error("loss-unit", column, f"{message}: perplexities in column {quoted(column)!r}? {convert}")]
+    return _runs_in_another_loss_unit(frame) if len(loss) >= _LEAST_RUNS else []
+
+
+def _runs_in_another_loss_unit(frame: pd.DataFrame) -> list[Finding]:
+    """Return errors for runs whose losses are 1 / ln 2 times, or the exponential of, what the others lead one to expect."""
+    flops, params, loss = (frame[name].to_numpy(dtype=np.float64) for name in ("flops", "params", "loss"))
+    expected = _least_absolute_surface(np.log10(flops), np.log10(params), np.log(loss))
+    off = np.log(loss) - expected
+    scatter = 1.4826 * float(np.median(np.abs(off)))
+    if scatter > _NEAR_FACTOR:
+        return []
+    bits = np.abs(np.abs(off) - math.log(_BITS_PER_NAT)) < _NEAR_BITS
+    perplexities = np.abs(np.log(loss) / np.exp(expected) - 1) < _NEAR_FACTOR
+    found = []
+    for rows, unit in ((bits, f"{_BITS_PER_NAT:.2f} = 1 / ln 2 times"), (perplexities, "the exponential of")):
+        names = [str(name) for name in frame["run"][rows]]
+        if len(names) >= 2 and 2 * rows.sum() >= (np.abs(off) > _LEAST_EXCESS).sum():
+            said = "bits in some runs and nats in others" if rows is bits else "perplexities among losses"
+            message = f"losses of {len(names)} of {len(loss)} runs are {unit} what size and compute lead one to expect, or the "
+            found.append(error("loss-unit", name_some(names), f"{message}reverse: {said}? {name_some(names)}"))
+    return found
 
 
 def _twice_the_others(flops: Array, loss: Array) -> dict[int, str]:

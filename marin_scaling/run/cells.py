@@ -140,12 +140,22 @@ def _varies(cells: NDArray[np.int64], values: NDArray[np.str_]) -> bool:
 
 def _chance_of_column(name: str, cells: NDArray[np.int64], loss: Array, values: NDArray[np.str_]) -> float | None:
     """Return the p-value of "the loss does not follow this column"; None if it cannot be swept, or not be tested."""
-    numbers, distinct = numbers_in(values), len(set(values.tolist()))
+    numbers, distinct = numbers_in(values), sorted(set(values.tolist()))
     if numbers is None or "" in values:
         return None
-    if not _TUNED.search(name) and (_KIND.search(name) or distinct < _MANY or 2 * distinct > len(values)):
+    if not _TUNED.search(name) and (
+        _KIND.search(name) or len(distinct) < _MANY or 2 * len(distinct) > len(values) or _are_labels(distinct)
+    ):
         return None
     return _chance(cells, loss, values, numbers)
+
+
+def _are_labels(distinct: Sequence[str]) -> bool:
+    """Return True for texts and for 0, 1, 2, ..., which number kinds of runs."""
+    if not all(re.fullmatch(r"[-+\d.eE]+", value) for value in distinct):
+        return True
+    steps = np.diff(np.sort(np.array(distinct, dtype=np.float64)))
+    return bool((steps == 1).all()) and min(map(float, distinct)) in (0, 1)
 
 
 def numbers_in(values: Sequence[str] | NDArray[np.str_]) -> Array | None:

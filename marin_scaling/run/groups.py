@@ -8,6 +8,7 @@ with size (a width, a batch size) does not: the surface has its effect already.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -53,6 +54,7 @@ _LARGE_LOSS_SHIFT = 0.02
 _LEAST_SHARE = 0.05
 """A smaller share of odd runs is outliers: a warning, too."""
 
+_REPETITION = re.compile(r"epoch|unique|distinct", re.IGNORECASE)
 _MOST_COLUMNS = 200
 _MOST_BUDGETS = 40
 _VALUES_NAMED = 8
@@ -170,7 +172,8 @@ def audit_kinds(frame: pd.DataFrame, others: pd.DataFrame, *, sweep: Sweep) -> l
     """
     if len(frame) < 2:
         return []
-    columns = others.drop(columns=[*sweep.swept, *sweep.replicated]).iloc[:, :_MOST_COLUMNS]
+    repeated = [name for name in others.columns if _REPETITION.search(str(name))]  # the audit of epochs is about these
+    columns = others.drop(columns=[*sweep.swept, *sweep.replicated, *repeated], errors="ignore").iloc[:, :_MOST_COLUMNS]
     size, ratio = frame[_size(frame)].to_numpy(dtype=np.float64), _log_ratio(frame)
     by_count = shifted_groups(columns, height=ratio, coordinates=[np.log(size)], least=LEAST_COUNT_SHIFT)
     findings = [_of_counts(by_count)] if by_count else []

@@ -13,6 +13,7 @@ from typing import Literal, Protocol, TypeVar
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.data.corpus import BYTES, HELD_OUT, TokenCorpus, TokenizerIdentity, require_windows
 from marin_scaling.errors import DataError, RecipeError, UsageError
+from marin_scaling.findings import Finding, warning
 from marin_scaling.ladder.config import STANDARD_LIBRARY, Compute, Data, Evaluation, Hardware, LadderFile, read_ladder_file
 from marin_scaling.ladder.plan import Ladder, plan_ladder
 from marin_scaling.recipe.base import RungPlan
@@ -49,9 +50,9 @@ class PlannedLadder:
         """Return the folder of the ladder's runs."""
         return RUNS_DIR / self.ladder.file.name
 
-    def doubts(self) -> list[str]:
+    def findings(self) -> list[Finding]:
         """Return warnings about the data: repeated text, and too little for the target."""
-        return [*data_doubts(self.specs), *target_doubts(self.ladder.file, corpus=self.corpus)]
+        return [*data_findings(self.specs), *target_findings(self.ladder.file, corpus=self.corpus)]
 
 
 _MOST_PADDING = 128  # a model may have so many more tokens in its vocabulary than the tokenizer, for efficiency on hardware
@@ -174,15 +175,16 @@ def require_data(spec: RunSpec, *, corpus: TokenCorpus) -> None:
         require_windows(len(tokens), seq_len=spec.evaluation.seq_len, windows=least)
 
 
-def data_doubts(specs: Sequence[RunSpec]) -> list[str]:
+def data_findings(specs: Sequence[RunSpec]) -> list[Finding]:
     """Warn of repeated text: the number of runs that repeat it, and how often."""
     repeated = [spec.times_seen for spec in specs if spec.times_seen > 1]
-    return (
-        [f"{len(repeated)} of {len(specs)} runs see text more than once, up to {max(repeated):.3g} times"] if repeated else []
-    )
+    if not repeated:
+        return []
+    message = f"{len(repeated)} of {len(specs)} runs see text more than once, up to {max(repeated):.3g} times"
+    return [warning("repeated-text", "data", message)]
 
 
-def target_doubts(file: LadderFile, *, corpus: TokenCorpus) -> list[str]:
+def target_findings(file: LadderFile, *, corpus: TokenCorpus) -> list[Finding]:
     """Warn if the target needs more text than there is, at the recipe's usual width; the fit may choose another width."""
     target, recipe = file.target, find_recipe(file.recipe)
     try:
@@ -192,11 +194,12 @@ def target_doubts(file: LadderFile, *, corpus: TokenCorpus) -> list[str]:
     allowed = file.data.epochs * len(corpus.train)
     if plan.trained_tokens <= allowed:
         return []
-    return [
-        f"the target needs {format_count(plan.trained_tokens)} tokens at width {plan.shape.hidden_dim}; the text has "
+    message = (
+        f"needs {format_count(plan.trained_tokens)} tokens at width {plan.shape.hidden_dim}; the text has "
         f"{format_count(len(corpus.train))}, seen {_times(file.data.epochs)}. Add text or raise data.epochs before training, "
         "since rungs trained on other text do not count"
-    ]
+    )
+    return [warning("too-little-text", "target", message)]
 
 
 def require_vocabulary(recipe: str, vocab_size: int, tokenizer: TokenizerIdentity) -> None:
@@ -263,14 +266,14 @@ class LoadedLadder:
                 )
             return self._bound(corpus)
 
-    def data_doubts(self) -> list[str]:
+    def data_findings(self) -> list[Finding]:
         """Return warnings about the data, including those that prevent training."""
         try:
-            return self.bind_prepared().doubts()
+            return self.bind_prepared().findings()
         except NotTokenized as error:
-            return [f"{error.what} Its amount is checked before training begins."]
+            return [warning("not-tokenized", "data", f"{error.what} Its amount is checked before training begins.")]
         except DataError as error:
-            return [f"it cannot be trained. {error.what}"]
+            return [warning("unusable-data", "data", f"the ladder cannot be trained. {error.what}")]
 
     def _bound(self, corpus: TokenCorpus) -> PlannedLadder:
         return PlannedLadder(ladder=self.ladder, corpus=corpus, specs=rung_specs(self.ladder, corpus=corpus))

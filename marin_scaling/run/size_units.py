@@ -7,6 +7,7 @@ recomputation move the ratio within `PLAUSIBLE`; a unit moves it by a known powe
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from marin_scaling.errors import UsageError
+from marin_scaling.errors import RunTableError, UsageError
 from marin_scaling.findings import Finding, error, note, warning
 from marin_scaling.laws import Array
 from marin_scaling.printable import joined
@@ -40,8 +41,15 @@ FLOP_UNITS = {
     "kFLOPs": 1e3,
 }
 COUNT_UNITS = {"thousands": 1e3, "millions": 1e6, "billions": 1e9, "trillions": 1e12}
-UNITS: dict[str, Mapping[str, float]] = {"flops": FLOP_UNITS, "params": COUNT_UNITS, "tokens": COUNT_UNITS}
-_UNIT_OF_FACTOR = {role: {factor: unit for unit, factor in units.items()} for role, units in UNITS.items()}
+LOSS_UNITS = {"perplexity": math.nan, "bits": math.log(2), "nats": 1.0}
+"""Unit of a loss, and the factor that gives nats; NaN: its logarithm gives them."""
+UNITS: dict[str, Mapping[str, float]] = {
+    "flops": FLOP_UNITS,
+    "params": COUNT_UNITS,
+    "tokens": COUNT_UNITS,
+    "loss": LOSS_UNITS,
+}
+_UNIT_OF_FACTOR = {role: {factor: unit for unit, factor in UNITS[role].items()} for role in ("flops", "params", "tokens")}
 
 _OFF = 10.0
 """Median FLOPs / (6 N D) beyond this factor are refused: a unit, swapped columns, or experts that a token does not pass."""
@@ -200,13 +208,31 @@ def convert_units(
     judged = ~frame["run"].isin(list(keep)).to_numpy()
     if not judged.any():
         return frame, []
-    stated = Scales(**{column: unit_named(column, unit) for column, unit in units.items() if column in UNITS})
+    stated = Scales(**{column: unit_named(column, unit) for column, unit in units.items() if column in _UNIT_OF_FACTOR})
     frame, findings = _scaled(frame, stated, names) if stated.units else (frame, [])
     if not stated.units:
         scales = scales_by_name(names_of_sizes(frame, names), **_typical(frame[judged])) or Scales()
         frame, findings = _scaled(frame, scales, names)
     frame, others = _other_columns(frame, names)
     return frame, [*findings, *others, *_contradictions(frame[judged], names)]
+
+
+def loss_in_nats(frame: pd.DataFrame, unit: str, *, column: str) -> tuple[pd.DataFrame, list[Finding]]:
+    """Return the table with its losses, which are in `unit`, in nats, and a note; `RunTableError` for a perplexity below 1."""
+    unit = unit_named("loss", unit)
+    loss = frame["loss"].to_numpy(dtype=np.float64)
+    if unit != "perplexity":
+        how = "taken as nats" if unit == "nats" else "multiplied by ln 2"
+        return frame.assign(loss=loss * LOSS_UNITS[unit]), [note("converted-unit", column, f"losses in {unit} were {how}")]
+    if not (loss > 1).all():
+        low = frame["run"][loss <= 1].iloc[0]
+        raise RunTableError(
+            f"column {column!r} holds {loss.min():g} for {low}, which is no perplexity.",
+            why="A perplexity is the exponential of a loss above zero.",
+            fix="Leave --unit loss=perplexity out, or fix the cell.",
+        )
+    message = "losses are the natural logarithms of the perplexities"
+    return frame.assign(loss=np.log(loss)), [note("converted-unit", column, f"{message} in column {column!r}")]
 
 
 def names_of_sizes(frame: pd.DataFrame, names: Mapping[str, str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +14,12 @@ from marin_scaling.errors import RunTableError, StorageError, UsageError, first_
 from marin_scaling.findings import Finding, Severity, warning
 from marin_scaling.limits import TEXT_CHARACTERS
 from marin_scaling.printable import joined, printable, quoted
-from marin_scaling.run.audit import Exclusion, audit_runs, audit_words
+from marin_scaling.run.audit import Exclusion, audit_loss_unit, audit_runs, audit_words
 from marin_scaling.run.cells import Sweep, find_sweep
-from marin_scaling.run.columns import COLUMNS, Cells, Column, map_columns, with_formulas
+from marin_scaling.run.columns import COLUMNS, Cells, Column, map_columns, unit_of_name, with_formulas
 from marin_scaling.run.groups import audit_kinds
-from marin_scaling.run.numbers import BadCells, read_numbers
-from marin_scaling.run.size_units import convert_units, mend_overflow
+from marin_scaling.run.numbers import BadCells, number_in, read_numbers
+from marin_scaling.run.size_units import convert_units, loss_in_nats, mend_overflow
 from marin_scaling.run.table_io import RawTable, is_empty, read_table_file
 from marin_scaling.units import counted, metric_of_column
 from marin_scaling.untrusted_files import is_present
@@ -210,18 +211,25 @@ def _from_cells(raw: RawTable, choices: _Choices) -> RunTable:
     raw, overflow = mend_overflow(raw, mapping, rows=rows)
     frame = _frame(raw, mapping, texts | {"run": runs}, rows=rows)
     frame, converted = convert_units(frame, names=mapping, units=choices.units, keep=choices.keep)
-    findings = (*overflow, *converted)
+    if "loss" in choices.units:
+        frame, loss_unit = loss_in_nats(frame, choices.units["loss"], column=mapping["loss"])
+    else:
+        judged = frame[~frame["run"].isin(list(choices.keep))].reset_index(drop=True)
+        loss_unit = audit_loss_unit(judged, column=mapping["loss"])
+    findings = (*overflow, *converted, *loss_unit)
     _refuse_errors(raw.name, [each for each in findings if each.code not in choices.allow])
+    others = _other_cells(raw, mapping, rows=rows)
+    frame = _with_epochs(frame, others)
     frame, grouping = _with_budgets(frame)
     audit = audit_runs(frame, keep=choices.keep)
     found = {rows[position]: why for position, why in audit.reasons.items()}
-    frame, kept = frame.drop(index=list(audit.reasons)).reset_index(drop=True), [row for row in rows if row not in found]
-    others = _other_cells(raw, mapping, rows=kept)
+    frame = frame.drop(index=list(audit.reasons)).reset_index(drop=True)
+    others = others.drop(index=list(audit.reasons)).reset_index(drop=True)
     sweep = find_sweep(frame, others)
     kinds = audit_kinds(frame, others, sweep=sweep)
     findings = tuple(warning(f.code, f.where, f.message) if f.code in choices.allow else f for f in (*findings, *kinds))
     if "seed" not in frame and sweep.are_replicates:
-        frame = frame.assign(seed=[" ".join(row) for row in raw.cells[[*sweep.replicated]].iloc[kept].astype(str).to_numpy()])
+        frame = frame.assign(seed=others[[*sweep.replicated]].astype(str).agg(" ".join, axis=1))
     return RunTable(
         frame=frame,
         excluded=tuple(Exclusion(run=runs[row], why=why) for row, why in sorted((left_out | found).items())),
@@ -263,13 +271,32 @@ def _elsewhere(raw: RawTable, where: Mapping[str, str]) -> dict[int, str]:
 
 def _refuse_errors(name: str, findings: Sequence[Finding]) -> None:
     errors = tuple(f"{name}: {each.message}" for each in findings if each.severity is Severity.ERROR)
+    codes = [each.code for each in findings if each.severity is Severity.ERROR]
     if errors:
         raise RunTableError(
             errors,
-            why="Training N parameters on D tokens takes about 6 N D FLOPs; a forecast from numbers in mixed units is wrong.",
-            fix="State the unit of a column (--unit COLUMN=UNIT), fix the cells, leave runs out (--drop RUN), or keep them as "
-            "they are (--keep RUN).",
+            why="Training N parameters on D tokens takes about 6 N D FLOPs, and a law of losses is none of perplexities.",
+            fix="State the unit of a column (--unit COLUMN=UNIT), fix the cells, leave runs out (--drop RUN), or take all as "
+            f"they are: {' '.join(f'--allow {code}' for code in dict.fromkeys(codes))}",
         )
+
+
+_UNIQUE_TOKENS = re.compile(r"(unique|distinct|dataset|corpus|data)[^a-z]*tokens", re.IGNORECASE)
+_REPEATED = 1.01
+
+
+def _with_epochs(frame: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with epochs from its column of unique tokens, where it has no column of epochs."""
+    import numpy as np
+
+    column = next((name for name in others.columns if _UNIQUE_TOKENS.search(str(name))), None)
+    if column is None or "epochs" in frame:
+        return frame
+    unique = np.array([number_in(cell) or math.nan for cell in others[column]]) * unit_of_name("tokens", str(column))
+    epochs = frame["tokens"].to_numpy() / unique
+    if not np.isfinite(epochs).all() or (epochs <= _REPEATED).all() or (epochs < 1e-3).any():
+        return frame
+    return frame.assign(epochs=np.maximum(epochs, 1.0))
 
 
 def _other_cells(raw: RawTable, mapping: Mapping[str, str], *, rows: Sequence[int]) -> pd.DataFrame:

@@ -69,7 +69,7 @@ class TrainableLadder(LoadedLadder):
         pool = pool_of(on, file.hardware, runs=len(self.ladder.rungs), max_parallel=max_parallel)
         planned = self.bind()
         specs, storage = plans.chosen(planned.specs, only), file.hardware.storage
-        on_message("\n".join([ladder_table(self.ladder), *(f"warning: {doubt}" for doubt in planned.doubts())]))
+        on_message("\n".join([ladder_table(self.ladder), *(finding.line for finding in planned.findings())]))
         trained = Trained(specs=specs, runs_dir=planned.runs_dir)
         label, corpus = f"ladder {file.name}", planned.corpus
         try:

@@ -105,7 +105,7 @@ def test_data_that_do_not_suffice_are_a_note_of_the_plan_and_a_refusal_to_train(
     (tmp_path / "tiny.yaml").write_text(text)
     planned = marin_scale("ladder", "tiny.yaml", "--dry-run", cwd=tmp_path)
     assert planned.returncode == 0, planned.stderr
-    assert "warning: it cannot be trained. tiny.yaml: " in planned.stdout
+    assert "warning: data: the ladder cannot be trained. tiny.yaml: " in planned.stdout
     assert fragment in planned.stdout
     assert_refused_without_a_trace(tmp_path, "ladder", "tiny.yaml", fragments=("error: tiny.yaml", fragment))
 

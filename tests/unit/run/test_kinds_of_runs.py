@@ -1,5 +1,7 @@
 """Columns and budgets that set kinds of runs apart, and the choice of one kind."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.result import FitStatus
 from marin_scaling.forecast.backtest import backtest
 from marin_scaling.forecast.forecast import forecast
+from marin_scaling.forecast.report import forecast_document
 from marin_scaling.laws import SurfaceLaw, surface_loss
 from marin_scaling.run.table import read_run_table, table_of_frame
 
@@ -92,3 +95,49 @@ def test_a_smooth_ratio_of_flops_is_no_step():
     frame = grid()
     smooth = 1 + 0.8 * (frame["params"] / 1e8) ** -0.4 + np.random.default_rng(0).normal(0, 0.01, len(frame))
     assert table_of_frame(frame.assign(flops=frame["flops"] * smooth).drop(columns="budget_flops")).findings == ()
+
+
+def test_perplexities_are_refused_by_name_and_by_level_and_converted_on_request():
+    """The logarithm of a perplexity is the loss in nats."""
+    frame = grid().rename(columns={"loss": "val_ppl"})
+    frame["val_ppl"] = np.exp(frame["val_ppl"])
+    for table, named in ((frame, "val_ppl"), (frame.rename(columns={"val_ppl": "loss"}), "12.6")):
+        column = {"loss": "val_ppl" if "val_ppl" in table else "loss"}
+        with pytest.raises(RunTableError, match=named):
+            table_of_frame(table, columns=column)
+        nats = table_of_frame(table, columns=column, units={"loss": "perplexity"})
+        np.testing.assert_allclose(nats.frame["loss"], grid()["loss"])
+
+
+@pytest.mark.parametrize("rows", [[3, 9], list(range(0, 25, 3))])
+def test_runs_whose_losses_are_in_bits_are_named(rows):
+    """1 / ln 2 times the others' losses, not divergence."""
+    frame = grid()
+    frame.loc[rows, "loss"] /= np.log(2)
+    with pytest.raises(RunTableError, match=r"1\.44 = 1 / ln 2.*run-"):
+        table_of_frame(frame)
+
+
+def test_unique_tokens_make_epochs_and_runs_that_repeat_them_are_named():
+    """Under any name that says so, in any unit that the name states."""
+    table = table_of_frame(grid().assign(dataset_tokens_B=2.0))
+    np.testing.assert_allclose(table.frame["epochs"], np.maximum(table.frame["tokens"] / 2e9, 1))
+    assert any("epoch" in warning for warning in table.warnings)
+    document = forecast_document(fit(table), [forecast(fit(table), flops=1e21)])
+    assert any("epochs of the 2e+09 unique ones" in warning for warning in document["warnings"])
+
+
+def test_a_forecast_that_its_own_law_contradicts_is_not_usable():
+    """A size that is known to two decades only, another size that is better, and a target a million times beyond."""
+    result = fit(table_of_frame(grid()))
+    sound = forecast(result, flops=1e21)
+    assert forecast_document(result, [sound])["may_be_used"]
+    wrong = (
+        replace(sound, params_interval=(1e8, 1e11)),
+        replace(sound, mis_sizing=(-0.05, 0.02)),
+        forecast(result, flops=2e26),
+    )
+    for each in wrong:
+        document = forecast_document(result, [each])
+        assert document["status"] == FitStatus.IMPLAUSIBLE.value
+        assert len(document["warnings"]) > len(result.warnings)

@@ -73,24 +73,6 @@
     return known.concat(unknown);
   }
 
-  // --- the front: cheaper and better, equal ones all of them -----------------------------------------------------------------
-  function frontOf(points) {
-    const ordered = [...points].sort((a, b) => a.cost - b.cost || a.loss - b.loss);
-    const found = [];
-    let best = Infinity;
-    for (let start = 0; start < ordered.length;) {
-      let end = start;
-      while (end < ordered.length && ordered[end].cost === ordered[start].cost) end += 1;
-      const lowest = ordered[start].loss;
-      if (lowest < best) {
-        found.push(...ordered.slice(start, end).filter(point => point.loss === lowest));
-        best = lowest;
-      }
-      start = end;
-    }
-    return found;
-  }
-
   // --- the address: board=…&q=…&sort=…&axis=…&hide=…&compare=… after the # ---------------------------------------------------
   const KEYS = { query: "q", sort: "sort", axis: "axis", hidden: "hide", compared: "compare" };
   function readAddress(name, state) {
@@ -120,10 +102,9 @@
   // --- the figure: the spec of the page's own, with other data, drawn by Vega -------------------------------------------------
   function figure(board, rows, axis) {
     const at = key => board.columns.findIndex(column => column.key === key);
-    const [cost, loss, name] = [at(axis.key), at("bits_per_byte"), at("name")];
+    const [cost, loss, name, fronts] = [at(axis.key), at("bits_per_byte"), at("name"), at("on_front")];
     const wanted = new Set(rows);
-    const points = board.rows.filter(row => row[cost] > 0).map(row => ({ cost: row[cost], loss: row[loss], name: row[name], shown: wanted.has(row), front: false }));
-    for (const point of frontOf(points)) point.front = true;
+    const points = board.rows.filter(row => row[cost] > 0).map(row => ({ cost: row[cost], loss: row[loss], name: row[name], shown: wanted.has(row), front: (row[fronts] || "").split(", ").includes(axis.label) }));
     const beaten = points.filter(point => !point.front);
     const best = beaten.sort((a, b) => b.shown - a.shown || a.loss - b.loss).slice(0, CIRCLES);
     const spec = structuredClone(window.marinScalingFigure);

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from marin_scaling.findings import Severity
 from marin_scaling.ladder.config import LadderFile, read_ladder_file
-from marin_scaling.ladder.plan import Ladder, ladder_doubts, plan_ladder
+from marin_scaling.ladder.plan import Ladder, plan_findings, plan_ladder
 from marin_scaling.ladder.report import ladder_table
 
 QUICKSTART = Path(__file__).parents[3] / "ladders" / "quickstart.yaml"
@@ -22,27 +23,27 @@ def planned(*widths: list[int], target: float = 1e13) -> Ladder:
 
 def test_four_budgets_of_three_widths_that_the_recipe_would_choose_leave_no_doubt() -> None:
     """Nothing is said that is not asked for."""
-    assert ladder_doubts(planned(*[[16, 20, 24]] * 4)) == []
+    assert plan_findings(planned(*[[16, 20, 24]] * 4)) == []
 
 
 def test_rungs_where_the_recipe_ends_are_doubted() -> None:
     """The quickstart's own: one more over-trained than the recipe would have it, and bowls that cannot be widened."""
-    assert ladder_doubts(plan_ladder(read_ladder_file(QUICKSTART))) == [
-        "2.4e11 FLOPs at width 12 (253 tokens per parameter): outside the range in which the recipe itself chooses runs",
-        "3e10, 6e10 FLOPs: the narrowest rung has the recipe's narrowest width, 8; a best size that is smaller cannot be found",
-    ]
-    widest = ladder([16, 20, 24], [16, 20, 24], [16, 20, 24], [16, 20, 24], [24, 64, 128])
-    doubt = ladder_doubts(plan_ladder(widest))[-1]
-    assert doubt.startswith("4.8e11 FLOPs: the widest rung has the recipe's widest width, 128; ")
+    over_trained, narrowest = plan_findings(plan_ladder(read_ladder_file(QUICKSTART)))
+    assert (over_trained.code, over_trained.where) == ("unusual-width", "2.4e11/12")
+    assert over_trained.message.startswith("253 tokens per parameter")
+    assert (narrowest.code, narrowest.where) == ("edge-of-recipe", "3e10, 6e10 FLOPs")
+    assert "narrowest width, 8;" in narrowest.message
+    widest = plan_findings(plan_ladder(ladder([16, 20, 24], [16, 20, 24], [16, 20, 24], [16, 20, 24], [24, 64, 128])))[-1]
+    assert (widest.code, widest.where) == ("edge-of-recipe", "4.8e11 FLOPs")
+    assert "widest width, 128;" in widest.message
 
 
 def test_a_rate_at_its_cap_is_doubted_with_its_rung() -> None:
     """The rule alone would have made it higher: runs beside it are tuned by another one."""
     rungs = [{"budget_flops": budget, "sizes": 4} for budget in (2e10, 4e10)]
     whole = {"name": "tiny", "recipe": "quickstart-moe", "rungs": rungs, "target": {"budget_flops": 1e12}}
-    assert "2e10 FLOPs at width 28: adam_learning_rate at the cap of 0.1" in ladder_doubts(
-        plan_ladder(LadderFile.model_validate(whole))
-    )
+    found = plan_findings(plan_ladder(LadderFile.model_validate(whole)))
+    assert "warning: 2e10/28: adam_learning_rate at the cap of 0.1" in [finding.line for finding in found]
 
 
 def test_a_batch_that_is_raised_to_the_smallest_is_doubted() -> None:
@@ -53,46 +54,45 @@ def test_a_batch_that_is_raised_to_the_smallest_is_doubted() -> None:
         "rungs": [{"budget_flops": 3e16, "hidden_dims": [512]}],
         "target": {"budget_flops": 1e18},
     }
-    (doubt,) = [each for each in ladder_doubts(plan_ladder(LadderFile.model_validate(whole))) if "raised" in each]
-    assert doubt.startswith("3e16 FLOPs at width 512: batch ")
-    assert doubt.endswith(" is raised to 32, the smallest; steps are fewer than 16384")
+    found = plan_findings(plan_ladder(LadderFile.model_validate(whole)))
+    (raised,) = [finding for finding in found if "raised to 32" in finding.message]
+    assert (raised.code, raised.where) == ("recipe", "3e16/512")
 
 
 def test_of_many_places_three_are_named_and_the_others_counted() -> None:
-    """A note stays a line, whatever the ladder."""
-    (doubt,) = ladder_doubts(planned(*[[8, 16, 20]] * 3, [16, 20, 24]))[-1:]
-    assert doubt.startswith("3e10, 6e10, 1.2e11 FLOPs: the narrowest rung")
-    file = ladder(*[[8, 12, 16]] * 5)
-    assert any(
-        doubt.startswith("3e10, 6e10, 1.2e11 and 2 more FLOPs: the narrowest") for doubt in ladder_doubts(plan_ladder(file))
-    )
+    """A finding stays a line, whatever the ladder."""
+    assert plan_findings(planned(*[[8, 16, 20]] * 3, [16, 20, 24]))[-1].where == "3e10, 6e10, 1.2e11 FLOPs"
+    places = [finding.where for finding in plan_findings(plan_ladder(ladder(*[[8, 12, 16]] * 5)))]
+    assert "3e10, 6e10, 1.2e11 and 2 more FLOPs" in places
 
 
 def test_three_budgets_are_too_few() -> None:
     """The dry run says so below its totals."""
     file = ladder([16, 20, 24], [16, 20, 24], [16, 20, 24])
-    assert ladder_doubts(plan_ladder(file)) == ["only 3 budgets; a forecast interval needs at least 4 budgets"]
-    assert ladder_table(plan_ladder(file)).endswith("at least 4 budgets")
+    (few,) = plan_findings(plan_ladder(file))
+    assert (few.severity, few.code, few.where) == (Severity.WARNING, "few-budgets", "rungs")
+    assert " ".join(ladder_table(plan_ladder(file)).split()).endswith(few.line)
 
 
 def test_two_widths_show_no_bowl() -> None:
     """The budget is named."""
-    (doubt,) = ladder_doubts(planned([16, 20, 24], [16, 20], [16, 20, 24], [16, 20, 24]))
-    assert doubt == "only 2 widths at 6e10 FLOPs; locating the best size takes at least 3"
+    (few,) = plan_findings(planned([16, 20, 24], [16, 20], [16, 20, 24], [16, 20, 24]))
+    assert (few.code, few.where) == ("few-widths", "6e10 FLOPs")
 
 
 def test_one_budget_on_two_lines_counts_once() -> None:
     """Widths of equal budgets are taken together."""
     file = ladder([16, 20], [16, 20, 24], [16, 20, 24], [16, 20, 24])
     split = file.model_copy(update={"rungs": (*file.rungs, file.rungs[0].model_copy(update={"hidden_dims": (24,)}))})
-    assert ladder_doubts(plan_ladder(split)) == []
+    assert plan_findings(plan_ladder(split)) == []
 
 
 def test_a_target_beyond_all_that_was_ever_checked_is_doubted() -> None:
     """Delphi's forecast at 333 times its ladder is the farthest; 1e14 is 417 times the largest of four budgets."""
-    assert ladder_doubts(planned(*[[16, 20, 24]] * 4, target=7e13)) == []
-    (doubt,) = ladder_doubts(planned(*[[16, 20, 24]] * 4, target=1e14))
-    assert doubt == "the target is 417x the largest rung; no forecast beyond 333x has been checked publicly"
+    assert plan_findings(planned(*[[16, 20, 24]] * 4, target=7e13)) == []
+    (far,) = plan_findings(planned(*[[16, 20, 24]] * 4, target=1e14))
+    assert (far.code, far.where) == ("far-target", "target")
+    assert far.message.startswith("417x")
 
 
 def test_a_batch_that_the_recipe_had_to_halve_is_doubted_with_its_rung() -> None:
@@ -106,6 +106,8 @@ def test_a_batch_that_the_recipe_had_to_halve_is_doubted_with_its_rung() -> None
         "seeds": [0, 1],
         "target": {"budget_flops": 1e23},
     }
-    halved, outside, _narrowest = ladder_doubts(plan_ladder(LadderFile.model_validate(whole)))
-    assert outside.startswith("3e22 FLOPs at width 2048 (1280 tokens per parameter): outside")
-    assert halved.startswith("3e22 FLOPs at width 2048: batch 16384 is halved to 8192, so that no learning rate")
+    halved, outside, _narrowest = plan_findings(plan_ladder(LadderFile.model_validate(whole)))
+    assert (outside.code, outside.where) == ("unusual-width", "3e22/2048")
+    assert outside.message.startswith("1280 tokens per parameter")
+    assert (halved.code, halved.where) == ("recipe", "3e22/2048")
+    assert halved.message.startswith("batch 16384 is halved to 8192")
