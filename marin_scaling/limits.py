@@ -23,6 +23,8 @@ RUNS_LISTED = 2000
 """Runs of one ladder that its page shows; the page of a larger table has no back-test."""
 RUNS_DRAWN = 500
 """Runs of one ladder that its figures show, evenly by cost."""
+FORECASTS_DRAWN = 40
+"""Forecasts of one group that the figure of all intervals shows."""
 JOINED = 12
 """Names that one line or cell lists."""
 PREFORMATTED_CHARACTERS = 20_000

@@ -132,6 +132,15 @@ def whole(text: object) -> Markdown:
     return Markdown(f'<span class="whole">{escape(text)}</span>' if str(text) else "")
 
 
+def chip(word: object, kind: str) -> Markdown:
+    """Return a word on a colored ground; `kind` is its class in the style sheet, from the program and not from a file.
+
+    >>> print(chip("held", "good"))
+    <span class="chip good">held</span>
+    """
+    return Markdown(f'<span class="chip {kind}">{escape(word)}</span>')
+
+
 def prose(text: str) -> Markdown:
     """Return a person's plain text as Markdown: paragraphs, lists line by line, addresses as links, all else escaped.
 

@@ -136,8 +136,7 @@ def check_document(document: Any, model: Any, *, name: str) -> None:
     try:
         _adapter(model).validate_python(document, strict=True)
     except ValidationError as error:
-        many = error.error_count() > _MOST_FAULTS
-        faults += [f"it has {error.error_count()} faults"] if many else _named(error, document)
+        faults += faults_of(error, document)
     if faults:
         raise DocumentError(
             tuple(f"{name}: {fault}." for fault in faults),
@@ -149,7 +148,10 @@ def check_document(document: Any, model: Any, *, name: str) -> None:
 _adapter = functools.cache(TypeAdapter)
 
 
-def _named(error: ValidationError, document: Any) -> list[str]:
+def faults_of(error: ValidationError, document: Any) -> list[str]:
+    """Return the first faults of a document with their keys and values, and the number of further faults."""
+    if error.error_count() > _MOST_FAULTS:
+        return [f"it has {error.error_count()} faults"]
     faults = error.errors(include_url=False)
     rest = len(faults) - FAULTS_NAMED
     return [*(_fault(each, document) for each in faults[:FAULTS_NAMED]), *([f"{rest} more faults"] if rest > 0 else [])]

@@ -20,7 +20,8 @@ from marin_scaling.ladder.config import Promise
 from marin_scaling.preregistration.events.notice import give_notice
 from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.public_record import COLUMNS
-from marin_scaling.publish.new_repository import make_user_repository
+from marin_scaling.publish.site_settings import make_user_repository
+from marin_scaling.speedrun.import_files import COLUMNS as BOARD_COLUMNS
 
 ROOT = Path(__file__).parents[1]
 RUN = "window.PWNED='%s'"
@@ -70,6 +71,7 @@ def build_repository(root: Path, *, hostile: bool) -> Path:
         _submission(root, number, text)
     _tracks_and_malformed(root, texts)
     _public_record(root, texts)
+    _public_board(root, texts)
     for number, name in enumerate(FOLDER_NAMES):
         _ladder(root, name if hostile else f"ladder {number}", texts[number::2])
     _forecast(root, texts)
@@ -88,7 +90,7 @@ def _configure(root: Path) -> None:
     """All extensions of this project's own site, and no navigation: every page is in it, with its title."""
     text = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[0]
     (root / "mkdocs.yml").write_text(text.replace("  nav: {omitted_files: ignore, not_found: warn}\n", ""))
-    (root / "site" / "index.md").write_text("# Home\n\n[Forecasts](generated/index.md)\n")
+    (root / "site" / "index.md").write_text('# Home\n\n[Forecasts](generated/index.md)\n\n--8<-- "generated/home.snippet"\n')
 
 
 def _experiment(root: Path, number: int, text: Text) -> None:
@@ -163,6 +165,20 @@ def _public_record(root: Path, texts: list[Text]) -> None:
         for text in texts:
             cells = [text("run"), "2026-03-03", "https://x.org/a#x https://x.org/b", "", "1e21", "2.75", text("metric"), "1.9"]
             writer.writerow([*cells, "none", "2.75", "", text("caveat"), text("source")])
+
+
+def _public_board(root: Path, texts: list[Text]) -> None:
+    """A board of authors that are attacks, and boards that nothing can be read of."""
+    folder = root / "speedruns" / "public"
+    folder.mkdir()
+    for board, name in {"board": "run", **{f"bad{number}": text("run") for number, text in enumerate(texts)}}.items():
+        with open(folder / f"{board}.csv", "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(BOARD_COLUMNS)
+            for number, text in enumerate(texts):
+                figures = [str(10**8 + number), "1e9", f"{10**17 + number}", "1e18", f"{1 + number / 100}", "60"]
+                row = [f"{name}{number}", text("author"), *figures, "2025-06-28T06:42:45Z", "https://x.org/#(javascript:x)"]
+                writer.writerow([*row, "https://x.org/?a=(b)[c]&d"])
 
 
 def _ladder(root: Path, name: str, texts: list[Text]) -> None:

@@ -296,8 +296,8 @@ def downstream(
         allow=allow,
         skip_incomplete=skip_incomplete,
     )
-    scored = read_scores(table, table=runs, metric=metric)
-    scored = scored.with_pool(read_pool(pool, soft=soft, metric=metric)) if pool else scored
+    scored = read_scores(table, table=runs, metric=metric, chance=chance)
+    scored = scored.with_pool(read_pool(pool, soft=soft, metric=metric, chance=chance)) if pool else scored
     result = fit(runs, seed=seed)
     curve = fit_sigmoid(scored.soft, accuracy=scored.accuracy, chance=chance, questions=questions, seed=seed)
     forecasts = [forecast_downstream(result, curve, flops=flops) for flops in budgets]

@@ -11,7 +11,7 @@ import json
 import os
 import sysconfig
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from marin_scaling.data.corpus import TokenCorpus, Tokens, byte_corpus, token_ty
 from marin_scaling.data.tokenizer import Tokenizer
 from marin_scaling.errors import DataError, first_line, missing_extra
 from marin_scaling.ladder.config import STANDARD_LIBRARY
+from marin_scaling.printable import joined
 from marin_scaling.untrusted_text import plain_address, plain_data_set, refuse_references
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def documents_in(address: str, *, text_key: str) -> Iterator[Document]:
             yield from _rows_of_parquet(address, text_key)
         elif stem.endswith((".txt", ".md", ".py")):
             with _opened(address) as stream:
-                yield address, _decoded(stream.read(), address)
+                yield address, _decoded(stream.read(), address, starts_file=True)
         else:
             raise DataError(
                 f"{address}: unknown kind of file.",
@@ -170,7 +171,7 @@ def _lines_of_json(address: str, text_key: str) -> Iterator[Document]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(_decoded(line, where))
+                row = json.loads(_decoded(line, where, starts_file=number == 1))
             except (ValueError, RecursionError) as error:
                 raise DataError(f"{where}: it is not JSON: {first_line(error)}.", fix=_FIX) from error
             yield where, _text(row, text_key, where)
@@ -181,10 +182,11 @@ def _rows_of_parquet(address: str, text_key: str) -> Iterator[Document]:
 
     with fsspec.open(address, "rb") as stream:
         file = parquet.ParquetFile(stream)
-        if text_key not in file.schema_arrow.names:
+        column = text_key if text_key in file.schema_arrow.names else text_key.partition(".")[0]
+        if column not in file.schema_arrow.names:
             raise DataError(f"{address}: it has no column {text_key!r}; it has {', '.join(file.schema_arrow.names)}.", fix=_FIX)
         number = 0
-        for batch in file.iter_batches(columns=[text_key], batch_size=1024):
+        for batch in file.iter_batches(columns=[column], batch_size=1024):
             for row in batch.to_pylist():
                 yield (where := f"{address}, row {number}"), _text(row, text_key, where)
                 number += 1
@@ -200,22 +202,30 @@ def _opened(address: str) -> Iterator[IO[bytes]]:
         yield io.BufferedReader(pa.CompressedInputStream(stream, "zstd")) if is_zstd else stream
 
 
-def _decoded(raw: bytes, where: str) -> str:
+def _decoded(raw: bytes, where: str, *, starts_file: bool) -> str:
+    """Return the text of some bytes, without the mark of byte order that some editors put at the start of a file."""
     try:
-        return raw.decode()
+        return raw.decode("utf-8-sig" if starts_file else "utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"{where}: it is not UTF-8 (byte {error.start}).", fix="Convert it (iconv).") from error
+        is_wide = starts_file and raw[:2] in (b"\xff\xfe", b"\xfe\xff")
+        kind = "UTF-16" if is_wide else "not UTF-8"
+        raise DataError(f"{where}: it is {kind} (byte {error.start}).", fix="Convert it (iconv).") from error
 
 
 def _text(row: Any, text_key: str, where: str) -> str:
-    text = row.get(text_key) if isinstance(row, Mapping) else None
+    """Return the text under a key, or under keys on the way to it (`message.content`)."""
+    text = row
+    for key in [text_key] if isinstance(row, Mapping) and text_key in row else text_key.split("."):
+        if not isinstance(text, Mapping) or key not in text:
+            has = f"; it has {joined(map(str, text), most=8)}" if isinstance(text, Mapping) else ""
+            raise DataError(f"{where}: {text_key}: no such key{has}.", fix=_FIX)
+        text = text[key]
     if not isinstance(text, str):
-        found = "no such key" if not isinstance(row, Mapping) or text_key not in row else f"{type(text).__name__}, not text"
-        raise DataError(f"{where}: {text_key}: {found}.", fix=_FIX)
+        raise DataError(f"{where}: {text_key}: {type(text).__name__}, not text.", fix=_FIX)
     return text
 
 
-_FIX = "Fix the file, or name the key that holds the text (text_key)."
+_FIX = "Fix the file, or name the key that holds the text: text_key of these texts, or data.text_key for all."
 
 
 def _unreadable(address: str, error: Exception) -> DataError:
@@ -238,13 +248,18 @@ class TokenDocument:
     text: str
 
 
-def token_documents(texts: Texts, tokenizer: Tokenizer, *, text_key: str) -> Iterator[TokenDocument]:
-    """Yield every document of `texts`; `DataError` if one cannot be read, or if the tokens do not cover the text's bytes."""
+def token_documents(
+    texts: Texts, tokenizer: Tokenizer, *, text_key: str, wanted: Callable[[str], bool] | None = None
+) -> Iterator[TokenDocument]:
+    """Yield every document of `texts`, or those whose text is `wanted`; the key of `texts` goes before `text_key`.
+
+    `DataError` where one cannot be read, or tokens do not stand for the bytes of the text.
+    """
     if texts.cache is not None:
-        yield from _cached(texts.cache, tokenizer)
+        yield from (each for each in _cached(texts.cache, tokenizer) if wanted is None or wanted(each.text))
         return
     written = counted = 0
-    documents = iter(_documents(texts, text_key))
+    documents = (each for each in _documents(texts, texts.text_key or text_key) if wanted is None or wanted(each[1]))
     while batch := list(itertools.islice(documents, _BATCH)):
         written += sum(_bytes_of(where, text) for where, text in batch)
         for (where, text), tokens in zip(batch, tokenizer.encode([text for _where, text in batch]), strict=True):
@@ -297,24 +312,52 @@ def _cached(cache: str, tokenizer: Tokenizer) -> Iterator[TokenDocument]:
 
     try:
         store = TreeCache.load(cache, {"input_ids": np.zeros(0, np.int32)})
-        count = len(store)
+        count, stated, total = len(store), store.ledger.total_num_rows, 0
+        stated_tokens = store.ledger.field_counts.get("input_ids")
     except Exception as error:  # whatever tensorstore and the file systems raise
         raise DataError(
             f"{cache} is not a complete Levanter cache: {first_line(error)}.",
             fix="Name the folder that holds shard_ledger.json, or build the cache again with Levanter.",
         ) from error
+    if count != stated:
+        raise _damaged_cache(cache, f"its ledger counts {stated} rows, its data {count}")
     for start in range(0, count, _BATCH):
-        rows = list[Tokens]()
-        for number, row in enumerate(store.get_batch_sync(range(start, min(start + _BATCH, count))), start=start):
-            tokens = np.asarray(row["input_ids"])
-            if tokens.size and not 0 <= tokens.min() <= tokens.max() < size:
-                raise DataError(
-                    f"{cache}, row {number}: token {tokens.max()} exceeds the {size} tokens of the tokenizer {name}.",
-                    fix="Name the tokenizer that built the cache: data.tokenizer.",
-                )
-            rows.append(tokens.astype(token_type(size)))
+        rows = [
+            _row_tokens(row, f"{cache}, row {number}", size, name) for number, row in _cache_rows(store, cache, start, count)
+        ]
+        total += sum(map(len, rows))
         for number, (tokens, text) in enumerate(zip(rows, tokenizer.decode(rows), strict=True), start=start):
             yield TokenDocument(f"{cache}, row {number}", tokens, text)
+    if stated_tokens not in (None, total):
+        raise _damaged_cache(cache, f"its ledger counts {stated_tokens} tokens, its data {total}")
+
+
+def _cache_rows(store: Any, cache: str, start: int, count: int) -> list[tuple[int, Any]]:
+    """Return a batch of rows with their numbers; `DataError` where a chunk of the cache's data is damaged or cut off."""
+    numbers = range(start, min(start + _BATCH, count))
+    try:
+        return list(zip(numbers, store.get_batch_sync(numbers), strict=True))
+    except Exception as error:  # whatever tensorstore and the file systems raise
+        raise _damaged_cache(cache, f"rows {start} to {numbers[-1]} (input_ids) cannot be read: {first_line(error)}") from error
+
+
+def _damaged_cache(cache: str, what: str) -> DataError:
+    return DataError(
+        f"{cache} is damaged: {what}.",
+        why="A disk or a copy lost some of its tokens.",
+        fix="Copy the cache again from where it was built, or build it again with Levanter.",
+    )
+
+
+def _row_tokens(row: Any, where: str, size: int, name: str) -> Tokens:
+    tokens = np.asarray(row["input_ids"])
+    if tokens.size and not 0 <= tokens.min() <= tokens.max() < size:
+        raise DataError(
+            f"{where}: token {tokens.max()} is none of the {size} of the tokenizer {name}.",
+            why="The cache was built with another tokenizer; its bytes could not be counted.",
+            fix="Name the tokenizer that it was built with: data.tokenizer.",
+        )
+    return tokens.astype(token_type(size))
 
 
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "__pycache__"}

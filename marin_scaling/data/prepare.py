@@ -56,16 +56,18 @@ def prepare(
         return standard_library_corpus()
     _require_readers()
 
-    return kept_or_made(data, tokenizer or load_tokenizer(data.tokenizer), work_root=work_root, on_row=on_row)
+    return kept_or_made(
+        data, tokenizer or load_tokenizer(data.tokenizer, end_token=data.end_token), work_root=work_root, on_row=on_row
+    )
 
 
-def prepared(data: Data, *, work_root: Path) -> TokenCorpus | None:
+def prepared(data: Data, *, work_root: Path, tokenizer: Tokenizer | None = None) -> TokenCorpus | None:
     """Return the corpus if it is cached and its files are unchanged, else None."""
     if data.train is None:
         return standard_library_corpus()
     _require_readers()
 
-    return kept(data, load_tokenizer(data.tokenizer), work_root=work_root)
+    return kept(data, tokenizer or load_tokenizer(data.tokenizer, end_token=data.end_token), work_root=work_root)
 
 
 def _require_readers() -> None:
@@ -82,15 +84,16 @@ def write_rows(data: Data, tokenizer: Tokenizer, folder: Path, *, on_row: Callab
     """Write rows and manifest of a corpus into `folder`; return its digest. `on_row` gets each row's name before it is made."""
     assert data.train is not None
     facts, held_out = dict[str, RowFacts](), dict[bytes, str]()
-    for name, texts in data.validation.items():
+    share = data.held_out_share
+    for name, texts in (data.validation or {HELD_OUT_PART: data.train}).items():
         on_row(name)
-        documents = token_documents(texts, tokenizer, text_key=data.text_key)
+        documents = token_documents(texts, tokenizer, text_key=data.text_key, wanted=_within(share) if share else None)
         row = _write_row(_remembered(documents, held_out, tokenizer, name), texts, tokenizer, row_path(folder, name))
         _require_other_text(name, row, than=facts)
         facts[name] = row
     on_row("train")
     documents = token_documents(data.train, tokenizer, text_key=data.text_key)
-    left = _without(documents, held_out, tokenizer, leave_out=data.overlap == "leave-out")
+    left = _without(documents, held_out, tokenizer, leave_out=share > 0 or data.overlap == "leave-out")
     facts["train"] = _write_row(left, data.train, tokenizer, row_path(folder, "train"))
     digest = corpus_digest({name: known.sha256 for name, known in facts.items()}, tokenizer.identity)
     write_manifest(
@@ -102,6 +105,20 @@ def write_rows(data: Data, tokenizer: Tokenizer, folder: Path, *, on_row: Callab
         digest=digest,
     )
     return digest
+
+
+HELD_OUT_PART = "held-out"
+"""Name of the part of the training documents that is held out where a ladder file names no held-out text."""
+
+
+def _within(share: float) -> Callable[[str], bool]:
+    """Return the test of whether a document is among the `share` that is held out: a matter of its text alone."""
+    most = int(share * 2**64)
+    return lambda text: int.from_bytes(hashlib.blake2b(_stripped(text), digest_size=8, person=b"held out").digest()) < most
+
+
+def _stripped(text: str) -> bytes:
+    return text.strip(_AROUND_TEXT).encode(errors="surrogatepass")
 
 
 def _require_other_text(name: str, row: RowFacts, *, than: dict[str, RowFacts]) -> None:
@@ -144,7 +161,11 @@ def _write_row(documents: Iterable[TokenDocument], texts: Texts, tokenizer: Toke
         stream.flush()
         os.fsync(stream.fileno())
     if not row.text_bytes:
-        raise DataError(f"{texts.location} holds no text.", fix="Fix data in the ladder file.")
+        held_out = ", or none of it is held out" if path.stem == HELD_OUT_PART else ""
+        raise DataError(
+            f"{texts.location} holds no text{held_out}.",
+            fix="Fix data in the ladder file; of few documents hold out more (data.held_out: 0.1), or name data.validation.",
+        )
     return RowFacts(tokens=row.tokens, text_bytes=row.text_bytes, sha256=row.sha256.hexdigest())
 
 
@@ -179,7 +200,7 @@ def _keys(document: TokenDocument, tokenizer: Tokenizer) -> list[bytes]:
     The text identifies documents that differ in trailing white space, which changes the tokens. The tokens identify those
     whose text the tokenizer changes, since a cache holds the changed text. Empty values have no digest.
     """
-    text = document.text.strip(_AROUND_TEXT).encode(errors="surrogatepass")
+    text = _stripped(document.text)
     return [
         hashlib.blake2b(each, digest_size=16, person=kind).digest()
         for kind, each in ((b"text", text), (b"tokens", _own(document.tokens, tokenizer)))
@@ -239,7 +260,7 @@ def _request(data: Data, tokenizer: Tokenizer) -> str:
     request = {
         "format": _FORMAT,
         "tokenizer": tokenizer.identity.digest,
-        "data": data.model_dump(mode="json", exclude={"epochs", "source", "tokenizer"}),
+        "data": data.model_dump(mode="json", exclude={"epochs", "order", "source", "tokenizer"}),
         "files": {name: _fingerprints(texts) for name, texts in parts.items()},
     }
     return digest_of(request)[:32]

@@ -1,4 +1,4 @@
-"""Tokenizers: bytes, or any that Levanter loads (a folder with `tokenizer.json`, or a name on the Hugging Face hub).
+"""Tokenizers: bytes, or any that Hugging Face's `AutoTokenizer` loads from a folder or the hub.
 
 Bits per byte need the bytes of text of each token; special tokens have none.
 """
@@ -9,9 +9,10 @@ import importlib.util
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -34,6 +35,10 @@ class Tokenizer(Protocol):
         """Token after each document."""
 
     @property
+    def end_word(self) -> str:
+        """The separator as the tokenizer writes it."""
+
+    @property
     def token_bytes(self) -> NDArray[np.uint16]:
         """Bytes of text of each token in the vocabulary: (token,)."""
 
@@ -53,6 +58,7 @@ class ByteTokenizer:
 
     identity = BYTES
     separator = ord("\n")
+    end_word = "\n"
     token_bytes = np.ones(BYTES.size, np.uint16)
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
@@ -66,12 +72,19 @@ class ByteTokenizer:
 
 @dataclass(frozen=True)
 class LevanterTokenizer:
-    """A tokenizer loaded by Levanter. Names of special tokens within a text are encoded as text."""
+    """A tokenizer of the `tokenizers` library, as Levanter holds it. Names of special tokens in a text are text."""
 
     identity: TokenizerIdentity
     separator: int
     _tokenizer: Any
     _added: frozenset[int]
+    _special: frozenset[int]
+    _space: str
+
+    @property
+    def end_word(self) -> str:
+        """The separator as the vocabulary has it."""
+        return str(self._tokenizer.convert_ids_to_tokens(self.separator))
 
     @cached_property
     def token_bytes(self) -> NDArray[np.uint16]:
@@ -79,17 +92,21 @@ class LevanterTokenizer:
         from levanter.utils.hf_utils import byte_length_of_token
 
         vocabulary: dict[str, int] = self._tokenizer.get_vocab()
-        special, is_byte_level = set(self._tokenizer.all_special_ids), _byte_alphabet() <= vocabulary.keys()
+        is_byte_level = _byte_alphabet() <= vocabulary.keys()
         lengths = np.zeros(self.identity.size, np.uint16)
         for word, kind in vocabulary.items():
-            if kind in special:
+            if kind in self._special:
                 continue
             if kind in self._added:
                 lengths[kind] = len(word.encode())
             elif is_byte_level:
                 lengths[kind] = len(word)
+            elif re.fullmatch("<0x[0-9A-Fa-f]{2}>", word):
+                lengths[kind] = 1
+            elif self._space:
+                lengths[kind] = len(word.replace(self._space, " ").encode())
             else:
-                lengths[kind] = 1 if re.fullmatch("<0x[0-9A-Fa-f]{2}>", word) else byte_length_of_token(self._tokenizer, kind)
+                lengths[kind] = byte_length_of_token(self._tokenizer, kind)
         return lengths
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
@@ -102,40 +119,134 @@ class LevanterTokenizer:
         return [self._tokenizer.decode(tokens[self.token_bytes[tokens] > 0].tolist()) for tokens in documents]
 
 
-def load_tokenizer(name: str) -> Tokenizer:
-    """Load `bytes`, or a tokenizer from a folder or hub with Levanter; `DataError` if it is missing or has no end token."""
+def load_tokenizer(name: str, *, end_token: str | None = None) -> Tokenizer:
+    """Return `bytes`, or the tokenizer in a folder or under a hub's name; `end_token` ends documents, if its files name none.
+
+    `DataError` if there is no such tokenizer, or no token that can end a text.
+    """
     if name == BYTES.name:
         return ByteTokenizer()
     require_folder(name)
     if importlib.util.find_spec("levanter") is None:
         raise missing_extra("train", needed_for=f"the tokenizer {name}")
-    from levanter.tokenizers import load_tokenizer as load
-
     try:
-        found = load(name)
+        found = _loaded(name)
         whole = _switched_to_plain_text(found)
     except Exception as error:  # whatever the hub, the file system or the tokenizer's parser raise
         raise DataError(
             f"The tokenizer {name!r} cannot be loaded: {first_line(error)}.",
-            why="It must be a folder with tokenizer.json and tokenizer_config.json, or a name on the Hugging Face hub.",
-            fix="Fix data.tokenizer in the ladder file; log in (hf auth login) for a private or gated one.",
+            why="It must be the hub's name of a tokenizer, or a folder that AutoTokenizer loads.",
+            fix="Fix data.tokenizer in the ladder file; log in (hf auth login) for a gated one. If conversion fails: "
+            f"AutoTokenizer.from_pretrained({name!r}).save_pretrained(FOLDER), and name that folder.",
         ) from error
-    if found.eos_token_id is None:
-        raise DataError(
-            f"The tokenizer {name!r} has no token for the end of a text.",
-            why="Documents could not be separated.",
-            fix="Set eos_token in its tokenizer_config.json.",
-        )
+    separator = _end_token(found, whole, name, end_token)
+    special = {each["id"] for each in whole.get("added_tokens", ()) if each.get("special")}
     return LevanterTokenizer(
         identity=TokenizerIdentity(
             name=name,
-            digest=digest_of({"tokenizer": whole, "end": found.eos_token_id}),
+            digest=digest_of({"tokenizer": whole, "end": separator}),
             size=1 + max(found.get_vocab().values()),
         ),
-        separator=found.eos_token_id,
+        separator=separator,
         _tokenizer=found,
         _added=frozenset(each["id"] for each in whole.get("added_tokens", ())),
+        _special=frozenset({separator, *special, *found.all_special_ids}),
+        _space=_SPACE if _SPACE in json.dumps(whole.get("decoder"), ensure_ascii=False) else "",
     )
+
+
+def _loaded(name: str) -> Any:
+    """Return the tokenizer as Levanter loads it; without a `tokenizer.json`, what AutoTokenizer makes of the other files."""
+    from levanter.tokenizers import HfMarinTokenizer
+    from levanter.tokenizers import load_tokenizer as load
+
+    if not os.path.isdir(name) or os.path.exists(os.path.join(name, "tokenizer.json")):
+        try:
+            return load(name)
+        except Exception:
+            if os.path.isdir(name):
+                raise
+    from transformers import AutoTokenizer
+
+    fast = AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False)
+    vocabulary = fast.get_vocab()
+    return HfMarinTokenizer(
+        _tokenizer=fast.backend_tokenizer,
+        _name_or_path=name,
+        _bos_id=fast.bos_token_id,
+        _eos_id=fast.eos_token_id,
+        _pad_id=fast.pad_token_id,
+        _bos_token=fast.bos_token,
+        _eos_token=fast.eos_token,
+        _chat_template=None,
+        _vocab_size=len(vocabulary),
+        _all_special_ids=list(fast.all_special_ids),
+        _id_to_token={kind: word for word, kind in vocabulary.items()},
+        _vocab=vocabulary,
+    )
+
+
+_SPACE = "\u2581"  # SentencePiece's sign for a space
+_END_FILES = ("special_tokens_map.json", "generation_config.json", "config.json")
+_END_WORDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "<|end|>")
+
+
+def _end_token(found: Any, whole: Mapping[str, Any], name: str, end_token: str | None) -> int:
+    """Return the token that ends a text: named in the ladder file or in a file of the tokenizer, or the only special one."""
+    vocabulary: dict[str, int] = found.get_vocab()
+    if end_token is not None:
+        if end_token in vocabulary:
+            return vocabulary[end_token]
+        raise DataError(
+            f"The tokenizer {name!r} has no token {end_token!r}.",
+            why="data.end_token is the token after each document.",
+            fix="Name a token of its vocabulary in data.end_token.",
+        )
+    if found.eos_token_id is not None:
+        return int(found.eos_token_id)
+    for file in _END_FILES:
+        named = _named_end(_file_of(name, file), vocabulary)
+        if named is not None:
+            return named
+    special = {each["content"]: each["id"] for each in whole.get("added_tokens", ()) if each.get("special")}
+    alone = [special[word] for word in _END_WORDS if word in special] or list(special.values()) * (len(special) == 1)
+    if alone:
+        return int(alone[0])
+    raise DataError(
+        f"The tokenizer {name!r} has no token for the end of a text: none in tokenizer_config.json, {', '.join(_END_FILES)}.",
+        why="Documents would run into each other.",
+        fix="Name one in the ladder file, as in data.end_token: '<|endoftext|>'.",
+    )
+
+
+def _named_end(document: Mapping[str, Any], vocabulary: Mapping[str, int]) -> int | None:
+    """Return the end token that a tokenizer's or a model's file names, by number or word; the first of several."""
+    for key in ("eos_token_id", "eos_token"):
+        named: Any = document.get(key)
+        named = named[0] if isinstance(named, list) and named else named
+        named = named.get("content") if isinstance(named, Mapping) else named
+        if isinstance(named, str) and named in vocabulary:
+            return vocabulary[named]
+        if isinstance(named, int) and named in vocabulary.values():
+            return named
+    return None
+
+
+def _file_of(name: str, file: str) -> dict[str, Any]:
+    """Return a small JSON file beside a tokenizer, here or on the hub; nothing where there is none."""
+    path = os.path.join(name, file)
+    if not os.path.isdir(name):
+        from huggingface_hub import hf_hub_download
+
+        try:
+            path = hf_hub_download(name, file)
+        except Exception:  # no such file there, or no network: another file may name the token
+            return {}
+    try:
+        document = json.loads(Path(path).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def require_folder(name: str) -> None:

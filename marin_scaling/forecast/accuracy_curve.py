@@ -21,6 +21,7 @@ _FINEST = 1e-3  # finer differences of accuracy are below the resolution of benc
 _MOST_PLACES = 400  # runs of nearly equal soft metric are merged above this number
 _STEP = 1e-30  # imaginary step of derivatives
 _TIMES_AS_MANY = 10  # for long tails: with 3,000 draws half-widths differed by a tenth between seeds
+_LEAST_CENTERED = -0.5  # least lower end of the curve of scores centered on chance: 0 right where a third is by chance
 _FARTHEST = 12.0  # logit, far nearer to 0 or 1 than `_FINEST`
 
 
@@ -251,9 +252,10 @@ def fit_sigmoid(
 ) -> Sigmoid:
     """Fit the curve to runs: `soft` and `accuracy`, both (run,), the latter in shares from 0 to 1.
 
-    `chance` pins the lower end, which is fitted otherwise. `questions` gives a lower limit of the residual: the scatter of so
-    many answers. `FitRefused` for fewer than six runs, no spread, no steady rise, R^2 below 0.5, or no more scatter than that
-    of the answers. `UsageError` for an invalid argument.
+    `chance` pins the lower end, which is fitted otherwise. Scores centered on chance (`chance=0`) may be negative; then the
+    lower end is fitted, because small models score below a guess on some questions. `questions` gives a lower limit of the
+    residual: the scatter of so many answers. `FitRefused` for fewer than six runs, no spread, no steady rise, R^2 below 0.5, or
+    no more scatter than that of the answers. `UsageError` for an invalid argument.
 
     >>> soft = np.linspace(0.4, 0.9, 12)
     >>> truth = sigmoid_accuracy(soft, low=0.25, high=0.9, slope=12.0, middle=0.6)
@@ -264,7 +266,10 @@ def fit_sigmoid(
     soft, accuracy = np.asarray(soft, dtype=np.float64), np.asarray(accuracy, dtype=np.float64)
     _require_usable(soft, accuracy, chance=chance, questions=questions)
     _refuse_hopeless(soft, accuracy, questions=questions)
-    found = fit_curve(curve_runs(soft, accuracy, chance=chance, questions=questions), seed=seed)
+    floor = _LEAST_CENTERED if len(accuracy) and accuracy.min() < 0 else 0.0
+    chance, questions = (None, None) if floor else (chance, questions)
+    raised = (accuracy - floor) / (1 - floor)  # what the curve is fitted to lies between 0 and 1
+    found = _lowered(fit_curve(curve_runs(soft, raised, chance=chance, questions=questions), seed=seed), floor)
     low, high, slope, middle, _ = found.best.tolist()
     squares = float(np.sum((accuracy - sigmoid_accuracy(soft, low=low, high=high, slope=slope, middle=middle)) ** 2))
     r_squared = 1 - squares / float(np.sum((accuracy - accuracy.mean()) ** 2))
@@ -283,6 +288,12 @@ def fit_sigmoid(
         runs=len(soft),
         soft_range=(float(soft.min()), float(soft.max())),
     )
+
+
+def _lowered(found: CurveFit, floor: float) -> CurveFit:
+    """Return a fit to scores that were raised from `floor` to 0, for the scores themselves."""
+    scale, shift = np.array([1 - floor, 1 - floor, 1, 1, 1 - floor]), np.array([floor, floor, 0, 0, 0])
+    return CurveFit(best=found.best * scale + shift, draws=found.draws * scale + shift, worth=found.worth)
 
 
 def require_reach(curve: Sigmoid, *, soft: float) -> None:
@@ -306,7 +317,8 @@ def _require_usable(soft: Array, accuracy: Array, *, chance: float | None, quest
         _reject(f"Soft metrics {soft.shape} and accuracies {accuracy.shape} must be two lists of one length.")
     if not (np.isfinite(soft).all() and np.isfinite(accuracy).all()):
         _reject("A soft metric or an accuracy is not finite.")
-    if len(accuracy) and not (accuracy.min() >= 0 and accuracy.max() <= 1):
+    least = -1 if chance == 0 else 0  # of scores that are centered on chance
+    if len(accuracy) and not (accuracy.min() >= least and accuracy.max() <= 1):
         _reject(f"Accuracies range from {accuracy.min():g} to {accuracy.max():g}; they must be shares from 0 to 1.")
     if chance is not None and not 0 <= chance < 1:
         _reject(f"{chance:g} is not an accuracy by chance.", fix="Give one over the number of choices, such as 0.25.")

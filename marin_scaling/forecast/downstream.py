@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -18,7 +19,7 @@ from marin_scaling.forecast.accuracy_curve import FORMULA, Sigmoid, require_reac
 from marin_scaling.forecast.forecast import LEVELS, Forecast, forecast, samples
 from marin_scaling.forecast.report import forecast_document
 from marin_scaling.laws import Array
-from marin_scaling.printable import printable, wrapped
+from marin_scaling.printable import joined, printable, quoted, wrapped
 from marin_scaling.run.table import RunTable
 from marin_scaling.run.table_io import RawTable, cells_of_column, finite_number, is_empty, read_table_file
 from marin_scaling.units import format_flops
@@ -185,29 +186,58 @@ class ScoredRuns:
         )
 
 
-def read_scores(path: Path, *, table: RunTable, metric: str) -> ScoredRuns:
+def read_scores(path: Path, *, table: RunTable, metric: str, chance: float | None = None) -> ScoredRuns:
     """Read accuracies from column `metric` of the file of `table`, for the runs that the table kept.
 
-    The soft metric is the table's loss. `RunTableError` for a missing column, a cell that is not a share, or two rows of one
-    name and soft metric that differ; `StorageError` for an unreadable file.
+    The soft metric is the table's loss. With `chance` 0, scores are centered on chance and may be negative. `RunTableError` for
+    a missing column, a cell that is not a share, runs far below chance, or two rows of one name and soft metric that differ;
+    `StorageError` for an unreadable file.
     """
     raw = _raw_table(path)
     names = _run_names(raw, table.column_mapping)
-    cells = zip(names, _numbers(raw, table.column_mapping["loss"]), _shares(raw, metric), strict=True)
+    cells = zip(names, _numbers(raw, table.column_mapping["loss"]), _shares(raw, metric, chance), strict=True)
     scores: dict[tuple[str, float], float] = {}
     for name, soft, share in cells:
         if not np.array_equal(scores.setdefault((name, soft), share), share, equal_nan=True):
             _refuse_twins(raw, name, metric)
-    of_runs = zip(table.frame["run"], table.frame["loss"], strict=True)
-    return _scored(
-        table.frame["loss"].to_numpy(dtype=np.float64), [scores[key] for key in of_runs], source=raw.name, metric=metric
-    )
+    keys = list(zip(table.frame["run"], table.frame["loss"], strict=True))
+    shares = [scores[key] for key in keys]
+    _refuse_placeholders([name for name, _ in keys], shares, chance, source=raw.name, metric=metric)
+    return _scored(table.frame["loss"].to_numpy(dtype=np.float64), shares, source=raw.name, metric=metric)
 
 
-def read_pool(path: Path, *, soft: str, metric: str) -> ScoredRuns:
+def read_pool(path: Path, *, soft: str, metric: str, chance: float | None = None) -> ScoredRuns:
     """Read runs of any recipe with both columns; other rows are skipped and counted. Errors are as in `read_scores`."""
     raw = _raw_table(path)
-    return _scored(np.array(_numbers(raw, soft)), _shares(raw, metric), source=raw.name, metric=metric)
+    shares = _shares(raw, metric, chance)
+    _refuse_placeholders(raw.places, shares, chance, source=raw.name, metric=metric)
+    return _scored(np.array(_numbers(raw, soft)), shares, source=raw.name, metric=metric)
+
+
+_FAR_BELOW = 0.5  # of chance; no benchmark of more than ten questions gives so little to a guess
+_FAR_BELOW_ZERO = -0.2  # of a score centered on chance
+_LEAST_REAL = 0.1  # an accuracy of exactly 0 among accuracies all above this is a missing score
+
+
+def _refuse_placeholders(
+    names: Sequence[str], shares: Sequence[float], chance: float | None, *, source: str, metric: str
+) -> None:
+    """`RunTableError` with the runs whose score is far below what a guess gets: zeros that stand for no score, for example."""
+    above = [share for share in shares if share > 0]
+    if chance is None:
+        least = 1e-12 if above and min(above) > _LEAST_REAL else -math.inf
+    else:
+        least = _FAR_BELOW * chance or _FAR_BELOW_ZERO
+    far = [(name, share) for name, share in zip(names, shares, strict=True) if share < least]
+    if far and 0 <= (chance or 0.0) < 1:
+        told = joined([f"{name} ({share:g})" for name, share in far])
+        dropped = " ".join(f"--drop {shlex.quote(quoted(name))}" for name, _ in far[:3])
+        than = "the others" if chance is None else "chance" if chance else "zero"
+        raise RunTableError(
+            f"{source}: {len(far)} runs have a {metric} far below {than}: {told}.",
+            why="A score of zero often stands for a benchmark that was not run; the curve would bend to it.",
+            fix=f"Empty these cells, or leave the runs out: {dropped}.",
+        )
 
 
 def _scored(soft: Array, shares: Sequence[float], *, source: str, metric: str) -> ScoredRuns:
@@ -242,9 +272,9 @@ def _numbers(raw: RawTable, column: str) -> list[float]:
     return [_number(cell, where=where) for cell, where in _placed(raw, column)]
 
 
-def _shares(raw: RawTable, column: str) -> list[float]:
-    """Return cells as shares from 0 to 1, NaN if empty."""
-    return [_share(cell, where=where) for cell, where in _placed(raw, column)]
+def _shares(raw: RawTable, column: str, chance: float | None) -> list[float]:
+    """Return cells as shares from 0 to 1, NaN where empty; scores centered on chance may be negative."""
+    return [_share(cell, chance, where=where) for cell, where in _placed(raw, column)]
 
 
 def _placed(raw: RawTable, column: str) -> Iterator[tuple[Any, str]]:
@@ -264,10 +294,11 @@ def _number(cell: Any, *, where: str) -> float:
     return math.nan if is_empty(cell) else finite_number(cell, where=where, why=_WHY, fix=_FIX)
 
 
-def _share(cell: Any, *, where: str) -> float:
+def _share(cell: Any, chance: float | None, *, where: str) -> float:
     number = _number(cell, where=where)
-    if number < 0 or number > 1:
-        raise RunTableError(f"{where} holds {number:g}; an accuracy must be a share from 0 to 1.", fix=_FIX)
+    if number < (-1 if chance == 0 else 0) or number > 1:
+        centered = "; a score centered on chance may be negative: --chance 0" if -1 <= number < 0 and chance != 0 else ""
+        raise RunTableError(f"{where} holds {number:g}; an accuracy must be a share from 0 to 1{centered}.", fix=_FIX)
     return number
 
 

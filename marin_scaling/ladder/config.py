@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from marin_scaling.errors import LadderFileError
+from marin_scaling.files import read_bytes
 from marin_scaling.recipe.base import RungPlan
 from marin_scaling.recipe.model_shape import ModelShape
 from marin_scaling.strict_model import Part
@@ -129,6 +132,8 @@ class Texts(Part):
     """Split of the data set."""
     cache: str | None = None
     """Cache of tokens that Levanter built with `data.tokenizer`."""
+    text_key: str | None = Field(default=None, min_length=1, exclude_if=lambda key: key is None)
+    """Key of the text in a row of these texts; default: `data.text_key`."""
 
     @field_validator("files", mode="before")
     @classmethod
@@ -164,6 +169,8 @@ class Texts(Part):
 
 SetName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
 STANDARD_LIBRARY = "python-standard-library"
+DEFAULT_HELD_OUT = 0.01
+"""Share of the training documents that is held out where a ladder file names no held-out text."""
 
 
 class Data(Part):
@@ -175,12 +182,18 @@ class Data(Part):
     """Training text."""
     validation: dict[SetName, Texts] = Field(default_factory=dict)
     """Held-out text by name; the loss is the unweighted mean over these sets."""
+    held_out: float | None = Field(default=None, gt=0, le=0.5, exclude_if=lambda share: share is None)
+    """Instead of `validation`: the share of training documents to hold out, chosen by their text's digest; default: 0.01."""
     tokenizer: str = "bytes"
     """`bytes`, a folder with a tokenizer, or its name on the Hugging Face hub."""
+    end_token: str | None = Field(default=None, min_length=1, exclude_if=lambda token: token is None)
+    """The token after each document, for a tokenizer whose files name none."""
     text_key: str = "text"
-    """Key of the text in a line of JSON or a row."""
+    """Key of the text in a line of JSON or a row; for nested rows the keys on the way, as in `message.content`."""
     epochs: int = Field(default=1, ge=1)
     """Maximal number of passes over the training text; a run that needs more is refused."""
+    order: str | None = Field(default=None, min_length=1, exclude_if=lambda order: order is None)
+    """Name that, with a run's seed, gives the order of the text; default: the ladder's. Ladders may share one order."""
     overlap: Literal["refuse", "leave-out"] = "refuse"
     """Treatment of training documents that are held out too."""
 
@@ -200,12 +213,19 @@ class Data(Part):
     @model_validator(mode="after")
     def _all_or_nothing(self) -> Data:
         if (self.train is None) != (self.source == STANDARD_LIBRARY):
-            raise ValueError(f"your own text needs train, validation and a source other than {STANDARD_LIBRARY!r}")
-        if (self.train is None) != (not self.validation):
-            raise ValueError("train and validation must be given together")
-        if self.train is None and (self.tokenizer, self.epochs) != ("bytes", 1):
+            raise ValueError(f"your own text needs train and a source other than {STANDARD_LIBRARY!r}")
+        if self.train is None and (self.validation or self.held_out):
+            raise ValueError("validation and held_out need train")
+        if self.validation and self.held_out:
+            raise ValueError("held_out takes its text from train, validation from elsewhere; choose one of them")
+        if self.train is None and (self.tokenizer, self.end_token, self.epochs) != ("bytes", None, 1):
             raise ValueError("the standard library allows only tokenizer bytes and one epoch")
         return self
+
+    @property
+    def held_out_share(self) -> float:
+        """The share of training documents that is held out: none where there is held-out text by name."""
+        return 0.0 if self.train is None or self.validation else self.held_out or DEFAULT_HELD_OUT
 
 
 class Evaluation(Part):
@@ -426,8 +446,43 @@ def ladder_schema() -> str:
 
 
 def read_ladder_file(path: Path) -> LadderFile:
-    """Read a ladder from a YAML file; `LadderFileError` lists file, line and key of each fault."""
-    return read_yaml(path, LadderFile, noun="a ladder", refused=_refused)
+    """Return the ladder in a YAML file; `LadderFileError` gives file, line and key of what is wrong, or what takes the file."""
+    try:
+        return read_yaml(path, LadderFile, noun="a ladder", refused=_refused)
+    except LadderFileError as error:
+        keys = set(re.findall(r"^([A-Za-z_][\w-]*):", read_bytes(path).decode("utf-8", errors="replace"), re.MULTILINE))
+        kind = next((each for each in _OTHER_KINDS if each.keys <= keys), None)
+        if kind is None or "rungs" in keys:
+            raise
+        raise LadderFileError(
+            f"{path} is {kind.what} (it has {', '.join(sorted(kind.keys))}), not a ladder file.", fix=kind.fix
+        ) from error
+
+
+@dataclass(frozen=True)
+class _OtherKind:
+    """Another kind of YAML file: keys at its top level that show it, what it is, and what takes it."""
+
+    keys: frozenset[str]
+    what: str
+    fix: str
+
+
+_OTHER_KINDS = (
+    _OtherKind(
+        frozenset({"trainer", "model"}),
+        "a configuration for Levanter's train_lm",
+        "Train it with Levanter: python -m levanter.main.train_lm --config_path FILE. A ladder file is like "
+        "ladders/quickstart.yaml; marin-scale emit writes configurations for train_lm from one.",
+    ),
+    _OtherKind(frozenset({"base"}), "a recipe file", "Name it in a ladder file: recipe: FILE."),
+    _OtherKind(
+        frozenset({"architectures", "model_type"}),
+        "a model's configuration",
+        "Write a recipe file; see marin-scale recipe show.",
+    ),
+    _OtherKind(frozenset({"hypothesis"}), "an experiment file", "Check it: marin-scale experiment validate FILE."),
+)
 
 
 def _refused(what: str | tuple[str, ...]) -> LadderFileError:

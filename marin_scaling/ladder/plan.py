@@ -144,8 +144,14 @@ def _widths(at: RungsAtBudget, recipe: Recipe) -> list[int]:
 def plan_target(file: LadderFile, *, compute_optimal_params: float) -> RungPlan:
     """Plan the target at the width whose active parameters are nearest to the compute-optimal number, by ratio."""
     recipe, target = find_recipe(file.recipe), file.target
-    width = min(recipe.widths(), key=lambda width: _ratio(recipe.shape(width).params_active, compute_optimal_params))
-    return recipe.plan(budget_flops=target.budget_flops, hidden_dim=width, batch_size=target.batch_size)
+    budget_flops, batch_size = target.budget_flops, target.batch_size
+    return plan_at(recipe, budget_flops=budget_flops, params=compute_optimal_params, batch_size=batch_size)
+
+
+def plan_at(recipe: Recipe, *, budget_flops: float, params: float, batch_size: int | None = None) -> RungPlan:
+    """Return the run of a budget at the width whose count of active parameters is nearest to `params` (in ratio)."""
+    width = min(recipe.widths(), key=lambda width: _ratio(recipe.shape(width).params_active, params))
+    return recipe.plan(budget_flops=budget_flops, hidden_dim=width, batch_size=batch_size)
 
 
 def _ratio(a: float, b: float) -> float:

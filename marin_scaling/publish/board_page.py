@@ -6,199 +6,35 @@ import csv
 import html
 import io
 import json
-import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
-
-import altair as alt
+from urllib.parse import quote
 
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.findings import Severity
-from marin_scaling.markdown import Markdown, escape, link, malformed_section, without_root
+from marin_scaling.limits import LISTED
+from marin_scaling.markdown import Markdown, escape, link, malformed_section, page_name, web_link, without_root
 from marin_scaling.printable import joined
-from marin_scaling.publish.figures import LAW_COLOUR, POINT_COLOUR, chart_spec, figure, figure_files, show_figure
-from marin_scaling.publish.render import asset, render
+from marin_scaling.publish.figures import figure_files, picture_files, show_figure, show_pictures
+from marin_scaling.publish.interactive_board import PROGRAM, board_chart, live_board, row_values, scaling_chart
+from marin_scaling.publish.render import render
 from marin_scaling.publish.submission_page import pages_of, recorded_curves, submission_page
 from marin_scaling.speedrun.checks import Validated
+from marin_scaling.speedrun.import_files import read_public_record
 from marin_scaling.speedrun.judge import Judged, judge_all
-from marin_scaling.speedrun.leaderboard import FIRST_AXIS, Board, BoardRow, Record, boards
+from marin_scaling.speedrun.leaderboard import FIRST_AXIS, SAME_COST, Board, BoardRow, Record, boards, front, points
 from marin_scaling.speedrun.scaling import HeldOut, Projection, projections
-from marin_scaling.speedrun.submission import Submitted
-from marin_scaling.speedrun.track import AXES, Track, axis_key
+from marin_scaling.speedrun.submission import Submission, Submitted
+from marin_scaling.speedrun.track import AXES, Track
 from marin_scaling.units import format_count, format_flops
 
 SUBMISSIONS_DIR = "speedruns"
-_FOLDER = "speedrun"
+_FOLDER, _RECORDS = "speedrun", "speedrun-records"
 _SHOWN = 100  # rows in the page itself
-_SIZE = {"width": 620, "height": 360}
-_MOST = 300  # points drawn besides the front: the best ones
-
-
-def board_chart(board: Board, *, axis: str = FIRST_AXIS) -> Any:
-    """Return the chart of bits per byte against the cost on `axis`. Entries whose cost is unknown are left out."""
-    rows = [
-        {
-            "name": row.submission.name,
-            "cost": cost,
-            "loss": row.submission.bits_per_byte,
-            "shown": True,
-            "front": axis in row.on_front,
-        }
-        for row in board.rows
-        if (cost := AXES[axis](row.submission)) is not None
-    ]
-    seen = _seen(rows)
-    chart = board_figure().properties(title=_title(len(rows), len(seen), axis), datasets={"entries": seen})
-    chart.encoding.x.title = axis
-    return chart
-
-
-def board_figure() -> Any:
-    """Return the figure without data: the page's script adds name, cost, loss, front and shown (by the filter)."""
-    loss = alt.Y("loss:Q", title="bits per byte", scale=alt.Scale(zero=False))
-    cost = alt.X("cost:Q", scale=alt.Scale(type="log", nice=False, padding=12), axis=alt.Axis(format=".3~e"))
-    entries = alt.Chart(alt.NamedData("entries"))
-    steps = entries.mark_line(interpolate="step-after", color=LAW_COLOUR, strokeWidth=1.4).transform_filter("datum.front")
-    points = entries.mark_circle(size=44).encode(
-        opacity=alt.condition("datum.shown", alt.value(0.9), alt.value(0.15)), tooltip=["name:N", "cost:Q", "loss:Q"]
-    )
-    scale = alt.Scale(domain=["on the front", "beaten"], range=[LAW_COLOUR, POINT_COLOUR])
-    points = points.transform_calculate(place="datum.front ? 'on the front' : 'beaten'").encode(
-        color=alt.Color("place:N", title=None, scale=scale)
-    )
-    beaten = points.transform_filter("!datum.front")
-    front = points.transform_filter("datum.front").properties(name="front")
-    drawn = alt.layer(steps, beaten, front).encode(x=cost, y=loss)
-    return figure(drawn.properties(**_SIZE), "Bits per byte of each submission by its cost, with the Pareto front")
-
-
-def _title(count: int, drawn: int, axis: str) -> str:
-    cut = f"; the {drawn:,} best of {count:,}" if drawn < count else ""
-    return f"Loss by {axis}, with the Pareto front as steps{cut}"
-
-
-def _seen(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows to draw: all on the front, and the best of the others."""
-    beaten = sorted((row for row in rows if not row["front"]), key=lambda row: float(row["loss"]))
-    return [*beaten[:_MOST], *(row for row in rows if row["front"])]
-
-
-_PROGRAM = ("board.js", "board.css")
-_TO_THE_MINUTE = len("2026-11-23T05:53")
-_DIGITS, _LOSS_DIGITS = 6, 9  # more than the page shows; the files beside it have all digits
-
-
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """Column of the board: key in filters and addresses, heading, kind of value, and whether it is a cost axis."""
-
-    key: str
-    label: str
-    kind: str
-    axis: bool = False
-    hidden: bool = False
-
-
-_COSTS = {
-    "parameters": "count",
-    "trained tokens": "count",
-    "seconds": "number",
-    "US dollars": "number",
-    "chip-seconds": "number",
-}
-_SHOWN_COSTS = ("model FLOPs", "parameters", "trained tokens", "chip-seconds")
-COLUMNS: tuple[Column, ...] = (
-    Column(key="name", label="submission", kind="text"),
-    Column(key="authors", label="by", kind="text"),
-    Column(key="bits_per_byte", label="bits per byte", kind="loss"),
-    Column(key="standard_error", label="standard error", kind="loss", hidden=True),
-    Column(key="seeds", label="seeds", kind="number", hidden=True),
-    *(
-        Column(
-            key=axis_key(axis),
-            label=axis,
-            kind=_COSTS.get(axis, "power"),
-            axis=True,
-            hidden=axis not in _SHOWN_COSTS,
-        )
-        for axis in AXES
-    ),
-    Column(key="mfu", label="MFU", kind="number"),
-    Column(key="epochs", label="epochs", kind="number", hidden=True),
-    Column(key="hardware", label="hardware", kind="text", hidden=True),
-    Column(key="finished_at", label="ended", kind="text", hidden=True),
-    Column(key="verification", label="verification", kind="text", hidden=True),
-    Column(key="on_front", label="on the front of", kind="text"),
-    Column(key="tied", label="tied on", kind="text"),
-    Column(key="beaten_by", label="beaten by", kind="text", hidden=True),
-    Column(key="record", label="record", kind="yes"),
-    Column(key="findings", label="findings", kind="text", hidden=True),
-)
-
-
-def live_board(boards: Sequence[Board], *, pages: Mapping[str, str]) -> dict[str, bytes]:
-    """Return the files beside the page: data, program and style; `pages` maps submission names to Markdown pages."""
-    program = {name: asset(f"speedrun/{name}") for name in _PROGRAM}
-    return {"board-data.js": _script(boards, pages), **program}
-
-
-def _script(boards: Sequence[Board], pages: Mapping[str, str]) -> bytes:
-    found = ",".join(f"{json.dumps(board.track)}:{_document(board, pages)}" for board in boards if board.rows)
-    spec = json.dumps(chart_spec(board_figure()), separators=(",", ":"))
-    return f"window.marinScalingBoards = {{{found}}};\nwindow.marinScalingFigure = {spec};\n".encode()
-
-
-def _document(board: Board, pages: Mapping[str, str]) -> str:
-    """Return the board's columns as compact JSON, with the pages whose file name differs from the usual one."""
-    documents = [row.to_document() for row in board.rows]
-    columns = [_column(column, [_value(document[column.key], column.key) for document in documents]) for column in COLUMNS]
-    names = [row.submission.name for row in board.rows]
-    others = {name: _shown_page(pages[name]) for name in names if _shown_page(pages[name]) != _usual_page(name)}
-    return f'{{"count":{len(names)},"columns":[{",".join(columns)}],"pages":{_compact(others)}}}'
-
-
-def _shown_page(name: str) -> str:
-    return f"{name.removesuffix('.md')}.html"
-
-
-def _usual_page(name: str) -> str:
-    return f"{name.replace('/', '~')}.html"
-
-
-def _column(column: Column, values: Sequence[Any]) -> str:
-    """Return a column as JSON: one value if all are equal, indices into distinct values if most repeat, else all values.
-
-    A column without any value is hidden by default.
-    """
-    is_empty = all(value in (None, "", False) for value in values)
-    head = _compact(asdict(replace(column, hidden=column.hidden or is_empty)))[:-1]
-    words, said = list(dict.fromkeys(values)), partial(_said, digits=_LOSS_DIGITS if column.kind == "loss" else _DIGITS)
-    if len(words) == 1:
-        return f'{head},"same":{said(words[0])}}}'
-    if 2 * len(words) <= len(values):
-        places = {word: place for place, word in enumerate(words)}
-        return f'{head},"words":[{",".join(map(said, words))}],"at":{_compact([places[value] for value in values])}}}'
-    return f'{head},"values":[{",".join(map(said, values))}]}}'
-
-
-def _said(value: Any, *, digits: int) -> str:
-    if isinstance(value, float):
-        return f"{value:.{digits}g}" if math.isfinite(value) else "null"
-    return _compact(value)
-
-
-def _compact(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
-
-
-def _value(value: Any, key: str) -> Any:
-    if key == "finished_at" and value is not None:
-        return str(value)[:_TO_THE_MINUTE].replace("T", " ")
-    return ", ".join(value) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,6 +46,8 @@ class Speedruns:
     boards: tuple[Board, ...] = ()
     tracks: Mapping[str, Track] = field(default_factory=dict)
     fault: str = ""
+    public: tuple[Path, ...] = ()
+    """Files of public records."""
 
     @property
     def pages(self) -> dict[str, str]:
@@ -220,43 +58,104 @@ class Speedruns:
 def read_speedruns(root: Path) -> Speedruns:
     """Read and validate the submissions in `speedruns/`; empty if the folder does not exist."""
     place = root / SUBMISSIONS_DIR
+    public = tuple(sorted((place / "public").glob("*.csv"))[:LISTED])
     try:
         judged = judge_all(place, at=datetime.now(UTC)) if place.is_dir() else Judged()
     except MarinScalingError as error:
-        return Speedruns(fault=without_root(str(error), root))
-    boards_found = tuple(boards(judged.validated))
-    return Speedruns(found=judged.found, validated=judged.validated, boards=boards_found, tracks=judged.tracks)
+        return Speedruns(fault=without_root(str(error), root), public=public)
+    standing = tuple(boards(judged.validated))
+    return Speedruns(found=judged.found, validated=judged.validated, boards=standing, tracks=judged.tracks, public=public)
 
 
 def speedrun_pages(speedruns: Speedruns, *, root: Path) -> dict[str, bytes]:
     """Return the board page, the submission pages, figures and data, by path below the generated pages."""
-    return board_page(speedruns, root=root) | _submission_pages(speedruns, root=root)
+    return board_page(speedruns, root=root) | _submission_pages(speedruns, root=root) | _public_pages(speedruns, root=root)
 
 
 def board_page(speedruns: Speedruns, *, root: Path) -> dict[str, bytes]:
     """Return the page of all boards with its figures and data, by path below the generated pages."""
-    names, charts = speedruns.pages, {_stem(board): board_chart(board) for board in speedruns.boards if board.rows}
+    names = speedruns.pages
     malformed = [(str(each.place), each.refusal or "") for each in speedruns.found if each.submission is None]
     rows = [row.to_document() for board in speedruns.boards for row in board.rows]
+    sections = [_section(board, speedruns.tracks.get(board.track), names) for board in speedruns.boards]
     page = render(
         "speedruns.md.j2",
         title="Speedrun",
         fault=speedruns.fault,
         found=speedruns.found,
-        sections=[_section(board, speedruns.tracks.get(board.track), names) for board in speedruns.boards],
-        first_axis=FIRST_AXIS,
+        public=[link(path.stem, f"../{_RECORDS}/{page_name(path.stem)}.md") for path in speedruns.public],
+        sections=sections,
         waiting=_waiting(speedruns),
         refused=_refused(speedruns.validated, names),
         malformed=malformed_section("submissions", malformed, root),
         count=len(rows),
     )
     files = {f"{_FOLDER}/index.md": page.encode()}
-    for stem, chart in charts.items():
-        files |= figure_files({"front": chart}, chart, page_stem=f"{_FOLDER}/{stem}")
+    for section in sections:
+        files |= section["files"]
     if rows:
         files |= {f"{_FOLDER}/board.json": _json(rows), f"{_FOLDER}/board.csv": _csv(rows)}
         files |= {f"{_FOLDER}/{name}": content for name, content in live_board(speedruns.boards, pages=names).items()}
     return files
+
+
+def _public_pages(speedruns: Speedruns, *, root: Path) -> dict[str, bytes]:
+    """A page for each public record, with its figures and data; of one that cannot be read with the reason."""
+    files: dict[str, bytes] = {}
+    for path in speedruns.public:
+        name, shown = page_name(path.stem), dict.fromkeys(("fault", "public", "section", "data"), "")
+        try:
+            public = read_public_board(path)
+        except MarinScalingError as error:
+            values: dict[str, Any] = shown | {"title": path.stem, "fault": without_root(str(error), root)}
+        else:
+            section, title = _public_section(public), f"Public record: {public.name}"
+            values = shown | {"title": title, "public": public, "section": section, "data": f"{quote(name)}-data.js"}
+            data = live_board([public.board], pages=public.logs)
+            files |= section["files"] | {f"{_RECORDS}/{name}-data.js": data["board-data.js"]}
+            files |= {f"{_FOLDER}/{each}": data[each] for each in PROGRAM}
+        files[f"{_RECORDS}/{name}.md"] = render("public_board.md.j2", **values).encode()
+    return files
+
+
+_PROJECTED_TO_FLOPS = 1e22
+"""Budget at which the scaling groups of a public record are compared: that of Marin's board."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicBoard:
+    """A record's entries as a board. Nothing of them was checked here. `source` is the address of the figures."""
+
+    name: str
+    board: Board
+    source: str
+    groups: tuple[Projection, ...]
+
+    @property
+    def logs(self) -> dict[str, str]:
+        """The address of each entry's log, by the entry's name."""
+        return {row.submission.name: row.submission.seeds[0].log or self.source for row in self.board.rows}
+
+    @property
+    def repeated(self) -> int:
+        """Number of entries whose run is that of another entry, by its log."""
+        return len(self.logs) - len(set(self.logs.values()))
+
+
+def read_public_board(path: Path) -> PublicBoard:
+    """Return the board of one public record; `DocumentError` names line and key of what cannot stand there."""
+    found, source = read_public_record(path)
+    groups = projections(found, flops=_PROJECTED_TO_FLOPS)
+    return PublicBoard(name=path.stem, board=_public_board(found, track=path.stem), source=source, groups=tuple(groups))
+
+
+def _public_board(found: Sequence[Submission], *, track: str) -> Board:
+    """Return the board by the figures as they are stated: a record has no shapes to recompute them from."""
+    (checked,) = boards([Validated(submission=each, findings=()) for each in found])
+    standing = {axis: front(points(found, axis=axis), same_cost=SAME_COST) for axis in AXES}
+    names = {axis: {point.name for point in each} for axis, each in standing.items()}
+    rows = [replace(row, on_front=tuple(axis for axis in AXES if row.submission.name in names[axis])) for row in checked.rows]
+    return replace(checked, track=track, rows=tuple(rows))
 
 
 def _submission_pages(speedruns: Speedruns, *, root: Path) -> dict[str, bytes]:
@@ -277,55 +176,109 @@ def _submission_pages(speedruns: Speedruns, *, root: Path) -> dict[str, bytes]:
     return files
 
 
-def _stem(board: Board) -> str:
-    return f"index.{board.track.replace('/', '~')}"
+_HEADER = ["entry", "by", "bits per byte", "parameters", "tokens", "model FLOPs", "chip-hours", "MFU", "place", "warnings"]
 
 
 def _section(board: Board, track: Track | None, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of one board for the template."""
+    """Return the template's values for one board, and the files of its figures."""
     budget = None if track is None else track.projected_to_flops
     found = projections([row.submission for row in board.rows], flops=budget) if budget and board.rows else []
+    place = f"{_FOLDER}/index.{board.track.replace('/', '~')}"
+    links = {row.submission.name: link(row.submission.name, names[row.submission.name]) for row in board.rows}
     return {
-        "board": board,
+        **_shown(board, place, page="index", links=links, found=found, flops=budget),
+        "heading": Markdown("###"),
         "track": track,
-        "on_front": sum(FIRST_AXIS in row.on_front for row in board.rows),
-        "mark": Markdown(f'<div data-board="{html.escape(board.track)}"></div>'),
-        "figure": show_figure(_stem(board), {"front": f"Bits per byte against {FIRST_AXIS}, with the front"}),
-        "rows": [_row(row, names) for row in board.rows[:_SHOWN]],
-        "records": [_record_row(each, names) for each in board.records[-_SHOWN:]],
-        "scaling": list(map(scaling_row, found)),
+        "rules": [] if track is None else list(map(short_digests, track.rules())),
+        "counted": f"accepted, {len(board.refused)} refused",
+        "noise": "No submission has two seeds, so run-to-run noise is not known."
+        if board.noise is None
+        else f"Run-to-run noise: {board.noise:.4f} bits per byte (standard deviation over seeds).",
+        "counting": ["Every derived figure was recomputed when this page was made; the page of an entry has the findings."],
+        "records": [_record_row(each, links) for each in board.records[-_SHOWN:]],
     }
 
 
-def _row(row: BoardRow, names: Mapping[str, str]) -> list[str]:
+def _public_section(public: PublicBoard) -> dict[str, Any]:
+    links = {name: web_link(name, log) for name, log in public.logs.items()}
+    place = f"{_RECORDS}/{page_name(public.name)}"
+    return {
+        **_shown(public.board, place, page=page_name(public.name), links=links, found=public.groups, flops=_PROJECTED_TO_FLOPS),
+        "heading": Markdown("##"),
+        "counted": "entries",
+        "noise": "No entry has two seeds, so run-to-run noise is not known.",
+        "counting": [f"Entries with the log of another entry, which are the same run listed twice: {public.repeated}."],
+        "records": [_record_row(each, links) for each in public.board.records[-_SHOWN:]],
+    }
+
+
+def _shown(
+    board: Board,
+    place: str,
+    *,
+    page: str,
+    links: Mapping[str, Markdown],
+    found: Sequence[Projection],
+    flops: float | None,
+) -> dict[str, Any]:
+    """Return the values that boards of submissions and public records share; `place` is the path of the figures."""
+    files, stem, ranked = dict[str, bytes](), place.rpartition("/")[2], [each for each in found if each.forecast]
+    if board.rows:
+        chart, title = board_chart(board), f"Speedrun {board.track}: loss by cost"
+        files |= figure_files({"front": chart}, chart, page_stem=place, page=page, title=title)
+    if ranked:
+        files |= picture_files({"scaling": scaling_chart(ranked)}, page_stem=place)
+    return {
+        "board": board,
+        "files": files,
+        "on_front": sum(FIRST_AXIS in row.on_front for row in board.rows),
+        "tied": sum(FIRST_AXIS in row.tied for row in board.rows),
+        "mark": Markdown(f'<div data-board="{html.escape(board.track)}"></div>'),
+        "figure": show_figure(stem, {"front": f"Bits per byte against {FIRST_AXIS}, with the front"}),
+        "header": _HEADER,
+        "rows": [_row(row, links) for row in board.rows[:_SHOWN]],
+        "scaling": list(map(scaling_row, found)),
+        "scaling_figure": show_pictures(stem, {"scaling": "Forecast of each scaling group with its interval"})
+        if ranked
+        else "",
+        "flops": flops,
+    }
+
+
+_DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
+
+
+def short_digests(text: str) -> str:
+    """Return the text with the first twelve digits of each SHA-256.
+
+    >>> short_digests("trained on the text with the digest " + "ab" * 32)
+    'trained on the text with the digest abababababab…'
+    """
+    return _DIGEST.sub(r"\1…", text)
+
+
+def _row(row: BoardRow, links: Mapping[str, Markdown]) -> list[str]:
     each = row.submission
     error = "" if each.standard_error is None else f" ± {each.standard_error:.4f}"
-    warnings = [found.code for found in row.validated.findings if found.severity is Severity.WARNING]
     return [
-        link(each.name, names[each.name]),
+        links[each.name],
         joined(author.name for author in each.authors),
         f"{each.bits_per_byte:.4f}{error}",
-        str(len(each.seeds)),
-        format_flops(each.comparable_flops),
         format_count(each.model.params_total),
         "" if each.data.trained_tokens is None else format_count(each.data.trained_tokens),
+        format_flops(each.comparable_flops),
         "" if each.chip_seconds is None else f"{each.chip_seconds / 3600:.3g}",
         "" if each.mfu is None else f"{each.mfu:.3f}",
-        ", ".join([*(f"{axis} (tied)" if axis in row.tied else axis for axis in row.on_front), *_tied_behind(row)]),
-        "yes" if row.record else "",
-        ", ".join(warnings),
+        row_values(row)["place"] + (", record" if row.record else ""),
+        ", ".join(found.code for found in row.validated.findings if found.severity is Severity.WARNING),
     ]
 
 
-def _tied_behind(row: BoardRow) -> list[str]:
-    return ["tied"] if row.tied and not row.on_front else []
-
-
-def _record_row(record: Record, names: Mapping[str, str]) -> list[str]:
+def _record_row(record: Record, links: Mapping[str, Markdown]) -> list[str]:
     each = record.submission
     return [
         f"{record.at:%Y-%m-%d %H:%M}",
-        link(each.name, names[each.name]),
+        links[each.name],
         f"{each.bits_per_byte:.4f}",
         format_flops(each.comparable_flops),
         f"{record.hypervolume:.4f}",
@@ -364,7 +317,11 @@ def _waiting(speedruns: Speedruns) -> list[list[str]]:
     entered = {board.track for board in speedruns.boards}
     tracks = [track for name, track in sorted(speedruns.tracks.items()) if name not in entered]
     return [
-        [each.name, Markdown(f"**{escape(each.title)}.** {escape(each.description)}".rstrip()), "; ".join(each.rules())]
+        [
+            each.name,
+            Markdown(f"**{escape(each.title)}.** {escape(each.description)}".rstrip()),
+            short_digests("; ".join(each.rules())),
+        ]
         for each in tracks
     ]
 

@@ -26,9 +26,9 @@ from marin_scaling.preregistration.state import State, Verdict
 from marin_scaling.preregistration.statement import parse_moment
 from marin_scaling.preregistration.verification import require_whole_registry
 from marin_scaling.publish.board_page import read_speedruns, speedrun_pages
-from marin_scaling.publish.experiment_pages import experiment_pages
+from marin_scaling.publish.experiment_pages import experiment_pages, explanations
 from marin_scaling.publish.figures import PLOTTER_NAME, plotter
-from marin_scaling.publish.forecast_index import forecasts_index
+from marin_scaling.publish.forecast_index import INTERVALS, forecasts_index, home_files
 from marin_scaling.publish.forecast_page import ForecastPage, forecast_page
 from marin_scaling.publish.ladder_page import PROGRAM_NAME, ladder_names, ladder_page, ladders_index
 from marin_scaling.publish.render import SITE_ASSETS, asset, render
@@ -53,6 +53,7 @@ def generated_pages(root: Path) -> dict[str, bytes]:
     files[f"ladders/{PROGRAM_NAME}"] = asset(f"law/{PROGRAM_NAME}")
     for each in [*ladders, *forecasts]:
         files.update(each.files)
+    files |= home_files(ladders, promised, has_intervals=INTERVALS in files)
     speedruns = read_speedruns(root)
     verdicts = [each.verdict for each in forecasts]
     files[FEED_NAME] = feed(root, verdicts=verdicts, boards=speedruns.boards, pages=speedruns.pages)
@@ -65,11 +66,14 @@ def generated_pages(root: Path) -> dict[str, bytes]:
 
 def _forecast_pages(root: Path) -> list[ForecastPage]:
     """The page of each forecast; a log or history that cannot be read is told by the pages themselves."""
-    folders = registration_folders(root / "preregistrations")
+    folders, explained = registration_folders(root / "preregistrations"), explanations(root)
     receipts: dict[Path, Receipts] = {}
     with suppress(MarinScalingError):
         receipts = receipts_with_history(folders, runs_dir=root / "runs")
-    return [forecast_page(root, folder, receipts=receipts.get(folder.parent)) for folder in folders]
+    return [
+        forecast_page(root, folder, receipts=receipts.get(folder.parent), explanations=explained.get(folder.name, ()))
+        for folder in folders
+    ]
 
 
 def registry_fault(root: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from itertools import accumulate
@@ -24,9 +24,12 @@ from marin_scaling.publish.figures import LAW_COLOUR, OUTCOME_COLOUR, POINT_COLO
 from marin_scaling.run.table import BUDGET_SPAN
 from marin_scaling.units import format_duration, format_flops, unit_of
 
-_PANEL = {"width": 400, "height": 330}
+PANEL = {"width": 400, "height": 330}
+WIDE, NARROW = {"width": 660, "height": 380}, {"width": 250, "height": 300}
+"""Sizes of panels in pixels: beside another, alone on a page, and alone on a telephone."""
 _CURVE_POINTS = 60
-_LABEL_ROOM = 0.32  # share of the panel's width, right of the last point
+_LABEL_ROOM, NARROW_ROOM = 0.32, 0.55
+"""Shares of a panel's width for the numbers right of the last point."""
 _CROSS = "M-1,-1L1,1M1,-1L-1,1"
 _LABELLED_BUDGETS = 12  # with more budgets the legend is a color scale
 
@@ -51,9 +54,9 @@ def law_chart(
 
     `most_runs` limits the number of drawn runs, evenly by cost.
     """
-    runs = _drawn(result.frame, most_runs)
-    panels = alt.hconcat(_runs_panel(result, runs), _law_panel(result, runs, forecasts, list(outcomes)), spacing=28)
-    return figure(panels.resolve_scale(color="independent"), "Runs of a ladder, the fitted law and its forecasts")
+    runs = drawn_runs(result.frame, most_runs)
+    panels = alt.hconcat(_runs_panel(result, runs), law_panel(result, runs, forecasts, list(outcomes)), spacing=28)
+    return figure(panels.resolve_scale(color="independent"), "Runs of a ladder; the law through them and its forecasts")
 
 
 def law_charts(
@@ -63,9 +66,9 @@ def law_charts(
     outcomes: Iterable[MeasuredOutcome] = (),
     most_runs: int | None = None,
 ) -> dict[str, Any]:
-    """Return the panels of `law_chart` as separate charts, "runs" and "law"."""
-    runs = _drawn(result.frame, most_runs)
-    law = _law_panel(result, runs, forecasts, list(outcomes))
+    """Return the two panels of `law_chart` as charts of their own, "runs" and "law"."""
+    runs = drawn_runs(result.frame, most_runs)
+    law = law_panel(result, runs, forecasts, list(outcomes))
     return {
         "runs": figure(_runs_panel(result, runs), "Loss of each run by its trained tokens"),
         "law": figure(law, "Loss by training compute: the law with its 90 % interval, and forecasts"),
@@ -76,7 +79,7 @@ def residual_chart(result: FitResult) -> Any | None:
     """Return each run's relative residual from the law's median; None for laws without a size dependence."""
     if not result.law.knows_any_size or not result.status.may_be_used:
         return None
-    frame = _drawn(result.frame, RUNS_DRAWN)
+    frame = drawn_runs(result.frame, RUNS_DRAWN)
     sizes = frame.assign(active_params=size_column(frame))
     medians = [each.median for each in forecast_runs(result, targets_of(sizes))]
     rows = sizes.assign(
@@ -94,10 +97,11 @@ def residual_chart(result: FitResult) -> Any | None:
         "ratio:Q", title="tokens per parameter", scale=scale, axis=alt.Axis(values=round_ticks(low, high), format="~g")
     )
     drawn = alt.layer(zero, points.encode(x=ratio, y=y, color=_budget_colour(rows), tooltip=tooltip))
-    return figure(drawn.properties(title="Residuals", **_PANEL), "Relative residual of each run by its tokens per parameter")
+    return figure(drawn.properties(title="Residuals", **PANEL), "Relative residual of each run by its tokens per parameter")
 
 
-def _drawn(frame: pd.DataFrame, most: int | None) -> pd.DataFrame:
+def drawn_runs(frame: pd.DataFrame, most: int | None) -> pd.DataFrame:
+    """Return at most so many runs, evenly by cost."""
     every = -(-len(frame) // most) if most else 1
     return frame.sort_values("flops").iloc[::every] if every > 1 else frame
 
@@ -128,17 +132,30 @@ def _runs_panel(result: FitResult, drawn: pd.DataFrame) -> Any:
         )
         layers.append(_optima_layer(result, x="tokens", axis=_tokens_axis(result)))
     title = "Runs, a bowl for each budget" if result.bowls else "Runs"
-    return alt.layer(*layers).properties(title=title, **_PANEL)
+    return alt.layer(*layers).properties(title=title, **PANEL)
 
 
-def _law_panel(
-    result: FitResult, drawn: pd.DataFrame, forecasts: Sequence[Forecast], outcomes: Sequence[MeasuredOutcome]
-) -> Any:
+def law_panel(
+    result: FitResult,
+    drawn: pd.DataFrame,
+    forecasts: Sequence[Forecast],
+    outcomes: Sequence[MeasuredOutcome],
+    *,
+    labelled: Sequence[Forecast] | None = None,
+    room: float = _LABEL_ROOM,
+) -> alt.LayerChart:
+    """Return loss against FLOPs: `drawn` runs, law and band, forecasts and outcomes.
+
+    Numbers stand beside the `labelled` forecasts, or beside all. `room` is the share of the width that the numbers get.
+    """
     curve = _law_curve(result, forecasts, outcomes)
     flops = curve["flops"].to_numpy()
-    room = (flops.max() / flops.min()) ** _LABEL_ROOM if forecasts or outcomes else 1.0
-    axis = _log_axis("flops", "training compute (FLOPs)", values=flops, room=room)
+    factor = (flops.max() / flops.min()) ** room if forecasts or outcomes else 1.0
+    axis = _log_axis("flops", "training compute (FLOPs)", values=flops, room=factor)
     loss = _loss_axis(_metric_title(result))
+    named = {each.flops for each in (forecasts if labelled is None else labelled)} | {
+        each.flops for each in outcomes if labelled is None
+    }
     band = alt.Chart(curve).mark_area(opacity=0.22, color=LAW_COLOUR)
     line = alt.Chart(curve).mark_line(color=LAW_COLOUR, strokeWidth=1.8)
     runs = alt.Chart(drawn[["flops", "loss"]]).mark_circle(size=10, color="#999999", opacity=0.5)
@@ -147,14 +164,27 @@ def _law_panel(
         line.encode(x=axis, y=loss),
         runs.encode(x=axis, y=loss),
         _optima_layer(result, x="flops", axis=axis),
-        *_forecast_layers(forecasts, outcomes, axis=axis, title=_metric_title(result)),
-        *_outcome_layers(forecasts, outcomes, axis=axis, title=_metric_title(result)),
+        *_forecast_layers(forecasts, outcomes, axis=axis, title=_metric_title(result), named=named),
+        *_outcome_layers(forecasts, outcomes, axis=axis, title=_metric_title(result), named=named),
+        *_end_of_runs(result, flops, axis=axis),
     ]
     title = "Best loss for the compute; 90 % interval of a new run"
-    return alt.layer(*layers).properties(title=title, **_PANEL)
+    return alt.layer(*layers).properties(title=title, **PANEL)
 
 
-def _forecast_layers(forecasts: Sequence[Forecast], outcomes: Sequence[MeasuredOutcome], *, axis: Any, title: str) -> list[Any]:
+def _end_of_runs(result: FitResult, flops: Array, *, axis: Any) -> list[Any]:
+    """Return a dashed line at the largest fitted run, where the law is drawn beyond it."""
+    if flops.max() < 2 * result.largest_flops:
+        return []
+    at = alt.Chart(pd.DataFrame([{"flops": result.largest_flops, "words": "largest fitted run"}]))
+    rule = at.mark_rule(color="#767676", strokeDash=[4, 4], strokeWidth=1).encode(x=axis)
+    words = at.mark_text(color="#595959", align="left", baseline="top", dx=5, dy=4, fontStyle="italic")
+    return [rule, words.encode(x=axis, y=alt.value(0), text="words:N")]
+
+
+def _forecast_layers(
+    forecasts: Sequence[Forecast], outcomes: Sequence[MeasuredOutcome], *, axis: Any, title: str, named: Collection[float]
+) -> list[Any]:
     if not forecasts:
         return []
     levels = {"low": 0.05, "high": 0.95, "quarter": 0.25, "three_quarters": 0.75}
@@ -177,11 +207,13 @@ def _forecast_layers(forecasts: Sequence[Forecast], outcomes: Sequence[MeasuredO
         base.mark_point(
             shape="diamond", size=90, filled=True, fill="white", stroke=LAW_COLOUR, strokeWidth=2, opacity=1
         ).encode(x=axis, y=loss, tooltip=["what", "flops", "loss", "low", "high"]),
-        *_words(rows, text="what", axis=axis, loss=loss, colour=LAW_COLOUR),
+        *_words(rows[rows["flops"].isin(named)], text="what", axis=axis, loss=loss, colour=LAW_COLOUR),
     ]
 
 
-def _outcome_layers(forecasts: Sequence[Forecast], outcomes: Sequence[MeasuredOutcome], *, axis: Any, title: str) -> list[Any]:
+def _outcome_layers(
+    forecasts: Sequence[Forecast], outcomes: Sequence[MeasuredOutcome], *, axis: Any, title: str, named: Collection[float]
+) -> list[Any]:
     if not outcomes:
         return []
     rows = pd.DataFrame([{"flops": each.flops, "loss": each.loss, "what": each.label} for each in outcomes])
@@ -192,7 +224,7 @@ def _outcome_layers(forecasts: Sequence[Forecast], outcomes: Sequence[MeasuredOu
     crosses = base.mark_point(shape=_CROSS, size=70, strokeWidth=2.5, color=OUTCOME_COLOUR, opacity=1)
     return [
         crosses.encode(x=axis, y=loss, tooltip=["what", "flops", "loss"]),
-        *_words(rows, text="text", axis=axis, loss=loss, colour=OUTCOME_COLOUR),
+        *_words(rows[rows["flops"].isin(named)], text="text", axis=axis, loss=loss, colour=OUTCOME_COLOUR),
     ]
 
 
@@ -267,32 +299,59 @@ def round_ticks(low: float, high: float) -> list[float]:
 
 
 def _metric_title(result: FitResult) -> str:
-    name, unit = result.metric.replace("_nats", "").replace("_", " "), unit_of(result.metric)
-    return f"{name} ({unit})" if unit else name
+    return axis_title(result.metric, unit=unit_of(result.metric))
+
+
+def axis_title(metric: str, *, unit: str) -> str:
+    """Return the title of a loss axis: the metric in words, and its unit where the words do not say it.
+
+    >>> axis_title("paloma_macro_loss_nats", unit="nats/token"), axis_title("bits_per_byte", unit="bits/byte")
+    ('paloma macro loss (nats/token)', 'bits per byte')
+    """
+    name = metric.replace("_nats", "").replace("_", " ")
+    return f"{name} ({unit})" if unit and unit != name.replace(" per ", "/") else name
 
 
 def _loss_axis(title: str, *, column: str = "loss") -> Any:
     return alt.Y(f"{column}:Q", title=title, scale=alt.Scale(zero=False))
 
 
-def forecast_chart(runs: Sequence[Mapping[str, Any]], forecast: Forecast, *, observed: float | None, metric: str) -> Any:
-    """Return the chart of the fitted `runs`, the signed forecast with its 50 and 90 % intervals, and the outcome.
+def forecast_chart(
+    runs: Sequence[Mapping[str, Any]],
+    forecast: Forecast,
+    *,
+    observed: float | None,
+    metric: str,
+    law: FitResult | None,
+    is_narrow: bool = False,
+) -> Any:
+    """Return the chart of the fitted `runs` ("flops" and "loss"), their law, the signed forecast and the outcome.
 
-    `runs` have "flops" and "loss"; `metric` is the title of the loss axis, with its unit.
+    `metric` is the title of the loss axis, with its unit. Without a `law`, runs, forecast and outcome are drawn.
     """
+    outcomes = [] if observed is None else [MeasuredOutcome(flops=forecast.flops, loss=observed)]
+    room = NARROW_ROOM if is_narrow else _LABEL_ROOM
+    if law is not None:
+        layers = law_panel(law, law.frame, [forecast], outcomes, room=room)
+    else:
+        layers = _without_law(runs, forecast, outcomes, metric=metric, room=room)
+    drawn = layers.properties(title="Runs, law, forecast and outcome", **(NARROW if is_narrow else WIDE))
+    return figure(drawn, f"{metric} by training compute: the fitted runs, the signed forecast, and the outcome if it is known")
+
+
+def _without_law(
+    runs: Sequence[Mapping[str, Any]], forecast: Forecast, outcomes: Sequence[MeasuredOutcome], *, metric: str, room: float
+) -> alt.LayerChart:
     rows = pd.DataFrame([{"flops": run["flops"], "loss": run["loss"]} for run in runs])
     flops = np.array([rows["flops"].min() / 1.4, *rows["flops"], forecast.flops])
-    axis = _log_axis("flops", "training compute (FLOPs)", values=flops, room=(flops.max() / flops.min()) ** _LABEL_ROOM)
-    outcomes = [] if observed is None else [MeasuredOutcome(flops=forecast.flops, loss=observed)]
+    axis = _log_axis("flops", "training compute (FLOPs)", values=flops, room=(flops.max() / flops.min()) ** room)
     best = alt.Chart(rows.loc[_best_rows(rows)]).mark_point(size=60, color=POINT_COLOUR, strokeWidth=1.6, opacity=1)
-    layers = [
+    return alt.layer(
         alt.Chart(rows).mark_circle(size=20, color="#999999", opacity=1).encode(x=axis, y=_loss_axis(metric)),
         best.encode(x=axis, y=_loss_axis(metric)),
-        *_forecast_layers([forecast], outcomes, axis=axis, title=metric),
-        *_outcome_layers([forecast], outcomes, axis=axis, title=metric),
-    ]
-    drawn = alt.layer(*layers).properties(title="Fitted runs, forecast and outcome", width=540, height=320)
-    return figure(drawn, f"{metric} by training compute: fitted runs, signed forecast, and outcome if known")
+        *_forecast_layers([forecast], outcomes, axis=axis, title=metric, named=[forecast.flops]),
+        *_outcome_layers([forecast], outcomes, axis=axis, title=metric, named=[forecast.flops]),
+    )
 
 
 def _best_rows(rows: pd.DataFrame) -> list[Any]:

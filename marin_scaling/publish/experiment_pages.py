@@ -35,7 +35,7 @@ from marin_scaling.experiment.experiment import (
 )
 from marin_scaling.findings import Finding, Severity
 from marin_scaling.limits import FAULTS_NAMED
-from marin_scaling.markdown import Markdown, cell, escape, link, malformed_section, page_name, web_link, whole
+from marin_scaling.markdown import Markdown, cell, chip, escape, link, malformed_section, page_name, web_link, whole
 from marin_scaling.printable import joined
 from marin_scaling.publish.charts import steps_chart
 from marin_scaling.publish.figures import picture_files, show_pictures
@@ -92,6 +92,8 @@ def experiment_page(each: Reported, reported: Mapping[str, Reported], *, linked:
         "experiment.md.j2",
         title=one.title,
         one=one,
+        chip=outcome_chip(one.outcome),
+        forecast=_forecast_link(each, linked),
         records=each.records,
         document=each.document_name,
         authors=list(map(_author, one.authors)),
@@ -103,7 +105,7 @@ def experiment_page(each: Reported, reported: Mapping[str, Reported], *, linked:
         drawing=_drawing(stem) if chart else "",
         **_settings_values(each, reported.get(one.baseline or "")),
         commands=commands_of(one.code),
-        links=_links(each, linked),
+        links=_links(each),
         findings=[[found.severity, found.where, found.message] for found in each.findings],
     )
     pictures = picture_files({"steps": chart} if chart else {}, page_stem=f"{FOLDER}/{stem}")
@@ -205,19 +207,31 @@ def _if_there(name: str, path: str, linked: Collection[str]) -> str:
     return link(name, f"../{path}") if path in linked else name
 
 
-def _links(each: Reported, linked: Collection[str]) -> list[str]:
+def _forecast_link(each: Reported, linked: Collection[str]) -> str:
+    name = each.experiment.preregistration
+    return _if_there(name, f"preregistrations/{page_name(name)}.md", linked) if name else ""
+
+
+def _links(each: Reported) -> list[str]:
     one = each.experiment
     lines: list[str] = [
         Markdown(f"{escape(key.removeprefix('links.').replace('_', ' '))}: {web_link(address, address)}")
         for key, address in addresses(one)
     ]
-    if one.preregistration:
-        path = f"preregistrations/{page_name(one.preregistration)}.md"
-        lines.insert(0, Markdown(f"preregistration: {escape(_if_there(one.preregistration, path, linked))}"))
     if one.code and one.code.repository:
         where = "/".join(filter(None, [one.code.commit and f"at {one.code.commit[:12]}", one.code.path]))
         lines.append(Markdown(f"code: {web_link(one.code.repository, one.code.repository)} {escape(where)}"))
     return lines
+
+
+def explanations(root: Path) -> dict[str, list[Markdown]]:
+    """Return links to the experiments about each preregistration, by its name, from the page of that."""
+    place, links = root / EXPERIMENTS_DIR, defaultdict[str, list[Markdown]](list)
+    for each in read_experiments(place) if place.is_dir() else []:
+        if each.experiment and each.experiment.preregistration:
+            path = f"../{FOLDER}/{page_stem(each.experiment)}.md"
+            links[each.experiment.preregistration].append(link(each.experiment.title, path))
+    return links
 
 
 _PROGRAM = ("table.js", "table.css")
@@ -280,11 +294,27 @@ def _counts(reported: Sequence[Reported]) -> list[list[str]]:
         for mine in (True, False)
     )
     rows = [
-        [outcome, outcome.meaning, str(own[outcome]), str(imported[outcome])]
+        [outcome_chip(outcome), outcome.meaning, str(own[outcome]), str(imported[outcome])]
         for outcome in Outcome
         if own[outcome] or imported[outcome]
     ]
-    return rows + [["not said", "its source does not say", "0", str(imported[None])]] * bool(imported[None])
+    return rows + [[outcome_chip(None), "its source does not say", "0", str(imported[None])]] * bool(imported[None])
+
+
+_CHIPS = {
+    Outcome.WORKED: "good",
+    Outcome.PROMISING: "good",
+    Outcome.MIXED: "warn",
+    Outcome.DID_NOT_WORK: "bad",
+    Outcome.NOT_EVALUATED: "",
+    Outcome.IN_PROGRESS: "open",
+}
+"""Class of the chip that shows an outcome."""
+
+
+def outcome_chip(outcome: Outcome | None) -> Markdown:
+    """Return the outcome of an experiment as a word on a color."""
+    return chip(outcome or "not said", _CHIPS[outcome] if outcome else "")
 
 
 def _title(one: Experiment) -> Markdown:
@@ -302,8 +332,8 @@ def _row(each: Reported) -> list[str]:
     said = [f"**{counted(errors, 'error')}**" if errors else "", counted(warnings, "warning") if warnings else ""]
     said = [*filter(None, said), *(["replaced"] if each.replaced_by else [])]
     return [
+        outcome_chip(one.outcome),
         Markdown(_title(one) + (f" ({', '.join(said)})" if said else "")),
-        whole(one.outcome or "not said"),
         joined([f"{metric.name} {metric_value(metric)}" for metric in one.metrics] or _runs_said(each), separator="; "),
         joined(one.topics, separator=" · "),
         whole(str(one.date or "")),

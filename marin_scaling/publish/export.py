@@ -14,8 +14,10 @@ import yaml
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.data.corpus import HELD_OUT
 from marin_scaling.data.tokenizer import load_tokenizer
-from marin_scaling.errors import UsageError, missing_extra
+from marin_scaling.errors import MarinScalingError, UsageError, missing_extra
 from marin_scaling.files import new_folder, read_bytes
+from marin_scaling.git import address_on_the_web
+from marin_scaling.ladder.config import Data, read_ladder_file
 from marin_scaling.markdown import Markdown, code, escape, web_link
 from marin_scaling.preregistration.layout import OUTCOME_NAME
 from marin_scaling.preregistration.outcome import read_outcome
@@ -23,7 +25,6 @@ from marin_scaling.preregistration.registry import REGISTRY, find_statement, rea
 from marin_scaling.preregistration.statement import Statement
 from marin_scaling.preregistration.tracked_run import named_spec
 from marin_scaling.preregistration.verify.authenticity import verify_folder
-from marin_scaling.publish.new_repository import address_on_the_web
 from marin_scaling.publish.render import render
 from marin_scaling.run.paths import RUNS_DIR, Workplace, workplace
 from marin_scaling.run.plan import hardware_of
@@ -38,10 +39,15 @@ _PROJECT = "marin-scaling"
 
 @dataclass(frozen=True, kw_only=True)
 class CarriedTokenizer:
-    """Tokenizer of a run (`spec` is None for byte tokens), and the folder of its files if they are exported."""
+    """Tokenizer of a run (`spec` is None for byte tokens), and the folder of its files if they are exported.
+
+    `end_token` ended each document of the training text; it is empty for a cache with its own special tokens, and if both
+    the tokenizer and the ladder file are missing.
+    """
 
     spec: TokenizerSpec | None
     folder: Path | None
+    end_token: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +225,7 @@ def export_model(run: str, folder: Path, *, registry: Path = REGISTRY) -> None:
     tokenizer, forecast = _tokenizer_of(stored.spec), _exported_forecast(stored.spec, registry=registry)
     card = model_card(stored, tokenizer=tokenizer, forecast=forecast, source=_source_of(stored.spec))
     with new_folder(folder.absolute()) as made:
-        write_hugging_face(stored.spec, weights=weights, folder=made, tokenizer=tokenizer.folder)
+        write_hugging_face(stored.spec, weights=weights, folder=made, tokenizer=tokenizer.folder, end_token=tokenizer.end_token)
         (made / CARD_NAME).write_text(card, encoding="utf-8")
 
 
@@ -266,11 +272,23 @@ def _source_of(spec: RunSpec) -> CardSource:
 
 def _tokenizer_of(spec: RunSpec) -> CarriedTokenizer:
     """Return the run's tokenizer, with its folder if that exists and is unchanged since training."""
-    tokenizer = spec.data.tokenizer
+    tokenizer, data = spec.data.tokenizer, _data_of(spec)
     if tokenizer is None or not Path(tokenizer.name).is_dir():
         return CarriedTokenizer(spec=tokenizer, folder=None)
-    is_the_same = load_tokenizer(tokenizer.name).identity.digest == tokenizer.digest
-    return CarriedTokenizer(spec=tokenizer, folder=Path(tokenizer.name) if is_the_same else None)
+    found = load_tokenizer(tokenizer.name, end_token=data.end_token if data else None)
+    if found.identity.digest != tokenizer.digest:
+        return CarriedTokenizer(spec=tokenizer, folder=None)
+    is_cache = data is not None and data.train is not None and data.train.cache is not None
+    return CarriedTokenizer(spec=tokenizer, folder=Path(tokenizer.name), end_token="" if is_cache else found.end_word)
+
+
+def _data_of(spec: RunSpec) -> Data | None:
+    """Return the data part of the run's ladder file, None if the file is not here or holds no ladder any more."""
+    path = Path("ladders") / f"{spec.ladder}.yaml"
+    try:
+        return read_ladder_file(path).data if is_present(path) else None
+    except MarinScalingError:
+        return None
 
 
 def _exported_forecast(spec: RunSpec, *, registry: Path) -> SignedForecast | None:

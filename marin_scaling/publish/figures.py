@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from string import Template
 from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import escape as escape_xml
@@ -19,6 +20,7 @@ from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.errors import StorageError, UsageError
 from marin_scaling.files import replace_file
 from marin_scaling.markdown import Markdown, escape, link
+from marin_scaling.publish.render import asset
 
 LAW_COLOUR, OUTCOME_COLOUR, POINT_COLOUR = "#0072B2", "#D55E00", "#222222"
 """Blue and vermilion of Okabe and Ito's palette, and near black."""
@@ -153,18 +155,6 @@ def _renderer() -> str:
 PLOTTER_NAME = "vega.js"
 """Script that draws interactive figures, shared by all of them, at the root of the generated pages."""
 
-_LIVE = """<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><title>Figure</title><script src="{plotter}"></script>
-<style>@media (prefers-color-scheme: dark) {{ html {{ background: #fff; filter: invert(.88) hue-rotate(180deg); }} }}</style>
-</head>
-<body><div id="figure"></div>
-<script type="application/json" id="drawn">{spec}</script>
-<script>vegaEmbed("#figure", JSON.parse(document.getElementById("drawn").textContent), {{renderer: "svg"}});</script>
-</body>
-</html>
-"""
-
 
 def picture_files(panels: Mapping[str, Any], *, page_stem: str) -> dict[str, bytes]:
     """Return `PANEL.svg` for each panel, by its path in the folder `page_stem.figures`.
@@ -174,13 +164,20 @@ def picture_files(panels: Mapping[str, Any], *, page_stem: str) -> dict[str, byt
     return {f"{page_stem}.figures/{name}.svg": chart_bytes(panel, suffix=".svg") for name, panel in panels.items()}
 
 
-def figure_files(panels: Mapping[str, Any], whole: Any, *, page_stem: str) -> dict[str, bytes]:
-    """Return `picture_files`, and `interactive.html` of the chart `whole`."""
+def figure_files(panels: Mapping[str, Any], whole: Any, *, page_stem: str, page: str, title: str) -> dict[str, bytes]:
+    """Return `picture_files`, and `interactive.html` of the chart `whole` with its title and a link back to the page.
+
+    `page` is the name of the page's file without `.md`.
+    """
     folder = f"{page_stem}.figures"
-    plotter = f"{'../' * (folder.count('/') + 1)}{PLOTTER_NAME}"
     spec = chart_bytes(whole, suffix=".json").decode().replace("<", "\\u003c")  # no name may end the page's script
-    live = _LIVE.format(plotter=plotter, spec=spec).encode()
-    return {**picture_files(panels, page_stem=page_stem), f"{folder}/interactive.html": live}
+    live = Template(asset("figure/interactive.html").decode()).substitute(
+        plotter=f"{'../' * (folder.count('/') + 1)}{PLOTTER_NAME}",
+        page=f"../{quote(page, errors='surrogateescape')}.html",
+        title=escape(title),
+        spec=spec,
+    )
+    return {**picture_files(panels, page_stem=page_stem), f"{folder}/interactive.html": live.encode()}
 
 
 def plotter() -> bytes:
@@ -206,5 +203,17 @@ def show_pictures(page_name: str, captions: Mapping[str, str]) -> Markdown:
 
 def show_figure(page_name: str, captions: Mapping[str, str]) -> Markdown:
     """Return `show_pictures` and a link to the interactive version."""
-    live = link("Open the interactive version", f"{page_name}.figures/interactive.html")
-    return Markdown(f"{show_pictures(page_name, captions)}\n\n{live}")
+    return Markdown(f"{show_pictures(page_name, captions)}\n\n{show_live(page_name)}")
+
+
+def show_live(page_name: str) -> Markdown:
+    """Return a link to the interactive version of a page's figure."""
+    return link("Open the interactive version", f"{page_name}.figures/interactive.html")
+
+
+def show_wide(folder: str, name: str, caption: str) -> Markdown:
+    """Return the HTML of one figure over the page's width; telephones are shown `NAME-narrow.svg` of the same folder."""
+    place = quote(folder)
+    narrow = f'<source media="(max-width: 45em)" srcset="{place}/{name}-narrow.svg">'
+    picture = f'<picture>{narrow}<img class="wide" src="{place}/{name}.svg" alt="{escape(caption)}"></picture>'
+    return Markdown(f"<figure>{picture}</figure>")

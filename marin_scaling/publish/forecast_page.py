@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.files import read_bytes
+from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.forecast.tracking import EarlierForecast, finished_curves, track_losses, tracked_text
+from marin_scaling.limits import RUNS_DRAWN
 from marin_scaling.markdown import Markdown, cell, escape, link, listed, page_name, without_root
 from marin_scaling.preregistration.events.amendment import scored_amendments
 from marin_scaling.preregistration.events.notice import deviations, ended_by
@@ -28,11 +33,12 @@ from marin_scaling.preregistration.verdict import reservations
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, sealed_verdict, verify_folder
 from marin_scaling.preregistration.verify.policy import policy_steps
 from marin_scaling.publish.ladder_page import PromisedRun, PublishedPage, ladder_names, signed_forecast
-from marin_scaling.publish.render import render
+from marin_scaling.publish.render import render, sentence, state_chip
 from marin_scaling.run.curves import losses_so_far, shares_so_far
 from marin_scaling.run.paths import Workplace
 from marin_scaling.run.store import is_finished, read_run, read_runs, run_folder
-from marin_scaling.units import format_flops
+from marin_scaling.run.table import table_of_frame
+from marin_scaling.units import counted, format_flops
 from marin_scaling.untrusted_files import WORK_FOLDER, is_present
 
 if TYPE_CHECKING:
@@ -105,10 +111,13 @@ class _Authentic:
         return State(self.outcome["verdict"])
 
 
-def forecast_page(root: Path, folder: Path, *, receipts: Receipts | None = None) -> ForecastPage:
+def forecast_page(
+    root: Path, folder: Path, *, receipts: Receipts | None = None, explanations: Sequence[Markdown] = ()
+) -> ForecastPage:
     """Verify a preregistration and return its page; the page of a refused one shows the reason.
 
     `receipts` hold the history of the branch; without them only the log gives the time of receipt.
+    `explanations` are links to the experiments about the forecast.
     """
     stem = f"preregistrations/{page_name(folder.name)}"
     try:
@@ -118,18 +127,25 @@ def forecast_page(root: Path, folder: Path, *, receipts: Receipts | None = None)
         authentic = _read(root, found, receipts=receipts or found.trust.receipts)
     except MarinScalingError as error:
         return _refused_page(folder.name, error, root=root, stem=stem)
-    promised = _promised(folder, authentic)
-    figure, files = _figure(folder, authentic.statement, promised, stem=stem)
+    promised, law = _promised(folder, authentic), _law_again(found)
+    figure, files = _figure(folder, authentic.statement, promised, law=law, stem=stem)
     page = render(
         "forecast.md.j2",
-        title=folder.name,
+        title=f"{promised.ladder} at {format_flops(promised.forecast.flops)} FLOPs",
+        name=folder.name,
+        chip=state_chip(authentic.verdict.state),
         figure=figure,
+        drawn_law="runs of the statement, fitted again for this page"
+        if law
+        else "runs of the statement; it could not be drawn",
         ladder=_ladder_link(root, promised.ladder),
         state=authentic.verdict.state,
+        against=[without_root(each, root) for each in _against(authentic)],
+        explanations=explanations,
         so_far="" if authentic.outcome or authentic.ended else _so_far(root, folder, signed=authentic.statement.quantiles),
         steps=_steps(authentic.steps, root),
-        hangs_on=Markdown(doubts_section(authentic.statement)),
-        in_words=Markdown(promise_section(authentic.statement)),
+        other_choices=_without_heading(doubts_section(authentic.statement)),
+        in_words=_without_heading(promise_section(authentic.statement)),
         amended_rows=_amended_rows(authentic),
         scores=_scores(authentic.outcome),
         **_forecast_values(authentic),
@@ -142,7 +158,32 @@ def forecast_page(root: Path, folder: Path, *, receipts: Receipts | None = None)
     )
 
 
-_SHOWN = ("statement", "outcome", "ended", "claimed", "reserved", "deviated", "amended")
+def _without_heading(section: str) -> Markdown:
+    return Markdown(section.partition("\n\n")[2])
+
+
+def _against(authentic: _Authentic) -> Iterator[str]:
+    """Yield everything that `marin-scale check`, the fit and the verification say against a forecast."""
+    quantiles, outcome = authentic.statement.quantiles, authentic.outcome
+    if outcome and outcome["scores"] is None:
+        yield "Its run diverged, so it lies in no interval."
+    elif outcome and authentic.verdict.state is State.MISSED:
+        side = "below" if outcome["value"] < quantiles[0.05] else "above"
+        beyond = max(quantiles[0.05] - outcome["value"], outcome["value"] - quantiles[0.95])
+        yield f"The observed loss lies {beyond:.4f} {side} the 90 % interval."
+    skill = ((outcome or {}).get("baseline") or {}).get("skill")
+    if skill is not None and skill < 0:
+        yield f"A line through the best run of each budget was closer (skill {skill:+.2f})."
+    if authentic.claimed:
+        yield "The outcome is claimed: the record of its run is not in this repository."
+    yield from (f"{sentence(each)}." for each in authentic.reserved)
+    if authentic.deviated:
+        yield f"{sentence(authentic.deviated.removeprefix('; '))}."
+    if authentic.amended:
+        yield f"Its registrant gave {counted(len(authentic.amended), 'later forecast')} of the same run."
+    yield from (sentence(each) for each in authentic.said if each != FitStatus.USABLE.value)
+    yield from (f"Related run known before: {each}" for each in authentic.statement.predicate["knowledge"]["relatedRunsSeen"])
+    yield from (f"Not compared: {step.what}: {step.evidence}" for step in authentic.steps if not step.compared)
 
 
 def _forecast_values(authentic: _Authentic) -> dict[str, Any]:
@@ -154,7 +195,7 @@ def _forecast_values(authentic: _Authentic) -> dict[str, Any]:
     named = [f"{cell(name)} = {value:.6g}" for name, value in sorted(fit["parameters"].items())]
     basis = [["law", fit["law"]], ["fitted", listed(named, most=_PARAMETERS)], ["runs taken", fit["ladderRule"]]]
     return {
-        **{name: getattr(authentic, name) for name in _SHOWN},
+        **{name: getattr(authentic, name) for name in ("statement", "outcome", "ended", "amended")},
         "intervals": [["median", f"{quantiles[0.5]:.4f}"], *intervals, *halves],
         "basis": [*basis, *(["said of itself", sentence] for sentence in authentic.said)],
         "left_out": [[cell(each["run"]), cell(each["why"])] for each in fit["excluded"]],
@@ -182,6 +223,20 @@ def _read(root: Path, found: Verified, *, receipts: Receipts) -> _Authentic:
         amended=_amended(found, runs_dir=root / "runs"),
         deviated=deviations(found.notices),
     )
+
+
+def _law_again(found: Verified) -> FitResult | None:
+    """Fit the law of the statement's own runs again, to be drawn; None where that cannot be, or would take long."""
+    rows, fit_of = found.subjects["ladder.json"]["rows"], found.statement.predicate["fit"]
+    if len(rows) > RUNS_DRAWN:
+        return None
+    try:
+        frame = pd.DataFrame(rows).assign(metric=found.statement.predicate["metric"]["name"])
+        table = table_of_frame(frame, keep=frame["run"], source="ladder.json")
+        result = fit(table, law=str(fit_of["law"]).partition(":")[0], seed=fit_of["seed"] or 0, swept="all")
+    except (MarinScalingError, ArithmeticError, LookupError, TypeError, ValueError):  # numbers that no ladder has
+        return None
+    return result if result.status.may_be_used else None
 
 
 def _amended(found: Verified, *, runs_dir: Path) -> list[dict[str, Any]]:
@@ -244,11 +299,11 @@ def _steps(steps: Sequence[VerifiedStep], root: Path) -> list[list[str]]:
 
 def _refused_page(name: str, error: MarinScalingError, *, root: Path, stem: str) -> ForecastPage:
     page = render("refused.md.j2", title=name, reason=without_root(str(error), root))
-    sentence = f"refused: {escape(without_root(error.what, root))}"
+    reason = escape(without_root(error.what, root))
     return ForecastPage(
         files={f"{stem}.md": page.encode()},
-        index_row=(link(name, f"{stem}.md"), *[""] * 6, Markdown(sentence)),
-        verdict=Verdict(id=name, state=State.REFUSED, sentence=sentence, outcome=None),
+        index_row=(link(name, f"{stem}.md"), *[""] * 6, Markdown(f"{state_chip(State.REFUSED)} {reason}")),
+        verdict=Verdict(id=name, state=State.REFUSED, sentence=f"refused: {reason}", outcome=None),
     )
 
 
@@ -265,24 +320,34 @@ def _index_row(authentic: _Authentic, name: str, stem: str) -> tuple[str, ...]:
         f"{quantiles[0.05]:.4f} to {quantiles[0.95]:.4f}",
         observed,
         Markdown(f"{scores['per_cent_of_loss']:+.2f}&nbsp;%" if scores else ""),
-        authentic.verdict.state
-        + f" (later forecasts: {len(authentic.amended)})" * bool(authentic.amended)
-        + " (its run left the recipe)" * bool(authentic.deviated)
-        + " (claimed: its run is not here)" * authentic.claimed,
+        Markdown(
+            state_chip(authentic.verdict.state)
+            + f" later forecasts: {len(authentic.amended)}" * bool(authentic.amended)
+            + " its run left the recipe" * bool(authentic.deviated)
+            + " claimed: its run is not here" * authentic.claimed
+        ),
     )
 
 
-def _figure(folder: Path, statement: Statement, promised: PromisedRun, *, stem: str) -> tuple[Markdown, dict[str, bytes]]:
-    """Return the figure's Markdown and file: the signed forecast and the outcome."""
-    from marin_scaling.publish.charts import forecast_chart
-    from marin_scaling.publish.figures import picture_files, show_pictures
+def _figure(
+    folder: Path, statement: Statement, promised: PromisedRun, *, law: FitResult | None, stem: str
+) -> tuple[Markdown, dict[str, bytes]]:
+    """Return the figure's Markdown and files: the law, the signed forecast and the outcome."""
+    from marin_scaling.publish.charts import axis_title, forecast_chart
+    from marin_scaling.publish.figures import figure_files, show_live, show_wide
 
     metric, runs = statement.predicate["metric"], json.loads(read_bytes(folder / "ladder.json"))["rows"]
-    title = f"{metric['name'].replace('_', ' ')} ({metric['unit']})"
-    chart = forecast_chart(runs, promised.forecast, observed=promised.observed, metric=title)
-    caption = f"The fitted runs of {folder.name}, the forecast with its 50 and 90 % intervals, and the outcome if known"
-    shown = show_pictures(page_name(folder.name), {"forecast": caption})
-    return shown, picture_files({"forecast": chart}, page_stem=stem)
+    known: dict[str, Any] = {
+        "observed": promised.observed,
+        "metric": axis_title(metric["name"], unit=metric["unit"]),
+        "law": law,
+    }
+    wide, narrow = (forecast_chart(runs, promised.forecast, is_narrow=is_narrow, **known) for is_narrow in (False, True))
+    page, charts = page_name(folder.name), {"forecast": wide, "forecast-narrow": narrow}
+    caption = f"The runs behind {folder.name}, their law, the forecast with its 50 and 90 % intervals, and the observed loss"
+    files = figure_files(charts, wide, page_stem=stem, page=page, title=f"{folder.name}: runs, law, forecast and outcome")
+    shown = f"{show_wide(f'{page}.figures', 'forecast', caption)}\n\n{show_live(page)}"
+    return Markdown(shown), files
 
 
 def _ladder_link(root: Path, ladder: str) -> str:
@@ -306,5 +371,5 @@ def _sealed_page(root: Path, folder: Path, found: VerifiedSeal, *, stem: str) ->
     steps = [*found.steps, log_step(folder, log=read_log(folder.parent))]
     verdict = sealed_verdict(found, at=datetime.now(UTC))
     page = render("sealed.md.j2", title=folder.name, verdict=verdict, steps=_steps(steps, root))
-    row = (link(folder.name, f"{stem}.md"), "", "", "sealed", "", "", "", verdict.state)
+    row = (link(folder.name, f"{stem}.md"), "", "", "sealed", "", "", "", state_chip(verdict.state))
     return ForecastPage(files={f"{stem}.md": page.encode()}, index_row=row, verdict=verdict)

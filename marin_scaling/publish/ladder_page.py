@@ -15,7 +15,8 @@ from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import Forecast, forecast_runs, optimal_target, targets_of
 from marin_scaling.limits import LISTED, RUNS_DRAWN, RUNS_LISTED, TITLE_CHARACTERS
 from marin_scaling.markdown import Markdown, cell, link, page_name, without_root
-from marin_scaling.publish.render import render
+from marin_scaling.preregistration.state import State
+from marin_scaling.publish.render import render, state_chip
 from marin_scaling.speedrun.entry import RUNS_PREFIX
 from marin_scaling.units import format_count, format_flops
 from marin_scaling.untrusted_files import is_present
@@ -36,6 +37,23 @@ class PublishedPage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FittedLadder:
+    """Law of a ladder, and forecasts of held-out runs with their measured losses."""
+
+    name: str
+    result: FitResult
+    forecasts: Sequence[Forecast]
+    outcomes: Sequence[MeasuredOutcome]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LadderPage(PublishedPage):
+    """Page of a ladder; `fitted` is None without a law."""
+
+    fitted: FittedLadder | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class PromisedRun:
     """Name, state, ladder and forecast of a preregistration, with the observed value if there is one."""
 
@@ -43,7 +61,7 @@ class PromisedRun:
     ladder: str
     forecast: Forecast
     observed: float | None
-    state: str
+    state: State
 
 
 def ladder_names(root: Path) -> list[str]:
@@ -53,7 +71,7 @@ def ladder_names(root: Path) -> list[str]:
     return sorted({name for name in [*trained, *planned] if not name.startswith(".")})
 
 
-def ladder_page(root: Path, name: str, *, promised: Sequence[PromisedRun] = ()) -> PublishedPage:
+def ladder_page(root: Path, name: str, *, promised: Sequence[PromisedRun] = ()) -> LadderPage:
     """Return the page of one ladder; its index row has the number of runs and the state of its law.
 
     `promised` are the forecasts registered from it.
@@ -72,10 +90,10 @@ def ladders_index(pages: Sequence[PublishedPage]) -> bytes:
     return render("ladders.md.j2", title="Ladders", rows=[each.index_row for each in pages]).encode()
 
 
-def _plain_page(name: str, state: str, reason: str, *, run_count: str) -> PublishedPage:
+def _plain_page(name: str, state: str, reason: str, *, run_count: str) -> LadderPage:
     text = render("ladder_without_law.md.j2", title=f"Ladder {name}", state=state, reason=reason)
     row = (link(name, f"{page_name(name)}.md"), run_count, "", "", state)
-    return PublishedPage(files={f"ladders/{page_name(name)}.md": text.encode()}, index_row=row)
+    return LadderPage(files={f"ladders/{page_name(name)}.md": text.encode()}, index_row=row)
 
 
 def _run_count(folder: Path) -> str:
@@ -101,14 +119,14 @@ def _plan_text(root: Path, name: str) -> str:
         return without_root(str(error), root)
 
 
-def _fitted_page(root: Path, name: str, promised: Sequence[PromisedRun]) -> PublishedPage:
+def _fitted_page(root: Path, name: str, promised: Sequence[PromisedRun]) -> LadderPage:
     from marin_scaling.fitting.fit import fit
     from marin_scaling.run.table import read_run_table
 
     folder, stem = root / "runs" / name, f"ladders/{page_name(name)}"
     result, held_out = fit(read_run_table(folder)), _held_out(folder)
-    forecasts = _forecasts(result, held_out)
-    figure, figures = _figure(result, name, forecasts=forecasts, outcomes=_outcomes(held_out), promised=promised, stem=stem)
+    fitted = FittedLadder(name=name, result=result, forecasts=_forecasts(result, held_out), outcomes=_outcomes(held_out))
+    figure, figures = _figure(fitted, promised=promised, stem=stem)
     text = render(
         "ladder.md.j2",
         title=f"Ladder {name}",
@@ -116,9 +134,9 @@ def _fitted_page(root: Path, name: str, promised: Sequence[PromisedRun]) -> Publ
         result=result,
         budgets=_budgets(result),
         figure=figure,
-        **_law_values(result, root),
+        **_law_values(result, root, name),
         promised=list(map(_promised_row, promised)),
-        held_out=None if held_out is None else _held_out_rows(held_out, forecasts),
+        held_out=None if held_out is None else _held_out_rows(held_out, fitted.forecasts),
         held_out_left=_left_out(held_out) if held_out else [],
         runs=_run_rows(result),
         left_out=_left_out(result),
@@ -126,30 +144,26 @@ def _fitted_page(root: Path, name: str, promised: Sequence[PromisedRun]) -> Publ
         RUNS_LISTED=RUNS_LISTED,
     )
     row = (link(name, f"{page_name(name)}.md"), str(len(result.frame)), _budgets(result), result.metric, result.status.value)
-    return PublishedPage(files={f"{stem}.md": text.encode(), **figures}, index_row=row)
+    return LadderPage(files={f"{stem}.md": text.encode(), **figures}, index_row=row, fitted=fitted)
 
 
-def _figure(
-    result: FitResult,
-    name: str,
-    *,
-    forecasts: Sequence[Forecast],
-    outcomes: Sequence[MeasuredOutcome],
-    promised: Sequence[PromisedRun],
-    stem: str,
-) -> tuple[Markdown, dict[str, bytes]]:
+def _figure(fitted: FittedLadder, *, promised: Sequence[PromisedRun], stem: str) -> tuple[Markdown, dict[str, bytes]]:
     """Return the figure's Markdown and files."""
     from marin_scaling.publish.charts import law_chart, law_charts, residual_chart
     from marin_scaling.publish.figures import figure_files, show_figure
 
+    result, name = fitted.result, fitted.name
     latest = promised[-1:]  # labels of several forecasts of similar runs would overlap
-    shown, outcomes = [*forecasts, *(each.forecast for each in latest)], [*outcomes, *_observed(latest)]
+    shown = [*fitted.forecasts, *(each.forecast for each in latest)]
+    outcomes = [*fitted.outcomes, *_observed(latest)]
     panels, whole = (draw(result, shown, outcomes=outcomes, most_runs=RUNS_DRAWN) for draw in (law_charts, law_chart))
     some = f" ({RUNS_DRAWN} or fewer of {len(result.frame)})" if len(result.frame) > RUNS_DRAWN else ""
     captions = {"runs": f"The runs of the ladder {name}{some}", "law": "The law through the best of each budget"}
     if (residuals := residual_chart(result)) is not None:
         panels["residuals"], captions["residuals"] = residuals, "By how much each run lies off the law"
-    return show_figure(page_name(name), captions), figure_files({**panels, "whole": whole}, whole, page_stem=stem)
+    title = f"Ladder {name}: runs, law and forecasts"
+    files = figure_files({**panels, "whole": whole}, whole, page_stem=stem, page=page_name(name), title=title)
+    return show_figure(page_name(name), captions), files
 
 
 def _budgets(result: FitResult) -> str:
@@ -157,8 +171,8 @@ def _budgets(result: FitResult) -> str:
     return f"{format_flops(min(flops))} to {format_flops(max(flops))}"
 
 
-def _law_values(result: FitResult, root: Path) -> dict[str, Any]:
-    """Return the template's values for the law: report, backtest, and forecasts at larger budgets."""
+def _law_values(result: FitResult, root: Path, name: str) -> dict[str, Any]:
+    """Return the template's values for the law: report, back-test, and forecasts at larger budgets."""
     from marin_scaling.forecast.backtest import backtest_of_fit, backtest_text
     from marin_scaling.forecast.report import forecast_text
 
@@ -173,7 +187,7 @@ def _law_values(result: FitResult, root: Path) -> dict[str, Any]:
         "law": forecast_text(replace(result, source=without_root(result.source, root)), []),
         "backtest": without_root(backtest, root),
         "ahead": [_ahead_row(each) for each in ahead[start::_STEPS_A_DECADE]],
-        "slider": _slider(ahead, result, start=start + _STEPS_A_DECADE),
+        "slider": _slider(ahead, result, start=start + _STEPS_A_DECADE, **_training_of(root, name)),
     }
 
 
@@ -217,7 +231,7 @@ def _promised_row(each: PromisedRun) -> list[str]:
         f"{each.forecast.median:.4f}",
         "{:.4f} to {:.4f}".format(*each.forecast.interval()),
         "" if each.observed is None else f"{each.observed:.4f}",
-        each.state,
+        state_chip(each.state),
     ]
 
 
@@ -294,14 +308,59 @@ def _ahead_row(each: Forecast) -> list[str]:
     ]
 
 
-def _slider(ahead: Sequence[Forecast], result: FitResult, *, start: int) -> Markdown:
-    """Return the slider's element; it holds FLOPs, 5 %, 50 %, 95 %, parameters and tokens of each forecast."""
+def _slider(
+    ahead: Sequence[Forecast], result: FitResult, *, start: int, recipe: str, hardware: Mapping[str, float | None]
+) -> Markdown:
+    """Return the slider's element; it holds FLOPs, 5 %, 50 %, 95 %, parameters and tokens of each forecast.
+
+    It also holds the recipe's plan of each budget, and speed and price of the hardware if they are known.
+    """
     rows = [
         (each.flops, each.interval()[0], each.median, each.interval()[1], each.active_params, each.tokens) for each in ahead
     ]
     points = [[float(f"{value:.6g}") for value in row] for row in rows]
-    document = json.dumps({"largest": result.largest_flops, "start": min(start, len(points) - 1), "points": points})
-    return Markdown(f'<div data-law="{html.escape(document)}"></div>')
+    document: dict[str, Any] = {
+        "largest": result.largest_flops,
+        "start": min(start, len(points) - 1),
+        "points": points,
+        **hardware,
+    }
+    document |= {"recipe": recipe, "settings": _settings(ahead, recipe)} if recipe else {}
+    return Markdown(f'<div data-law="{html.escape(json.dumps(document))}"></div>')
+
+
+def _training_of(root: Path, name: str) -> dict[str, Any]:
+    """Return the recipe and the hardware of a ladder by its file; without one, the recipe that has the ladder's name."""
+    from marin_scaling.ladder.config import read_ladder_file
+    from marin_scaling.recipe.find import RECIPES
+
+    path = root / "ladders" / f"{name}.yaml"
+    try:
+        file = read_ladder_file(path) if is_present(path) else None
+    except MarinScalingError:
+        file = None  # `marin-scale ladder` says why
+    if file is None:
+        return {"recipe": name if name in RECIPES else "", "hardware": {}}
+    speed = {"rate": file.hardware.sustained_flops_per_second, "price": file.hardware.cost_per_hour}
+    return {"recipe": file.recipe, "hardware": speed}
+
+
+def _settings(ahead: Sequence[Forecast], recipe: str) -> list[str]:
+    """What a recipe makes of each budget at the best size; empty where it makes no such run."""
+    from marin_scaling.ladder.plan import plan_at
+    from marin_scaling.recipe.find import find_recipe
+
+    settings = []
+    for each in ahead:
+        try:
+            plan = plan_at(find_recipe(recipe), budget_flops=each.flops, params=each.active_params)
+        except MarinScalingError:
+            settings.append("")
+            continue
+        shape, rate = plan.shape, plan.hyperparameters.learning_rate
+        batch = f"batches of {plan.batch_size} x {shape.seq_len} tokens, {plan.train_steps:,} steps"
+        settings.append(f"width {shape.hidden_dim}, {shape.num_layers} layers, {batch}, learning rate {rate:.3g}")
+    return settings
 
 
 def signed_forecast(folder: Path, *, flops: float) -> Forecast:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from marin_scaling import markdown
 from marin_scaling.limits import JOINED, LISTED, TITLE_CHARACTERS
-from marin_scaling.markdown import Markdown, escape
+from marin_scaling.markdown import Markdown, chip, escape
+from marin_scaling.preregistration.state import State
 from marin_scaling.printable import joined
 from marin_scaling.units import counted, format_count, format_duration, format_flops
 
@@ -70,9 +71,33 @@ def _span(low_high: Sequence[float], spec: str = ".4f") -> str:
     return f"{low:{spec}} to {high:{spec}}"
 
 
+def sentence(text: str) -> str:
+    """Return the text with a capital first letter."""
+    return text[:1].upper() + text[1:]
+
+
+_CHIPS = {
+    State.SEALED: "open",
+    State.PENDING: "open",
+    State.OVERDUE: "warn",
+    State.HELD: "good",
+    State.MISSED: "bad",
+    State.WITHDRAWN: "",
+    State.WITHDRAWN_LATE: "warn",
+    State.VOID: "",
+    State.REFUSED: "bad",
+}
+
+
+def state_chip(state: State) -> Markdown:
+    """Return the state of a forecast as a word on a color."""
+    return chip(state, _CHIPS[state])
+
+
 _FILTERS: Mapping[str, Callable[..., Any]] = {
     "bullets": _bullets,
     "cell": markdown.cell,
+    "code": markdown.code,
     "count": format_count,
     "duration": format_duration,
     "flops": format_flops,
@@ -82,6 +107,7 @@ _FILTERS: Mapping[str, Callable[..., Any]] = {
     "listed": _listed,
     "number": _number,
     "prose": markdown.prose,
+    "sentence": sentence,
     "span": _span,
     "title": lambda text: markdown.cell(text, TITLE_CHARACTERS),
     "whole": markdown.whole,

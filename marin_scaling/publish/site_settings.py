@@ -1,4 +1,4 @@
-"""Allowlist of settings in `mkdocs.yml`; all others are refused before mkdocs reads the file.
+"""Files of a new repository, and the allowlist of settings in `mkdocs.yml`; all others are refused.
 
 A pull request can change these settings, and mkdocs runs Python, renders templates and reads files that they name.
 """
@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from marin_scaling.errors import SiteError
-from marin_scaling.files import read_bytes
+from marin_scaling.errors import SiteError, installed_from
+from marin_scaling.files import read_bytes, write_once
+from marin_scaling.git import address_on_the_web, checked_out_commit
+from marin_scaling.ladder.config import SCHEMA_FILE, ladder_schema
+from marin_scaling.publish.render import asset
+from marin_scaling.untrusted_files import is_present
 from marin_scaling.yaml_config import PlainLoader
 
 SETTINGS_NAME = "mkdocs.yml"
@@ -233,3 +238,51 @@ _SETTINGS: dict[str, Check] = {
     ),
     "nav": _is_navigation,
 }
+
+
+_TEMPLATES: Mapping[str, str] = {
+    "README.md": "README.md",
+    "ladders/quickstart.yaml": "ladders/quickstart.yaml",
+    "mkdocs.yml": "mkdocs.yml",
+    "site/index.md": "site/index.md",
+    ".gitignore": "gitignore",
+    ".gitattributes": "gitattributes",
+    ".github/CODEOWNERS": "github/CODEOWNERS",
+    ".github/workflows/marin-scale.yml": "github/marin-scale.yml",
+    ".github/workflows/preregistration.yml": "github/preregistration.yml",
+    ".github/workflows/preregistration-comment.yml": "github/preregistration-comment.yml",
+    ".github/workflows/preregistration-attest.yml": "github/preregistration-attest.yml",
+    ".github/workflows/speedrun.yml": "github/speedrun.yml",
+    "preregistrations/policy.yaml": "preregistrations/policy.yaml",
+}
+_KEPT_FOLDERS = ("runs",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserRepository:
+    """Files that were made, and existing files with other content that were kept."""
+
+    made: tuple[Path, ...]
+    kept: tuple[Path, ...]
+
+
+def make_user_repository(root: Path) -> UserRepository:
+    """Make the missing files of a repository at `root`; existing ones are kept. `StorageError` if one cannot be written."""
+    contents = {root / name: asset(source) for name, source in _TEMPLATES.items()}
+    contents[root / "ladders" / SCHEMA_FILE] = ladder_schema().encode()
+    contents |= {root / name / ".gitkeep": b"" for name in _KEPT_FOLDERS if not (root / name).is_dir()}
+    there = {path for path in contents if is_present(path)}
+    for path, content in contents.items():
+        if path not in there:
+            write_once(path, content)
+    return UserRepository(
+        made=tuple(sorted(contents.keys() - there)),
+        kept=tuple(sorted(path for path in there if path.is_symlink() or read_bytes(path) != contents[path])),
+    )
+
+
+def tool_address() -> str:
+    """Return the address from which the workflows of a new repository install this package."""
+    folder, address = installed_from()
+    page = address_on_the_web(Path(folder)) if folder else None
+    return address or f"git+{page or 'https://HOST/OWNER/NAME'}@{(folder and checked_out_commit(Path(folder))) or 'COMMIT'}"

@@ -433,7 +433,6 @@ def _refuse_mapping(
         raise RunTableError(
             f"{raw.name} is a chart exported by W&B: {quoted(chart[0].metric)} by step of "
             f"{joined(dict.fromkeys(each.run for each in chart))}, not a table with a run in each row.",
-            why="A fit needs FLOPs, parameters, tokens and final loss of each run.",
             fix=f"Follow a run by its curve: marin-scale track {raw.name} --against PREREGISTRATION. For a fit, export the "
             "project's table of runs.",
         )
@@ -450,8 +449,7 @@ def _refuse_mapping(
         options += [f"--column {column}={quoted(names[0]) if names else 'NAME'}" for column, names in near.items()]
     raise RunTableError(
         tuple(lines),
-        why="Nothing is guessed about what a column means.",
-        fix=f"Name what holds it: {' '.join(options)}{_other_ways(raw, mapping, missing)}",
+        fix=f"Name the columns: {' '.join(options)}{_other_ways(raw, mapping, missing)}",
     )
 
 

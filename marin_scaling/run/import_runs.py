@@ -80,15 +80,13 @@ def _checked(keys: Mapping[str, str], runs: Sequence[TrackedRun]) -> dict[str, s
     for name, key in keys.items():
         if name not in COLUMNS:
             raise UsageError(
-                f"--column {quoted(name)}: no column of a run table has this name.",
-                why="A choice names a column of the table that is made.",
-                fix=f"Choose for one of: {', '.join(COLUMNS)}.",
+                f"--column {quoted(name)}: unknown column.",
+                fix=f"Choose one of: {', '.join(COLUMNS)}.",
             )
         if not formula_of(name, key) and spelled(key) not in map(spelled, known):
             near = difflib.get_close_matches(key, known, n=3, cutoff=0.4)
             raise UsageError(
                 f"--column {name}={quoted(key)}: no run has this key.",
-                why="Every run would be left out.",
                 fix=f"Did you mean {joined(near)}?" if near else "Name a key that the tracker's files hold.",
             )
     return dict(keys)
@@ -140,14 +138,12 @@ def _no_loss(runs: Sequence[TrackedRun]) -> RunTableError:
     names = sorted({name for run in runs for name in run.metrics if any(hint in name.lower() for hint in hints)})
     if known := [key for key in LOSS_KEYS if key in names]:
         return RunTableError(
-            f"{known[0]} is no number in any run: {runs[0].name} has {runs[0].metrics.get(known[0])}.",
-            why="A run without a loss is no row of a fit.",
+            f"{known[0]} is not a number in any run: {runs[0].name} has {runs[0].metrics.get(known[0])}.",
             fix="Name another metric, if one of them is the loss: --column loss=KEY.",
         )
     return RunTableError(
         f"No run has a loss of a known name ({', '.join(LOSS_KEYS)}).",
-        why="Which metric is the loss decides what is forecast.",
-        fix=f"Name it: --column loss=KEY. There are: {joined(names, most=12) or 'none that is named for a loss'}.",
+        fix=f"Name it: --column loss=KEY. Keys: {joined(names, most=12) or 'none with loss in its name'}.",
     )
 
 

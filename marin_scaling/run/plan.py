@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.data.corpus import BYTES, HELD_OUT, TokenCorpus, TokenizerIdentity, require_windows
@@ -33,6 +33,9 @@ from marin_scaling.run.spec import (
     TokenizerSpec,
 )
 from marin_scaling.units import format_count, format_flops, parse_flops
+
+if TYPE_CHECKING:
+    from marin_scaling.data.tokenizer import Tokenizer
 
 T = TypeVar("T")
 
@@ -100,7 +103,7 @@ def run_spec(
         batch_size=plan.batch_size,
         train_steps=plan.train_steps,
         seed=seed,
-        data_order_seed=_data_order_seed(ladder, seed),
+        data_order_seed=_data_order_seed(file.data.order or ladder, seed),
         data=data_of(corpus),
         epochs=min(file.data.epochs, _epochs_wanted(plan, corpus)),
         evaluation=EvaluationSpec(
@@ -217,9 +220,9 @@ def _times(epochs: int) -> str:
     return "once" if epochs == 1 else f"{epochs} times"
 
 
-def _data_order_seed(ladder: str, seed: int) -> int:
-    """Derive 64 bits from the ladder's name and the run's seed: rungs with one seed read the data in one order."""
-    return int(sha256_hex(f"{ladder}/{seed}".encode())[:16], 16)
+def _data_order_seed(order: str, seed: int) -> int:
+    """Derive 64 bits from the name of an order and the run's seed: rungs with one seed read the data in one order."""
+    return int(sha256_hex(f"{order}/{seed}".encode())[:16], 16)
 
 
 class NotTokenized(DataError):
@@ -244,21 +247,17 @@ class LoadedLadder:
     def bind(self) -> PlannedLadder:
         """Read and tokenize the ladder's data; `DataError` if the rungs cannot be trained on them."""
         from marin_scaling.data.prepare import prepare
-        from marin_scaling.data.tokenizer import load_tokenizer
 
-        data = self.ladder.file.data
         with _naming(self.path):
-            tokenizer = load_tokenizer(data.tokenizer)
-            for rung in self.ladder.rungs:  # before hours of reading
-                require_vocabulary(rung.plan.recipe, rung.plan.shape.vocab_size, tokenizer.identity)
-            return self._bound(prepare(data, work_root=own_work_root(), tokenizer=tokenizer, on_row=_log_row))
+            tokenizer = self._tokenizer()
+            return self._bound(prepare(self.ladder.file.data, work_root=own_work_root(), tokenizer=tokenizer, on_row=_log_row))
 
     def bind_prepared(self) -> PlannedLadder:
         """Bind cached data, or raise `NotTokenized` if the data are not tokenized already; for commands that only read."""
         from marin_scaling.data.prepare import prepared
 
         with _naming(self.path):
-            corpus = prepared(self.ladder.file.data, work_root=own_work_root())
+            corpus = prepared(self.ladder.file.data, work_root=own_work_root(), tokenizer=self._tokenizer())
             if corpus is None:
                 raise NotTokenized(
                     f"the text of {self.ladder.file.data.source} is not tokenized yet.",
@@ -274,6 +273,15 @@ class LoadedLadder:
             return [warning("not-tokenized", "data", f"{error.what} Its amount is checked before training begins.")]
         except DataError as error:
             return [warning("unusable-data", "data", f"the ladder cannot be trained. {error.what}")]
+
+    def _tokenizer(self) -> Tokenizer:
+        """Return the data's tokenizer; `DataError` if the recipe's models have other tokens, before hours of reading."""
+        from marin_scaling.data.tokenizer import load_tokenizer
+
+        tokenizer = load_tokenizer(self.ladder.file.data.tokenizer, end_token=self.ladder.file.data.end_token)
+        for rung in self.ladder.rungs:
+            require_vocabulary(rung.plan.recipe, rung.plan.shape.vocab_size, tokenizer.identity)
+        return tokenizer
 
     def _bound(self, corpus: TokenCorpus) -> PlannedLadder:
         return PlannedLadder(ladder=self.ladder, corpus=corpus, specs=rung_specs(self.ladder, corpus=corpus))

@@ -186,7 +186,6 @@ def unit_named(column: str, unit: str) -> str:
     if len(found) != 1:
         raise UsageError(
             f"{unit!r} is not a unit of {column}.",
-            why="A conversion needs a known factor.",
             fix=f"Choose one of {', '.join(known)}, as in --unit {column}={next(iter(known))}.",
         )
     return found[0]

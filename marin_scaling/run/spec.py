@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from marin_scaling.canonical_json import digest_of, dump_canonical, load_strict
 from marin_scaling.errors import RecordError
 from marin_scaling.ladder.config import Compute
 from marin_scaling.recipe.flops import flops_convention, training_flops
 from marin_scaling.recipe.model_shape import ModelShape, shape_of
+from marin_scaling.strict_model import Part, faults_of
 from marin_scaling.units import TrainedMetric, format_flops
 
+AnyPart = TypeVar("AnyPart", bound=Part)
 DIRECTORY_DIGITS = 16
 """Hexadecimal digits of the spec's digest in the name of the run's folder (64 bits); the record has the whole digest."""
 
 
-class Document(BaseModel):
-    """Part of a file: frozen, finite, unknown keys refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
-
-
-class _Sizes(Document):
+class _Sizes(Part):
     """Sizes that every model has."""
 
     hidden_dim: int = Field(gt=0)
@@ -68,7 +64,7 @@ class MoeModelSpec(_Sizes):
     """Rank of the gate after each norm."""
 
 
-class OptimizerSpec(Document):
+class OptimizerSpec(Part):
     """AdamH or MuonH on matrices, Adam on embeddings and norms; warm-up, stable phase and decay as fractions of all steps."""
 
     name: Literal["adamH", "muonH"] = "adamH"
@@ -105,7 +101,7 @@ class OptimizerSpec(Document):
         return self.model_copy(update={"learning_rate": 1.0, "adam_learning_rate": 1.0, "epsilon": 1.0})
 
 
-class TokenizerSpec(Document):
+class TokenizerSpec(Part):
     """The tokenizer by name and digest."""
 
     name: str
@@ -116,7 +112,7 @@ class TokenizerSpec(Document):
     """Size of the vocabulary."""
 
 
-class HeldOutSpec(Document):
+class HeldOutSpec(Part):
     """Named held-out set."""
 
     tokens: int = Field(gt=0)
@@ -127,7 +123,7 @@ class HeldOutSpec(Document):
     """SHA-256 of the tokens."""
 
 
-class DataSpec(Document):
+class DataSpec(Part):
     """The text that is trained and evaluated on, by digest."""
 
     source: str
@@ -154,7 +150,7 @@ class DataSpec(Document):
 EvaluationProtocol = Literal["disjoint-windows-first-byte-given", "disjoint-windows-first-token-given-mean-of-sets"]
 
 
-class EvaluationSpec(Document):
+class EvaluationSpec(Part):
     """Protocol of the metric: number and length of windows, spread evenly over the held-out text."""
 
     metric: TrainedMetric = "bits_per_byte"
@@ -168,7 +164,7 @@ class EvaluationSpec(Document):
     unweighted mean over named sets, and all windows are taken of a set that has fewer than `windows`."""
 
 
-class RunSpec(Document):
+class RunSpec(Part):
     """Complete description of a run, sufficient to repeat it."""
 
     format_version: Literal[1] = 1
@@ -267,16 +263,16 @@ class RunSpec(Document):
 
 def read_spec(raw: bytes, *, name: str) -> RunSpec:
     """Parse the bytes of a `spec.json`; errors name the file `name`."""
+    return parse_part(RunSpec, raw, name=name)
+
+
+def parse_part(model: type[AnyPart], raw: bytes, *, name: str) -> AnyPart:
+    """Parse the bytes of a file of the run store; `RecordError` lists the faults of the file `name`."""
+    document = load_strict(raw, name=name)
     try:
-        return RunSpec.model_validate(load_strict(raw, name=name))
+        return model.model_validate(document)
     except ValidationError as error:
-        raise _malformed(name, error) from error
-
-
-def _malformed(name: str, error: ValidationError) -> RecordError:
-    first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"])
-    return RecordError(
-        f"{name}: {key or 'document'}: {first['msg']}.",
-        fix="Restore the file from version control, or remove its folder and train the run again.",
-    )
+        raise RecordError(
+            tuple(f"{name}: {fault}." for fault in faults_of(error, document)),
+            fix="Restore the file from version control, or remove its folder and train the run again.",
+        ) from error

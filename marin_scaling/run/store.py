@@ -9,13 +9,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from marin_scaling.canonical_json import dump_canonical, load_strict, sha256_hex
+from marin_scaling.canonical_json import dump_canonical, sha256_hex
 from marin_scaling.errors import MarinScalingError, RecordError
 from marin_scaling.files import publish_folder, read_bytes
 from marin_scaling.limits import FIRST_YEAR, LAST_YEAR
-from marin_scaling.run.spec import DIRECTORY_DIGITS, Document, RunSpec, _malformed, read_spec
+from marin_scaling.run.spec import DIRECTORY_DIGITS, RunSpec, parse_part, read_spec
+from marin_scaling.strict_model import Part
 from marin_scaling.untrusted_files import is_present
 
 
@@ -49,7 +50,7 @@ def as_moment(text: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-class Hardware(Document):
+class Hardware(Part):
     """The machine that a run was trained on, as far as known."""
 
     platform: str
@@ -62,7 +63,7 @@ class Hardware(Document):
     """Number of processor cores available to the process."""
 
 
-class RunRecord(Document):
+class RunRecord(Part):
     """Outcome of one run: measured loss, cost and provenance."""
 
     format_version: Literal[1] = 1
@@ -131,7 +132,7 @@ class RunRecord(Document):
         return dump_canonical(self.model_dump(mode="json"))
 
 
-class HistoryRow(Document):
+class HistoryRow(Part):
     """Training loss of one logged step, in nats per token; None if not finite."""
 
     step: int
@@ -140,7 +141,7 @@ class HistoryRow(Document):
     """Loss on the step's batch before the update, z-loss included; null if not finite."""
 
 
-class History(Document):
+class History(Part):
     """Content of `history.json`: the loss curve, one row per logged step."""
 
     format_version: Literal[1] = 1
@@ -157,18 +158,12 @@ class History(Document):
 
 def read_record(raw: bytes, *, name: str) -> RunRecord:
     """Parse the bytes of a `record.json`; errors name the file `name`."""
-    try:
-        return RunRecord.model_validate(load_strict(raw, name=name))
-    except ValidationError as error:
-        raise _malformed(name, error) from error
+    return parse_part(RunRecord, raw, name=name)
 
 
 def read_history(raw: bytes, *, name: str) -> History:
     """Parse the bytes of a `history.json`; errors name the file `name`."""
-    try:
-        return History.model_validate(load_strict(raw, name=name))
-    except ValidationError as error:
-        raise _malformed(name, error) from error
+    return parse_part(History, raw, name=name)
 
 
 def record_matches(spec: RunSpec, record: RunRecord) -> bool:

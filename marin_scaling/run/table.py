@@ -1,4 +1,4 @@
-"""The run table: read, checked, with excluded runs listed; and tables of the store's runs."""
+"""Read, check and audit run tables, from files and from the run store."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     from marin_scaling.run.store import StoredRun
 
 BUDGET_RATIO = 1.1
-"""Runs sorted by cost start a new budget where the cost rises by more than this. Marin rounds budgets to powers of 1.1."""
+"""Ratio of sorted FLOPs at which a new budget begins. Marin rounds budgets to powers of 1.1."""
 
 BUDGET_SPAN = 1.25
-"""No budget spans more than this: runs at every cost do not become one budget. As much moves the loss by per cents."""
+"""Largest ratio of FLOPs within one budget; it changes the loss by a few percent."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunTable:
-    """Usable runs, and what was left out.
+    """Usable runs, and the runs left out.
 
-    `frame` has a row a run: `run` (text), `flops`, `params`, `tokens`, `loss`, `budget_flops` (float64), and `active_params`,
-    `epochs`, `tokens_per_second` (float64), `seed`, `suite`, `flops_convention`, `evaluation` (text) where the table has them.
-    A run's `tokens_per_second` is NaN where its cell is empty; no other number may be. `column_mapping` gives the table's own
-    name of each column. `findings` are those of the audit that bear on the status of a fit; their messages are in `warnings`.
-    `sweep` says what sets runs of one size and length apart.
+    `frame` has one row per run: `run` (text), `flops`, `params`, `tokens`, `loss`, `budget_flops` (float64), and where the
+    table has them `active_params`, `epochs`, `tokens_per_second` (float64), `seed`, `suite`, `flops_convention`, `evaluation`
+    (text). Only `tokens_per_second` may be NaN: it is, where its cell is empty. `column_mapping` gives the table's own name of
+    each column. `findings` are those of the audit that affect the status of a fit; their messages are in `warnings`. `sweep`
+    names the columns that distinguish runs of one size and length.
     """
 
     frame: pd.DataFrame
@@ -71,14 +71,13 @@ def read_run_table(
     allow: Collection[str] = (),
     skip_incomplete: bool = False,
 ) -> RunTable:
-    """Read and audit a table of runs; `columns` gives the table's name for those of our columns that need settling.
+    """Read and audit a table of runs; `columns` gives the table's names of our columns where these are ambiguous.
 
-    `units` states the unit of a column, as in `{"flops": "GFLOPs"}`; `where` gives the value that a column of the table has in
-    the runs to take. `keep` and `drop` name runs that stay or go whatever the audit finds; both are recorded in the table.
-    Errors of the audit whose code is in `allow` are warnings. `skip_incomplete` leaves out the runs with an empty cell, each
-    with the column.
+    `units` states the unit of a column, as in `{"flops": "GFLOPs"}`; `where` chooses runs by the value of a column. Runs in
+    `keep` and `drop` stay or go whatever the audit finds; the table records both. Errors of the audit whose code is in `allow`
+    become warnings. `skip_incomplete` leaves out runs with an empty cell.
 
-    `StorageError` when nothing can be read there, `RunTableError` (file, line, column) when it is no table of usable runs.
+    `StorageError` if `path` cannot be read, `RunTableError` (file, line, column) if it is not a table of usable runs.
     """
     path = Path(path)
     is_store = path.is_dir() and not is_present(path / "runs.csv")
@@ -95,7 +94,7 @@ def read_run_table(
 
 
 def read_cells(path: Path) -> RawTable:
-    """All cells of a table of runs as they stand in a file or suite; of a run store a row a rung, its `source` the folder."""
+    """Read all cells of a table of runs from a file, a suite, or a run store with one row per rung."""
     if not path.is_dir():
         return read_table_file(path)
     if is_present(path / "runs.csv"):
@@ -115,7 +114,7 @@ def table_of_frame(
     skip_incomplete: bool = False,
     source: str = "DataFrame",
 ) -> RunTable:
-    """Audit a table of runs that is in memory already, as `read_run_table` does a file; errors name the row by its label."""
+    """Audit a table of runs in memory, as `read_run_table` does with a file; errors name a row by its label."""
     cells = frame.rename(columns=str)
     places = tuple(f"row {label}" for label in frame.index)
     raw = RawTable(name=source, cells=cells.astype(object), places=places)
@@ -132,7 +131,7 @@ def table_of_frame(
 
 
 def _instead_of(folder: Path) -> str:
-    """What to give in place of a folder without runs: the ladders in it, where it has some."""
+    """Return the fix for a folder without runs: the ladders in it, if it has some."""
     from marin_scaling.run.store import run_folders
 
     ladders = sorted(path.name for path in folder.glob("*/") if run_folders(path) or is_present(path / "runs.csv"))
@@ -150,7 +149,6 @@ def _stored_cells(folder: Path) -> RawTable:
     if not runs:
         raise StorageError(
             f"{folder} holds no runs: neither runs.csv nor folders of finished rungs.",
-            why="A fit needs runs.",
             fix=_instead_of(folder),
         )
     _require_one_kind(folder, runs)
@@ -166,15 +164,15 @@ def _stored_cells(folder: Path) -> RawTable:
 
 
 def _require_one_kind(folder: Path, runs: Sequence[StoredRun]) -> None:
-    """`RunTableError` unless all runs have the recipe, data, evaluation and computation of the first."""
+    """Raise `RunTableError` unless all runs have the recipe, data, evaluation and computation of the first."""
     for of_what, value_of in _ONE_OF_EACH.items():
         first = value_of(runs[0].spec)
         for other in runs[1:]:
             if (value := value_of(other.spec)) != first:
                 raise RunTableError(
                     f"{folder}: {runs[0].folder.name} and {other.folder.name} differ in their {of_what}: {first} and {value}.",
-                    why="One law goes through runs that differ in size and tokens only.",
-                    fix="Put the others into a ladder of another name (train them from a file of that name), or remove them.",
+                    why="A law needs runs that differ only in size and tokens.",
+                    fix="Move the others to a ladder of another name (train them from a file of that name), or remove them.",
                 )
 
 
@@ -188,7 +186,7 @@ _ONE_OF_EACH: dict[str, Callable[[RunSpec], str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class _Choices:
-    """What the user settles about a table; the meanings are those of `read_run_table`."""
+    """Choices of the user about a table; the meanings are those of `read_run_table`."""
 
     columns: Mapping[str, str]
     units: Mapping[str, str]
@@ -255,14 +253,12 @@ def _elsewhere(raw: RawTable, where: Mapping[str, str]) -> dict[int, str]:
         if column not in raw.column_names():
             raise RunTableError(
                 f"{raw.name} has no column {column!r}; it has: {joined(raw.column_names())}.",
-                why="Runs are chosen by a column of the table.",
                 fix=f"Choose one of its columns: --where {raw.column_names()[0]}=VALUE",
             )
         texts = _texts(raw, column)
         if value not in texts:
             raise RunTableError(
                 f"{raw.name}: no run has {value!r} in column {column!r}; it holds {joined(sorted(set(texts)))}.",
-                why="Nothing would be left to fit.",
                 fix=f"Choose a value of the column: --where {column}={quoted(next(iter(texts), ''))}",
             )
         reasons |= {row: f"its {column} is {quoted(text)!r}" for row, text in enumerate(texts) if text != value}
@@ -356,7 +352,7 @@ def _numbers(
 
 
 def _columns(cells: Cells, mapping: Mapping[str, str]) -> list[str]:
-    """Columns of a table whose cells are read so."""
+    """Return the columns of a table whose cells are of this kind."""
     return [name for name, column in COLUMNS.items() if column.cells is cells and name in mapping]
 
 
@@ -379,7 +375,7 @@ def _with_budgets(frame: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
 
 
 def _groups(logs: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The number of each run's budget, for sorted logarithms of FLOPs."""
+    """Return the number of each run's budget, for sorted logarithms of FLOPs."""
     import numpy as np
 
     gaps = np.flatnonzero(np.diff(logs) > math.log(BUDGET_RATIO)) + 1
@@ -400,22 +396,21 @@ def _texts(raw: RawTable, column: str) -> list[str]:
         count = f"{len(texts[long])} characters, more than {TEXT_CHARACTERS}"
         raise RunTableError(
             f"{raw.name}, {raw.places[long]}, column {column!r} holds {count}.",
-            why="Names of runs stand in every table, figure and statement of them.",
             fix="Shorten the name.",
         )
     return texts
 
 
 def _one_meaning(raw: RawTable, texts: Mapping[str, list[str]], mapping: Mapping[str, str], *, rows: Sequence[int]) -> str:
-    """The metric of these rows, which are of one kind in all that makes losses or FLOPs comparable."""
+    """Return the metric of these rows; `RunTableError` unless losses and FLOPs are comparable."""
     metric = metric_of_column(mapping["loss"]) or "loss"
     for name, column in COLUMNS.items():
         values = sorted({texts[name][row] for row in rows if texts[name][row]}) if column.one_value and name in texts else []
         if len(values) > 1:
             raise RunTableError(
                 f"{raw.name}: the column {mapping[name]!r} holds {' and '.join(map(repr, values[:3]))}.",
-                why=f"One law cannot go through runs that differ in their {column.one_value}.",
-                fix="Fit them one at a time: a table for each, or --drop RUN for every run of one of them.",
+                why=f"A law needs runs with the same {column.one_value}.",
+                fix="Fit them separately: a table for each, or --drop RUN for every run of one of them.",
             )
         if name == "metric" and values:
             metric = values[0]
@@ -427,9 +422,9 @@ _EXACT = 2.0**53
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
-    """The rows of a table or run store, None where a cell is empty; `source` says of each where it stood, if nothing does yet.
+    """Return the rows of a table or run store, None where a cell is empty; add a `source` with each row's place if missing.
 
-    A column whose cells are all numbers, or nothing, has numbers, unless it is one of names and words (`run`, `seed`).
+    A column is numeric if all cells are numbers or empty, except `run` and `seed`.
     """
     raw = read_cells(path)
     mapping = map_columns(raw, chosen={}, required=())
@@ -448,7 +443,7 @@ def _cells(cells: Sequence[Any], *, is_words: bool) -> list[Any]:
 
 
 def _number(cell: Any) -> float | int:
-    """Whole where it stands so and float64 holds it; FLOPs as whole numbers are too long for the integers of a file."""
+    """Return an integer if it is written as one and float64 holds it; FLOPs exceed the integers of a file."""
     number = float(cell)
     if not math.isfinite(number) or isinstance(cell, bool) or "_" in str(cell):
         raise ValueError(cell)
@@ -456,9 +451,9 @@ def _number(cell: Any) -> float | int:
 
 
 def log_to_wandb(rows: Rows, *, project: str, name: str, source: str) -> str:
-    """Log the rows as one table, `runs`, of one run of the project (PROJECT or ENTITY/PROJECT); where it is to be seen.
+    """Log the rows as table `runs` of one W&B run in the project (PROJECT or ENTITY/PROJECT); return its address.
 
-    `UsageError` when W&B cannot be reached.
+    `UsageError` if W&B cannot be reached.
     """
     if importlib.util.find_spec("wandb") is None:
         raise missing_extra("wandb", needed_for=f"a table in the project {project}")
@@ -473,9 +468,8 @@ def log_to_wandb(rows: Rows, *, project: str, name: str, source: str) -> str:
             data = [[row.get(column) for column in columns] for row in rows]
             run.log({"runs": wandb.Table(columns=columns, data=data, allow_mixed_types=True)})
             return str(run.dir if run.offline else run.url)
-    except Exception as error:  # no key, no network, no such project: whatever the client raises
+    except Exception as error:  # whatever the client raises: no key, no network, no such project
         raise UsageError(
             f"The table cannot be logged to the W&B project {project}: {first_line(error)}.",
-            why="It is written through W&B's own client.",
             fix="Log in (wandb login), check the project's name and the network, or set WANDB_MODE=offline.",
         ) from error

@@ -1,4 +1,4 @@
-"""Read and write table files; recognize columns; parse cells with their place."""
+"""Read and write table files; parse cells and name their place in errors."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RawTable:
-    """The cells of a file and where each row stands: `places` has one phrase a row, such as "line 7"."""
+    """Cells of a file, and `places`, a phrase such as "line 7" for each row."""
 
     name: str
     cells: pd.DataFrame
     places: tuple[str, ...]
 
     def column_names(self) -> list[str]:
-        """The columns as the file names them."""
+        """Names of the columns, as in the file."""
         return [str(name) for name in self.cells.columns]
 
 
 def read_table_file(path: Path) -> RawTable:
-    """Return the cells of one file, by the ending of its name (`_READERS`, also with .gz); an empty file is an error."""
+    """Return the cells of one file, by its suffix (`_READERS`, also with .gz); an empty file is an error."""
     ending = table_ending(path)
     reader = _READERS.get(ending)
     if reader is None and not is_present(path):
-        _refuse(f"{path} is not there.", fix="Name a table, or a folder of runs, as seen from the folder that you are in.")
+        _refuse(f"{path} is missing.", fix="Name a table, or a folder of runs, relative to the current folder.")
     if reader is None:
         _refuse(
-            f"{path}: files that end in {ending or 'nothing'!r} are not read as tables of runs.",
+            f"{path}: files that end in {ending or 'nothing'!r} are not tables of runs.",
             fix=f"Give a file that ends in {', '.join(_READERS)} (also with .gz), or a folder of runs.",
         )
     raw = _unpacked(read_bytes(path, most_bytes=MOST_TABLE_BYTES), path)
     if not raw.strip():
-        _refuse(f"{path} is empty.", fix="Give a table with one run a row, below a line of column names.")
+        _refuse(f"{path} is empty.", fix="Give a table with one run per row, below a line of column names.")
     table = reader(raw, str(path))
     table.cells.columns = _column_names(table)
     if table.cells.empty:
-        _refuse(f"{path} holds no runs.", fix="Give a table with one run a row, below a line of column names.")
+        _refuse(f"{path} holds no runs.", fix="Give a table with one run per row, below a line of column names.")
     return table
 
 
@@ -86,7 +86,7 @@ def _unpacked(raw: bytes, path: Path) -> bytes:
 
 
 def write_table_file(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows as a table that `read_table_file` reads, in the format that the name ends in."""
+    """Write rows as a table that `read_table_file` reads; the suffix chooses the format."""
     import pandas as pd
 
     frame = pd.DataFrame(list(rows))
@@ -103,7 +103,7 @@ def write_table_file(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _beyond_64_bits(frame: pd.DataFrame) -> list[str]:
-    """Columns of whole numbers of which Parquet has no such long ones."""
+    """Return the columns of integers that exceed Parquet's 64 bits."""
     objects = [str(name) for name in frame if frame[name].dtype == object]
     return [name for name in objects if all(isinstance(each, int | float) for each in frame[name])]
 
@@ -136,7 +136,7 @@ def _read_csv(raw: bytes, name: str, *, separator: str = ",") -> RawTable:
     except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         reason = str(error).strip().removeprefix("Error tokenizing data. C error: ")
         _refuse(f"{name} is not a CSV table: {reason}.", fix="Every line needs as many cells as the first has column names.")
-    if not isinstance(cells.index, pd.RangeIndex):  # pandas takes surplus cells at the start of every line for row names
+    if not isinstance(cells.index, pd.RangeIndex):  # pandas reads surplus cells at the start of every line as row labels
         _refuse(
             f"{name}: its lines have more cells than the first has column names.",
             fix="Name every column, and write numbers with a point (3.5e9, not 3,5e9).",
@@ -182,9 +182,9 @@ def _json_object(line: bytes, where: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        _refuse(f"{where}: this is not a JSON object ({error}).", fix='Write one object a line, such as {"flops": 1e18, …}.')
+        _refuse(f"{where}: not a JSON object ({error}).", fix='Write one object per line, such as {"flops": 1e18, …}.')
     if not isinstance(row, dict):
-        _refuse(f"{where}: this is not a JSON object.", fix='Write one object a line, such as {"flops": 1e18, …}.')
+        _refuse(f"{where}: not a JSON object.", fix='Write one object per line, such as {"flops": 1e18, …}.')
     return row
 
 
@@ -198,7 +198,7 @@ def _read_json(raw: bytes, name: str) -> RawTable:
         _refuse(f"{name} is not JSON: {error}.", fix="Write a list of objects, one for each run.")
     rows = [flat(row) for row in json_rows(document)]
     if not rows:
-        _refuse(f"{name} holds no list of objects.", fix='Write a list of objects, such as [{"flops": 1e18, …}, …].')
+        _refuse(f"{name} is not a list of objects.", fix='Write a list of objects, such as [{"flops": 1e18, …}, …].')
     keys = _without_common_prefix(list(dict.fromkeys(key for row in rows for key in row)))
     cells = pd.DataFrame({n: pd.Series([row.get(key) for row in rows], dtype=object) for n, key in enumerate(keys)})
     cells.columns = list(keys.values())
@@ -262,7 +262,7 @@ _READERS: dict[str, Callable[[bytes, str], RawTable]] = {
 
 
 def _refuse(what: str, *, fix: str) -> NoReturn:
-    raise RunTableError(what, why="A fit needs a table of runs: FLOPs, parameters, tokens and loss of each.", fix=fix)
+    raise RunTableError(what, fix=fix)
 
 
 LEAST_NUMBER, LARGEST_NUMBER = 1e-9, 1e50
@@ -272,14 +272,14 @@ _EMPTY = ("", "nan", "<na>")  # as CSV and Parquet come to be read; JSON gives N
 
 
 def cells_of_column(raw: RawTable, column: str, *, rows: Sequence[int] | None = None) -> Iterator[tuple[Any, str]]:
-    """The cells of some rows, or of all, each with the phrase that says where it stands."""
+    """Yield the cells of some or all rows, each with a phrase for its place."""
     cells = raw.cells[column].tolist()
     for row in range(len(cells)) if rows is None else rows:
         yield cells[row], f"{raw.name}, {raw.places[row]}, column {column!r}"
 
 
 def is_empty(cell: Any) -> bool:
-    """Whether a cell holds nothing.
+    """Return True if a cell is empty.
 
     >>> is_empty(" "), is_empty(float("nan")), is_empty(0)
     (True, True, False)
@@ -288,7 +288,7 @@ def is_empty(cell: Any) -> bool:
 
 
 def finite_number(cell: Any, *, where: str, why: str, fix: str) -> float:
-    """The number in a cell; `RunTableError` with `where` it stands when it holds none, or one that is not finite.
+    """Return the finite number in a cell, else raise `RunTableError` with the place `where`.
 
     >>> finite_number("6e18", where="runs.csv, line 2, column 'flops'", why="", fix="")
     6e+18
@@ -305,7 +305,7 @@ def finite_number(cell: Any, *, where: str, why: str, fix: str) -> float:
 
 
 def positive_number(cell: Any, *, where: str, why: str, fix: str) -> float:
-    """A finite number above zero that some run could have; `RunTableError` otherwise."""
+    """Return the positive, plausible number in a cell, else raise `RunTableError`."""
     number = finite_number(cell, where=where, why=why, fix=fix)
     if number <= 0:
         raise RunTableError(f"{where} holds {number:g}; it must be above zero.", why=why, fix=fix)
@@ -315,7 +315,7 @@ def positive_number(cell: Any, *, where: str, why: str, fix: str) -> float:
 
 
 def _no_underscores(cell: Any) -> Any:
-    """Python reads 5_0 as fifty; in a table it is a slip."""
+    """Refuse 5_0, which Python reads as fifty."""
     if isinstance(cell, str) and "_" in cell:
         raise ValueError(cell)
     return cell

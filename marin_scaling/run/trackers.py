@@ -31,7 +31,7 @@ _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 @dataclass(frozen=True, kw_only=True)
 class TrackedRun:
-    """A run as its tracker has it: flat names ("throughput/total_tokens") to last values; `source` is where it can be seen."""
+    """A run as logged: flat names ("throughput/total_tokens") to last values; `source` is its address or file."""
 
     name: str
     source: str
@@ -83,7 +83,7 @@ def _best_kind(files: Sequence[Path]) -> list[Path]:
 
 def _nothing_at(path: Path) -> NoReturn:
     raise UsageError(
-        f"{path}: no tracker has left anything there.",
+        f"{path}: no files of a tracker.",
         why=f"Folders are searched for .wandb, {REPLICA_NAME}, step-*.json, {', '.join(_RESULT_NAMES)} and .csv.",
         fix="Name a file or a folder, or wandb:ENTITY/PROJECT.",
     )
@@ -201,9 +201,8 @@ def _json_lines(path: Path) -> list[TrackedRun]:
     if is_table_file(path) and path.name != REPLICA_NAME:
         return _of_table(read_table_file(path), path)
     raise RunTableError(
-        f"{path}: it holds neither a replica of W&B (config and summary) nor events of Levanter's json_logger.",
-        why="Runs are taken from trackers' own files and from tables.",
-        fix="Name another file.",
+        f"{path} holds neither a replica of W&B (config and summary) nor events of Levanter's json_logger.",
+        fix="Name a tracker's own file, or a table.",
     )
 
 
@@ -285,7 +284,7 @@ def _by_writer(events: Sequence[_Event]) -> dict[str, list[_Event]]:
 
 @dataclass
 class _JsonLog:
-    """The events of one run, the last value of each metric standing."""
+    """Events of one run; the last value of each metric counts."""
 
     path: Path
     config: dict[str, Any] = field(default_factory=dict)
@@ -295,7 +294,7 @@ class _JsonLog:
 
     @property
     def is_named(self) -> bool:
-        """Whether the run's settings give its name."""
+        """Return True if the run's settings give its name."""
         return bool(_config_name(self.config))
 
     def is_over(self, event: _Event) -> bool:
@@ -327,7 +326,7 @@ class _JsonLog:
             )
             raise RunTableError(
                 f"{self.path}, line {event.line}: two runs write to this log at once: {what}.",
-                why="Without a process id or host before each line, their numbers cannot be told apart.",
+                why="Without a process id or host before each line, their numbers cannot be distinguished.",
                 fix="Log each run to a file of its own, or keep the prefix that names the process, and import again.",
             )
         seen.update(known)
@@ -352,25 +351,25 @@ def _object(raw: bytes, path: Path, number: int) -> tuple[str, dict[str, Any] | 
             return "", None  # another line of the log, with a brace in it
         raise RunTableError(
             f"{path}, line {number}: it is not JSON: {first_line(error)}.",
-            why="A line that was cut off may hold the last loss.",
-            fix="Remove the line if the run's last metrics stand elsewhere in the file.",
+            why="A truncated line may hold the last loss.",
+            fix="Remove the line if another line of the file has the run's last metrics.",
         ) from error
     return prefix, row if isinstance(row, dict) else None
 
 
 def _told(row: Mapping[str, Any], key: str, path: Path, number: int) -> dict[str, Any]:
-    """Return what stands under a key of a line, with flat names; nothing where there is nothing."""
+    """Return the value of a key with flat names; empty if the key is missing."""
     values = row.get(key) or {}
     if not isinstance(values, Mapping):
-        raise _damaged(f"{path}, line {number}", f"{key} holds no names with values")
+        raise _damaged(f"{path}, line {number}", f"{key} is not an object")
     return flat(values)
 
 
 def _damaged(where: str, what: str) -> RunTableError:
     return RunTableError(
         f"{where}: {what}.",
-        why="A number that was changed on its way would go into a fit as it is.",
-        fix="Take the file from where it was written, or leave it out.",
+        why="A changed number would go into a fit.",
+        fix="Copy the file again from its source, or leave it out.",
     )
 
 
@@ -423,8 +422,8 @@ def _items(items: Any) -> dict[str, Any]:
 
 def _records(path: Path) -> Iterator[bytes]:
     content = read_bytes(path, most_bytes=MOST_TABLE_BYTES)
-    if content and content[:4] != b":W&B":  # a run that was killed at once has no content
-        raise RunTableError(f"{path}: it is no file of W&B's.", why="It does not begin as they do.", fix="Name another file.")
+    if content and content[:4] != b":W&B":  # a run killed at once leaves an empty file
+        raise RunTableError(f"{path} is not a W&B file.", fix="Name another file.")
     record = b""
     for kind, part in _parts(path, content):
         record += part
@@ -445,7 +444,7 @@ def _parts(path: Path, content: bytes) -> Iterator[tuple[int, bytes]]:
             place += left
             continue
         checksum, length, kind = _HEADER.unpack_from(content, place)
-        if not any(content[place : place + left]):  # reserved, and not written before the run was killed
+        if not any(content[place : place + left]):  # allocated, but the run was killed before it wrote here
             return
         if length > left - _HEADER.size or kind not in (_WHOLE, _FIRST, _MIDDLE, _LAST):
             raise _damaged(str(path), f"no record begins at byte {place}")
@@ -454,9 +453,9 @@ def _parts(path: Path, content: bytes) -> Iterator[tuple[int, bytes]]:
         if zlib.crc32(part, zlib.crc32(bytes([kind]))) == checksum:
             yield kind, part
         elif place < len(content):
-            raise _damaged(str(path), f"what stands before byte {place} is not what was written")
+            raise _damaged(str(path), f"the record before byte {place} was changed")
         else:
-            return  # the run was killed while it wrote this part
+            return  # the run was killed while writing this part
 
 
 def _online(project: str) -> list[TrackedRun]:
@@ -467,10 +466,9 @@ def _online(project: str) -> list[TrackedRun]:
 
     try:
         runs = list(wandb.Api().runs(project))
-    except Exception as error:  # no key, no network, no such project: whatever the client raises
+    except Exception as error:  # whatever the client raises: no key, no network, no such project
         raise UsageError(
             f"The W&B project {project} cannot be read: {first_line(error)}.",
-            why="Its runs are read through W&B's own client.",
             fix="Log in (wandb login), check ENTITY/PROJECT and the network, or name offline files.",
         ) from error
     return [_of_client(run) for run in runs]

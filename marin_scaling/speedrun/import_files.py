@@ -1,19 +1,36 @@
-"""Import a speedrun file of Marin's: results of one run, or the table of its old board."""
+"""Read entries of other boards: a file of Marin's, or a public record of figures in CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from marin_scaling.canonical_json import load_strict
+from marin_scaling.errors import DocumentError
 from marin_scaling.files import read_bytes
 from marin_scaling.speedrun.import_marin import author_of, import_marin_results, moment, refusal
-from marin_scaling.speedrun.submission import Compute, Data, Evaluation, Model, SeedResult, Submission
+from marin_scaling.speedrun.submission import (
+    Author,
+    Compute,
+    Data,
+    Evaluation,
+    Model,
+    SeedResult,
+    Submission,
+    explained,
+    missing_keys,
+)
+from marin_scaling.strict_model import Part
+from marin_scaling.untrusted_text import Link
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,3 +151,78 @@ def submission_name(path: Path) -> str:
     folders, variant = path.resolve().parts[:-1], path.stem.removeprefix(_RESULTS)
     below = [position for position, name in enumerate(folders) if name == _ROOT]
     return ("/".join(folders[below[-1] + 1 :]) if below and folders[below[-1] + 1 :] else folders[-1]) + variant
+
+
+_MOST_ENTRIES = 2000
+_NUMBERS = ("params", "tokens", "model_flops", "hardware_flops", "bits_per_byte", "training_seconds")
+COLUMNS = ("run", "authors", *_NUMBERS, "finished_at", "log", "source")
+"""Columns of a public record."""
+
+
+class _Source(Part):
+    source: Link
+
+
+def read_public_record(path: Path) -> tuple[list[Submission], str]:
+    """Return the entries of a public record of another board, and the address of its figures.
+
+    `DocumentError` names line and key of what cannot stand there.
+    """
+    rows = list(_rows(path))
+    found = [_public_submission(row, track=path.stem, where=f"{path}, line {line}") for line, row in rows]
+    names = Counter(each.name for each in found)
+    (name, count), *_ = names.most_common(1)
+    if count > 1:
+        raise _refused(f"{path}: the run {name!r} has {count} rows")
+    return found, rows[0][1]["source"]
+
+
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    try:
+        reader = csv.DictReader(io.StringIO(read_bytes(path).decode("utf-8"), newline=""), strict=True)
+        rows = [(reader.line_num, row) for row in reader]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise _refused(f"{path} is not CSV in UTF-8: {error}") from error
+    if tuple(reader.fieldnames or ()) != COLUMNS or any(None in row or None in row.values() for _, row in rows):
+        raise _refused(f"{path} has other columns than {','.join(COLUMNS)}")
+    if not 0 < len(rows) <= _MOST_ENTRIES:
+        raise _refused(f"{path} has {len(rows)} entries, not 1 to {_MOST_ENTRIES}")
+    yield from rows
+
+
+def _public_submission(row: Mapping[str, str], *, track: str, where: str) -> Submission:
+    """Return an entry as a submission, in which all that the record does not have is absent."""
+    try:
+        numbers: dict[str, Any] = {name: float(row[name]) if row[name] else None for name in _NUMBERS}
+        source = _Source(source=row["source"])
+        seed = SeedResult(
+            bits_per_byte=numbers["bits_per_byte"],
+            training_seconds=numbers["training_seconds"],
+            hardware_flops=numbers["hardware_flops"],
+            finished_at=datetime.fromisoformat(row["finished_at"]) if row["finished_at"] else None,
+            log=row["log"] or source.source,
+        )
+        parts: dict[str, Any] = {
+            "name": row["run"],
+            "track": track,
+            "authors": tuple(Author(name=name) for name in row["authors"].split("; ")),
+            "data": Data(name=track, trained_tokens=None if numbers["tokens"] is None else int(numbers["tokens"])),
+            "model": Model(params_total=int(numbers["params"])),
+            "compute": Compute(model_flops=numbers["model_flops"]),
+            "evaluation": Evaluation(name=track),
+            "seeds": (seed,),
+        }
+        missing = missing_keys(Submission.model_construct(**parts))
+        return Submission(**parts, absent=dict.fromkeys(missing, "not in the public record"))
+    except ValidationError as error:
+        raise _refused(f"{where}: {explained(error)}") from error
+    except (ValueError, TypeError, OverflowError) as error:
+        raise _refused(f"{where}: {error}") from error
+
+
+def _refused(what: str) -> DocumentError:
+    return DocumentError(
+        f"{what}.",
+        why="A public record has one entry a line, with the figures of its source.",
+        fix=f"Correct the file. Its first line is {','.join(COLUMNS)}; a cell may be empty.",
+    )

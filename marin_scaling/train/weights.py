@@ -127,8 +127,11 @@ def _again(run: StoredRun) -> str:
     return f"Move {run.folder} away, train it again ({cores} {command}), and put the old folder back."
 
 
-def write_hugging_face(spec: RunSpec, *, weights: Path, folder: Path, tokenizer: Path | None) -> None:
-    """Write the dense model of `spec` with checkpoint `weights` into `folder`; `tokenizer` is a folder too."""
+def write_hugging_face(spec: RunSpec, *, weights: Path, folder: Path, tokenizer: Path | None, end_token: str = "") -> None:
+    """Write the dense model of `spec` with checkpoint `weights` into `folder`; `tokenizer` is a folder too.
+
+    With an `end_token`, the tokenizer encodes a text as training did: alone, without special tokens before or after it.
+    """
     from levanter.tracker.tracker import NoopConfig
     from levanter.trainer import TrainerConfig
 
@@ -136,17 +139,33 @@ def write_hugging_face(spec: RunSpec, *, weights: Path, folder: Path, tokenizer:
     trainer = TrainerConfig(tracker=NoopConfig(), require_accelerator=False)  # only its devices are used
     with trainer.use_device_mesh():
         model = load_weights(spec, weights, axis_mapping=trainer.parameter_axis_mapping, mesh=trainer.device_mesh)
-        converter(tokenizer).save_pretrained(model, str(folder), save_tokenizer=tokenizer is not None)
+        saved = converter(tokenizer, end_token=end_token)
+        saved.save_pretrained(model, str(folder), save_tokenizer=tokenizer is not None)
 
 
-def _tokenizer(folder: Path | None) -> Any:
-    """Return the tokenizer in a folder; an empty one without a folder, since None would fetch one from the hub."""
+def tokenizer_to_export(folder: Path | None, *, end_token: str) -> Any:
+    """Return the tokenizer in a folder, with an `end_token` as training used it: without special tokens around a text.
+
+    Nothing without a folder, because None would mean a tokenizer of the hub.
+    """
+    from tokenizers import processors
     from transformers import AutoTokenizer
 
-    return () if folder is None else AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    if folder is None:
+        return ()
+    found = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    if end_token:
+        for switch in ("add_bos_token", "add_eos_token"):
+            if getattr(found, switch, False):
+                setattr(found, switch, False)
+        rust = found.backend_tokenizer
+        if rust.encode("a").ids != rust.encode("a", add_special_tokens=False).ids:
+            rust.post_processor = processors.Sequence([])
+        found.eos_token = found.eos_token or end_token
+    return found
 
 
-def converter(tokenizer: Path | None) -> HFCheckpointConverter[Any]:
+def converter(tokenizer: Path | None, *, end_token: str = "") -> HFCheckpointConverter[Any]:
     """Return Levanter's converter of our dense models, with or without the tokenizer in a folder."""
     from levanter.compat.hf_checkpoints import HFCheckpointConverter
     from levanter.models.qwen import Qwen3Config
@@ -155,6 +174,6 @@ def converter(tokenizer: Path | None) -> HFCheckpointConverter[Any]:
     return HFCheckpointConverter(
         Qwen3Config,
         HfConfigClass=HuggingFaceConfig,
-        tokenizer=_tokenizer(tokenizer),
+        tokenizer=tokenizer_to_export(tokenizer, end_token=end_token),
         config_overrides={"architectures": ["Qwen3ForCausalLM"]},
     )

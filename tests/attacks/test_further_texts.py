@@ -16,8 +16,7 @@ from marin_scaling.errors import DataError, RunTableError, SiteError, Verificati
 from marin_scaling.limits import EXPERIMENTS_NAMED, MALFORMED_LINES, TEXT_CHARACTERS
 from marin_scaling.preregistration.events.seal import read_seal
 from marin_scaling.publish.build import build_site, write_generated_pages
-from marin_scaling.publish.new_repository import make_user_repository
-from marin_scaling.publish.site_settings import require_plain_settings
+from marin_scaling.publish.site_settings import make_user_repository, require_plain_settings
 from marin_scaling.run.store import is_moment
 from marin_scaling.run.table import read_run_table
 from marin_scaling.untrusted_files import UnsafeTreeError, require_regular_tree

@@ -8,7 +8,7 @@ import pytest
 
 from marin_scaling.errors import SiteError
 from marin_scaling.publish.build import build_site
-from marin_scaling.publish.new_repository import make_user_repository
+from marin_scaling.publish.site_settings import make_user_repository
 from marin_scaling.untrusted_files import UnsafeTreeError
 
 ROOT = Path(__file__).parents[2]

@@ -20,12 +20,14 @@ PAGES = [
     "generated/index.html",
     "generated/ladders/index.html",
     "generated/speedrun/index.html",
+    "generated/speedrun-records/marin.html",
     "generated/speedrun/bytes-moe~target-2.4e12-width-40.html",
     "generated/speedrun/cpu~dense-24-batch-8.html",
     "generated/experiments/index.html",
     "generated/experiments/bytes-moe.html",
     "generated/ladders/delphi.html",
     "generated/preregistrations/2026-11-26-quickstart.html",
+    "generated/preregistrations/2026-11-26-bytes-moe.html",
 ]
 LOOKS = {"phone, light": (390, "light"), "desktop, dark": (1440, "dark")}
 
@@ -123,7 +125,24 @@ def test_the_figures_of_a_forecast_can_be_moved_about_in(built_site: Path, brows
     page.goto((built_site / "generated" / "ladders" / "quickstart.figures" / "interactive.html").as_uri())
     page.wait_for_selector("svg", timeout=120_000)
     assert page.locator("svg path").count() > 20
+    assert "quickstart" in page.inner_text("h1")
+    page.locator("nav a").click()
+    assert page.url == (built_site / "generated" / "ladders" / "quickstart.html").as_uri()
     page.close()
+
+
+def test_an_interactive_figure_is_dark_where_the_site_is(built_site: Path, browser: Any) -> None:
+    """The reader's choice on the site counts, and without one that of the system."""
+    context = browser.new_context(color_scheme="light")
+    page = context.new_page()
+    figure = (built_site / "generated" / "index.figures" / "interactive.html").as_uri()
+    for chosen, is_dark in ((None, False), ("slate", True)):
+        page.goto((built_site / "index.html").as_uri())
+        if chosen:
+            page.evaluate("scheme => __md_set('__palette', {index: 1, color: {scheme}})", chosen)
+        page.goto(figure)
+        assert page.evaluate("document.documentElement.classList.contains('dark')") is is_dark
+    context.close()
 
 
 def test_the_slider_of_a_law_says_what_a_budget_buys(built_site: Path, browser: Any) -> None:
@@ -140,6 +159,13 @@ def test_the_slider_of_a_law_says_what_a_budget_buys(built_site: Path, browser: 
     page.keyboard.press("Home")
     assert "within the ladder" in page.locator("[data-law] output").inner_text()
     assert "FLOPs (within the ladder)" in slider.get_attribute("aria-valuetext")
+    assert "learning rate" in page.locator("[data-law] output").inner_text()
+    page.get_by_label("Sustained FLOP/s").fill("1e9")
+    page.get_by_label("Price per hour").fill("36")
+    flops, dearest = float(row[0]), page.locator("[data-law] output div").last
+    slider.press("End")
+    assert "days" in dearest.inner_text()
+    assert f"cost {float(f'{flops / 1e9 / 100:.3g}'):,.0f}" in dearest.inner_text()
     page.close()
 
 

@@ -29,8 +29,8 @@ def listed(built_site: Path) -> list[dict[str, Any]]:
 
 
 def titles(page: Any) -> list[str]:
-    """The first cells of the rows that are shown."""
-    return list(page.locator("tbody tr:visible td:nth-child(1) a").all_inner_texts())
+    """The titles of the rows that are shown."""
+    return list(page.locator("tbody tr:visible td:nth-child(2) a").all_inner_texts())
 
 
 def test_all_of_them_are_there(page: Any, listed: list[dict[str, Any]]) -> None:

@@ -1,5 +1,6 @@
 """The whole site: it builds strictly from a clone, and needs nothing from elsewhere."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -51,10 +52,23 @@ def test_the_forecasts_of_this_repository_stand_with_their_outcomes_without_java
     """Forecast, interval and observed loss are in the HTML itself, and so is the figure."""
     for folder in sorted((ROOT / "preregistrations").glob("20*")):
         page = (built_site / "generated" / "preregistrations" / f"{folder.name}.html").read_text(encoding="utf-8")
-        assert "was observed" in page
+        observed = json.loads((folder / "outcome.json").read_bytes())["value"]
+        assert f"<strong>{observed:.4f}</strong>" in page
         figure = f"{folder.name}.figures/forecast.svg"
         assert f'src="{figure}"' in page
         assert "observed " in (built_site / "generated" / "preregistrations" / figure).read_text(encoding="utf-8")
+
+
+def test_the_first_page_shows_results_and_the_menu_has_at_most_seven_parts(built_site: Path) -> None:
+    """Both figures in two sizes, three numbers, two buttons; no sidebar."""
+    page = (built_site / "index.html").read_text(encoding="utf-8")
+    for figure in ("generated/home.figures/law", "generated/index.figures/intervals"):
+        for name in (f"{figure}.svg", f"{figure}-narrow.svg"):
+            assert name in page
+            assert (built_site / name).is_file()
+    assert page.count("md-button") >= 2
+    assert len(re.findall(r"<div><strong>", page)) == 3
+    assert 5 <= page.count('class="md-tabs__item') <= 7
 
 
 def _words_and_marks(svg: str) -> tuple[list[str], int]:

@@ -20,6 +20,7 @@ HELD = (
     "forecast",
     "ladder",
     "recipe",
+    "run",
     "train",
     "*.py",
 )
@@ -57,7 +58,7 @@ BANNED = {
     r"\ba (?:int|object|array|entry|item|error|integer|other)\b": "an",
     r"\bmade out\b": "determined, read",
     r"\bcomes? to nothing\b": "fails, is empty",
-    r"\bleads? one to\b|\bone's own\b|\bthat one\b": "name the subject",
+    r"\bone's own\b|\bthat one\b": "name the subject",
     r"\bthere is none\b|\bthere are none\b|\bhas none\b": "name what is missing",
     r"\bas if nothing\b": "state the fact",
 }

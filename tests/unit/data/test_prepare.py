@@ -119,7 +119,7 @@ def test_a_cache_that_levanter_built_is_read_as_it_is(tmp_path: Path, files: dic
     assert corpus.train.tolist() == [token for row in rows for token in row["input_ids"]]
     with SerialCacheWriter(str(tmp_path / "large"), rows[0]) as writer:
         writer.write_batch([{"input_ids": np.array([5, 257], np.int32)}])
-    with pytest.raises(DataError, match=r"token 257 is none of the 256 of the tokenizer bytes"):
+    with pytest.raises(DataError, match=r"token 257 exceeds the 256 tokens of the tokenizer bytes"):
         made(of_files(files, train={"cache": str(tmp_path / "large")}), tmp_path)
 
 
@@ -296,9 +296,13 @@ def test_a_tokenizer_that_loses_text_is_refused(tmp_path: Path, files: dict[str,
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"source": "mine"}, "needs train, validation"),
-        ({"source": "mine", "train": {"files": "a.jsonl"}}, "train and validation"),
-        ({"train": {"files": "a.jsonl"}, "validation": {"v": {"files": "b.jsonl"}}}, "needs train, validation"),
+        ({"source": "mine"}, "needs train"),
+        (
+            {"source": "mine", "held_out": 0.1, "validation": {"v": {"files": "b"}}, "train": {"files": "a"}},
+            "choose one of them",
+        ),
+        ({"held_out": 0.1}, "validation and held_out need train"),
+        ({"train": {"files": "a.jsonl"}, "validation": {"v": {"files": "b.jsonl"}}}, "needs train"),
         ({"source": "mine", "train": {}, "validation": {"v": {"files": "b"}}}, "given: none"),
         ({"source": "mine", "train": {"files": "a", "cache": "b"}, "validation": {"v": {"files": "b"}}}, "given: files, cache"),
         ({"source": "mine", "train": {"files": "a", "split": "x"}, "validation": {"v": {"files": "b"}}}, "need a dataset"),
@@ -449,15 +453,6 @@ def test_the_name_of_a_special_token_in_a_text_is_text(tmp_path: Path, files: di
 
 
 @needs_levanter
-def test_a_tokenizer_that_cannot_end_a_text_is_refused(tmp_path: Path, files: dict[str, Path]) -> None:
-    """Documents would run into each other."""
-    folder = write_tokenizer(tmp_path / "tokenizer")
-    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
-    with pytest.raises(DataError, match="has no token for the end of a text"):
-        made(of_files(files, tokenizer=str(folder)), tmp_path)
-
-
-@needs_levanter
 def test_a_cache_that_holds_a_held_out_document_is_refused_too(tmp_path: Path, files: dict[str, Path]) -> None:
     """Though its row ends with the token for the end of a text."""
     from levanter.store.cache import SerialCacheWriter
@@ -472,3 +467,83 @@ def test_a_cache_that_holds_a_held_out_document_is_refused_too(tmp_path: Path, f
     asked = of_files(files, train={"cache": str(tmp_path / "cache")}, tokenizer=str(folder))
     with pytest.raises(DataError, match=r"cache, row 1: .* held out too"):
         made(asked, tmp_path)
+
+
+def test_each_set_has_a_key_of_its_own_and_keys_may_be_nested(tmp_path: Path, files: dict[str, Path]) -> None:
+    """`content` beside `text`, and `message.text` of nested rows in JSON lines and Parquet."""
+    write_jsonl(files["wiki"], texts(20, start=1_000), key="content")
+    rows = [{"message": {"text": text}} for text in texts(100)]
+    nested = tmp_path / "nested.jsonl"
+    nested.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "nested.parquet")
+    held_out = {"wiki": {"files": str(files["wiki"]), "text_key": "content"}}
+    digests = {
+        made(data(train={"files": str(place), "text_key": key}, validation=held_out), tmp_path).digest
+        for place, key in ((files["train"], "text"), (nested, "message.text"), (tmp_path / "nested.parquet", "message.text"))
+    }
+    assert len(digests) == 1
+    with pytest.raises(DataError, match=r"message\.body: no such key; it has text"):
+        made(data(train={"files": str(nested), "text_key": "message.body"}, validation=held_out), tmp_path)
+
+
+def test_a_mark_of_byte_order_is_no_text(tmp_path: Path, files: dict[str, Path]) -> None:
+    """Of JSON lines and of text files; UTF-16 is refused by name."""
+    before = made(of_files(files), tmp_path).digest
+    files["train"].write_bytes(b"\xef\xbb\xbf" + files["train"].read_bytes())
+    assert made(of_files(files), tmp_path).digest == before
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfthe loss")
+    assert [text for _, text in documents_in(str(tmp_path / "a.txt"), text_key="")] == ["the loss"]
+    (tmp_path / "a.txt").write_bytes("the loss".encode("utf-16"))
+    with pytest.raises(DataError, match="UTF-16"):
+        list(documents_in(str(tmp_path / "a.txt"), text_key=""))
+
+
+def test_held_out_text_is_taken_from_the_training_documents_where_none_is_named(tmp_path: Path, files: dict[str, Path]) -> None:
+    """By the digest of a document alone: order and other documents change nothing, and twins go together."""
+    write_jsonl(files["train"], texts(300) + texts(5))
+    asked = data(train={"files": str(files["train"])}, held_out=0.2)
+
+    def parts() -> tuple[set[str], set[str]]:
+        corpus = made(asked, tmp_path)
+        rows = (row.tobytes().decode() for row in (corpus.train, corpus.validation["held-out"]))
+        train, held_out = ({text for text in texts(600) if f"{text}\n" in row} for row in rows)
+        return train, held_out
+
+    train, held_out = parts()
+    assert not held_out & train
+    assert held_out | train == set(texts(300))
+    assert 30 < len(held_out) < 90
+    write_jsonl(files["train"], texts(600)[::-1])
+    assert held_out <= parts()[1]
+
+
+@needs_levanter
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ("rows", "its ledger counts 99 rows, its data 100"),
+        ("tokens", "its ledger counts 51000 tokens, its data 50000"),
+        ("chunk", "input_ids"),
+    ],
+)
+def test_a_damaged_cache_is_refused_by_its_folder(tmp_path: Path, files: dict[str, Path], damage: str, said: str) -> None:
+    """A ledger that counts otherwise, and data that were cut to half."""
+    from levanter.store.cache import SerialCacheWriter
+
+    folder, cache = write_tokenizer(tmp_path / "tokenizer"), tmp_path / "cache"
+    rows = [{"input_ids": np.random.default_rng(number).integers(256, 512, 500, dtype=np.int32)} for number in range(100)]
+    with SerialCacheWriter(str(cache), rows[0]) as writer:
+        writer.write_batch(rows)
+    ledger, chunk = cache / "shard_ledger.json", cache / "input_ids" / "data" / "c" / "0"
+    document = json.loads(ledger.read_text())
+    if damage == "chunk":
+        chunk.write_bytes(chunk.read_bytes()[:1000])
+    elif damage == "rows":
+        document["total_num_rows"] = 99
+    else:
+        document["field_counts"]["input_ids"] = 51_000
+    ledger.write_text(json.dumps(document))
+    with pytest.raises(DataError) as caught:
+        made(of_files(files, train={"cache": str(cache)}, tokenizer=str(folder)), tmp_path)
+    assert str(cache) in caught.value.what
+    assert said in caught.value.what

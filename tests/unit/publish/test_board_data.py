@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from submission_factory import seed_document, submission
 
-from marin_scaling.publish.board_page import COLUMNS, live_board
+from marin_scaling.publish.interactive_board import COLUMNS, board_chart, live_board, row_values
 from marin_scaling.speedrun.checks import validate
 from marin_scaling.speedrun.leaderboard import FIRST_AXIS, Board, boards
 
@@ -46,7 +46,7 @@ def test_every_value_is_that_of_its_entry(board: Board) -> None:
     for column, told in zip(COLUMNS, data["columns"], strict=True):
         assert (told["key"], told["kind"]) == (column.key, column.kind)
         for row, value in zip(board.rows, values(told, COUNT), strict=True):
-            wanted = row.to_document()[column.key]
+            wanted = row_values(row)[column.key]
             if isinstance(wanted, float):
                 assert value == pytest.approx(wanted, rel=1e-8 if column.kind == "loss" else 1e-5)
             elif column.key == "finished_at" and wanted:
@@ -73,8 +73,6 @@ def test_what_is_the_same_everywhere_is_said_once(board: Board) -> None:
 def test_of_many_entries_the_figure_shows_the_front_and_the_best_of_the_others(board: Board) -> None:
     """And says how many it leaves out."""
     pytest.importorskip("altair", reason="comes with the site extra")
-    from marin_scaling.publish.board_page import board_chart
-
     spec = board_chart(board).to_dict()
     drawn = max(spec["datasets"].values(), key=len)
     standing = {row.submission.name for row in board.rows if FIRST_AXIS in row.on_front}

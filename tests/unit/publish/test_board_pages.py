@@ -41,7 +41,7 @@ def test_a_repository_without_submissions_says_how_to_make_the_first(tmp_path: P
 def test_the_board_is_there_as_a_table_a_figure_and_data(tmp_path: Path) -> None:
     """JSON and CSV say the same as the table."""
     found = pages(tmp_path, submission(), other("moe/130m"))
-    assert "2 accepted, 1 of them on the front of model FLOPs, 0 refused" in found["speedrun/index.md"]
+    assert "2 accepted, 0 refused; 1 on the Pareto front" in found["speedrun/index.md"]
     assert "index.fineweb-edu.figures/front.svg" in found["speedrun/index.md"]
     rows = json.loads(found["speedrun/board.json"])["entries"]
     assert [row["name"] for row in rows] == ["llama/130m", "moe/130m"]

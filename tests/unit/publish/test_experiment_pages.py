@@ -46,9 +46,9 @@ def test_failures_are_counted_and_listed_beside_successes(tmp_path: Path) -> Non
         tmp_path, {"name": "a"}, {"name": "b", "outcome": "did-not-work"}, {"name": "c", "outcome": None, "source": "a list"}
     )
     index = made["index.md"]
-    assert f"| worked | {Outcome.WORKED.meaning} | 1 | 0 |" in index
-    assert f"| did-not-work | {Outcome.DID_NOT_WORK.meaning} | 1 | 0 |" in index
-    assert "| not said | its source does not say | 0 | 1 |" in index
+    assert f"worked</span> | {Outcome.WORKED.meaning} | 1 | 0 |" in index
+    assert f"did-not-work</span> | {Outcome.DID_NOT_WORK.meaning} | 1 | 0 |" in index
+    assert "| its source does not say | 0 | 1 |" in index
     assert index.index("[a](a.md)") < index.index("[c](c.md)")
 
 

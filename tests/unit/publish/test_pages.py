@@ -24,8 +24,11 @@ from marin_scaling.preregistration.layout import RECORD_NAME
 from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.public_record import read_public_record
 from marin_scaling.preregistration.registry import signers_path
+from marin_scaling.preregistration.state import State, Verdict
 from marin_scaling.preregistration.verdict import check_preregistration
 from marin_scaling.publish.build import generated_pages, write_generated_pages
+from marin_scaling.publish.forecast_index import forecasts_index
+from marin_scaling.publish.forecast_page import ForecastPage
 from marin_scaling.run.curves import LossCurve
 from marin_scaling.run.paths import Workplace, curve_path, work_dir
 from marin_scaling.run.table import read_run_table
@@ -51,6 +54,19 @@ def delphi_pages(tmp_path_factory):
     return generated_pages(root)
 
 
+LATER = "<summary>Later forecasts of the same run</summary>"
+
+
+def states(shown):
+    """The states that a page shows as chips."""
+    return re.findall(r'<span class="chip[^"]*">([^<]*)</span>', shown)
+
+
+def against(shown):
+    """The part of a forecast's page that lists what speaks against it."""
+    return shown.split("## What speaks against it")[1].split("\n## ")[0]
+
+
 def check(root, registration):
     folder, now = registration.folder, datetime(2026, 11, 22, tzinfo=UTC)
     check_preregistration(folder, runs_dir=root / "runs", allowed_signers=signers_path(folder), checked_at=now)
@@ -59,16 +75,20 @@ def check(root, registration):
 def test_a_forecast_without_its_run_is_pending(tmp_path, registration):
     """The page shows median, interval, signer and target, and says that nothing is observed yet."""
     shown = page(tmp_path, PAGE)
-    assert "**Pending.** 2.5000 bits/byte was forecast, 90 % interval 2.3355 to 2.6645" in shown
+    assert states(shown) == ["pending"]
+    assert "**2.5000** bits/byte, 90 % interval 2.3355 to 2.6645" in shown
     assert "ada&#64;example.org" in shown
     assert "| said of itself | free asymptote |" in shown
+    assert "free asymptote" in against(shown).lower()
     assert "not run yet" in page(tmp_path, "index.md")
 
 
 def test_a_forecast_whose_time_is_over_is_overdue(tmp_path):
     """On the index and at the head of its page."""
     make_registration(tmp_path, promise=Promise(due=date(2026, 11, 21)))
-    assert "the target is not trained yet, and was due." in page(tmp_path, PAGE)
+    shown = page(tmp_path, PAGE)
+    assert states(shown) == ["overdue"]
+    assert "was due on 2026-11-21" in shown
     assert "1 preregistered: 0 refused, 1 overdue" in page(tmp_path, "index.md")
 
 
@@ -78,9 +98,10 @@ def test_a_forecast_that_was_taken_back_is_shown_as_that(tmp_path, registration)
     give_notice(registration.folder, "withdraw", **known)
     write_down(registration.folder.parent, at=CREATED_AT)
     shown = page(tmp_path, PAGE)
-    assert "**Withdrawn.** 2.5000 bits/byte was forecast" in shown
+    assert states(shown) == ["withdrawn"]
+    assert "**2.5000** bits/byte" in shown
     assert "the run is cancelled" in shown
-    assert "0 pending, 1 withdrawn. None is left out" in page(tmp_path, "index.md")
+    assert "0 pending, 1 withdrawn." in page(tmp_path, "index.md")
 
 
 def test_a_run_that_left_its_recipe_is_shown_as_that(tmp_path, registration):
@@ -90,12 +111,14 @@ def test_a_run_that_left_its_recipe_is_shown_as_that(tmp_path, registration):
     said = {"principal": PRINCIPAL, "at": at, "reason": "other clipping", "from_step": 80}
     give_notice(registration.folder, "deviate", key=signing_key(), **said)
     write_down(registration.folder.parent, at=at)
-    assert "not trained yet; its run left the recipe from step 80: other clipping." in page(tmp_path, PAGE)
+    assert "from step 80: other clipping" in against(page(tmp_path, PAGE))
     check(tmp_path, registration)
     shown = page(tmp_path, PAGE)
-    assert "%); its run left the recipe from step 80: other clipping." in shown
+    assert "from step 80: other clipping" in against(shown)
     assert "00Z: from step 80: other clipping" in html.unescape(shown)
-    assert "held (its run left the recipe)" in page(tmp_path, "index.md")
+    index = page(tmp_path, "index.md")
+    assert states(index) == ["held"]
+    assert "its run left the recipe |" in index
 
 
 def test_what_was_promised_in_words_and_what_the_number_hangs_on_are_shown(tmp_path):
@@ -109,15 +132,14 @@ def test_what_was_promised_in_words_and_what_the_number_hangs_on_are_shown(tmp_p
     assert "baseline: a line through the best run of each budget" in shown
 
 
-@pytest.mark.parametrize(("loss", "word"), [(2.55, "Held"), (2.9, "Missed"), (None, "Missed")])
+@pytest.mark.parametrize(("loss", "word"), [(2.55, "held"), (2.9, "missed"), (None, "missed")])
 def test_an_outcome_stands_beside_its_forecast(tmp_path, registration, loss, word):
     """Held, missed, and diverged are shown as what they are, with the observed loss."""
     store_run(tmp_path / "runs", spec=registration.target, loss=loss, day="2026-11-21")
     check(tmp_path, registration)
     shown = page(tmp_path, PAGE)
-    assert f"**{word}.**" in shown
-    assert ("diverged" if loss is None else f"{loss:.4f} was observed") in shown
-    assert word.lower() in page(tmp_path, "index.md")
+    assert states(shown) == states(page(tmp_path, "index.md")) == [word]
+    assert ("diverged" if loss is None else f"**{loss:.4f}**") in shown
 
 
 @pytest.mark.parametrize(
@@ -130,7 +152,7 @@ def test_an_outcome_stands_beside_its_forecast(tmp_path, registration, loss, wor
 )
 def test_a_later_forecast_stands_beside_the_first(tmp_path, registration, loss, row):
     """In a table with it, with why it was made; the words of its registrant stay text, and the verdict is the first's."""
-    assert "## Forecast again" not in page(tmp_path, PAGE)
+    assert LATER not in page(tmp_path, PAGE)
     make_amendment(registration.folder, steps_seen=200, **lower(registration.folder), reason="<b>two</b> budgets | more")
     if loss is not None:
         store_run(tmp_path / "runs", spec=registration.target, loss=loss, day="2026-11-21")
@@ -139,7 +161,8 @@ def test_a_later_forecast_stands_beside_the_first(tmp_path, registration, loss, 
     assert row in shown
     assert "| the first | 2026-11-20T08:30:00Z | 0 | 2.5000 | 2.3355 to 2.6645 |" in shown
     assert "* amend-1: &#60;b&#62;two&#60;/b&#62; budgets &#124; more." in shown
-    assert ("pending" if loss is None else "held") + " (later forecasts: 1) |" in index
+    assert states(index) == ["pending" if loss is None else "held"]
+    assert "later forecasts: 1 |" in index
     assert "1 preregistered:" in index
 
 
@@ -180,7 +203,7 @@ def test_an_empty_folder_in_the_registry_is_listed_too(tmp_path, registration):
 def test_a_ladder_page_shows_every_run_and_the_forecasts_of_those_held_out(delphi_pages):
     """All 81 Delphi runs, and 1e23 with its measured loss beside the forecast of a run of its size."""
     shown = delphi_pages["ladders/delphi.md"].decode()
-    runs = shown.split("## Runs")[1].split("###")[0]
+    runs = shown.split("<summary>Runs</summary>")[1].split("</details>")[0]
     assert runs.count("\n| ") == 81 + 2
     run = read_run_table(DELPHI / "heldout.csv").frame.set_index("run").loc["delphi-1e23-seed0"]
     ahead = forecast(fit(read_run_table(DELPHI)), flops=run["flops"], params=run["params"], tokens=run["tokens"])
@@ -242,26 +265,56 @@ def drawn(tmp_path):
     return make_registration(tmp_path, rows=rows, forecast={**document, "predictions": [other, prediction]})
 
 
-def test_calibration_is_drawn_once_a_forecast_is_settled(tmp_path, registration):
-    """Promised and held shares, with their exact intervals; before, there is nothing to draw."""
-    assert "## Calibration" not in page(tmp_path, "index.md")
+@pytest.mark.parametrize(("count", "is_drawn"), [(7, False), (8, True)])
+def test_calibration_is_drawn_from_eight_settled_forecasts_on(tmp_path, count, is_drawn):
+    """Promised and held shares with their exact intervals; the values of half of the forecasts lie in the central 50 %."""
+    outcomes = [{"scores": {"pit": 0.3 if number % 2 else 0.9, "hit": True}, "baseline": None} for number in range(count)]
+    verdicts = [
+        Verdict(id=str(number), state=State.HELD, sentence="", outcome=outcome, registrant=PRINCIPAL)
+        for number, outcome in enumerate(outcomes)
+    ]
+    made = forecasts_index([ForecastPage(files={}, index_row=("",) * 8, verdict=each) for each in verdicts], root=tmp_path)
+    assert ("index.figures/held.svg" in made) is is_drawn
+    shown = made["index.md"].decode()
+    assert ("| 50% | 50% | 16% to 84% |" in shown) is is_drawn
+    if is_drawn:
+        assert b"8 settled" in made["index.figures/held.svg"]
+
+
+def test_all_forecasts_are_drawn_as_intervals_with_what_was_observed(tmp_path, registration):
+    """Also before anything is settled; the picture has each forecast's run by name."""
+    pages = generated_pages(tmp_path)
+    for name in ("index.figures/intervals.svg", "index.figures/intervals-narrow.svg", "index.figures/interactive.html"):
+        assert b"tiny, " in pages[name]
+    assert (
+        b"observed, inside" not in re.sub(rb"<title>.*?</title>", b"", pages["index.figures/intervals.svg"]).split(b"legend")[0]
+    )
     store_run(tmp_path / "runs", spec=registration.target, loss=2.61, day="2026-11-21")
     check(tmp_path, registration)
-    pages = generated_pages(tmp_path)
-    assert b"Promised and held, 1 settled" in pages["index.figures/held.svg"]
-    assert b"Observed values by tenths" in pages["index.figures/levels.svg"]
-    shown = pages["index.md"].decode()
-    assert "| 50% | 0% | 0% to 98% |" in shown  # 2.61 lies 1.1 s.d. above the median
-    assert "| 90% | 100% | 3% to 100% |" in shown
+    assert b"measured: 2.6100" in generated_pages(tmp_path)["index.figures/intervals.svg"]
 
 
 def test_the_figure_of_a_forecast_shows_what_was_signed(tmp_path, drawn):
     """The picture carries the registered median at the target, not the refit's, nor that of another size in the document."""
     pages = generated_pages(tmp_path)
-    assert f"]({NAME}.figures/forecast.svg)" in pages[PAGE].decode()
+    assert f'src="{NAME}.figures/forecast.svg"' in pages[PAGE].decode()
     for name in (f"preregistrations/{NAME}.figures/forecast.svg", "ladders/tiny.figures/law.svg"):
         assert b"forecast 2.5000" in pages[name]
         assert b"forecast 3.3" not in pages[name]
+
+
+def test_the_first_page_of_a_repository_shows_its_results(tmp_path, drawn):
+    """The law with the forecast and what was observed, and how many forecasts held; without any, how to make the first."""
+    store_run(tmp_path / "runs", spec=drawn.target, loss=2.61, day="2026-11-21")
+    check(tmp_path, drawn)
+    pages = generated_pages(tmp_path)
+    shown = pages["home.snippet"].decode()
+    assert "<strong>1 of 1</strong>" in shown
+    assert "generated/index.figures/intervals-narrow.svg" in shown
+    for name in ("home.figures/law.svg", "home.figures/law-narrow.svg"):
+        assert b"observed 2.6100" in pages[name]
+    (tmp_path / "empty").mkdir()
+    assert "marin-scale quickstart" in generated_pages(tmp_path / "empty")["home.snippet"].decode()
 
 
 def test_a_forecast_whose_ladder_is_not_here_links_to_no_page(tmp_path, registration):
@@ -276,14 +329,14 @@ def test_the_page_of_a_ladder_lists_what_was_forecast_from_it(tmp_path, drawn):
     """With what was observed once it is checked; a refused forecast is not among them."""
     store_run(tmp_path / "runs", spec=drawn.target, loss=2.61, day="2026-11-21")
     row = f"| [{NAME}](../preregistrations/{NAME}.md) | {format_flops(drawn.target.flops)} | 2.5000 | 2.3355 to 2.6645 |"
-    assert f"{row}  | pending |" in page(tmp_path, "ladders/tiny.md")
+    assert f'{row}  | <span class="chip open">pending</span> |' in page(tmp_path, "ladders/tiny.md")
     check(tmp_path, drawn)
     pages = generated_pages(tmp_path)
-    assert "| 2.6100 | held |" in pages["ladders/tiny.md"].decode()
+    assert '| 2.6100 | <span class="chip good">held</span> |' in pages["ladders/tiny.md"].decode()
     assert b"observed 2.6100" in pages["ladders/tiny.figures/law.svg"]
     assert b"observed 2.6100" in pages[f"preregistrations/{NAME}.figures/forecast.svg"]
     (drawn.folder / "statement.json").write_text("{}")
-    assert "What was forecast from it" not in page(tmp_path, "ladders/tiny.md")
+    assert NAME not in page(tmp_path, "ladders/tiny.md")
 
 
 def test_the_page_of_a_law_says_what_more_compute_would_buy(delphi_pages):
@@ -406,7 +459,7 @@ def test_a_run_held_out_and_then_left_out_is_on_the_page(tmp_path):
     lines = (folder / "heldout.csv").read_text().splitlines()
     states = ["status", "diverged", *["finished"] * (len(lines) - 2)]
     (folder / "heldout.csv").write_text("".join(f"{line},{state}\n" for line, state in zip(lines, states, strict=True)))
-    shown = page(tmp_path, "ladders/delphi.md").split("## Larger runs, held out")[1].split("## Runs")[0]
+    shown = page(tmp_path, "ladders/delphi.md").split("## Larger runs, held out")[1].split("\n## ")[0]
     name = lines[1].split(",")[lines[0].split(",").index("run")]
     assert f"Left out of these:\n\n| run | why |\n| --- | --- |\n| {name} | it diverged (status) |" in shown
     assert shown.count("\n| ") == 2 + (len(lines) - 2) + 2 + 1
@@ -420,7 +473,7 @@ def test_ladders_of_any_name_share_no_file(tmp_path):
         if name not in fitted:
             (tmp_path / "runs" / name / "runs.csv").write_text("flops,params,tokens,loss\n1e9,1,1,3\n")
     pages = generated_pages(tmp_path)
-    assert len(pages) == 10 + 5 * len(fitted) + len(names)  # what draws their figures is there once
+    assert len(pages) == 13 + 5 * len(fitted) + len(names)  # what draws their figures is there once
     assert pages["ladders/index.md"].startswith(b'---\ntitle: "Ladders"\n---\n\n# Ladders\n')
     assert b"[index](index.page.md)" in pages["ladders/index.md"]
     assert len({page_name(name).lower() for name in names}) == len(names)
@@ -453,10 +506,10 @@ def test_the_record_of_each_registrant_is_on_the_index(tmp_path, registration):
 def test_public_forecasts_stand_apart_from_those_that_were_signed(tmp_path, registration):
     """Below them, each with its post or commit, error and caveat; no count above them knows of them."""
     shutil.copy(RECORD, tmp_path / "preregistrations")
-    own, public = page(tmp_path, "index.md").split("## Beside this registry: imported forecasts")
+    own, public = page(tmp_path, "index.md").split("## Imported forecasts")
     assert "1 preregistered: 0 refused, 0 overdue, 0 missed, 0 held, 1 pending." in own
     assert "Delphi" not in own
-    posted, caveats = public.split("To be read with these caveats:")
+    posted, caveats = public.split("<summary>Caveats of these forecasts</summary>")
     for each in read_public_record(RECORD):
         where = each.registered_where[0]
         assert (f"| [{escape(each.run)}](<{where}>)" if where.startswith("https:") else f"| {escape(each.run)} |") in posted

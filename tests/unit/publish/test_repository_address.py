@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from marin_scaling.publish.new_repository import address_on_the_web, page_of_remote
+from marin_scaling.git import address_on_the_web, page_of_remote
 
 
 @pytest.mark.parametrize(

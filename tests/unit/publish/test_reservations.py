@@ -26,4 +26,4 @@ def test_a_forecast_that_was_logged_after_its_run_had_begun_says_so(tmp_path: Pa
     write_down(made.folder.parent, at=datetime(2026, 11, 23, tzinfo=UTC))
     said = "logged at 2026-11-22T00:00:00Z, after its run had begun at 2026-11-21T10:00:00Z"
     assert said in verdict.sentence
-    assert said in page(tmp_path, f"preregistrations/{made.folder.name}.md")
+    assert said.lower() in page(tmp_path, f"preregistrations/{made.folder.name}.md").lower()

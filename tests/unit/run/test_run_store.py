@@ -79,11 +79,13 @@ def test_a_changed_loss_curve_is_noticed(tmp_path: Path) -> None:
         read_run(folder).history()
 
 
-def test_an_unknown_key_in_a_spec_is_refused() -> None:
-    """The error names file and key."""
-    document = json.loads(rung_spec().to_bytes()) | {"colour": "blue"}
-    with pytest.raises(RecordError, match=r"spec\.json: colour"):
+def test_all_faults_of_a_spec_are_named_with_file_key_and_value() -> None:
+    """An unknown key does not hide a wrong number."""
+    document = json.loads(rung_spec().to_bytes()) | {"colour": "blue", "batch_size": -7}
+    with pytest.raises(RecordError) as caught:
         read_spec(json.dumps(document).encode(), name="spec.json")
+    assert {line.split(" ")[1] for line in caught.value.lines} == {"colour", "batch_size"}
+    assert any("-7" in line for line in caught.value.lines)
 
 
 def test_a_diverged_run_has_no_loss() -> None:

@@ -169,13 +169,13 @@ def test_blank_lines_do_not_shift_the_line_numbers(tmp_path):
         ("runs.csv", f"{HEAD}\n1,2,3,4,5\n1,2,3,4,5\n", "lines have more cells than the first has column names"),
         ("runs.csv", f"{HEAD},loss\n1,2,3,4,5\n", "two columns are named 'loss'"),
         ("runs.csv", b"flops\xff", "is not text in UTF-8"),
-        ("runs.jsonl", '{"flops": 1}\nnonsense\n', "runs.jsonl, line 2: this is not a JSON object"),
-        ("runs.jsonl", "[1]\n", "line 1: this is not a JSON object"),
+        ("runs.jsonl", '{"flops": 1}\nnonsense\n', "runs.jsonl, line 2: not a JSON object"),
+        ("runs.jsonl", "[1]\n", "line 1: not a JSON object"),
         ("runs.parquet", b"PAR1nothing", "is not a Parquet table"),
-        ("runs.xlsx", b"", r"files that end in '.xlsx' are not read"),
+        ("runs.xlsx", b"", r"files that end in '.xlsx'"),
         ("runs.csv.gz", b"\x1f\x8bcut", "is not a whole gzip file"),
         ("runs.json", '{"flops": 1', "is not JSON"),
-        ("runs.json", "3", "holds no list of objects"),
+        ("runs.json", "3", "is not a list of objects"),
     ],
 )
 def test_a_file_that_is_no_table_is_refused(tmp_path, name, content, message):
@@ -190,7 +190,7 @@ def test_a_missing_file_or_empty_folder_is_said_to_be_so(tmp_path):
     """Before anything is fitted."""
     with pytest.raises(StorageError, match=r"gone\.csv cannot be read"):
         read_run_table(tmp_path / "gone.csv")
-    with pytest.raises(RunTableError, match=r"runs/gone is not there"):
+    with pytest.raises(RunTableError, match=r"runs/gone is missing"):
         read_run_table(tmp_path / "runs" / "gone")
     with pytest.raises(StorageError, match="holds no runs"):
         read_run_table(tmp_path)

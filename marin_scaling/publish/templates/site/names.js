@@ -2,12 +2,14 @@
 document.querySelector("[data-md-component=search]")?.setAttribute("aria-label", "Search");
 
 const reach = () => {
-  for (const box of document.querySelectorAll(".md-typeset__scrollwrap, .md-typeset table, .md-typeset pre")) {
+  document.querySelectorAll(".md-code__nav").forEach((nav, at) => nav.setAttribute("aria-label", `Code ${at + 1}`));
+  let wide = 0;
+  for (const box of document.querySelectorAll(".md-typeset__scrollwrap, .md-typeset table, .md-typeset pre, .md-typeset p")) {
     if (box.scrollWidth <= box.clientWidth) continue;
     box.tabIndex = 0;
     if (box.tagName === "DIV") {
       box.setAttribute("role", "region");
-      box.setAttribute("aria-label", "A table wider than the page");
+      box.setAttribute("aria-label", `Table ${wide += 1}, wider than the page`);
     }
   }
 };

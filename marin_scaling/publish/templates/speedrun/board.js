@@ -100,18 +100,34 @@
   }
 
   // --- the figure: the spec of the page's own, with other data, drawn by Vega -------------------------------------------------
+  const PLACES = ["on the front", "tied at the front", "beaten"];
+  const [LABELS, LABEL] = [7, 24]; // names across the figure, and how long one may be
   function figure(board, rows, axis) {
     const at = key => board.columns.findIndex(column => column.key === key);
-    const [cost, loss, name, fronts] = [at(axis.key), at("bits_per_byte"), at("name"), at("on_front")];
+    const [cost, loss, name, by] = [at(axis.key), at("bits_per_byte"), at("name"), at("authors")];
+    const has = (row, key) => (row[at(key)] || "").split(", ").includes(axis.label);
     const wanted = new Set(rows);
-    const points = board.rows.filter(row => row[cost] > 0).map(row => ({ cost: row[cost], loss: row[loss], name: row[name], shown: wanted.has(row), front: (row[fronts] || "").split(", ").includes(axis.label) }));
+    const points = board.rows.filter(row => row[cost] > 0).map(row => ({
+      cost: row[cost], loss: row[loss], name: row[name], by: row[by], shown: wanted.has(row), front: has(row, "on_front"), label: "",
+      place: PLACES[has(row, "tied") ? 1 : has(row, "on_front") ? 0 : 2],
+    }));
+    const front = points.filter(point => point.front).sort((a, b) => a.cost - b.cost || b.loss - a.loss);
+    const gap = front.length ? Math.log(front.at(-1).cost / front[0].cost) / LABELS : 0;
+    let last = -Infinity;
+    for (const point of front) {
+      if (Math.log(point.cost) < last + gap) continue;
+      [point.label, last] = [point.name.length > LABEL ? `…${point.name.slice(1 - LABEL)}` : point.name, Math.log(point.cost)];
+    }
     const beaten = points.filter(point => !point.front);
     const best = beaten.sort((a, b) => b.shown - a.shown || a.loss - b.loss).slice(0, CIRCLES);
     const spec = structuredClone(window.marinScalingFigure);
     spec.encoding.x.title = axis.label;
+    const costs = points.map(point => point.cost);
+    const [least, most] = [Math.min(...costs), Math.max(...costs)];
+    if (points.length && most < 1.5 * least) spec.encoding.x.scale.domain = [least / 1.3, most * 1.3]; // nearly the same for all
     spec.description = `Bits per byte against ${axis.label}`; // Vega makes it the label for screen readers
     spec.title = !points.length ? `No entry says its ${axis.label}.` : best.length < beaten.length ? `the front, and the ${best.length} best of ${beaten.length} others` : "";
-    spec.datasets = { entries: [...best, ...points.filter(point => point.front)] };
+    spec.datasets = { entries: [...best, ...front] };
     return spec;
   }
 
@@ -164,9 +180,12 @@
       told,
     ]);
     const shownTable = make("table", { class: "board-table" }, [make("caption", { textContent: `Entries of the track ${name}` }), make("thead", {}, [heads]), rows]);
-    const whole = make("div", { class: "board-live", "data-track": name }, [controls, place, make("div", { class: "board-scroll", tabIndex: 0, role: "region", "aria-label": `Entries of the track ${name}` }, [shownTable]), more, compared]);
-    (table.closest(".md-typeset__scrollwrap") || table).replaceWith(whole);
-    if (still) (still.closest("p") || still).remove();
+    const whole = make("div", { class: "board-live", "data-track": name }, [place, controls, make("div", { class: "board-scroll", tabIndex: 0, role: "region", "aria-label": `Entries of the track ${name}` }, [shownTable]), more, compared]);
+    (table.closest(".md-typeset__scrollwrap") || table).remove();
+    if (still) (still.closest("figure") || still.closest("p") || still).remove();
+    const link = [...document.querySelectorAll("a[href$='interactive.html']")].find(each => mark.compareDocumentPosition(each) & Node.DOCUMENT_POSITION_FOLLOWING);
+    link?.closest("p").remove(); // this figure is interactive
+    mark.replaceWith(whole);
 
     const visible = () => board.columns.filter(column => !state.hidden.has(column.key));
     function fillHeads() {
@@ -194,7 +213,7 @@
         } });
         return make("tr", {}, [make("td", { class: "board-pick" }, [pick]), ...cells.map(([column, at]) => {
           const value = text(column, row[at]);
-          if (column.key !== "name") return make("td", { class: isNumber(column) ? "board-number" : value.length > 24 ? "board-long" : "", textContent: value });
+          if (column.key !== "name") return make("td", { class: isNumber(column) ? "board-number" : value.length > 24 ? "board-long" : "board-short", textContent: value });
           return make("td", {}, [make("a", { href: pageOf(board, value), textContent: value })]);
         })]);
       }));
@@ -213,7 +232,7 @@
     }
     async function redraw(wanted, axis) {
       const holder = make("div", { class: "board-figure" });
-      const spec = { ...figure(board, current, axis), width: Math.max(220, Math.min(620, place.clientWidth - 100)) };
+      const spec = { ...figure(board, current, axis), width: Math.max(220, Math.min(980, place.clientWidth - 100)) };
       const made = await vegaEmbed(holder, spec, { renderer: "svg", actions: false });
       if (wanted !== drawn) return made.finalize(); // another was asked for meanwhile
       view?.finalize();
