@@ -346,7 +346,7 @@ def _training_of(root: Path, name: str) -> dict[str, Any]:
 
 
 def _settings(ahead: Sequence[Forecast], recipe: str) -> list[str]:
-    """What a recipe makes of each budget at the best size; empty where it makes no such run."""
+    """Return the recipe's settings for each budget at the best size; empty for an impossible run."""
     from marin_scaling.ladder.plan import plan_at
     from marin_scaling.recipe.find import find_recipe
 
