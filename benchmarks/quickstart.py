@@ -75,7 +75,7 @@ def main() -> None:
     options = parser(__doc__ or "").parse_args()
     with tempfile.TemporaryDirectory() as folder:
         printed, seconds, peak = run_quickstart(Path(folder))
-    share = re.search(r"training steps were running in (\d+%)", printed)
+    share = re.search(r"training steps: (\d+%) of the time", printed)
     forecast = re.search(r"^ *loss ([\d.]+ bits/byte, 90 % interval \[[\d., ]+\])", printed, re.MULTILINE)
     outcome = re.search(r"((?:held|missed): observed .*)", printed)
     rows = [

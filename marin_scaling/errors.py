@@ -151,7 +151,15 @@ def missing_extra(extra: str, *, needed_for: str) -> MissingExtra:
 
 
 def _source(extra: str) -> str:
-    """Return the requirement for pip, with an extra: the folder or address of this installation (PEP 610)."""
+    """Return the requirement for pip, with an extra: the folder or address of this installation."""
+    folder, address = installed_from()
+    if folder is not None:
+        return f"{folder}[{extra}]"
+    return f"marin-scaling[{extra}] @ {address}" if address else f".[{extra}]"
+
+
+def installed_from() -> tuple[str | None, str]:
+    """Return the folder and the git address, with commit, that pip installed this package from, as far as known (PEP 610)."""
     import json
     from importlib.metadata import PackageNotFoundError, distribution
     from urllib.parse import urlsplit
@@ -161,11 +169,9 @@ def _source(extra: str) -> str:
         origin = json.loads(distribution("marin-scaling").read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, ValueError):
         origin = {}
-    url = str(origin.get("url", ""))
-    if url.startswith("file://"):
-        return f"{url2pathname(urlsplit(url).path)}[{extra}]"
-    commit = origin.get("vcs_info", {}).get("commit_id", "")
-    return f"marin-scaling[{extra}] @ git+{url}@{commit}" if commit else f".[{extra}]"
+    url, commit = str(origin.get("url", "")), origin.get("vcs_info", {}).get("commit_id", "")
+    folder = url2pathname(urlsplit(url).path) if url.startswith("file://") else None
+    return folder, f"git+{url}@{commit}" if commit else ""
 
 
 def first_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Text without control characters, and output streams that pass only such text."""
+"""Text for output: without control characters, and wrapped; output streams that pass only such text."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import io
 import re
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
@@ -171,3 +172,22 @@ def plain_output() -> Iterator[None]:
 def terminal_below(stream: TextIO) -> TextIO:
     """Return the stream under a plain one, or the stream itself."""
     return stream.terminal if isinstance(stream, PlainOutput) else stream
+
+
+TABLE_WIDTH = 80
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    """Wrap a paragraph with a hanging indent of two, without breaking words or hyphens.
+
+    >>> wrapped("status: Usable", "  ")
+    '  status: Usable'
+    """
+    return textwrap.fill(
+        text,
+        width=TABLE_WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

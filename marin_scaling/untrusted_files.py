@@ -213,7 +213,7 @@ def _faults(folder: Path) -> Iterator[str]:
         if fault := _name_fault(part) or _link_fault(place) or _twin_fault(place):
             yield f"{shown(os.path.relpath(place))} {fault}"
             return
-    if not os.path.isdir(folder) and folder.name != SITE_SETTINGS:
+    if not (os.path.isdir(folder) or folder.suffix):  # files named on the command line have a suffix
         yield f"{shown(folder)} is not a folder"
         return
     yield from _faults_below(folder, root=root)

@@ -1,4 +1,4 @@
-"""The command `marin-scale`: one module per noun; a command reads, calls, prints. Heavy imports stand inside commands."""
+"""Command `marin-scale`: one module per noun. Heavy imports are inside the commands."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 import sys
 from typing import NoReturn
 
-_INTERRUPTED = 130  # 128 + SIGINT, as shells say it
+_INTERRUPTED = 130  # 128 + SIGINT, as in shells
 
 
 def main() -> None:
-    """Run the command line: known errors become one message on standard error and an exit status, never a traceback."""
+    """Run the command line: known errors become one message on standard error and an exit status."""
     from marin_scaling.printable import plain_output
 
     with plain_output():
@@ -29,25 +29,25 @@ def _run() -> None:
     except KeyboardInterrupt:
         _stopped()
     except SystemExit as end:
-        if end.code == _INTERRUPTED:  # Typer has caught Ctrl-C, and says nothing
+        if end.code == _INTERRUPTED:  # Typer has caught Ctrl-C
             _stopped()
         raise
-    except BrokenPipeError:  # the reader of our output has gone, as in `| head`
+    except BrokenPipeError:  # the reader closed the pipe, as in `| head`
         _print_no_more()
         sys.exit(1)
-    except OSError as error:  # a disk that fails where no command expects it, such as under standard output
+    except OSError as error:  # a failing disk, such as under standard output
         _print_no_more()
         print(f"error: {_disk_sentence(error)}", file=sys.stderr)
         sys.exit(MarinScalingError.exit_status)
 
 
 def _stopped() -> NoReturn:
-    print("\nstopped. Type the same command again: it goes on where it was.", file=sys.stderr)
+    print("\nInterrupted. Rerun the same command to resume.", file=sys.stderr)
     sys.exit(_INTERRUPTED)
 
 
 def _print_no_more() -> None:
-    """Let what is still to be printed go nowhere, so that the interpreter can end in peace."""
+    """Redirect standard output to nowhere, so that the interpreter exits without further errors."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -57,6 +57,5 @@ def _disk_sentence(error: OSError) -> str:
     where = quoted(error.filename or "standard output")
     return (
         f"{where}: {(error.strerror or str(error)).lower()}.\n"
-        "  why: The system refused to read or write there.\n"
-        "  fix: Free some space, or give yourself permission, and type the same command again."
+        "  fix: Free disk space or change the permissions, then rerun the same command."
     )

@@ -1,4 +1,4 @@
-"""`python -m marin_scaling.cli`: the same as `marin-scale`; modules in the current folder are not imported."""
+"""`python -m marin_scaling.cli`, equivalent to `marin-scale`; modules in the current folder are not imported."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 from marin_scaling.cli import main
 
-if not sys.flags.safe_path and sys.path[:1] == [os.getcwd()]:  # a stranger's numpy.py may lie there
+if not sys.flags.safe_path and sys.path[:1] == [os.getcwd()]:  # it may contain an untrusted numpy.py
     del sys.path[0]
 
 

@@ -1,4 +1,4 @@
-"""The command line: every command by name. Importing this module must stay cheap, so that `--help` starts at once."""
+"""Command line application with all commands. This module imports fast, so that `--help` starts at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Panels(TyperGroup):
 app = typer.Typer(
     name="marin-scale",
     cls=Panels,
-    help="Forecast large training runs from ladders of small ones: sign the forecast first, check it after.",
+    help="Forecast large training runs from ladders of small ones; sign each forecast before its run and check it after.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -37,9 +37,7 @@ app = typer.Typer(
 )
 
 
-_TRUST = typer.Option(
-    [], "--trust-recipe", metavar="MODULE:CLASS", help="Run this Python class where a file names it as its recipe."
-)
+_TRUST = typer.Option([], "--trust-recipe", metavar="MODULE:CLASS", help="Allow this Python class as a recipe in files.")
 
 
 @app.callback(invoke_without_command=True)
@@ -58,7 +56,7 @@ def _version(
         raise typer.Exit
 
 
-# In the order in which `--help` lists them.
+# `--help` lists commands in this order.
 app.command("quickstart", rich_help_panel=PLAN)(quickstart.quickstart)
 app.command("init", rich_help_panel=PLAN)(quickstart.init)
 app.add_typer(recipe.recipe_app, name="recipe", rich_help_panel=PLAN)

@@ -1,4 +1,4 @@
-"""`marin-scale experiment`: what was tried and what came of it, and what is wrong with how it is written down."""
+"""Command `marin-scale experiment`: import and validate experiments."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ if TYPE_CHECKING:
     from marin_scaling.findings import Finding
 
 experiment_app = typer.Typer(
-    help="Experiments and what came of them: import, validate. The site shows them.",
+    help="Import and validate experiments and their outcomes.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-_FILE = typer.Argument(metavar="FILE", help="Marin's digest (.csv, .jsonl), list of reports (.md) or executor record (.json).")
-_TO = typer.Option(..., "--to", metavar="FILE.jsonl", help="Where to write them, such as experiments/marin.jsonl.")
+_FILE = typer.Argument(metavar="FILE", help="Marin's digest (.csv, .jsonl), report list (.md) or executor record (.json).")
+_TO = typer.Option(..., "--to", metavar="FILE.jsonl", help="File to write, such as experiments/marin.jsonl.")
 _NAMED = 10
-_PLACE = typer.Argument(Path("experiments"), metavar="PLACE", help="The folder of experiments, or one file of them.")
+_PLACE = typer.Argument(Path("experiments"), metavar="PLACE", help="Folder of experiments, or one file.")
 
 
 @experiment_app.command("import")
 def import_file(file: Path = _FILE, to: Path = _TO) -> None:
-    """Make experiments from one of Marin's files, in place of what was in the file before.
+    """Import experiments from one of Marin's files.
 
-    What its source does not say stays absent. Keys in addresses, such as accessToken, are taken out, and each is told. A file
-    of its own for each source: one that holds your own experiments is refused, and changes by hand to imported ones are lost.
+    The import replaces the file at --to. Values that the source lacks stay absent; credentials in web addresses are removed
+    and reported. A file with own experiments is refused, and manual changes to imported ones are lost: use one file per
+    source.
 
     Example: marin-scale experiment import agent-moe-experiments.jsonl --to experiments/agent-moe.jsonl
     """
@@ -41,7 +42,11 @@ def import_file(file: Path = _FILE, to: Path = _TO) -> None:
     from marin_scaling.units import counted
 
     if to.suffix != ".jsonl":
-        raise UsageError(f"--to {to} does not end in .jsonl.", why="Many lie in one file, a line each.", fix="Name it so.")
+        raise UsageError(
+            f"--to {to} does not end in .jsonl.",
+            why="The file has one line per experiment.",
+            fix=f"Use --to {to.with_suffix('.jsonl')}",
+        )
     before = _imported_before(to, file=file)
     imported = import_experiments(file)
     write_experiments(to, imported.experiments)
@@ -50,16 +55,16 @@ def import_file(file: Path = _FILE, to: Path = _TO) -> None:
     now = {each.name: each for each in imported.experiments}
     changed = sorted(name for name in before.keys() & now.keys() if before[name] != now[name])
     gone = sorted(before.keys() - now.keys())
-    for told, names in (("changed", changed), ("not there any more", gone)):
+    for label, names in (("changed", changed), ("removed", gone)):
         if names:
-            typer.echo(f"{told}: {', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''}")
-    counts = f"{len(now.keys() - before.keys())} new, {len(changed)} changed, {len(gone)} not there any more"
+            typer.echo(f"{label}: {', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''}")
+    counts = f"{len(now.keys() - before.keys())} new, {len(changed)} changed, {len(gone)} removed"
     place = "" if to.absolute().is_relative_to(Path("experiments").absolute()) else f" {to}"
-    typer.echo(f"{counted(len(now), 'experiment')} in {to}: {counts}. Next: marin-scale experiment validate{place}")
+    typer.echo(f"{counted(len(now), 'experiment')} in {to}: {counts}.\nNext: marin-scale experiment validate{place}")
 
 
 def _imported_before(to: Path, *, file: Path) -> dict[str, Experiment]:
-    """By name, from a file that is to be written anew; `UsageError` where it is the source, or holds what no import made."""
+    """Return the experiments of a file that will be replaced, by name; `UsageError` for the source or own experiments."""
     from marin_scaling.errors import UsageError
     from marin_scaling.experiment.experiment import read_experiments
 
@@ -70,9 +75,9 @@ def _imported_before(to: Path, *, file: Path) -> dict[str, Experiment]:
     own = [each.place for each in found if each.experiment is None or each.experiment.source is None]
     if own or is_source:
         raise UsageError(
-            f"{to} holds {'what is to be imported' if is_source else f'{own[0]}, which no import made'}.",
-            why="An import writes its whole file anew, so that what its source gave up is gone here, too.",
-            fix="Give a file of its own to each import: --to experiments/OTHER.jsonl",
+            f"{to} is the source itself." if is_source else f"{to} has an experiment that was not imported: {own[0]}.",
+            why="An import replaces the whole file.",
+            fix="Use another file: --to experiments/OTHER.jsonl",
         )
     return {each.experiment.name: each.experiment for each in found if each.experiment}
 
@@ -82,10 +87,10 @@ def validate(
     place: Path = _PLACE,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
-    """Check experiments: their form, that what they name is there, and their links, without asking for any of them.
+    """Check experiments: format, references and links.
 
-    What is named and missing, or contradicted by records, is an error; what may be a slip is a warning. An address that carries
-    a key is malformed. Exit status 1 if one has an error or is malformed.
+    Missing references and contradictions with records are errors; possible mistakes are warnings. A web address with
+    credentials is malformed. No address is loaded. Exit status 1 if an experiment has an error or is malformed.
 
     Example: marin-scale experiment validate
     """
@@ -96,13 +101,14 @@ def validate(
     from marin_scaling.experiment.experiment import EXPERIMENTS_DIR, read_experiments, root_of
     from marin_scaling.findings import Severity
     from marin_scaling.limits import EXPERIMENTS_NAMED
+    from marin_scaling.units import counted
     from marin_scaling.untrusted_files import is_present, require_regular_tree
 
     if not is_present(place):
         raise UsageError(
-            f"{place} is not there.",
-            why="Experiments are read from it.",
-            fix="Write the first into experiments/NAME/experiment.yaml, or go to the root of the repository that has them.",
+            f"{place} does not exist.",
+            why="Experiments are read from this place.",
+            fix="Write experiments/NAME/experiment.yaml, or change to the root of the repository.",
         )
     root = root_of(place)
     require_regular_tree([place, root / EXPERIMENTS_DIR, root / "preregistrations", root / "runs"])
@@ -114,8 +120,8 @@ def validate(
     malformed = {each.place: each.refusal for each in found if each.experiment is None}
     severities = [finding.severity for each in findings.values() for finding in each]
     if as_json:
-        said = {name: [vars(finding) for finding in each] for name, each in findings.items()}
-        typer.echo(json.dumps({"experiments": said, "malformed": malformed}, indent=1, default=str))
+        documents = {name: [vars(finding) for finding in each] for name, each in findings.items()}
+        typer.echo(json.dumps({"experiments": documents, "malformed": malformed}, indent=1, default=str))
     else:
         for where, reason in malformed.items():
             typer.echo(f"{quoted(where, 400)}  malformed\n  {reason.replace(f'{chr(10)}       ', f'{chr(10)}  ')}")
@@ -123,9 +129,10 @@ def validate(
         for name in named[:EXPERIMENTS_NAMED]:
             typer.echo("\n".join([name, *(f"  {one.severity:<8} {one.where}: {one.message}" for one in findings[name])]))
         if (rest := len(named) - EXPERIMENTS_NAMED) > 0:
-            typer.echo(f"{rest} more experiments have findings; --json has all of them")
+            typer.echo(f"{rest} more experiments have findings; --json lists all")
         errors, warnings = severities.count(Severity.ERROR), severities.count(Severity.WARNING)
-        typer.echo(f"{len(found)} in all: {errors} errors, {warnings} warnings, {len(malformed)} malformed")
+        found_counts = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}, {len(malformed)} malformed"
+        typer.echo(f"{counted(len(found), 'experiment')}: {found_counts}")
     raise typer.Exit(1 if malformed or Severity.ERROR in severities else 0)
 
 

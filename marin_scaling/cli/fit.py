@@ -1,4 +1,4 @@
-"""`marin-scale fit`, `backtest`, `speedup` and `downstream`."""
+"""Commands `marin-scale fit`, `backtest`, `speedup` and `downstream`."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ import typer
 
 from marin_scaling.fitting.law import DEFAULT_LAW, LawKind, law_help
 
-TABLE = typer.Argument(metavar="TABLE", help="CSV, Parquet or JSONL file, a suite (runs/delphi) or a ladder's runs.")
-_PREDICT = typer.Option([], "--predict", metavar="FLOPS", help="Forecast the best run of this compute; may be repeated.")
+TABLE = typer.Argument(
+    metavar="TABLE", help="CSV, Parquet or JSONL file, published suite (runs/delphi), or a ladder's folder in runs/."
+)
+_PREDICT = typer.Option([], "--predict", metavar="FLOPS", help="Forecast the compute-optimal run of this budget; repeatable.")
 _PREDICT_RUNS = typer.Option(
-    None, "--predict-runs", metavar="TARGETS", help="Forecast each run of a table with params and tokens, or flops, of each."
+    None, "--predict-runs", metavar="TARGETS", help="Forecast each run of this table, given by params and tokens, or by flops."
 )
 COLUMN = typer.Option(
-    [], "--column", metavar="OURS=THEIRS", help="Which column holds what, as in loss=eval/loss; or a formula, as in flops=6ND."
+    [], "--column", metavar="OURS=THEIRS", help="Map a column, as in loss=eval/loss, or compute it, as in flops=6ND."
 )
 UNIT = typer.Option([], "--unit", metavar="COLUMN=UNIT", help="Unit of a column, as in flops=GFLOPs or params=millions.")
-WHERE = typer.Option([], "--where", metavar="COLUMN=VALUE", help="Take the runs with this value in a column of the table.")
+WHERE = typer.Option([], "--where", metavar="COLUMN=VALUE", help="Use only the runs with this value in a column.")
 ALLOW = typer.Option([], "--allow", metavar="CODE", help="Lower an error of the audit to a warning, as in groups.")
-KEEP = typer.Option([], "--keep", metavar="RUN", help="Keep a run whatever the audit finds; may be repeated.")
-DROP = typer.Option([], "--drop", metavar="RUN", help="Leave a run out; may be repeated, and is recorded.")
-SKIP = typer.Option(False, "--skip-incomplete", help="Leave out, by name, every run with an empty cell.")
-LAW = typer.Option(
-    DEFAULT_LAW, "--law", metavar="LAW", help=f"{law_help()}; FILE.py:NAME: a law of your own, which runs that file."
+KEEP = typer.Option([], "--keep", metavar="RUN", help="Keep a run that the audit would drop; repeatable.")
+DROP = typer.Option([], "--drop", metavar="RUN", help="Leave a run out of the fit; repeatable.")
+SKIP = typer.Option(False, "--skip-incomplete", help="Leave out and name every run with an empty cell.")
+LAW = typer.Option(DEFAULT_LAW, "--law", metavar="LAW", help=f"{law_help()}; FILE.py:NAME: your own law (runs that file).")
+_PLOT = typer.Option(
+    None, "--plot", metavar="FILE", help="Write a figure of runs, law and forecasts: .html, .svg, .png or .json."
 )
-_PLOT = typer.Option(None, "--plot", metavar="FILE", help="Draw runs, law and forecast: .html, .svg, .png or .json.")
 
 
 def fit_table(
@@ -39,22 +41,23 @@ def fit_table(
     swept: str | None = typer.Option(
         None,
         "--swept",
+        metavar="best|all",
         help="best: fit the best 30 % of each size and length; all: fit all runs. Default: best if swept.",
     ),
-    hangs_on: bool = typer.Option(False, "--sensitivity", help="Show what forecasts hang on: other laws, budgets left out."),
+    show_sensitivity: bool = typer.Option(False, "--sensitivity", help="Refit with other laws and without budgets."),
     plot: Path | None = _PLOT,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
     keep: list[str] = KEEP,
     drop: list[str] = DROP,
     allow: list[str] = ALLOW,
     skip_incomplete: bool = SKIP,
-    seed: int = typer.Option(0, "--seed", min=0, help="Seed of the draws behind the interval."),
+    seed: int = typer.Option(0, "--seed", metavar="N", min=0, help="Random seed of the interval."),
 ) -> None:
     """Fit a scaling law to runs and forecast larger ones.
 
-    Each forecast has a 90 % interval, a compute-optimal size, and what was left out.
+    Each forecast has a 90 % interval and a compute-optimal size.
 
-    The table needs FLOPs, parameters, tokens and loss of each run; common column names are recognised, and said.
+    The table needs FLOPs, parameters, tokens and loss of each run. Common column names are recognized and printed.
 
     Example: marin-scale fit runs/delphi --predict 1e23 --plot delphi.html
     """
@@ -81,7 +84,7 @@ def fit_table(
     result = fit(runs, law=chosen_law(law), seed=seed, swept=swept or ("all" if wanted and wanted.swept else "auto"))
     targets = [optimal_target(result, flops) for flops in budgets] + (target_runs(result, wanted) if wanted else [])
     forecasts = forecast_runs(result, targets)
-    tables = [sensitivity(result, each) for each in forecasts] if hangs_on else []
+    tables = [sensitivity(result, each) for each in forecasts] if show_sensitivity else []
     if plot is not None:
         from marin_scaling.publish.charts import law_chart
         from marin_scaling.publish.figures import save_chart
@@ -92,12 +95,12 @@ def fit_table(
 
         typer.echo(dump_canonical(forecast_document(result, forecasts, sensitivities=tables)), nl=False)
     else:
-        parts = [forecast_text(result, forecasts), *map(sensitivity_text, tables), *([f"Drawn: {plot}"] if plot else [])]
+        parts = [forecast_text(result, forecasts), *map(sensitivity_text, tables), *([f"figure: {plot}"] if plot else [])]
         typer.echo("\n\n".join(parts))
 
 
 def chosen_law(text: str) -> str | LawKind:
-    """The choice of `--law`: a name, or the law in a Python file that the user named."""
+    """Return the choice of `--law`: a name, or the law in a Python file."""
     if ".py:" not in text:
         return text
     from marin_scaling.fitting.custom_law import load_law
@@ -138,9 +141,9 @@ def _chosen(pairs: list[str], *, option: str, example: str) -> dict[str, str]:
     for pair in pairs:
         ours, equals, theirs = pair.partition("=")
         if not (ours and equals and theirs) or ours in chosen:
-            again = f"{ours!r} was chosen before, as {chosen.get(ours)!r}" if ours in chosen else "it is not NAME=VALUE"
+            reason = f"{ours!r} is already {chosen.get(ours)!r}" if ours in chosen else "the form is NAME=VALUE"
             raise UsageError(
-                f"{option} {pair!r} is not a choice: {again}.",
+                f"{option} {pair!r}: {reason}.",
                 why="Each column of a run table is chosen once.",
                 fix=f"Write it like {option} {example}, once for each column.",
             )
@@ -154,16 +157,16 @@ def backtest_table(
     unit: list[str] = UNIT,
     where: list[str] = WHERE,
     law: str = LAW,
-    as_json: bool = typer.Option(False, "--json", help="Print only JSON, with every run that was forecast."),
+    as_json: bool = typer.Option(False, "--json", help="Print only JSON, with every forecast run."),
     keep: list[str] = KEEP,
     drop: list[str] = DROP,
     allow: list[str] = ALLOW,
     skip_incomplete: bool = SKIP,
-    seed: int = typer.Option(0, "--seed", min=0, help="Seed of the draws behind the intervals."),
+    seed: int = typer.Option(0, "--seed", metavar="N", min=0, help="Random seed of the intervals."),
 ) -> None:
-    """Forecast each budget of a table from the smaller ones, and score the forecasts.
+    """Forecast each budget from the smaller ones; score it.
 
-    The table by distance says how far beyond its runs such a ladder may be trusted.
+    The scores by distance show how far beyond its runs this ladder forecasts well.
 
     Example: marin-scale backtest runs/delphi
     """
@@ -189,14 +192,16 @@ def backtest_table(
         typer.echo(backtest_text(result))
 
 
-_BASELINE = typer.Argument(metavar="BASELINE", help="Runs of the recipe to compare with, as for marin-scale fit.")
-_VARIANT = typer.Argument(metavar="VARIANT", help="Runs of the changed recipe.")
+_BASELINE = typer.Argument(metavar="BASELINE", help="Table of runs of the baseline recipe.")
+_VARIANT = typer.Argument(metavar="VARIANT", help="Table of runs of the changed recipe.")
 
 
 def speedup_tables(
     baseline: Path = _BASELINE,
     variant: Path = _VARIANT,
-    convention: str = typer.Option("own", "--convention", help="own: the baseline's fitted law; marin: E and alpha pinned."),
+    convention: str = typer.Option(
+        "own", "--convention", metavar="own|marin", help="own: fit the baseline's law; marin: pin E and alpha as Marin does."
+    ),
     column: list[str] = COLUMN,
     unit: list[str] = UNIT,
     where: list[str] = WHERE,
@@ -206,8 +211,9 @@ def speedup_tables(
 ) -> None:
     """Compare two recipes by the compute that one saves.
 
-    At each budget: how many times more compute the baseline needs for the variant's loss, with a 90 % interval; a tie where it
-    holds 1. With a column tokens_per_second in both tables, in wall-clock time, too.
+    The speedup at a budget is the baseline's compute for the variant's loss, over that budget. Each speedup has a 90 %
+    interval; an interval that contains 1 is a tie. With a column tokens_per_second in both tables, speedups in time are
+    printed too.
 
     Example: marin-scale speedup baseline.csv variant.csv
     """
@@ -229,14 +235,18 @@ def speedup_tables(
         typer.echo(speedup_text(report, baseline=ours, variant=theirs))
 
 
-_SOFT = typer.Option(..., "--soft", metavar="COLUMN", help="The metric that falls: loss or bits per byte of the right answers.")
-_METRIC = typer.Option(..., "--metric", metavar="COLUMN", help="The accuracy, a share from 0 to 1; empty where not scored.")
-_PREDICT_ACCURACY = typer.Option(
-    ..., "--predict", metavar="FLOPS", help="Forecast the best run of this compute; may be repeated."
+_SOFT = typer.Option(
+    ..., "--soft", metavar="COLUMN", help="Smooth metric that decreases: loss or bits per byte of the right answers."
 )
-_POOL = typer.Option(None, "--pool", metavar="TABLE", help="More runs with both columns, of any recipe, for the curve alone.")
-_CHANCE = typer.Option(None, "--chance", metavar="SHARE", help="The accuracy of guessing, such as 0.25; fitted unless given.")
-_QUESTIONS = typer.Option(None, "--questions", min=1, help="How many questions the accuracy is a share of.")
+_METRIC = typer.Option(..., "--metric", metavar="COLUMN", help="Accuracy from 0 to 1; empty for runs without a score.")
+_PREDICT_ACCURACY = typer.Option(
+    ..., "--predict", metavar="FLOPS", help="Forecast the compute-optimal run of this budget; repeatable."
+)
+_POOL = typer.Option(
+    None, "--pool", metavar="TABLE", help="More runs of any recipe with both columns, used only for the curve."
+)
+_CHANCE = typer.Option(None, "--chance", metavar="ACCURACY", help="Accuracy of guessing, such as 0.25; default: fitted.")
+_QUESTIONS = typer.Option(None, "--questions", metavar="N", min=1, help="Number of questions of the benchmark.")
 
 
 def downstream(
@@ -255,11 +265,11 @@ def downstream(
     drop: list[str] = DROP,
     allow: list[str] = ALLOW,
     skip_incomplete: bool = SKIP,
-    seed: int = typer.Option(0, "--seed", min=0, help="Seed of the draws behind the interval."),
+    seed: int = typer.Option(0, "--seed", metavar="N", min=0, help="Random seed of the interval."),
 ) -> None:
-    """Forecast a benchmark's accuracy, in two steps.
+    """Forecast a benchmark's accuracy from a smooth metric.
 
-    A law gives the soft metric at the compute, a curve through scored runs the accuracy; the interval carries both.
+    A law forecasts the smooth metric; a curve through scored runs gives the accuracy. The interval includes both errors.
 
     Example: marin-scale downstream runs.csv --soft arc_bpb --metric arc_accuracy --predict 1e22 --chance 0.25
     """

@@ -1,37 +1,46 @@
-"""`marin-scale ladder`, `status`, `advise` and `emit`."""
+"""Commands `marin-scale ladder`, `status`, `advise` and `emit`."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-_LADDER = typer.Argument(metavar="LADDER.yaml", help="The ladder file.")
-_ONLY = typer.Option([], "--only", metavar="BUDGET[/WIDTH]", help="Only these runs of the ladder; may be repeated.")
+from marin_scaling.printable import wrapped
+from marin_scaling.units import counted
+
+if TYPE_CHECKING:
+    from marin_scaling.train.session import TrainableLadder
+
+_LADDER = typer.Argument(metavar="LADDER.yaml", help="Ladder file.")
+_ONLY = typer.Option([], "--only", metavar="BUDGET[/WIDTH]", help="Only these runs; repeatable.")
 
 
 def ladder(
     ladder_path: Path = _LADDER,
     where: str = typer.Option("local", "--on", metavar="PLACE", help="Where to train: local, ray, or ray:ADDRESS."),
     only: list[str] = _ONLY,
-    max_parallel: int | None = typer.Option(None, "--max-parallel", metavar="N", min=1, help="Train at most N at a time."),
-    stop_after: str = typer.Option("", "--stop-after", metavar="TIME", help="Stop after 90s, 30m or 2h; resume later."),
-    keep_weights: bool = typer.Option(False, "--keep-weights", help="Keep the trained models, for marin-scale export."),
-    dry_run: bool = typer.Option(False, "--dry-run", help="Print the rungs and what they cost; train nothing."),
+    max_parallel: int | None = typer.Option(None, "--max-parallel", metavar="N", min=1, help="Train at most N runs at a time."),
+    stop_after: str = typer.Option("", "--stop-after", metavar="TIME", help="Stop after 90s, 30m or 2h; rerun to resume."),
+    keep_weights: bool = typer.Option(False, "--keep-weights", help="Keep the weights, for marin-scale export."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Print the rungs and their cost; train nothing."),
+    as_json: bool = typer.Option(False, "--json", help="With --dry-run, print only JSON."),
 ) -> None:
-    """Train the rungs of a ladder into runs/, here or on a Ray cluster.
+    """Train a ladder's rungs into runs/, here or on Ray.
 
     Interrupt it any time; rerun the command and it resumes. `marin-scale status FILE` shows progress.
 
     Example: marin-scale ladder ladders/quickstart.yaml --dry-run
     """
+    from marin_scaling.errors import UsageError
     from marin_scaling.train.session import load_ladder
 
     loaded = load_ladder(ladder_path)
+    if as_json and not dry_run:
+        raise UsageError("--json needs --dry-run.", fix=f"Use marin-scale ladder {ladder_path} --dry-run --json")
     if dry_run:
-        from marin_scaling.ladder.report import ladder_table
-
-        typer.echo("\n".join([ladder_table(loaded.plan(only)), *(finding.line for finding in loaded.data_findings())]))
+        _print_plan(loaded, only, as_json=as_json)
         return
     done = loaded.train(
         on=where,
@@ -45,17 +54,33 @@ def ladder(
         typer.echo(f"Stopped after {stop_after}. Rerun the command to resume.")
         return
     if done.diverged:
-        typer.echo(f"note: {len(done.diverged)} of them diverged, and a fit leaves them out: {', '.join(done.diverged)}")
+        typer.echo(
+            f"warning: {counted(len(done.diverged), 'run')} diverged and will be left out of fits: {', '.join(done.diverged)}"
+        )
     if len(done.specs) < (rungs := len(loaded.ladder.rungs)):
-        typer.echo(f"{len(done.specs)} of the ladder's {rungs} runs were asked for, and are recorded.")
+        typer.echo(f"The {len(done.specs)} selected runs of {rungs} are recorded in {done.runs_dir}.")
     else:
-        typer.echo(f"All {rungs} runs are recorded in {done.runs_dir}. Next: marin-scale fit {done.runs_dir}")
+        typer.echo(f"All {rungs} runs are recorded in {done.runs_dir}.\nNext: marin-scale fit {done.runs_dir}")
+
+
+def _print_plan(loaded: TrainableLadder, only: list[str], *, as_json: bool) -> None:
+    from marin_scaling.ladder.report import ladder_document, ladder_table
+
+    planned, of_data = loaded.plan(only), loaded.data_findings()
+    if as_json:
+        from marin_scaling.canonical_json import dump_canonical
+
+        document = ladder_document(planned)
+        findings = [*document["findings"], *(vars(finding) for finding in of_data)]
+        typer.echo(dump_canonical({**document, "findings": findings}), nl=False)
+    else:
+        typer.echo("\n".join([ladder_table(planned), *(wrapped(finding.line) for finding in of_data)]))
 
 
 def status(ladder_path: Path = _LADDER) -> None:
-    """Show how far a ladder is: the state, steps and loss of each run, and the time left.
+    """Show state, steps and loss of a ladder's runs.
 
-    From another terminal while it is trained, or afterwards.
+    The command also estimates the time left. Use it in another terminal during training, or afterwards.
 
     Example: marin-scale status ladders/quickstart.yaml
     """
@@ -64,19 +89,19 @@ def status(ladder_path: Path = _LADDER) -> None:
 
     states, why_only_begun = load_ladder(ladder_path).status()
     if why_only_begun:
-        typer.echo(f"note: shown are the runs that were begun. {why_only_begun}")
+        typer.echo(f"warning: only started runs are shown: {why_only_begun}")
     typer.echo(status_text(states))
 
 
-_RUNS = typer.Argument(metavar="LADDER.yaml|TABLE", help="A ladder file whose runs are trained, or a table of runs.")
+_RUNS = typer.Argument(metavar="LADDER.yaml|TABLE", help="Ladder file with trained runs, or table of runs.")
 
 
 def advise(
     path: Path = _RUNS,
-    budget: str = typer.Option(..., "--budget", metavar="FLOPS", help="FLOPs to spend on further runs."),
-    target: str = typer.Option("", "--target", metavar="FLOPS", help="The target; default: the ladder file's."),
+    budget: str = typer.Option(..., "--budget", metavar="FLOPS", help="FLOPs for additional runs."),
+    target: str = typer.Option("", "--target", metavar="FLOPS", help="Budget of the target; default: the ladder file's."),
 ) -> None:
-    """Advise which runs to add, to narrow the forecast of the target most; train nothing.
+    """Advise which runs narrow the target's forecast most.
 
     Example: marin-scale advise runs/delphi --target 1e23 --budget 1e21
     """
@@ -88,13 +113,15 @@ def advise(
 
 
 def emit(ladder_path: Path = _LADDER, only: list[str] = _ONLY) -> None:
-    """Write a configuration and token caches for Levanter's own train_lm, for each rung; train nothing.
+    """Write Levanter configurations and token caches of rungs.
+
+    Levanter's own train_lm trains from these files.
 
     Example: marin-scale emit ladders/quickstart.yaml
     """
     from marin_scaling.train.session import load_ladder
 
     made = load_ladder(ladder_path).emit(only=only)
-    runs = f"{made.runs} runs" if made.runs > 1 else "one run"
-    typer.echo(f"Files for {runs}, and their tokens, are in {made.folder}{'' if made.is_new else ' already'}. For example:")
-    typer.echo(f"  cd {made.folder} && {made.command}")
+    is_new = "" if made.is_new else " already"
+    typer.echo(f"Configurations of {counted(made.runs, 'run')} and their token caches are{is_new} in {made.folder}.")
+    typer.echo(f"Next: cd {made.folder} && {made.command}")

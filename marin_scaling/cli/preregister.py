@@ -1,4 +1,4 @@
-"""`marin-scale preregister` and `run`."""
+"""Commands `marin-scale preregister` and `run`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING
 import typer
 
 from marin_scaling.cli.verify import REGISTRY
+from marin_scaling.preregistration.layout import SIGNERS_NAME
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.register import Registration
 
-_LADDER = typer.Argument(metavar="LADDER.yaml", help="The ladder file whose target is forecast.")
-_FOLDER = typer.Argument(metavar="FOLDER", help="A folder of the registry, by name or path.")
+_LADDER = typer.Argument(metavar="LADDER.yaml", help="Ladder file with the target.")
+_FOLDER = typer.Argument(metavar="FOLDER", help="Folder of the registry, by name or path.")
 _SEAL_UNTIL = typer.Option(
-    None, "--seal-until", metavar="DAY", help="Show only a digest until you reveal it, by this day (YYYY-MM-DD)."
+    None, "--seal-until", metavar="DAY", help="Publish only a digest, and reveal the forecast by this day (YYYY-MM-DD)."
 )
-_KEY = typer.Option(None, "--key", readable=False, help="SSH private key to sign with; one is made when you have none.")
+_KEY = typer.Option(
+    None, "--key", metavar="FILE", readable=False, help="SSH private key to sign with; default: yours, or a new one."
+)
 
 
 def preregister(
@@ -25,18 +28,20 @@ def preregister(
     registry: Path = REGISTRY,
     key: Path | None = _KEY,
     signer: str | None = typer.Option(
-        None, "--as", help="Who signs, as in allowed_signers; default: git's user.email, else user@host."
+        None, "--as", metavar="NAME", help="Name to sign as, in allowed_signers; default: git's user.email, else user@host."
     ),
-    slug: str | None = typer.Option(None, "--slug", help="Name of the folder after the date; default: the ladder's name."),
+    slug: str | None = typer.Option(
+        None, "--slug", metavar="NAME", help="Folder name after the date; default: the ladder's name."
+    ),
     seal_until: str | None = _SEAL_UNTIL,
-    dry_run: bool = typer.Option(False, "--dry-run", help="Print the forecast and missing declarations; sign nothing."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Print the forecast, signer and missing declarations; sign nothing."),
 ) -> None:
     """Forecast a ladder's target and sign the forecast.
 
-    Fits the ladder's runs and registers the forecast before the target is trained.
+    The command fits the ladder's runs and registers the forecast before the target is trained.
 
-    With --seal-until it is signed now and shown later (marin-scale registry reveal); one that is not shown by then counts as
-    missed.
+    With --seal-until, the forecast is signed now and revealed later with marin-scale registry reveal. A forecast that is not
+    revealed in time counts as missed.
 
     Example: marin-scale preregister ladders/quickstart.yaml
     """
@@ -48,14 +53,15 @@ def preregister(
     planned = load_ladder(ladder_path).bind()
     due = planned.ladder.file.promise.due
     if reveal_by and due and due < reveal_by.date():
-        typer.echo(f"note: the run is due on {due}, and the forecast has to be shown only on {reveal_by.date()}")
+        typer.echo(f"warning: the run is due on {due}, before the forecast is revealed on {reveal_by.date()}")
     if dry_run:
         principal = find_principal(signer)
         domain.require_registrable(planned, registry=registry, principal=principal, sealed=reveal_by is not None)
+        typer.echo(domain.signer_text(principal, key) + "\n")
         for warning in domain.unknown_people(planned.ladder.file.promise, registry=registry, principal=principal):
             typer.echo(warning)
         domain.forecast_target(planned, on_message=typer.echo)
-        typer.echo(f"Nothing is signed. To sign it: marin-scale preregister {ladder_path}")
+        typer.echo(f"Nothing is signed.\nNext: marin-scale preregister {ladder_path}")
         return
     made = domain.preregister(
         planned, registry=registry, key=key, signer=signer, slug=slug, seal_until=seal_until, on_message=typer.echo
@@ -66,20 +72,22 @@ def preregister(
 def _print_next(made: Registration, *, registry: Path, runs: Path, ladder_path: Path, seal_until: str | None) -> None:
     from marin_scaling.preregistration.events.seal import SEALED_DIR
 
-    name = made.folder.name
+    name, files = made.folder.name, f"{registry} {runs} {ladder_path}"
     if seal_until:
-        typer.echo(
-            f"The only copy of the forecast is {SEALED_DIR / name}: back it up. A forecast that is not revealed by "
-            f"{seal_until} counts as missed. To reveal it: marin-scale registry reveal {name}"
-        )
+        files = f"{registry}  # without {runs} and {ladder_path}, which reveal the number"
+        typer.echo(f"{SEALED_DIR / name} is the only copy of the forecast: back it up.")
+        typer.echo(f"Reveal the forecast by {seal_until}, or it counts as missed: marin-scale registry reveal {name}")
     if made.added_signer:
-        typer.echo(
-            "That key is new here. Where others review, its line comes first, in a pull request of its own: "
-            "a review believes only keys that are merged"
-        )
-    others = f"{runs} and {ladder_path}, which {'give the number away' if seal_until else 'it is checked against'}"
-    together = f"{'without' if seal_until else 'with'} {others}"
-    typer.echo(f"Next: commit and push {registry} ({together}), so that others see it first; then: marin-scale run {name}")
+        typer.echo(_FIRST_KEY.format(signers=registry / SIGNERS_NAME, by=made.statement.predicate["registrant"], name=name))
+    typer.echo(f"Next: publish the forecast, then train its run:\n  git add {files}")
+    typer.echo(f"  git commit -m 'Preregister {name}' && git push\n  marin-scale run {name}")
+
+
+_FIRST_KEY = """\
+This key is new, and a review trusts only merged keys. Where changes are reviewed, merge the key first:
+  git switch -c my-key && git add {signers} && git commit -m 'Allow {by} to sign'
+  git push -u origin my-key      # open a pull request and merge it
+  git switch main && git pull && git switch -c {name}"""
 
 
 def run(
@@ -89,8 +97,8 @@ def run(
 ) -> None:
     """Train the target of a preregistration, bound to it.
 
-    The preregistration is verified first. The statement's digest is in the run's spec from its first step. Here the run has all
-    cores and GPUs of the machine; on a Ray cluster what the ladder's file gives a run.
+    The preregistration is verified first, and the run's spec contains the digest of the statement. Locally, the run uses all
+    cores and GPUs; on Ray, the resources in the ladder file.
 
     Example: marin-scale run 2026-11-26-quickstart
     """

@@ -1,4 +1,4 @@
-"""`marin-scale quickstart` and `init`."""
+"""Commands `marin-scale quickstart` and `init`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ if TYPE_CHECKING:
     from marin_scaling.preregistration.register import Registration
     from marin_scaling.run.plan import PlannedLadder
 
-_FOLDER = typer.Argument(Path("marin-quickstart"), metavar="FOLDER", help="Where to work; made when it is not there.")
+_FOLDER = typer.Argument(Path("marin-quickstart"), metavar="FOLDER", help="Folder to work in; made if missing.")
 _LADDER = Path("ladders/quickstart.yaml")
 
 
 def quickstart(folder: Path = _FOLDER) -> None:
-    """Go the whole way, on real runs, in 7 to 8 minutes on 2 cores.
+    """Run all steps on small real runs: 7 to 8 minutes on 2 cores.
 
-    Train a ladder, forecast a target 5x beyond it, sign the forecast, train the target, check, build the site.
-    It needs no accelerator, account or network. Interrupt it any time; rerun the command and it resumes.
+    The steps: train a ladder, forecast a target 5x beyond it, sign the forecast, train the target, check, build the site.
+    The command needs the train extra, but no accelerator, account or network. Interrupt it any time; rerun the command and
+    it resumes.
 
     Example: marin-scale quickstart
     """
@@ -52,67 +53,70 @@ def quickstart(folder: Path = _FOLDER) -> None:
     _say(6, "Build the site", "in .site/")
     page = _build_site()
     stepping = ladder_time.stepping_seconds + target_time.stepping_seconds
-    _close(page, folder, wall_seconds=time.monotonic() - began, stepping_seconds=stepping)
+    _close(page, folder, result=verdict.sentence, seconds=time.monotonic() - began, stepping_seconds=stepping)
 
 
 def _register_once(planned: PlannedLadder) -> Registration:
-    """The registration of this ladder's target: the one that stands, or a new one."""
+    """Return the existing registration of this ladder's target, or a new one."""
     from marin_scaling.preregistration.preregister import existing_registration, preregister
 
     existing = existing_registration(planned)
     if existing is not None:
-        typer.echo(f"{existing.folder} exists already and is not written again.")
+        typer.echo(f"{existing.folder} is registered already; skipped.")
         return existing
     return preregister(planned, on_message=typer.echo)
 
 
 def _build_site() -> Path | None:
-    """The site's first page, or None (said) where the site extra is not installed."""
+    """Return the site's first page, or None without the site extra."""
     from marin_scaling.errors import MissingExtra
     from marin_scaling.publish.build import build_site
 
     try:
-        page = build_site(Path())
+        page = build_site(Path(), on_message=typer.echo)
     except MissingExtra as error:
-        typer.echo(f"No site was built. {error}")
+        typer.echo(f"warning: the site is not built. {error}")
         return None
-    typer.echo(f"{len(list(page.parent.rglob('*.html')))} pages, the forecast and its outcome among them")
+    typer.echo(f"{len(list(page.parent.rglob('*.html')))} pages, with the forecast and its outcome")
     return page
 
 
-def _close(page: Path | None, folder: Path, *, wall_seconds: float, stepping_seconds: float) -> None:
+def _close(page: Path | None, folder: Path, *, result: str, seconds: float, stepping_seconds: float) -> None:
     from marin_scaling.units import format_duration
 
-    share = stepping_seconds / wall_seconds
-    typer.echo(f"\nDone in {format_duration(wall_seconds)}; training steps were running in {share:.0%} of it.")
-    typer.echo(f"Everything is in {folder}/: ladders, runs, preregistrations.")
+    share = f"training steps: {stepping_seconds / seconds:.0%} of the time" if stepping_seconds else "nothing left to train"
+    typer.echo(f"\nYour result: {result}")
+    typer.echo(f"Finished in {format_duration(seconds)}; {share}. Ladders, runs and preregistrations are in {folder}/.")
     if page is not None:
         shown = folder / page.relative_to(Path.cwd())
         typer.echo(f"Open {shown} in a browser, or: cd {folder} && marin-scale site serve")
+    typer.echo("Next: marin-scale fit YOUR_RUNS.csv --predict 1e21")
 
 
 def _say(number: int, title: str, detail: str) -> None:
     typer.echo(f"\n[{number}/6] {title}: {detail}")
 
 
-_INIT_FOLDER = typer.Argument(Path(), metavar="FOLDER", help="Where to make it; default: here.")
+_INIT_FOLDER = typer.Argument(Path(), metavar="FOLDER", help="Folder of the repository.")
 
 
 def init(folder: Path = _INIT_FOLDER) -> None:
     """Make a repository of your own for forecasts.
 
-    It has folders for ladders, runs and preregistrations, an example ladder, a site and a CI workflow.
+    The repository has folders for ladders, runs and preregistrations, an example ladder, a site and CI workflows.
 
-    Files that are there already stay as they are; those that differ are named.
+    Existing files are kept; those that differ are named.
 
     Example: marin-scale init my-forecasts
     """
-    from marin_scaling.publish.site_settings import make_user_repository
+    from marin_scaling.publish.site_settings import make_user_repository, tool_address
 
     repository = make_user_repository(folder)
     for path in repository.made:
         typer.echo(f"made {path}")
     for path in repository.kept:
-        typer.echo(f"kept {path} as it is")
-    typer.echo("Forecasts are reviewed with git: git init, if this is no repository yet.")
-    typer.echo(f"Next: {'' if folder == Path() else f'cd {folder} && '}marin-scale ladder ladders/quickstart.yaml --dry-run")
+        typer.echo(f"kept {path}, which differs")
+    typer.echo("The workflows install marin-scaling from a repository variable; set it in the settings on GitHub:")
+    typer.echo(f"  MARIN_SCALING={tool_address()}")
+    before = ("" if folder == Path() else f"cd {folder} && ") + ("" if (folder / ".git").exists() else "git init && ")
+    typer.echo(f"Next: {before}marin-scale ladder ladders/quickstart.yaml --dry-run")

@@ -1,4 +1,4 @@
-"""`marin-scale recipe`: which recipes there are, what one makes of a budget and why, how two differ."""
+"""Command `marin-scale recipe`: list recipes, show a run with its formulas, compare two recipes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import typer
 if TYPE_CHECKING:
     from marin_scaling.recipe.base import Recipe
 
-recipe_app = typer.Typer(help="Show what a recipe makes of a budget, and why.", no_args_is_help=True, rich_markup_mode=None)
+recipe_app = typer.Typer(help="Show the run that a recipe makes of a budget.", no_args_is_help=True, rich_markup_mode=None)
 
-_RECIPE = typer.Argument(metavar="RECIPE", help="A name, a recipe file (recipes/mine.yaml), or MODULE:CLASS.")
-_OTHER = typer.Argument(metavar="OTHER", help="Another one.")
+_RECIPE = typer.Argument(metavar="RECIPE", help="Name, recipe file (recipes/mine.yaml), or MODULE:CLASS.")
+_OTHER = typer.Argument(metavar="OTHER", help="Second recipe.")
 _BUDGET = typer.Option(..., "--budget", metavar="FLOPS", help="Training FLOPs of the run.")
-_BUDGET_OR_NONE = typer.Option("", "--budget", metavar="FLOPS", help="Training FLOPs of a run to compare as well.")
+_BUDGET_OR_NONE = typer.Option("", "--budget", metavar="FLOPS", help="Compare runs of this many training FLOPs.")
 _WIDTH = typer.Option(
-    None, "--width", help="Of the run; without it the recipe's usual one, or the nearest to 20 tokens per parameter."
+    None, "--width", metavar="N", help="Width; default: the recipe's, or the nearest to 20 tokens per parameter."
 )
 
 
 @recipe_app.command("list")
 def list_recipes() -> None:
-    """Name the recipes there are, ours and installed ones.
+    """List all recipes, built-in and installed.
 
     Example: marin-scale recipe list
     """
@@ -36,10 +36,10 @@ def show_recipe(
     recipe: str = _RECIPE,
     budget: str = _BUDGET,
     width: int | None = _WIDTH,
-    batch: int | None = typer.Option(None, "--batch", min=1, help="Sequences a step, in place of the recipe's own."),
+    batch: int | None = typer.Option(None, "--batch", metavar="N", min=1, help="Sequences per step; default: the recipe's."),
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
-    """Print every number of the run that a recipe makes of a budget, with its formula and source.
+    """Show every number of a run with formula and source.
 
     Example: marin-scale recipe show delphi --budget 1e20
     """
@@ -58,7 +58,9 @@ def show_recipe(
 
 @recipe_app.command("diff")
 def diff_recipes(recipe: str = _RECIPE, other: str = _OTHER, budget: str = _BUDGET_OR_NONE, width: int | None = _WIDTH) -> None:
-    """Print the constants and formulas in which two recipes differ, and with a budget the numbers of one run of each.
+    """Show the constants and formulas that differ.
+
+    With --budget, the numbers of one run of each recipe are compared too.
 
     Example: marin-scale recipe diff delphi recipes/mine.yaml --budget 1e20
     """
@@ -76,7 +78,7 @@ def diff_recipes(recipe: str = _RECIPE, other: str = _OTHER, budget: str = _BUDG
 
 
 def _typed(name: str) -> Recipe:
-    """Return the recipe of a name on the command line, which may be code; the base in a recipe file may not."""
+    """Return a recipe named on the command line, which may be code; the base in a recipe file may not."""
     from marin_scaling.recipe.find import find_recipe, trust_recipe
 
     trust_recipe(name)

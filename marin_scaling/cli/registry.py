@@ -1,4 +1,4 @@
-"""`marin-scale registry`: sign, stamp, amend, withdraw, void, deviate, reveal and log."""
+"""Command `marin-scale registry`: sign, stamp, amend, withdraw, void, deviate, reveal and log."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import typer
 
 from marin_scaling.cli.verify import REGISTRY, print_steps
 
-REASON = typer.Option(..., "--reason", help="Why, in a sentence.")
+REASON = typer.Option(..., "--reason", metavar="TEXT", help="Reason, in one sentence.")
 
 
 def require_reason(reason: str) -> None:
-    """`UsageError` where the reason for what is signed has no words in it, or more than one line."""
+    """Raise `UsageError` if the signed reason is empty or has more than one line."""
     from marin_scaling.errors import UsageError
 
     if not reason.strip() or len(reason.splitlines()) > 1:
         raise UsageError(
-            f"--reason {reason!r} is no sentence.",
-            why="It is signed, and stands beside the forecast for ever.",
-            fix="Say it in one line: --reason 'two more budgets were trained'",
+            f"--reason {reason!r} is not one line of text.",
+            why="The reason is signed and published with the forecast.",
+            fix="Write one line: --reason 'two more budgets were trained'",
         )
 
 
@@ -30,7 +30,8 @@ STEPS_SEEN = typer.Option(
     None,
     "--steps-seen",
     min=0,
-    help="How many steps of the target's loss you have seen; default: none, where it has not begun.",
+    metavar="N",
+    help="Steps of the target's loss that you have seen; default: 0 if the run has not started.",
 )
 
 if TYPE_CHECKING:
@@ -38,15 +39,15 @@ if TYPE_CHECKING:
     from marin_scaling.preregistration.log import LogEntry
 
 registry_app = typer.Typer(
-    help="Sign, stamp, amend, withdraw or reveal registered forecasts, and keep their log.",
+    help="Sign, stamp, amend, withdraw or reveal forecasts.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-_FOLDER = typer.Argument(metavar="FOLDER", help="A folder of the registry, by name or path.")
-_KEY = typer.Option(None, "--key", readable=False, help="SSH private key to sign with.")
-_SIGNER = typer.Option(None, "--as", help="Who signs, as in allowed_signers; default: git's user.email.")
-_EVIDENCE = typer.Option(None, "--evidence", help="Where it can be seen.")
+_FOLDER = typer.Argument(metavar="FOLDER", help="Folder of the registry, by name or path.")
+_KEY = typer.Option(None, "--key", metavar="FILE", readable=False, help="SSH private key to sign with.")
+_SIGNER = typer.Option(None, "--as", metavar="NAME", help="Name to sign as, in allowed_signers; default: git's user.email.")
+_EVIDENCE = typer.Option(None, "--evidence", metavar="TEXT", help="Place of the evidence.")
 
 
 @registry_app.command("sign")
@@ -56,10 +57,9 @@ def sign(
     key: Path | None = _KEY,
     signer: str | None = _SIGNER,
 ) -> None:
-    """Sign a preregistration of someone else, as its reviewer.
+    """Sign someone else's preregistration as a reviewer.
 
-    It is verified first, its fit made again, and every line printed: what you sign is what held on your machine. Your key has
-    to stand in allowed_signers.
+    The preregistration is verified and refitted first, and each step is printed. Your key must be in allowed_signers.
 
     Example: marin-scale registry sign 2026-11-26-quickstart --as bob@example.org
     """
@@ -76,19 +76,19 @@ def sign(
     typer.echo(signing_key.note)
     typer.echo(f"Signed: {countersign(folder, key=signing_key, principal=principal)}")
     write_down(folder.parent, at=datetime.now(UTC))
-    typer.echo(f"Next: commit and push what is new in {folder.parent}")
+    typer.echo(f"Next: commit and push {folder.parent}")
 
 
 @registry_app.command("stamp")
 def stamp(
     which: str = _FOLDER,
-    tsa: str = typer.Option(..., "--tsa", metavar="URL", help="The time-stamping authority to ask (RFC 3161)."),
+    tsa: str = typer.Option(..., "--tsa", metavar="URL", help="Time-stamping authority (RFC 3161)."),
     registry: Path = REGISTRY,
 ) -> None:
-    """Have a third party say when a preregistration's signature was there.
+    """Get a time stamp of a preregistration's signature.
 
-    The authority sees a digest of the signature. Its answer is verified against tsa_roots.pem beside the registrations and kept
-    beside the signature. Ask two, for a run that matters.
+    The time-stamping authority receives a digest of the signature. Its reply is verified against tsa_roots.pem of the
+    registry and stored beside the signature. Use two authorities for an important run.
 
     Example: marin-scale registry stamp 2026-11-26-quickstart --tsa https://tsa.example/
     """
@@ -104,13 +104,13 @@ def stamp(
     verify_folder(folder, allowed_signers=signers_path(folder))
     reply, moment = request_stamp(read_bytes(stamped_signature(folder)), url=tsa, roots=roots_path(folder))
     standing = stamp_names(each.name for each in folder.iterdir())
-    if not standing:  # the first one says when the key had to be allowed
+    if not standing:  # the key must have been allowed at the time of the first stamp
         require_registrant_at(folder, allowed_signers=signers_path(folder), at=moment)
     path = folder / f"stamp-{len(standing) + 1}.tsr"
     write_once(path, reply)
     write_down(folder.parent, at=datetime.now(UTC))
-    typer.echo(f"{path}: the signature was there at {moment_text(moment)}")
-    typer.echo(f"Next: commit and push what is new in {folder.parent}")
+    typer.echo(f"{path}: the signature existed at {moment_text(moment)}")
+    typer.echo(f"Next: commit and push {folder.parent}")
 
 
 @registry_app.command("amend")
@@ -122,10 +122,10 @@ def amend(
     key: Path | None = _KEY,
     signer: str | None = _SIGNER,
 ) -> None:
-    """Forecast a run of yours again, from its ladder as it is now, before the run has ended.
+    """Sign a later forecast of the same run, before it ends.
 
-    The first forecast keeps the verdict and every count. This one is signed, verified and fitted again like it, and scored in a
-    row of its own, with how many steps of the run you had seen.
+    The ladder is fitted as it is now. The first forecast keeps its verdict and alone counts in the track record. The later
+    forecast is verified, refitted and scored separately, with the number of steps you had seen.
 
     Example: marin-scale registry amend 2026-11-26-quickstart --reason 'two more budgets were trained'
     """
@@ -136,7 +136,7 @@ def amend(
     folder = one_folder(which, registry=registry)
     made = amend_forecast(folder, reason=reason, steps_seen=steps_seen, key=key, signer=signer, on_message=typer.echo)
     typer.echo(f"Signed: {made}")
-    typer.echo("Next: commit and push it before the run ends; it counts from the moment that its line in the log says")
+    typer.echo(f"Next: commit and push {folder.parent} before the run ends; the forecast counts from its time in the log")
 
 
 @registry_app.command("withdraw")
@@ -148,9 +148,9 @@ def withdraw(
     key: Path | None = _KEY,
     signer: str | None = _SIGNER,
 ) -> None:
-    """Take a forecast of your own back, before its run.
+    """Withdraw a forecast of your own, before its run.
 
-    It stays where it is and in every count, as withdrawn; once steps of its run have been seen, it counts as missed.
+    The forecast stays in the registry and counts as withdrawn. After steps of its run have been seen, it counts as missed.
 
     Example: marin-scale registry withdraw 2026-11-26-quickstart --reason 'the run was cancelled'
     """
@@ -160,18 +160,20 @@ def withdraw(
 @registry_app.command("void")
 def void(
     which: str = _FOLDER,
-    because: str = typer.Option(..., "--because", metavar="CONDITION", help="A condition in the statement's own words."),
+    because: str = typer.Option(..., "--because", metavar="CONDITION", help="Condition, exactly as in the statement."),
     reason: str = REASON,
     evidence: str | None = _EVIDENCE,
     registry: Path = REGISTRY,
     key: Path | None = _KEY,
     signer: str | None = _SIGNER,
 ) -> None:
-    """As its resolver, say that a condition came true under which a forecast is void.
+    """Sign that a condition for voiding a forecast is met.
 
-    Only for conditions that the statement names, and only by a resolver who is not its registrant.
+    Only the resolver can sign this, only for conditions in the statement, and only if another person registered the
+    forecast.
 
-    Example: marin-scale registry void 2026-11-26-quickstart --because 'the text is withdrawn' --reason 'its owner took it down'
+    Example: marin-scale registry void 2026-11-26-quickstart --because 'the text is withdrawn' --reason 'its owner took it
+    down'
     """
     content: dict[str, Any] = {"condition": because, "evidence": evidence}
     _give(which, "void", registry=registry, key=key, signer=signer, reason=reason, **content)
@@ -180,16 +182,16 @@ def void(
 @registry_app.command("deviate")
 def deviate(
     which: str = _FOLDER,
-    from_step: int = typer.Option(..., "--from-step", min=0, help="From which step on the run differs."),
+    from_step: int = typer.Option(..., "--from-step", metavar="N", min=0, help="First step that deviates."),
     reason: str = REASON,
     evidence: str | None = _EVIDENCE,
     registry: Path = REGISTRY,
     key: Path | None = _KEY,
     signer: str | None = _SIGNER,
 ) -> None:
-    """Say that a run left the recipe that was promised, and from which step on.
+    """Sign that a run deviates from its promised recipe.
 
-    Anyone who may sign can say it. The forecast is scored all the same, and the notice stands beside its score.
+    Anyone in allowed_signers can sign this. The forecast is still scored, and the notice is shown with its score.
 
     Example: marin-scale registry deviate 2026-11-26-quickstart --from-step 800 --reason 'the clipping was changed'
     """
@@ -240,15 +242,15 @@ def _give(
     typer.echo(f"Signed: {given}")
     if kind in ENDING_KINDS:
         typer.echo(verdicts_on([folder], runs_dir=RUNS_DIR, at=datetime.now(UTC))[0].sentence)
-    typer.echo(f"Next: commit and push what is new in {folder.parent}; it counts from its line in the log")
+    typer.echo(f"Next: commit and push {folder.parent}; the notice counts from its time in the log")
 
 
 @registry_app.command("reveal")
 def reveal(which: str = _FOLDER, registry: Path = REGISTRY) -> None:
-    """Show a forecast of yours that was sealed.
+    """Reveal a sealed forecast of your own.
 
-    Its files are verified as they lie in .marin-scaling/sealed, then put beside the seal, with the salt that opens it. From
-    then on it is a preregistration like any other, as old as its seal.
+    The files in .marin-scaling/sealed are verified, then moved beside the seal together with its salt. The forecast then
+    counts from the time of its seal.
 
     Example: marin-scale registry reveal 2026-11-26-quickstart
     """
@@ -264,21 +266,22 @@ def reveal(which: str = _FOLDER, registry: Path = REGISTRY) -> None:
     if not is_sealed(folder):
         raise UsageError(
             f"{folder.name} is not sealed.",
-            why="All of it is there already.",
-            fix=f"Verify it: marin-scale verify {folder.name}",
+            why="Only sealed forecasts are revealed.",
+            fix=f"Verify the open forecast: marin-scale verify {folder.name}",
         )
     whole = seal.whole_folder(folder)
     print_steps(verify_and_fit(whole, allowed_signers=signers_path(folder), runs_dir=RUNS_DIR).steps)
     seal.reveal(folder)
     write_down(folder.parent, at=datetime.now(UTC))
-    typer.echo(f"Revealed: {folder}. Next: commit and push {registry}, with the ladder's file and its runs, if these waited")
+    typer.echo(f"Revealed: {folder}\nNext: commit and push {registry}, with the ladder file and its runs")
 
 
 @registry_app.command("log")
 def log(registry: Path = REGISTRY) -> None:
     """Add missing entries to the registry's log.
 
-    preregister, sign and check add their own entries. After a merge, take the other branch's log as it is and run this.
+    preregister, sign and check add their own entries. After a merge conflict, keep the other branch's log and run this
+    command.
 
     Example: marin-scale registry log
     """
@@ -286,23 +289,22 @@ def log(registry: Path = REGISTRY) -> None:
 
     added = write_down(registry, at=datetime.now(UTC))
     for entry in added:
-        typer.echo(f"line {entry.number + 1}: {entry.kind} {entry.id}")
+        typer.echo(f"added line {entry.number + 1}: {entry.kind} {entry.id}")
     if added:
         _warn_of_later_times(added, registry=registry)
     typer.echo(f"{log_path(registry)} has {len(read_log(registry).entries)} lines")
 
 
 def _warn_of_later_times(added: Sequence[LogEntry], *, registry: Path) -> None:
-    """A log that was cut is written anew with the time of today, by which amendments and notices count."""
+    """Warn if entries of the committed log now have later times, from which amendments and notices count."""
     from marin_scaling.preregistration.log import log_path
     from marin_scaling.preregistration.review.pull_request import logged_there
-    from marin_scaling.units import counted
 
     before = {(entry.id, *entry.files): entry for entry in logged_there("HEAD", registry_dir=registry).entries}
     again = [then for entry in added if (then := before.get((entry.id, *entry.files))) and then.logged_at != entry.logged_at]
     if again:
         typer.echo(
-            f"note: {counted(len(again), 'line')} of these stood in the log of your last commit, {again[0].id} since "
-            f"{again[0].logged_at}. From now on they count as of today. If that log was lost, and not given up in a merge: "
+            f"warning: {len(again)} of the last commit's log now have later times, such as {again[0].id}, logged "
+            f"at {again[0].logged_at}. If this is not the result of a merge, restore the log: "
             f"git checkout HEAD -- {log_path(registry)}"
         )

@@ -1,4 +1,4 @@
-"""`marin-scale import`, `table`, `export` and `track`."""
+"""Commands `marin-scale import`, `table`, `export` and `track`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from marin_scaling.cli.fit import TABLE, chosen_columns
 from marin_scaling.cli.verify import REGISTRY
 from marin_scaling.units import counted
 
-_PLACES = typer.Argument(metavar="PLACE...", help="Files or folders that trackers wrote, or wandb:ENTITY/PROJECT.")
-_OUT = typer.Option(metavar="TABLE", help="The table to write: .csv, .parquet or .jsonl.")
-_COLUMN = typer.Option([], "--column", metavar="NAME=KEY", help="The key of a column, as in loss=eval/loss; or flops=6ND.")
+_PLACES = typer.Argument(metavar="PLACE...", help="Files or folders of trackers, or wandb:ENTITY/PROJECT.")
+_OUT = typer.Option(metavar="TABLE", help="Table to write: .csv, .parquet or .jsonl.")
+_COLUMN = typer.Option([], "--column", metavar="NAME=KEY", help="Map a key, as in loss=eval/loss, or compute it: flops=6ND.")
 
 
 def import_tables(places: list[str] = _PLACES, out: Path = _OUT, column: list[str] = _COLUMN) -> None:
-    """Make a table of runs from what trackers wrote.
+    """Make a table of runs from the files of trackers.
 
-    From W&B's projects, offline files and exported tables, Levanter's logs and JSON files, histories and JSON results. A run
-    that lacks a number is named and left out. Then: marin-scale fit TABLE.
+    Supported are W&B's projects, offline files and exported tables, Levanter's logs and JSON files, histories and JSON
+    results. Runs without a required number are skipped and named.
 
     Example: marin-scale import wandb:my-team/my-ladder --out runs.csv
     """
@@ -30,20 +30,20 @@ def import_tables(places: list[str] = _PLACES, out: Path = _OUT, column: list[st
     found = import_runs(read_tracked_runs(*places), keys=chosen_columns(column))
     write_table_file(out, found.rows)
     for name, why in found.left_out:
-        typer.echo(f"left out: {name}: {why}")
+        typer.echo(f"skipped {name}: {why}")
     for note in found.notes:
         typer.echo(f"note: {note}")
-    typer.echo(f"{counted(len(found.rows), 'run')} in {out}; the loss is {found.loss_key}. Next: marin-scale fit {out}")
+    typer.echo(f"{counted(len(found.rows), 'run')} in {out}; the loss is {found.loss_key}.\nNext: marin-scale fit {out}")
 
 
-_TO = typer.Option(metavar="PLACE", help="A file (.parquet, .csv or .jsonl), or wandb:PROJECT.")
+_TO = typer.Option(metavar="PLACE", help="File (.parquet, .csv or .jsonl), or wandb:PROJECT.")
 
 
 def write_table(table: Path = TABLE, to: str = _TO) -> None:
     """Write a ladder's runs as one table.
 
-    To a file that marin-scale fit and everybody else reads, or to one run of a W&B project, as a table to sort and plot there.
-    Every row goes, also of runs that diverged, with its source. Any table of runs may be given.
+    The target is a file, which marin-scale fit reads, or a table in a W&B project. All runs are included, also diverged
+    ones, with their source.
 
     Example: marin-scale table runs/quickstart --to runs.parquet
     """
@@ -54,21 +54,21 @@ def write_table(table: Path = TABLE, to: str = _TO) -> None:
     rows = rows_of(table)
     if to.startswith(ONLINE):
         seen = log_to_wandb(rows, project=to.removeprefix(ONLINE), name=table.stem, source=str(table))
-        typer.echo(f"{counted(len(rows), 'run')} in a table of W&B: {seen}")
+        typer.echo(f"{counted(len(rows), 'run')} in a W&B table: {seen}")
     else:
         write_table_file(Path(to), rows)
-        typer.echo(f"{counted(len(rows), 'run')} in {to}. Next: marin-scale fit {to}")
+        typer.echo(f"{counted(len(rows), 'run')} in {to}.\nNext: marin-scale fit {to}")
 
 
-_EXPORT_RUN = typer.Argument(metavar="RUN", help="A preregistration (its target), or the first digits of a run's digest.")
-_EXPORT_TO = typer.Option(metavar="FOLDER", help="The folder to make.")
+_EXPORT_RUN = typer.Argument(metavar="RUN", help="Preregistration, or the first digits of a run's digest.")
+_EXPORT_TO = typer.Option(metavar="FOLDER", help="New folder.")
 
 
 def export_run(run: str = _EXPORT_RUN, to: Path = _EXPORT_TO, registry: Path = REGISTRY) -> None:
     """Write a trained model in Hugging Face's format.
 
-    With a model card: its data, cost and measured loss, and of a target the signed forecast and what came of it. A target's
-    weights are kept when it is trained, those of a ladder's other runs with marin-scale ladder --keep-weights.
+    The model card has the data, cost and measured loss; for a target, also the signed forecast and its outcome. Weights of
+    targets are kept; those of other runs only with marin-scale ladder --keep-weights.
 
     Example: marin-scale export 2026-11-26-my-ladder --to my-model
     """
@@ -79,24 +79,22 @@ def export_run(run: str = _EXPORT_RUN, to: Path = _EXPORT_TO, registry: Path = R
 
 
 _CURVE_COLUMN = typer.Option([], "--column", metavar="NAME=COLUMN", help="The table's column of step or loss.")
-_RUN = typer.Argument(metavar="RUN", help="A preregistration (its target), the first digits of a run's digest, or a table.")
+_RUN = typer.Argument(metavar="RUN", help="Preregistration, first digits of a run's digest, or table.")
 
 
 def track_run(
     run: str = _RUN,
-    against: str = typer.Option(
-        "", "--against", metavar="WHAT", help="A preregistration or a ladder file; default: the run's."
-    ),
-    steps: int | None = typer.Option(None, "--steps", metavar="N", min=1, help="As things stood after N steps."),
+    against: str = typer.Option("", "--against", metavar="WHAT", help="Preregistration or ladder file; default: the run's."),
+    steps: int | None = typer.Option(None, "--steps", metavar="N", min=1, help="Use only the first N steps."),
     column: list[str] = _CURVE_COLUMN,
     registry: Path = REGISTRY,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
-    """Say where a run under way will end, or where one ended.
+    """Forecast the final loss of an unfinished run.
 
-    From its training loss so far and the whole curves of the ladder's finished runs, with a 90 % interval, beside the forecast;
-    and what looks wrong with its loss. RUN may be a table with columns step and loss, or a chart that W&B exported: then
-    --against names the preregistration whose target it is.
+    The forecast uses the training loss so far and the curves of the ladder's finished runs. The command prints a 90 %
+    interval, the signed forecast, and warnings about the loss. RUN may be a table with columns step and loss, or a chart that
+    W&B exported; --against then names the preregistration of its target.
 
     Example: marin-scale track 2026-11-26-bytes-dense
     """

@@ -1,4 +1,4 @@
-"""`marin-scale speedrun`."""
+"""Command `marin-scale speedrun`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from marin_scaling.printable import quoted
+from marin_scaling.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,36 +23,32 @@ if TYPE_CHECKING:
     from marin_scaling.speedrun.track import Track
 
 speedrun_app = typer.Typer(
-    help="Submissions to the speedrun board: plan, train, submit, import, validate, train again.",
+    help="Plan, train, submit, validate and confirm entries.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-_FILES = typer.Argument(
-    metavar="FILE...", help="speedrun_results.json of Marin's, in any of its shapes, or its board's runs.json."
-)
-_RUNS = typer.Argument(metavar="RUN...", help="First digits of each run's digest, its folder, or a preregistration.")
-_TO = typer.Option(Path("speedruns"), "--to", metavar="FOLDER", help="Where a folder is made for each.")
+_FILES = typer.Argument(metavar="FILE...", help="Marin's speedrun_results.json in any format, or its board's runs.json.")
+_RUNS = typer.Argument(metavar="RUN...", help="First digits of a run's digest, its folder, or a preregistration.")
+_TO = typer.Option(Path("speedruns"), "--to", metavar="FOLDER", help="Folder of submissions.")
 _BASE = typer.Option(
-    None, "--base", metavar="BRANCH", help="Of copies the one on this branch counts; default: the main branch, if there is one."
+    None, "--base", metavar="BRANCH", help="Branch whose submissions count as the originals of copies; default: main."
 )
-_PEAK = typer.Option(
-    None, "--peak", min=0, metavar="FLOPS", help="Dense FLOP/s of one chip, for a chip that is not in the hardware table."
-)
-_PLACE = typer.Argument(Path("speedruns"), metavar="PLACE", help="A submission.json, or a folder with any number of them.")
+_PEAK = typer.Option(None, "--peak", min=0, metavar="FLOPS", help="Dense FLOP/s of one chip, for a chip without a table entry.")
+_PLACE = typer.Argument(Path("speedruns"), metavar="PLACE", help="A submission.json, or a folder of submissions.")
 
 
 @speedrun_app.command("validate")
 def validate(
     place: Path = _PLACE,
     base: str | None = _BASE,
-    notes: bool = typer.Option(False, "--notes", help="Also print notes: epochs, one seed, unknown tuning."),
+    notes: bool = typer.Option(False, "--notes", help="Also print notes: epochs, single seeds, unknown tuning."),
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
-    """Check submissions: recompute their figures, apply their tracks' rules, and compare them with run records and each other.
+    """Check submissions: figures, track rules, run records, duplicates.
 
-    A submission with an error is refused; look at each warning. Works offline, from the repository's files alone. Exit status 1
-    if one is refused or malformed.
+    A submission with an error is refused; one with warnings is accepted. The check works offline. Exit status 1 if a
+    submission is refused or malformed.
 
     Example: marin-scale speedrun validate speedruns
     """
@@ -75,11 +72,11 @@ def validate(
         for each in judged:
             print_findings(each, shown=[one for one in each.findings if notes or one.severity is not Severity.NOTE])
         refused = sum(not each.accepted for each in judged)
-        doubted = sum(each.severity is Severity.WARNING for each in judged)
+        warned = sum(each.severity is Severity.WARNING for each in judged)
         accepted = len(judged) - refused
         typer.echo(
-            f"{accepted} accepted ({doubted} of them with warnings), {refused} refused, {len(malformed)} malformed, "
-            f"{len(found)} in all"
+            f"{counted(len(found), 'submission')}: {accepted} accepted ({warned} with warnings), {refused} refused, "
+            f"{len(malformed)} malformed"
         )
     raise typer.Exit(0 if all(each.accepted for each in judged) and not malformed else 1)
 
@@ -91,8 +88,8 @@ def import_files(
 ) -> None:
     """Make submissions from Marin's speedrun files.
 
-    Reads all six shapes of its results, and the table of its old board. Facts that a file lacks stay absent, with the reason.
-    A file that cannot be imported is named and skipped; exit status 1 if there was one.
+    Supported are six formats of speedrun_results.json and the old board's table. Missing values stay absent, with the
+    reason. A file that cannot be imported is skipped; then the exit status is 1. The import does not validate.
 
     Example: marin-scale speedrun import experiments/speedrun/llama_75m/speedrun_results.json
     """
@@ -119,25 +116,27 @@ def import_files(
                 typer.echo(f"skipped {quoted(str(path), 400)}: {error}", err=True)
                 skipped += 1
     told = f", {skipped} skipped" if skipped else ""
-    typer.echo(f"{made} submissions in {to}{told}. Next: marin-scale speedrun validate {to}")
+    typer.echo(f"{counted(made, 'submission')} in {to}{told}.\nNext: marin-scale speedrun validate {to}")
     raise typer.Exit(1 if skipped else 0)
 
 
 @speedrun_app.command("submit")
 def submit(
     runs: list[str] = _RUNS,
-    name: str = typer.Option(..., "--name", help="On the board; the part before the last / is its scaling group."),
-    track: str = typer.Option(..., "--track", help="For which track."),
-    author: str = typer.Option(..., "--author", help="Who made it."),
-    description: str = typer.Option("", "--description", help="What is new in it."),
-    trials: int | None = typer.Option(None, "--trials", min=1, help="How many runs were made to choose its settings."),
+    name: str = typer.Option(
+        ..., "--name", metavar="GROUP/NAME", help="Name on the board; the part before the last / is the scaling group."
+    ),
+    track: str = typer.Option(..., "--track", metavar="NAME", help="Track, a file in speedruns/tracks/."),
+    author: str = typer.Option(..., "--author", metavar="NAME", help="Author."),
+    description: str = typer.Option("", "--description", metavar="TEXT", help="What is new."),
+    trials: int | None = typer.Option(None, "--trials", metavar="N", min=1, help="Number of runs made to choose the settings."),
     peak: float | None = _PEAK,
     to: Path = _TO,
 ) -> None:
-    """Make a submission from runs of yours: one recipe at one size, a run for each seed.
+    """Make a submission from your runs, one per seed.
 
-    All figures are those of the runs' records; figures that a record lacks stay absent, with the reason. The submission is
-    judged by its track, beside the others, before it is written; exit status 1 if it is refused.
+    All figures come from the runs' records; missing ones stay absent, with the reason. The submission is validated before it
+    is written. Exit status 1 if it is refused.
 
     Example: marin-scale speedrun submit 22890dfc --name bytes/quickstart --track cpu --author Ada --trials 1
     """
@@ -165,12 +164,14 @@ def submit(
             peak_flops_per_second=peak,
         )
     except ValidationError as error:
-        raise UsageError(f"{explained(error)}.", why="It would break its page.", fix="Write it otherwise.") from error
+        raise UsageError(
+            f"{explained(error)}.", why="Names and texts are shown on pages.", fix="Change the named option."
+        ) from error
     _write_judged(made, to=to)
 
 
 def _write_judged(made: Submission, *, to: Path) -> None:
-    """Write a submission if its track and the submissions beside it accept it; else exit with status 1."""
+    """Write a valid submission; exit with status 1 for a refused one."""
     from datetime import UTC, datetime
 
     from marin_scaling.speedrun.judge import judge_new
@@ -179,13 +180,13 @@ def _write_judged(made: Submission, *, to: Path) -> None:
     judged = judge_new(made, to=to, at=datetime.now(UTC))
     print_findings(judged, shown=list(judged.findings))
     if not judged.accepted:
-        typer.echo("Nothing is written.")
+        typer.echo("Nothing was written.")
         raise typer.Exit(1)
-    typer.echo(f"{write_submission(to, made)}. Next: marin-scale speedrun validate {to}")
+    typer.echo(f"Submission: {write_submission(to, made)}\nNext: marin-scale speedrun validate {to}")
 
 
 def print_findings(validated: Validated, *, shown: list[Finding]) -> None:
-    """The name of a submission and these findings, a line each; nothing where there is none."""
+    """Print the name of a submission and these findings, if there are any."""
     if shown:
         typer.echo(f"{validated.submission.name}  {validated.severity}")
     for finding in shown:
@@ -200,27 +201,25 @@ def _document(validated: Validated) -> dict[str, Any]:
     }
 
 
-_ENTRY = typer.Argument(metavar="ENTRY.yaml", help="What is to be trained and submitted.")
-_TRAIN_PLACE = typer.Argument(
-    Path("speedruns"), metavar="PLACE", help="A submission.json, or a folder with any number of them."
-)
-_TRAIN_TO = typer.Option(Path("speedruns"), "--to", metavar="FOLDER", help="Where a folder is made for the submission.")
+_ENTRY = typer.Argument(metavar="ENTRY.yaml", help="Entry to train and submit.")
 _WHERE = typer.Option("local", "--on", metavar="PLACE", help="Where to train: local, ray, or ray:ADDRESS.")
 
 
 @speedrun_app.command("info")
 def info(
     entry_path: Path = _ENTRY,
-    hardware: str = typer.Option("", "--hardware", metavar="NAME", help="A chip (h100) or a slice (v5p-32), to tell the time."),
-    count: int = typer.Option(1, "--count", min=1, help="How many of them."),
+    hardware: str = typer.Option("", "--hardware", metavar="NAME", help="Chip (h100) or slice (v5p-32) for the time estimate."),
+    count: int = typer.Option(1, "--count", metavar="N", min=1, help="Number of chips or slices."),
     peak: float | None = _PEAK,
-    price: float | None = typer.Option(None, "--price", min=0, help="US dollars for one chip and hour, to tell the cost."),
+    price: float | None = typer.Option(
+        None, "--price", metavar="USD", min=0, help="US dollars per chip-hour for the cost estimate."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
-    """Say what an entry will be and cost; train nothing.
+    """Show size, FLOPs, time and cost of an entry; train nothing.
 
-    Prints the configuration, sizes, the FLOPs that the board counts, time and cost on a machine at an MFU from .5 to .2, and
-    the rules of the track. Exit status 1 if the entry breaks a rule already.
+    FLOPs are those that the board counts; time and cost are for an MFU from 0.5 to 0.2. Exit status 1 if the entry breaks a
+    rule of its track.
 
     Example: marin-scale speedrun info speedruns/entries/baseline.yaml --hardware h100
     """
@@ -245,12 +244,12 @@ def info(
 @speedrun_app.command("run")
 def run(
     entry_path: Path = _ENTRY,
-    to: Path = _TRAIN_TO,
+    to: Path = _TO,
     where: str = _WHERE,
 ) -> None:
-    """Train an entry, a run for each seed, and make its submission.
+    """Train an entry, one run per seed, and submit it.
 
-    Rules of the track are applied before training. Interrupt it any time; rerun the command and it resumes.
+    Interrupt it any time; rerun the command and it resumes. The track's rules are checked before training.
 
     Example: marin-scale speedrun run speedruns/entries/baseline.yaml
     """
@@ -259,16 +258,16 @@ def run(
 
     tracks = read_tracks(tracks_folder(to))
     made = _trained(entry_path, runs_dir=RUNS_DIR, work_root=workplace().work_root, where=where, tracks=tracks)
-    typer.echo(f"{made.bits_per_byte:.4f} bits per byte, the mean of {len(made.seeds)}")
+    typer.echo(f"{made.bits_per_byte:.4f} bits per byte, the mean of {counted(len(made.seeds), 'seed')}")
     _write_judged(made, to=to)
 
 
 @speedrun_app.command("confirm")
-def confirm(place: Path = _TRAIN_PLACE, where: str = _WHERE) -> None:
-    """Train submissions again from their entries, and compare.
+def confirm(place: Path = _PLACE, where: str = _WHERE) -> None:
+    """Retrain submissions from their entries and compare.
 
-    Of a folder those whose track says that its entries are trained again; or the one that is named. The runs are new ones,
-    apart from the store, and are not kept. Exit status 1 when one does not come out again.
+    PLACE is a submission, or a folder: then the submissions of tracks with retrained_by_ci: true are retrained. The new runs
+    are not kept. Exit status 1 if a submission is not reproduced.
 
     Example: marin-scale speedrun confirm speedruns/cpu/baseline/submission.json
     """
@@ -286,7 +285,7 @@ def confirm(place: Path = _TRAIN_PLACE, where: str = _WHERE) -> None:
     else:
         claimed = [read_submission(place)]
     if not claimed:
-        typer.echo(f"No submission in {place} is of a track with retrained_by_ci: true. To train one again, name it.")
+        typer.echo(f"No submission in {place} has a track with retrained_by_ci: true. To retrain one, give its path.")
     outcomes = []
     for each in claimed:
         entry_path = _entry_of(each)
@@ -306,15 +305,15 @@ def _entry_of(submission: Submission) -> Path:
     path = submission.code.path if submission.code else None
     if path is None or not Path(path).is_file():
         raise UsageError(
-            f"{submission.name} has no entry here{f': {path}' if path else ''}.",
-            why="It is trained again from its entry, the file that code.path names.",
-            fix="Submit it with marin-scale speedrun run, and stand in the folder above speedruns/.",
+            f"{submission.name} has no entry file{f': {path} does not exist' if path else ''}.",
+            why="A submission is retrained from the entry that code.path names.",
+            fix="Change to the folder above speedruns/, or submit with marin-scale speedrun run.",
         )
     return Path(path)
 
 
 def _trained(entry_path: Path, *, runs_dir: Path, work_root: Path, where: str, tracks: Mapping[str, Track]) -> Submission:
-    """Train the runs of an entry that the store does not hold, unless the entry breaks a rule; return its submission."""
+    """Train the missing runs of an entry that keeps its rules; return its submission."""
     from marin_scaling.data.prepare import prepare
     from marin_scaling.ladder.config import Hardware
     from marin_scaling.run.paths import Workplace, own_work_root
@@ -334,7 +333,7 @@ def _trained(entry_path: Path, *, runs_dir: Path, work_root: Path, where: str, t
 
 
 def _require_rules_kept(entry: Entry, *, corpus: TokenCorpus, tracks: Mapping[str, Track]) -> None:
-    """Exit with status 1 if an entry breaks a rule that is decided before training."""
+    """Exit with status 1 if an entry breaks a rule that is known before training."""
     from marin_scaling.findings import Severity
     from marin_scaling.speedrun.entry import entry_plan, planned_claim
     from marin_scaling.speedrun.track import claim_findings
@@ -344,7 +343,7 @@ def _require_rules_kept(entry: Entry, *, corpus: TokenCorpus, tracks: Mapping[st
     for each in broken:
         typer.echo(f"{each.severity}: {each.where}: {each.message}", err=True)
     if broken:
-        typer.echo("Nothing is trained.", err=True)
+        typer.echo("Nothing was trained.", err=True)
         raise typer.Exit(1)
 
 
@@ -355,8 +354,8 @@ def _machine(name: str, count: int, *, peak: float | None) -> Machine:
     found = machine(name, count=count, peak_flops_per_second=peak)
     if found is None:
         raise UsageError(
-            f"--hardware {name}: the hardware table has no such chip.",
-            why=f"It has {', '.join(ACCELERATORS)}, and slices like v5p-32.",
+            f"--hardware {name}: unknown chip.",
+            why=f"The hardware table has {', '.join(ACCELERATORS)}, and slices like v5p-32.",
             fix=f"State the chip's dense peak in FLOP/s: --hardware {shlex.quote(name)} --peak 71e12",
         )
     return found

@@ -1,8 +1,10 @@
-"""`marin-scale verify`, `check` and `review`."""
+"""Commands `marin-scale verify`, `check` and `review`."""
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,27 +16,36 @@ from marin_scaling.printable import printable
 if TYPE_CHECKING:
     from marin_scaling.preregistration.state import VerifiedStep
 
-REGISTRY = typer.Option(Path("preregistrations"), "--registry", help="Where preregistrations and allowed_signers lie.")
-_WHICH = typer.Argument("all", metavar="FOLDER|all", help="A folder of the registry, by name or path, or all of them.")
-_RUNS = typer.Option(Path("runs"), "--runs", help="The run store.")
+REGISTRY = typer.Option(
+    Path("preregistrations"), "--registry", metavar="FOLDER", help="Folder of preregistrations and allowed_signers."
+)
+_WHICH = typer.Argument("all", metavar="FOLDER|all", help="Folder of the registry, by name or path, or all.")
+_RUNS = typer.Option(Path("runs"), "--runs", metavar="FOLDER", help="Run store.")
+
+
+def echo_wrapped(text: str, *, indent: int = 2) -> None:
+    """Print a line; on a terminal, wrap it and indent its further lines."""
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        text = textwrap.fill(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    typer.echo(text)
 
 
 def verify(
     which: str = _WHICH,
     registry: Path = REGISTRY,
     runs: Path = _RUNS,
-    refit: bool = typer.Option(True, help="Fit each ladder again and compare what it gives (a second or two)."),
+    refit: bool = typer.Option(True, help="Refit each ladder and compare the forecast (seconds)."),
     base: str | None = typer.Option(
         None,
         "--base",
         metavar="REF",
-        help="The branch to be merged into: nothing of it may have changed, and its signers count.",
+        help="Branch to merge into: its registry must be unchanged, and its signers count.",
     ),
 ) -> None:
-    """Verify that preregistrations are what they claim to be.
+    """Verify signatures, fits, runs and log of forecasts.
 
-    Unchanged, signed by whom they say, equal to what their ladder gives when it is fitted again, to their runs, and to the log.
-    Exit status 1 when one of them is not. -- stands where something could not be compared here, with the reason.
+    Each step prints ok, or -- and the reason if it cannot be checked here. Exit status 1 if a preregistration is refused.
 
     Example: marin-scale verify all
     """
@@ -56,23 +67,23 @@ def verify(
 
 
 def print_steps(steps: Iterable[VerifiedStep]) -> None:
-    """Print one line per step: what was checked, whether it could be, and the evidence."""
+    """Print one line per step: name, whether it was checked, and the evidence."""
     for step in steps:
-        typer.echo(f"  {step.what:<10} {'ok' if step.compared else '--'}  {step.evidence}")
+        echo_wrapped(f"  {step.what:<10} {'ok' if step.compared else '--'}  {step.evidence}", indent=17)
 
 
 def check(
     which: str = _WHICH,
     registry: Path = REGISTRY,
     runs: Path = _RUNS,
-    strict: bool = typer.Option(False, "--strict", help="Exit with status 1 when a forecast was missed or is overdue."),
+    strict: bool = typer.Option(False, "--strict", help="Exit with status 1 if a forecast missed or is overdue."),
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
     """Compare preregistered forecasts with their runs.
 
-    Each outcome is written once, beside its statement. A forecast that is not run yet is pending, one whose time is over
-    without a run is overdue, and one that missed is a result: all exit with status 0. With --strict a missed or overdue one
-    exits with status 1. After all of them stands the record of each who registered any.
+    Each outcome is written once, beside its statement. A forecast is pending until its run exists, and overdue after its due
+    date. Pending, overdue and missed forecasts exit with status 0; with --strict, overdue and missed ones exit with status
+    1. The last lines are the track record of each registrant.
 
     Example: marin-scale check all --strict
     """
@@ -93,7 +104,7 @@ def check(
         typer.echo(json.dumps([verdict.to_document() for verdict in verdicts], indent=1))
     else:
         for verdict in verdicts:
-            typer.echo(f"{printable(verdict.id)}  {verdict.sentence}")
+            echo_wrapped(f"{printable(verdict.id)}  {verdict.sentence}")
         if not verdicts:
             _say_empty(registry)
         if which == "all" and verdicts:
@@ -105,23 +116,23 @@ def check(
 
 
 def _say_empty(registry: Path) -> None:
-    typer.echo(f"{registry} holds no preregistrations yet.")
+    typer.echo(f"{registry} has no preregistrations. To register one: marin-scale preregister LADDER.yaml")
 
 
-_BASE = typer.Option("origin/main", "--base", metavar="REF", help="The branch that it is to be merged into.")
+_BASE = typer.Option("origin/main", "--base", metavar="REF", help="Branch to merge into.")
 
 
 def review(
     base: str = _BASE,
     registry: Path = REGISTRY,
     runs: Path = _RUNS,
-    whole: bool = typer.Option(False, "--whole", help="All details, also more than a comment holds."),
+    whole: bool = typer.Option(False, "--whole", help="Print all details, without the length limit of comments."),
 ) -> None:
-    """Print the review of a branch that adds forecasts, as Markdown; in a terminal without its markup.
+    """Review a branch that adds forecasts, as a report.
 
-    What was verified with the base's signers, the forecast beside its baseline and the earlier ones, what it hangs on, its
-    registrant's record, what is doubtful, and the questions that only a person can answer. Writes nothing. Exit status 1 when
-    something is refused.
+    The report has the verified steps, the forecast with its baseline and earlier forecasts, the registrant's track record,
+    warnings, and questions for a person. Files get Markdown, a terminal gets plain text. Exit status 1 if something is
+    refused.
 
     Example: marin-scale review --base origin/main >> "$GITHUB_STEP_SUMMARY"
     """

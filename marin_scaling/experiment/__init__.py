@@ -1,1 +1,1 @@
-"""Experiments: what was asked, what came of it, and how anyone can see. No training here, and no pages."""
+"""Experiments: hypotheses, outcomes and evidence."""

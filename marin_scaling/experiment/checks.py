@@ -28,24 +28,24 @@ from marin_scaling.units import counted, format_count, format_flops
 from marin_scaling.untrusted_files import is_present
 
 MOVED = {
-    "crfm.stanford.edu": "Marin's pages left it; its data browser is not there any more",
-    "img.shields.io": "it is a picture of a state, asked for anew by every reader",
+    "crfm.stanford.edu": "Marin's pages moved; the data browser no longer exists",
+    "img.shields.io": "the badge is loaded from another host for every reader",
 }
-"""Hosts from which Marin's links moved, and why an address there is doubted."""
+"""Hosts that Marin's links left, with the reason for the warning."""
 
 _MOVED_OWNERS = {"stanford-crfm": "marin-community"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What an experiment can name in a repository."""
+    """Names in a repository that an experiment can refer to."""
 
     preregistrations: Collection[str]
     ladders: Collection[str]
 
 
 def known_in(root: Path) -> Known:
-    """The folders of the registry and of the run store below `root`."""
+    """Return the folders of the registry and of the run store below `root`."""
     runs = root / "runs"
     ladders = {path.name for path in runs.iterdir() if path.is_dir()} if runs.is_dir() else set()
     registered = {each.name for each in registration_folders(root / "preregistrations")}
@@ -53,7 +53,7 @@ def known_in(root: Path) -> Known:
 
 
 def audit(experiments: Sequence[Experiment], *, known: Known, today: date | None = None) -> dict[str, list[Finding]]:
-    """What was found, by the name of the experiment; an empty list where nothing was."""
+    """Return the findings of each experiment, by name; an empty list if there are none."""
     names = {each.name for each in experiments}
     issues, ring, latest = _by_issue(experiments), _in_a_ring(experiments), (today or date.today()) + timedelta(days=1)
     return {
@@ -69,35 +69,35 @@ def audit(experiments: Sequence[Experiment], *, known: Known, today: date | None
 
 
 def contradictions(each: Experiment, recorded: Mapping[str, Any], *, varying: Collection[str] = ()) -> Iterator[Finding]:
-    """Settings of its own that its ladders' records have otherwise: `recorded` are those that all runs share, by dotted key."""
+    """Yield settings that differ from the records: `recorded` are those that all runs share, by dotted key."""
     for key, value in leaves(each.configuration) if each.configuration else ():
         found = [other for other in {*recorded, *varying} if f"{other}.".startswith(f"{key}.") or key.startswith(f"{other}.")]
         if found and not (key in recorded and recorded[key] == value):
             known = quoted(repr(recorded[key])) if key in recorded else f"more than one value of {quoted(min(found))}"
-            said = f"it says {quoted(repr(value))}, the records of its ladders {known}; leave it out"
+            said = f"{quoted(repr(value))} is stated, but the records have {known}; remove this setting"
             yield error("contradicted", f"configuration.{key}", said)
 
 
 def _named(each: Experiment, names: Collection[str], known: Known) -> Iterator[Finding]:
-    """What is named and is not there."""
+    """Yield references to things that do not exist."""
     if each.preregistration is not None and each.preregistration not in known.preregistrations:
         meant = each.preregistration.removeprefix("preregistrations/")
         said = f"; write {meant}" if meant in known.preregistrations else ""
-        yield error("not-there", "preregistration", f"{each.preregistration} is no folder of preregistrations/{said}")
+        yield error("not-there", "preregistration", f"{each.preregistration} is not a folder of preregistrations/{said}")
     for ladder in each.ladders:
         if ladder not in known.ladders:
             meant = ladder.removeprefix("runs/")
             said = f"; write {meant}" if meant in known.ladders else ""
-            yield error("not-there", "ladders", f"{ladder} is no folder of runs/{said}")
+            yield error("not-there", "ladders", f"{ladder} is not a folder of runs/{said}")
     if each.baseline is not None and (each.baseline not in names or each.baseline == each.name):
-        yield error("not-there", "baseline", f"{each.baseline} is no other experiment here")
+        yield error("not-there", "baseline", f"{each.baseline} is not another experiment here")
     for name in each.supersedes:
         if name not in names or name == each.name:
-            yield error("not-there", "supersedes", f"{name} is no other experiment here")
+            yield error("not-there", "supersedes", f"{name} is not another experiment here")
 
 
 def addresses(each: Experiment) -> Iterator[tuple[str, str]]:
-    """Every address in its links, with the key under which it stands."""
+    """Yield every web address in the links, with its key."""
     for key, value in each.links.model_dump(exclude_none=True).items():
         yield from ((f"links.{key}", address) for address in ([value] if isinstance(value, str) else value))
 
@@ -110,20 +110,20 @@ def _links(each: Experiment) -> Iterator[Finding]:
         if parts.hostname in MOVED:
             yield warning("moved", key, f"{parts.hostname}: {MOVED[parts.hostname]}")
         if parts.hostname == "github.com" and owner in _MOVED_OWNERS:
-            yield warning("moved", key, f"github.com/{owner} is {_MOVED_OWNERS[owner]} now")
+            yield warning("moved", key, f"github.com/{owner} moved to {_MOVED_OWNERS[owner]}")
         if parts.scheme == "http":
-            yield warning("unencrypted", key, f"{address} is read without encryption")
+            yield warning("unencrypted", key, f"{address} is not encrypted")
 
 
 def _in_order(each: Experiment, in_a_ring: Collection[str], latest: date) -> Iterator[Finding]:
     if each.name in in_a_ring:
-        yield error("ring", "supersedes", f"what {each.name} replaces replaces it")
+        yield error("ring", "supersedes", f"cycle: an experiment that {each.name} supersedes also supersedes {each.name}")
     if each.date is not None and each.date > latest:
-        yield warning("date", "date", f"{each.date} is to come")
+        yield warning("date", "date", f"{each.date} is in the future")
 
 
 def _in_a_ring(experiments: Sequence[Experiment]) -> Collection[str]:
-    """Experiments that replace, through others, themselves; one ring is named at a time."""
+    """Return experiments that replace themselves through others; one cycle at a time."""
     try:
         TopologicalSorter({each.name: {*each.supersedes} - {each.name} for each in experiments}).prepare()
     except CycleError as error:
@@ -142,19 +142,19 @@ def _by_issue(experiments: Sequence[Experiment]) -> Mapping[str, list[str]]:
 def _alike(each: Experiment, issues: Mapping[str, list[str]]) -> Iterator[Finding]:
     others = [name for name in issues.get(each.links.issue or "", ()) if name != each.name]
     if others:
-        yield warning("same-issue", "links.issue", f"{joined(others)} has the same issue: one experiment twice?")
+        yield warning("same-issue", "links.issue", f"{joined(others)} has the same issue; possible duplicate")
 
 
 def _said(each: Experiment) -> Iterator[Finding]:
-    """What a reader will ask of an experiment of one's own."""
+    """Yield what a reader will miss in an own experiment."""
     if each.source is not None:
         return
     if not (each.hypothesis or "").strip() and each.preregistration is None:
-        yield warning("no-hypothesis", "hypothesis", "nothing says what was expected before")
+        yield warning("no-hypothesis", "hypothesis", "no hypothesis is stated")
     if each.outcome not in (Outcome.IN_PROGRESS, Outcome.NOT_EVALUATED) and not (each.conclusion or "").strip():
-        yield warning("no-conclusion", "conclusion", "it came out, and nothing says what was learnt")
+        yield warning("no-conclusion", "conclusion", f"the outcome is {each.outcome}, but no conclusion is stated")
     if each.preregistration is None and not (each.ladders or each.metrics):
-        yield warning("no-figures", "metrics", "no figure and no run of it is named")
+        yield warning("no-figures", "metrics", "no metric, ladder or preregistration is named")
 
 
 _ABSENT = object()
@@ -163,7 +163,7 @@ _NOT_SETTINGS = frozenset({"seed", "data_order_seed", "statement_sha256", "ladde
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """Runs that differ in nothing but their seeds: what they cost, and the mean of their losses."""
+    """Runs that differ only in their seeds: their cost and mean loss."""
 
     ladder: str
     role: str
@@ -173,33 +173,33 @@ class Figure:
     metric: str
     seeds: int
     diverged: int
-    """How many of them have no loss."""
+    """Number of runs without a loss."""
     mean_loss: float | None
     standard_error: float | None
-    """Of the mean; None with fewer than two losses."""
+    """Standard error of the mean; None with fewer than two losses."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnRecords:
-    """What an experiment's own runs say of it."""
+    """Records of an experiment's own runs."""
 
     runs: Sequence[StoredRun] = ()
     steps: Sequence[Step] = ()
     shared: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that all its runs have alike, by dotted key."""
+    """Settings that all runs share, by dotted key."""
     varying: Collection[str] = ()
-    """Settings in which they differ."""
+    """Settings in which the runs differ."""
     fault: str = ""
-    """Why they could not be read."""
+    """Reason why the records cannot be read."""
 
 
 def runs_of(experiment: Experiment, *, root: Path) -> list[StoredRun]:
-    """All runs of its ladders, in their order."""
+    """Return all runs of the experiment's ladders, in order."""
     return [run for ladder in experiment.ladders for run in read_runs(root / "runs" / ladder)]
 
 
 def own_steps(experiment: Experiment, runs: Sequence[StoredRun], *, root: Path) -> list[Step]:
-    """Text, rungs by budget, the signed forecast, its run and its outcome, each with what it was made from."""
+    """Return the steps with their inputs: text, rungs by budget, signed forecast, its run and its outcome."""
     texts = {run.spec.data.digest: _text_step(run) for run in runs}
     by_budget = _by_budget([run for run in runs if run.spec.role == "rung"])
     rungs = [_budget_step(ladder, flops, each) for (ladder, flops), each in by_budget.items()]
@@ -207,7 +207,7 @@ def own_steps(experiment: Experiment, runs: Sequence[StoredRun], *, root: Path) 
 
 
 def _steps_after(experiment: Experiment, runs: Sequence[StoredRun], *, rungs: Sequence[Step], root: Path) -> list[Step]:
-    """The signed forecast, the run that answers it and the outcome; where nothing was registered, runs that are no rungs."""
+    """Return the steps after the rungs: forecast, run and outcome; without a registration, runs that are not rungs."""
     folder = root / "preregistrations" / (experiment.preregistration or "")
     if experiment.preregistration is None or not is_present(folder / STATEMENT_NAME):
         return [_target_step(run) for run in runs if run.spec.role != "rung"]
@@ -218,11 +218,11 @@ def _steps_after(experiment: Experiment, runs: Sequence[StoredRun], *, rungs: Se
 
 
 def own_records(experiment: Experiment, *, root: Path) -> OwnRecords:
-    """What lies in the repository at `root` of it; a ladder that is not there has no runs."""
+    """Return the experiment's records in the repository at `root`; a missing ladder has no runs."""
     try:
         runs = runs_of(experiment, root=root)
         steps = own_steps(experiment, runs, root=root)
-    except (MarinScalingError, LookupError, TypeError, ValueError) as error:  # records and outcomes hold what they should not
+    except (MarinScalingError, LookupError, TypeError, ValueError) as error:  # malformed records and outcomes
         return OwnRecords(fault=str(error).replace(f"{root}/", ""))
     settings = _settings(runs)
     shared = {key: value for key, (value, is_shared) in settings.items() if is_shared}
@@ -230,23 +230,23 @@ def own_records(experiment: Experiment, *, root: Path) -> OwnRecords:
 
 
 def record_findings(experiment: Experiment, records: OwnRecords) -> list[Finding]:
-    """What its records contradict, or that they cannot be read."""
+    """Return contradictions with the records, or the reason why they cannot be read."""
     if records.fault:
         reason = records.fault.partition("\n")[0].rstrip(".")
-        return [error("records", "ladders", f"what runs/ or preregistrations/ hold of it cannot be read: {reason}")]
+        return [error("records", "ladders", f"its records in runs/ or preregistrations/ cannot be read: {reason}")]
     return list(contradictions(experiment, records.shared, varying=records.varying))
 
 
 def all_findings(
     experiments: Sequence[Experiment], *, root: Path, beside: Sequence[Experiment] = ()
 ) -> dict[str, list[Finding]]:
-    """What is found of each in a repository, by name; experiments `beside` them are known, and nothing is said of them."""
+    """Return the findings of each experiment, by name; experiments `beside` them are known but not checked."""
     found = audit([*experiments, *beside], known=known_in(root))
     return {each.name: [*found[each.name], *record_findings(each, own_records(each, root=root))] for each in experiments}
 
 
 def _settings(runs: Sequence[StoredRun]) -> dict[str, tuple[Any, bool]]:
-    """A value of every setting, by dotted key, and whether all runs have it."""
+    """Return every setting by dotted key: a value, and whether all runs share it."""
     each = [dict(leaves({key: value for key, value in _spec(run).items() if key not in _NOT_SETTINGS})) for run in runs]
     keys = dict.fromkeys(key for settings in each for key in settings)
     values = {key: [settings.get(key, _ABSENT) for settings in each] for key in keys}
@@ -254,7 +254,7 @@ def _settings(runs: Sequence[StoredRun]) -> dict[str, tuple[Any, bool]]:
 
 
 def figures(runs: Sequence[StoredRun]) -> list[Figure]:
-    """A figure for each configuration, the cheapest first."""
+    """Return a figure for each configuration, by ladder, role, budget and size."""
     alike: dict[str, list[StoredRun]] = defaultdict(list)
     for run in runs:
         kept = {key: value for key, value in _spec(run).items() if key not in _NOT_SETTINGS - {"ladder", "role"}}
@@ -310,7 +310,7 @@ def _budget_step(ladder: str, budget_flops: float, runs: Sequence[StoredRun]) ->
 
 
 def _ended(runs: Sequence[StoredRun]) -> Literal["succeeded", "failed"]:
-    """Runs that all diverged gave no loss to rely on."""
+    """Return "failed" if all runs diverged."""
     return "failed" if all(run.record.loss is None for run in runs) else "succeeded"
 
 
@@ -334,7 +334,7 @@ def _forecast_step(statement: Statement, folder: Path, *, after: Sequence[str]) 
 def _target_step(run: StoredRun, *, forecast: str | None = None) -> Step:
     return Step(
         name=f"target-{run.spec.digest[:12]}",
-        what=f"{'the run that was forecast' if forecast else run.spec.role}: {format_flops(run.record.flops)} FLOPs",
+        what=f"{'forecast run' if forecast else run.spec.role}: {format_flops(run.record.flops)} FLOPs",
         inputs=(f"text-{run.spec.data.digest[:12]}", *filter(None, [forecast])),
         status=_ended([run]),
         started_at=parse_moment(run.record.started_at),

@@ -1,4 +1,4 @@
-"""An experiment: its document, and reading and writing its file."""
+"""Experiment document, and reading and writing its file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from marin_scaling.yaml_config import AwareMoment, read_part
 
 
 class Outcome(StrEnum):
-    """How an experiment came out; the words of Marin's digests, so that theirs and ours can be counted together."""
+    """Outcome of an experiment, in the words of Marin's digests."""
 
     WORKED = "worked"
     PROMISING = "promising"
@@ -39,42 +39,42 @@ class Outcome(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """In a sentence."""
+        """Meaning in one sentence."""
         return _MEANINGS[self]
 
 
 _MEANINGS = {
-    Outcome.WORKED: "what was expected came true wherever it was tried",
-    Outcome.PROMISING: "it came true where it was tried, and that is too little to rely on",
-    Outcome.MIXED: "it came true in some places and not in others",
-    Outcome.DID_NOT_WORK: "it did not come true, or cost more than it gave",
-    Outcome.NOT_EVALUATED: "nothing was measured that would say",
-    Outcome.IN_PROGRESS: "it is not finished",
+    Outcome.WORKED: "the hypothesis held wherever it was tested",
+    Outcome.PROMISING: "the hypothesis held, but in too few tests to rely on",
+    Outcome.MIXED: "the hypothesis held in some tests and failed in others",
+    Outcome.DID_NOT_WORK: "the hypothesis failed, or the change costs more than it gains",
+    Outcome.NOT_EVALUATED: "no measurement tests the hypothesis",
+    Outcome.IN_PROGRESS: "the experiment is not finished",
 }
 
 
 class Metric(Part):
-    """One figure that came of it."""
+    """One reported value."""
 
     name: Line
-    """What it is."""
+    """Name of the metric."""
     value: float | None = None
-    """Its value, where it is one number."""
+    """Value, if it is one number."""
     low: float | None = None
-    """The lowest, where it is a range or an interval."""
+    """Lower bound of a range or interval."""
     high: float | None = None
-    """The highest."""
+    """Upper bound of a range or interval."""
     unit: Line | None = None
-    """In what it is counted."""
+    """Unit."""
     said: Line | None = None
-    """In the words of its source, where that gave no plain number."""
+    """Value in the words of the source, if the source has no plain number."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Metric:
         if (self.low is None) != (self.high is None):
-            raise ValueError("a range has both low and high")
+            raise ValueError("a range needs both low and high")
         if self.value is None and self.low is None and self.said is None:
-            raise ValueError("it has no value, no range and no words")
+            raise ValueError("value, range and words are all missing")
         if self.low is not None and self.high is not None and self.low > self.high:
             raise ValueError(f"low {self.low:g} is above high {self.high:g}")
         return self
@@ -84,35 +84,35 @@ class Metric(Part):
         if self.value is None or self.low is None or self.high is None:
             return self
         if not self.low <= self.value <= self.high:
-            raise ValueError(f"its value {self.value:g} is not between low {self.low:g} and high {self.high:g}")
+            raise ValueError(f"value {self.value:g} is not between low {self.low:g} and high {self.high:g}")
         return self
 
 
 class Step(Part):
-    """One step of how it was made, with what it was made from."""
+    """One step of the experiment, with its inputs."""
 
     name: Name
-    """By which other steps name it."""
+    """Name for use in `inputs`."""
     what: Line | None = None
-    """What was done."""
+    """Description."""
     inputs: tuple[Name, ...] = ()
-    """The steps whose output it took."""
+    """Steps whose output this step uses."""
     data: tuple[Line, ...] = ()
-    """What else it took, that no step here made."""
+    """Other inputs, which no step here made."""
     status: Literal["succeeded", "failed", "running", "waiting", "reused"] | None = None
-    """How it ended; `reused` where its output was there already."""
+    """Status; `reused` if the output existed already."""
     started_at: AwareMoment | None = None
-    """When it began."""
+    """Start."""
     finished_at: AwareMoment | None = None
-    """When it ended."""
+    """End."""
     output: Line | None = None
-    """Where its output lies."""
+    """Place of the output."""
     output_sha256: SHA256 | None = None
-    """Digest of its output."""
+    """SHA-256 of the output."""
 
     @property
     def seconds(self) -> float | None:
-        """How long it took, where both ends are known."""
+        """Duration; None if start or end is unknown."""
         if self.started_at is None or self.finished_at is None:
             return None
         return (self.finished_at - self.started_at).total_seconds()
@@ -120,82 +120,82 @@ class Step(Part):
     @model_validator(mode="after")
     def _ends_after_it_began(self) -> Step:
         if (self.seconds or 0.0) < 0:
-            raise ValueError("it ended before it began")
+            raise ValueError(f"the end, {self.finished_at}, is before the start, {self.started_at}")
         return self
 
 
 class Links(Part):
-    """Where it can be seen."""
+    """Web addresses of an experiment."""
 
     issue: Link | None = None
-    """Where it was proposed and discussed."""
+    """Issue with the proposal and discussion."""
     pull_request: Link | None = None
-    """That brought its code."""
+    """Pull request with the code."""
     execution: Link | None = None
-    """Its record where it was executed."""
+    """Record of the execution."""
     tracker: tuple[Link, ...] = ()
     """Runs or reports at Weights & Biases or elsewhere."""
     models: tuple[Link, ...] = ()
-    """Weights that came of it."""
+    """Resulting weights."""
     data: tuple[Link, ...] = ()
-    """Data sets that it used or made."""
+    """Data sets used or made."""
     other: tuple[Link, ...] = ()
-    """Whatever else tells of it."""
+    """Other pages about the experiment."""
 
 
 class Experiment(Part):
-    """An experiment as written down."""
+    """Experiment as written by its author."""
 
     format_version: Literal[1] = 1
-    """Of this format."""
+    """Version of this format."""
     name: Name
-    """Of its folder (and then without /), or unique in its file."""
+    """Name of its folder (then without /), or unique in its file."""
     title: Line
-    """What it is about."""
+    """Subject."""
     outcome: Outcome | None = None
-    """How it came out: worked, promising, mixed, did-not-work, not-evaluated, in-progress; an import may leave it out."""
+    """Outcome: worked, promising, mixed, did-not-work, not-evaluated or in-progress; optional for imports."""
     date: datetime.date | None = None
-    """When it came out."""
+    """Date of the outcome."""
     authors: tuple[Author, ...] = ()
-    """Who did it."""
+    """Authors."""
     topics: tuple[Line, ...] = ()
-    """By which it is found."""
+    """Topics for the index."""
     hypothesis: Words | None = None
-    """What was expected before."""
+    """Expectation before the experiment."""
     preregistration: Name | None = None
-    """The folder in `preregistrations/` where that was signed before."""
+    """Folder in `preregistrations/` with the signed forecast."""
     conclusion: Words | None = None
-    """What was learnt."""
+    """Conclusion."""
     metrics: tuple[Metric, ...] = ()
-    """Figures that were measured elsewhere; those of `ladders` are read from their runs."""
+    """Values measured elsewhere; those of `ladders` are read from their runs."""
     ladders: tuple[Name, ...] = ()
-    """Folders in `runs/` that it rests on: their steps, durations and settings are shown from the records."""
+    """Folders in `runs/` with the experiment's runs; steps, durations and settings are read from the records."""
     configuration: dict[str, JsonValue] = Field(default_factory=dict)
-    """Settings, nested as they are; those of `ladders` are read from their runs."""
+    """Settings, nested; those of `ladders` are read from their runs."""
     baseline: Name | None = None
-    """The experiment from which its page shows how its settings differ."""
+    """Experiment whose settings the page compares with."""
     supersedes: tuple[Name, ...] = ()
-    """Experiments whose conclusion it replaces."""
+    """Experiments whose conclusion this one replaces."""
     steps: tuple[Step, ...] = Field(default=(), max_length=1000)
-    """How it was made, where that was elsewhere."""
+    """Steps that ran elsewhere."""
     code: Code | None = None
-    """What was run."""
+    """Code that was run."""
     links: Links = Links()
-    """Where it can be seen."""
+    """Web addresses."""
     source: Line | None = None
-    """Where it was imported from; absent of one's own."""
+    """Source of an import; absent for own experiments."""
 
     @model_validator(mode="after")
     def _says_its_outcome(self) -> Experiment:
         if self.outcome is None and self.source is None:
-            raise _wrong(("outcome",), f"it is one of {', '.join(Outcome)}")
+            raise _wrong(("outcome",), f"required: one of {', '.join(Outcome)}")
         return self
 
     @model_validator(mode="after")
     def _names_nothing_twice(self) -> Experiment:
         for key, names in (("ladders", self.ladders), ("supersedes", self.supersedes)):
             if len(set(names)) < len(names):
-                raise _wrong((key,), f"a name stands twice in {joined(names)}")
+                raise _wrong((key,), f"duplicate name in {joined(names)}")
         return self
 
     @model_validator(mode="after")
@@ -203,10 +203,12 @@ class Experiment(Part):
         document = self.model_dump(mode="json", exclude_defaults=True)
         for where, text in _texts(document):
             if found := keys_in_text(text):
-                raise _wrong(where, f"an address in it carries {found[0]}. {_ACT}")
+                raise _wrong(where, f"a web address contains {found[0]}. {_ACT}")
         for where, text in _texts(document.get("configuration", {})):
             if any(is_secret(str(name), text) for name in where):
-                raise _wrong(("configuration", *where), f"it is named as keys are, and holds {len(text)} signs. {_ACT}")
+                raise _wrong(
+                    ("configuration", *where), f"the name suggests a secret, and the value has {len(text)} characters. {_ACT}"
+                )
         return self
 
     @model_validator(mode="after")
@@ -214,21 +216,21 @@ class Experiment(Part):
         names: set[str] = set()
         for number, step in enumerate(self.steps):
             if step.name in names:
-                raise _wrong(("steps", number, "name"), f"two are called {step.name}")
+                raise _wrong(("steps", number, "name"), f"duplicate name {step.name}")
             names.add(step.name)
         for number, step in enumerate(self.steps):
             for name in step.inputs:
                 if name not in names:
-                    raise _wrong(("steps", number, "inputs"), f"{step.name} takes {name}, which is no step")
+                    raise _wrong(("steps", number, "inputs"), f"{step.name} needs {name}, which is not a step")
         try:
             TopologicalSorter({step.name: step.inputs for step in self.steps}).prepare()
         except CycleError as error:
-            raise _wrong(("steps",), f"{min(error.args[1])} takes what is made from it") from error
+            raise _wrong(("steps",), f"cycle: {min(error.args[1])} depends on its own output") from error
         return self
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """The name, with a number where it is taken.
+    """Return the name, with a number if it is taken.
 
     >>> free_name("eval", []), free_name("eval", ["eval", "eval-2"])
     ('eval', 'eval-3')
@@ -237,19 +239,19 @@ def free_name(name: str, taken: Collection[str]) -> str:
     return next(each for each in itertools.chain([name], numbered) if each not in taken)
 
 
-_ACT = "Who reads the page could act for its owner: take it out, and have it revoked if it was ever published"
+_ACT = "Readers could use the secret: remove it, and revoke it if it was ever published"
 Where = tuple[str | int, ...]
-"""Keys and numbers from the document down to a value."""
+"""Keys and indices from the document down to a value."""
 
 
 def _wrong(where: Where, what: str) -> ValidationError:
-    """What is wrong with the values of several keys, said at the one that is to be changed."""
+    """Return a validation error at the key that the author should change."""
     said = PydanticCustomError("value_error", "{what}", {"what": what})
     return ValidationError.from_exception_data("Experiment", [InitErrorDetails(type=said, loc=where, input=None)])
 
 
 def _texts(value: Any, where: Where = ()) -> Iterator[tuple[Where, str]]:
-    """Every text in it, with its place; names of settings too, with that of their table, so that a place tells none."""
+    """Yield every text with its place. Names of settings have the place of their table, so that no place contains a secret."""
     if isinstance(value, str):
         yield where, value
     elif isinstance(value, dict):
@@ -267,7 +269,7 @@ EXPERIMENT_NAME = "experiment.yaml"
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What lies in one place: an experiment, or the reason why there is none."""
+    """Experiment at one place, or the reason why it cannot be read."""
 
     place: str
     experiment: Experiment | None
@@ -275,42 +277,42 @@ class Found:
 
 
 def read_experiments(folder: Path) -> list[Found]:
-    """All experiments below a folder, or in one file, by path; of two with one name the second is malformed."""
+    """Read all experiments below a folder, or in one file, by path; a second one with the same name is malformed."""
     found = [*(each for path in _files(folder) for each in _read(path)), *_overlooked(folder)]
     names: dict[str, str] = {}
     return [_unless_named_before(each, names) for each in found]
 
 
 def read_experiment(path: Path) -> Experiment:
-    """The experiment in a YAML file, which has the name of its folder; `DocumentError` says file, line and key."""
+    """Read the experiment in a YAML file, named after its folder; `DocumentError` names file, line and key."""
     found = read_part(path, Experiment, noun="an experiment", refused=_refused)
     if found.name != path.parent.name:
-        raise _refused(f"{path}: name: {found.name!r} is not the name of its folder, {path.parent.name!r}.")
+        raise _refused(f"{path}: name: {found.name!r} differs from its folder's name, {path.parent.name!r}.")
     try:
         to_line(found)
-    except ValueError as error:  # a number of thousands of digits
+    except ValueError as error:  # a number with thousands of digits
         raise _refused(f"{path} cannot be written as JSON: {error}.") from error
     return found
 
 
 def write_experiments(path: Path, experiments: Sequence[Experiment]) -> None:
-    """Write many into one file, a line for each, in place of what was there."""
+    """Replace a file with these experiments, one per line."""
     replace_file(path, b"".join(map(to_line, experiments)))
 
 
 def to_line(experiment: Experiment) -> bytes:
-    """Its canonical line; keys without a value are left out."""
+    """Return the canonical line of an experiment, without default values."""
     document = experiment.model_dump(mode="json", exclude_defaults=True)
     return json.dumps(document, sort_keys=True, allow_nan=False).encode() + b"\n"
 
 
 def experiment_schema() -> dict[str, Any]:
-    """The JSON Schema of the format."""
+    """Return the JSON Schema of the format."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | Experiment.model_json_schema()
 
 
 def root_of(place: Path) -> Path:
-    """The root of the repository in which a folder or file of experiments lies; the current folder where none is seen."""
+    """Return the root of the repository of a folder or file of experiments; default: the current folder."""
     above = [each for each in (place.absolute(), *place.absolute().parents) if each.name == EXPERIMENTS_DIR]
     return above[-1].parent if above else Path()
 
@@ -324,17 +326,17 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _overlooked(folder: Path) -> Iterator[Found]:
-    """What somebody may have meant as an experiment, under a name by which none is found."""
+    """Yield files that look like experiments but have another name."""
     if not folder.is_dir() or is_present(folder / EXPERIMENT_NAME):
         return
     for path in sorted(each for each in folder.glob("*") if not each.name.startswith(".")):
         if path.is_dir() and path.suffix != ".jsonl" and not is_present(path / EXPERIMENT_NAME):
-            yield Found(place=str(path), experiment=None, refusal=f"{printable(str(path))} holds no {EXPERIMENT_NAME}.")
+            yield Found(place=str(path), experiment=None, refusal=f"{printable(str(path))} has no {EXPERIMENT_NAME}.")
         elif path.is_file() and path.suffix in (".json", ".yaml", ".yml"):
             yield Found(
                 place=str(path),
                 experiment=None,
-                refusal=f"{printable(str(path))} is no folder with {EXPERIMENT_NAME}, and no .jsonl.",
+                refusal=f"{printable(str(path))} is neither a folder with {EXPERIMENT_NAME} nor a .jsonl file.",
             )
 
 
@@ -356,14 +358,14 @@ def _read(path: Path) -> Iterator[Found]:
         malformed += found.experiment is None
         yield found
         if malformed == MALFORMED_LINES:
-            refusal = f"{printable(str(path))}: {MALFORMED_LINES} lines are malformed; lines below {number} are not read."
-            yield Found(place=f"{path}, below line {number}", experiment=None, refusal=refusal)
+            refusal = f"{printable(str(path))}: {MALFORMED_LINES} lines are malformed; lines after {number} are skipped."
+            yield Found(place=f"{path}, after line {number}", experiment=None, refusal=refusal)
             return
 
 
 def _of_line(line: bytes, *, place: str) -> Found:
     try:
-        load_strict(line, name=place)  # no key twice, no NaN
+        load_strict(line, name=place)  # refuse duplicate keys and NaN
         return Found(place=place, experiment=Experiment.model_validate_json(line, strict=True))
     except ValidationError as error:
         return Found(place=place, experiment=None, refusal=f"{printable(place)}: {explained(error, with_values=False)}.")
@@ -379,13 +381,15 @@ def _unless_named_before(found: Found, names: dict[str, str]) -> Found:
     if first == found.place:
         return found
     return Found(
-        place=found.place, experiment=None, refusal=f"{printable(found.place)}: {printable(first)} is called {name}, too."
+        place=found.place,
+        experiment=None,
+        refusal=f"{printable(found.place)}: duplicate name {name}, also in {printable(first)}.",
     )
 
 
 def _refused(what: str | tuple[str, ...]) -> DocumentError:
     return DocumentError(
         what,
-        why="An experiment that is not understood cannot be found, counted or compared.",
-        fix="Write its keys as in the reference of experiment files.",
+        why="Experiments are checked before they are indexed and compared.",
+        fix="Fix the named keys; site/reference/experiment-files.md lists all keys.",
     )

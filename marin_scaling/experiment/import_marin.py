@@ -34,7 +34,7 @@ _COLUMNS = {
 
 
 def digest_table(text: str, name: str) -> Iterator[dict[str, Any]]:
-    """A document for each row of the table; `notes` of one are what a person is to be told."""
+    """Yield a document for each row of the table; its `notes` are shown to the user."""
     for number, (line, row) in enumerate(_rows(text, name)):
         speedups = {key: row.get(f"{column}_text") for key, column in _SPEEDUP_COLUMNS.items()}
         document = _of_digest(
@@ -45,22 +45,22 @@ def digest_table(text: str, name: str) -> Iterator[dict[str, Any]]:
             reconstructed=row.get("model_flops_value_is_reconstructed") == "yes",
         )
         if None in row:
-            raise _refused(f"{name}, line {line}: it has more cells than there are columns")
-        unread = [] if number else [f"the column {each} is not read" for each in sorted(row.keys() - _COLUMNS)]
+            raise _refused(f"{name}, line {line}: more cells than columns")
+        unread = [] if number else [f"column {each} is not read" for each in sorted(row.keys() - _COLUMNS)]
         yield document | {"notes": [*unread, *_contradictions(document, row)]}
 
 
 def _contradictions(document: Mapping[str, Any], row: Mapping[str, str]) -> Iterator[str]:
-    """Where a row's words give another range than its columns of numbers."""
+    """Yield notes if a row's text and its numeric columns differ."""
     for column in _SPEEDUP_COLUMNS.values():
         match = _RANGE.fullmatch(row.get(f"{column}_text") or "")
         said = (match[1], match[2] or match[1]) if match else (None, None)
         for end, bound in zip(("low_x", "high_x"), said, strict=True):
             cell = row.get(f"{column}_{end}")
             if cell and bound is None and row.get(f"{column}_text", "") in _NOTHING:
-                yield f"{document['name']}: {column}_{end}, {cell}, is left out: {column}_text is empty"
+                yield f"{document['name']}: {column}_{end}, {cell}, is skipped because {column}_text is empty"
             elif cell and bound is not None and not _is_number(cell, float(bound)):
-                yield f"{document['name']}: {column}_{end} is {cell}, its words say {bound}, and they are taken"
+                yield f"{document['name']}: {column}_{end} is {cell}, but {column}_text has {bound}; the text is used"
 
 
 def _is_number(cell: str, number: float) -> bool:
@@ -78,12 +78,12 @@ def _rows(text: str, name: str) -> list[tuple[int, dict[str, str]]]:
     except csv.Error as error:
         raise _refused(f"{name} is not a CSV table: {error}") from error
     if not {"issue", "experiment", "outcome"} <= columns:
-        raise _refused(f"{name} has no columns issue, experiment and outcome")
+        raise _refused(f"{name} lacks one of the columns issue, experiment and outcome")
     return rows
 
 
 def digest_lines(text: str, name: str) -> Iterator[dict[str, Any]]:
-    """A document for each line that is an experiment."""
+    """Yield a document for each line that is an experiment."""
     lines = [load_strict(line.encode(), name=f"{name}, line {number}") for number, line in _numbered(text)]
     if not lines or not all(isinstance(line, dict) and "record_type" in line for line in lines):
         raise _refused(f"{name} has lines without a record_type (one of metadata, experiment, foundation)")
@@ -103,11 +103,11 @@ def _of_digest(
 ) -> dict[str, Any]:
     title, issue, outcome = row.get("title"), row.get("issue"), _OUTCOMES.get(str(row.get("outcome")).lower())
     if outcome is None:
-        raise _refused(f"{where}: the outcome {row.get('outcome')!r} is none of {', '.join(_OUTCOMES)}")
+        raise _refused(f"{where}: unknown outcome {row.get('outcome')!r}; outcomes: {', '.join(_OUTCOMES)}")
     if not title:
-        raise _refused(f"{where}: it has no title")
+        raise _refused(f"{where}: the title is missing")
     if not str(issue).isdigit():
-        raise _refused(f"{where}: the issue {issue!r} is no number")
+        raise _refused(f"{where}: the issue {issue!r} is not a number")
     metrics = [_speedup(name, row.get(key), reconstructed and key == "model_flops_speedup") for key, name in _SPEEDUPS.items()]
     document = {
         "name": f"agent-moe-{issue}",
@@ -136,8 +136,8 @@ def _speedup(name: str, said: Any, reconstructed: bool) -> dict[str, Any] | None
 def _refused(what: str) -> DocumentError:
     return DocumentError(
         f"{what}.",
-        why="Rows are read as the digest has them, none is guessed.",
-        fix="Correct the row, or give the digest as Marin publishes it.",
+        why="The importer reads Marin's published digest and does not guess.",
+        fix="Fix the row, or use the digest as published.",
     )
 
 
@@ -145,12 +145,12 @@ _MEMORY = re.compile(r"<function (\S+) at 0x[0-9a-f]+>")
 _ASSIGNED = re.compile(r"(\w{0,64}(?:token|key|secret|password))=\S+", re.IGNORECASE)
 _REPOSITORY = "https://github.com/marin-community/marin"
 LEFT_OUT = "(left out)"
-"""What stands for the value of a setting that is named as keys are."""
+"""Placeholder for the value of a setting whose name suggests a secret."""
 _NAME_SIGNS = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
 class _Step(BaseModel):
-    """What is read of a step; the executor writes more."""
+    """Fields that are read from a step."""
 
     name: str
     output_path: str
@@ -161,7 +161,7 @@ class _Step(BaseModel):
 
 
 class _Record(BaseModel):
-    """What is read of a record."""
+    """Fields that are read from a record."""
 
     caller_path: str
     steps: list[_Step]
@@ -172,15 +172,15 @@ class _Record(BaseModel):
 
 
 def executor_record(text: str, name: str) -> Iterator[dict[str, Any]]:
-    """The one experiment in the record."""
-    load_strict(text.encode(), name=name)  # no key twice, no NaN
+    """Yield the one experiment in the record."""
+    load_strict(text.encode(), name=name)  # refuse duplicate keys and NaN
     try:
         record = _Record.model_validate_json(text)
     except ValidationError as error:
         raise DocumentError(
-            f"{name} is no record of Marin's executor: {explained(error)}.",
-            why="Steps are read as the executor wrote them.",
-            fix="Give one of the files experiments/NAME-HASH.json below the executor's prefix.",
+            f"{name} is not a record of Marin's executor: {explained(error)}.",
+            why="The importer reads the executor's own format.",
+            fix="Use a file experiments/NAME-HASH.json below the executor's prefix.",
         ) from error
     stem, names = name.rpartition("/")[2].removesuffix(".json"), _names(record.steps)
     document = {
@@ -191,15 +191,15 @@ def executor_record(text: str, name: str) -> Iterator[dict[str, Any]]:
         "steps": [_step(step, names) for step in record.steps],
         "configuration": {names[step.output_path]: _settings(step.config or {}) for step in record.steps},
         "code": _code(record),
-        "source": f"record of Marin's executor {stem}",
+        "source": f"Marin executor record {stem}",
     }
     hidden = json.dumps(document["configuration"]).count(LEFT_OUT)
-    notes = [f"{_name(stem)}: {counted(hidden, 'setting')} named as keys are, left out"] if hidden else []
+    notes = [f"{_name(stem)}: {counted(hidden, 'setting')} with names of secrets removed"] if hidden else []
     yield {key: value for key, value in document.items() if value is not None} | {"notes": notes}
 
 
 def _names(steps: Sequence[_Step]) -> dict[str, str]:
-    """A name for each step by where its output lies; of steps with one name the later ones get a number."""
+    """Return a unique name for each step, by the path of its output."""
     found: dict[str, str] = {}
     for step in steps:
         found.setdefault(step.output_path, free_name(_name(step.name), found.values()))
@@ -225,7 +225,7 @@ def _step(step: _Step, names: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _settings(value: Any, *, hidden: bool = False) -> Any:
-    """As they are, but for texts under a name that keys have."""
+    """Return the settings without texts whose name suggests a secret."""
     if isinstance(value, Mapping):
         return {key: _settings(inner, hidden=hidden or names_secret(str(key))) for key, inner in value.items()}
     if isinstance(value, list):
@@ -237,11 +237,11 @@ def _settings(value: Any, *, hidden: bool = False) -> Any:
 
 def _name(words: str) -> str:
     parts = [_NAME_SIGNS.sub("-", part).strip("-._+") for part in str(words).split("/")]
-    return "/".join(part for part in parts if part)[:180].strip("-._+/") or "step"  # room for a number
+    return "/".join(part for part in parts if part)[:180].strip("-._+/") or "step"  # leave room for a number
 
 
 def _below_repository(path: str) -> str:
-    """Of a path on someone's machine the part in the repository."""
+    """Return the part of a path that lies in the repository."""
     return path[path.index("experiments/") :] if "experiments/" in path else path.rpartition("/")[2]
 
 
@@ -262,7 +262,7 @@ _MANY = ("tracker", "data", "models", "other")
 
 
 def report_list(text: str, name: str) -> Iterator[dict[str, Any]]:
-    """A document for each experiment in the list, in its order."""
+    """Yield a document for each experiment in the list, in order."""
     found: dict[str, dict[str, Any]] = {}
     for topics, title, below in _items(text):
         document = _document(topics, title, below, source=f"list of reports {name.rpartition('/')[2]}")
@@ -273,7 +273,7 @@ def report_list(text: str, name: str) -> Iterator[dict[str, Any]]:
 
 
 def _items(text: str) -> Iterator[tuple[list[str], str, list[str]]]:
-    """Section headings, the line of a bullet at the margin, and the bullets below it."""
+    """Yield the section headings, each top-level bullet, and the bullets below it."""
     headings: dict[int, str] = {}
     item: tuple[list[str], str, list[str]] | None = None
     for line in text.splitlines():
@@ -297,7 +297,7 @@ def _items(text: str) -> Iterator[tuple[list[str], str, list[str]]]:
 
 
 def _continued(item: tuple[list[str], str, list[str]], words: str) -> tuple[list[str], str, list[str]]:
-    """With a line more of its last bullet."""
+    """Return the item with a continuation line of its last bullet."""
     headings, title, below = item
     if not below:
         return headings, f"{title} {words}", []
@@ -318,7 +318,7 @@ def _document(topics: list[str], title: str, below: list[str], *, source: str) -
         "conclusion": " ".join(said) or None,
         "links": links,
         "source": source,
-        "notes": [f"{name}: left out {each}, no address on the web" for each in addresses if not _is_address(each)],
+        "notes": [f"{name}: skipped {each}, which is not a web address" for each in addresses if not _is_address(each)],
     }
     return {key: value for key, value in document.items() if value is not None}
 
@@ -371,34 +371,34 @@ def _slug(words: str) -> str:
 _OF_REPORTS = {"issue", "pull_request", "tracker", "execution"}
 
 Reader = Callable[[str, str], Iterator[dict[str, Any]]]
-"""From a file's text and name to the documents in it; `notes` of one are what a person is to be told."""
+"""Function from a file's text and name to its documents; their `notes` are shown to the user."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Imported:
-    """The experiments in a file, and what was taken out of them."""
+    """Experiments in a file, with notes on removed content."""
 
     experiments: tuple[Experiment, ...]
     notes: tuple[str, ...]
 
 
 def import_experiments(path: Path) -> Imported:
-    """The experiments in one of Marin's files; `DocumentError` where it is none of them."""
+    """Import the experiments in one of Marin's files; `DocumentError` for any other file."""
     raw, name = read_bytes(path), str(path)
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise _refused_file(f"{name} is not text in UTF-8 (byte {error.start})") from error
+        raise _refused_file(f"{name} is not UTF-8 text (byte {error.start})") from error
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
-        raise _refused_file(f"{name}: files that end in {path.suffix or 'nothing'!r} are not read")
+        raise _refused_file(f"{name}: files with suffix {path.suffix!r} are not read")
     documents = _read(reader, text, name)
     told = [note for document in documents for note in document.pop("notes", ())]
     found = [_without_keys(document) for document in documents]
     names = [document["name"] for document, _ in found]
     if twice := next((each for each in names if names.count(each) > 1), None):
-        raise _refused_file(f"{name} has {twice} twice")
-    taken = [f"{document['name']}: {key} was taken out of an address" for document, keys in found for key in keys]
+        raise _refused_file(f"{name} has a duplicate name, {twice}")
+    taken = [f"{document['name']}: {key} was removed from a web address" for document, keys in found for key in keys]
     return Imported(experiments=tuple(_experiment(document, name) for document, _ in found), notes=(*told, *taken))
 
 
@@ -408,9 +408,9 @@ def _read(reader: Reader, text: str, name: str) -> list[dict[str, Any]]:
     except DocumentError as error:
         raise _refused_file(error.what.removesuffix(".")) from error
     if not found:
-        raise _refused_file(f"{name} holds no experiments")
+        raise _refused_file(f"{name} has no experiments")
     if reader is report_list and not any(each["links"].keys() & _OF_REPORTS for each in found):
-        raise _refused_file(f"{name} is no list of reports: no bullet links an issue, a pull request, a run or an execution")
+        raise _refused_file(f"{name} is not a list of reports: no bullet links an issue, pull request, run or execution")
     return found
 
 
@@ -418,7 +418,7 @@ def _experiment(document: Mapping[str, Any], name: str) -> Experiment:
     try:
         return Experiment.model_validate_json(json.dumps(document))
     except ValidationError as error:
-        raise _refused_file(f"{name}: of {document.get('name')!r}, {explained(error)}") from error
+        raise _refused_file(f"{name}: {document.get('name')!r}: {explained(error)}") from error
 
 
 def _without_keys(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -448,6 +448,6 @@ _READERS: dict[str, Reader] = {
 def _refused_file(what: str) -> DocumentError:
     return DocumentError(
         f"{what}.",
-        why="Experiments are imported from files whose shape is known.",
-        fix="Give Marin's digest (.csv or .jsonl), its list of reports (.md), or a record of its executor (.json).",
+        why="The importer reads three formats of Marin.",
+        fix="Use Marin's digest (.csv or .jsonl), list of reports (.md) or executor record (.json).",
     )

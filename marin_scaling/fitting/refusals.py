@@ -29,7 +29,7 @@ def refuse_hopeless(table: RunTable) -> None:
         refuse(
             f"{table.source} has {counted(len(frame), 'usable run')}; the law has {FRONTIER_UNKNOWNS} unknowns."
             f"{left_out(table)}",
-            fix=_KEEP if len(table.excluded) > len(frame) else _MORE_RUNS,
+            fix=f"{_KEEP} {_MORE_RUNS}" if len(table.excluded) > len(frame) else _MORE_RUNS,
         )
     if frame["flops"].max() < BUDGET_SPAN * frame["flops"].min():
         refuse(

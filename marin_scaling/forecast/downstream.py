@@ -17,9 +17,9 @@ from marin_scaling.errors import FitRefused, RunTableError
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.accuracy_curve import FORMULA, Sigmoid, require_reach
 from marin_scaling.forecast.forecast import LEVELS, Forecast, forecast, samples
-from marin_scaling.forecast.report import forecast_document, wrapped
+from marin_scaling.forecast.report import forecast_document
 from marin_scaling.laws import Array
-from marin_scaling.printable import joined, printable, quoted
+from marin_scaling.printable import joined, printable, quoted, wrapped
 from marin_scaling.run.table import RunTable
 from marin_scaling.run.table_io import RawTable, cells_of_column, finite_number, is_empty, read_table_file
 from marin_scaling.units import format_flops

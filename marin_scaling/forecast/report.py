@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
@@ -16,32 +15,15 @@ from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.forecast.backtest import Backtest, backtest_doubts, backtest_scores
 from marin_scaling.forecast.forecast import Forecast, implausible, repeated_data
 from marin_scaling.laws import FARTHEST_CHECKED
+from marin_scaling.printable import TABLE_WIDTH, wrapped
 from marin_scaling.run.audit import Exclusion
+from marin_scaling.run.table import BUDGET_SPAN
 from marin_scaling.units import counted, format_count, format_flops, unit_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from marin_scaling.forecast.sensitivity import SensitivityRow
-
-WIDTH = 100
-_TABLE_WIDTH = 80
-
-
-def wrapped(text: str, indent: str = "") -> str:
-    """Wrap a paragraph with a hanging indent of two, without breaking words or hyphens.
-
-    >>> wrapped("status: Usable", "  ")
-    '  status: Usable'
-    """
-    return textwrap.fill(
-        text,
-        width=WIDTH,
-        initial_indent=indent,
-        subsequent_indent=indent + "  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 _LISTED_EXCLUSIONS = _LISTED_POINTS = 12  # more are counted; the JSON document lists all
@@ -101,7 +83,7 @@ def forecast_text(result: FitResult, forecasts: Sequence[Forecast]) -> str:
         _left_out_text(result.excluded),
         _points_text(result),
         _law_text(result),
-        *(_forecast_text(forecast, unit=unit_of(result.metric)) for forecast in forecasts),
+        *(_forecast_text(forecast, result) for forecast in forecasts),
         _warnings_text(result, forecasts),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -163,7 +145,7 @@ def _points_text(result: FitResult) -> str:
     head = f"{'budget':>8} {'runs':>5} {'tokens D*':>10} {'params N*':>10} {'D*/N*':>7} {'loss L*':>9}"
     shown = result.points[-_LISTED_POINTS:]
     rows = [
-        f"{format_flops(point.flops):>8} {point.run_count:>5} {format_count(point.tokens):>10} "
+        f"{_nominal(point.flops, result):>8} {point.run_count:>5} {format_count(point.tokens):>10} "
         f"{format_count(point.params):>10} {point.tokens / point.params:>7.3g} {point.loss:>9.5f}{'  *' if point.note else ''}"
         for point in shown
     ]
@@ -173,6 +155,12 @@ def _points_text(result: FitResult) -> str:
         title += f", the largest {len(shown)} of {len(result.points)}; all: see --json"
     notes = [*(f"* {shape}" for shape in shapes), *_budgets_without_optimum(result)]
     return "\n".join([f"{title} (FLOPs):", head, *rows, *(wrapped(note, "  ") for note in notes)])
+
+
+def _nominal(flops: float, result: FitResult) -> str:
+    """Format the nominal budget of a point, or its own FLOPs if the runs are no isoFLOP groups."""
+    budgets = result.frame["budget_flops"] if result.bowls else [flops]
+    return format_flops(min(budgets, key=lambda budget: abs(math.log(budget / flops))))
 
 
 def _budgets_without_optimum(result: FitResult) -> list[str]:
@@ -198,8 +186,9 @@ def _law_text(result: FitResult) -> str:
     )
 
 
-def _forecast_text(forecast: Forecast, *, unit: str) -> str:
+def _forecast_text(forecast: Forecast, result: FitResult) -> str:
     low, high = forecast.interval()
+    unit, smallest = unit_of(result.metric), float(result.frame["flops"].min())
     bands = [f"{name} ±{half:.4f}" for name, half in forecast.bands.items() if half is not None]
     unknown = [name for name, half in forecast.bands.items() if half is None]
     left_open = f"; not estimated: {', '.join(unknown)}" if unknown else ""
@@ -207,12 +196,24 @@ def _forecast_text(forecast: Forecast, *, unit: str) -> str:
     far = unchecked if forecast.extrapolation > FARTHEST_CHECKED else ""
     return "\n".join(
         [
-            f"forecast at {format_flops(forecast.flops)} FLOPs ({forecast.extrapolation:.3g}x the largest budget{far}):",
+            f"forecast at {_exact(forecast.flops)} FLOPs ({forecast.extrapolation:.3g}x the largest budget{far}):",
             f"  loss {forecast.median:.4f}{' ' + unit if unit else ''}, 90 % interval [{low:.4f}, {high:.4f}]",
             *_size_lines(forecast),
-            f"  half-widths: {', '.join(bands)}{left_open}",
+            wrapped(f"half-widths: {', '.join(bands)}{left_open}", "  "),
+            *([_below_text(forecast.flops, smallest)] if forecast.flops < smallest / BUDGET_SPAN else []),
         ]
     )
+
+
+def _exact(flops: float) -> str:
+    """Format FLOPs with as many as five significant digits, so that a run's FLOPs differ from its nominal budget."""
+    mantissa, exponent = f"{flops:.4e}".split("e")
+    return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+
+
+def _below_text(flops: float, smallest: float) -> str:
+    text = f"warning: {_exact(flops)} FLOPs is below the smallest run, {_exact(smallest)} FLOPs; intervals there are not tested"
+    return wrapped(text, "  ")
 
 
 def _size_lines(forecast: Forecast) -> list[str]:
@@ -251,10 +252,10 @@ def _warnings_text(result: FitResult, forecasts: Sequence[Forecast]) -> str:
     return "\n".join(lines)
 
 
-def table_text(frame: pd.DataFrame, *, width: int = _TABLE_WIDTH, indent: int = 2) -> str:
-    """Print a table with a line of column names; numbers align right, and long words wrap within `width` columns.
+def table_text(frame: pd.DataFrame, *, width: int = TABLE_WIDTH, indent: int = 2) -> str:
+    """Format a table with a header; numbers align right, and long words wrap within `width` columns.
 
-    Floats are shown with five significant digits; NaN and None are empty cells.
+    Floats have five significant digits; NaN and None are empty cells.
 
     >>> import pandas as pd
     >>> print(table_text(pd.DataFrame({"law": ["E", "gamma"], "estimate": [1.70001, 0.1]}), indent=0))

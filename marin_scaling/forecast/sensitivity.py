@@ -23,6 +23,7 @@ from marin_scaling.fitting.result import FitResult
 from marin_scaling.fitting.surface import fit_interaction_surface, fit_surface, fit_tied_surface
 from marin_scaling.forecast.forecast import Forecast, Target, forecast_runs, optimal_target
 from marin_scaling.laws import Array, frontier_loss, surface_loss
+from marin_scaling.printable import wrapped
 from marin_scaling.run.table import RunTable
 from marin_scaling.units import format_flops
 
@@ -152,9 +153,12 @@ def _column(runs: pd.DataFrame, name: str) -> Array:
 
 def sensitivity_text(rows: list[SensitivityRow]) -> str:
     """Format each choice, its median, and its difference from the forecast."""
-    first = rows[0].median or 1.0
+    first, width = rows[0].median or 1.0, max(len(row.choice) for row in rows)
     lines = ["sensitivity of the forecast (medians):"]
     for row in rows:
         value = f"{row.median:8.4f} {row.median / first - 1:+8.2%}" if row.median is not None else f"    none: {row.why_none}"
-        lines.append(f"  {row.choice:<62} {value}")
+        lines.append(f"  {row.choice:<{width}} {value}")
+    lines.append(
+        wrapped("A refitted surface is one least-squares fit; --law additive-surface prints the median of its bootstrap.", "  ")
+    )
     return "\n".join(lines)

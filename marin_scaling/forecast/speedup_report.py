@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling import __version__
-from marin_scaling.forecast.report import wrapped
 from marin_scaling.forecast.speedup import BudgetComparison, SpeedupReport
 from marin_scaling.forecast.speedup_conventions import INTERVAL, MARIN_ALPHA, MARIN_E, Speedup, Verdict
+from marin_scaling.printable import wrapped
 from marin_scaling.run.audit import Exclusion
 from marin_scaling.units import format_flops
 

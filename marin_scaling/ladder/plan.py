@@ -70,19 +70,30 @@ def _row(rung: Rung) -> dict[str, float]:
 def plan_ladder(file: LadderFile) -> Ladder:
     """Expand a ladder file with its recipe; `RecipeError` if a rung cannot be made."""
     recipe = find_recipe(file.recipe)
-    plans = [plan for number in range(len(file.rungs)) for plan in _plans_at(file, number, recipe=recipe)]
+    plans = _plans(file, recipe)
     _refuse_one_run_twice(plans)
     _require_target(file, recipe)
     rungs = [Rung(plan=plan, seed=seed) for plan in plans for seed in file.seeds]
     return Ladder(file=file, rungs=tuple(sorted(rungs, key=lambda rung: (rung.plan.budget_flops, rung.plan.shape.hidden_dim))))
 
 
-def _plans_at(file: LadderFile, number: int, *, recipe: Recipe) -> list[RungPlan]:
-    at = file.rungs[number]
-    try:
-        return [recipe.plan(budget_flops=at.budget_flops, hidden_dim=width) for width in _widths(at, recipe)]
-    except RecipeError as error:
-        raise error.at(f"rungs.{number}") from error
+def _plans(file: LadderFile, recipe: Recipe) -> list[RungPlan]:
+    """Plan all rungs; one `RecipeError` names every rung that cannot be made."""
+    plans, faults = [], []
+    for number, at in enumerate(file.rungs):
+        try:
+            widths = _widths(at, recipe)
+        except RecipeError as error:
+            faults.append(error.at(f"rungs.{number}"))
+            continue
+        for width in widths:
+            try:
+                plans.append(recipe.plan(budget_flops=at.budget_flops, hidden_dim=width))
+            except RecipeError as error:
+                faults.append(error.at(f"rungs.{number}"))
+    if faults:
+        raise RecipeError(tuple(line for fault in faults for line in fault.lines), why=faults[0].why, fix=faults[0].fix)
+    return plans
 
 
 def _refuse_one_run_twice(plans: list[RungPlan]) -> None:
@@ -147,7 +158,7 @@ def _ratio(a: float, b: float) -> float:
     return max(a / b, b / a)
 
 
-_LAW_BUDGETS = 4  # one more than the law's unknowns, so that the noise can be estimated
+_LAW_BUDGETS = 4  # one more than a frontier's parameters, to estimate the noise
 _BOWL_WIDTHS = 3  # a parabola has three unknowns
 _NAMED = 3  # rungs that a warning lists
 
@@ -190,9 +201,7 @@ def _too_few(widths: dict[float, dict[int, RungPlan]]) -> Iterator[Finding]:
             yield warning("few-widths", f"{format_flops(budget)} FLOPs", message)
     if len(widths) < _LAW_BUDGETS:
         few = counted(len(widths), "budget")
-        yield warning(
-            "few-budgets", "rungs", f"{few}; the law has three unknowns, and an interval needs {_LAW_BUDGETS} budgets"
-        )
+        yield warning("few-budgets", "rungs", f"only {few}; a forecast interval needs at least {_LAW_BUDGETS} budgets")
 
 
 def _too_far(ladder: Ladder) -> Iterator[Finding]:

@@ -1,1 +1,1 @@
-"""What is promised before the run: a statement, signed as the exact bytes of its file."""
+"""Preregistration: statements that promise a forecast before the run, signed as the exact bytes of their file."""

@@ -1,4 +1,4 @@
-"""Families: forecasts of nearly the same run by one person, of which the lucky one could be shown and the others forgotten."""
+"""Families: one person's forecasts of similar runs, which count once, so that a lucky one cannot be picked."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from marin_scaling.preregistration.signing.signatures import fingerprint_at
 from marin_scaling.preregistration.statement import Statement
 
 NEAR = math.log(1.1)
-"""Two runs are nearly one if their parameters and tokens differ by at most 10 %."""
+"""Largest log ratio of parameters and of tokens within a family: 10 %."""
 
 _NO_MORE_THAN_ZERO = 1e-6
-"""A difference between two constants of a recipe that changes no run: a weight of 1e-30 is no weight."""
+"""Absolute tolerance for constants of a recipe near zero."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSize:
-    """What decides whether two runs are nearly one: kind of run, parameters and trained tokens."""
+    """Kind, parameters and trained tokens of a run, for comparing runs."""
 
     recipe: str
     optimizer: Mapping[str, Any]
@@ -36,8 +36,8 @@ class RunSize:
     def is_near(self, other: RunSize) -> bool:
         """Return True if two runs are of one kind, and their parameters and tokens differ by at most 10 %.
 
-        A recipe under another name whose constants differ by at most 10 % is the same kind, and so is a text with the same
-        name or the same digest.
+        Recipes are of one kind if they share a name or their constants differ by at most 10 %; texts, if they share a name
+        or digest.
         """
         return (
             _are_near(self.params, other.params)
@@ -61,7 +61,7 @@ def run_size(predicate: Mapping[str, Any]) -> RunSize:
 
 @dataclass(frozen=True, kw_only=True)
 class Forecaster:
-    """Who made a forecast, by name and key, and of which run."""
+    """Name and key of a forecast's author, and the run."""
 
     name: str
     key: str
@@ -69,16 +69,16 @@ class Forecaster:
 
 
 def forecaster(folder: Path, statement: Statement) -> Forecaster:
-    """Return who made the forecast in a folder, whose signature was verified before."""
+    """Return the author of the forecast in a folder whose signature is verified."""
     predicate = statement.predicate
     key = fingerprint_at(folder / SIGNATURE_NAME)
     return Forecaster(name=compared_name(predicate["registrant"]), key=key, run=run_size(predicate))
 
 
 def family_numbers(made: Sequence[Forecaster | None]) -> list[int]:
-    """Return a number for each forecast, the same for all of one family; None, of which nothing is known, is alone.
+    """Return a number for each forecast, equal within a family; None is a family of its own.
 
-    One key under two names is one person, and so are two keys of one name. Near forecasts are joined from one to the next.
+    Names that share a key are one person, and so are keys that share a name. Families chain similar forecasts.
     """
     people = joined_people((each.name, each.key) for each in made if each)
     leads_to = {place: place for place in range(len(made))}
@@ -94,7 +94,7 @@ def family_numbers(made: Sequence[Forecaster | None]) -> list[int]:
 
 
 def families(forecasts: Sequence[tuple[Path, Statement]]) -> dict[str, list[tuple[Path, Statement]]]:
-    """Return, by the name of each forecast's folder, all forecasts of its family: the forecast itself among them."""
+    """Return all forecasts of each forecast's family, by folder name, including the forecast itself."""
     numbers = family_numbers([forecaster(*each) for each in forecasts])
     members: dict[int, list[tuple[Path, Statement]]] = {}
     for each, number in zip(forecasts, numbers, strict=True):
@@ -103,7 +103,7 @@ def families(forecasts: Sequence[tuple[Path, Statement]]) -> dict[str, list[tupl
 
 
 def readable_forecasts(registry: Path) -> Iterator[tuple[Path, Statement]]:
-    """Yield the forecasts of a registry whose statement and signature can be read; verification refuses the others."""
+    """Yield the forecasts of a registry with a readable statement and signature; verification refuses the others."""
     for folder in registration_folders(registry):
         with contextlib.suppress(MarinScalingError):
             statement = read_registration(folder)

@@ -1,7 +1,6 @@
-"""The statement format: fixed words, quantile levels, metrics, and models of the statement and its subjects.
+"""Statement format: fixed texts, quantile levels, metrics, and schemas of the statement and its subjects.
 
-A value here is part of what signatures cover: it changes only with a new predicate type. What the fields must mean together
-is checked in `statement`.
+Signatures cover these values: they change only with a new predicate type. `statement` checks relations between fields.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ METRICS = {
     for each in units.METRICS.values()
     if each.support is not None
 }
-"""Metrics that can be promised. Bits per byte lie between 0 and 8, the cost of a uniform code over 256 bytes."""
+"""Metrics that a forecast can promise. Bits per byte lie between 0 and 8, the cost of a uniform code over 256 bytes."""
 
 LINEAGE_RULE = (
     "The run whose spec is target.json with this statement's SHA-256 and the data order that follows from it, from step 0; "
@@ -65,7 +64,7 @@ BASELINE_RULE = (
 )
 IF_OVERDUE = "It counts as missed."
 MOST_TOLERANCE = 0.01
-"""Largest share by which the FLOPs or tokens of a run may differ from what was promised."""
+"""Largest allowed relative difference of a run's FLOPs or tokens from the promise."""
 SAMPLE_COUNT = 1000
 
 
@@ -81,7 +80,7 @@ def _random(digits: str) -> str:
 
 
 def as_in_statement(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of `forecast.json` with the keys that it has in the statement.
+    """Return a row of `forecast.json` with the statement's key names.
 
     >>> as_in_statement({"inside_90": 0.75, "median_absolute_error": 0.01})
     {'inside90': 0.75, 'medianAbsoluteError': 0.01}
@@ -100,21 +99,21 @@ class Tool(Part):
 
 
 class Tolerance(Part):
-    """How far the run may be from what was planned."""
+    """Allowed differences of the run from its plan."""
 
     flops: Annotated[float, Field(ge=0, le=MOST_TOLERANCE)]
-    """share by which the FLOPs of the run may differ; 0 is exactly"""
+    """largest relative difference of the run's FLOPs; 0 allows none"""
     tokens: Annotated[float, Field(ge=0, le=MOST_TOLERANCE)]
-    """share by which its tokens may differ"""
+    """largest relative difference of its tokens"""
 
 
 class TargetRun(Camel):
-    """The run that is forecast."""
+    """Target run of the forecast."""
 
     uid: Annotated[str, StringConstraints(pattern="^[0-9a-f]{32}$"), AfterValidator(_random)]
-    """128 random bits that name the promise before it is signed"""
+    """128 random bits, the name of the promise before it is signed"""
     lineage_rule: Annotated[str, OneOf((LINEAGE_RULE,))]
-    """which run, with its restarts, is meant"""
+    """the run in question, with its restarts"""
     ladder: FileName
     """folder in `runs/` in which the run will be stored"""
     recipe: Text
@@ -124,7 +123,7 @@ class TargetRun(Camel):
     flops: Positive
     """training FLOPs of exactly this shape and these tokens"""
     flops_convention: Text
-    """how FLOPs are counted"""
+    """convention for counting FLOPs"""
     params_total: Count
     """all parameters"""
     params_active: Count
@@ -158,7 +157,7 @@ class RecipeOfTarget(Camel):
 
 
 class MetricOfTarget(Camel):
-    """What is forecast, and how it is measured."""
+    """Forecast metric, with its measurement."""
 
     name: Annotated[str, OneOf(tuple(METRICS))]
     unit: Text
@@ -166,9 +165,9 @@ class MetricOfTarget(Camel):
     support: list[float]
     """the values between which the metric lies"""
     protocol: dict[str, Any]
-    """how it is measured, as in `evaluation.json`"""
+    """measurement, as in `evaluation.json`"""
     checkpoint_rule: Annotated[str, OneOf((CHECKPOINT_RULE,))]
-    """which weights are measured"""
+    """evaluated weights"""
 
 
 class SensitivityRow(Part):
@@ -215,7 +214,7 @@ class Forecast(Camel):
     samples: Literal["samples.json"]
     """file with equally likely losses"""
     sensitivity: list[SensitivityInStatement]
-    """the median under every other choice that a careful person could have made"""
+    """the median under other reasonable choices"""
 
 
 class Excluded(Part):
@@ -231,13 +230,13 @@ class Fit(Camel):
     law: Text
     """name and formula of the law"""
     parameters: dict[str, float]
-    """fitted numbers of the law"""
+    """fitted parameters of the law"""
     fixed: dict[str, Any]
-    """numbers that were set by hand"""
+    """parameters that were set by hand"""
     seed: Whole | None
     """seed of the draws"""
     ladder_rule: Text
-    """which runs were fitted"""
+    """rule that selects the fitted runs"""
     excluded: list[Excluded]
     """runs that were not fitted, with reasons"""
     backtest: list[BacktestInStatement]
@@ -258,13 +257,13 @@ class Baseline(Part):
     """The simple forecast against which skill is measured."""
 
     rule: Annotated[str, OneOf((BASELINE_RULE,))]
-    """how the simple forecast is made against which skill is measured"""
+    """rule of the simple forecast against which skill is measured"""
     point: float
     quantiles: dict[str, float]
 
 
 class Scoring(Camel):
-    """How the forecast is scored."""
+    """Scoring rules."""
 
     primary: Literal["crps"]
     crps_rule: Annotated[str, OneOf((CRPS_RULE,))]
@@ -276,7 +275,7 @@ class Scoring(Camel):
 
 
 class Knowledge(Camel):
-    """What the registrant had seen."""
+    """Knowledge of the registrant at registration."""
 
     target_run_steps_seen: Zero
     related_runs_seen: list[Text]
@@ -285,7 +284,7 @@ class Knowledge(Camel):
 
 
 class Resolution(Camel):
-    """When and by whom the forecast is resolved."""
+    """Date and person of the resolution."""
 
     resolver: Principal
     """the person who decides unclear outcomes"""
@@ -297,18 +296,18 @@ class Resolution(Camel):
 
 
 class Predicate(Camel):
-    """What is promised."""
+    """Content of the promise."""
 
     id: RegistrationId
     """name of the folder: the day (UTC) and a word"""
     kind: Literal["register"]
-    """a forecast of a run that has not begun"""
+    """kind: a forecast of a run that has not begun"""
     registrant: Principal
     """the person who signs, as in `allowed_signers`"""
     reviewers: list[Principal]
     """people who are asked to sign, too"""
     created_at: Moment
-    """when it was made, by the registrant's clock (UTC)"""
+    """time of creation, by the registrant's clock (UTC)"""
     tool: Tool
     target_run: TargetRun
     recipe: RecipeOfTarget
@@ -368,7 +367,7 @@ class Ladder(Part):
 
 
 class MetricOfEvaluation(Open):
-    """How a metric is measured; further keys say more."""
+    """Measurement of a metric; further keys are allowed."""
 
     metric: Text
 
@@ -463,7 +462,7 @@ SUBJECTS: dict[str, type[Part]] = {
     "target.json": Target,
 }
 SUBJECT_FILES = tuple(sorted(SUBJECTS))
-"""The files beside the statement, by name."""
+"""Files beside the statement, by name."""
 
 
 class Digest(Part):

@@ -1,6 +1,6 @@
-"""Whether a registry is whole: what its log says came in lies there unchanged, and what lies there came in by the log.
+"""Check that a registry is complete: files match its log, and the log matches its files.
 
-The chain of the log itself is checked where it is read; what one preregistration means, in `authenticity`.
+`log` checks the chain, `authenticity` the single preregistration.
 """
 
 from __future__ import annotations
@@ -42,15 +42,16 @@ from marin_scaling.untrusted_files import is_present
 
 _CLOCKS_DIFFER = timedelta(minutes=10)
 _AHEAD = timedelta(days=1)
-"""How far a line's clock may be ahead of ours: one that is set wrongly, or keeps local time as UTC, is off by hours. No later
-line may be older, so that one in the future would date all that come after it, too."""
+"""Largest lead of a log entry's clock over ours. A wrong time zone is off by hours; an entry in the future would date all
+later ones.
+"""
 _COME_IN = {"seal": "sealed", "register": "registered", "reveal": "revealed"}
 
 
 def log_step(folder: Path, *, log: Log) -> VerifiedStep:
-    """One preregistration against the log of its registry; `VerificationError` when they do not agree.
+    """Check one preregistration against its registry's log; `VerificationError` if they differ.
 
-    A registry without a log is no refusal: then it is said that nothing shows what was taken out.
+    Without a log the step is not compared: nothing shows whether forecasts were removed.
     """
     if not log.entries:
         path = log_path(folder.parent)
@@ -73,9 +74,9 @@ def log_step(folder: Path, *, log: Log) -> VerifiedStep:
 
 
 def require_whole(registry_dir: Path, *, log: Log) -> None:
-    """`VerificationError` when the log names a preregistration that is not there: one that failed must not disappear.
+    """Raise `VerificationError` if the log names a missing preregistration, or has an entry in the future.
 
-    And when two are for one target: then one could be shown and the other be forgotten. And when a line lies in the future.
+    Two forecasts of one target are refused as well.
     """
     _require_past(log.entries, log_file=log_path(registry_dir))
     folders = registration_folders(registry_dir)
@@ -91,7 +92,7 @@ def require_whole(registry_dir: Path, *, log: Log) -> None:
 
 
 def line_times(name: str, *, folder: Path) -> list[datetime]:
-    """When a file came into the log; empty where the log does not name it."""
+    """Return the times at which a file entered the log; empty if the log does not name it."""
     own = read_log(folder.parent).by_id.get(folder.name, ())
     return [parse_moment(entry.logged_at) for entry in own if name in entry.files]
 
@@ -137,7 +138,7 @@ def _was_withdrawn(folder: Path, *, before: Path, log: Log) -> bool:
 
 
 def _could_not_know(*folders: Path) -> bool:
-    """Whether two people forecast one run because one of them could not see that the other had: it was sealed."""
+    """Return True if two people forecast one run because one forecast was sealed."""
     return len(_registrants(*folders)) == len(folders) and any(is_present(folder / SEAL_NAME) for folder in folders)
 
 
@@ -167,7 +168,7 @@ def _require_order(own: Sequence[LogEntry], *, folder: Path) -> None:
 
 
 def _openings(folder: Path) -> tuple[str, ...]:
-    """How a preregistration came in: open, or sealed and perhaps revealed."""
+    """Return the kinds of events by which a preregistration entered: open, or sealed and perhaps revealed."""
     if is_sealed(folder):
         return ("seal",)
     return ("seal", "register", "reveal") if is_present(folder / SEAL_NAME) else ("register",)

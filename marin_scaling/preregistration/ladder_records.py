@@ -1,7 +1,4 @@
-"""The records of runs beside what was signed of them: each row of a ladder, each run that was left out, and the target's own.
-
-Without a run store nothing of it can be compared. Whether the rows carry the forecast is seen in `verify.refit`.
-"""
+"""Compare records of runs with the signed ladder: fitted runs, excluded runs, and the target's run."""
 
 from __future__ import annotations
 
@@ -47,14 +44,15 @@ _FITTED = {
     "tokens": "trained_tokens",
     "loss": "loss",
 }
-"""Columns of `ladder.json` and where a record has them."""
+"""Columns of `ladder.json` and their keys in a record."""
 _RUN_NAME = re.compile(r"[0-9a-f]{16}")
 
 
 def ladder_step(statement: Statement, *, ladder: Mapping[str, Any], where: str, runs_dir: Path) -> VerifiedStep:
-    """That every row of `ladder` (the content of `ladder.json`, at `where`) is what its run's record says, and none is missing.
+    """Check that each row of `ladder` (the content of `ladder.json`, at `where`) equals its record, and that no run is
+    missing.
 
-    Not compared where the run store holds no runs of that ladder.
+    The step is not compared if the run store has no runs of that ladder.
     """
     ladder_dir = runs_dir / ladder["ladder"]
     if not holds_runs(ladder_dir):
@@ -68,7 +66,7 @@ def ladder_step(statement: Statement, *, ladder: Mapping[str, Any], where: str, 
 
 
 def holds_runs(ladder_dir: Path) -> bool:
-    """Whether a folder of the run store has any run in it."""
+    """Return True if a folder of the run store has runs."""
     return ladder_dir.is_dir() and any(_RUN_NAME.fullmatch(path.name) for path in ladder_dir.iterdir())
 
 
@@ -107,7 +105,7 @@ def _compare_row(row: Mapping[str, Any], *, ladder_dir: Path, statement: Stateme
 
 
 def _require_same_kind(spec: Mapping[str, Any], statement: Statement, *, where: str) -> None:
-    """A run of another recipe, on another text or measured in another way says nothing of the target."""
+    """Refuse a run with another recipe, text or evaluation than the target."""
     predicate = statement.predicate
     recipe, data = predicate["targetRun"]["recipe"], predicate["recipe"]["data"]
     promised = {"recipe": recipe, "evaluation": predicate["metric"]["protocol"], "data": data}
@@ -120,9 +118,9 @@ def _require_same_kind(spec: Mapping[str, Any], statement: Statement, *, where: 
 
 
 def require_declared(statement: Statement, subjects: Mapping[str, Any], *, where: str, runs_dir: Path) -> None:
-    """A constant of the recipe that is another in the target than in all runs of the ladder must be a known difference.
+    """Require that each recipe constant that differs between target and all rungs is a known difference.
 
-    `subjects` are the content of the files beside the statement. Nothing is compared without a run store.
+    `subjects` are the contents of the files beside the statement. Nothing is compared without a run store.
     """
     ladder = subjects["ladder.json"]
     if not holds_runs(runs_dir / ladder["ladder"]):
@@ -166,7 +164,7 @@ def _check_nothing_left_out(statement: Statement, rows: Sequence[Mapping[str, An
 
 
 def require_record(folder: Path, *, outcome: Mapping[str, Any], where: str) -> None:
-    """The target's record must be where its ladder's runs are, and be the one that the outcome was derived from."""
+    """Require the target's record in the ladder's folder, matching the outcome."""
     if not (folder / "record.json").is_file():
         refuse(f"{where} tells an outcome, and its run {folder} is not there", fix="Restore that run from version control.")
     _, record, raw_spec = _read_run(folder)

@@ -1,4 +1,4 @@
-"""Names of the files that a registry may hold, and the event to which each belongs."""
+"""Names of the files in a registry, and the event to which each belongs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NOTICE_FOLDER = re.compile(r"notice-([1-9][0-9]{0,3})-(withdraw|void|deviate|co
 
 
 def notice_names(names: Iterable[str]) -> list[str]:
-    """The notices among the names in a folder, in their order.
+    """Return the notices among the names in a folder, in order.
 
     >>> notice_names(["statement.json", "notice-10-deviate", "notice-9-deviate"])
     ['notice-9-deviate', 'notice-10-deviate']
@@ -52,7 +52,7 @@ _AMENDMENT_FOLDER = re.compile(r"amend-([1-9][0-9]{0,2})")
 
 
 def amendment_names(names: Iterable[str]) -> list[str]:
-    """The amendments among the names in a folder, in their order.
+    """Return the amendments among the names in a folder, in order.
 
     >>> amendment_names(["statement.json", "amend-10", "amend-9"])
     ['amend-9', 'amend-10']
@@ -66,12 +66,12 @@ SEAL_FILES = (SEAL_NAME, SEAL_SIGNATURE_NAME)
 
 
 def is_sealed(folder: Path) -> bool:
-    """Whether a folder of the registry holds a seal, and not yet the statement that was sealed."""
+    """Return True if a folder of the registry has a seal but no statement yet."""
     return is_present(folder / SEAL_NAME) and not is_present(folder / STATEMENT_NAME)
 
 
 def seal_names(names: Iterable[str]) -> set[str]:
-    """The files of a seal and of its opening among the names in a folder."""
+    """Return the files of a seal and its opening among the names in a folder."""
     return {*SEAL_FILES, OPENING_NAME} & set(names)
 
 
@@ -80,7 +80,7 @@ _STAMP_FILE = re.compile(r"stamp-([1-9][0-9]{0,2})\.tsr")
 
 
 def stamp_names(names: Iterable[str]) -> list[str]:
-    """The stamps among the names in a folder, in their order.
+    """Return the stamps among the names in a folder, in order.
 
     >>> stamp_names(["stamp-10.tsr", "stamp-2.tsr", "statement.json"])
     ['stamp-2.tsr', 'stamp-10.tsr']
@@ -93,7 +93,7 @@ _COUNTERSIGNATURE_FILE = re.compile(rf"{re.escape(STATEMENT_NAME)}\.({PRINCIPAL}
 
 
 def countersignature_name(principal: str) -> str:
-    """The file of someone's signature.
+    """Return the file name of a person's signature.
 
     >>> countersignature_name("bob@example.org")
     'statement.json.bob@example.org.sig'
@@ -102,7 +102,7 @@ def countersignature_name(principal: str) -> str:
 
 
 def countersigners(names: Iterable[str]) -> dict[str, str]:
-    """Of the names of files those that are signatures of others, by principal.
+    """Return the file names that are signatures of others, by principal.
 
     >>> countersigners(["statement.json.sig", "statement.json.bob@example.org.sig"])
     {'bob@example.org': 'statement.json.bob@example.org.sig'}
@@ -122,14 +122,14 @@ RECORD_NAME = "public-record.csv"
 
 _TOP_FILES = {LOG_NAME, SIGNERS_NAME, ROOTS_NAME, POLICY_NAME, RECORD_NAME, ATTRIBUTES_NAME}
 _PROBE = "probe"
-"""The name of a file that only tries whether the disk can be written."""
+"""Name of the file that tests whether the disk is writable."""
 _UNFINISHED = re.compile(r"\.(.+)\.[0-9a-f]{8}\.tmp")
 
 
 def require_known_names(registry_dir: Path) -> None:
-    """`VerificationError` where the top of a registry holds another name than those of its files and preregistrations.
+    """Raise `VerificationError` for an unknown name at the top of a registry.
 
-    What an interrupted command left is passed over; in a pull request `require_known_additions` refuses that, too.
+    Remains of interrupted commands are allowed here; `require_known_additions` refuses them in pull requests.
     """
     for path in sorted(registry_dir.iterdir()) if registry_dir.is_dir() else []:
         is_folder = stat.S_ISDIR(path.lstat().st_mode)
@@ -140,7 +140,7 @@ def require_known_names(registry_dir: Path) -> None:
 
 
 def require_known_additions(changes: Mapping[Path, str], *, registry_dir: Path) -> None:
-    """`VerificationError` where a branch adds a name to a registry that the tool does not know, or a temporary file."""
+    """Raise `VerificationError` if a branch adds an unknown name or a temporary file to a registry."""
     for path, status in changes.items():
         if status != "A":
             continue
@@ -151,13 +151,13 @@ def require_known_additions(changes: Mapping[Path, str], *, registry_dir: Path) 
 
 
 def is_unfinished(path: Path, *, files: Set[str], folders: Set[str] = frozenset()) -> bool:
-    """Return True for a temporary file or folder that an interrupted command left, of one of these names: it is never read."""
+    """Return True for a temporary file or folder of an interrupted command with one of these names; it is never read."""
     inner, mode = unfinished_name(path.name), path.lstat().st_mode
     return (inner in files and stat.S_ISREG(mode)) or (inner in folders and stat.S_ISDIR(mode))
 
 
 def unfinished_name(name: str) -> str:
-    """Return the name that a temporary file would have had; empty where it is none."""
+    """Return the final name of a temporary file; empty for any other file."""
     match = _UNFINISHED.fullmatch(name)
     return match[1] if match else ""
 

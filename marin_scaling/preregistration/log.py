@@ -1,4 +1,4 @@
-"""The registry's log: a hash chain with one line for each event."""
+"""Log of a registry: a hash chain with one line per event."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from marin_scaling.strict_model import SHA256, Moment, OneOf, Part, Steps, check
 from marin_scaling.untrusted_files import is_present
 
 FIRST_PREVIOUS = "0" * 64
-"""What stands for the digest of the line before the first."""
+"""Previous digest in the first line."""
 _COMPACT = json.JSONEncoder(sort_keys=True, ensure_ascii=True, separators=(",", ":"))
 MAX_LINE_BYTES = 64 * 1024
 _FILES_OF: Mapping[str, Callable[[Iterable[str]], list[tuple[str, ...]]]] = {
@@ -50,7 +50,7 @@ _FILES_OF: Mapping[str, Callable[[Iterable[str]], list[tuple[str, ...]]]] = {
     "amend": lambda present: [tuple(f"{name}/{file}" for file in AMENDMENT_FILES) for name in amendment_names(present)],
     "notice": lambda present: [(f"{name}/{NOTICE_NAME}", f"{name}/{NOTICE_SIGNATURE_NAME}") for name in notice_names(present)],
 }
-"""The events that the names in a folder tell of, each with its files."""
+"""Events that a folder's file names show, each with its files."""
 
 
 class LogLine(Part):
@@ -66,7 +66,7 @@ class LogLine(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class LogEntry:
-    """One line: what came in, for which preregistration, and the digests of its files."""
+    """Line of the log: event, preregistration and digests of its files."""
 
     number: int
     previous: str
@@ -75,7 +75,7 @@ class LogEntry:
     files: Mapping[str, str]
     logged_at: str
     line: bytes
-    """The line without its end; its digest stands in the next one."""
+    """Line without its end; the next line contains its digest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ class Log:
 
     @cached_property
     def by_id(self) -> Mapping[str, Sequence[LogEntry]]:
-        """The lines of each preregistration."""
+        """Lines of each preregistration."""
         found: dict[str, list[LogEntry]] = {}
         for entry in self.entries:
             found.setdefault(entry.id, []).append(entry)
@@ -94,12 +94,12 @@ class Log:
 
 
 def log_path(registry_dir: Path) -> Path:
-    """The log of a registry."""
+    """Return the path of a registry's log."""
     return registry_dir / LOG_NAME
 
 
 def read_log(registry_dir: Path) -> Log:
-    """All lines of a registry's log, chained; empty where there is none. `VerificationError` names the first that is wrong."""
+    """Return all lines of a registry's log; empty without one. `VerificationError` names the first wrong line."""
     path = log_path(registry_dir)
     if path.is_symlink():
         _refuse(str(path), "it is a link: what it leads to could be exchanged")
@@ -108,9 +108,9 @@ def read_log(registry_dir: Path) -> Log:
 
 @lru_cache(maxsize=4)
 def parse_log(raw: bytes, *, name: str) -> Log:
-    """The lines in the bytes of a log: canonical, numbered from 0, each naming the digest of the one before.
+    """Return the lines in the bytes of a log: canonical, numbered from 0, each with the digest of the one before.
 
-    The same bytes are parsed once: every folder of a registry asks its log.
+    Results are cached, because every folder of a registry reads its log.
     """
     if raw and not raw.endswith(b"\n"):
         _refuse(name, "its last line has no end")
@@ -131,19 +131,18 @@ def parse_log(raw: bytes, *, name: str) -> Log:
 
 
 def extends(base: bytes, head: bytes) -> bool:
-    """Whether the log `head` is the log `base`, perhaps with further lines: all that may happen to a log.
+    """Return True if the log `head` starts with the log `base`.
 
-    >>> extends(b"a\\n", b"a\\nb\\n"), extends(b"a\\n", b"b\\n")
+    >>> extends(b"a\n", b"a\nb\n"), extends(b"a\n", b"b\n")
     (True, False)
     """
     return head.startswith(base) and (not base or base.endswith(b"\n"))
 
 
 def write_down(registry_dir: Path, *, at: datetime) -> list[LogEntry]:
-    """Add a line for all that lies in a registry and is not in its log; returns the new ones.
+    """Add missing lines to a registry's log; return the new ones.
 
-    Typed again after a crash, or after someone else's line came first, it adds what is missing and nothing else.
-    `VerificationError` when a file differs from what was logged of it: nothing is written over.
+    A rerun after a crash or a merge adds only what is missing. `VerificationError` if a file differs from its logged digest.
     """
     if not registry_dir.is_dir():
         return []
@@ -156,7 +155,7 @@ def write_down(registry_dir: Path, *, at: datetime) -> list[LogEntry]:
 
 
 def missing_lines(registry_dir: Path, *, log: Log, at: datetime) -> list[LogEntry]:
-    """What `write_down` would add; refused where it would refuse. Writes nothing."""
+    """Return the lines that `write_down` would add, with the same refusals; write nothing."""
     entries = list(log.entries)
     known = {(entry.kind, entry.id, name): digest for entry in entries for name, digest in entry.files.items()}
     added: list[LogEntry] = []
@@ -199,7 +198,7 @@ def _entry(line: bytes, *, after: LogEntry | None, name: str) -> LogEntry:
 
 
 def read_line(line: bytes, *, name: str) -> LogEntry:
-    """One line without its end, sound in itself; `VerificationError` or `DocumentError` with `name` in it when it is not."""
+    """Return one line without its end; `VerificationError` or `DocumentError` names the fault, with `name`."""
     if len(line) > MAX_LINE_BYTES:
         _refuse(name, f"it has {len(line)} bytes, more than {MAX_LINE_BYTES}")
     document = load_strict(line, name=name)
@@ -220,7 +219,7 @@ def read_line(line: bytes, *, name: str) -> LogEntry:
 
 
 def _belong(names: Iterable[str], *, kind: str) -> bool:
-    """Whether these are the files of one such event, all of them and nothing else: a line without them would bind nothing."""
+    """Return True if these are exactly the files of one event of this kind."""
     listed = sorted(names)
     return [listed] == [sorted(files) for files in _FILES_OF[kind]({name.partition("/")[0] for name in listed})]
 

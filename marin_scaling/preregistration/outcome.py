@@ -1,7 +1,6 @@
-"""The outcome of a preregistration (`outcome.json`): the value, the run it came from, the scores, and held or missed.
+"""Outcome of a preregistration (`outcome.json`): value, run, scores, and held or missed.
 
-Derived from the statement and the run's record, so that anyone can derive it again; it is not signed. Written once, by
-`verdict`.
+The outcome is not signed: anyone can derive it from the statement and the run's record.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class OutcomeFile(Part):
 def outcome_document(
     statement: Statement, *, value: float | None, run: str, record_sha256: str, checked_at: datetime, tool_version: str
 ) -> dict[str, Any]:
-    """The content of `outcome.json`; `value` is None for a run that diverged, which is a miss without scores."""
+    """Return the content of `outcome.json`; `value` None is a diverged run, which is a miss without scores."""
     scores = scores_of(statement, value=value)
     return {
         "format_version": 1,
@@ -83,14 +82,14 @@ def outcome_document(
 
 
 def scores_of(statement: Statement, *, value: float | None) -> Scores | None:
-    """The scores of a statement against a value, by the rule that the statement itself fixes; None without a value."""
+    """Return the scores of a statement against a value, by the statement's own rule; None without a value."""
     if value is None:
         return None
     return score(statement.quantiles, observed=value, asymptote=statement.predicate["scoring"]["reducibleE"])
 
 
 def _against_baseline(statement: Statement, *, value: float | None) -> dict[str, float | None] | None:
-    """What the registered baseline scored, and the skill: 1 is a perfect forecast, 0 one no better than the baseline."""
+    """Return the baseline's score and the skill: 1 is perfect, 0 no better than the baseline."""
     if value is None:
         return None
     stated = sorted_quantiles(statement.predicate["scoring"]["baseline"]["quantiles"])
@@ -99,7 +98,7 @@ def _against_baseline(statement: Statement, *, value: float | None) -> dict[str,
 
 
 def read_outcome(raw: bytes, *, statement: Statement, run: str, name: str) -> dict[str, Any]:
-    """The outcome in the bytes of an `outcome.json`, refused unless it follows from `statement`, `run` and its value."""
+    """Return the outcome in these bytes; refused unless it follows from `statement`, `run` and its value."""
     outcome: dict[str, Any] = load_canonical(raw, name=name)
     check_document(outcome, OutcomeFile, name=name)
     checked_at = datetime.fromisoformat(outcome["checked_at"])
@@ -123,7 +122,7 @@ def read_outcome(raw: bytes, *, statement: Statement, run: str, name: str) -> di
 
 
 def _difference(key: str, *, expected: dict[str, Any], outcome: dict[str, Any]) -> tuple[str, Any, Any]:
-    """The one number that differs, with its key, where the key's value is a table."""
+    """Return the key and both values of the first number that differs."""
     found, follows = outcome[key], expected[key]
     if isinstance(found, dict) and isinstance(follows, dict):
         inner = next(name for name in follows if not agrees(follows[name], found.get(name)))

@@ -1,6 +1,6 @@
-"""Forecast a ladder's target, register the forecast, train the target, and sign what happens to the forecast later.
+"""Forecast a ladder's target, register the forecast, train the target, and sign later events.
 
-Every rung has to be recorded, trained on one text, so that nobody can choose the runs that suit.
+Every rung must be recorded and trained on one text, so that no one can select runs.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from marin_scaling.preregistration.register import (
 )
 from marin_scaling.preregistration.registry import REGISTRY, registration_folders, signers_path
 from marin_scaling.preregistration.signing.allowed_signers import read_allowed_signers
-from marin_scaling.preregistration.signing.keys import find_principal, find_signing_key
+from marin_scaling.preregistration.signing.keys import NoSigningKeyError, find_principal, find_signing_key
 from marin_scaling.preregistration.statement import undeclared_differences
 from marin_scaling.preregistration.tracked_run import stated_steps
 from marin_scaling.preregistration.verify.authenticity import verify_folder
 from marin_scaling.preregistration.verify.policy import policy_steps, require_followable
+from marin_scaling.printable import joined
 from marin_scaling.run.paths import RUNS_DIR
 from marin_scaling.run.plan import LoadedLadder, PlannedLadder, corpus_of, file_of, hardware_of, load_ladder
 from marin_scaling.run.spec import RunSpec, read_spec
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from marin_scaling.train.launcher import TrainingTime
 
 OnMessage = Callable[[str], object]
-"""Called with each text for the reader, such as `print`."""
+"""Function that receives each message for the reader, such as `print`."""
 
 
 def preregister(
@@ -63,11 +64,11 @@ def preregister(
     seal_until: str | None = None,
     on_message: OnMessage = print,
 ) -> Registration:
-    """Forecast a ladder's target from its recorded rungs, sign the forecast and register it, or its seal.
+    """Forecast a ladder's target from its recorded rungs, and register the signed forecast or its seal.
 
-    `key` is an SSH private key (one is made where there is none), `signer` the name in `allowed_signers`, `slug` the folder's
-    name after the date, `seal_until` the last day (YYYY-MM-DD) on which only a digest is shown. `UsageError` for rungs that are
-    not trained; `DataError`, `StatementError`, `SigningError` or `VerificationError` for what cannot be registered.
+    `key` is an SSH private key (default: yours, or a new one), `signer` the name in `allowed_signers`, `slug` the folder's
+    name after the date. `seal_until` is the last day (YYYY-MM-DD) on which only a digest is public. `UsageError` for missing
+    rungs; `DataError`, `StatementError`, `SigningError` or `VerificationError` if the forecast cannot be registered.
     """
     reveal_by = end_of_seal(seal_until) if seal_until else None
     planned = ladder.bind() if isinstance(ladder, LoadedLadder) else ladder
@@ -77,6 +78,7 @@ def preregister(
     for warning in unknown_people(file.promise, registry=registry, principal=principal):
         on_message(warning)
     signing_key = find_signing_key(None if key is None else Path(key).expanduser(), make=True)
+    on_message(f"signing as {principal}; {signing_key.note}\n")
     evidence = forecast_target(planned, on_message=on_message)
     _require_declared(evidence, planned)
     registration = preregister_target(
@@ -89,10 +91,18 @@ def preregister(
         promise=file.promise,
         reveal_by=reveal_by,
     )
-    for note in filter(None, (registration.key_note, registration.added_signer)):
-        on_message(note)
+    if registration.added_signer:
+        on_message(registration.added_signer)
     on_message(f"Signed and {'sealed' if reveal_by else 'registered'}: {registration.folder}")
     return registration
+
+
+def signer_text(principal: str, key: Path | None) -> str:
+    """Return the name and key that `preregister` would sign with; no key is made."""
+    try:
+        return f"signing as {principal}; {find_signing_key(key).note}"
+    except NoSigningKeyError:
+        return f"signing as {principal}; no key yet, so a new one will be made"
 
 
 def require_registrable(planned: PlannedLadder, *, registry: Path, principal: str, sealed: bool) -> None:
@@ -141,9 +151,9 @@ def end_of_seal(day: str) -> datetime:
     now, end = datetime.now(UTC), _last_second(day)
     if end is None or not now < end <= now + LONGEST_SEAL:
         raise UsageError(
-            f"--seal-until {day}: a forecast is sealed until a later day, within four years.",
-            why="What is sealed has to be shown some day, or it is no forecast.",
-            fix=f"Choose a day after today, within four years, and write it like {now + timedelta(days=90):%Y-%m-%d}.",
+            f"--seal-until {day} is not a day within the next four years.",
+            why="A sealed forecast must be revealed within four years.",
+            fix=f"Choose a day, such as --seal-until {now + timedelta(days=90):%Y-%m-%d}",
         )
     return end
 
@@ -156,10 +166,10 @@ def _last_second(day: str) -> datetime | None:
 
 
 def train_target(folder: Path, *, on: str = "local", on_message: OnMessage = print) -> TrainingTime:
-    """Train the run that answers the preregistration in `folder`, after the preregistration is verified.
+    """Verify the preregistration in `folder`, then train its run.
 
-    `on` is local, ray or ray:ADDRESS. The statement's digest is in the run's spec from its first step. Errors as in `verify`
-    and of training.
+    `on` is local, ray or ray:ADDRESS. The run's spec contains the statement's digest from its first step. Errors as in
+    `verify` and in training.
     """
     from marin_scaling.preregistration.review.pull_request import is_uncommitted
     from marin_scaling.train.session import target_pool, train_with_progress, use_tracker
@@ -172,7 +182,7 @@ def train_target(folder: Path, *, on: str = "local", on_message: OnMessage = pri
     log_step(folder, log=read_log(folder.parent))
     policy_steps(verified, stamped=folder)
     if is_uncommitted(folder):
-        on_message(f"warning: {folder} has uncommitted changes: until it is pushed, nobody can see that it preceded its run")
+        on_message(f"warning: {folder} has uncommitted changes; only a pushed forecast visibly precedes its run")
     target = answering_spec(whole)
     use_tracker(file_of(target.ladder))
     pool, storage = target_pool(on, ladder=target.ladder), hardware_of(target.ladder).storage
@@ -180,18 +190,18 @@ def train_target(folder: Path, *, on: str = "local", on_message: OnMessage = pri
 
 
 def target_in(folder: Path) -> RunSpec:
-    """The target of a preregistration, not yet bound to it."""
+    """Return the target of a preregistration, not yet bound to it."""
     return read_spec(read_bytes(folder / "target.json"), name=str(folder / "target.json"))
 
 
 def require_whole_ladder(planned: PlannedLadder) -> None:
-    """All rungs must be recorded, and trained and measured as the target would be."""
+    """Require that all rungs are recorded, and trained and measured like the target."""
     _require_one_text(planned)
     _require_trained(planned)
 
 
 def _require_one_text(planned: PlannedLadder) -> None:
-    """The rungs that are fitted and the target must be trained on one text and measured in one way."""
+    """Require one text and one evaluation for all fitted rungs and the target."""
     here = planned.specs[0]
     for stored in read_runs(planned.runs_dir):
         for what, theirs, ours in (
@@ -200,32 +210,32 @@ def _require_one_text(planned: PlannedLadder) -> None:
         ):
             if stored.spec.role == "rung" and theirs != ours:
                 raise DataError(
-                    f"{stored.folder} has other {what} than the target would have here: {theirs} and {ours}.",
-                    why="Runs on other text, or measured in another way, say nothing of this target.",
-                    fix="Use the Python that trained them, or train the ladder anew under another name.",
+                    f"{stored.folder} has other {what} than the target here: {theirs} and {ours}.",
+                    why="Rungs and target need the same text and evaluation.",
+                    fix="Use the Python version that trained the rungs, or train the ladder again under another name.",
                 )
 
 
 def _require_trained(planned: PlannedLadder) -> None:
-    """A forecast from part of a ladder would not say so, and could be chosen among many: every rung must be recorded."""
+    """Require that every rung is recorded: a forecast from part of a ladder could be selected."""
     missing = [spec for spec in planned.specs if not is_finished(planned.runs_dir.parent, spec)]
     if missing:
-        first = ", ".join(f"width {spec.model.hidden_dim} at {spec.budget_flops:g} FLOPs" for spec in missing[:3])
+        first = ", ".join(f"width {spec.model.hidden_dim} at {format_flops(spec.budget_flops)} FLOPs" for spec in missing[:3])
         raise UsageError(
-            f"{len(missing)} of {len(planned.specs)} rungs of the ladder {planned.ladder.file.name!r} are not trained yet: "
+            f"{len(missing)} of {len(planned.specs)} rungs of the ladder {planned.ladder.file.name!r} are not trained: "
             f"{first}{' and more' if len(missing) > 3 else ''}.",
-            why="A forecast rests on the whole ladder, so that nobody can choose the runs that suit.",
-            fix=f"Train them: marin-scale ladder ladders/{planned.ladder.file.name}.yaml; or take them out of the ladder file.",
+            why="A forecast uses the whole ladder, so that runs cannot be selected.",
+            fix=f"Train them: marin-scale ladder ladders/{planned.ladder.file.name}.yaml; or remove them from that file.",
         )
 
 
 def forecast_target(planned: PlannedLadder, *, on_message: OnMessage = print) -> Evidence:
-    """Fit the ladder's rungs and forecast its target; both, and what the ladder file leaves open, go to `on_message`."""
+    """Fit the ladder's rungs and forecast its target; pass the results and warnings to `on_message`."""
     from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
     from marin_scaling.forecast.forecast import forecast
-    from marin_scaling.forecast.report import wrapped
     from marin_scaling.ladder.plan import plan_target
+    from marin_scaling.printable import wrapped
     from marin_scaling.recipe.find import find_recipe
     from marin_scaling.recipe.report import recipe_document
     from marin_scaling.run.plan import target_spec
@@ -239,21 +249,21 @@ def forecast_target(planned: PlannedLadder, *, on_message: OnMessage = print) ->
     target = target_spec(file, plan, corpus=planned.corpus)
     document, losses = _documented(result, tested, flops=target.flops, on_message=on_message)
     doubts = (*plan.doubts, *backtest_doubts(tested), *_unsaid(file.promise))
-    on_message("\n".join([_target_line(target), *(wrapped(f"note: {doubt}") for doubt in doubts)]))
+    on_message("\n".join([_target_line(target), *(wrapped(f"warning: {doubt}") for doubt in doubts)]))
     recipe = recipe_document(find_recipe(file.recipe), plan, batch_is_given=file.target.batch_size is not None)
     return Evidence(rows=result.rows, forecast=document, losses=losses, recipe=recipe, target=target)
 
 
 def _require_declared(evidence: Evidence, planned: PlannedLadder) -> None:
-    """A constant that is another in the target than in all rungs has to stand in the promise: `verify` would refuse it."""
+    """Require that constants that differ between the target and all rungs are declared, as `verify` does."""
     target, *rungs = (json.loads(spec.to_bytes()) for spec in (evidence.target, *planned.specs))
     declared = planned.ladder.file.promise.known_differences
     undeclared = undeclared_differences(rungs, target=target, recipe=evidence.recipe, declared=declared)
     if undeclared:
         raise StatementError(
             f"ladders/{planned.ladder.file.name}.yaml: promise.known_differences does not name {undeclared[0]}.",
-            why="Runs of another recipe say less of the target than their law does.",
-            fix="Train the target as the ladder was trained, or name the difference there.",
+            why="`verify` refuses a target whose constants differ from its ladder without a declaration.",
+            fix="Train the target like the ladder, or add the difference to promise.known_differences.",
         )
 
 
@@ -299,9 +309,9 @@ def _require_not_run(folder: Path) -> None:
     answer = answering_spec(folder)
     if is_finished(RUNS_DIR, answer):
         raise SigningError(
-            f"{run_folder(RUNS_DIR, answer)} has the run that {folder.name} is about.",
-            why="What is known cannot be forecast.",
-            fix=f"See how the forecast did: marin-scale check {folder.name}",
+            f"The run of {folder.name} is finished: {run_folder(RUNS_DIR, answer)}.",
+            why="A known loss cannot be forecast.",
+            fix=f"Compare the forecast with the run: marin-scale check {folder.name}",
         )
 
 
@@ -323,9 +333,9 @@ def sign_notice(
     verify_folder(folder, allowed_signers=signers_path(folder))
     if kind == "withdraw" and is_present(folder / OUTCOME_NAME):
         raise UsageError(
-            f"{folder.name} has its outcome.",
-            why="A withdrawal now would count as missed, and the score would be lost.",
-            fix=f"Leave the forecast as it is: marin-scale check {folder.name}",
+            f"{folder.name} has an outcome.",
+            why="A withdrawal after the outcome would count as missed and lose the score.",
+            fix=f"Keep the forecast: marin-scale check {folder.name}",
         )
     if kind in ENDING_KINDS:
         require_not_ended(folder)
@@ -342,24 +352,24 @@ def sign_notice(
 def _forecast_again(
     runs_dir: Path, *, flops: float, on_message: OnMessage = print
 ) -> tuple[list[dict[str, Any]], dict[str, Any], list[float]]:
-    """The rows of a ladder's runs as they are now, the document of their fit with a forecast at `flops`, and its losses."""
+    """Return the rows of a ladder's current runs, the fit's document with a forecast at `flops`, and its losses."""
     from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
-    from marin_scaling.forecast.report import wrapped
+    from marin_scaling.printable import wrapped
     from marin_scaling.run.table import read_run_table
 
     result = fit(read_run_table(runs_dir))
     tested = backtest_of_fit(result)
     document, losses = _documented(result, tested, flops=flops, on_message=on_message)
     for doubt in backtest_doubts(tested):
-        on_message(wrapped(f"note: {doubt}"))
+        on_message(wrapped(f"warning: {doubt}"))
     return list(result.rows), document, losses
 
 
 def _documented(
     result: FitResult, tested: Backtest, *, flops: float, on_message: OnMessage
 ) -> tuple[dict[str, Any], list[float]]:
-    """The forecast at `flops`, printed with what it hangs on; returns its document, and losses that are equally likely."""
+    """Print the forecast at `flops` with its sensitivity; return its document and equally likely losses."""
     from marin_scaling.forecast.forecast import forecast, samples
     from marin_scaling.forecast.report import forecast_document, forecast_text
     from marin_scaling.forecast.sensitivity import sensitivity, sensitivity_text
@@ -373,14 +383,16 @@ def _documented(
 
 
 def _unsaid(promise: Promise) -> list[str]:
-    """What a reader of the statement will miss."""
+    """Return a warning about empty fields of the promise."""
     if not promise.left_out:
         return []
-    return [f"the ladder file's promise: says nothing of {', '.join(promise.left_out)}; nor will the statement"]
+    return [
+        f"the ladder file leaves {joined([f'promise.{name}' for name in promise.left_out])} empty, and so will the statement"
+    ]
 
 
 def _target_line(target: RunSpec) -> str:
     return (
         f"target: width {target.model.hidden_dim}, {format_count(target.model.shape().params_total)} parameters, "
-        f"{format_count(target.trained_tokens)} tokens, {format_flops(target.flops)} FLOPs: the width nearest to N*"
+        f"{format_count(target.trained_tokens)} tokens, {target.flops:.5g} FLOPs, the width nearest to N*"
     )

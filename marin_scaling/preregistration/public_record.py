@@ -1,6 +1,6 @@
-"""Forecasts from elsewhere, and those of formats that are no longer read: `public-record.csv`.
+"""Forecasts from elsewhere or in old formats: `public-record.csv`.
 
-They are read strictly and scored as points. Nothing here verifies them, and no registrant's record counts them.
+Rows are read strictly and scored as points. They are not verified, and no track record counts them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _INTERVAL = re.compile(r"([0-9.]+) to ([0-9.]+)")
 
 
 class PublicState(StrEnum):
-    """What became of a public forecast; whether its run was still the one it spoke of stands in its caveat."""
+    """State of a public forecast; its caveat tells whether the run stayed the same."""
 
     SCORED = "scored"
     OPEN = "open"
@@ -57,7 +57,7 @@ class PublicState(StrEnum):
 
 
 class Late(StrEnum):
-    """How much of a forecast is known to have been posted after its run began."""
+    """Part of a forecast that was posted after its run began."""
 
     WHOLE = "after its run began"
     PART = "in part after its run began"
@@ -65,7 +65,7 @@ class Late(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class PublicForecast:
-    """One row: losses in nats per token, dates as ISO 8601 text; None and empty text where the source has nothing."""
+    """Row of the record: losses in nats per token, dates as ISO 8601 text; None or empty text if the source has nothing."""
 
     run: str
     registered_date: str
@@ -83,28 +83,28 @@ class PublicForecast:
 
     @property
     def state(self) -> PublicState:
-        """Scored, open (no value yet), or empty (no number was stated)."""
+        """State: scored, open (no value yet), or empty (no number)."""
         if self.forecast is None:
             return PublicState.EMPTY
         return PublicState.OPEN if self.observed is None else PublicState.SCORED
 
     @property
     def scores(self) -> PointScores | None:
-        """Its scores; None unless there are both a number and a value."""
+        """Scores; None without a number or a value."""
         if self.forecast is None or self.observed is None:
             return None
         return score_point(self.forecast, observed=self.observed, asymptote=self.asymptote)
 
     @property
     def held(self) -> bool | None:
-        """Whether the observed loss lies in its 90 % interval; None without one of the two."""
+        """True if the observed loss lies in the 90 % interval; None without one of them."""
         if self.interval is None or self.observed is None:
             return None
         return self.interval[0] <= self.observed <= self.interval[1]
 
     @property
     def late(self) -> Late | None:
-        """Whether it was posted after its run began; None where that is not known, or not so."""
+        """Part that was posted after the run began; None if unknown or in time."""
         first, last = self.registered_date.split("/")[0], self.registered_date.split("/")[-1]
         if not self.run_began_date or not last > self.run_began_date:
             return None
@@ -113,7 +113,7 @@ class PublicForecast:
 
 @dataclass(frozen=True, kw_only=True)
 class PublicTotals:
-    """The denominators first: all rows by state, how many were posted late, and mean absolute errors in nats per token."""
+    """Counts by state and of late posts, and mean absolute errors in nats per token."""
 
     registered: int
     states: Mapping[PublicState, int]
@@ -124,15 +124,15 @@ class PublicTotals:
 
 
 def read_public_record(path: Path) -> list[PublicForecast]:
-    """Every forecast of a public record, in the file's order.
+    """Return every forecast of a public record, in order.
 
-    `RunTableError` names line and column of what cannot stand there, `StorageError` a file that cannot be read.
+    `RunTableError` names line and column of a fault, `StorageError` an unreadable file.
     """
     return _forecasts(read_bytes(path), name=str(path))
 
 
 def public_totals(forecasts: Sequence[PublicForecast]) -> PublicTotals:
-    """How many there are of what, and how far off those with a value were, with those posted late apart, too."""
+    """Return the counts by state, and the mean absolute errors in total and by lateness."""
     errors = [(each.scores.crps, each.late is not None) for each in forecasts if each.scores]
     return PublicTotals(
         registered=len(forecasts),
@@ -145,9 +145,9 @@ def public_totals(forecasts: Sequence[PublicForecast]) -> PublicTotals:
 
 
 def require_only_added(before: bytes | None, now: bytes, *, name: str, base: str) -> None:
-    """`VerificationError` unless a record only grew: rows at its end, cells that were empty, words at the end of a caveat.
+    """Raise `VerificationError` unless a record only grew: new rows, filled cells, longer caveats.
 
-    So an outcome can be added, and no figure exchanged once it is known. `RunTableError` where one of the two cannot be read.
+    Outcomes can be added, but no value can be replaced. `RunTableError` if a record cannot be read.
     """
     _forecasts(now, name=name)
     grown = _rows(now, name=name)
@@ -169,7 +169,7 @@ def _forecasts(raw: bytes, *, name: str) -> list[PublicForecast]:
 
 
 def _rows(raw: bytes, *, name: str) -> list[tuple[str, dict[str, str]]]:
-    """The cells of each row, below that of the columns, and where it stands."""
+    """Return the cells of each row below the header, with their place."""
     try:
         reader = csv.reader(io.StringIO(raw.decode("utf-8"), newline=""), strict=True)
         lines = [(f"{name}, line {reader.line_num}", cells) for cells in reader]
@@ -221,7 +221,7 @@ def _positive(cell: str, *, where: str) -> float | None:
 
 
 def _interval(cell: str, *, where: str) -> tuple[float, float] | None:
-    """The two ends of the cell's interval, the lower one first."""
+    """Return the two ends of the cell's interval, the lower one first."""
     if cell in ("", "none"):
         return None
     match = _INTERVAL.fullmatch(cell)
@@ -232,7 +232,7 @@ def _interval(cell: str, *, where: str) -> tuple[float, float] | None:
 
 
 def _dates(cell: str, form: re.Pattern[str], *, where: str) -> str:
-    """The cell, if it is empty or its days are in the calendar."""
+    """Return the cell if it is empty or has valid dates."""
     try:
         if cell and not form.fullmatch(cell):
             raise ValueError(cell)

@@ -1,4 +1,4 @@
-"""When a registry received what it holds: by its log, and by the commits of the branch."""
+"""Times at which a registry received its files, by its log and by the branch's commits."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from marin_scaling.preregistration.statement import moment_text, parse_moment
 from marin_scaling.untrusted_files import is_present
 
 CLOCKS_DIFFER = timedelta(days=1)
-"""Largest difference between two honest clocks: one that keeps local time as UTC is off by hours."""
+"""Largest difference between two honest clocks; a wrong time zone is off by hours."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Commit:
-    """A commit of the current branch: its place in the branch (an older one has a lower number), and its time."""
+    """Commit of the current branch: its order (older ones are lower) and its time."""
 
     order: int
     at: datetime
@@ -33,10 +33,10 @@ class Commit:
 
 @dataclass(frozen=True, kw_only=True)
 class Receipts:
-    """The log that counts, and what is known of files that it does not name.
+    """The log that counts, with times of files that it does not name.
 
-    `new` holds the files (`ID/NAME`) that the base branch does not have; None without a base. `commits` maps such files to the
-    commit that brought them as they are, `runs` does so for records (`LADDER/RUN`); both are empty without a history.
+    `new` holds the files (`ID/NAME`) that the base branch lacks; None without a base. `commits` maps these files, and `runs`
+    records (`LADDER/RUN`), to the commit that added them; both are empty without a history.
     """
 
     log: Log
@@ -46,7 +46,7 @@ class Receipts:
     runs: Mapping[str, Commit] = field(default_factory=dict)
 
     def forecast_at(self, folder: Path) -> datetime | None:
-        """Return when the forecast in a folder was received: its seal, or its statement; None where nothing shows it."""
+        """Return when the forecast in a folder was received: its seal, or its statement; None if nothing shows it."""
         entries = self.log.by_id.get(folder.name, ())
         if entries:
             return parse_moment(entries[0].logged_at)
@@ -54,20 +54,20 @@ class Receipts:
         return self.now if is_new else None
 
     def file_at(self, name: str, *, folder: Path) -> datetime | None:
-        """Return when a file beside a statement was received; None where nothing shows it."""
+        """Return when a file beside a statement was received; None if nothing shows it."""
         times = [parse_moment(entry.logged_at) for entry in self.log.by_id.get(folder.name, ()) if name in entry.files]
         if times:
             return times[0]
         return self.now if self.new is not None and f"{folder.name}/{name}" in self.new else None
 
     def committed_at(self, folder: Path) -> Commit | None:
-        """Return the commit that brought the forecast; None where no history is known."""
+        """Return the commit that brought the forecast; None if no history is known."""
         return self.commits.get(f"{folder.name}/{first_file(folder)}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trust:
-    """What a registration is judged by: the list of signers, with `tsa_roots.pem` and `policy.yaml` beside it, and receipts."""
+    """Signers (with `tsa_roots.pem` and `policy.yaml` beside them) and receipts that a registration is verified against."""
 
     allowed_signers: Path
     receipts: Receipts

@@ -1,4 +1,4 @@
-"""Preregister a forecast: evidence, statement, signature, folder, log line."""
+"""Register a forecast: evidence, statement, signature, folder, log line."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _LIBRARIES = ("numpy", "scipy", "pandas")
 
 
 def tool_document() -> dict[str, Any]:
-    """What a statement says of the tool."""
+    """Return the statement's description of this software."""
     versions = {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}}
     return {"name": "marin-scaling", "version": __version__, "versions": versions}
 
 
 def order_seed(statement: bytes) -> int:
-    """Seed of the data order: the first 8 bytes of the statement's SHA-256, as an unsigned integer.
+    """Return the seed of the data order: the first 8 bytes of the statement's SHA-256, as an unsigned integer.
 
     >>> order_seed(b"") == 0xE3B0C44298FC1C14
     True
@@ -47,26 +47,26 @@ def order_seed(statement: bytes) -> int:
 
 
 def unbound_spec(target: RunSpec) -> RunSpec:
-    """The target as it stands in `target.json`: no statement, and a data order of 0."""
+    """Return the target as in `target.json`: without a statement, and with data order 0."""
     return target.model_copy(update={"statement_sha256": None, "data_order_seed": 0})
 
 
 def bound_spec(target: RunSpec, *, statement: bytes) -> RunSpec:
-    """The spec of the run that answers `statement` (its exact bytes): what must be trained, and what `check` looks for.
+    """Return the spec of the run that answers `statement` (its exact bytes).
 
-    `StatementError` when `target` is not a target, or is bound to another statement already.
+    `StatementError` if `target` is not a target, or is bound to another statement.
     """
     if target.role != "target" or target.statement_sha256 not in (None, sha256_hex(statement)):
         raise StatementError(
-            f"A run of the role {target.role!r} with the statement {target.statement_sha256} cannot answer this statement.",
-            why="One run answers one forecast, the one that it carried from its first step.",
-            fix="Take the spec in target.json beside the statement.",
+            f"A run with role {target.role!r} and statement {target.statement_sha256} cannot answer this statement.",
+            why="A run answers only the statement in its spec.",
+            fix="Use the spec in target.json of the same folder.",
         )
     return target.model_copy(update=_binding(statement))
 
 
 def answering_spec(folder: Path) -> RunSpec:
-    """The spec of the run that answers the preregistration in `folder`, from its `target.json` and `statement.json`."""
+    """Return the spec of the run that answers the preregistration in `folder`."""
     from marin_scaling.run.spec import read_spec
 
     path = folder / "target.json"
@@ -74,7 +74,7 @@ def answering_spec(folder: Path) -> RunSpec:
 
 
 def bound_digest(target: Mapping[str, Any], *, statement: bytes) -> str:
-    """Digest of the bound spec, from the content of `target.json`: the name of the run to look for."""
+    """Return the digest of the bound spec from the content of `target.json`: the name of its run."""
     return digest_of({**target, **_binding(statement)})
 
 
@@ -83,30 +83,30 @@ def _binding(statement: bytes) -> dict[str, Any]:
 
 
 USUAL_TERM = timedelta(days=180)
-"""Until when the run must be there, after the statement is made, where nothing else is said."""
+"""Default time from the statement to its due date."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Registration:
-    """A preregistration that stands: where, what it says, and the spec of the run that answers it."""
+    """Registered forecast: its folder, its statement, and the spec of its run."""
 
     folder: Path
     statement: Statement
     target: RunSpec
     key_note: str | None = None
-    """Which key signed, for the reader; None of what stood already."""
+    """Message about the signing key; None if the registration existed already."""
 
     added_signer: str | None = None
-    """What was added to allowed_signers, for the reader; None where the key stood there already."""
+    """Message about the line added to allowed_signers; None if the key was listed already."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """All that a forecast is registered with.
+    """Everything that a forecast is registered with.
 
-    `rows` are the runs that were fitted (`run`: digest, `budget_flops`, `flops`, `params`, `tokens`, `loss`), `forecast` the
-    document of `marin-scale fit --json --sensitivity` with a prediction at exactly the target's FLOPs, `losses` equally likely
-    losses of the target in the metric's unit (draw,), `recipe` the target's numbers with their formulas and sources.
+    `rows` are the fitted runs (`run`: digest, `budget_flops`, `flops`, `params`, `tokens`, `loss`). `forecast` is the
+    document of `marin-scale fit --json --sensitivity` with a prediction at the target's exact FLOPs. `losses` are equally
+    likely losses of the target in the metric's unit (draw,), `recipe` the target's numbers with formulas and sources.
     """
 
     rows: Sequence[Mapping[str, Any]]
@@ -128,12 +128,12 @@ def preregister_target(
     ladder_rule: str | None = None,
     reveal_by: datetime | None = None,
 ) -> Registration:
-    """Register, signed, what is forecast of a target; train `Registration.target` afterwards, and nothing else answers it.
+    """Sign and register a forecast; only `Registration.target` answers it.
 
-    `promise` is what a person says of it, `ladder_rule` which runs were taken; with `reveal_by` it is sealed until it is
-    revealed. Nothing is written when something is refused (`StatementError`, `SigningError`, `StorageError`).
+    `promise` has the registrant's declarations, `ladder_rule` the rule by which runs were selected; with `reveal_by` the
+    forecast is sealed. Nothing is written on refusal (`StatementError`, `SigningError`, `StorageError`).
     """
-    missing_lines(registry_dir, log=read_log(registry_dir), at=created_at)  # a broken log is told before anything is written
+    missing_lines(registry_dir, log=read_log(registry_dir), at=created_at)  # report a broken log before writing
     files, target = subject_files(evidence), evidence.target
     statement = statement_about(
         files,
@@ -147,10 +147,12 @@ def preregister_target(
     signature = key.sign(statement.raw)
     sealed = {} if reveal_by is None else seal_files(statement, key=key, at=created_at, reveal_by=reveal_by)
     files, added = {**files, STATEMENT_NAME: statement.raw, SIGNATURE_NAME: signature}, None
-    with alone_in(registry_dir):  # of two begun at once, the second sees the first
+    with alone_in(registry_dir):  # of two concurrent registrations, the second sees the first
         _require_new_to_the_log(registry_dir, name=statement.predicate["id"])
         require_none_sealed(registry_dir, target=files["target.json"], by=principal)
-        if not _will_be_refused(registry_dir, target=files["target.json"], statement=statement):  # no signer is added for it
+        if not _will_be_refused(
+            registry_dir, target=files["target.json"], statement=statement
+        ):  # add no signer for a refused forecast
             added = allow_signer(registry_dir, principal=principal, key=key.public_key, at=statement.created_at)
         if reveal_by is None:
             folder = register(registry_dir, slug=slug, created_at=created_at, files=files)
@@ -171,7 +173,7 @@ def statement_about(
     promise: Promise,
     ladder_rule: str | None = None,
 ) -> Statement:
-    """What is signed of these subject files, by the tool that runs now; nothing is written."""
+    """Return the statement about these subject files; write nothing."""
     rule = ladder_rule or usual_ladder_rule(target.ladder)
     return build_statement(
         files,
@@ -184,19 +186,19 @@ def statement_about(
 
 
 def usual_ladder_rule(ladder: str) -> str:
-    """Which runs are taken where nothing else is said."""
+    """Return the default rule for selecting runs."""
     return f"all finished rungs of runs/{ladder}, except those listed as excluded"
 
 
 def _require_new_to_the_log(registry_dir: Path, *, name: str) -> None:
-    """`StatementError` where the log has a forecast of this name whose folder is gone: the new one could never be logged."""
+    """Raise `StatementError` if the log has a forecast of this name without a folder: the new one could not be logged."""
     lines, folder, log = read_log(registry_dir).by_id.get(name, ()), registry_dir / name, log_path(registry_dir)
     if lines and not is_present(folder):
         raise StatementError(
-            f"{log}, line {lines[0].number + 1}, has {name} since {lines[0].logged_at}, and its folder is gone.",
-            why="What was registered stays. Nothing was written.",
-            fix=f"Restore it (git checkout -- {folder}). What was never committed may go whole, its lines, too "
-            f"(git checkout -- {log}). Or take another name: --slug NAME",
+            f"{log}, line {lines[0].number + 1}, has {name} since {lines[0].logged_at}, but its folder is missing.",
+            why="Registered forecasts are not removed. Nothing was written.",
+            fix=f"Restore the folder (git checkout -- {folder}), or use another name: --slug NAME. "
+            f"If neither was ever committed, restore the log: git checkout -- {log}",
         )
 
 
@@ -205,7 +207,7 @@ def _will_be_refused(registry_dir: Path, *, target: bytes, statement: Statement)
 
 
 def standing_registration(target: RunSpec, *, registry_dir: Path) -> Registration | None:
-    """The preregistration for this target that stands already, or None: what to go on with after an interruption."""
+    """Return the existing preregistration of this target, or None; used to resume after an interruption."""
     folder = find_registration(registry_dir, target=unbound_spec(target).to_bytes())
     if folder is None:
         return None
@@ -215,7 +217,7 @@ def standing_registration(target: RunSpec, *, registry_dir: Path) -> Registratio
 
 
 def declared_fields(promise: Promise, *, registrant: str, created_at: datetime, ladder_rule: str) -> dict[str, Any]:
-    """What a registrant says and no file shows, grouped as it stands in the predicate."""
+    """Return the registrant's declarations, grouped as in the predicate."""
     due = datetime.combine(promise.due, time(23, 59, 59), tzinfo=UTC) if promise.due else created_at + USUAL_TERM
     assumptions = enumerate(promise.assumptions, start=1)
     return {
@@ -230,7 +232,7 @@ def declared_fields(promise: Promise, *, registrant: str, created_at: datetime, 
 
 
 def subject_files(evidence: Evidence) -> dict[str, bytes]:
-    """The canonical bytes of the files that a statement names by digest."""
+    """Return the canonical bytes of the files that a statement names by digest."""
     target, raw_forecast = evidence.target, dump_canonical(evidence.forecast)
     metric = read_subject(raw_forecast, name="forecast.json", path="forecast.json")["metric"]
     spec = unbound_spec(target).to_bytes()
@@ -246,14 +248,14 @@ def subject_files(evidence: Evidence) -> dict[str, bytes]:
 
 
 def ladder_document(rows: Sequence[Mapping[str, Any]], *, ladder: str, metric: str) -> dict[str, Any]:
-    """The content of `ladder.json`: the exact runs that were fitted."""
+    """Return the content of `ladder.json`: the exact fitted runs."""
     return {"format_version": 1, "ladder": ladder, "metric": metric, "rows": [_ladder_row(row) for row in rows]}
 
 
 def thinned(losses: Sequence[float]) -> list[float]:
-    """`SAMPLE_COUNT` rising values that stand for all draws: quantiles at the middles of as many equal shares.
+    """Return `SAMPLE_COUNT` rising values that represent all draws: quantiles at the middles of equal shares.
 
-    They are interpolated as the forecast's own quantiles are, so that few draws give both the same tails.
+    They are interpolated like the forecast's own quantiles, so that few draws give both the same tails.
 
     >>> thinned([float(draw) for draw in range(8001)])[:2]
     [4.0, 12.0]

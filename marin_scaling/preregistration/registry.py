@@ -1,7 +1,6 @@
-"""The registry: `preregistrations/<date>-<slug>/`, one folder a forecast, and `allowed_signers` beside them.
+"""Registry: `preregistrations/<date>-<slug>/`, one folder per forecast, and `allowed_signers` beside them.
 
-A folder appears whole, in one step, and is never changed; only `outcome.json` is added later. What a forecast says is not known
-here, except which target it is about.
+A folder is published atomically and never changed; only events such as `outcome.json` are added later.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ from marin_scaling.untrusted_files import is_present
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 REGISTRY = Path("preregistrations")
-"""The registry of a repository, below its root."""
+"""Default registry, below the root of a repository."""
 
 LABELS = frozenset({"budget_flops", "ladder", "role", "statement_sha256", "data_order_seed", "format_version"})
-"""Keys of a target that name it and change nothing of its training. The seed is none of them: another seed is another run."""
+"""Keys of a target that label it without affecting its training. The seed is not one: another seed is another run."""
 
 
 def identity(target: bytes) -> str:
@@ -61,34 +60,33 @@ def identity(target: bytes) -> str:
 
 
 def registration_id(slug: str, *, created_at: datetime) -> str:
-    """Name of the folder: the day (UTC) and the slug.
+    """Return the name of the folder: the day (UTC) and the slug.
 
     >>> registration_id("hero-d2560", created_at=datetime(2026, 11, 20, 8, tzinfo=UTC))
     '2026-11-20-hero-d2560'
     """
     if not _SLUG.fullmatch(slug):
         raise UsageError(
-            f"{slug!r} cannot name a preregistration.",
-            why="It becomes a folder and part of a web address.",
-            fix="Use lower-case letters, digits and hyphens, at most 64, like hero-d2560.",
+            f"{slug!r} is not a valid slug.",
+            why="A slug becomes a folder and part of a web address.",
+            fix="Use at most 64 lower-case letters, digits and hyphens, such as hero-d2560.",
         )
     return f"{created_at.astimezone(UTC):%Y-%m-%d}-{slug}"
 
 
 def register(registry_dir: Path, *, slug: str, created_at: datetime, files: Mapping[str, bytes]) -> Path:
-    """Publish the files of one preregistration in one atomic step and return its folder.
+    """Publish the files of one preregistration atomically and return its folder.
 
-    `StatementError` names the first preregistration when one for the same `target.json` stands already.
+    `StatementError` names an existing preregistration of the same `target.json`.
     """
     registrant = read_statement(files[STATEMENT_NAME], name=STATEMENT_NAME).predicate["registrant"]
     twin = find_twin(registry_dir, target=files["target.json"], registrant=registrant)
     if standing := find_registration(registry_dir, target=files["target.json"]) or twin:
         raise StatementError(
-            f"{standing} is a preregistration for this target already.",
-            why="Of two forecasts for one run, one could be chosen after the fact.",
-            fix=f"Keep the first (train its target if it is not trained yet, then marin-scale check {standing.name}), "
-            f"or, if nothing was trained, withdraw it (marin-scale registry withdraw {standing.name} --reason WHY) and rerun "
-            "this command.",
+            f"{standing} already forecasts this target.",
+            why="With two forecasts of one run, the better one could be picked afterwards.",
+            fix=f"Train its target (marin-scale run {standing.name}). If nothing was trained, withdraw it "
+            f"(marin-scale registry withdraw {standing.name} --reason WHY) and rerun this command.",
         )
     folder = registry_dir / registration_id(slug, created_at=created_at)
     require_free(folder)
@@ -97,17 +95,17 @@ def register(registry_dir: Path, *, slug: str, created_at: datetime, files: Mapp
 
 
 def require_free(folder: Path) -> None:
-    """`StatementError` where another forecast has this name."""
+    """Raise `StatementError` if another forecast has this name."""
     if is_present(folder):
         raise StatementError(
-            f"{folder} is there already, for another target.",
-            why="Every forecast has a folder of its own, and nothing is written over.",
-            fix="Give this one another name: --slug NAME.",
+            f"{folder} exists already, for another target.",
+            why="Every forecast has its own folder.",
+            fix="Use another name: --slug NAME",
         )
 
 
 def publish_registration(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Let a folder of the registry appear, whole; git keeps the exact bytes of all in it."""
+    """Publish a folder of the registry atomically; git keeps the exact bytes of its files."""
     publish_folder(folder, files)
     attributes = folder.parent / ATTRIBUTES_NAME
     if not is_present(attributes):
@@ -115,7 +113,7 @@ def publish_registration(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def find_registration(registry_dir: Path, *, target: bytes) -> Path | None:
-    """Return the folder whose `target.json` has exactly these bytes, or None; a withdrawn forecast without a run is none."""
+    """Return the folder with exactly this `target.json`, or None; a withdrawn forecast without a run does not count."""
     for folder in registration_folders(registry_dir):
         path = folder / "target.json"
         if is_present(path) and read_bytes(path) == target and not is_withdrawn_unrun(folder):
@@ -148,7 +146,7 @@ def _has_a_run(folder: Path) -> bool:
 
 
 def find_twin(registry_dir: Path, *, target: bytes, registrant: str) -> Path | None:
-    """Return a registrant's forecast of the same run, whatever its ladder and nominal budget are called; None without one."""
+    """Return a registrant's forecast of the same run under any ladder name and nominal budget; None without one."""
     wanted = identity(target)
     for folder in registration_folders(registry_dir):
         path = folder / "target.json"
@@ -160,7 +158,7 @@ def find_twin(registry_dir: Path, *, target: bytes, registrant: str) -> Path | N
 
 
 def find_statement(registry_dir: Path, *, sha256: str) -> Path | None:
-    """The folder whose statement has this digest, which is what its run carries; None where it is not in this registry."""
+    """Return the folder whose statement has this digest; None if it is not in this registry."""
     for folder in registration_folders(registry_dir):
         path = folder / STATEMENT_NAME
         if is_present(path) and sha256_hex(read_bytes(path)) == sha256:
@@ -169,19 +167,19 @@ def find_statement(registry_dir: Path, *, sha256: str) -> Path | None:
 
 
 def registration_folders(registry_dir: Path) -> list[Path]:
-    """All preregistrations, by name; empty when there is no registry yet."""
+    """Return all preregistrations, by name; empty without a registry."""
     if not registry_dir.is_dir():
         return []
     return sorted(path for path in registry_dir.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
 def find_folders(name: str, *, registry_dir: Path) -> list[Path]:
-    """The folders that a person means: `all`, the name of one in the registry, or a path to one."""
+    """Return the folders that a name selects: `all`, a name in the registry, or a path."""
     if not registry_dir.is_dir() and not is_present(Path(name) / STATEMENT_NAME):
         raise StorageError(
-            f"{registry_dir} is not a folder{'' if name == 'all' else f', and {name} holds no {STATEMENT_NAME}'}.",
-            why="Preregistrations are read from there.",
-            fix="Go to the root of the repository, or name the folder with --registry.",
+            f"{registry_dir} is not a folder{'' if name == 'all' else f', and {name} has no {STATEMENT_NAME}'}.",
+            why="Preregistrations are read from the registry.",
+            fix="Change to the root of the repository, or name the registry: --registry FOLDER",
         )
     if name == "all":
         return registration_folders(registry_dir)
@@ -193,8 +191,8 @@ def find_folders(name: str, *, registry_dir: Path) -> list[Path]:
     known = ", ".join(by_name) or "none"
     raise UsageError(
         f"There is no preregistration {name!r}.",
-        why=f"{registry_dir} holds: {known}.",
-        fix="Name one of these." if by_name else "Make the first: marin-scale preregister ladders/NAME.yaml",
+        why=f"{registry_dir} has: {known}.",
+        fix="Name one of these." if by_name else "Register one: marin-scale preregister ladders/NAME.yaml",
     )
 
 
@@ -202,40 +200,42 @@ def one_folder(which: str, *, registry: Path, sealed: bool = False) -> Path:
     """Return the one folder of that name or path; `UsageError` for `all`, and for a sealed one unless `sealed`."""
     if which == "all":
         raise UsageError(
-            "This is done for one preregistration at a time.", why="Each speaks of a run of its own.", fix="Name one folder."
+            "This command takes one preregistration, not all.",
+            why="Each preregistration has its own run.",
+            fix="Name one folder.",
         )
     (folder,) = find_folders(which, registry_dir=registry)
     if is_sealed(folder) and not sealed:
         raise UsageError(
             f"{folder.name} is still sealed.",
-            why="What is said of a forecast is said beside it, where all can read both.",
-            fix=f"Show it first: marin-scale registry reveal {folder.name}",
+            why="This command needs the statement.",
+            fix=f"Reveal the forecast first: marin-scale registry reveal {folder.name}",
         )
     return folder
 
 
 def signers_path(folder: Path) -> Path:
-    """The `allowed_signers` that speaks for a preregistration: the one beside its folder."""
+    """Return the `allowed_signers` of a preregistration's registry."""
     return folder.absolute().parent / SIGNERS_NAME
 
 
 def require_readable_signers(registry_dir: Path) -> None:
-    """`DocumentError` where the registry has a list of signers that nobody can read, also before the first forecast."""
+    """Raise `DocumentError` if the registry's list of signers cannot be read."""
     path = registry_dir / SIGNERS_NAME
     if is_present(path):
         read_allowed_signers(path)
 
 
 def read_registration(folder: Path) -> Statement:
-    """The statement of one folder, sound in itself; whether it is authentic is for `check` to say."""
+    """Return the statement of one folder; its signature is not checked."""
     path = folder / STATEMENT_NAME
     return read_statement(read_bytes(path), name=str(path))
 
 
 def allow_signer(registry_dir: Path, *, principal: str, key: PublicKey, at: datetime) -> str | None:
-    """Let a principal sign with a key, and say so in one line; None when a line allows it already.
+    """Allow a principal to sign with a key; return a message, or None if a line allows it already.
 
-    A key whose line does not cover `at` (expired, other namespace) is refused: a second line would undo the first.
+    A listed key whose line does not cover `at` (expired, other namespace) is refused.
     """
     path = registry_dir / SIGNERS_NAME
     raw = read_bytes(path) if is_present(path) else b""
@@ -244,7 +244,7 @@ def allow_signer(registry_dir: Path, *, principal: str, key: PublicKey, at: date
     if same_key and not known:
         raise SigningError(
             f"The key {key.fingerprint} is listed as {same_key[0].principal} in {path}, not as {principal}.",
-            why="One key that speaks for two names would make two people of one.",
+            why="One key under two names would make two people of one.",
             fix=f"Sign as {same_key[0].principal} (--as), or with another key (--key).",
         )
     refusals = [line.refusal(namespace=NAMESPACE, at=at) for line in known]
@@ -253,12 +253,12 @@ def allow_signer(registry_dir: Path, *, principal: str, key: PublicKey, at: date
     if refusals:
         raise SigningError(
             f"{principal} may not sign with the key {key.fingerprint}: {refusals[0]}.",
-            why="What a maintainer has limited is not widened by the next signature.",
-            fix="Sign with another key (--key), or let a maintainer change that line.",
+            why="Only a maintainer changes the limits of a key.",
+            fix="Sign with another key (--key), or ask a maintainer to change the line.",
         )
     added = signer_line(principal, key=key, namespace=NAMESPACE)
     before = raw if not raw or raw.endswith(b"\n") else raw + b"\n"
     replace_file(path, before + added.encode("ascii") + b"\n")
     others = sum(line.names(principal) for line in parse_allowed_signers(raw, name=str(path)))
-    beside = f", beside {counted(others, 'other key')} of that name" if others else ""
-    return f"added {principal} with the key {key.fingerprint} to {path}{beside}"
+    more = f", which lists {counted(others, 'other key')} of that name" if others else ""
+    return f"added {principal} with the key {key.fingerprint} to {path}{more}"

@@ -1,4 +1,4 @@
-"""The steps of a verification, and the states of a forecast with its verdict."""
+"""Steps of a verification, and states of a forecast with its verdict."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from marin_scaling.printable import printable
 
 
 class State(StrEnum):
-    """What became of a forecast."""
+    """State of a forecast."""
 
     SEALED = "sealed"
     PENDING = "pending"
@@ -27,34 +27,34 @@ class State(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The state of one preregistration, in one word, one sentence, and (unless pending) the outcome document."""
+    """State of one preregistration, a sentence, and (unless pending) the outcome document."""
 
     id: str
     state: State
     sentence: str
     outcome: dict[str, Any] | None
     registrant: str | None = None
-    """Who signed it; None of one that is refused, because then nobody did."""
+    """Registrant; None if the forecast is refused."""
     forecaster: Forecaster | None = None
-    """Who made it, and of which run; None of one that is refused or sealed."""
+    """Author and run; None if refused or sealed."""
     amendments: tuple[dict[str, Any], ...] = ()
-    """Later forecasts of the same run, each with its scores; they count in no record."""
+    """Later forecasts of the same run with scores; they count in no track record."""
 
     def to_document(self) -> dict[str, Any]:
-        """What `marin-scale check --json` prints."""
+        """Return the document of `marin-scale check --json`."""
         said = {"id": self.id, "state": self.state.value, "sentence": self.sentence, "outcome": self.outcome}
         return {**said, "registrant": self.registrant, "amendments": list(self.amendments)}
 
 
 def verdict_of(statement: Statement, *, state: State, sentence: str, outcome: dict[str, Any] | None) -> Verdict:
-    """The verdict on an authentic statement."""
+    """Return the verdict on an authentic statement."""
     predicate = statement.predicate
     return Verdict(id=predicate["id"], state=state, sentence=sentence, outcome=outcome, registrant=predicate["registrant"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedStep:
-    """One thing that was checked and held: what, and the evidence; or, not `compared`, why it could not be checked here."""
+    """Step of a verification: name and evidence; if not `compared`, the reason why it could not be checked here."""
 
     what: str
     evidence: str

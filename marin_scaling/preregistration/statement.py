@@ -1,4 +1,4 @@
-"""The statement: built from evidence, derived fields, parsed and checked."""
+"""Statement: built from evidence, with derived fields, parsed and checked."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _LARGEST = 700.0  # a logarithm that a float still holds; no loss is near it
 
 
 def line_through_the_best(rows: Sequence[Mapping[str, Any]], *, flops: float) -> dict[float, float]:
-    """Level to loss at `flops`, from rows with `budget_flops`, `flops` and `loss`; losses in the unit of theirs.
+    """Return losses by quantile level at `flops`, from rows with `budget_flops`, `flops` and `loss`.
 
-    Of two budgets only the line is known, and all quantiles lie on it. One budget carries no line: the best run's loss.
+    With two budgets, all quantiles lie on the line. With one budget, the result is the best run's loss.
 
     >>> rows = [{"budget_flops": c, "flops": c, "loss": 3 * c**-0.1} for c in (1e3, 1e4, 1e5)]
     >>> round(line_through_the_best(rows, flops=1e6)[0.5], 9) == round(3 * 1e6**-0.1, 9)
@@ -61,7 +61,7 @@ def line_through_the_best(rows: Sequence[Mapping[str, Any]], *, flops: float) ->
 
 
 def _predicted(points: Sequence[tuple[float, float]], *, at: float) -> tuple[float, float]:
-    """Value of the line at `at`, and the standard deviation of a new value around it."""
+    """Return the line's value at `at`, and the standard deviation of a new value."""
     count = len(points)
     mean_x, mean_y = (sum(point[axis] for point in points) / count for axis in (0, 1))
     spread = sum((x - mean_x) ** 2 for x, _ in points)
@@ -79,9 +79,9 @@ _ROUNDING = 1e-9  # sums, logarithms and powers may round differently on another
 
 
 def derived_fields(documents: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the fields of the predicate that follow from the subjects (by name), grouped as in the predicate.
+    """Return the predicate's fields that follow from the subjects (by name), grouped as in the predicate.
 
-    `StatementError` when the subjects do not carry a promise, or do not speak of one run.
+    `StatementError` if the subjects are incomplete or refer to different runs.
     """
     ladder, target = documents["ladder.json"], documents["target.json"]
     fields = _fields_of_forecast(documents)
@@ -105,7 +105,7 @@ def derived_fields(documents: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def agrees(expected: Any, found: Any) -> bool:
-    """Whether two values of JSON are the same but for the last digits of numbers.
+    """Return True if two JSON values are equal up to rounding of numbers.
 
     >>> agrees({"a": [1.0]}, {"a": [1.0 + 1e-12]}), agrees({"a": True}, {"a": 1})
     (True, False)
@@ -168,9 +168,9 @@ def _fields_of_forecast(documents: Mapping[str, Any]) -> dict[str, dict[str, Any
 
 
 def amended_fields(documents: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What of an amendment follows from its files and the target.json of its original: `forecast` and `fit`.
+    """Return `forecast` and `fit` of an amendment, derived from its files and the original's target.json.
 
-    `StatementError` where these, its samples among them, are not about that target.
+    `StatementError` if the files, including the samples, are about another target.
     """
     fields = _fields_of_forecast(documents)
     _require_samples(documents["samples.json"], documents["target.json"])
@@ -178,7 +178,7 @@ def amended_fields(documents: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _require_one_run(documents: Mapping[str, Any]) -> None:
-    """Evaluation, recipe and samples must be of the target, and not of another run."""
+    """Require that evaluation, recipe and samples belong to the target."""
     target = documents["target.json"]
     expected = {"format_version": 1, "evaluation": target["evaluation"], "data": target["data"]}
     if not agrees(expected, documents["evaluation.json"]):
@@ -206,7 +206,7 @@ def _require_samples(samples: Mapping[str, Any], target: Mapping[str, Any]) -> N
 
 
 def require_samples_of(losses: Sequence[float], quantiles: Mapping[float, float]) -> None:
-    """Samples beside honest quantiles could tell another story: their own quantiles must be these."""
+    """Require that the quantiles of the samples equal the stated ones."""
     width = quantiles[0.95] - quantiles[0.05]
     for level, value in quantiles.items():
         found = _quantile(losses, level)
@@ -218,7 +218,7 @@ def require_samples_of(losses: Sequence[float], quantiles: Mapping[float, float]
 
 
 def _quantile(losses: Sequence[float], level: float) -> float:
-    """Of rising losses, each the middle of its share."""
+    """Return a quantile of rising losses, each at the middle of its share."""
     place = min(max(level * len(losses) - 0.5, 0.0), len(losses) - 1.0)
     low = int(place)
     high = min(low + 1, len(losses) - 1)
@@ -238,7 +238,7 @@ def _sensitivity(prediction: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def target_run_of(target: Mapping[str, Any]) -> dict[str, Any]:
-    """What the statement says of the target, from the content of `target.json` (a spec that no statement is bound to yet)."""
+    """Return the statement's description of the target, from the content of an unbound `target.json`."""
     model = target["model"]
     shape = shape_of(model)
     tokens = target["batch_size"] * target["train_steps"] * shape.seq_len
@@ -256,7 +256,7 @@ def target_run_of(target: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def prediction_at(fit: Mapping[str, Any], *, flops: float) -> dict[str, Any]:
-    """The one prediction of a fit document for a run of `flops`; `StatementError` when there is none, or more than one."""
+    """Return the one prediction of a fit document at `flops`; `StatementError` for none or several."""
     at_target = [prediction for prediction in fit["predictions"] if abs(prediction["flops"] / flops - 1) <= 1e-6]
     if len(at_target) != 1:
         refuse(
@@ -268,7 +268,7 @@ def prediction_at(fit: Mapping[str, Any], *, flops: float) -> dict[str, Any]:
 
 
 def sorted_quantiles(quantiles: Mapping[str, float]) -> dict[float, float]:
-    """Quantiles by their level as a number, increasing.
+    """Return quantiles by numeric level, increasing.
 
     >>> sorted_quantiles({"0.50": 2.0, "0.05": 1.0})
     {0.05: 1.0, 0.5: 2.0}
@@ -293,7 +293,7 @@ def _extrapolation(rows: Sequence[Mapping[str, Any]], *, target_flops: float) ->
 
 
 def refuse(what: str, *, fix: str) -> NoReturn:
-    """Say why something is no promise."""
+    """Raise `StatementError` with this fault."""
     raise StatementError(
         f"This is not a sound preregistration: {what}.",
         why="What is promised must be scored later by anyone, without asking what was meant.",
@@ -302,30 +302,30 @@ def refuse(what: str, *, fix: str) -> NoReturn:
 
 
 LONGEST_TERM = timedelta(days=4 * 366)
-"""Longest time from a statement to the day on which its run is due: four years, as for a seal. A later day is never due."""
+"""Longest time from a statement to its due date: four years, as for a seal."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """A statement that was read: its exact bytes and what they say."""
+    """Statement with its exact bytes and its content."""
 
     raw: bytes
     document: dict[str, Any]
 
     @property
     def predicate(self) -> dict[str, Any]:
-        """The promise itself."""
+        """Content of the promise."""
         predicate: dict[str, Any] = self.document["predicate"]
         return predicate
 
     @property
     def sha256(self) -> str:
-        """Digest of the exact bytes: what the run carries."""
+        """Digest of the exact bytes, which the run carries."""
         return sha256_hex(self.raw)
 
     @property
     def created_at(self) -> datetime:
-        """When the registrant says it was made (UTC)."""
+        """Time of the statement as the registrant states it (UTC)."""
         return parse_moment(self.predicate["createdAt"])
 
     @property
@@ -334,17 +334,17 @@ class Statement:
         return parse_moment(self.predicate["resolution"]["due"])
 
     def is_overdue(self, *, at: datetime) -> bool:
-        """Return True if its run should have been there at that time."""
+        """Return True if the deadline of its run has passed at that time."""
         return at > self.due
 
     @property
     def quantiles(self) -> dict[float, float]:
-        """Level to value, in the metric's unit, by level."""
+        """Quantiles by level, in the metric's unit."""
         return sorted_quantiles(self.predicate["forecast"]["quantiles"])
 
     @property
     def subjects(self) -> dict[str, str]:
-        """File name to SHA-256 digest."""
+        """SHA-256 digests by file name."""
         return {subject["name"]: subject["digest"]["sha256"] for subject in self.document["subject"]}
 
 
@@ -359,9 +359,9 @@ def build_statement(
 ) -> Statement:
     """Return the statement about the subjects in `files` (name to canonical bytes).
 
-    `declared` holds what only the registrant can say, grouped as it stands in the predicate; all else is taken from the files.
-    `StatementError` when they do not carry a promise: the target is not larger than the ladder, the metric differs, or there
-    are no 23 increasing quantiles at the target's FLOPs.
+    `declared` has the registrant's declarations, grouped as in the predicate; everything else comes from the files.
+    `StatementError` if the target is not larger than the ladder, the metric differs, or the quantiles are not 23 increasing
+    ones.
     """
     documents = {name: read_subject(files[name], name=name, path=name) for name in SUBJECT_FILES}
     predicate: dict[str, Any] = {
@@ -389,7 +389,7 @@ def build_statement(
 
 
 def read_statement(raw: bytes, *, name: str) -> Statement:
-    """The statement in the exact bytes of `statement.json`; `DocumentError` or `StatementError` when it is not sound."""
+    """Return the statement in the bytes of `statement.json`; `DocumentError` or `StatementError` names a fault."""
     document = load_canonical(raw, name=name)
     _require_format(document, name=name)
     check_document(document, StatementFile, name=name)
@@ -402,7 +402,7 @@ def read_statement(raw: bytes, *, name: str) -> Statement:
 
 
 def _require_format(document: Any, *, name: str) -> None:
-    """Refuse a statement of another format in words that say what to do."""
+    """Refuse a statement of another format, with the remedy."""
     found = document.get("predicateType") if isinstance(document, dict) else None
     if isinstance(found, str) and found != PREDICATE_TYPE:
         raise DocumentError(
@@ -413,14 +413,14 @@ def _require_format(document: Any, *, name: str) -> None:
 
 
 def read_subject(raw: bytes, *, name: str, path: str) -> Any:
-    """Return the document of one subject, of the shape that belongs to `name`; `path` is for errors."""
+    """Return the document of one subject in the shape of `name`; `path` is for errors."""
     document = load_canonical(raw, name=path)
     check_document(document, SUBJECTS[name], name=path)
     return document
 
 
 def moment_text(moment: datetime) -> str:
-    """A time as the files write it, in UTC, to the second.
+    """Return a time in UTC to the second, as in the files.
 
     >>> moment_text(datetime(2026, 11, 20, 8, tzinfo=UTC))
     '2026-11-20T08:00:00Z'
@@ -429,7 +429,7 @@ def moment_text(moment: datetime) -> str:
 
 
 def parse_moment(text: str) -> datetime:
-    """A time in UTC as the files write it.
+    """Parse a time in UTC as in the files.
 
     >>> parse_moment("2026-11-20T08:00:00Z").isoformat()
     '2026-11-20T08:00:00+00:00'
@@ -456,7 +456,7 @@ def _check_meaning(statement: Statement) -> None:
 
 
 def require_sound_forecast(statement: Statement) -> None:
-    """`StatementError` unless its quantiles are the 23 fixed ones, rise, lie in the metric's support, and have its point."""
+    """Raise `StatementError` unless the quantiles are the 23 fixed levels, rise, lie in the support, and match the point."""
     forecast, metric = statement.predicate["forecast"], statement.predicate["metric"]
     if {key: metric[key] for key in ("unit", "direction", "support")} != METRICS[metric["name"]]:
         refuse(f"unit, direction or support of {metric['name']} are not {METRICS[metric['name']]}", fix="Register it again.")
@@ -491,7 +491,7 @@ def _check_people(statement: Statement) -> None:
 
 
 def _require_term(statement: Statement) -> None:
-    """Refuse a new statement that is due too late; `check` refuses one that was signed so."""
+    """Refuse a new statement with a deadline too far away; `check` refuses a signed one."""
     if statement.due - statement.created_at > LONGEST_TERM:
         refuse(
             f"it is due at {moment_text(statement.due)}, more than {LONGEST_TERM.days} days after it is made",
@@ -512,16 +512,16 @@ def _check_resolution(statement: Statement) -> None:
 
 
 _SIZES = {"hidden_dim"}
-"""Without a formula, and meant to differ."""
+"""Keys without a formula that are expected to differ."""
 
 
 def undeclared_differences(
     rungs: Sequence[Mapping[str, Any]], *, target: Mapping[str, Any], recipe: Mapping[str, Any], declared: Sequence[str]
 ) -> list[str]:
-    """What differs, as `name: value of the ladder's runs, value of the target`; empty where the statement names all of it.
+    """Return undeclared differences as `name: value in the runs of the ladder, value in the target`.
 
-    `rungs` and `target` are the content of spec.json and target.json, `recipe` that of recipe.json: what has a formula there
-    may follow the size. `declared` are the known differences; one of them has to have the name in it.
+    `rungs` and `target` are the contents of spec.json and target.json; `recipe` is that of recipe.json, whose formulas may
+    follow the size. `declared` are the known differences; one of them must contain the name.
 
     >>> rung, target = ({"model": {}, "optimizer": {"z_loss_weight": each}} for each in (1e-7, 0.0))
     >>> undeclared_differences([rung], target=target, recipe={"numbers": []}, declared=["another corpus"])

@@ -1,8 +1,7 @@
-"""How the forecasts of each registrant have done, all of them: the denominator first, then coverage, calibration and skill.
+"""Track record of each registrant: counts, coverage, calibration and skill.
 
-What was promised and is not there counts as missed, so that nobody looks better by leaving a run out. Forecasts of nearly the
-same run by one person are a family, which counts once, as its worst member: it is settled when one member lies outside its
-interval, or when all are settled. With few forecasts the figures say little, and the exact interval says how little.
+Missing runs count as missed. Forecasts of similar runs by one person are a family, which counts once, as its worst member. A
+family is settled when one member is outside of its interval, or when all are settled.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from marin_scaling.preregistration.state import State, Verdict
 from marin_scaling.preregistration.statement import Statement
 from marin_scaling.preregistration.verdict import verdicts_on
 
-_ANONYMOUS = "nobody (not authentic)"
+_ANONYMOUS = "not authentic"
 _SETTLED = (State.HELD, State.MISSED, State.OVERDUE, State.WITHDRAWN_LATE)
 _USUAL = (State.PENDING, State.OVERDUE, State.HELD, State.MISSED, State.REFUSED)
 _PIT_BINS = 5
@@ -33,9 +32,9 @@ _CENTRAL_HALF = (0.25, 0.75)
 class TrackRecord:
     """All forecasts of one registrant.
 
-    `counts` by state; `families` of them, of which some are `settled`; `inside_90` and `inside_50` of settled families, a
-    diverged or overdue run outside of both. Of each settled family that has any, `pit` is the outermost level at which an
-    observed value fell, and `skills` the lowest skill against a baseline.
+    `counts` are by state; `settled` counts settled `families`, of which `inside_90` and `inside_50` lie in their intervals.
+    Diverged and overdue runs lie outside. `pit` has the outermost level of each settled family with values, `skills` its
+    lowest skill.
     """
 
     registrant: str
@@ -49,25 +48,25 @@ class TrackRecord:
 
     @property
     def families_text(self) -> str:
-        """How many families there are, and how many of them are settled."""
+        """Number of families, and of settled ones."""
         noun = "family" if self.families == 1 else "families"
         return f"{self.families} {noun} of nearly the same run, {self.settled} of them settled"
 
     @property
     def states(self) -> str:
-        """How many are what, the usual states also where there is none."""
+        """Counts by state, including zeros for the usual states."""
         shown = [state for state in State if state in _USUAL or self.counts.get(state)]
         return ", ".join(f"{self.counts.get(state, 0)} {state}" for state in shown)
 
     @property
     def pit_histogram(self) -> tuple[int, ...]:
-        """How many values fell into each fifth of [0, 1]; of calibrated forecasts about as many in each."""
+        """Number of values in each fifth of [0, 1]; uniform for calibrated forecasts."""
         bins = Counter(min(int(value * _PIT_BINS), _PIT_BINS - 1) for value in self.pit)
         return tuple(bins[number] for number in range(_PIT_BINS))
 
 
 def track_records(verdicts: Sequence[Verdict]) -> list[TrackRecord]:
-    """A record for each registrant, by name; those that are refused are under nobody's."""
+    """Return a record for each registrant, by name; refused forecasts belong to no one."""
     names = sorted({verdict.registrant or _ANONYMOUS for verdict in verdicts})
     families: dict[int, list[Verdict]] = {}
     for verdict, number in zip(verdicts, family_numbers([each.forecaster for each in verdicts]), strict=True):
@@ -82,7 +81,7 @@ def _with_member(name: str, families: Iterable[Sequence[Verdict]]) -> list[Seque
 
 @dataclass(frozen=True, kw_only=True)
 class KnownForecasts:
-    """The forecasts of a registry, read and judged once for a whole review."""
+    """Forecasts of a registry, read and judged once per review."""
 
     registry: Path
     runs_dir: Path
@@ -90,22 +89,22 @@ class KnownForecasts:
 
     @cached_property
     def statements(self) -> list[tuple[Path, Statement]]:
-        """Every readable forecast with its folder."""
+        """Readable forecasts with their folders."""
         return list(readable_forecasts(self.registry))
 
     @cached_property
     def families(self) -> dict[str, list[tuple[Path, Statement]]]:
-        """The family of each forecast, by the name of its folder."""
+        """Family of each forecast, by folder name."""
         return families(self.statements)
 
     @cached_property
     def records(self) -> list[TrackRecord]:
-        """The record of each registrant."""
+        """Record of each registrant."""
         return track_records(verdicts_on(registration_folders(self.registry), runs_dir=self.runs_dir, at=self.at))
 
 
 def record_text(record: TrackRecord) -> str:
-    """The record for a reader."""
+    """Return the record as text."""
     registered = sum(record.counts.values())
     alike = f" in {record.families_text}" if record.families < registered else ""
     lines = [f"{record.registrant}: {registered} registered{alike}: {record.states}"]
@@ -153,7 +152,7 @@ def _record(name: str, families: Sequence[Sequence[Verdict]]) -> TrackRecord:
 
 
 def _is_settled(family: Sequence[Verdict]) -> bool:
-    """Return True if no further member can change what a family counts as; forecasts that ended without a run do not count."""
+    """Return True if no further member can change a family's result; withdrawn, void and refused ones do not count."""
     members = [each for each in family if each.state not in (State.WITHDRAWN, State.VOID, State.REFUSED)]
     done = [each for each in members if each.state in _SETTLED]
     return bool(done) and (len(done) == len(members) or not all(_hit(each) for each in done))

@@ -42,7 +42,7 @@ def registration_folder(name: str, *, registry: Path) -> Path | None:
 
 
 def stated_steps(stated: int | None, *, folder: Path) -> int:
-    """Return the stated number of steps seen, 0 if none; `UsageError` if none is stated and the target's run has begun here."""
+    """Return the stated number of steps seen, default 0; `UsageError` if none is stated and the target's run has begun."""
     from marin_scaling.run.plan import hardware_of
     from marin_scaling.train.session import synced_paths
 
@@ -52,9 +52,9 @@ def stated_steps(stated: int | None, *, folder: Path) -> int:
     done = len(losses_so_far(spec, synced_paths([spec], storage=hardware_of(spec.ladder).storage)))
     if done:
         raise UsageError(
-            f"The run of {folder.name} has begun here: step {done} of {spec.train_steps}.",
-            why="What was seen of a run stands beside what is said of it afterwards.",
-            fix="Say how many steps of its loss you have seen, 0 if you did not look: --steps-seen N",
+            f"The run of {folder.name} has started here: step {done} of {spec.train_steps}.",
+            why="The number of seen steps is signed.",
+            fix="State how many steps of the loss you have seen, 0 if none: --steps-seen N",
         )
     return 0
 
@@ -90,22 +90,22 @@ def track(
 
 
 def _spec_of(run: str, against: str, *, registry: Path) -> RunSpec:
-    """The run that is meant; of a table, the target of the preregistration that it is tracked against."""
+    """Return the run to track; for a table, the target of the preregistration it is tracked against."""
     if not Path(run).is_file():
         return named_spec(run, registry=registry)
     folder = registration_folder(against, registry=registry)
     if folder is None:
-        unsaid = f"{against} does not say" if against else "nothing says"
+        reason = f"{against} is not a preregistration" if against else "--against is missing"
         raise UsageError(
-            f"{run} is a table of losses, and {unsaid} how many steps its run has.",
-            why="Curves are compared at equal fractions of training done.",
-            fix="Name the preregistration whose target it is: --against FOLDER.",
+            f"{run} is a table of losses, and {reason}.",
+            why="Curves are compared at equal fractions of training, which need the number of steps.",
+            fix="Name the preregistration of its target: --against FOLDER",
         )
     return answering_spec(folder)
 
 
 def _forecast_of(spec: RunSpec, against: str, *, registry: Path) -> EarlierForecast:
-    """What was signed of it; else what the ladder's finished runs say of a run of its size and length, or why they do not."""
+    """Return the signed forecast; else the law's forecast for this size and length, or the reason for having none."""
     folder = registration_folder(against, registry=registry)
     if folder is not None:
         ended = "".join(f"; it has its {name}" for name in ending_names(folder))

@@ -1,7 +1,6 @@
-"""What became of a preregistration: not run yet, overdue, held, or missed. A missed forecast is a result, not an error.
+"""Verdict on a preregistration: not run yet, overdue, held or missed.
 
-Verifies first, then looks for the one run that carries the statement, and writes `outcome.json` once. Checking again says
-the same and writes nothing.
+The preregistration is verified first. The outcome of its one run is written once to `outcome.json`.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ _AWAY = "its run is not here to be compared"
 def check_preregistration(
     folder: Path, *, runs_dir: Path, allowed_signers: Path, checked_at: datetime, receipts: Receipts | None = None
 ) -> Verdict:
-    """The verdict on one preregistration; writes `outcome.json` beside the statement when its run is there for the first time.
+    """Return the verdict on one preregistration; write `outcome.json` if its run is new.
 
-    `VerificationError` when the preregistration is not authentic, the run began before it, or the run is about something else.
+    `VerificationError` if the preregistration is not authentic, the run began before it, or the run is another one.
     """
     verdict = verdict_on(folder, runs_dir=runs_dir, allowed_signers=allowed_signers, at=checked_at, receipts=receipts)
     if verdict.outcome is not None and not is_present(folder / OUTCOME_NAME):
@@ -67,7 +66,7 @@ def check(registration: Path | str | Registration, *, registry: Path | str = REG
 
 
 def _require_not_logged(folder: Path) -> None:
-    """`VerificationError` where the log knows an outcome that is gone: another one, of another hour, would not be it."""
+    """Raise `VerificationError` if the log has an outcome whose file is missing."""
     if times := line_times(OUTCOME_NAME, folder=folder):
         raise VerificationError(
             f"{folder / OUTCOME_NAME} is not there, and the log has it since {moment_text(times[0])}.",
@@ -79,7 +78,7 @@ def _require_not_logged(folder: Path) -> None:
 def verdict_on(
     folder: Path, *, runs_dir: Path, allowed_signers: Path, at: datetime, receipts: Receipts | None = None
 ) -> Verdict:
-    """Like `check_preregistration`, but read-only."""
+    """Return the verdict of `check_preregistration`; write nothing."""
     verified = verify_folder(folder, allowed_signers=allowed_signers, runs_dir=runs_dir, receipts=receipts)
     if isinstance(verified, VerifiedSeal):
         return sealed_verdict(verified, at=at)
@@ -113,7 +112,7 @@ def _verdict_of(verified: Verified, *, runs_dir: Path, at: datetime) -> Verdict:
 
 
 def check_all(folders: Sequence[Path], *, runs_dir: Path, checked_at: datetime) -> list[Verdict]:
-    """The verdict on each folder, with the `allowed_signers` beside it; `REFUSED`, with the reason, when not authentic."""
+    """Return the verdict on each folder, with its own `allowed_signers`; `REFUSED`, with the reason, if not authentic."""
 
     receipts = receipts_with_history(folders, runs_dir=runs_dir)
 
@@ -137,7 +136,7 @@ def verdicts_on(
     allowed_signers: Path | None = None,
     receipts: Receipts | None = None,
 ) -> list[Verdict]:
-    """What `check_all` would say, or would with these signers and receipts; nothing is written."""
+    """Return the verdicts of `check_all`, optionally with other signers and receipts; write nothing."""
 
     def seen(folder: Path) -> Verdict:
         signers = allowed_signers or signers_path(folder)
@@ -177,7 +176,7 @@ def _settle(verified: Verified, *, run: StoredRun, checked_at: datetime) -> dict
 
 
 def _require_stamped_before(stamped: Sequence[datetime], *, run: StoredRun) -> None:
-    """Where a third party said when the signature was there, the run must have begun after the first time that it said."""
+    """Require that the run began after the first time stamp, if there are stamps."""
     if stamped and parse_moment(run.record.started_at) < min(stamped):
         raise VerificationError(
             f"{run.folder} began at {run.record.started_at}, before the first stamp of {moment_text(min(stamped))}.",
@@ -187,10 +186,10 @@ def _require_stamped_before(stamped: Sequence[datetime], *, run: StoredRun) -> N
 
 
 def reservations(folder: Path, *, run: StoredRun, receipts: Receipts) -> list[str]:
-    """Return the warnings that a run began, or its record came, before the registry received the forecast.
+    """Return warnings that a run began, or its record came, before the registry received the forecast.
 
-    This is a warning and no refusal: lines of the log are made again when another branch came first, and commits can be made
-    of old files in any order. With a base branch `require_forecast_first` refuses.
+    This is not a refusal: log lines are rewritten after merges, and commits can reorder files. With a base branch,
+    `require_forecast_first` refuses.
     """
     began, received, warnings = parse_moment(run.record.started_at), receipts.forecast_at(folder), []
     if received is not None and received > began:

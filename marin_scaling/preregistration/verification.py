@@ -53,7 +53,7 @@ def _verified(
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """Steps that hold of one preregistration (or of the registry against its base), or the error that refuses it."""
+    """Verified steps of a preregistration (or of the registry against its base), or the refusal."""
 
     folder: Path
     steps: tuple[VerifiedStep, ...] = ()
@@ -63,10 +63,10 @@ class Result:
 def verify_registry(
     which: str = "all", *, registry: Path = REGISTRY, runs_dir: Path, refit: bool = True, base: str | None = None
 ) -> Iterator[Result]:
-    """Verify one preregistration, or all, and yield a result for each; with `base`, first one for what the branch changed.
+    """Verify one preregistration, or all, and yield a result for each; with `base`, first one for the branch.
 
-    With `base`, a branch or commit, nothing of it may have changed, and its signers count. A refused preregistration does not
-    end the iteration. `VerificationError` for what concerns the registry as a whole, `UsageError` for names that are not there.
+    With `base`, a branch or commit, its registry must be unchanged, and its signers count. A refused preregistration does
+    not end the iteration. `VerificationError` for faults of the whole registry, `UsageError` for unknown names.
     """
     require_regular_tree([registry, runs_dir])
     folders = find_folders(which, registry_dir=registry)
@@ -91,15 +91,15 @@ def require_whole_registry(registry: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Against:
-    """What preregistrations are verified against: signers, receipts, and with a base what it must not have yet."""
+    """Signers, receipts and base checks that preregistrations are verified against."""
 
     receipts: Mapping[Path, Receipts]
     signers: Callable[[Path], Path] = signers_path
     steps: tuple[VerifiedStep, ...] = ()
     called: Callable[[str], str] = str
-    """Name the files of the base in a message as the base calls them."""
+    """Function that replaces temporary file names in messages by their names in the base."""
     require_first: Callable[[Path], None] = lambda _: None
-    """Refuse a forecast that the base receives after the record of its run."""
+    """Function that refuses a forecast received after the record of its run."""
 
     def result(self, folder: Path, *, runs_dir: Path, log: Log, refit: bool) -> Result:
         """Verify one preregistration; a refusal is part of the result."""

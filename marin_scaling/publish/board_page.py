@@ -1,4 +1,4 @@
-"""The pages of the speedrun: boards, submissions, and the data of the interactive board."""
+"""Pages of the speedrun: boards, submissions, and the data of the interactive board."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from marin_scaling.units import format_count, format_flops
 
 SUBMISSIONS_DIR = "speedruns"
 _FOLDER, _RECORDS = "speedrun", "speedrun-records"
-_SHOWN = 100  # rows that the page itself holds
+_SHOWN = 100  # rows in the page itself
 
 
 @dataclass(frozen=True, kw_only=True)
 class Speedruns:
-    """All submissions of a repository as they were found, what was found of them, and the boards; or why they are not read."""
+    """Submissions of a repository with their findings and boards, or the reason why they cannot be read."""
 
     found: tuple[Submitted, ...] = ()
     validated: tuple[Validated, ...] = ()
@@ -51,12 +51,12 @@ class Speedruns:
 
     @property
     def pages(self) -> dict[str, str]:
-        """The Markdown page of each submission, by name."""
+        """Markdown page of each submission, by name."""
         return pages_of(self.validated)
 
 
 def read_speedruns(root: Path) -> Speedruns:
-    """What lies in `speedruns/`, validated now; nothing where there is no such folder."""
+    """Read and validate the submissions in `speedruns/`; empty if the folder does not exist."""
     place = root / SUBMISSIONS_DIR
     public = tuple(sorted((place / "public").glob("*.csv"))[:LISTED])
     try:
@@ -68,12 +68,12 @@ def read_speedruns(root: Path) -> Speedruns:
 
 
 def speedrun_pages(speedruns: Speedruns, *, root: Path) -> dict[str, bytes]:
-    """All of them by path below the generated pages: `speedrun/index.md`, a page for each submission, figures, data."""
+    """Return the board page, the submission pages, figures and data, by path below the generated pages."""
     return board_page(speedruns, root=root) | _submission_pages(speedruns, root=root) | _public_pages(speedruns, root=root)
 
 
 def board_page(speedruns: Speedruns, *, root: Path) -> dict[str, bytes]:
-    """The page of all boards, its figures and its data, by path below the generated pages."""
+    """Return the page of all boards with its figures and data, by path below the generated pages."""
     names = speedruns.pages
     malformed = [(str(each.place), each.refusal or "") for each in speedruns.found if each.submission is None]
     rows = [row.to_document() for board in speedruns.boards for row in board.rows]
@@ -180,7 +180,7 @@ _HEADER = ["entry", "by", "bits per byte", "parameters", "tokens", "model FLOPs"
 
 
 def _section(board: Board, track: Track | None, names: Mapping[str, str]) -> dict[str, Any]:
-    """What the template shows of one board, and the files of its figures."""
+    """Return the template's values for one board, and the files of its figures."""
     budget = None if track is None else track.projected_to_flops
     found = projections([row.submission for row in board.rows], flops=budget) if budget and board.rows else []
     place = f"{_FOLDER}/index.{board.track.replace('/', '~')}"
@@ -221,7 +221,7 @@ def _shown(
     found: Sequence[Projection],
     flops: float | None,
 ) -> dict[str, Any]:
-    """The parts that boards of submissions and of public records have in common; `place` is the path of the figures."""
+    """Return the values that boards of submissions and public records share; `place` is the path of the figures."""
     files, stem, ranked = dict[str, bytes](), place.rpartition("/")[2], [each for each in found if each.forecast]
     if board.rows:
         chart, title = board_chart(board), f"Speedrun {board.track}: loss by cost"
@@ -286,7 +286,7 @@ def _record_row(record: Record, links: Mapping[str, Markdown]) -> list[str]:
 
 
 def scaling_row(each: Projection) -> list[str]:
-    """Return what the page shows of a group: ranks, sizes, forecast, held-out run, and what is to be known."""
+    """Return the table row of a scaling group: ranks, sizes, forecast, held-out run and warnings."""
     ahead = each.forecast
     return [
         "none" if each.ranks is None else _ranks(*each.ranks),
@@ -313,7 +313,7 @@ def _held_out(held: HeldOut | None) -> str:
 
 
 def _waiting(speedruns: Speedruns) -> list[list[str]]:
-    """The tracks that nobody has entered yet, with their rules."""
+    """Return the tracks without entries, with their rules."""
     entered = {board.track for board in speedruns.boards}
     tracks = [track for name, track in sorted(speedruns.tracks.items()) if name not in entered]
     return [

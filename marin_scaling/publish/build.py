@@ -6,7 +6,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -41,7 +41,7 @@ GENERATED = Path("site/generated")
 
 
 def generated_pages(root: Path) -> dict[str, bytes]:
-    """Every generated file by its path below `site/generated/`; none says where on this machine the repository lies."""
+    """Return every generated file by its path below `site/generated/`. No file contains this machine's paths."""
     root = root.resolve()
     forecasts = _forecast_pages(root)
     promised = [each.promised for each in forecasts if each.promised]
@@ -77,7 +77,7 @@ def _forecast_pages(root: Path) -> list[ForecastPage]:
 
 
 def registry_fault(root: Path) -> str:
-    """Return why the registry as a whole is refused, though each of its forecasts may be sound; empty if it is not."""
+    """Return why the registry as a whole is refused; empty if it is not. Each forecast may still be sound."""
     registry = root / "preregistrations"
     try:
         if is_present(registry):
@@ -103,10 +103,10 @@ _SAID = {
 
 
 def feed(root: Path, *, verdicts: Sequence[Verdict], boards: Sequence[Board], pages: Mapping[str, str]) -> bytes:
-    """Return the Atom feed of the log and of the speedrun's records, the newest first; `pages` are by submission name.
+    """Return the Atom feed of the log and the speedrun's records, newest first; `pages` maps submission names to pages.
 
-    Times are those of the log and of the runs, so the same files give the same feed. A log that cannot be read gives no
-    entries; the pages of its forecasts say why.
+    Times come from the log and the runs, so the same files give the same feed. An unreadable log gives no entries; the pages of
+    its forecasts show the reason.
     """
     states = {verdict.id: verdict.state for verdict in verdicts}
     events = [*_log_events(root, states), *(_record_event(each, pages) for board in boards for each in board.records)]
@@ -144,7 +144,7 @@ def _moment(at: datetime) -> str:
 
 
 def write_generated_pages(root: Path) -> list[Path]:
-    """Write them in place of those of an earlier time; returns their paths."""
+    """Replace the generated pages; return their paths."""
     files = generated_pages(root)
     shutil.rmtree(root / GENERATED, ignore_errors=True)
     for name, content in files.items():
@@ -155,30 +155,32 @@ def write_generated_pages(root: Path) -> list[Path]:
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "PYTHONPATH", "PYTHONHASHSEED", "SOURCE_DATE_EPOCH")
 
 
-def build_site(root: Path) -> Path:
-    """Build the site of the repository at `root` and return its first page.
+def build_site(root: Path, *, on_message: Callable[[str], object] = str) -> Path:
+    """Build the site of the repository at `root` and return its first page; `on_message` receives the progress.
 
-    `UsageError` where there is no `mkdocs.yml`, `MissingExtra` without mkdocs, `SiteError` when mkdocs refuses a page, or where
-    the settings could run code of the repository or read files outside of it.
+    `UsageError` without `mkdocs.yml`, `MissingExtra` without mkdocs. `SiteError` if mkdocs refuses a page, or if the settings
+    could run code of the repository or read files outside of it.
     """
     root = root.resolve()
     if not is_present(root / SITE_SETTINGS):
         raise UsageError(
-            f"{root / 'mkdocs.yml'} is not there.",
-            why="A site is built from a repository's mkdocs.yml and its folder site/.",
-            fix="Go to the root of the repository, or make one: marin-scale init",
+            f"{root / 'mkdocs.yml'} does not exist.",
+            why="A site is built from mkdocs.yml and the folder site/.",
+            fix="Change to the root of the repository, or make one: marin-scale init",
         )
     if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None:
         raise missing_extra("site", needed_for="building a site")
     require_regular_tree(root / name for name in (*DATA_FOLDERS, SITE_SETTINGS, str(SITE_DIR)))
     require_plain_settings(root)
-    write_generated_pages(root)
+    on_message("Writing the pages ...")
+    files = write_generated_pages(root)
+    on_message(f"Building the site from {len(files)} generated files with mkdocs ...")
     _run_mkdocs(root)
     return root / SITE_DIR / "index.html"
 
 
 def _environment() -> dict[str, str]:
-    """Return what mkdocs needs of this process's variables: none of them is a secret."""
+    """Return the environment variables that mkdocs needs; none is a secret."""
     kept = {name: value for name, value in os.environ.items() if name in _KEPT_VARIABLES or name.startswith("LC_")}
     return child_environment({**kept, "NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"})
 
@@ -192,31 +194,31 @@ def _run_mkdocs(root: Path) -> None:
         )
     except subprocess.TimeoutExpired as error:
         raise SiteError(
-            f"mkdocs did not build the site in {SITE_SECONDS} s, and was stopped.",
-            why="The time that Markdown takes for some pages is quadratic: 14 s for 10 kB of open brackets.",
-            fix="Take away the pages in site/ that changed last, one after the other, and run again: marin-scale site build",
+            f"mkdocs was stopped after {SITE_SECONDS} s without finishing the site.",
+            why="Markdown takes quadratic time for some pages: 14 s for 10 kB of open brackets.",
+            fix="Remove the pages in site/ that changed last, one by one, and rerun: marin-scale site build",
         ) from error
     if done.returncode != 0:
         said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         raise SiteError(
             ("mkdocs refused to build the site:", *said[-20:]),
-            why="A page with a broken link or a missing file is not published.",
-            fix="Mend the page that is named, and run again: marin-scale site build",
+            why="Pages with broken links or missing files are not published.",
+            fix="Fix the named page and rerun: marin-scale site build",
         )
 
 
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing of each request."""
+        """Suppress the log line of each request."""
 
 
 def serve_site(site_dir: Path, *, port: int) -> ThreadingHTTPServer:
-    """A server of the files in `site_dir` on 127.0.0.1, not started yet; close it, or use it as a context manager."""
+    """Return a server of `site_dir` on 127.0.0.1, not started yet; close it or use it as a context manager."""
     try:
         return ThreadingHTTPServer(("127.0.0.1", port), partial(_Quiet, directory=str(site_dir)))
     except OSError as error:
         raise UsageError(
             f"Port {port} cannot be used: {(error.strerror or str(error)).lower()}.",
-            why="The site is shown by a small server on this machine.",
-            fix="Choose another: marin-scale site serve --port 8001",
+            why="The site is served on this machine.",
+            fix="Choose another port: marin-scale site serve --port 8001",
         ) from error

@@ -31,12 +31,12 @@ _CURVE_POINTS = 60
 _LABEL_ROOM, NARROW_ROOM = 0.32, 0.55
 """Shares of a panel's width for the numbers right of the last point."""
 _CROSS = "M-1,-1L1,1M1,-1L-1,1"
-_LABELLED_BUDGETS = 12  # more than that, and the legend is a scale instead of a list
+_LABELLED_BUDGETS = 12  # with more budgets the legend is a color scale
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredOutcome:
-    """A measured loss to set beside the forecast; `label` is shown on hovering."""
+    """Measured loss to plot beside the forecast; `label` is shown on hover."""
 
     flops: float
     loss: float
@@ -52,7 +52,7 @@ def law_chart(
 ) -> Any:
     """Return two panels: loss against tokens by budget, with bowls; loss against FLOPs, with the law and its forecasts.
 
-    With `most_runs`, so many runs are drawn at most, evenly by cost.
+    `most_runs` limits the number of drawn runs, evenly by cost.
     """
     runs = drawn_runs(result.frame, most_runs)
     panels = alt.hconcat(_runs_panel(result, runs), law_panel(result, runs, forecasts, list(outcomes)), spacing=28)
@@ -76,7 +76,7 @@ def law_charts(
 
 
 def residual_chart(result: FitResult) -> Any | None:
-    """By how much each run lies off the law's median at its own size and length; None of laws that know no other sizes."""
+    """Return each run's relative residual from the law's median; None for laws without a size dependence."""
     if not result.law.knows_any_size or not result.status.may_be_used:
         return None
     frame = drawn_runs(result.frame, RUNS_DRAWN)
@@ -229,7 +229,7 @@ def _outcome_layers(
 
 
 def _words(rows: pd.DataFrame, *, text: str, axis: Any, loss: Any, colour: str) -> list[Any]:
-    """A label right of each point, where the falling law leaves room; of two for one run the higher loss stands higher."""
+    """Return labels right of the points, where the falling law leaves room; the higher loss has the higher label."""
     return [
         alt.Chart(rows[rows["lower"] == lower])
         .mark_text(align="left", dx=9, dy=5 if lower else -9, color=colour)
@@ -287,7 +287,7 @@ def _log_axis(column: str, title: str, *, values: Array, room: float = 1.0) -> A
 
 
 def round_ticks(low: float, high: float) -> list[float]:
-    """Round numbers between two: powers of ten over three decades or more, otherwise 1, 2 and 5 times them.
+    """Return round numbers between two: powers of ten over three decades or more, otherwise 1, 2 and 5 times them.
 
     >>> round_ticks(3e18, 5e21), round_ticks(1.5e9, 2e10)
     ([1e+19, 1e+20, 1e+21], [2000000000.0, 5000000000.0, 10000000000.0, 20000000000.0])
@@ -325,7 +325,7 @@ def forecast_chart(
     law: FitResult | None,
     is_narrow: bool = False,
 ) -> Any:
-    """Loss by compute: the fitted `runs` ("flops" and "loss"), their law, the signed forecast with its intervals, the outcome.
+    """Return the chart of the fitted `runs` ("flops" and "loss"), their law, the signed forecast and the outcome.
 
     `metric` is the title of the loss axis, with its unit. Without a `law`, runs, forecast and outcome are drawn.
     """
@@ -355,7 +355,7 @@ def _without_law(
 
 
 def _best_rows(rows: pd.DataFrame) -> list[Any]:
-    """Labels of the runs that no run of as little compute, or nearly, beats: of a ladder the best of each budget."""
+    """Return labels of the runs that no run of similar or less compute beats: the best of each budget in a ladder."""
     ordered = rows.sort_values("flops")
     flops, lowest = ordered["flops"].tolist(), list(accumulate(ordered["loss"], min))
     at_most = [lowest[bisect_right(flops, BUDGET_SPAN * each) - 1] for each in flops]
@@ -366,7 +366,7 @@ _CURVE_COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e
 
 
 def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], *, metric: str) -> Any | None:
-    """Loss by step, a line for each of the first six `curves`, (step, loss) by label; None if none has two points."""
+    """Return loss by step, one line per curve; None if no curve has two points. At most six curves are drawn."""
     drawn = [(label, points) for label, points in curves.items() if len(points) > 1][: len(_CURVE_COLOURS)]
     if not drawn:
         return None
@@ -388,7 +388,7 @@ _STEP_COLOURS = {"failed": "#d55e00", "running": "#e69f00", "waiting": "#999999"
 
 
 def steps_chart(steps: Sequence[Step]) -> Any | None:
-    """A box for each step from left to right, with a line from each of its inputs; None for fewer than 2 or more than 60."""
+    """Return a box for each step, left to right, with lines from its inputs; None for fewer than 2 or more than 60."""
     if not 2 <= len(steps) <= MOST_STEPS:
         return None
     corners = _corners(steps)
@@ -418,7 +418,7 @@ def steps_chart(steps: Sequence[Step]) -> Any | None:
 
 
 def _corners(steps: Sequence[Step]) -> dict[str, tuple[int, int]]:
-    """Upper left corner of each step's box: a column for each number of steps that must come before."""
+    """Return the upper left corner of each step's box; the column is the number of steps that must come before."""
     inputs, depths = {step.name: step.inputs for step in steps}, dict[str, int]()
     for name in TopologicalSorter(inputs).static_order():
         depths[name] = max((depths[each] + 1 for each in inputs[name]), default=0)

@@ -45,44 +45,47 @@ from marin_scaling.speedrun.submission import Author
 from marin_scaling.units import counted, format_count, format_duration, format_flops
 
 FOLDER = "experiments"
-"""Of these pages, below the generated ones."""
+"""Folder of these pages, below the generated ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reported:
-    """An experiment with what was found of it, and what its own runs say."""
+    """Experiment with its findings and the records of its own runs."""
 
     experiment: Experiment
     findings: Sequence[Finding]
     records: OwnRecords
 
     replaced_by: Sequence[Experiment] = ()
-    """Experiments that say they supersede it."""
+    """Experiments that list this one under `supersedes`."""
 
     @property
     def steps(self) -> list[Step]:
-        """Those of its records, then those that were written down."""
+        """Steps from the records, then those written in the file."""
         return [*self.records.steps, *self.experiment.steps]
 
     @property
     def document_name(self) -> str:
-        """The name of the file that has all of it, beside its page."""
+        """Name of the complete JSON file beside the page."""
         return f"{page_stem(self.experiment)}.experiment.json"
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """By dotted key; what its records say is believed."""
+        """Settings by dotted key; records override the file."""
         stated = leaves(self.experiment.configuration) if self.experiment.configuration else ()
         return dict(stated) | dict(self.records.shared)
 
 
 def page_stem(each: Experiment) -> str:
-    """The name of its page, without an ending."""
+    """Return the name of the experiment's page, without suffix."""
     return page_name(each.name.replace("/", "~"))
 
 
 def experiment_page(each: Reported, reported: Mapping[str, Reported], *, linked: Collection[str]) -> dict[str, bytes]:
-    """Its page, drawing and document by path; `reported` are all of them by name, `linked` other generated pages by path."""
+    """Return the page, drawing and document of an experiment, by path.
+
+    `reported` maps names to all experiments; `linked` holds the paths of other generated pages.
+    """
     one, stem = each.experiment, page_stem(each.experiment)
     chart = steps_chart(each.steps)
     text = render(
@@ -114,7 +117,7 @@ def _document(one: Experiment) -> bytes:
 
 
 def _drawing(stem: str) -> Markdown:
-    """The steps, as a link to the picture in its full size."""
+    """Return the picture of the steps, linked to its full size."""
     target = quote(f"{stem}.figures/steps.svg")
     return Markdown(f"[{show_pictures(stem, {'steps': 'Steps from left to right, each after what it took'})}]({target})")
 
@@ -125,7 +128,7 @@ def _author(author: Author) -> Markdown:
 
 
 def _run_values(each: Reported, linked: Collection[str]) -> dict[str, Any]:
-    """What the template shows of an experiment's own runs."""
+    """Return the template's values for the experiment's own runs."""
     found = figures(each.records.runs)
     rows, metrics = list(map(_figure_row, found)), sorted({figure.metric.replace("_", " ") for figure in found})
     header = ["runs of", "FLOPs", "parameters", "tokens", "seeds", f"loss ({' or '.join(metrics)})", "standard error"]
@@ -149,7 +152,7 @@ def _figure_row(figure: Figure) -> list[str]:
 
 
 def metric_value(metric: Metric) -> str:
-    """Its value for a reader, in the words of its source where there are any."""
+    """Return a metric's value for readers, in the words of its source if it has any."""
     if metric.said:
         return metric.said
     unit = f" {metric.unit}" if metric.unit else ""
@@ -178,7 +181,7 @@ def _moment(moment: datetime | None) -> str:
 
 
 def _settings_values(each: Reported, baseline: Reported | None) -> dict[str, Any]:
-    """What the template shows of settings, and of those that differ from the baseline's."""
+    """Return the template's values for the settings and their differences from the baseline."""
     keys = sorted({*each.settings, *each.records.varying})
     lines = "\n".join(f"{json.dumps(key)[1:-1]}: {_said(each, key)}" for key in keys)
     if baseline is None:
@@ -235,9 +238,9 @@ _PROGRAM = ("table.js", "table.css")
 
 
 def experiment_pages(root: Path, *, linked: Collection[str]) -> dict[str, bytes]:
-    """All of them by path below the generated pages: `experiments/index.md`, a page for each, drawings, data.
+    """Return `experiments/index.md`, a page for each experiment, drawings and data, by path below the generated pages.
 
-    `linked` are the other generated pages, by path; what has none is named without a link.
+    `linked` holds the paths of other generated pages; names without a page there get no link.
     """
     place = root / EXPERIMENTS_DIR
     found = read_experiments(place) if place.is_dir() else []
@@ -285,7 +288,7 @@ def _index(reported: Sequence[Reported], found: Sequence[Found], *, root: Path) 
 
 
 def _counts(reported: Sequence[Reported]) -> list[list[str]]:
-    """A row for each outcome that some experiment has: own and imported."""
+    """Return a row for each outcome that occurs: own and imported experiments."""
     own, imported = (
         Counter(each.experiment.outcome for each in reported if (each.experiment.source is None) is mine)
         for mine in (True, False)

@@ -1,7 +1,4 @@
-"""Export a trained model in Hugging Face's format, with a model card from the run's own files.
-
-The card comes from the run's spec and record, and of a target from its statement and outcome.
-"""
+"""Export a trained model in Hugging Face's format, with a model card from the run's own files."""
 
 from __future__ import annotations
 
@@ -42,10 +39,10 @@ _PROJECT = "marin-scaling"
 
 @dataclass(frozen=True, kw_only=True)
 class CarriedTokenizer:
-    """A run's tokenizer (`spec` is None where bytes are the tokens), and the folder of its files where they are exported.
+    """Tokenizer of a run (`spec` is None for byte tokens), and the folder of its files if they are exported.
 
-    `end_token` ended each document of the training text; it is empty where that was a cache with special tokens of its own, or
-    where neither the tokenizer nor the ladder file is there to say.
+    `end_token` ended each document of the training text; it is empty for a cache with its own special tokens, and if both
+    the tokenizer and the ladder file are missing.
     """
 
     spec: TokenizerSpec | None
@@ -55,7 +52,7 @@ class CarriedTokenizer:
 
 @dataclass(frozen=True, kw_only=True)
 class SignedForecast:
-    """What was signed of a target before it was trained, and what came of it; None where that is not checked yet."""
+    """Statement of a target, signed before training, and its outcome; None if not checked yet."""
 
     place: str
     statement: Statement
@@ -63,7 +60,7 @@ class SignedForecast:
 
 
 def read_forecast(folder: Path, spec: RunSpec) -> SignedForecast:
-    """What a preregistration's folder says of the run of `spec`; `VerificationError` for an outcome that does not follow."""
+    """Read the forecast and outcome of the run of `spec`; `VerificationError` for an outcome that does not follow."""
     statement, path = read_registration(folder), folder / OUTCOME_NAME
     outcome = read_outcome(read_bytes(path), statement=statement, run=spec.digest, name=str(path)) if is_present(path) else None
     return SignedForecast(place=f"{folder.parent.name}/{folder.name}", statement=statement, outcome=outcome)
@@ -71,21 +68,23 @@ def read_forecast(folder: Path, spec: RunSpec) -> SignedForecast:
 
 @dataclass(frozen=True, kw_only=True)
 class CardSource:
-    """The repository that a model is exported from: its address on the web, None where it has none, and the SHA-256 of the
-    ladder's file as it is there now, None where there is no such file."""
+    """Repository that a model is exported from: its web address, and the SHA-256 of the ladder file.
+
+    Either is None if it does not exist.
+    """
 
     address: str | None = None
     ladder_sha256: str | None = None
 
     def place(self, path: str) -> Markdown:
-        """A path in it, linked where that is possible."""
+        """Return a path in the repository, linked if the repository has a web address."""
         return web_link(path, f"{self.address}/tree/HEAD/{path}") if self.address else code(path)
 
 
 def model_card(
     run: StoredRun, *, tokenizer: CarriedTokenizer, forecast: SignedForecast | None, source: CardSource | None = None
 ) -> str:
-    """The card of a finished run: front matter and Markdown."""
+    """Return the card of a finished run: front matter and Markdown."""
     source = source or CardSource()
     return render(
         "model_card.md.j2",
@@ -108,7 +107,7 @@ def _name(spec: RunSpec) -> str:
 
 
 def _front_matter(run: StoredRun) -> str:
-    """For the hub; a license is for the one who publishes to add."""
+    """Return the hub's front matter without a license, which the publisher adds."""
     spec, record = run.spec, run.record
     metric = {"type": record.metric, "name": f"{record.metric}, {spec.evaluation.protocol}", "value": record.loss}
     result = {
@@ -222,7 +221,7 @@ def export_model(run: str, folder: Path, *, registry: Path = REGISTRY) -> None:
     from marin_scaling.train.weights import kept_weights, write_hugging_face
 
     weights = kept_weights(stored, _with_weights(stored))
-    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_NO_ADVISORY_WARNINGS="1")  # all that is needed is here
+    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_NO_ADVISORY_WARNINGS="1")  # all files are local
     tokenizer, forecast = _tokenizer_of(stored.spec), _exported_forecast(stored.spec, registry=registry)
     card = model_card(stored, tokenizer=tokenizer, forecast=forecast, source=_source_of(stored.spec))
     with new_folder(folder.absolute()) as made:
@@ -231,7 +230,7 @@ def export_model(run: str, folder: Path, *, registry: Path = REGISTRY) -> None:
 
 
 def _with_weights(stored: StoredRun) -> Workplace:
-    """Where the weights lie, once they were brought from where machines share runs, if they do."""
+    """Return the place of the weights, after fetching them from shared storage if there is one."""
     from marin_scaling.train.shared_storage import Exchange
 
     place = workplace(storage=hardware_of(stored.spec.ladder).storage)
@@ -241,25 +240,25 @@ def _with_weights(stored: StoredRun) -> Workplace:
 
 
 def _exportable(spec: RunSpec) -> StoredRun:
-    """The recorded run of a spec; `UsageError` where it is not finished, diverged, or is no dense model."""
+    """Return the recorded run of a spec; `UsageError` if it is unfinished, diverged or not a dense model."""
     folder = run_folder(workplace().runs_dir, spec)
     if not isinstance(spec.model, ModelSpec):
         raise UsageError(
-            f"{spec.directory_name} is a mixture of experts ({spec.model.family}): Hugging Face's format has no such model.",
-            why="Its routers, gates and shared expert would be lost, or would need code of ours to be loaded.",
-            fix=f"Export a dense run. The weights of this one, if kept, lie in .marin-scaling/weights/{spec.directory_name}.",
+            f"{spec.directory_name} is a mixture of experts ({spec.model.family}); Hugging Face's format has no such model.",
+            why="Routers, gates and the shared expert would be lost, or would need code of ours to load.",
+            fix=f"Export a dense run. Weights of this run, if kept, are in .marin-scaling/weights/{spec.directory_name}.",
         )
     if not is_finished(workplace().runs_dir, spec):
         raise UsageError(
             f"{spec.directory_name} is not finished: {folder} has no record.",
-            why="Exported is what was trained to its end and measured.",
-            fix=f"Train it: {'marin-scale run' if spec.role == 'target' else 'marin-scale ladder --keep-weights'}.",
+            why="Only finished and measured runs are exported.",
+            fix=f"Finish the run: {'marin-scale run' if spec.role == 'target' else 'marin-scale ladder --keep-weights'}",
         )
     stored = read_run(folder)
     if stored.record.loss is None:
         raise UsageError(
-            f"{spec.directory_name} diverged: it ended without a loss, and its weights say nothing.",
-            why="No weights of such a run are kept.",
+            f"{spec.directory_name} diverged and has no loss.",
+            why="Weights of diverged runs are not kept.",
             fix="Export another run.",
         )
     return stored
@@ -272,7 +271,7 @@ def _source_of(spec: RunSpec) -> CardSource:
 
 
 def _tokenizer_of(spec: RunSpec) -> CarriedTokenizer:
-    """Return the run's tokenizer, with its folder if that is here and still has what the run was trained with."""
+    """Return the run's tokenizer, with its folder if that exists and is unchanged since training."""
     tokenizer, data = spec.data.tokenizer, _data_of(spec)
     if tokenizer is None or not Path(tokenizer.name).is_dir():
         return CarriedTokenizer(spec=tokenizer, folder=None)
@@ -293,7 +292,7 @@ def _data_of(spec: RunSpec) -> Data | None:
 
 
 def _exported_forecast(spec: RunSpec, *, registry: Path) -> SignedForecast | None:
-    """The verified preregistration that the run carries, and its outcome; None where it carries none, or it is not here."""
+    """Return the verified preregistration and outcome of the run; None without a preregistration in `registry`."""
     folder = find_statement(registry, sha256=spec.statement_sha256) if spec.statement_sha256 else None
     if folder is None:
         return None

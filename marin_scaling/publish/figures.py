@@ -44,21 +44,21 @@ _THEME = {
 
 
 def figure(chart: Any, description: str) -> Any:
-    """Return a chart in the theme of all figures; `description` is what a screen reader says of it.
+    """Return a chart in the theme of all figures; `description` is the text for screen readers.
 
-    Figures have a white ground; the site's style sheet inverts their lightness on dark pages.
+    Figures have a white background; the site's style sheet inverts their lightness on dark pages.
     """
     return chart.properties(background="white", padding=12, description=description, config=_THEME)
 
 
 def save_chart(chart: Any, path: Path) -> None:
-    """Write a chart by its suffix, whole or not at all: .html (works without network), .svg, .png, .json (Vega-Lite)."""
+    """Write a chart atomically by its suffix: .html (works offline), .svg, .png or .json (Vega-Lite)."""
     suffix = path.suffix.lower()
     if suffix not in _WRITERS:
         raise UsageError(
-            f"{path}: a figure cannot be written as {path.suffix or 'a file without suffix'!r}.",
-            why="The suffix says the format.",
-            fix=f"Use one of: {', '.join(_WRITERS)}.",
+            f"{path}: figures are not written as {path.suffix or 'a file without suffix'!r}.",
+            why="The suffix selects the format.",
+            fix=f"Use one of: {', '.join(_WRITERS)}",
         )
     replace_file(path, chart_bytes(chart, suffix=suffix))
 
@@ -69,7 +69,7 @@ def chart_bytes(chart: Any, *, suffix: str) -> bytes:
 
 
 def chart_spec(chart: Any) -> dict[str, Any]:
-    """Return the chart's Vega-Lite of any number of rows: Altair's limit of 5,000 rows is meant for notebooks."""
+    """Return the chart's Vega-Lite specification without Altair's limit of 5,000 rows."""
     with alt.data_transformers.enable("default", max_rows=None):
         spec: dict[str, Any] = _printable(chart.to_dict(validate=False))
     return spec
@@ -119,9 +119,9 @@ _WRITERS: dict[str, Callable[[dict[str, Any]], bytes]] = {".html": _html, ".svg"
 
 
 def _cached(source: bytes, suffix: str, make: Callable[[], bytes]) -> bytes:
-    """Return what was made of `source` by the installed vl-convert, from the user's cache if it is there.
+    """Return the result of `make` for `source` and the installed vl-convert, from the user's cache if present.
 
-    The cache lies outside of the repository, so that no pull request can put a picture into it.
+    The cache lies outside of the repository, so no pull request can put a picture into it.
     """
     folder = _cache_folder()
     if folder is None:
@@ -138,7 +138,7 @@ def _cached(source: bytes, suffix: str, make: Callable[[], bytes]) -> bytes:
 
 
 def _cache_folder() -> Path | None:
-    """Return the cache's folder, or None where it would lie in the repository or below the current folder."""
+    """Return the cache's folder, or None if it would lie in the repository or below the current folder."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     if not base.is_absolute() or base.resolve().is_relative_to(Path.cwd().resolve()):
         return None
@@ -153,11 +153,11 @@ def _renderer() -> str:
 
 
 PLOTTER_NAME = "vega.js"
-"""The script that draws interactive figures: once for all of them, at the root of the generated pages."""
+"""Script that draws interactive figures, shared by all of them, at the root of the generated pages."""
 
 
 def picture_files(panels: Mapping[str, Any], *, page_stem: str) -> dict[str, bytes]:
-    """Return `PANEL.svg` for each panel by its path in the folder `page_stem.figures`.
+    """Return `PANEL.svg` for each panel, by its path in the folder `page_stem.figures`.
 
     `page_stem` is the page's path without `.md`. No two pages share such a folder.
     """
@@ -181,7 +181,7 @@ def figure_files(panels: Mapping[str, Any], whole: Any, *, page_stem: str, page:
 
 
 def plotter() -> bytes:
-    """Return the script that `interactive.html` asks for: Vega and what it needs, from the installed vl-convert."""
+    """Return the script that `interactive.html` loads: Vega and its dependencies, from the installed vl-convert."""
     return _cached(b"window.vegaEmbed = vegaEmbed;", ".js", _plotter)
 
 
@@ -193,9 +193,9 @@ def _plotter() -> bytes:
 
 
 def show_pictures(page_name: str, captions: Mapping[str, str]) -> Markdown:
-    """Return the Markdown that shows panels beside each other where there is room.
+    """Return the Markdown that shows panels side by side where there is room.
 
-    `page_name` is the name of the page's file without `.md`; `captions` are by the names of the panels.
+    `page_name` is the page's file name without `.md`; `captions` maps panel names to captions.
     """
     folder = quote(f"{page_name}.figures")
     return Markdown("\n".join(f"![{escape(caption)}]({folder}/{name}.svg)" for name, caption in captions.items()))

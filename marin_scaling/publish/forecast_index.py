@@ -1,4 +1,4 @@
-"""The index of forecasts, with calibration and the public record, and the results that the first page shows."""
+"""Index of forecasts, with calibration and the public record, and the results for the first page."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from marin_scaling.units import format_flops
 from marin_scaling.untrusted_files import is_present
 
 NOMINAL = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.98)
-"""Shares that the central intervals promise."""
+"""Nominal coverages of the central intervals."""
 
 CALIBRATED_FROM = 8
 """Settled forecasts that a calibration plot takes: of fewer its intervals span nearly everything."""
@@ -53,9 +53,9 @@ _BINS = 10
 
 
 def held_shares(levels: Sequence[float], *, settled: int) -> list[tuple[float, float, float, float]]:
-    """For each promised share: it, the share of `settled` forecasts whose value lay inside, and its exact 95 % interval.
+    """Return, for each nominal coverage, the measured coverage of `settled` forecasts and its exact 95 % interval.
 
-    `levels` are where the values fell in their forecasts, 0 to 1; those without one are in `settled` alone.
+    `levels` are the PIT values, 0 to 1. Settled forecasts without one count in `settled` only.
 
     >>> [(promised, held) for promised, held, _, _ in held_shares([0.5, 0.93], settled=4)][-2:]
     [(0.9, 0.5), (0.98, 0.5)]
@@ -67,7 +67,7 @@ def held_shares(levels: Sequence[float], *, settled: int) -> list[tuple[float, f
 
 
 def calibration_charts(levels: Sequence[float], *, settled: int) -> dict[str, Any]:
-    """Two charts: "held", promised against held shares, and "levels", where values fell in their forecasts."""
+    """Return two charts: "held", nominal against measured coverage, and "levels", the PIT histogram."""
     charts = {"held": _held(levels, settled=settled), "levels": _levels(levels)}
     return {name: figure(chart, _CAPTIONS[name]) for name, chart in charts.items()}
 
@@ -111,7 +111,7 @@ def _levels(levels: Sequence[float]) -> Any:
 
 
 def _whole_ticks(most: int) -> list[int]:
-    """Counts to be marked on an axis: at most eleven, all of them whole.
+    """Return at most eleven whole-number ticks.
 
     >>> _whole_ticks(2), _whole_ticks(35)
     ([0, 1, 2], [0, 4, 8, 12, 16, 20, 24, 28, 32])
@@ -129,9 +129,9 @@ _CAPTIONS = {
 
 
 def forecasts_index(pages: Sequence[ForecastPage], *, root: Path, fault: str = "") -> dict[str, bytes]:
-    """Return `index.md` and its figures: all preregistrations, their registrants' records, and the public record.
+    """Return `index.md` and its figures: all preregistrations, their registrants' records and the public record.
 
-    `fault` says why the registry as a whole is refused; it stands first.
+    `fault` is the reason why the registry as a whole is refused; the page starts with it.
     """
     counts = Counter(each.verdict.state for each in pages)
     ordered = sorted(pages, key=lambda each: (_ORDER.index(each.verdict.state), each.verdict.id))
@@ -194,7 +194,7 @@ def _coverage(inside: int, settled: int) -> str:
 
 
 def _public_values(root: Path) -> dict[str, Any]:
-    """What the template shows of a repository's public record; `fault` says why it cannot be read."""
+    """Return the template's values for the public record; `fault` is the reason if it cannot be read."""
     path, none = root / "preregistrations" / RECORD_NAME, {"public": [], "fault": "", "forecasts": []}
     if not is_present(path):
         return none

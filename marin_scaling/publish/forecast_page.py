@@ -1,4 +1,4 @@
-"""The page of one preregistration."""
+"""Page of one preregistration."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ _SCORES = {
     "pit": "where the observation lies in the forecast distribution, 0 to 1",
 }
 _INTERVALS = ((50, 0.25, 0.75), (80, 0.1, 0.9), (90, 0.05, 0.95), (98, 0.01, 0.99))
-_PARAMETERS = 40  # more than any law has
+_PARAMETERS = 40  # above the number of any law
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForecastPage(PublishedPage):
-    """The page of a preregistration, and what became of that."""
+    """Page of a preregistration, with its verdict."""
 
     verdict: Verdict
     promised: PromisedRun | None = None
-    """For the page of its ladder; None of one that is sealed or refused."""
+    """Forecast for the ladder's page; None if sealed or refused."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,27 +72,27 @@ class _Authentic:
     steps: Sequence[VerifiedStep]
     outcome: dict[str, Any] | None
     said: tuple[str, ...]
-    """What the fit said of itself when it was signed: its status and warnings."""
+    """Status and warnings of the fit when it was signed."""
 
     made_by: Forecaster
     ended: Verdict | None = None
-    """Where it was taken back or found void."""
+    """Verdict of a forecast that was withdrawn or void."""
 
     reserved: tuple[str, ...] = ()
     """Warnings that its run, or the record of it, came before the forecast."""
 
     claimed: bool = False
-    """Whether the outcome is all there is: its run is not in this repository."""
+    """True if the outcome's run is missing from this repository."""
 
     deviated: str = ""
-    """Where it is said that the run left its recipe, from which step on and why."""
+    """First deviating step and reason, if the run left its recipe."""
 
     amended: Sequence[Mapping[str, Any]] = ()
-    """Later forecasts of the same run, scored where it is checked."""
+    """Later forecasts of the same run, scored once the run is checked."""
 
     @property
     def verdict(self) -> Verdict:
-        """What its files say became of it; unlike `marin-scale check`, without looking for a run that is not checked yet."""
+        """Verdict from the files alone; unlike `marin-scale check`, it does not look for unchecked runs."""
         if self.ended is not None:
             return replace(self.ended, forecaster=self.made_by)
         predicate = self.statement.predicate
@@ -114,9 +114,9 @@ class _Authentic:
 def forecast_page(
     root: Path, folder: Path, *, receipts: Receipts | None = None, explanations: Sequence[Markdown] = ()
 ) -> ForecastPage:
-    """Verify a preregistration again and return its page; that of a refused one shows the reason.
+    """Verify a preregistration and return its page; the page of a refused one shows the reason.
 
-    `receipts` hold the history of the branch; without them only the log says when the registry received what it holds.
+    `receipts` hold the history of the branch; without them only the log gives the time of receipt.
     `explanations` are links to the experiments about the forecast.
     """
     stem = f"preregistrations/{page_name(folder.name)}"
@@ -187,7 +187,7 @@ def _against(authentic: _Authentic) -> Iterator[str]:
 
 
 def _forecast_values(authentic: _Authentic) -> dict[str, Any]:
-    """What the template shows of the statement, its outcome and its notices."""
+    """Return the template's values for the statement, its outcome and its notices."""
     quantiles, fit = authentic.statement.quantiles, authentic.statement.predicate["fit"]
     bands = sorted(authentic.statement.predicate["forecast"]["bands"].items())
     intervals = [[f"{width} % interval", f"{quantiles[low]:.4f} to {quantiles[high]:.4f}"] for width, low, high in _INTERVALS]
@@ -248,7 +248,7 @@ def _amended(found: Verified, *, runs_dir: Path) -> list[dict[str, Any]]:
 
 
 def _amended_rows(authentic: _Authentic) -> list[list[str]]:
-    """A row for the first forecast with its scores, and one for each later one."""
+    """Return a row for the first forecast with its scores, and one for each later forecast."""
     quantiles, scores = authentic.statement.quantiles, (authentic.outcome or {}).get("scores")
     promised = {"point": quantiles[0.5], "interval_90": [quantiles[0.05], quantiles[0.95]], "scores": scores}
     rows = [["the first", authentic.statement.predicate["createdAt"], "0", *_numbers(promised)]]
@@ -264,7 +264,7 @@ def _numbers(scored: Mapping[str, Any]) -> list[str]:
 
 
 def _so_far(root: Path, folder: Path, *, signed: Mapping[float, float]) -> str:
-    """The report on the unfinished run that answers the forecast in `folder`; empty if it is not trained on this machine."""
+    """Return the report on the unfinished run of the forecast in `folder`; empty if it is not trained on this machine."""
     place = Workplace(runs_dir=root / "runs", work_root=root / WORK_FOLDER, storage=None)
     spec = answering_spec(folder)
     losses = [] if is_finished(place.runs_dir, spec) else losses_so_far(spec, place)
@@ -332,7 +332,7 @@ def _index_row(authentic: _Authentic, name: str, stem: str) -> tuple[str, ...]:
 def _figure(
     folder: Path, statement: Statement, promised: PromisedRun, *, law: FitResult | None, stem: str
 ) -> tuple[Markdown, dict[str, bytes]]:
-    """The figure's Markdown and its file: the law of its runs, what was signed, and what was observed."""
+    """Return the figure's Markdown and files: the law, the signed forecast and the outcome."""
     from marin_scaling.publish.charts import axis_title, forecast_chart
     from marin_scaling.publish.figures import figure_files, show_live, show_wide
 
@@ -351,7 +351,7 @@ def _figure(
 
 
 def _ladder_link(root: Path, ladder: str) -> str:
-    """A link to the page of the ladder; its name where neither its runs nor its file are here, so that it has none."""
+    """Return a link to the ladder's page, or its name if neither its runs nor its file are here."""
     has_page = ladder in ladder_names(root)
     return link(ladder, f"../ladders/{page_name(ladder)}.md") if has_page else f"{ladder} (not in this repository)"
 

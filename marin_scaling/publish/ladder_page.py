@@ -1,4 +1,4 @@
-"""The page of one ladder, and the runs promised from it."""
+"""Page of one ladder, and the forecasts registered from it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HELD_OUT_NAME = "heldout.csv"
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedPage:
-    """A page and the files that it shows, by path from the root of the generated pages; and its line in the index."""
+    """Page with the files that it shows, by path below the generated pages, and its row in the index."""
 
     files: dict[str, bytes]
     index_row: tuple[str, ...]
@@ -38,7 +38,7 @@ class PublishedPage:
 
 @dataclass(frozen=True, kw_only=True)
 class FittedLadder:
-    """A ladder's law, and forecasts of the runs that were held out with what was measured of them."""
+    """Law of a ladder, and forecasts of held-out runs with their measured losses."""
 
     name: str
     result: FitResult
@@ -48,14 +48,14 @@ class FittedLadder:
 
 @dataclass(frozen=True, kw_only=True)
 class LadderPage(PublishedPage):
-    """The page of a ladder; `fitted` is None of one without a law."""
+    """Page of a ladder; `fitted` is None without a law."""
 
     fitted: FittedLadder | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class PromisedRun:
-    """Name and state of a preregistration, the ladder that it rests on, its forecast, and the observed value if any."""
+    """Name, state, ladder and forecast of a preregistration, with the observed value if there is one."""
 
     name: str
     ladder: str
@@ -65,16 +65,16 @@ class PromisedRun:
 
 
 def ladder_names(root: Path) -> list[str]:
-    """Every ladder that has runs or a file, by name."""
+    """Return the names of all ladders that have runs or a file."""
     trained = [path.name for path in (root / "runs").glob("*/") if path.is_dir() and not path.name.startswith(RUNS_PREFIX)]
     planned = [path.stem for path in (root / "ladders").glob("*.yaml")]
     return sorted({name for name in [*trained, *planned] if not name.startswith(".")})
 
 
 def ladder_page(root: Path, name: str, *, promised: Sequence[PromisedRun] = ()) -> LadderPage:
-    """The page of one ladder; its index row says how many runs it has and whether its law may be used.
+    """Return the page of one ladder; its index row has the number of runs and the state of its law.
 
-    `promised` are the forecasts that were registered from it.
+    `promised` are the forecasts registered from it.
     """
     if not (root / "runs" / name).is_dir():
         return _plain_page(name, "planned; no runs yet", _plan_text(root, name), run_count="0")
@@ -86,7 +86,7 @@ def ladder_page(root: Path, name: str, *, promised: Sequence[PromisedRun] = ()) 
 
 
 def ladders_index(pages: Sequence[PublishedPage]) -> bytes:
-    """The index of all ladders."""
+    """Return the index of all ladders."""
     return render("ladders.md.j2", title="Ladders", rows=[each.index_row for each in pages]).encode()
 
 
@@ -97,7 +97,7 @@ def _plain_page(name: str, state: str, reason: str, *, run_count: str) -> Ladder
 
 
 def _run_count(folder: Path) -> str:
-    """How many runs a ladder has whose law cannot be had; of a table that cannot be read, "unknown"."""
+    """Return the number of runs of a ladder without a law; "unknown" if its table cannot be read."""
     from marin_scaling.run.store import run_folders
     from marin_scaling.run.table import read_run_table
 
@@ -148,12 +148,12 @@ def _fitted_page(root: Path, name: str, promised: Sequence[PromisedRun]) -> Ladd
 
 
 def _figure(fitted: FittedLadder, *, promised: Sequence[PromisedRun], stem: str) -> tuple[Markdown, dict[str, bytes]]:
-    """The figure's Markdown and its files."""
+    """Return the figure's Markdown and files."""
     from marin_scaling.publish.charts import law_chart, law_charts, residual_chart
     from marin_scaling.publish.figures import figure_files, show_figure
 
     result, name = fitted.result, fitted.name
-    latest = promised[-1:]  # of several for much the same run, labels would lie over each other
+    latest = promised[-1:]  # labels of several forecasts of similar runs would overlap
     shown = [*fitted.forecasts, *(each.forecast for each in latest)]
     outcomes = [*fitted.outcomes, *_observed(latest)]
     panels, whole = (draw(result, shown, outcomes=outcomes, most_runs=RUNS_DRAWN) for draw in (law_charts, law_chart))
@@ -172,7 +172,7 @@ def _budgets(result: FitResult) -> str:
 
 
 def _law_values(result: FitResult, root: Path, name: str) -> dict[str, Any]:
-    """What the template shows of the law: its report, its back-test, and what more compute would buy."""
+    """Return the template's values for the law: report, back-test, and forecasts at larger budgets."""
     from marin_scaling.forecast.backtest import backtest_of_fit, backtest_text
     from marin_scaling.forecast.report import forecast_text
 
@@ -198,7 +198,7 @@ def _held_out(folder: Path) -> RunTable | None:
 
 
 def _forecasts(result: FitResult, held_out: RunTable | None) -> list[Forecast]:
-    """A forecast of every size and length that was held out."""
+    """Return a forecast for every held-out size and length."""
     from marin_scaling.fitting.optima import size_column
 
     if held_out is None or not result.status.may_be_used:
@@ -281,11 +281,11 @@ def _source(folder: Path) -> str:
 PROGRAM_NAME = "law.js"
 _STEPS_A_DECADE = 8
 _REACHES = (3, 2, 1)
-"""Decades beyond the largest budget: as far as the law says something."""
+"""Decades beyond the largest budget, tried in this order."""
 
 
 def _ahead(result: FitResult) -> list[Forecast]:
-    """Forecasts from the smallest budget on, in equal steps of the logarithm that meet the largest."""
+    """Return forecasts from the smallest budget on, in equal logarithmic steps aligned with the largest budget."""
     largest, smallest = result.largest_flops, min(point.flops for point in result.points)
     for decades in _REACHES:
         steps = range(-_STEPS_A_DECADE * 9, _STEPS_A_DECADE * decades + 1)
@@ -311,9 +311,9 @@ def _ahead_row(each: Forecast) -> list[str]:
 def _slider(
     ahead: Sequence[Forecast], result: FitResult, *, start: int, recipe: str, hardware: Mapping[str, float | None]
 ) -> Markdown:
-    """The element that the program fills; it holds flops, 5 %, 50 %, 95 %, parameters and tokens of each forecast.
+    """Return the slider's element; it holds FLOPs, 5 %, 50 %, 95 %, parameters and tokens of each forecast.
 
-    It also holds what the recipe makes of each budget, and the speed and price of the hardware, where they are known.
+    It also holds the recipe's plan of each budget, and speed and price of the hardware if they are known.
     """
     rows = [
         (each.flops, each.interval()[0], each.median, each.interval()[1], each.active_params, each.tokens) for each in ahead
@@ -346,7 +346,7 @@ def _training_of(root: Path, name: str) -> dict[str, Any]:
 
 
 def _settings(ahead: Sequence[Forecast], recipe: str) -> list[str]:
-    """What a recipe makes of each budget at the best size; empty where it makes no such run."""
+    """Return the recipe's settings for each budget at the best size; empty for an impossible run."""
     from marin_scaling.ladder.plan import plan_at
     from marin_scaling.recipe.find import find_recipe
 
@@ -364,7 +364,7 @@ def _settings(ahead: Sequence[Forecast], recipe: str) -> list[str]:
 
 
 def signed_forecast(folder: Path, *, flops: float) -> Forecast:
-    """The forecast of the target as it was signed, not as it would be made today: of several, that at the target's FLOPs."""
+    """Return the forecast of the target as it was signed; the one nearest to the target's FLOPs if there are several."""
     predictions = json.loads(read_bytes(folder / "forecast.json"))["predictions"]
     prediction = min(predictions, key=lambda each: abs(each["flops"] - flops))
     names = ("flops", "params", "tokens", "median", "bands", "extrapolation")

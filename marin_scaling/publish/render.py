@@ -1,4 +1,4 @@
-"""Pages from the templates in `templates/pages/`: every value is escaped for Markdown unless it is Markdown already."""
+"""Render pages from `templates/pages/`: every value that is not Markdown already is escaped."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates" / "pages"
 SITE_ASSETS = ("forecasts.css", "names.js", "iframe-worker.js")
-"""Style and scripts of every site, which `mkdocs.yml` names below `generated/assets/`."""
+"""Style and scripts of every site, named in `mkdocs.yml` below `generated/assets/`."""
 
 
 def asset(path: str) -> bytes:
-    """Return a file of `templates/` as it is."""
+    """Return the bytes of a file in `templates/`."""
     return (TEMPLATES.parent / path).read_bytes()
 
 
 def render(template: str, **values: Any) -> Markdown:
-    """Return what a template makes of `values`. Strings are escaped; no string is read as a template."""
+    """Render a template with `values`. Strings are escaped and never read as templates."""
     return Markdown(_environment().get_template(template).render(values).strip() + "\n")
 
 

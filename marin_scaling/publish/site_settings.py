@@ -1,7 +1,6 @@
-"""Files of a new repository, and the settings in `mkdocs.yml` that a site is built with; every other one is refused.
+"""Files of a new repository, and the allowlist of settings in `mkdocs.yml`; all others are refused.
 
-Mkdocs runs Python that its settings name (hooks, plugins, extensions, `!!python/...`), renders templates of the repository,
-and reads files and variables of the machine that they name. A pull request can change them.
+A pull request can change these settings, and mkdocs runs Python, renders templates and reads files that they name.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from typing import Any
 
 import yaml
 
-from marin_scaling.errors import SiteError
+from marin_scaling.errors import SiteError, installed_from
 from marin_scaling.files import read_bytes, write_once
+from marin_scaling.git import address_on_the_web, checked_out_commit
 from marin_scaling.ladder.config import SCHEMA_FILE, ladder_schema
 from marin_scaling.publish.render import asset
 from marin_scaling.untrusted_files import is_present
@@ -31,9 +31,9 @@ Check = Callable[[Any], bool]
 
 
 def require_plain_settings(root: Path, *, template_folder: Path | None = None) -> None:
-    """Refuse, with `SiteError`, settings that could run code, or read or write outside of the repository at `root`.
+    """Raise `SiteError` for settings that could run code, or read or write outside of the repository at `root`.
 
-    `template_folder` is the only folder of templates that may be named: one of the installed package.
+    `template_folder`, of the installed package, is the only folder of templates that settings may name.
     """
     path = root / SETTINGS_NAME
     document = _read(path)
@@ -42,20 +42,20 @@ def require_plain_settings(root: Path, *, template_folder: Path | None = None) -
     if refused:
         shown = [*refused[:_MOST_NAMED], *([f"and {len(refused) - _MOST_NAMED} more"] if len(refused) > _MOST_NAMED else [])]
         raise SiteError(
-            f"{path}: {len(refused)} settings are not used here:\n       " + "\n       ".join(shown),
-            why="Such settings can run code, or read files outside of the repository, when somebody builds the site.",
-            fix=f"Remove them. If they are yours and wanted, run mkdocs yourself in a sandbox: mkdocs build -f {path}",
+            f"{path}: {len(refused)} settings are not allowed:\n       " + "\n       ".join(shown),
+            why="These settings can run code or read files outside of the repository during a build.",
+            fix=f"Remove the settings, or run mkdocs yourself in a sandbox: mkdocs build -f {path}",
         )
 
 
 class _Loader(PlainLoader):
-    """A loader of plain values: no tag, no alias."""
+    """YAML loader of plain values, without tags or aliases."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent) or getattr(event, "tag", None) is not None:
             found = "an alias" if isinstance(event, yaml.AliasEvent) else f"the tag {event.tag}"
-            raise yaml.MarkedYAMLError(problem=f"{found} is not used here", problem_mark=event.start_mark)
+            raise yaml.MarkedYAMLError(problem=f"{found} is not allowed", problem_mark=event.start_mark)
         return super().compose_node(parent, index)
 
 
@@ -66,9 +66,9 @@ def _read(path: Path) -> dict[str, Any]:
             raise ValueError("it is not a table of settings")
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise SiteError(
-            f"{path} cannot be used: {_reason(error)}.",
-            why="The settings of a site are plain YAML: tables, lists, text and numbers.",
-            fix="Write plain values; the file that marin-scale init writes is an example.",
+            f"{path} cannot be read: {_reason(error)}.",
+            why="Site settings are plain YAML: tables, lists, text and numbers.",
+            fix="Write plain values; marin-scale init writes an example.",
         ) from error
     return document
 
@@ -80,7 +80,7 @@ def _reason(error: Exception) -> str:
 
 
 def _refused(document: Mapping[Any, Any], checks: Mapping[str, Check], *, above: str = "") -> Iterator[str]:
-    """Name each setting that is unknown, or whose value is not allowed, by its full key."""
+    """Yield each setting that is unknown or has a refused value, by its full key."""
     for key, value in document.items():
         name = f"{above}{key!s}"
         check = checks.get(key) if isinstance(key, str) else None
@@ -98,7 +98,7 @@ def _shown(value: Any) -> str:
 
 
 class _Table:
-    """A table with these keys."""
+    """Table with known keys."""
 
     def __init__(self, checks: Mapping[str, Check]) -> None:
         self.checks = checks
@@ -108,7 +108,7 @@ class _Table:
 
 
 class _Named:
-    """A list of names of plugins or extensions, some with a table of options: `name` or `{name: {option: value}}`."""
+    """List of plugins or extensions, some with options: `name` or `{name: {option: value}}`."""
 
     def __init__(self, options: Mapping[str, Mapping[str, Check]]) -> None:
         self.options = options
@@ -130,7 +130,7 @@ def _table(checks: Mapping[str, Check]) -> Check:
 
 
 def _is_text(value: Any) -> bool:
-    """Return True for a text that is short and without markup: the theme puts titles and names into pages as they are."""
+    """Return True for short text without markup: the theme inserts titles and names into pages unescaped."""
     return isinstance(value, str) and len(value) < 1000 and not set(value) & set('<>"')
 
 
@@ -163,7 +163,7 @@ _is_level = _matches(r"warn|info|ignore|relative_to_docs")
 
 
 def _is_navigation(value: Any) -> bool:
-    """Titles with pages of the site, or with addresses on the web."""
+    """Return True for titles with pages of the site or web addresses."""
     if isinstance(value, list):
         return all(map(_is_navigation, value))
     if isinstance(value, dict):
@@ -260,14 +260,14 @@ _KEPT_FOLDERS = ("runs",)
 
 @dataclass(frozen=True, kw_only=True)
 class UserRepository:
-    """What was made, and which files were there already with other content and were kept."""
+    """Files that were made, and existing files with other content that were kept."""
 
     made: tuple[Path, ...]
     kept: tuple[Path, ...]
 
 
 def make_user_repository(root: Path) -> UserRepository:
-    """Make what is missing of a repository at `root`; what is there is kept. `StorageError` when it cannot be written."""
+    """Make the missing files of a repository at `root`; existing ones are kept. `StorageError` if one cannot be written."""
     contents = {root / name: asset(source) for name, source in _TEMPLATES.items()}
     contents[root / "ladders" / SCHEMA_FILE] = ladder_schema().encode()
     contents |= {root / name / ".gitkeep": b"" for name in _KEPT_FOLDERS if not (root / name).is_dir()}
@@ -279,3 +279,10 @@ def make_user_repository(root: Path) -> UserRepository:
         made=tuple(sorted(contents.keys() - there)),
         kept=tuple(sorted(path for path in there if path.is_symlink() or read_bytes(path) != contents[path])),
     )
+
+
+def tool_address() -> str:
+    """Return the address from which the workflows of a new repository install this package."""
+    folder, address = installed_from()
+    page = address_on_the_web(Path(folder)) if folder else None
+    return address or f"git+{page or 'https://HOST/OWNER/NAME'}@{(folder and checked_out_commit(Path(folder))) or 'COMMIT'}"

@@ -1,4 +1,4 @@
-"""The page of one speedrun submission: its figures, what was found when they were counted again, how to run and cite it."""
+"""Page of one speedrun submission: figures, findings, commands and citation."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from marin_scaling.speedrun.submission import Code, SeedResult, Submission, to_b
 from marin_scaling.units import format_count, format_flops
 
 _NORMAL_95 = 1.959964
-_REPOSITORY = re.compile(r"https?://[\w.-]+/[\w.-]+/([A-Za-z0-9][\w.-]*?)(?:\.git)?/?")  # where a forge has it
+_REPOSITORY = re.compile(r"https?://[\w.-]+/[\w.-]+/([A-Za-z0-9][\w.-]*?)(?:\.git)?/?")  # on a code forge
 
 
 def pages_of(validated: Sequence[Validated]) -> dict[str, str]:
-    """The page of each submission, by its name: all in one folder, parts of a name apart by a sign that no name has."""
+    """Return the page of each submission, by name; all lie in one folder, with `~` in place of `/`."""
     return {each.submission.name: f"{page_name(each.submission.name.replace('/', '~'))}.md" for each in validated}
 
 
@@ -43,8 +43,10 @@ def submission_page(
     folder: str,
     recorded: Mapping[str, Path],
 ) -> dict[str, bytes]:
-    """The page, its drawing and the submission's own file, by path; `entry` is None of one that was refused, `parent` where it
-    has none. `names` are the pages of all submissions, `recorded` the folders of the runs here by the digest of their curve.
+    """Return the page, drawing and document of a submission, by path.
+
+    `entry` is None for a refused one, `parent` if it has none. `names` are the pages of all submissions; `recorded` maps
+    curve digests to run folders.
     """
     each = validated.submission
     stem = names[each.name].removesuffix(".md")
@@ -108,23 +110,23 @@ def _seed_row(seed: SeedResult) -> list[str]:
 
 
 def _differences(each: Submission, parent: Submission) -> list[list[str]]:
-    """Every setting in which the two differ, whatever their author says was changed."""
+    """Return every setting in which the two differ, whether or not the author lists it."""
     before, after = (dict(_settings(one)) for one in (parent, each))
     keys = [key for key in sorted(before | after) if before.get(key) != after.get(key)]
     return [[cell(key), cell(before.get(key, "")), cell(after.get(key, ""))] for key in keys]
 
 
 def _gained(each: Submission, parent: Submission) -> str:
-    """The difference of the means, with what chance makes of it where both have several seeds."""
+    """Return the difference of the means, with a 95 % interval if both have several seeds."""
     difference = f"{each.bits_per_byte - parent.bits_per_byte:+.4f}"
     if each.standard_error is None or parent.standard_error is None:
-        return f"{difference} bits per byte; what is chance in it is not known"
+        return f"{difference} bits per byte; the seed-to-seed noise is unknown"
     within = _NORMAL_95 * math.hypot(each.standard_error, parent.standard_error)
     return f"{difference} ± {within:.4f} bits per byte, 95 %"
 
 
 def _settings(each: Submission) -> Iterator[tuple[str, str]]:
-    """Settings by dotted key; what was measured and who made it are none."""
+    """Yield settings by dotted key, without results and authors."""
     parts = each.model_dump(mode="json", include={"data", "model", "training", "evaluation"}, exclude_none=True)
     return ((key, json.dumps(value)) for key, value in leaves({**parts, "model_flops": each.compute.model_flops}))
 
@@ -136,7 +138,7 @@ def _configuration(each: Submission) -> str:
 
 
 def commands_of(code: Code | None) -> str:
-    """How to run it again: where to get which commit, and what to type; empty where neither is known."""
+    """Return the commands that rerun the code; empty if unknown."""
     if code is None:
         return ""
     repository = _REPOSITORY.fullmatch(code.repository or "") if code.commit else None
@@ -157,25 +159,25 @@ def _citation(each: Submission) -> str:
 
 
 def _bibtex(text: str) -> str:
-    """Without the signs by which a field would end."""
+    """Remove the characters that could end a BibTeX field."""
     return "".join(sign for sign in text if sign not in "{}\\%$#&~^")
 
 
 Points = Sequence[tuple[float, float]]
-"""A curve: step and loss."""
+"""Curve of (step, loss) pairs."""
 _MOST_POINTS = 200
 _HELD_OUT, _TRAINING = "bits per byte of the held-out text", "training loss, nats a token"
 
 
 def recorded_curves(runs_dir: Path) -> dict[str, Path]:
-    """Return the folders of the runs that are recorded here, by the digest of their curve."""
+    """Return the folders of the recorded runs, by the digest of their curve."""
     return {digest: records[-1].folder for digest, records in records_by_log(runs_dir).items()}
 
 
 def curves_of(submission: Submission, recorded: Mapping[str, Path]) -> tuple[str, dict[str, Points]]:
-    """What the curves of a submission measure, and a curve for each seed that has one, thinned to 200 points.
+    """Return the metric and the curve of each seed that has one, thinned to 200 points.
 
-    Held-out losses where the submission states them, else recorded training losses.
+    Held-out losses if the submission states them, else recorded training losses.
     """
     stated = {
         _label(seed, number): [(float(at.step), at.bits_per_byte) for at in seed.curve]
@@ -198,12 +200,12 @@ def _recorded(seed: SeedResult, recorded: Mapping[str, Path]) -> list[tuple[floa
     try:
         rows = read_run(folder).history().rows
     except MarinScalingError:
-        return []  # the page of its ladder says what is wrong with it
+        return []  # its ladder's page shows the reason
     return [(row.step, row.train_loss_nats_per_token) for row in rows if row.train_loss_nats_per_token is not None]
 
 
 def thinned(points: Points) -> Points:
-    """At most 200 means over neighbours.
+    """Return at most 200 means over neighbours.
 
     >>> thinned([(0, 3.0), (1, 2.0)])
     [(0, 3.0), (1, 2.0)]

@@ -14,7 +14,7 @@ from marin_scaling.units import counted, format_flops
 
 USUAL_TOKENS_PER_PARAM = 20.0
 """Tokens per parameter of the width to show (rule of thumb of Hoffmann et al. 2022); a fit chooses better."""
-_WIDTH = 100
+_WIDTH = 80
 _NAME = 24
 _NARROWEST = 30
 _GIVEN = {"budget_flops": "given", "hidden_dim": "given; the width of a target follows from the fit"}

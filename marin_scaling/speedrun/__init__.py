@@ -1,1 +1,1 @@
-"""Speedrun: submissions, what makes one acceptable, and which of them nobody beats."""
+"""Speedrun: submissions, their checks, and the Pareto board."""

@@ -22,7 +22,7 @@ _SPARSE = 2.0
 
 
 def accounting_findings(submission: Submission) -> Iterator[Finding]:
-    """All that does not add up, in the order of the keys."""
+    """Yield figures that contradict each other, in the order of the keys."""
     yield from _tokens(submission)
     yield from _parameters(submission)
     yield from _model_flops(submission)
@@ -39,8 +39,8 @@ def _tokens(submission: Submission) -> Iterator[Finding]:
         return
     counted = training.batch_size * training.seq_len * training.steps
     if counted != tokens:
-        said = f"{tokens} tokens are stated, and {training.batch_size} sequences of {training.seq_len} tokens in "
-        yield error("tokens", "data.trained_tokens", f"{said}{training.steps} steps are {counted}")
+        product = f"{training.batch_size} sequences x {training.seq_len} tokens x {training.steps} steps"
+        yield error("tokens", "data.trained_tokens", f"{tokens} tokens are stated, but {product} = {counted}")
 
 
 def _parameters(submission: Submission) -> Iterator[Finding]:
@@ -48,32 +48,32 @@ def _parameters(submission: Submission) -> Iterator[Finding]:
     for name in ("params_active", "params_non_embedding"):
         part = getattr(model, name)
         if part is not None and part > model.params_total:
-            yield error("parameters", f"model.{name}", f"{part} of {model.params_total} parameters are more than all")
+            yield error("parameters", f"model.{name}", f"{part} parameters exceed params_total, {model.params_total}")
 
 
 def _model_flops(submission: Submission) -> Iterator[Finding]:
-    """The board compares FLOPs by the common formula: another formula, or a shape that is not stated, is a warning."""
+    """Compare the stated FLOPs with the common formula; another formula or an unknown shape is a warning."""
     counted, compute, key = submission.counted_flops, submission.compute, "compute.model_flops"
     if counted is None:
         missing = "model.shape" if submission.model.shape is None else "data.trained_tokens"
-        said = f"unchecked: without {missing}, the stated {format_flops(compute.model_flops)} model FLOPs were not recomputed"
+        said = f"unchecked: {format_flops(compute.model_flops)} model FLOPs cannot be recomputed without {missing}"
         yield warning("unchecked", key, said)
         return
     if math.isclose(compute.model_flops, counted, rel_tol=EXACT) and compute.model_flops_formula == LEVANTER_FLOPS:
         return
     stated, common = figures_apart(compute.model_flops, counted)
-    beside = f"{stated} model FLOPs are stated, {compute.model_flops / counted - 1:+.1%} beside the {common} that"
+    stated_and = f"{stated} model FLOPs are stated, {compute.model_flops / counted - 1:+.1%} from {common} by"
     if compute.model_flops_formula != LEVANTER_FLOPS:
-        said = f"{beside} the common formula gives; counted by {compute.model_flops_formula}"
-        yield warning("formula", key, f"{said}. The board compares the common count")
+        said = f"{stated_and} the common formula; the stated formula is {compute.model_flops_formula}"
+        yield warning("formula", key, f"{said}; the board compares the common one")
     elif _is_rounded(compute.model_flops, counted):
-        yield note("rounded", key, f"{beside} its sizes and tokens give: equal to the digits that are stated")
+        yield note("rounded", key, f"{stated_and} the common formula: equal to the stated digits")
     else:
-        yield error("model-flops", key, f"{beside} its sizes and tokens give by {LEVANTER_FLOPS}")
+        yield error("model-flops", key, f"{stated_and} {LEVANTER_FLOPS} from sizes and tokens")
 
 
 def figures_apart(one: float, other: float) -> tuple[str, str]:
-    """Return two FLOP counts in as many digits as tell them apart.
+    """Return two FLOP counts with enough digits to differ.
 
     >>> figures_apart(3.99995e11, 3.99885e11), figures_apart(1e18, 2e18)
     (('3.9999e11', '3.9989e11'), ('1e18', '2e18'))
@@ -90,7 +90,7 @@ _MOST_ROUNDING = 0.005
 
 
 def _is_rounded(stated: float, counted: float) -> bool:
-    """Return True if a figure is the other one to the digits in which it is stated, three or more."""
+    """Return True if two figures are equal in the stated digits, three or more."""
     last_digit = Decimal(repr(stated)).normalize().as_tuple().exponent
     half_a_unit = 0.5 * 10.0 ** int(last_digit)
     return abs(stated - counted) <= min(half_a_unit * (1 + EXACT), _MOST_ROUNDING * counted)
@@ -102,7 +102,7 @@ def _machine(submission: Submission) -> Iterator[Finding]:
         return
     known, peak = accelerator(hardware.kind), hardware.peak_flops_per_second
     if known is None and peak is not None:
-        said = f"{hardware.kind!r} is not in the hardware table ({', '.join(ACCELERATORS)}), so its peak is its author's word"
+        said = f"{hardware.kind!r} is not in the hardware table ({', '.join(ACCELERATORS)}), so its peak is not checked"
         yield warning("hardware", "compute.hardware.kind", said)
     if known and peak and not math.isclose(peak, known.peak_flops_per_second, rel_tol=EXACT):
         yield _other_peak(submission, peak=peak, kind=known.kind)
@@ -110,29 +110,28 @@ def _machine(submission: Submission) -> Iterator[Finding]:
     if named is None or not named.is_slice or hardware.chips == named.chips:
         return
     slices, rest = divmod(hardware.chips, named.chips)
-    said = f"{hardware.chips} chips are stated, and a {hardware.name} has {named.chips}"
+    said = f"{hardware.chips} chips are stated, but a {hardware.name} has {named.chips} chips"
     if hardware.chips == named.named_count:
-        cores = f'that is the number of its cores (two slices are named "2 x {hardware.name}")'
+        cores = f'it has {hardware.chips} cores (name two slices "2 x {hardware.name}")'
         yield error("chips", "compute.hardware.chips", f"{said}; {cores}")
     elif rest:
         yield error("chips", "compute.hardware.chips", said)
     else:
-        yield warning("chips", "compute.hardware.chips", f"{said}: taken for {slices} slices")
+        yield warning("chips", "compute.hardware.chips", f"{said}: counted as {slices} slices")
 
 
 def _other_peak(submission: Submission, *, peak: float, kind: str) -> Finding:
-    """A stated peak that is not the listed one: a warning for a variant of the chip and for other people's files."""
+    """Return the finding for a stated peak that differs from the listed one: a warning for variants and imported files."""
     known, key = ACCELERATORS[kind], "compute.hardware.peak_flops_per_second"
     table = f"{format_flops(known.peak_flops_per_second)} dense {known.dtype} FLOP/s ({known.source})"
-    said = f"a {kind} is stated with {format_flops(peak)} FLOP/s, and has {table}"
+    said = f"{format_flops(peak)} FLOP/s are stated for a {kind}, but its peak is {table}"
     variant = next((each for each in variants(kind) if math.isclose(peak, each.peak_flops_per_second, rel_tol=_NEAR)), None)
     if variant:
-        return warning("peak", key, f"{said}; that is the peak of a {variant.kind} ({variant.source})")
-    if math.isclose(peak / known.peak_flops_per_second, 1, rel_tol=_NEAR):
+        return warning("peak", key, f"{said}; the stated value is the peak of a {variant.kind} ({variant.source})")
+    ratio = peak / known.peak_flops_per_second
+    if math.isclose(ratio, 1, rel_tol=_NEAR):
         return note("rounded", key, said)
-    sparse = (
-        "; that is its peak with sparsity" if math.isclose(peak / known.peak_flops_per_second, _SPARSE, rel_tol=_NEAR) else ""
-    )
+    sparse = "; the stated value is the peak with sparsity" if math.isclose(ratio, _SPARSE, rel_tol=_NEAR) else ""
     return (warning if submission.imported_from else error)("peak", key, said + sparse)
 
 
@@ -146,7 +145,7 @@ def _hardware_flops(submission: Submission, seed: SeedResult) -> Iterator[Findin
         return
     if hardware is None or hardware.peak_flops_per_second is None or seconds is None:
         reason = _unknown(submission, seed)
-        said = f"unchecked: {reason}, so the stated {format_flops(stated)} hardware FLOPs were not recomputed"
+        said = f"unchecked: {format_flops(stated)} hardware FLOPs cannot be recomputed: {reason}"
         yield warning("unchecked", key, said)
         return
     counted = seconds * hardware.chips * hardware.peak_flops_per_second
@@ -154,10 +153,10 @@ def _hardware_flops(submission: Submission, seed: SeedResult) -> Iterator[Findin
         return
     figure, other = figures_apart(stated, counted)
     machine_said = f"{hardware.chips} chips ({hardware.kind}, {hardware.peak_flops_per_second / 1e12:g} TFLOP/s)"
-    said = f"{figure} are stated, and {seconds:.6g} s on {machine_said} are {other}"
+    said = f"{figure} are stated, but {seconds:.6g} s on {machine_said} give {other}"
     factor = _known_factor(stated / counted, submission)
     if not factor and (_is_rounded(stated, counted) or _is_rounded(seconds, stated / (counted / seconds))):
-        yield note("rounded", key, f"{said}: equal to the digits that are stated")
+        yield note("rounded", key, f"{said}: equal in the stated digits")
     elif not factor and submission.imported_from:
         yield warning("hardware-flops", key, said + _ratio_said(stated / counted))
     else:
@@ -167,25 +166,25 @@ def _hardware_flops(submission: Submission, seed: SeedResult) -> Iterator[Findin
 def _unknown(submission: Submission, seed: SeedResult) -> str:
     hardware = submission.compute.hardware
     if hardware is None:
-        return "the machine is not stated"
+        return "the hardware is not stated"
     if hardware.peak_flops_per_second is None:
-        return f"no peak is known of {hardware.kind!r}, which is not in the hardware table"
+        return f"{hardware.kind!r} is not in the hardware table, so its peak is unknown"
     return f"the time of seed {seed.seed} is not stated"
 
 
 def _known_factor(ratio: float, submission: Submission) -> str:
-    """The name of a factor that was seen before; empty if it has none."""
+    """Return the likely cause of a known wrong factor; empty for others."""
     hardware = submission.compute.hardware
     named = machine(hardware.name) if hardware and hardware.name else None
     if named and hardware and math.isclose(ratio, named.named_count / hardware.chips, rel_tol=EXACT) and ratio > 1:
-        return f"; as if a {hardware.name} had {named.named_count} chips, which is the number of its cores"
+        return f"; the number counts the {named.named_count} cores of a {hardware.name} as chips"
     if math.isclose(ratio, 1 / 60, rel_tol=EXACT):
-        return "; it agrees where the time that is called minutes is read as seconds"
+        return "; the two agree if the time in minutes is read as seconds"
     return ""
 
 
 def _ratio_said(ratio: float) -> str:
-    return f", {ratio:.4g} times less" if ratio < 1 else f"; {ratio:.4g} times as much is stated"
+    return f"; the ratio is {ratio:.4g}"
 
 
 def _nats(submission: Submission, seed: SeedResult) -> Iterator[Finding]:
@@ -195,7 +194,7 @@ def _nats(submission: Submission, seed: SeedResult) -> Iterator[Finding]:
     counted = seed.nats / (size * math.log(2))
     if not math.isclose(counted, seed.bits_per_byte, rel_tol=EXACT):
         said = (
-            f"{seed.bits_per_byte:.6g} bits per byte are stated, and {seed.nats:.8g} nats over {size} bytes are {counted:.6g}"
+            f"{seed.bits_per_byte:.6g} bits per byte are stated, but {seed.nats:.8g} nats over {size} bytes give {counted:.6g}"
         )
         yield error("bits-per-byte", "seeds.bits_per_byte", said)
 
@@ -204,20 +203,20 @@ def _mfu(submission: Submission) -> Iterator[Finding]:
     mfu, key = submission.mfu, "seeds.training_seconds"
     if mfu is None:
         return
-    said = f"model FLOPs are {mfu:.3g} of what the machine could do in that time"
+    said = f"MFU is {mfu:.3g}"
     if mfu > _HIGHEST_MFU:
-        yield error("mfu", key, f"{said}: more than all; part of the time is missing, or of the chips")
+        yield error("mfu", key, f"{said}, above {_HIGHEST_MFU:g}: part of the time or of the chips is missing")
     elif mfu > _HIGH_MFU:
-        yield warning("mfu", key, f"{said}: more than anyone has shown on such models")
+        yield warning("mfu", key, f"{said}, above {_HIGH_MFU:g}, the highest published for such models")
     elif mfu < _LOW_MFU:
-        yield warning("mfu", key, f"{said}: the machine waited, or much was computed that model FLOPs do not count")
+        yield warning("mfu", key, f"{said}, below {_LOW_MFU:g}: the machine waited, or did work that model FLOPs do not count")
 
 
 _CLOCKS_DIFFER = timedelta(days=1)
 
 
 def conduct_findings(submission: Submission, *, at: datetime) -> Iterator[Finding]:
-    """What is wrong with, or to be known of, the way in which it was made; `at` is now (UTC)."""
+    """Yield findings about how the submission was made; `at` is now (UTC)."""
     yield from _epochs(submission)
     yield from _seeds(submission)
     yield from _times(submission, at=at)
@@ -228,25 +227,25 @@ def conduct_findings(submission: Submission, *, at: datetime) -> Iterator[Findin
 def _epochs(submission: Submission) -> Iterator[Finding]:
     epochs = submission.epochs
     if epochs is not None and epochs > 1:
-        said = f"{submission.data.trained_tokens} tokens of a set of {submission.data.unique_tokens}: {epochs:.2f} epochs"
-        yield note("epochs", "data.trained_tokens", f"{said}, so text came again")
+        said = f"{submission.data.trained_tokens} trained tokens over {submission.data.unique_tokens} unique ones"
+        yield note("epochs", "data.trained_tokens", f"{said}: {epochs:.2f} epochs")
 
 
 def _seeds(submission: Submission) -> Iterator[Finding]:
     named = [each.seed for each in submission.seeds if each.seed is not None]
     if twice := [seed for seed, times in Counter(named).items() if times > 1]:
-        yield error("seeds", "seeds.seed", f"seed {twice[0]} stands {Counter(named)[twice[0]]} times: that is one run")
+        yield error("seeds", "seeds.seed", f"duplicate seed: {twice[0]} occurs {Counter(named)[twice[0]]} times")
     if len(named) < len(submission.seeds):
-        yield note("seeds", "seeds.seed", f"the seed that was run is not recorded: {_reason(submission, 'seeds.seed')}")
+        yield note("seeds", "seeds.seed", f"a seed is not recorded: {_reason(submission, 'seeds.seed')}")
     if len(submission.seeds) == 1:
-        yield note("one-seed", "seeds", "one seed: how far another would be is not known from it")
+        yield note("one-seed", "seeds", "one seed: the seed-to-seed noise is unknown")
     losses = [each.bits_per_byte for each in submission.seeds]
     if alike := [loss for loss, times in Counter(losses).items() if times > 1]:
-        said = f"{Counter(losses)[alike[0]]} seeds have the same loss to the last digit, {alike[0]!r}: was one run trained"
-        yield warning("identical-losses", "seeds.bits_per_byte", f"{said} from every seed, or one result copied?")
+        said = f"{Counter(losses)[alike[0]]} seeds have the same loss to the last digit, {alike[0]!r}: did every seed train"
+        yield warning("identical-losses", "seeds.bits_per_byte", f"{said} the same run, or was one result copied?")
     digests = Counter(each.log_sha256 for each in submission.seeds if each.log_sha256 is not None)
     if same := [digest for digest, times in digests.items() if times > 1]:
-        yield error("seeds", "seeds.log_sha256", f"{digests[same[0]]} seeds have one log, {same[0][:16]}: that is one run")
+        yield error("seeds", "seeds.log_sha256", f"duplicate log: {digests[same[0]]} seeds have the log {same[0][:16]}")
 
 
 def _reason(submission: Submission, key: str) -> str:
@@ -260,26 +259,26 @@ def _times(submission: Submission, *, at: datetime) -> Iterator[Finding]:
         started, finished = seed.started_at, seed.finished_at
         naive = [each for each in (started, finished) if each is not None and each.tzinfo is None]
         if naive:
-            yield error(
-                "times", "seeds.finished_at", f"{naive[0].isoformat()} does not say in which zone; write it in UTC, with Z"
-            )
+            yield error("times", "seeds.finished_at", f"{naive[0].isoformat()} has no time zone; write UTC, with Z")
             continue
         if finished is not None and finished > at + _CLOCKS_DIFFER:
-            yield error("times", "seeds.finished_at", f"it ended at {finished.isoformat()}, which is not yet")
+            yield error("times", "seeds.finished_at", f"the end, {finished.isoformat()}, is in the future")
         if started is None or finished is None:
             continue
         elapsed = (finished - started).total_seconds()
         if elapsed < 0:
-            yield error("times", "seeds.finished_at", f"it ended at {finished.isoformat()}, before it began")
+            yield error(
+                "times", "seeds.finished_at", f"the end, {finished.isoformat()}, precedes the start, {started.isoformat()}"
+            )
         elif seed.training_seconds is not None and seed.training_seconds > elapsed:
-            said = f"{seed.training_seconds:.6g} s of steps are stated, between begin and end lie {elapsed:.6g} s"
+            said = f"{seed.training_seconds:.6g} s of steps are stated, but start and end are {elapsed:.6g} s apart"
             yield error("times", "seeds.training_seconds", said)
 
 
 def _tuning(submission: Submission) -> Iterator[Finding]:
     tuning = submission.tuning
     if tuning is None:
-        yield note("tuning", "tuning", f"how many settings were tried is not known: {_reason(submission, 'tuning')}")
+        yield note("tuning", "tuning", f"the number of tried settings is unknown: {_reason(submission, 'tuning')}")
         return
     for setting, value in sorted(tuning.chosen.items()):
         tried = sorted(tuning.grid.get(setting, ()))
@@ -287,24 +286,24 @@ def _tuning(submission: Submission) -> Iterator[Finding]:
             yield error(
                 "tuning",
                 f"tuning.chosen.{setting}",
-                f"{value:g} was taken, and {', '.join(f'{x:g}' for x in tried)} were tried",
+                f"the chosen {value:g} is not among the tried values {', '.join(f'{x:g}' for x in tried)}",
             )
         elif len(tried) > 1 and value in (tried[0], tried[-1]):
             which = "largest" if value == tried[-1] else "smallest"
-            said = f"{value:g} is the {which} value that was tried: the best may lie beyond"
+            said = f"{value:g} is the {which} of the tried values; a better one may lie beyond"
             yield warning("boundary", f"tuning.chosen.{setting}", said)
 
 
 def _lineage(submission: Submission) -> Iterator[Finding]:
     if submission.lineage is not None and submission.lineage.parent == submission.name:
-        yield error("lineage", "lineage.parent", "it names itself as what it was made from")
+        yield error("lineage", "lineage.parent", "the submission names itself as its parent")
 
 
 _Marks = Callable[[Submission], Iterable[Hashable]]
 
 
 def findings_across(submissions: Sequence[Submission]) -> list[list[Finding]]:
-    """The findings of each submission, in their order; of equals the first stays, and the others are refused."""
+    """Return the findings of each submission in order. The first of several duplicates is accepted, the others are refused."""
     found: list[list[Finding]] = [[] for _ in submissions]
     for rule, key, marks_of, said in _RULES:
         for position, other in _repeated(submissions, marks_of):
@@ -313,13 +312,13 @@ def findings_across(submissions: Sequence[Submission]) -> list[list[Finding]]:
     names = {each.name for each in submissions}
     for position, each in enumerate(submissions):
         if each.lineage is not None and each.lineage.parent not in names:
-            said = f"there is no {each.lineage.parent} to compare it with"
+            said = f"the parent {each.lineage.parent} does not exist here"
             found[position].append(warning("lineage", "lineage.parent", said))
     return found
 
 
 def _repeated(submissions: Sequence[Submission], marks_of: _Marks) -> Iterable[tuple[int, int]]:
-    """Positions of a submission and of an earlier one that has a mark in common with it."""
+    """Yield the positions of a submission and of an earlier one that shares a mark with it."""
     first: dict[Hashable, int] = {}
     for position, each in enumerate(submissions):
         earlier = sorted(first[mark] for mark in marks_of(each) if mark in first)
@@ -347,10 +346,10 @@ def _figures(submission: Submission) -> Iterable[Hashable]:
 
 _ONE_IS_ENOUGH = ("name", "duplicate")
 _RULES: tuple[tuple[str, str, _Marks, str], ...] = (
-    ("name", "name", _names, "there is another submission {}"),
-    ("duplicate", "seeds.log", _logs, "its run is that of {}"),
-    ("duplicate", "seeds.log_sha256", _digests, "its log is that of {}"),
-    ("copied", "seeds.bits_per_byte", _figures, "its result and the time of its end are those of {}, to the last digit"),
+    ("name", "name", _names, "duplicate name: another submission is called {}"),
+    ("duplicate", "seeds.log", _logs, "duplicate run: the log is that of {}"),
+    ("duplicate", "seeds.log_sha256", _digests, "duplicate run: the digest of the log is that of {}"),
+    ("copied", "seeds.bits_per_byte", _figures, "copied: result and end time are exactly those of {}"),
 )
 
 
@@ -359,24 +358,24 @@ _ORDER = tuple(Severity)
 
 @dataclass(frozen=True, kw_only=True)
 class Validated:
-    """A submission with all that was found, the heaviest first."""
+    """Submission with its findings, the most severe first."""
 
     submission: Submission
     findings: tuple[Finding, ...]
 
     @property
     def severity(self) -> Severity | None:
-        """Of the heaviest finding; None where nothing was found."""
+        """Severity of the worst finding; None without findings."""
         return self.findings[0].severity if self.findings else None
 
     @property
     def accepted(self) -> bool:
-        """Whether it may stand on the board."""
+        """True if the submission is shown on the board."""
         return self.severity is not Severity.ERROR
 
 
 Records = Mapping[str, Sequence[StoredRecord]]
-"""Records of a repository's own runs by the digest of their log."""
+"""Records of the repository's own runs, by the digest of the log."""
 
 
 def validate(
@@ -387,10 +386,9 @@ def validate(
     records: Records = MappingProxyType({}),
     order: Sequence[int] | None = None,
 ) -> list[Validated]:
-    """Return each submission with its findings, in the given order.
+    """Return each submission with its findings, in the given order; `at` is now (UTC).
 
-    `at` is now (UTC). Without `tracks`, their rules are not applied. `order` lists positions, the submission that came first at
-    its head: of a copy and its original the first one is accepted.
+    Track rules apply only with `tracks`. Among duplicates, the first by `order` is accepted.
     """
     found: list[list[Finding]] = [[] for _ in submissions]
     standing = list(range(len(submissions))) if order is None else list(order)
@@ -407,7 +405,7 @@ def validate(
 
 
 def record_findings(submission: Submission, records: Records) -> Iterator[Finding]:
-    """Return the figures that differ from the record of the same log in this repository."""
+    """Yield figures that differ from the record of the same log in this repository."""
     for seed in submission.seeds:
         for stored in records.get(seed.log_sha256 or "", ()):
             record = stored.record
@@ -422,8 +420,8 @@ def record_findings(submission: Submission, records: Records) -> Iterator[Findin
             for key, (figure, recorded) in stated.items():
                 if figure is None or any(math.isclose(figure, each, rel_tol=EXACT) for each in recorded):
                     continue
-                told = " or ".join(f"{each:.9g}" for each in recorded) or "none, as it diverged"
-                yield error("record", key, f"{figure:.9g} is stated, and the record of that log, {stored.folder}, has {told}")
+                told = " or ".join(f"{each:.9g}" for each in recorded) or "none: the run diverged"
+                yield error("record", key, f"{figure:.9g} is stated, but the record {stored.folder} has {told}")
 
 
 def _validated(submission: Submission, further: Sequence[Finding], *, at: datetime) -> Validated:

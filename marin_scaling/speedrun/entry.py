@@ -1,4 +1,4 @@
-"""Speedrun entries: their file, size and cost before training, and their submission."""
+"""Planned speedrun entry, and its cost before training."""
 
 from __future__ import annotations
 
@@ -28,69 +28,69 @@ from marin_scaling.untrusted_text import Line, Name, Words
 from marin_scaling.yaml_config import read_part
 
 RUNS_PREFIX = "speedrun-"
-"""What the folders of entries' runs in the store begin with, which are no ladders."""
+"""Prefix of the folders of entries' runs in the store, which are not ladders."""
 
 
 class Entry(Part):
-    """What is to be trained and submitted."""
+    """Entry to train and submit."""
 
     name: Name
-    """Unique on the board; the part before the last slash is its scaling group."""
+    """Unique name on the board; the part before the last slash is the scaling group."""
     track: Name
-    """For which it is submitted."""
+    """Track of the submission."""
     author: Author
-    """Who made it."""
+    """Author of the entry."""
     description: Words = ""
-    """What is new in it."""
+    """Description of what is new."""
     recipe: str
-    """What turns the budget and the width into a run: a name, or a recipe file."""
+    """Recipe that makes a run of the budget and width: a name or a recipe file."""
     budget_flops: float = Field(gt=0)
-    """Training FLOPs of each run, by the recipe's own formula; what the board counts has the output head in it."""
+    """Training FLOPs of each run by the recipe's own formula; the board's count adds the output head."""
     hidden_dim: int = Field(gt=0)
-    """Width; the recipe makes the rest of the shape."""
+    """Width; the recipe sets the other sizes."""
     batch_size: int | None = Field(default=None, gt=0)
-    """Sequences a step; else the recipe's."""
+    """Sequences per step; default: the recipe's."""
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0, 1, 2), min_length=1)
-    """A run for each."""
+    """Seeds, one run each."""
     trials: int = Field(gt=0)
-    """How many runs were made to choose its settings, these among them."""
+    """Number of runs made to choose the settings, including these."""
     parent: Name | None = None
-    """The submission that it changes."""
+    """Submission that this entry changes."""
     changes: tuple[Line, ...] = ()
-    """What was changed, a line each."""
+    """Changes from the parent, one per line."""
     data: Data = Data()
-    """What is trained on, as in a ladder file."""
+    """Training data, as in a ladder file."""
     evaluation: Evaluation = Evaluation()
-    """What is measured, as in a ladder file."""
+    """Metric and held-out text, as in a ladder file."""
     compute: Compute = Compute()
-    """How the steps are computed, as in a ladder file."""
+    """Computation of the steps, as in a ladder file."""
 
     @field_validator("seeds")
     @classmethod
     def _no_seed_twice(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
         if len(set(seeds)) < len(seeds):
-            raise ValueError(f"a seed stands twice in {', '.join(map(str, seeds))}")
+            raise ValueError(f"duplicate seed in {', '.join(map(str, seeds))}")
         return seeds
 
     @property
     def runs_folder(self) -> str:
-        """Where its runs lie in the store: `speedrun-` and its name in small letters, digits and hyphens."""
+        """Folder of the runs in the store: `speedrun-` and the name in small letters, digits and hyphens."""
         return RUNS_PREFIX + re.sub(r"[^a-z0-9]+", "-", self.name.lower())
 
 
 def read_entry(path: Path) -> Entry:
-    """The entry in a YAML file; `DocumentError` says file, line and key of what is wrong."""
+    """Read the entry in a YAML file; `DocumentError` names file, line and key of each fault."""
     return read_part(path, Entry, noun="an entry", refused=_refused)
 
 
 def entry_plan(entry: Entry) -> RungPlan:
-    """What its recipe makes of it; `RecipeError` where it makes no such run."""
+    """Return the recipe's plan of the entry; `RecipeError` if the recipe cannot make it."""
     recipe = find_recipe(entry.recipe)
     return recipe.plan(budget_flops=entry.budget_flops, hidden_dim=entry.hidden_dim, batch_size=entry.batch_size)
 
 
 def entry_specs(entry: Entry, *, corpus: TokenCorpus) -> list[RunSpec]:
-    """The spec of each seed; `DataError` where the text does not do for it."""
+    """Return the spec of each seed; `DataError` if the text is unsuitable."""
     plan = entry_plan(entry)
     return [run_spec(entry, plan, ladder=entry.runs_folder, seed=seed, corpus=corpus) for seed in entry.seeds]
 
@@ -103,9 +103,9 @@ def planned_claim(
     corpus: TokenCorpus | None = None,
     machine: Machine | None = None,
 ) -> Claim:
-    """Return what is known of an entry before its training; digests of its text only with its `corpus`.
+    """Return the facts of an entry before training; digests of its text only with its `corpus`.
 
-    On a `machine` it takes at least the seconds of an MFU of 1.
+    A `machine` gives the smallest time, that at an MFU of 1.
     """
     flops = training_flops(plan.shape, tokens=plan.trained_tokens, convention=WITH_LM_HEAD)
     held_out = held_out_set(entry.data.validation, asked=track.evaluation_name if track else None)
@@ -132,7 +132,7 @@ def planned_claim(
 
 
 def submission_of(entry: Entry, runs: Sequence[StoredRun], *, path: Path, track: Track | None = None) -> Submission:
-    """The submission of an entry's finished runs; `path` is the entry's file, from which anyone can train it again."""
+    """Return the submission of an entry's finished runs; `path` is the entry's file, used to retrain it."""
     made = submission_from_runs(
         runs,
         name=entry.name,
@@ -153,13 +153,13 @@ def submission_of(entry: Entry, runs: Sequence[StoredRun], *, path: Path, track:
 def _refused(what: str | tuple[str, ...]) -> DocumentError:
     return DocumentError(
         what,
-        why="Every choice of an entry is written down and checked before anything is trained.",
-        fix="Correct the file: the keys are in the reference of submission files.",
+        why="An entry is checked before training.",
+        fix="Fix the named keys; site/reference/submission-files.md lists all keys.",
     )
 
 
 MFU_RANGE = (0.5, 0.2)
-"""From the best to the worst that is planned for."""
+"""Best and worst MFU of the cost estimate."""
 
 
 def run_info(
@@ -170,9 +170,9 @@ def run_info(
     tracks: Mapping[str, Track],
     price_per_chip_hour: float | None,
 ) -> dict[str, Any]:
-    """Return size, cost and broken rules of an entry as a document; time and price are None without a machine.
+    """Return sizes, FLOPs and cost as a document; values that need a machine are None without one.
 
-    `price_per_chip_hour` is in US dollars. FLOPs are those that the board counts, with the output head.
+    `price_per_chip_hour` is in US dollars. FLOPs are the board's, with the output head.
     """
     track = tracks.get(entry.track)
     findings = list(claim_findings(planned_claim(entry, plan, track=track, machine=machine), tracks))
@@ -214,20 +214,21 @@ def _on(machine: Machine, flops: float, *, price_per_chip_hour: float | None) ->
 
 
 def run_info_text(info: Mapping[str, Any]) -> str:
-    """The same for a reader, configuration first."""
+    """Return `run_info` as text, configuration first."""
     model, optimizer = (_line(info[key]) for key in ("model", "optimizer"))
-    flops, tokens = info["model_flops"], format_count(info["trained_tokens"])
+    flops, total = (format_flops(info[key]) for key in ("model_flops", "model_flops_of_all_seeds"))
+    tokens = format_count(info["trained_tokens"])
     lines = [
-        f"{info['name']}, for the track {info['track']}, by the recipe {info['recipe']}",
+        f"{info['name']}, track {info['track']}, recipe {info['recipe']}",
         f"model      {model}",
         f"optimizer  {optimizer}",
-        f"size       {format_count(info['params_total'])} parameters, {format_count(info['params_active'])} of them active",
+        f"size       {format_count(info['params_total'])} parameters, {format_count(info['params_active'])} active",
         f"training   {info['train_steps']} steps of {info['batch_size']} sequences: {tokens} tokens",
-        f"FLOPs      {format_flops(flops)} a run ({info['model_flops_formula']}), {len(info['seeds'])} seeds: "
-        f"{format_flops(info['model_flops_of_all_seeds'])}",
-        "hardware   " + _range(info["hardware_flops"], lambda value: f"{format_flops(value)} FLOPs") + " a run",
+        f"FLOPs      {flops} per run, {total} for all {len(info['seeds'])} seeds",
+        f"formula    {info['model_flops_formula']}",
+        "hardware   " + _range(info["hardware_flops"], lambda value: f"{format_flops(value)} FLOPs") + " per run",
         *_machine_lines(info["machine"]),
-        *(f"note: {doubt}" for doubt in info["doubts"]),
+        *(f"warning: {doubt}" for doubt in info["doubts"]),
         *(f"rule       {rule}" for rule in info["rules"] or ()),
         *(f"{each['severity']}: {each['where']}: {each['message']}" for each in info["findings"]),
     ]
@@ -244,14 +245,14 @@ def _range(values: Mapping[str, float], shown: Any) -> str:
 
 def _machine_lines(machine: Mapping[str, Any] | None) -> list[str]:
     if machine is None:
-        return ["machine    not named, so that time and cost are not told: --hardware"]
+        return ["machine    unknown; for time and cost add --hardware h100"]
     each, together = (f"{machine[key] / 1e12:.6g} TFLOP/s" for key in _PEAKS)
     lines = [
         f"machine    {machine['chips']} x {machine['kind']}, {each} each, {together} together (dense)",
-        f"time       {_range(machine['seconds'], format_duration)} a run",
+        f"time       {_range(machine['seconds'], format_duration)} per run",
     ]
     if machine["us_dollars"] is not None:
-        lines.append(f"cost       {_range(machine['us_dollars'], lambda value: f'{value:.3g} US dollars')} a run")
+        lines.append(f"cost       {_range(machine['us_dollars'], lambda value: f'{value:.3g} US dollars')} per run")
     return lines
 
 

@@ -33,15 +33,15 @@ from marin_scaling.speedrun.submission import (
 from marin_scaling.speedrun.track import same_held_out
 
 _NOT_KEPT: Mapping[str, str] = {
-    "code.repository": "a record keeps the commit that was checked out, and no address",
-    "code.tree_sha256": "a record keeps no digest of the code",
-    "code.path": "trained by marin-scale, from the ladder file that the command names",
-    "compute.cost_usd": "a record keeps no price",
-    "evaluation.bytes": "a record keeps bits per byte, and not the sum",
-    "seeds.nats": "a record keeps bits per byte, and not the sum",
-    "seeds.hardware_flops": "counted from time, chips and peak, where these are known",
-    "seeds.log": "the run's folder in the store holds its curve; its digest is log_sha256",
-    "seeds.curve": "the held-out loss is measured at the end",
+    "code.repository": "records contain the commit, not the address",
+    "code.tree_sha256": "records contain no digest of the code",
+    "code.path": "trained by marin-scale from the ladder file in code.command",
+    "compute.cost_usd": "records contain no price",
+    "evaluation.bytes": "records contain bits per byte, not the sum",
+    "seeds.nats": "records contain bits per byte, not the sum",
+    "seeds.hardware_flops": "computed from time, chips and peak if known",
+    "seeds.log": "the curve is in the run's folder; its digest is log_sha256",
+    "seeds.curve": "the held-out loss is measured only at the end",
 }
 _CLOCK_SECONDS = 10.0
 
@@ -57,25 +57,21 @@ def submission_from_runs(
     held_out: str | None = None,
     peak_flops_per_second: float | None = None,
 ) -> Submission:
-    """Return the submission of runs that differ in nothing but their seeds; `UsageError` if one diverged, or differs in more.
-
-    `held_out` is the name of the text that the track measures on: of several held-out sets that one's loss is submitted.
-    `peak_flops_per_second` (dense, one chip) is stated for a chip that is not in the hardware table.
-    """
+    """Return the submission of runs that differ only in their seeds; `UsageError` if one diverged or differs in more."""
     _require_one_recipe(runs)
     spec, absent = runs[0].spec, dict(_NOT_KEPT)
     chosen = held_out_set(spec.data.held_out, asked=held_out)
     if runs[0].record.git_commit is None:
-        absent["code.commit"] = "it was trained outside of a git repository"
+        absent["code.commit"] = "trained outside of a git repository"
     if spec.role == "target":
-        absent["code.command"] = f"marin-scale run, of the preregistration with the digest {spec.statement_sha256}"
+        absent["code.command"] = f"marin-scale run on the preregistration with digest {spec.statement_sha256}"
     if trials is None:
-        absent["tuning"] = "its author did not say"
+        absent["tuning"] = "not stated by the author"
     else:
-        absent |= {"tuning.budget_flops": "not counted", "tuning.selected_on": "not told"}
+        absent |= {"tuning.budget_flops": "not stated", "tuning.selected_on": "not stated"}
     seeds = tuple(_seed(run, held_out=chosen) for run in runs)
     if any(each.training_seconds is None for each in seeds):
-        absent["seeds.training_seconds"] = "it was interrupted, and the record keeps the time of the last part only"
+        absent["seeds.training_seconds"] = "the run was interrupted; the record contains the time of the last part only"
     tokenizer = spec.data.tokenizer
     if tokenizer is None:
         absent["evaluation.tokenizer_sha256"] = "every byte is a token"
@@ -107,7 +103,7 @@ def submission_from_runs(
 
 
 def held_out_set(names: Iterable[str], *, asked: str | None) -> str | None:
-    """Return the held-out set that goes by the name a track asks for; None if there is none.
+    """Return the held-out set with the name that a track requires; None without one.
 
     >>> held_out_set(["wiki", "c4_en"], asked="paloma/c4_en")
     'c4_en'
@@ -116,7 +112,7 @@ def held_out_set(names: Iterable[str], *, asked: str | None) -> str | None:
 
 
 def _evaluation(spec: RunSpec, *, held_out: str | None) -> Evaluation:
-    """The text and the protocol of the loss that is submitted: one held-out set, or all of the run's."""
+    """Return text and protocol of the submitted loss: one held-out set, or all of the run's."""
     tokenizer = spec.data.tokenizer.digest if spec.data.tokenizer else None
     if held_out is None:
         name, digest, size = f"{spec.data.source}, {spec.evaluation.protocol}", spec.data.digest, None
@@ -132,16 +128,16 @@ def _require_one_recipe(runs: Sequence[StoredRun]) -> None:
     for run in runs:
         if run.record.loss is None:
             raise UsageError(
-                f"{run.folder} diverged.",
-                why="It has no loss to compare.",
-                fix="Submit the runs that finished, and say in the description how many did not.",
+                f"{run.folder} diverged and has no loss.",
+                why="A submission needs the loss of every seed.",
+                fix="Submit the finished runs, and state the number of diverged runs in --description.",
             )
         differing = sorted(key for key, value in _but_seeds(run.spec).items() if value != first[key])
         if differing:
             raise UsageError(
                 f"{run.folder} differs from {runs[0].folder} in {', '.join(differing)}.",
-                why="The seeds of one submission are runs of one recipe.",
-                fix="Submit them under two names.",
+                why="All runs of a submission have the same settings except for seeds.",
+                fix="Submit the runs under two names.",
             )
 
 
@@ -153,7 +149,7 @@ def _but_seeds(spec: RunSpec) -> dict[str, Any]:
 
 def _seed(run: StoredRun, *, held_out: str | None) -> SeedResult:
     record = run.record
-    assert record.loss is not None  # asked for before
+    assert record.loss is not None  # required by _require_one_recipe
     loss = record.loss if held_out is None else record.losses.get(held_out, record.loss)
     started, finished = datetime.fromisoformat(record.started_at), datetime.fromisoformat(record.finished_at)
     whole = (finished - started).total_seconds() <= record.wall_seconds + _CLOCK_SECONDS
@@ -168,7 +164,7 @@ def _seed(run: StoredRun, *, held_out: str | None) -> SeedResult:
 
 
 def _hardware(run: StoredRun, *, peak_flops_per_second: float | None) -> Hardware:
-    """The machine as its record names it; of a CPU its cores are counted."""
+    """Return the machine named in the record; a CPU counts its cores."""
     stated = run.record.hardware
     known, named = accelerator(stated.device_kind), stated.device_kind.lower()
     chips = stated.cpu_count if named == "cpu" else stated.device_count
@@ -220,19 +216,19 @@ def _settings(spec: RunSpec) -> dict[str, Any]:
 
 
 def _command(spec: RunSpec) -> str | None:
-    """That of a rung; a target is trained from its preregistration, which its spec knows by digest only."""
+    """Return the command of a rung; a target is trained from its preregistration."""
     return f"marin-scale ladder ladders/{spec.ladder}.yaml" if spec.role == "rung" else None
 
 
 _NORMAL_95 = 1.959964
-_DECIDED = ("track", "data", "model", "training", "evaluation")  # by the entry, before anything is trained
+_DECIDED = ("track", "data", "model", "training", "evaluation")  # fixed by the entry before training
 
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmation:
-    """Both means in bits per byte, how far they may lie apart by chance, and how far two runs of one seed did.
+    """Claimed and retrained means in bits per byte, with the seed-to-seed noise.
 
-    `differs` names the parts of the submission that are not those of its entry.
+    `differs` names the parts of the submission that do not match its entry.
     """
 
     name: str
@@ -244,27 +240,25 @@ class Confirmation:
 
     @property
     def confirmed(self) -> bool:
-        """Whether it is the submission of its entry, and chance can explain the difference."""
+        """True if the submission matches its entry and noise explains the difference."""
         return not self.differs and abs(self.again - self.claimed) <= self.by_chance
 
     @property
     def sentence(self) -> str:
-        """What came out, in a line."""
-        found = f"claimed {self.claimed:.6f} bits per byte, trained again {self.again:.6f}"
-        seeds = (
-            f"by chance they may differ by {self.by_chance:.6f}; of one seed they do by at most {self.largest_of_a_seed:.6f}"
-        )
+        """Result in one line."""
+        found = f"claimed {self.claimed:.6f} bits per byte, retrained {self.again:.6f}"
+        seeds = f"noise allows {self.by_chance:.6f}; the largest difference of one seed is {self.largest_of_a_seed:.6f}"
         other = f"; its entry has another {', '.join(self.differs)}" if self.differs else ""
         return f"{self.name}  {'confirmed' if self.confirmed else 'NOT confirmed'}: {found}; {seeds}{other}"
 
 
 def confirmation(submission: Submission, retrained: Submission) -> Confirmation:
-    """Compare a submission with that of its entry trained again; `UsageError` where it has other seeds, or one only."""
+    """Compare a submission with its retrained entry; `UsageError` for other seeds or fewer than two."""
     claimed, losses = ({each.seed: each.bits_per_byte for each in one.seeds} for one in (submission, retrained))
     if set(claimed) != set(losses) or len(losses) < 2:
         raise UsageError(
-            f"{submission.name} has the seeds {_said(claimed)}, and its entry {_said(losses)}.",
-            why="The same runs are compared, and what chance does is seen from two or more.",
+            f"{submission.name} has seeds {_said(claimed)}; its entry has {_said(losses)}.",
+            why="The comparison needs the same seeds, two or more.",
             fix="Submit all seeds of the entry, two or more.",
         )
     error = stdev(losses.values()) / math.sqrt(len(losses))

@@ -1,7 +1,7 @@
-"""Peak speeds of accelerators and the number of chips of a named machine.
+"""Peak speeds of accelerators and chips of named machines, for hardware FLOPs and MFU.
 
-Peaks are dense bfloat16 per chip with FP32 accumulation, by the vendor's data sheet. The name of an early TPU slice counts
-cores, that of a later one chips. Chips that are not listed have no peak unless their user states one.
+Peaks are dense bfloat16 per chip, from the vendor's data sheet. The number in a TPU slice's name counts cores in early
+generations, chips in later ones.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ _TERA = 1e12
 
 @dataclass(frozen=True, kw_only=True)
 class Accelerator:
-    """One kind of chip: dense bfloat16 FLOP/s of one, how many a slice's name counts it as, and who says so."""
+    """Kind of chip: dense peak FLOP/s of one chip, cores per chip in slice names, and the source."""
 
     kind: str
     peak_flops_per_second: float
     cores_per_chip: int = 1
-    """What the number in the name of a slice counts: 2 where it counts cores, of which a chip has two."""
+    """Count per chip in the name of a slice: 2 if the name counts cores."""
     dtype: str = "bfloat16"
     source: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """So many chips of one kind."""
+    """Chips of one kind."""
 
     accelerator: Accelerator
     chips: int
     named_count: int
-    """The number in its name, which of an early TPU slice counts cores."""
+    """Number in the name, which counts cores for early TPU slices."""
     is_slice: bool = False
-    """True if the name itself gives the number of chips, as v5p-32 does and h100 does not."""
+    """True if the name contains the number of chips, like v5p-32 and unlike h100."""
 
     @property
     def peak_flops_per_second(self) -> float:
-        """Of all chips together."""
+        """Peak of all chips together."""
         return self.chips * self.accelerator.peak_flops_per_second
 
 
@@ -124,7 +124,7 @@ _SLICE = re.compile(r"(?:(\d+)\s*[x*]\s*)?(?:tpu[\s_-]*)?(v[3-6][a-z]*)-(\d+)")
 
 
 def accelerator(name: str) -> Accelerator | None:
-    """Return the chip of that name in any usual spelling, with or without maker, memory and socket; None if it is not listed.
+    """Return the kind of chip of that name, in any case; None if it is not listed.
 
     >>> [accelerator(name).kind for name in ("NVIDIA A100-SXM4-80GB", "NVIDIA H100 PCIe", "RTX 3090", "TPU v5 lite")]
     ['a100', 'h100-pcie', 'rtx3090', 'v5e']
@@ -142,7 +142,7 @@ _BY_PLAIN_NAME = {kind.replace("-", ""): each for kind, each in ACCELERATORS.ite
 
 
 def variants(kind: str) -> list[Accelerator]:
-    """Return the other GPUs of the model that a kind names, as sold with another socket or by another cloud.
+    """Return the other GPUs of the same model, with another socket or from another cloud.
 
     >>> [each.kind for each in variants("h100")], [each.kind for each in variants("a10g")]
     (['h100-nvl', 'h100-pcie'], ['a10'])
@@ -157,9 +157,7 @@ def _gpu_model(kind: str) -> str | None:
 
 
 def machine(name: str, *, count: int = 1, peak_flops_per_second: float | None = None) -> Machine | None:
-    """Return what a name means: `count` slices like "v5p-32" (16 chips) or "2 x v5p-32", or `count` chips; None if not listed.
-
-    A stated peak (dense FLOP/s of one chip) replaces that of the table, and makes a chip of any other name.
+    """Return the machine of a name: `count` slices like "v5p-32" (16 chips), or `count` chips; None for an unlisted one.
 
     >>> machine("v5p-32").chips, machine("2 x v5p-32").chips, machine("v5litepod-64").chips, machine("H200", count=8).chips
     (16, 32, 64, 8)

@@ -35,13 +35,13 @@ from marin_scaling.untrusted_text import Link
 
 @dataclass(frozen=True, kw_only=True)
 class Imported:
-    """The submissions of a file, and its entries that could not be imported, a line each."""
+    """Submissions of a file, and a line for each skipped entry."""
 
     submissions: tuple[Submission, ...]
     problems: tuple[str, ...] = ()
 
 
-_NOT_ON_IT = "the board's table did not have it"
+_NOT_ON_IT = "the old board's table does not contain it"
 _ABSENT = (
     "code",
     "environment",
@@ -68,21 +68,21 @@ _ABSENT = (
 
 
 def import_marin_board(document: Any, *, source: str) -> Imported:
-    """Return the entries of the table in its order; `DocumentError` if it is no table."""
+    """Return the entries of the old board in order; `DocumentError` if the file is not a table."""
     if not isinstance(document, list):
-        raise refusal(source, ["it is no list of entries"])
+        raise refusal(source, ["the file is not a list of entries"])
     made, problems = [], []
     for number, entry in enumerate(document, start=1):
         try:
             made.append(_board_submission(entry, source=f"{Path(source).name}, entry {number}"))
         except KeyError as error:
-            problems.append(f"{source}: entry {number}: it has no key {error}")
+            problems.append(f"{source}: entry {number}: missing key {error}")
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             key = _BOARD_KEY_OF.get(str(first["loc"][-1]), ".".join(map(str, first["loc"])))
             problems.append(f"{source}: entry {number}: {key}: {first['msg']}")
         except (TypeError, ValueError, AttributeError) as error:
-            problems.append(f"{source}: entry {number}: its values are of another kind ({error})")
+            problems.append(f"{source}: entry {number}: a value has the wrong type ({error})")
     return Imported(submissions=tuple(made), problems=tuple(problems))
 
 
@@ -122,10 +122,10 @@ _ROOT, _RESULTS = "speedrun", "speedrun_results"
 
 
 def import_file(path: Path) -> Imported:
-    """Return the submissions in a file of Marin's; `DocumentError` names every key that is wrong."""
+    """Return the submissions in one of Marin's files; `DocumentError` names every wrong key."""
     raw = read_bytes(path)
     if found := _NO_NUMBER.search(raw):
-        raise refusal(str(path), [f"{found[1].decode(errors='replace')}: it is {found[2].decode()}: the run has no result"])
+        raise refusal(str(path), [f"{found[1].decode(errors='replace')}: {found[2].decode()}, so the run has no result"])
     document = load_strict(raw, name=str(path))
     if isinstance(document, list):
         return import_marin_board(document, source=str(path))
@@ -137,7 +137,7 @@ _NO_NUMBER = re.compile(rb'"([^"\\\\]{1,100})"\s*:\s*(NaN|-?Infinity)')
 
 
 def submission_name(path: Path) -> str:
-    """What a results file is called: its folders below `speedrun`, or its own name with `__` for `/`.
+    """Return the name of a results file: its folders below `speedrun`, or its own name with `__` for `/`.
 
     >>> submission_name(Path("experiments/speedrun/muon_llama_scaling/130m/speedrun_results.json"))
     'muon_llama_scaling/130m'

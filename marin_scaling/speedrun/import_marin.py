@@ -34,30 +34,30 @@ from marin_scaling.speedrun.submission import (
 from marin_scaling.untrusted_text import LINK_PATTERN
 
 _VOCABULARY = 128_256
-"""Llama 3's, which Marin's speedrun counted by whatever the data set was."""
+"""Vocabulary of Llama 3, which Marin's speedrun used for FLOPs of every data set."""
 _SUBSET_TOKENS = 10_000_000_000
 _EVALUATION, _BPB = "paloma/c4_en", "eval/paloma/c4_en/bpb"
 _NEVER_SAID = {
-    "code": "Marin's results name no commit, and the code has moved since",
-    "environment": "Marin's results name no software",
-    "data.digest": "only the address of a bucket",
-    "tuning": "Marin's results do not say how many settings were tried",
-    "compute.cost_usd": "Marin's results name no cost",
-    "evaluation.digest": "Marin's results name the evaluation only",
-    "evaluation.bytes": "Marin's results name the evaluation only",
-    "evaluation.tokenizer_sha256": "Marin's results name no digest of it",
-    "seeds.seed": "data_seed is null in the file, and Marin's code trained with 42",
-    "seeds.nats": "Marin's results give bits per byte only",
-    "seeds.started_at": "Marin's results give the end only",
+    "code": "Marin's results contain no commit",
+    "environment": "Marin's results contain no software versions",
+    "data.digest": "Marin's results contain only a bucket's address",
+    "tuning": "Marin's results do not contain the number of tried settings",
+    "compute.cost_usd": "Marin's results contain no cost",
+    "evaluation.digest": "Marin's results contain only the evaluation's name",
+    "evaluation.bytes": "Marin's results contain only the evaluation's name",
+    "evaluation.tokenizer_sha256": "Marin's results contain no digest of the tokenizer",
+    "seeds.seed": "data_seed is null in the file; Marin's code trained with 42",
+    "seeds.nats": "Marin's results contain only bits per byte",
+    "seeds.started_at": "Marin's results contain only the end",
     "seeds.log_sha256": "the log is on W&B",
-    "seeds.curve": "Marin's results give the last value only",
-    "model.params_non_embedding": "Marin's results give all parameters together",
+    "seeds.curve": "Marin's results contain only the last value",
+    "model.params_non_embedding": "Marin's results contain only all parameters",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Keys:
-    """One table of a file, `where` it stands, and the list that its problems go to."""
+    """One table of a file, its place `where`, and the list of problems."""
 
     part: Mapping[str, Any]
     where: str
@@ -68,10 +68,10 @@ class Keys:
         self.problems.append(f"{self.where}{key}: {said}")
 
     def table(self, key: str, *, needed: bool = True) -> Keys:
-        """Return the table at a key; an empty one if it is missing, a problem if it is needed."""
+        """Return the table at a key, empty if it is missing; a missing needed table is a problem."""
         found = self.part.get(key)
         if not isinstance(found, Mapping) and (needed or found is not None):
-            self.problem(key, "no such key" if found is None else "it is no table of keys")
+            self.problem(key, "missing key" if found is None else "must be a table of keys")
         return Keys(part=found if isinstance(found, Mapping) else {}, where=f"{self.where}{key}.", problems=self.problems)
 
     def number(self, key: str) -> float | None:
@@ -80,7 +80,7 @@ class Keys:
         if found is None:
             return None
         if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found) or found <= 0:
-            self.problem(key, f"{str(found)[:60]!r} is no positive number")
+            self.problem(key, f"{str(found)[:60]!r} is not a positive number")
             return None
         return float(found)
 
@@ -88,15 +88,15 @@ class Keys:
         """Return the positive whole number at a key, else as `number`."""
         found = self.number(key)
         if found is not None and not found.is_integer():
-            self.problem(key, f"{found} is no whole number")
+            self.problem(key, f"{found} is not a whole number")
             return None
         return None if found is None else int(self.part[key])
 
-    def required(self, key: str, *, why: str = "it is needed") -> float:
+    def required(self, key: str, *, why: str = "a required number") -> float:
         """Return the positive number at a key; a problem if there is none."""
         before, found = len(self.problems), self.number(key)
         if found is None and len(self.problems) == before:
-            self.problem(key, f"{'it is null' if key in self.part else 'no such key'}: {why}")
+            self.problem(key, f"{'null' if key in self.part else 'missing key'}: {why}")
         return found or 1.0
 
     def required_count(self, key: str) -> int:
@@ -106,7 +106,7 @@ class Keys:
 
 
 def marin_shape(run: Mapping[str, Any]) -> str:
-    """Which of the six shapes one entry of `runs` has: V0, V1, V1b, V2, V3 or V4."""
+    """Return the format of one entry of `runs`: V0, V1, V1b, V2, V3 or V4."""
     if "run_related_info" in run:
         return "V0"
     info = _table(run.get("run_info"))
@@ -124,14 +124,14 @@ def _table(value: Any) -> Mapping[str, Any]:
 
 
 def import_marin_results(document: Any, *, name: str, source: str) -> list[Submission]:
-    """Return the submissions in the document of a `speedrun_results.json`; `name` is its folder below `experiments/speedrun`.
+    """Return the submission in a `speedrun_results.json`; `name` is its folder below `experiments/speedrun`.
 
-    Runs of one configuration are the seeds of one submission. `DocumentError` names every key that is missing or no such value.
+    `DocumentError` names the key that is missing or has a wrong value.
     """
     problems: list[str] = []
     runs = document.get("runs") if isinstance(document, Mapping) else None
     if not isinstance(runs, list) or not runs:
-        raise refusal(source, ["runs: no run"])
+        raise refusal(source, ["runs: the list is missing or empty"])
     made = [
         _read(run, name=name, source=source, where=f"runs[{number}].", problems=problems) for number, run in enumerate(runs)
     ]
@@ -147,7 +147,7 @@ def import_marin_results(document: Any, *, name: str, source: str) -> list[Submi
 
 
 def _recipe(each: Submission) -> str:
-    """All of a submission but its results, to compare."""
+    """Return a submission without its results, for comparison."""
     parts = each.model_dump(mode="json", include={"data", "model", "training", "compute", "evaluation", "absent"})
     settings = (parts["training"] or {}).get("config", {})
     for key in ("seed", "data_seed"):
@@ -156,10 +156,10 @@ def _recipe(each: Submission) -> str:
 
 
 def _read(run: Any, *, name: str, source: str, where: str, problems: list[str]) -> Submission | None:
-    """The submission of one run; None where `problems` got a new line."""
+    """Return the submission of one run; None if `problems` got a new line."""
     known = len(problems)
     if not isinstance(run, Mapping):
-        problems.append(f"{where[:-1]}: no table of keys")
+        problems.append(f"{where[:-1]}: must be a table of keys")
         return None
     shape = marin_shape(run)
     keys = Keys(part=run, where=where, problems=problems)
@@ -187,7 +187,7 @@ _KEY_OF = {
 
 
 def moment(text: str) -> datetime:
-    """Return a time as Marin writes it, or in ISO 8601.
+    """Parse a time in Marin's format.
 
     >>> moment("2025-12-20 16:05:57 UTC").isoformat()
     '2025-12-20T16:05:57+00:00'
@@ -199,7 +199,7 @@ def moment(text: str) -> datetime:
 
 
 def author_of(author: Any) -> Author:
-    """Return an author as Marin writes one; an address that is no web page is left out."""
+    """Return the author in Marin's format; an invalid web address is left out."""
     if not isinstance(author, Mapping):
         return Author(name=str(author or "not named in this file"))
     url = str(author.get("url") or "")
@@ -211,7 +211,7 @@ def author_of(author: Any) -> Author:
 
 
 def hardware_of(name: str, found: Machine | None, *, chips: int | None = None, peak: float | None = None) -> Hardware:
-    """The machine of that name, with the chips and the peak that were stated, else those of the hardware table."""
+    """Return the machine of that name with the stated chips and peak, or those of the hardware table."""
     known: Accelerator | None = found.accelerator if found else None
     return Hardware(
         kind=known.kind if known else name.lower(),
@@ -223,7 +223,7 @@ def hardware_of(name: str, found: Machine | None, *, chips: int | None = None, p
 
 @dataclass(frozen=True, kw_only=True)
 class _Facts:
-    """What a file of any of the six shapes says of one run; None where it says nothing."""
+    """Facts of one run in any of the six formats; None if the file lacks one."""
 
     keys: Keys
     """The table with the common keys."""
@@ -239,7 +239,7 @@ class _Facts:
 
 
 def _facts(keys: Keys) -> _Facts:
-    """The facts of V1 to V4."""
+    """Return the facts of V1 to V4."""
     seconds, hardware_flops = keys.number("training_time"), keys.number("training_hardware_flops")
     return _Facts(
         keys=keys,
@@ -256,14 +256,14 @@ def _facts(keys: Keys) -> _Facts:
 
 
 def _v0_facts(keys: Keys) -> _Facts:
-    """The facts of V0; its time is called minutes, and is taken so."""
+    """Return the facts of V0, with the time converted from minutes."""
     info, stats = keys.table("run_related_info"), keys.table("run_stats")
     stated = info.table("hardware_config")
     name = str(stated.part.get("device_type") or "not named")
     minutes = stats.number("training_time_in_minutes")
     return _Facts(
         keys=info,
-        authors=(Author(name="not named in this shape"),),
+        authors=(Author(name="not named in this format"),),
         description="",
         params_total=info.required_count("num_parameters"),
         model_flops=stats.number("pre_run_flops_estimate"),
@@ -276,7 +276,7 @@ def _v0_facts(keys: Keys) -> _Facts:
 
 
 def _hardware(keys: Keys, *, seconds: float | None, hardware_flops: float | None) -> Hardware | None:
-    """The machine of V1 to V4; None where no accelerator is named."""
+    """Return the machine of V1 to V4; None if no accelerator is named."""
     resources = keys.table("resources", needed=False)
     device = resources.table("device", needed=False)
     name = next(
@@ -312,7 +312,7 @@ def _hardware(keys: Keys, *, seconds: float | None, hardware_flops: float | None
 
 
 def _slices(resources: Keys, *, chips: float | None, of_one: int) -> int:
-    """The number of slices or machines; of a list of possible ones that with which the chips were counted."""
+    """Return the number of slices or machines; from a list of numbers the one that matches the chips."""
     for key in ("slice_count", "replicas"):
         possible = resources.part.get(key)
         if not isinstance(possible, list):
@@ -323,7 +323,7 @@ def _slices(resources: Keys, *, chips: float | None, of_one: int) -> int:
         fitting = [each for each in counts if chips and math.isclose(each * of_one, chips, rel_tol=0.01)]
         if len(fitting) == 1:
             return fitting[0]
-        resources.problem(key, f"{possible} lists several, and no number of chips says which was used")
+        resources.problem(key, f"{possible} lists several numbers, and the number of chips matches none")
     return 1
 
 
@@ -345,20 +345,20 @@ def _submission(facts: _Facts, *, name: str, source: str) -> Submission:
     )
     unique = _SUBSET_TOKENS if "10B" in dataset else None
     missing = {
-        "data.unique_tokens": (unique, "the file does not say how large its data set is"),
-        "data.trained_tokens": (tokens, "the file does not say how many"),
+        "data.unique_tokens": (unique, "the file does not contain the size of its data set"),
+        "data.trained_tokens": (tokens, "the file does not contain the number of tokens"),
         "model.shape": (shape, why_no_shape),
-        "model.params_active": (dense or None, "Marin's results give all parameters together"),
+        "model.params_active": (dense or None, "Marin's results contain only all parameters"),
         "training": (training, why_no_training),
         "compute.hardware": (facts.hardware, "the file names no accelerator"),
-        "seeds.training_seconds": (seed.training_seconds, "the file has no time"),
-        "seeds.hardware_flops": (seed.hardware_flops, "the file has none"),
-        "seeds.finished_at": (seed.finished_at, "the file does not say when it ended"),
+        "seeds.training_seconds": (seed.training_seconds, "the file does not contain the time"),
+        "seeds.hardware_flops": (seed.hardware_flops, "the file does not contain hardware FLOPs"),
+        "seeds.finished_at": (seed.finished_at, "the file does not contain the end"),
         "seeds.log": (seed.log, "the file names no run on W&B"),
     }
     absent |= {key: why for key, (value, why) in missing.items() if value is None}
     if facts.hardware is not None and facts.hardware.peak_flops_per_second is None:
-        absent["compute.hardware.peak_flops_per_second"] = "this kind of chip is not in the hardware table"
+        absent["compute.hardware.peak_flops_per_second"] = "the hardware table does not list this chip"
     flops, formula = _counted_by(facts, shape=shape, tokens=tokens)
     return Submission(
         name=name,
@@ -382,11 +382,11 @@ def _submission(facts: _Facts, *, name: str, source: str) -> Submission:
 
 
 def _counted_by(facts: _Facts, *, shape: Shape | None, tokens: int | None) -> tuple[float, str]:
-    """Model FLOPs as the file states them, and their formula: the common one, or that of the model's own class."""
+    """Return the stated model FLOPs and their formula: the common one, or that of the model's own class."""
     counted = training_flops(shape, tokens=tokens, convention=WITH_LM_HEAD) if shape and tokens else None
     stated = facts.model_flops or counted
     if stated is None:
-        facts.keys.problem("model_flops", "it is missing, and sizes or tokens to count it by are, too")
+        facts.keys.problem("model_flops", "missing key, and sizes or tokens to compute it are missing")
         return 1.0, LEVANTER_FLOPS
     if facts.formula is not None:
         return stated, facts.formula
@@ -395,7 +395,7 @@ def _counted_by(facts: _Facts, *, shape: Shape | None, tokens: int | None) -> tu
 
 
 def _training(keys: Keys, *, shape: Shape | None, tokens: int | None) -> tuple[Training | None, str]:
-    """How it was trained, or why that is not known: of a batch schedule the steps are checked against the tokens here."""
+    """Return the training settings, or why they are unknown; a batch schedule is checked against the tokens."""
     settings = keys.table("train_config", needed=False)
     length = settings.count("train_seq_len") or (shape.seq_len if shape else None)
     batch, steps = settings.part.get("train_batch_size"), settings.count("num_train_steps")
@@ -408,18 +408,18 @@ def _training(keys: Keys, *, shape: Shape | None, tokens: int | None) -> tuple[T
 
 
 def _schedule(settings: Keys, stages: list[Any], *, steps: int | None, length: int | None, tokens: int | None) -> str:
-    """A batch schedule in words; a problem where it does not give the tokens that the file states."""
+    """Return a batch schedule in words; other tokens than stated are a problem."""
     try:
         starts = [(int(each["start"]), int(each["value"])) for each in stages]
     except (KeyError, TypeError, ValueError):
-        settings.problem("train_batch_size", "it is no list of start and value")
+        settings.problem("train_batch_size", "must be a list of start and value")
         return ""
     words = ", ".join(f"{value} sequences from step {start}" for start, value in starts)
     if steps and length and tokens:
         ends = [*(start for start, _ in starts[1:]), steps]
         counted = length * sum(value * (end - start) for (start, value), end in zip(starts, ends, strict=True))
         if counted != tokens:
-            settings.problem("train_batch_size", f"{words} of {steps} are {counted} tokens, and total_tokens is {tokens}")
+            settings.problem("train_batch_size", f"{words} of {steps} give {counted} tokens, but total_tokens is {tokens}")
     return f"a batch schedule: {words}"
 
 
@@ -430,12 +430,12 @@ def _finished(keys: Keys) -> datetime | None:
     try:
         return moment(str(text))
     except ValueError:
-        keys.problem("run_completion_timestamp", f"{str(text)[:60]!r} is no time")
+        keys.problem("run_completion_timestamp", f"{str(text)[:60]!r} is not a time")
         return None
 
 
 def _shape(config: Mapping[str, Any]) -> tuple[Shape | None, str]:
-    """The sizes by which FLOPs are counted, or which of them is missing."""
+    """Return the sizes for the FLOPs formula, or which of them is missing."""
     heads = config.get("num_heads")
     sizes = {
         "hidden_dim": config.get("hidden_dim"),
@@ -460,6 +460,6 @@ def refusal(source: str, problems: Sequence[str]) -> DocumentError:
     """Return the error that lists every problem of a file."""
     return DocumentError(
         tuple(f"{source}: {each}." for each in problems),
-        why="A figure that is no positive number cannot be compared.",
-        fix="Correct the file, or leave it out; all keys are in the reference of submission files.",
+        why="Only positive numbers can be compared.",
+        fix="Correct the named keys, or leave the file out.",
     )

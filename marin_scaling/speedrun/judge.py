@@ -1,4 +1,4 @@
-"""Judge the submissions of a repository: with its tracks, beside each other, and against its own run records."""
+"""Validate the submissions of a repository by its tracks, against each other and against its run records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _USUAL_BASES = ("origin/HEAD", "origin/main", "main", "origin/master", "master")
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """The submissions at a place, what was found of them, and the tracks by which they were judged."""
+    """Submissions at a place, with their findings and tracks."""
 
     found: tuple[Submitted, ...] = ()
     validated: tuple[Validated, ...] = ()
@@ -27,9 +27,9 @@ class Judged:
 
 
 def judge_all(place: Path, *, at: datetime, base: str | None = None) -> Judged:
-    """Judge all submissions at `place`, a folder or a file; `at` is now (UTC).
+    """Validate all submissions at `place`, a folder or a file; `at` is now (UTC).
 
-    Of a copy and its original the one on the branch `base` is accepted (default: the repository's main branch).
+    Among duplicates, the one on the branch `base` is accepted (default: the repository's main branch).
     """
     found, tracks = read_submissions(place), read_tracks(tracks_folder(place))
     sound = [each for each in found if each.submission is not None]
@@ -44,7 +44,7 @@ def judge_all(place: Path, *, at: datetime, base: str | None = None) -> Judged:
 
 
 def judge_new(submission: Submission, *, to: Path, at: datetime) -> Validated:
-    """Judge a submission that is to be written below `to`, with the tracks and the submissions there."""
+    """Validate a new submission for the folder `to`, with the tracks and submissions there."""
     there = [each.submission for each in read_submissions(to) if each.submission] if to.is_dir() else []
     tracks, records = read_tracks(tracks_folder(to)), records_by_log(runs_folder(to))
     return validate([*there, submission], at=at, tracks=tracks, records=records)[-1]
@@ -57,7 +57,7 @@ def runs_folder(place: Path) -> Path:
 
 
 def _order(files: Sequence[Path], *, place: Path, base: str | None) -> list[int]:
-    """Positions of files, the first that came at the head: those on the base branch, then by the commit that added them."""
+    """Return positions of files by age: first those on the base branch, then by the commit that added them."""
     repository = find_repository(place if place.is_dir() else place.parent)
     if repository is None:
         return list(range(len(files)))
@@ -68,7 +68,7 @@ def _order(files: Sequence[Path], *, place: Path, base: str | None) -> list[int]
 
 
 def _paths_on(repository: Repository, base: str | None, place: Path) -> set[Path | None]:
-    """The submissions that the base branch has; `GitError` if a named branch is not there."""
+    """Return the submissions on the base branch; `GitError` if a named branch does not exist."""
     for name in (base,) if base else _USUAL_BASES:
         try:
             commit = repository.commit_id(name)
@@ -81,7 +81,7 @@ def _paths_on(repository: Repository, base: str | None, place: Path) -> set[Path
 
 
 def _paths_by_age(repository: Repository, place: Path) -> dict[Path, int]:
-    """The number of the commit that added each submission, along the first parents of what is checked out."""
+    """Return the number of the commit that added each submission, along the first parents of HEAD."""
     if repository.head() is None or not repository.holds(place):
         return {}
     below = repository.path_from_root(place)

@@ -1,4 +1,4 @@
-"""The board of a track: points, Pareto fronts, records."""
+"""Board of a track: points, Pareto fronts, records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from marin_scaling.speedrun.track import AXES, axis_key
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """A submission's place: its cost in any unit, its loss (bits per byte), its name."""
+    """Place of a submission: cost in any unit, loss in bits per byte, and name."""
 
     cost: float
     loss: float
@@ -27,9 +27,7 @@ class Point:
 
 
 def front(points: Sequence[Point], *, same_cost: float = 0.0) -> list[Point]:
-    """Return the points that no other dominates, by rising cost; equal points all of them.
-
-    Costs that differ by no more than the share `same_cost` count as one.
+    """Return the points that no other dominates, by rising cost; equal points are all included.
 
     >>> a, b, c = (Point(cost=c, loss=l, name=n) for c, l, n in ((1, 3.0, "a"), (2, 2.0, "b"), (2, 2.5, "c")))
     >>> [point.name for point in front([c, b, a])]
@@ -47,7 +45,7 @@ def front(points: Sequence[Point], *, same_cost: float = 0.0) -> list[Point]:
 
 
 def dominated_by(point: Point, standing: Sequence[Point], *, same_cost: float = 0.0) -> Point | None:
-    """Of the points of a front, the best that is cheaper or as cheap, and better or as good; None of a point on the front."""
+    """Return the best point of a front that is at most as costly and at least as good; None for a point on the front."""
     place = bisect_right(standing, point.cost * (1 + same_cost), key=lambda other: other.cost)
     best = standing[place - 1] if place else None
     if best is None or best.loss > point.loss or (best.cost, best.loss) == (point.cost, point.loss):
@@ -57,9 +55,9 @@ def dominated_by(point: Point, standing: Sequence[Point], *, same_cost: float = 
 
 
 def tied(points: Sequence[Point], *, noise: float, same_cost: float = 0.0) -> list[Point]:
-    """The points that are not on the front and would be, were their loss lower by what two runs may differ by chance.
+    """Return the points that would be on the front if their loss were lower by the seed-to-seed noise.
 
-    `noise` is the standard deviation of one run's loss; two differ by 1.96 sqrt(2) of it in one case of twenty.
+    `noise` is the standard deviation of one run's loss; two runs differ by 1.96 sqrt(2) times it in 5 % of cases.
     """
     margin = _TWO_RUNS * noise
     standing = front(points, same_cost=same_cost)
@@ -76,7 +74,7 @@ _TWO_RUNS = 1.959964 * math.sqrt(2)
 
 
 def ties(points: Sequence[Point], *, noise: float, same_cost: float = 0.0) -> list[Point]:
-    """Return the points that chance does not tell apart: behind the front within noise, or next to each other on the front."""
+    """Return the points within noise: just behind the front, or next to each other on the front."""
     if noise <= 0:
         return []
     standing = front(points, same_cost=same_cost)
@@ -88,12 +86,12 @@ def ties(points: Sequence[Point], *, noise: float, same_cost: float = 0.0) -> li
 
 
 def _lowest_at(cost: float, costs: Sequence[float], standing: Sequence[Point]) -> float:
-    """The loss of the front at a cost."""
+    """Return the loss of the front at a cost."""
     return standing[bisect_right(costs, cost) - 1].loss
 
 
 def records(points: Sequence[Point], *, same_cost: float = 0.0) -> Iterator[Point]:
-    """Of points in the order in which they came, those that stood on the front when they came; an equal one is no record.
+    """Yield the points that were on the front when they came, in the given order; an equal point is no record.
 
     >>> a, b, c = (Point(cost=c, loss=l, name=n) for c, l, n in ((2, 3.0, "a"), (1, 2.0, "b"), (2, 2.5, "c")))
     >>> [point.name for point in records([a, b, c])]
@@ -108,7 +106,7 @@ def records(points: Sequence[Point], *, same_cost: float = 0.0) -> Iterator[Poin
 
 
 def hypervolume(points: Sequence[Point], *, worst_cost: float, worst_loss: float) -> float:
-    """The area that the front leaves behind it, up to a worst point: decades of cost times units of loss. It only grows.
+    """Return the area between the front and a worst point, in decades of cost times units of loss.
 
     >>> hypervolume([Point(cost=10, loss=1.0, name="a")], worst_cost=1000, worst_loss=1.5)
     1.0
@@ -128,33 +126,33 @@ def _place(point: Point) -> tuple[float, float, str]:
 
 FIRST_AXIS = "model FLOPs"
 SAME_COST = 0.005
-"""Costs that differ by less are one cost: they are stated to three digits, and steps are whole."""
+"""Largest relative difference of equal costs, which are stated to three digits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoardRow:
-    """A submission on its board."""
+    """Submission on its board."""
 
     validated: Validated
     on_front: tuple[str, ...]
-    """The axes on which nobody beats it."""
+    """Cost axes on whose Pareto front the submission is."""
 
     tied: tuple[str, ...]
-    """The axes on which chance does not tell it from an entry of the front, or from the next one there."""
+    """Cost axes on which the submission would be on the front within noise."""
 
     beaten_by: str | None
-    """Who is cheaper and better, on the first axis."""
+    """Submission that is cheaper and better on the first axis."""
 
     record: bool
-    """Whether it stood on the front of the first axis when it was finished."""
+    """True if the submission was on the front of the first axis when it finished."""
 
     @property
     def submission(self) -> Submission:
-        """What was submitted."""
+        """Submission of the row."""
         return self.validated.submission
 
     def to_document(self) -> dict[str, Any]:
-        """A row of `board.json` and `board.csv`; None where something is not known."""
+        """Return a row of `board.json` and `board.csv`; unknown values are None."""
         each = self.submission
         return {
             "name": each.name,
@@ -179,30 +177,30 @@ class BoardRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A submission that stood on the front of the first axis when it was finished."""
+    """Submission that was on the front of the first axis when it finished."""
 
     at: datetime
     submission: Submission
     hypervolume: float
-    """The area behind the front since then, up to the track's highest cost and loss: decades of cost times bits per byte."""
+    """Area behind the front since then, up to the track's highest cost and loss: decades of cost times bits per byte."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """A track: rows from the lowest loss on, those that were refused, and the noise of one run in bits per byte."""
+    """Track with its rows by rising loss, refused submissions, and the noise of one run in bits per byte."""
 
     track: str
     rows: tuple[BoardRow, ...]
     refused: tuple[Validated, ...]
     noise: float | None
-    """Standard deviation of one run, pooled over the submissions of several seeds; None where there is none."""
+    """Standard deviation of one run, pooled over submissions with several seeds; None without any."""
 
     records: tuple[Record, ...]
-    """In the order in which they were set; of submissions whose end is known."""
+    """Records in order of time; only submissions with a known end."""
 
 
 def boards(validated: Sequence[Validated]) -> list[Board]:
-    """A board for each track, by name."""
+    """Return a board for each track, by name."""
     tracks: dict[str, list[Validated]] = defaultdict(list)
     for each in validated:
         tracks[each.submission.track].append(each)
@@ -210,14 +208,14 @@ def boards(validated: Sequence[Validated]) -> list[Board]:
 
 
 def finished_at(submission: Submission) -> datetime | None:
-    """When its last seed ended; None where that is not known of all."""
+    """Return the end of the last seed; None if one end is unknown."""
     moments = [each.finished_at for each in submission.seeds]
     known = [moment.astimezone(UTC) for moment in moments if moment is not None]
     return max(known) if len(known) == len(moments) else None
 
 
 def points(submissions: Sequence[Submission], *, axis: str) -> list[Point]:
-    """Return the places of those whose cost on that axis is known."""
+    """Return the places of submissions whose cost on that axis is known."""
     return [
         Point(cost=cost, loss=each.bits_per_byte, name=each.name)
         for each in submissions
@@ -232,7 +230,7 @@ _COUNTED: Mapping[str, Callable[[Submission], float | None]] = {
 
 
 def checked_points(submissions: Sequence[Submission], *, axis: str) -> list[Point]:
-    """Return the places of those whose cost on that axis could be recomputed: a stated figure alone is on no front."""
+    """Return the places of submissions whose cost on that axis was recomputed; only these can be on a front."""
     counted = _COUNTED.get(axis)
     return points([each for each in submissions if counted is None or counted(each) is not None], axis=axis)
 
@@ -264,7 +262,7 @@ def _board(track: str, validated: Sequence[Validated]) -> Board:
 
 
 def pooled_noise(submissions: Sequence[Submission]) -> float | None:
-    """Standard deviation of one run, pooled over all submissions of two seeds or more; None where there is none."""
+    """Return the standard deviation of one run, pooled over submissions with two seeds or more; None without any."""
     several = [[seed.bits_per_byte for seed in each.seeds] for each in submissions if len(each.seeds) > 1]
     freedom = sum(len(losses) - 1 for losses in several)
     return math.sqrt(sum((len(losses) - 1) * variance(losses) for losses in several) / freedom) if freedom else None
@@ -281,7 +279,7 @@ def _beaten_by(submission: Submission, first: Sequence[Point]) -> str | None:
 
 
 def record_history(submissions: Sequence[Submission]) -> list[Record]:
-    """Which submissions of a track were records when they were finished, and what area lay behind the front then."""
+    """Return the records of a track in order of time, with the area behind the front."""
     dated = [(moment, each) for each in submissions if (moment := finished_at(each)) is not None]
     ordered = sorted(dated, key=lambda pair: (pair[0], pair[1].name))
     known = {each.name: (moment, each) for moment, each in ordered}

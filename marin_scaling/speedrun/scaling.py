@@ -1,7 +1,7 @@
-"""Scaling tracks: one recipe at several sizes, fitted by the forecasting engine, and what its law says of a much larger run.
+"""Scaling tracks: fit one recipe at several sizes and forecast a much larger run.
 
-The larger run follows the recipe's own rule: as many tokens for each parameter as its largest run. Groups whose intervals
-overlap share ranks; a group that cannot be fitted has none, and says why.
+The larger run has as many tokens per parameter as the group's largest run. Groups with overlapping intervals share ranks; a
+group that cannot be fitted has none.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from marin_scaling.run.table import RunTable, table_of_frame
 from marin_scaling.speedrun.submission import Submission
 
 FEWEST_SIZES = 4
-"""One more than a frontier has unknowns."""
+"""One more than the parameters of a frontier law."""
 LEAST_DECADES = 1.5
-"""From the cheapest to the dearest run of a group: less says too little of what a decade does."""
+"""Smallest range from the cheapest to the most expensive run of a group."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOut:
-    """The group's dearest run, forecast from the others."""
+    """Most expensive run of a group, forecast from the others."""
 
     forecast: Forecast
     measured: float
 
     @property
     def error(self) -> float:
-        """Forecast less measured, in bits per byte."""
+        """Forecast minus measured loss, in bits per byte."""
         return self.forecast.median - self.measured
 
 
 @dataclass(frozen=True, kw_only=True)
 class Projection:
-    """What a group's law says of a run at the track's budget; `ranks` are the best and the worst that it may have.
+    """Forecast of a group's law at the track's budget; `ranks` are its best and worst possible rank.
 
-    `why_not` says why there is no forecast, or nothing held out.
+    `why_not` is the reason for a missing forecast or held-out run.
     """
 
     group: str
@@ -54,7 +54,7 @@ class Projection:
 
 
 def projections(submissions: Sequence[Submission], *, flops: float) -> list[Projection]:
-    """Every group of several submissions at a budget of model FLOPs: the ranked ones by rank, then the others by name."""
+    """Return the forecast of every group with several submissions: ranked groups by rank, then the others by name."""
     groups: dict[str, list[Submission]] = defaultdict(list)
     for each in submissions:
         groups[each.group].append(each)
@@ -82,21 +82,21 @@ def _projection(group: str, members: Sequence[Submission], *, flops: float) -> P
 
 
 def _too_little(ordered: Sequence[Submission], *, flops: float) -> str:
-    """Why a group says too little to be fitted; empty where it does not."""
+    """Return why a group cannot be fitted; empty if it can."""
     unknown = [each.name for each in ordered if each.data.trained_tokens is None]
     sizes = {each.model.params_total for each in ordered}
     cheapest, dearest = (ordered[place].compute.model_flops for place in (0, -1))
     decades = math.log10(dearest / cheapest)
     if unknown:
-        return f"how many tokens {unknown[0]} was trained on is not known"
+        return f"the trained tokens of {unknown[0]} are unknown"
     if len({(each.evaluation.name, each.evaluation.digest) for each in ordered}) > 1:
-        return "its runs are not measured on the same text"
+        return "the runs are measured on different texts"
     if len(sizes) < FEWEST_SIZES:
-        return f"{len(sizes)} sizes; {FEWEST_SIZES} are needed"
+        return f"{len(sizes)} sizes; a fit needs {FEWEST_SIZES}"
     if decades < LEAST_DECADES:
-        return f"its runs span {decades:.2f} decades of model FLOPs; {LEAST_DECADES} are needed"
+        return f"the runs span {decades:.2f} decades of model FLOPs; a fit needs {LEAST_DECADES}"
     if flops <= dearest:
-        return f"its largest run has {dearest:.3g} model FLOPs, and the track is projected to {flops:.3g}"
+        return f"the largest run has {dearest:.3g} model FLOPs, not below the track's {flops:.3g}"
     return ""
 
 
@@ -127,21 +127,21 @@ def _target(each: Submission) -> Target:
 
 
 def _on_its_rule(largest: Submission, *, flops: float) -> Target:
-    """A run with so many times the FLOPs: parameters and tokens each grow by the root of it."""
+    """Return the run with that many FLOPs: parameters and tokens both grow by the square root."""
     last = _target(largest)
     grown = math.sqrt(flops / last.flops)
     return Target(flops=flops, params=last.params * grown, tokens=last.tokens * grown, active_params=last.active_params * grown)
 
 
 def _ranks(each: Projection, found: Sequence[Projection]) -> tuple[int, int]:
-    """From one more than the groups that are surely better, to how many are not surely worse."""
+    """Return the best and worst possible rank of a group."""
     low, high = _interval(each)
     others = [_interval(other) for other in found if other.forecast]
     return 1 + sum(other_high < low for _, other_high in others), sum(other_low <= high for other_low, _ in others)
 
 
 def _interval(each: Projection) -> tuple[float, float]:
-    assert each.forecast is not None  # of ranked ones only
+    assert each.forecast is not None  # only ranked groups are compared
     return each.forecast.interval()
 
 

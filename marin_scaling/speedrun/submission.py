@@ -1,4 +1,4 @@
-"""A speedrun submission: its document, and reading and writing its file."""
+"""Speedrun submission: its document, and reading and writing its file."""
 
 from __future__ import annotations
 
@@ -23,86 +23,86 @@ from marin_scaling.untrusted_text import SHA256, Amount, Commit, Count, Line, Li
 from marin_scaling.yaml_config import PATTERNS, Moment
 
 EXACT = 1e-6
-"""Relative difference up to which two figures are one."""
+"""Largest relative difference of equal figures."""
 LEVANTER_FLOPS = WITH_LM_HEAD
-"""The formula by which all submissions can be compared: three forwards a token, full attention, with the output head."""
+"""Common FLOPs formula: three forward passes per token, full attention, with the output head."""
 
 Level = Literal["self-reported", "log-checked", "re-evaluated", "reproduced", "reproduced-by-ci"]
 
 
 class Author(Part):
-    """Who made it."""
+    """Author of a submission."""
 
     name: Line
-    """As they want to be called."""
+    """Name, as the author prefers it."""
     affiliation: Line | None = None
-    """Where they work."""
+    """Institution."""
     url: Link | None = None
-    """A page of theirs."""
+    """Web page."""
 
 
 class Code(Part):
-    """What was run."""
+    """Code that was run."""
 
     repository: Link | None = None
-    """Where it can be had."""
+    """Web address of the repository."""
     commit: Commit | None = None
-    """At which commit."""
+    """Commit that was run."""
     tree_sha256: SHA256 | None = None
-    """Digest of the source files that ran, also where they were not committed."""
+    """Digest of the source files that ran, including uncommitted ones."""
     path: Line | None = None
-    """Of the script or folder in the repository."""
+    """Path of the script or folder in the repository."""
     command: Line | None = None
-    """That runs it again."""
+    """Command that runs it again."""
 
 
 class Environment(Part):
-    """On what software."""
+    """Software of the run."""
 
     python: Line
-    """Its version."""
+    """Version of Python."""
     packages: dict[str, Line]
-    """Versions of the libraries that the numbers hang on."""
+    """Versions of the libraries that affect the numbers."""
 
 
 class Data(Part):
-    """What it was trained on."""
+    """Training data."""
 
     name: Line
-    """Of the data set."""
+    """Name of the data set."""
     tokenizer: Line | None = None
-    """Its name."""
+    """Name of the tokenizer."""
     digest: SHA256 | None = None
-    """Of the tokens in their order."""
+    """SHA-256 of the tokens in order."""
     unique_tokens: Count | None = None
-    """How many tokens the data set has; with fewer than were trained on, text came again."""
+    """Tokens in the data set; training on more repeats text."""
     trained_tokens: Count | None = None
-    """How many tokens were trained on."""
+    """Trained tokens."""
 
 
 class Shape(Part):
-    """The sizes that FLOPs are counted by."""
+    """Sizes from which FLOPs are computed."""
 
     hidden_dim: Count
     """Width."""
     intermediate_dim: Count
-    """Of the gated MLP, or of one expert."""
+    """Width of the gated MLP, or of one expert."""
     num_layers: Count
-    """Depth."""
+    """Number of layers."""
     num_heads: Count
-    """Of queries."""
+    """Query heads."""
     num_kv_heads: Count
-    """Of keys and values."""
+    """Key and value heads."""
     vocab_size: Count
     """Rows of the output head."""
     seq_len: Count
-    """Tokens of a sequence."""
+    """Tokens per sequence."""
     num_experts: int = Field(default=0, ge=0)
-    """Experts of a layer; 0 of a dense model."""
+    """Experts per layer; 0 for a dense model."""
     experts_per_token: int = Field(default=0, ge=0)
-    """How many of them a token goes through."""
+    """Experts per token."""
     shared_intermediate_dim: int = Field(default=0, ge=0)
-    """Of the expert that every token goes through, if there is one."""
+    """Width of the shared expert; 0 without one."""
 
     @property
     def head_dim(self) -> int:
@@ -111,234 +111,234 @@ class Shape(Part):
 
     @property
     def mlp_dim_per_token(self) -> int:
-        """Width of what one token goes through in one layer."""
+        """Total MLP width that one token uses in a layer."""
         return self.intermediate_dim * (self.experts_per_token or 1) + self.shared_intermediate_dim
 
     @property
     def router_outputs(self) -> int:
-        """What the router of a layer chooses from."""
+        """Outputs of a layer's router."""
         return self.num_experts
 
 
 class Model(Part):
-    """What was trained."""
+    """Trained model."""
 
     params_total: Count
     """All parameters."""
     params_active: Count | None = None
-    """Those that one token uses; of a dense model all."""
+    """Parameters that one token uses; equal to `params_total` for a dense model."""
     params_non_embedding: Count | None = None
-    """Without input embedding and output head."""
+    """Parameters without input embedding and output head."""
     shape: Shape | None = None
-    """Sizes, where FLOPs can be counted from them."""
+    """Sizes, if FLOPs can be computed from them."""
     config: dict[str, JsonValue] = Field(default_factory=dict)
-    """All else that was configured, in its author's names."""
+    """All other settings, under the author's names."""
 
 
 class Training(Part):
-    """How it was trained."""
+    """Training of one run."""
 
     batch_size: Count
-    """Sequences of a step."""
+    """Sequences per step."""
     seq_len: Count
-    """Tokens of a sequence."""
+    """Tokens per sequence."""
     steps: Count
-    """Of the optimizer."""
+    """Optimizer steps."""
     config: dict[str, JsonValue] = Field(default_factory=dict)
-    """All else that was configured, in its author's names."""
+    """All other settings, under the author's names."""
 
 
 class Tuning(Part):
-    """What was tried before this was shown."""
+    """Runs made to choose the settings."""
 
     trials: Count
-    """How many runs were made to choose its settings, this one among them."""
+    """Number of runs made to choose the settings, including this one."""
     budget_flops: Amount | None = None
-    """Model FLOPs of all of them."""
+    """Model FLOPs of all these runs."""
     selected_on: Line | None = None
-    """By which metric the best was taken."""
+    """Metric by which the best was chosen."""
     grid: dict[str, tuple[float, ...]] = Field(default_factory=dict)
-    """Each setting's values that were tried."""
+    """Values tried for each setting."""
     chosen: dict[str, float] = Field(default_factory=dict)
-    """The value of each that was taken."""
+    """Chosen value of each setting."""
 
 
 class Hardware(Part):
-    """On which machine."""
+    """Machine of the run."""
 
     kind: Line
-    """Of the chip, as in the hardware table: v5p, h100, cpu ..."""
+    """Kind of chip, as in the hardware table: v5p, h100, cpu ..."""
     name: Line | None = None
-    """Of the machine or slice, as it was rented: v5p-32."""
+    """Name of the machine or slice, as rented: v5p-32."""
     chips: Count
-    """How many chips, not cores; of a CPU its cores."""
+    """Number of chips, not cores; for a CPU its cores."""
     peak_flops_per_second: Amount | None = None
-    """Of one chip, dense, in the precision that was used."""
+    """Dense peak of one chip in the precision used."""
 
 
 class Compute(Part):
-    """What one run cost."""
+    """Cost of one run."""
 
     model_flops: Amount
-    """Of training, by the formula."""
+    """Model FLOPs of training."""
     model_flops_formula: Line = LEVANTER_FLOPS
-    """By which formula they were counted."""
+    """Formula of the model FLOPs."""
     hardware: Hardware | None = None
-    """On which machine."""
+    """Machine of the run."""
     cost_usd: Amount | None = None
-    """What was paid, or the list price of its chip-hours."""
+    """Price paid, or the list price of its chip-hours."""
 
 
 class Evaluation(Part):
-    """How the result was measured."""
+    """Evaluation of the result."""
 
     name: Line
-    """Of the held-out text: paloma/c4_en."""
+    """Name of the held-out text: paloma/c4_en."""
     digest: SHA256 | None = None
-    """Of its bytes."""
+    """SHA-256 of its bytes."""
     bytes: Count | None = None
-    """How many there are."""
+    """Number of its bytes."""
     tokenizer_sha256: SHA256 | None = None
-    """Digest of the tokenizer, without which bits per byte cannot be measured again."""
+    """SHA-256 of the tokenizer, needed to measure bits per byte again."""
 
 
 class CurvePoint(Part):
-    """The held-out loss at one step."""
+    """Held-out loss at one step."""
 
     step: int = Field(ge=0)
-    """After how many."""
+    """Number of steps before the measurement."""
     bits_per_byte: float
-    """Of the held-out text."""
+    """Loss on the held-out text."""
 
 
 class SeedResult(Part):
-    """One run from one seed."""
+    """Run of one seed."""
 
     seed: int | None = None
-    """Of initialisation and order of data, as it was run."""
+    """Seed of initialization and data order."""
     bits_per_byte: Amount
-    """Of the held-out text at the end."""
+    """Final loss on the held-out text."""
     nats: Amount | None = None
-    """Summed loss of the held-out text."""
+    """Summed loss on the held-out text."""
     training_seconds: Amount | None = None
-    """Of all steps, without compilation, evaluation and checkpoints."""
+    """Time of all steps, without compilation, evaluation and checkpoints."""
     hardware_flops: Amount | None = None
-    """As it was stated: seconds times chips times peak."""
+    """Hardware FLOPs as stated: seconds times chips times peak."""
     started_at: Moment | None = None
-    """When its first step began (UTC)."""
+    """Start of the first step (UTC)."""
     finished_at: Moment | None = None
-    """When its last step ended (UTC)."""
+    """End of the last step (UTC)."""
     log: Link | None = None
-    """Where its log can be seen."""
+    """Web address of the log."""
     log_sha256: SHA256 | None = None
-    """Digest of the log."""
+    """SHA-256 of the log."""
     curve: tuple[CurvePoint, ...] = ()
-    """Held-out loss on the way."""
+    """Held-out loss during training."""
 
 
 class Lineage(Part):
-    """What it was made from."""
+    """Parent of a submission."""
 
     parent: Name
-    """The submission that it changes."""
+    """Submission that this one changes."""
     changes: tuple[Line, ...] = ()
-    """What was changed, a line each."""
+    """Changes from the parent, one per line."""
 
 
 class Verification(Part):
-    """Who has seen that it is so."""
+    """Level of verification."""
 
     level: Level = "self-reported"
-    """From the author's word to a run that CI made again."""
+    """Level from the author's claim to a run reproduced by CI."""
     by: Line | None = None
-    """Whose word it is."""
+    """Person or system that verified it."""
     evidence: Line | None = None
-    """Where it can be seen."""
+    """Place of the evidence."""
 
 
 class Submission(Part):
-    """One submission: one recipe at one size, from one seed or several."""
+    """Submission of one recipe at one size, from one seed or several."""
 
     schema_version: Literal[1] = 1
-    """Of this format."""
+    """Version of this format."""
     name: Name
-    """Unique on the board; the part before the last slash is its scaling group."""
+    """Unique name on the board; the part before the last slash is the scaling group."""
     track: Name
-    """For which it is submitted."""
+    """Track of the submission."""
     title: Line | None = None
-    """For a reader."""
+    """Title for readers."""
     description: Words = ""
-    """What is new in it."""
+    """Description of what is new."""
     authors: tuple[Author, ...] = Field(min_length=1)
-    """Who made it."""
+    """Authors."""
     code: Code | None = None
-    """What was run."""
+    """Code that was run."""
     environment: Environment | None = None
-    """On what software."""
+    """Software of the run."""
     data: Data
-    """What it was trained on."""
+    """Training data."""
     model: Model
-    """What was trained."""
+    """Trained model."""
     training: Training | None = None
-    """How it was trained."""
+    """Training of one run."""
     tuning: Tuning | None = None
-    """What was tried before this was shown."""
+    """Runs made to choose the settings."""
     compute: Compute
-    """What one run cost."""
+    """Cost of one run."""
     evaluation: Evaluation
-    """How the result was measured."""
+    """Evaluation of the result."""
     seeds: tuple[SeedResult, ...] = Field(min_length=1)
-    """One entry a seed; none is left out."""
+    """Results of all seeds, one entry each."""
     lineage: Lineage | None = None
-    """What it was made from."""
+    """Parent of the submission."""
     verification: Verification = Verification()
-    """Who has seen that it is so."""
+    """Level of verification."""
     absent: dict[str, Line] = Field(default_factory=dict)
-    """Why what is not known is not known, by key: "code", "data.digest", "seeds.log_sha256"."""
+    """Reasons for missing values, by key: "code", "data.digest", "seeds.log_sha256"."""
     imported_from: Line | None = None
-    """Which file of which format it was made from, where it was not submitted in this one."""
+    """Source file and format, if the submission was imported."""
 
     @model_validator(mode="after")
     def _what_is_missing_says_why(self) -> Submission:
         missing = set(missing_keys(self))
         if unsaid := sorted(key for key in missing if not _has_reason(key, self.absent)):
-            raise ValueError(f"nothing is said of {joined(unsaid)}; put a value there, or the reason under absent")
+            raise ValueError(f"no value for {joined(unsaid)}; add a value, or a reason under absent")
         if idle := sorted(key for key in self.absent if not any(_within(each, key) for each in missing)):
-            raise ValueError(f"absent says why there is no {joined(idle)}, and it is there, or no key of a submission")
+            raise ValueError(f"absent has a reason for {joined(idle)}, which has a value or is an unknown key")
         return self
 
     @property
     def group(self) -> str:
-        """Submissions of one group are one recipe at several sizes."""
+        """Scaling group: one recipe at several sizes."""
         return self.name.rpartition("/")[0] or self.name
 
     @property
     def bits_per_byte(self) -> float:
-        """The mean over seeds."""
+        """Mean over seeds."""
         return fmean(each.bits_per_byte for each in self.seeds)
 
     @property
     def standard_error(self) -> float | None:
-        """Of that mean, from the spread of its seeds; None of a single one."""
+        """Standard error of the mean over seeds; None for a single seed."""
         if len(self.seeds) < 2:
             return None
         return stdev([each.bits_per_byte for each in self.seeds]) / math.sqrt(len(self.seeds))
 
     @property
     def training_seconds(self) -> float | None:
-        """The mean over seeds; None where one of them is not known."""
+        """Mean over seeds; None if one is unknown."""
         times = [each.training_seconds for each in self.seeds if each.training_seconds is not None]
         return fmean(times) if len(times) == len(self.seeds) else None
 
     @property
     def chip_seconds(self) -> float | None:
-        """Of one run; None where time or machine is not known."""
+        """Chip-seconds of one run; None if time or machine is unknown."""
         hardware, seconds = self.compute.hardware, self.training_seconds
         return None if hardware is None or seconds is None else seconds * hardware.chips
 
     @property
     def hardware_flops(self) -> float | None:
-        """Seconds times chips times peak, the mean over seeds; as stated where one of these is not known."""
+        """Hardware FLOPs at peak: the mean of the stated values, else time times chips times peak."""
         stated = [each.hardware_flops for each in self.seeds if each.hardware_flops is not None]
         mean = fmean(stated) if len(stated) == len(self.seeds) else None
         counted = self.counted_hardware_flops
@@ -346,19 +346,19 @@ class Submission(Part):
 
     @property
     def counted_hardware_flops(self) -> float | None:
-        """Seconds times chips times peak; None where one of these is not known."""
+        """Seconds times chips times peak; None if one of them is unknown."""
         peak = self.compute.hardware.peak_flops_per_second if self.compute.hardware else None
         return None if peak is None or self.chip_seconds is None else self.chip_seconds * peak
 
     @property
     def counted_flops(self) -> float | None:
-        """Model FLOPs by the common formula; None where sizes or tokens are not known."""
+        """Model FLOPs by the common formula; None if sizes or tokens are unknown."""
         shape, tokens = self.model.shape, self.data.trained_tokens
         return None if shape is None or tokens is None else training_flops(shape, tokens=tokens, convention=WITH_LM_HEAD)
 
     @property
     def comparable_flops(self) -> float:
-        """Model FLOPs by the common formula where they can be counted, else as stated."""
+        """Model FLOPs by the common formula, else as stated."""
         stated, counted = self.compute.model_flops, self.counted_flops
         return stated if counted is None or math.isclose(stated, counted, rel_tol=EXACT) else counted
 
@@ -369,15 +369,15 @@ class Submission(Part):
 
     @property
     def epochs(self) -> float | None:
-        """How often the data set was seen; None where its size is not known."""
+        """Passes over the data set; None if its size is unknown."""
         trained, unique = self.data.trained_tokens, self.data.unique_tokens
         return None if trained is None or unique is None else trained / unique
 
 
 def missing_keys(part: Part, *, below: str = "") -> Iterator[str]:
-    """The keys of a submission that have no value, as `absent` names them; of seeds once for all.
+    """Yield the keys without a value, as `absent` names them; keys of seeds once for all.
 
-    A curve that is empty is missing; a list of changes, a grid or an author's own settings may be empty.
+    An empty curve is missing; empty lists of changes, grids and settings are allowed.
     """
     for key in type(part).model_fields:
         value = getattr(part, key)
@@ -390,7 +390,7 @@ def missing_keys(part: Part, *, below: str = "") -> Iterator[str]:
 
 
 _NEED_NOT_BE = {"title", "imported_from", "lineage", "verification", "absent"}
-"""Keys whose absence says enough by itself."""
+"""Keys that need no reason when they are absent."""
 
 
 def _has_reason(key: str, absent: dict[str, str]) -> bool:
@@ -407,7 +407,7 @@ MAX_SUBMISSION_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Submitted:
-    """What lies in one place: a submission, or the reason why there is none."""
+    """Submission at one place, or the reason why it cannot be read."""
 
     place: Path
     submission: Submission | None
@@ -415,15 +415,15 @@ class Submitted:
 
 
 def to_bytes(submission: Submission) -> bytes:
-    """Canonical bytes; keys without a value are left out."""
+    """Return canonical bytes, without keys that have no value."""
     return dump_canonical(submission.model_dump(mode="json", exclude_none=True))
 
 
 def parse_submission(raw: bytes, *, name: str) -> Submission:
-    """The submission in these bytes; `DocumentError` names the first keys that are wrong."""
+    """Return the submission in these bytes; `DocumentError` names the wrong keys."""
     if len(raw) > MAX_SUBMISSION_BYTES:
-        raise _refusal(name, f"it has {len(raw)} bytes, more than {MAX_SUBMISSION_BYTES}")
-    load_strict(raw, name=name)  # no key twice, no NaN
+        raise _refusal(name, f"the file has {len(raw)} bytes; the limit is {MAX_SUBMISSION_BYTES}")
+    load_strict(raw, name=name)  # refuse duplicate keys and NaN
     try:
         return Submission.model_validate_json(raw, strict=True)
     except ValidationError as error:
@@ -431,15 +431,15 @@ def parse_submission(raw: bytes, *, name: str) -> Submission:
 
 
 def read_submission(path: Path) -> Submission:
-    """The submission in a file, or in the `submission.json` of a folder."""
+    """Read the submission in a file, or in the `submission.json` of a folder."""
     file = path / SUBMISSION_NAME if path.is_dir() else path
     return parse_submission(read_bytes(file), name=str(file))
 
 
 def read_submissions(folder: Path) -> list[Submitted]:
-    """All `submission.json` below a folder, or the one file, by path; one that is malformed is kept, with the reason.
+    """Read all `submission.json` below a folder, or one file, by path; malformed ones are kept with the reason.
 
-    `StorageError` where there is no such folder or file.
+    `StorageError` if the folder or file does not exist.
     """
     if folder.is_dir():
         return [_read(path) for path in sorted(folder.rglob(SUBMISSION_NAME))]
@@ -447,14 +447,14 @@ def read_submissions(folder: Path) -> list[Submitted]:
 
 
 def write_submission(folder: Path, submission: Submission) -> Path:
-    """Publish a new submission in a folder of its own below `folder`; one that is there is never written over."""
+    """Write a new submission into its own folder below `folder`; existing ones are never overwritten."""
     place = folder / submission.name
     publish_folder(place, {SUBMISSION_NAME: to_bytes(submission)})
     return place / SUBMISSION_NAME
 
 
 def submission_schema() -> dict[str, Any]:
-    """The JSON Schema of the format."""
+    """Return the JSON Schema of the format."""
     schema = Submission.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema
 
@@ -475,9 +475,9 @@ def _parsed(path: Path, raw: bytes) -> Submitted:
 
 
 def explained(error: ValidationError, *, with_values: bool = True) -> str:
-    """The first keys that are wrong; not those that are only wrong because a part of theirs is.
+    """Return the wrong keys, without those that are wrong only because of an inner key.
 
-    Where the file may hold what must not be published, its values are left out (not `with_values`).
+    Values are left out (not `with_values`) if the file may hold secrets.
     """
     wrong = error.errors(include_url=False)
     above = {each["loc"][:count] for each in wrong for count in range(len(each["loc"]))}
@@ -499,7 +499,7 @@ def _sentence(error: Any, *, with_value: bool) -> str:
 
 def _refusal(name: str, reason: str) -> DocumentError:
     return DocumentError(
-        f"{name} is no submission: {reason}.",
-        why="What is not understood cannot be compared with others.",
-        fix="Write keys as in the reference of submission files, or let the tool write it: marin-scale speedrun import.",
+        f"{name} is not a submission: {reason}.",
+        why="Unknown keys and values cannot be compared.",
+        fix="Fix the named keys; site/reference/submission-files.md lists all keys.",
     )

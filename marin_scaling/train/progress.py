@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Literal, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.printable import printable
@@ -68,27 +68,29 @@ class EventWriter:
 
 
 class RunProgress:
-    """Progress of a list of runs, measured in FLOPs; use as a context manager and pass `see` to the launcher."""
+    """Progress of runs, measured in FLOPs, some `finished` before; use as a context manager and pass `see` to the launcher."""
 
-    def __init__(self, specs: Sequence[RunSpec], *, label: str, console: Console) -> None:
+    def __init__(self, specs: Sequence[RunSpec], *, label: str, console: Console, finished: Collection[RunSpec] = ()) -> None:
         self._specs = {spec.directory_name: spec for spec in specs}
         self._console = console
-        self._steps = dict.fromkeys(self._specs, 0)
-        self._finished = 0
+        self._steps = {name: spec.train_steps if spec in finished else 0 for name, spec in self._specs.items()}
+        self._finished = len(finished)
+        self._flops_before = self._done_flops()
         self._began = time.monotonic()
         self._bars = Progress(
-            TextColumn("{task.description:<34}", markup=False),
-            BarColumn(bar_width=24),
+            TextColumn("{task.description:<23}", markup=False),
+            BarColumn(bar_width=18),
             TextColumn("{task.percentage:>3.0f}%"),
-            TextColumn("{task.fields[loss]:<12}"),
-            TimeRemainingColumn(),
-            TextColumn("left"),
+            TextColumn("{task.fields[state]}", markup=False),
             console=console,
             disable=not console.is_terminal,
             transient=True,
         )
-        self._total = self._bars.add_task(label, total=sum(spec.flops for spec in specs), loss="")
+        total = sum(spec.flops for spec in specs)
+        self._total = self._bars.add_task(label, total=total, state="")
+        self._bars.update(self._total, completed=self._flops_before)
         self._rows: dict[str, TaskID] = {}
+        self._is_compiling = False
 
     def __enter__(self) -> RunProgress:
         self._bars.start()
@@ -101,9 +103,9 @@ class RunProgress:
         """Process one event."""
         spec = self._specs[event.run]
         if event.run not in self._rows:  # a worker may also die before its first event
-            self._rows[event.run] = self._bars.add_task(_name(spec), total=spec.train_steps, loss="starting")
+            self._rows[event.run] = self._bars.add_task(_name(spec), total=spec.train_steps, state="compiling")
         if event.kind == "started":
-            self._bars.update(self._rows[event.run], loss="starting")
+            self._start(event)
         elif event.kind in ("stepped", "evaluating"):
             self._move(event)
         elif event.kind == "noted":
@@ -113,9 +115,15 @@ class RunProgress:
         else:
             self._end(event, spec)
 
+    def _start(self, event: WorkerEvent) -> None:
+        self._bars.update(self._rows[event.run], state="compiling")
+        if not (self._is_compiling or self._console.is_terminal):
+            self._console.print("compiling the first steps", highlight=False, markup=False)
+        self._is_compiling = True
+
     def _move(self, event: WorkerEvent) -> None:
-        loss = "evaluating" if event.kind == "evaluating" else "" if event.loss is None else f"loss {event.loss:.3f}"
-        self._bars.update(self._rows[event.run], completed=event.step, loss=loss)
+        state = "evaluating" if event.kind == "evaluating" else "" if event.loss is None else f"loss {event.loss:.3f}"
+        self._bars.update(self._rows[event.run], completed=event.step, state=state)
         self._advance(event.run, event.step)
 
     def _end(self, event: WorkerEvent, spec: RunSpec) -> None:
@@ -127,7 +135,7 @@ class RunProgress:
         self._advance(event.run, spec.train_steps)
         outcome = "diverged" if event.loss is None else f"{event.loss:.4f} bits/byte"
         self._console.print(
-            f"[{self._finished:>2}/{len(self._specs)}] {_name(spec)}  {outcome}  {self._remaining()}",
+            f"[{self._finished:>2}/{len(self._specs)}] {_name(spec)}, {spec.train_steps} steps  {outcome}  {self._remaining()}",
             highlight=False,
             markup=False,
             soft_wrap=True,
@@ -135,17 +143,20 @@ class RunProgress:
 
     def _advance(self, run: str, step: int) -> None:
         self._steps[run] = step
-        self._bars.update(self._total, completed=self._done_flops())
+        self._bars.update(self._total, completed=self._done_flops(), state=self._remaining())
 
     def _done_flops(self) -> float:
         return sum(spec.flops * self._steps[run] / spec.train_steps for run, spec in self._specs.items())
 
     def _remaining(self) -> str:
-        done, total = self._done_flops(), sum(spec.flops for spec in self._specs.values())
+        """Return the time left at the speed of this session, or its duration after the last run."""
+        seconds, done = time.monotonic() - self._began, self._done_flops()
+        total = sum(spec.flops for spec in self._specs.values())
         if done >= total:
-            return f"all done in {format_duration(time.monotonic() - self._began)}"
-        return f"{format_duration((time.monotonic() - self._began) * (total / done - 1))} left"
+            return f"done in {format_duration(seconds)}"
+        here = done - self._flops_before
+        return f"{format_duration(seconds * (total - done) / here)} left" if here > 0 else ""
 
 
 def _name(spec: RunSpec) -> str:
-    return f"{format_flops(spec.budget_flops):>7} FLOPs, width {spec.model.hidden_dim:>3}, {spec.train_steps:>5} steps"
+    return f"{format_flops(spec.budget_flops):>7} FLOPs, width {spec.model.hidden_dim:>3}"

@@ -268,7 +268,8 @@ def train_with_progress(
         print(f"{len(specs) - len(pending)} of {len(specs)} runs are finished already; skipped.")
         if keep_weights:
             print(f"warning: skipped runs keep weights only if these are in {WORK_ROOT / 'weights'} already.")
-    with RunProgress(pending, label=label, console=Console(file=terminal_below(sys.stdout))) as progress:
+    finished = [spec for spec in specs if spec not in pending]
+    with RunProgress(specs, finished=finished, label=label, console=Console(file=terminal_below(sys.stdout))) as progress:
         return train_runs(
             pending,
             corpus=corpus,

@@ -102,6 +102,8 @@ def train(
     ):
         fresh = initial_state(trainer, spec, optimizer)
         state = resume_latest(trainer, fresh, spec, steps_recorded=curve.steps_done, on_note=on_note, group=group)
+        if group.is_leader and int(state.step):
+            on_note(f"resuming from step {int(state.step)} of {spec.train_steps}")
         curve.truncate(int(state.step))
         step = compile_step(trainer, state, spec)
         on_save = _shares_writer(trainer, step, work_dir, group) if isinstance(spec.model, MoeModelSpec) else None

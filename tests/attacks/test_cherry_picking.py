@@ -80,8 +80,8 @@ def test_a_void_condition_that_depends_on_the_value_is_warned_of(root: Path, con
     """Shown in full, before all else that is said of the forecast."""
     folder = make_registration(root, promise=Promise(void_if=("the text is gone", condition))).folder
     said = [html.unescape(line) for line in of_void_conditions(read_registration(folder))]
-    assert said[0] == "it is void if: the text is gone"
-    assert said[1] == f"it is void if: {condition}"
+    assert said[0] == "void if: the text is gone"
+    assert said[1] == f"void if: {condition}"
     assert said[2].startswith("**that condition may depend on the value itself**")
     assert len(said) == 3
 
@@ -128,7 +128,7 @@ def test_a_forecast_of_nearly_the_same_run_is_shown_and_counts_with_the_first(
     second(root, NEAR[name])
     monkeypatch.chdir(root)
     said = shown(root, "second")
-    noted = [line for line in said if "1 other forecast of nearly this run by this registrant" in line]
+    noted = [line for line in said if "1 other forecast of a similar run by this registrant" in line]
     assert "2026-11-20-tiny-target: 2.5000" in noted[0]
     store_run(root / "runs", spec=first.target, loss=2.5, day="2026-11-21")
     record = said_by("check", root)[1].partition("ada@example.org: ")[2]

@@ -134,7 +134,7 @@ def test_a_run_that_settles_somebody_elses_forecast_is_shown(
     assert status == 0
     assert "Preregistrations: 1, of which refused: 0." in said
     assert f"tiny/{registration.target.directory_name}" in said
-    assert "whose record nobody signed" in said
+    assert "whose record is not signed" in said
     assert f"It is now {verdict}" in said
 
 

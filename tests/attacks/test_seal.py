@@ -156,7 +156,7 @@ def test_files_beside_a_seal_are_refused(tmp_path: Path, sealed: Path) -> None:
     """An outcome without a forecast, to be opened when it suits."""
     (sealed / "outcome.json").write_bytes(b"{}\n")
     log_again(sealed.parent)
-    refused(tmp_path, "outcome.json lies beside a seal, without the statement that was sealed")
+    refused(tmp_path, "outcome.json is in a sealed folder without a statement")
 
 
 def test_a_seal_that_is_a_link_is_refused(tmp_path: Path, sealed: Path) -> None:

@@ -67,11 +67,11 @@ def test_killed_at_random_moments_it_goes_on_where_it_was(tmp_path: Path, kills:
         how = signal.SIGINT if number % 2 else signal.SIGKILL
         output = interrupt(start(folder), how=how, after=moments.uniform(5, 45))
         assert "Traceback" not in output
-        assert how is signal.SIGKILL or "Type the same command again: it goes on where it was." in output
+        assert how is signal.SIGKILL or "Rerun the same command to resume." in output
         assert kept.items() <= records(folder).items()
         kept = records(folder)
     output, _ = start(folder).communicate(timeout=900)
-    assert "Done in" in output, output
+    assert "Your result: " in output, output
     assert kept.items() <= records(folder).items()
     (registration,) = (folder / "work" / "preregistrations").glob("*-quickstart")
     assert len(records(folder)) == 13

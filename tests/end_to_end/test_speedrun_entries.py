@@ -45,11 +45,11 @@ def test_an_entry_is_planned_trained_submitted_and_comes_out_again(tmp_path: Pat
         path.write_text(text)
     assert "5.02e9 a run (levanter-full-attention-with-lm-head), 2 seeds" in said(tmp_path, "info", entry.relative_to(tmp_path))
     assert "the mean of 2" in said(tmp_path, "run", entry.relative_to(tmp_path))
-    assert "1 accepted (0 of them with warnings), 0 refused" in said(tmp_path, "validate")
+    assert "1 accepted (0 with warnings), 0 refused" in said(tmp_path, "validate")
 
     confirmed = said(tmp_path, "confirm")
     assert "cpu/first  confirmed" in confirmed
-    assert "of one seed they do by at most 0.000000" in confirmed
+    assert "the largest difference of one seed is 0.000000" in confirmed
     assert not list((tmp_path / ".marin-scaling").glob("again-*"))
 
 

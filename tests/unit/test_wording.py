@@ -9,7 +9,21 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "marin_scaling"
 
-HELD = ("data", "fitting", "forecast", "ladder", "recipe", "run", "train", "*.py")
+HELD = (
+    "cli",
+    "preregistration",
+    "publish",
+    "speedrun",
+    "experiment",
+    "data",
+    "fitting",
+    "forecast",
+    "ladder",
+    "recipe",
+    "run",
+    "train",
+    "*.py",
+)
 """Packages that are checked; `*.py` stands for the modules at the root."""
 
 BAD_START = re.compile(

@@ -59,14 +59,14 @@ class AmendedSubject(Part):
 
 
 class StepsSeen(Camel):
-    """What the registrant had seen of the run."""
+    """Steps of the run that the registrant had seen."""
 
     target_run_steps_seen: Steps
-    """how many steps of the run's loss the registrant had seen, by their word; fewer than it has"""
+    """steps of the run's loss that the registrant had seen, as claimed; fewer than the run has"""
 
 
 class AmendmentPredicate(Camel):
-    """What is forecast later."""
+    """Content of an amendment."""
 
     kind: Literal["amend"]
     """a later forecast of a run that has one"""
@@ -75,7 +75,7 @@ class AmendmentPredicate(Camel):
     registrant: Principal
     """the person who signs: the registrant of that statement"""
     created_at: Moment
-    """when it was made, by the registrant's clock (UTC)"""
+    """time of creation, by the registrant's clock (UTC)"""
     reason: Reason
     """reason, in the registrant's words"""
     tool: Tool
@@ -98,7 +98,7 @@ _MADE_ANEW = ("createdAt", "tool", "forecast", "fit")
 
 @dataclass(frozen=True, kw_only=True)
 class Amendment:
-    """An amendment that was read: name of its folder, content of its files, and the original with its forecast instead."""
+    """Later forecast: name of its folder, content of its files, and the original statement with this forecast instead."""
 
     name: str
     predicate: Mapping[str, Any]
@@ -107,14 +107,14 @@ class Amendment:
 
     @property
     def steps_seen(self) -> int:
-        """How many steps of the target's loss its registrant had seen, by their word."""
+        """Steps of the target's loss that the registrant had seen, as claimed."""
         return int(self.predicate["knowledge"]["targetRunStepsSeen"])
 
 
 def read_amendment(files: Mapping[str, bytes], *, place: Path, original: Statement, target: Mapping[str, Any]) -> Amendment:
-    """The amendment in these files (name to bytes) of the folder `place`; who signed it is for `check` to say.
+    """Return the amendment in these files (name to bytes) of the folder `place`; its signature is not checked.
 
-    `VerificationError` or `StatementError` when it is about another statement, by someone else, or its files say otherwise.
+    `VerificationError` or `StatementError` for another statement, another person, or contradicting files.
     """
     where = str(place / AMENDMENT_NAME)
     document = load_canonical(files[AMENDMENT_NAME], name=where)
@@ -158,8 +158,8 @@ def _require_digests(subjects: Sequence[Mapping[str, Any]], files: Mapping[str, 
 def _refuse(where: str, reason: str) -> None:
     raise VerificationError(
         f"{where}: {reason}.",
-        why="A later forecast stands beside the first one only where it is its author's, about the same run, before its end.",
-        fix="Restore it from version control, or make another: marin-scale registry amend",
+        why="Only the registrant can forecast the same run again, and only before it ends.",
+        fix="Restore the file from version control, or make another: marin-scale registry amend",
     )
 
 
@@ -175,10 +175,10 @@ def amend(
     reason: str,
     steps_seen: int,
 ) -> Path:
-    """Write a signed amendment beside the statement in `folder`; returns its folder.
+    """Write a signed amendment beside the statement in `folder`; return its folder.
 
-    `rows`, `forecast` and `losses` as in `Evidence`. `SigningError` when it comes too late or by someone else than the
-    registrant, `StatementError` when the files carry no forecast of that target.
+    `rows`, `forecast` and `losses` as in `Evidence`. `SigningError` after the run's end or for another person than the
+    registrant, `StatementError` if the files have no forecast of that target.
     """
     require_open(folder)
     original, path = read_registration(folder), folder / "target.json"
@@ -205,7 +205,7 @@ def amend(
         raise SigningError(
             error.lines,
             why=error.why,
-            fix="Nothing was written. Only its registrant forecasts it again (--as NAME --key KEY), before the run has ended.",
+            fix="Nothing was written. Sign as the registrant, before the run ends: --as NAME --key KEY",
         ) from error
     require_may_sign(signers_path(folder), principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)
     publish_folder(place, {**files, AMENDMENT_NAME: raw, AMENDMENT_SIGNATURE_NAME: key.sign(raw)})
@@ -213,33 +213,33 @@ def amend(
 
 
 def require_open(folder: Path) -> None:
-    """`SigningError` when the forecast in `folder` has its outcome, was taken back, or was found void."""
+    """Raise `SigningError` if the forecast in `folder` has an outcome, or was withdrawn or voided."""
     require_not_ended(folder)
     if is_present(folder / OUTCOME_NAME):
         raise SigningError(
-            f"{folder} has its outcome.", why="What is known cannot be forecast.", fix="Register a forecast of the next run."
+            f"{folder} has an outcome.", why="A known loss cannot be forecast.", fix="Register a forecast of the next run."
         )
 
 
 def _require_another(forecast: bytes, *, standing: Path) -> None:
-    """`SigningError` where nothing has changed since the forecast that stands."""
+    """Raise `SigningError` if the forecast equals the standing one."""
     if read_bytes(standing / "forecast.json") == forecast:
         raise SigningError(
-            f"It would say what {standing} says, number for number.",
-            why="A later forecast is worth a line of its own when something has changed: runs, or the tool.",
-            fix="Train more rungs first (budgets in the ladder's file), or leave the first one as it is.",
+            f"The forecast would equal {standing} in every number.",
+            why="A later forecast needs new runs or a new version.",
+            fix="Add budgets to the ladder file and train them first.",
         )
 
 
 def _require_no_fewer_seen(steps_seen: int, *, standing: Path) -> None:
-    """`SigningError` where less is said to be seen of the run than the amendment said that stands."""
+    """Raise `SigningError` if fewer steps are claimed as seen than in the earlier amendment."""
     path = standing / AMENDMENT_NAME
     then = load_canonical(read_bytes(path), name=str(path))["predicate"]["knowledge"]["targetRunStepsSeen"]
     if steps_seen < then:
         raise SigningError(
-            f"--steps-seen {steps_seen}: {standing.name} says that {then} had been seen.",
-            why="What was seen stays seen.",
-            fix=f"Say how many steps you have seen by now, at least {then}.",
+            f"--steps-seen {steps_seen} is less than the {then} steps of {standing.name}.",
+            why="The number of seen steps cannot decrease.",
+            fix=f"Use --steps-seen {then} or more.",
         )
 
 
@@ -288,7 +288,7 @@ def verified_amendments(
 
 
 def amendment_steps(amendments: Sequence[Amendment], *, folder: Path, runs_dir: Path | None) -> list[VerifiedStep]:
-    """A step for each, and one for its ladder, where there is a run store to compare it with."""
+    """Return a step for each amendment, and one for its ladder if there is a run store."""
     return [step for each in amendments for step in _steps(each, folder=folder / each.name, runs_dir=runs_dir)]
 
 
@@ -300,12 +300,12 @@ def scored_amendments(
     finished_at: datetime | None,
     receipts: Receipts,
 ) -> list[dict[str, Any]]:
-    """How each did against the value of the run; not scored where it came after the run's end, or the run diverged."""
+    """Return each amendment's scores; none for an amendment after the run's end or for a diverged run."""
     return [_scored(each, folder=folder, value=value, finished_at=finished_at, receipts=receipts) for each in amendments]
 
 
 def amendments_text(scored: Sequence[Mapping[str, Any]]) -> str:
-    """The same for a reader, to stand behind the verdict."""
+    """Return the scored amendments as text to append to a verdict."""
     return "".join(_text(each) for each in scored)
 
 
@@ -324,7 +324,7 @@ def _verified(place: Path, *, statement: Statement, target: Mapping[str, Any], t
 
 
 def _endings(folder: Path, *, notices: Sequence[Notice], receipts: Receipts) -> Iterator[tuple[str, datetime]]:
-    """What ended the forecast, after which nothing is forecast of that run, and when it was known at the latest."""
+    """Yield the events that ended the forecast, with the latest time at which they were known."""
     for notice in notices:
         if notice.kind in ENDING_KINDS:
             yield notice.name, known_at(notice.at, f"{notice.name}/{NOTICE_NAME}", folder=folder, receipts=receipts)
@@ -348,7 +348,7 @@ def _given_at(amendment: Amendment, *, folder: Path, receipts: Receipts) -> date
 
 
 def _checked_at(folder: Path) -> list[datetime]:
-    """When the outcome was written, by its own word; empty where there is none."""
+    """Return the time of the outcome as stated in its file; empty without an outcome."""
     path = folder / OUTCOME_NAME
     return [parse_moment(load_canonical(read_plain(path), name=str(path))["checked_at"])] if is_present(path) else []
 
@@ -385,7 +385,7 @@ def _scored(
 
 
 def _ended_at(folder: Path, *, finished_at: datetime | None, receipts: Receipts) -> datetime | None:
-    """When the run had ended at the latest: by its record, or, where that is not here, when its outcome was first known."""
+    """Return the latest time of the run's end: from its record, else from the first sign of its outcome."""
     checked = _checked_at(folder)
     known = [finished_at, *checked, receipts.file_at(OUTCOME_NAME, folder=folder) if checked else None]
     return min([each for each in known if each is not None], default=None)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Kind = Literal["withdraw", "void", "deviate", "correct"]
 KINDS: tuple[Kind, ...] = ("withdraw", "void", "deviate", "correct")
 ENDING_KINDS: tuple[Kind, ...] = ("withdraw", "void")
-"""After which the forecast has ended: nothing is forecast of that run any more."""
+"""Kinds of notices that end a forecast."""
 
 
 class _Notice(Part):
@@ -44,15 +44,15 @@ class _Notice(Part):
     by: Principal
     """the person who signs: the registrant withdraws, the resolver voids, any signer reports a deviation"""
     at: Moment
-    """when it was given, by that person's clock (UTC)"""
+    """time of signing, by that person's clock (UTC)"""
     reason: Reason
     """reason, in that person's words"""
     target_steps_seen: Steps
-    """how many steps of the run's loss they had seen, by their word"""
+    """steps of the run's loss that person had seen, as claimed"""
 
 
 class Withdrawal(_Notice):
-    """A notice that takes a forecast back."""
+    """A notice that withdraws a forecast."""
 
     kind: Literal["withdraw"]
 
@@ -62,9 +62,9 @@ class Void(_Notice):
 
     kind: Literal["void"]
     condition: Text
-    """only in `void`: the condition in the statement's `voidIf` that came true, word by word"""
+    """the condition of the statement's `voidIf` that came true, word by word, only in `void`"""
     evidence: Text = ""
-    """not in `withdraw`: where it can be seen"""
+    """place of the evidence, not in `withdraw`"""
 
 
 class Deviation(_Notice):
@@ -72,9 +72,9 @@ class Deviation(_Notice):
 
     kind: Literal["deviate"]
     from_step: Steps
-    """only in `deviate`: the first step that differs"""
+    """the first step that differs, only in `deviate`"""
     evidence: Text = ""
-    """not in `withdraw`: where it can be seen"""
+    """place of the evidence, not in `withdraw`"""
 
 
 class Correction(_Notice):
@@ -82,9 +82,9 @@ class Correction(_Notice):
 
     kind: Literal["correct"]
     was: Reason
-    """only in `correct`: an assumption, a known difference or a related run, word by word as in the statement"""
+    """an assumption, a known difference or a related run, word by word as in the statement, only in `correct`"""
     reads: Reason
-    """only in `correct`: what it should read, with the same numbers"""
+    """the corrected words, with the same numbers, only in `correct`"""
 
 
 NoticeFile = Annotated[Withdrawal | Void | Deviation | Correction, Discriminator("kind")]
@@ -93,19 +93,19 @@ NoticeFile = Annotated[Withdrawal | Void | Deviation | Correction, Discriminator
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:
-    """What a notice says; `name` is that of its folder."""
+    """Signed notice; `name` is its folder."""
 
     name: str
     document: Mapping[str, Any]
 
     @property
     def kind(self) -> str:
-        """One of `KINDS`."""
+        """Kind of notice, one of `KINDS`."""
         return str(self.document["kind"])
 
     @property
     def sentence(self) -> str:
-        """By whom, when and why; of a deviation from which step on, of a correction both wordings."""
+        """Author, time and reason; for a deviation also the first step, for a correction both wordings."""
         since = f"from step {self.document['from_step']}: " if self.kind == "deviate" else ""
         if self.kind == "correct":
             since = f"{self.document['was']!r} should read {self.document['reads']!r}: "
@@ -113,15 +113,15 @@ class Notice:
 
     @property
     def at(self) -> datetime:
-        """When it was made, by the word of who made it (UTC)."""
+        """Time of the notice as its author states it (UTC)."""
         return parse_moment(self.document["at"])
 
 
 def give_notice(folder: Path, kind: Kind, *, key: SigningKey, principal: str, at: datetime, reason: str, **said: Any) -> Path:
-    """Write a signed notice beside the statement in `folder`; returns its folder.
+    """Write a signed notice beside the statement in `folder`; return its folder.
 
-    `said` are further keys of the notice. `SigningError` when that person may not give this notice, `VerificationError`
-    when `allowed_signers` does not let them sign, `DocumentError` when it says what no notice can.
+    `said` are further keys of `NoticeFile`. `SigningError` if that person may not give this notice, `VerificationError` if
+    `allowed_signers` does not list their key, `DocumentError` for invalid content.
     """
     statement, names = read_registration(folder), notice_names(path.name for path in folder.iterdir())
     _require_step(said.get("from_step", 0), folder=folder)
@@ -143,7 +143,7 @@ def give_notice(folder: Path, kind: Kind, *, key: SigningKey, principal: str, at
         raise SigningError(
             error.lines,
             why=error.why,
-            fix="Nothing was written. Let the right person say it (--as NAME --key KEY), and in the statement's own words.",
+            fix="Nothing was written. The permitted author signs (--as NAME --key KEY) with words of the statement.",
         ) from error
     require_may_sign(signers_path(folder), principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)
     publish_folder(folder / name, {NOTICE_NAME: raw, NOTICE_SIGNATURE_NAME: key.sign(raw)})
@@ -151,17 +151,17 @@ def give_notice(folder: Path, kind: Kind, *, key: SigningKey, principal: str, at
 
 
 def ending_names(folder: Path) -> list[str]:
-    """The notices in `folder` that took its forecast back, or found it void."""
+    """Return the notices in `folder` that withdrew or voided its forecast."""
     return [name for name in notice_names(path.name for path in folder.iterdir()) if name.endswith(ENDING_KINDS)]
 
 
 def require_not_ended(folder: Path) -> None:
-    """`SigningError` when the forecast in `folder` was taken back, or was found void."""
+    """Raise `SigningError` if the forecast in `folder` was withdrawn or voided."""
     if ended := ending_names(folder):
         raise SigningError(
-            f"{folder} has its {ended[0]}.",
-            why="A forecast ends once: then it is not made again, and no run answers it.",
-            fix="Leave it as it is, and register a forecast of the next run.",
+            f"{folder} has ended with {ended[0]}.",
+            why="An ended forecast is neither amended nor answered by a run.",
+            fix="Register a forecast of the next run.",
         )
 
 
@@ -170,16 +170,16 @@ def _require_step(from_step: int, *, folder: Path) -> None:
     steps = read_subject(read_bytes(path), name=path.name, path=str(path))["train_steps"]
     if from_step >= steps:
         raise SigningError(
-            f"--from-step {from_step}: the run of {folder.name} has {steps} steps, the last of them {steps - 1}.",
-            why="A run leaves its recipe at a step that it has.",
-            fix="Name the first step that differs, counted from 0.",
+            f"--from-step {from_step}: the run of {folder.name} has {steps} steps, 0 to {steps - 1}.",
+            why="A deviation starts at a step of the run.",
+            fix="Name the first step that deviates, counted from 0.",
         )
 
 
 def read_notice(raw: bytes, *, name: str, statement: Statement) -> Notice:
-    """The notice in the bytes of a `notice.json`, about this statement; who signed it is for `check` to say.
+    """Return the notice in the bytes of a `notice.json` about this statement; its signature is not checked.
 
-    `VerificationError` when it is about another statement, or by someone who may not give it.
+    `VerificationError` for another statement, or an author who may not give it.
     """
     document = load_canonical(raw, name=name)
     check_document(document, NoticeFile, name=name)
@@ -237,8 +237,8 @@ _NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:[eE][+-]?\d+)?")
 def _refuse(where: str, reason: str) -> None:
     raise VerificationError(
         f"{where}: {reason}.",
-        why="What is said of a promise afterwards is said by who may say it, about this promise, in words fixed before.",
-        fix="Remove it, or let the right person give it: marin-scale registry withdraw, void, deviate or correct.",
+        why="Each kind of notice has one permitted author and fixed conditions.",
+        fix="Remove the notice, or let its permitted author sign it: marin-scale registry withdraw, void, deviate or correct",
     )
 
 
@@ -252,7 +252,7 @@ def verified_notices(folder: Path, *, statement: Statement, trust: Trust) -> lis
 
 
 def notice_steps(notices: Sequence[Notice], *, folder: Path) -> list[VerifiedStep]:
-    """A step for each of `folder`."""
+    """Return a step for each notice of `folder`."""
     keys = [fingerprint_at(folder / notice.name / NOTICE_SIGNATURE_NAME) for notice in notices]
     return [
         VerifiedStep(what=notice.kind, evidence=f"with {key}, {notice.sentence}")
@@ -286,7 +286,7 @@ def ended_by(
     runs_dir: Path,
     receipts: Receipts,
 ) -> Verdict | None:
-    """The verdict where the registrant took the forecast back, or its resolver found it void; None where neither did."""
+    """Return the verdict of a forecast that was withdrawn or voided; None for any other."""
     for notice in notices:
         said = notice.sentence
         if notice.kind == "void":
@@ -306,7 +306,7 @@ def ended_by(
 def _too_late(
     notice: Notice, *, folder: Path, statement: Statement, spec: RunSpec, runs: Path, receipts: Receipts
 ) -> str | None:
-    """What had happened when a forecast was taken back, so that it counts as missed; None where nothing had."""
+    """Return what had happened before a withdrawal, so that it counts as missed; None if nothing had."""
     at = known_at(notice.at, f"{notice.name}/{NOTICE_NAME}", folder=folder, receipts=receipts)
     if notice.document["target_steps_seen"] or is_present(folder / OUTCOME_NAME) or _had_begun(spec, runs=runs, at=at):
         return "its run began"
@@ -320,6 +320,6 @@ def _had_begun(spec: RunSpec, *, runs: Path, at: datetime) -> bool:
 
 
 def deviations(notices: Sequence[Notice]) -> str:
-    """What is said of a run that left its recipe, to stand behind its score; empty where nothing is."""
+    """Return the deviations of the run as text to append to its score; empty if there are none."""
     said = [f"from step {each.document['from_step']}: {each.document['reason']}" for each in notices if each.kind == "deviate"]
     return f"; its run left the recipe {'; '.join(said)}" if said else ""

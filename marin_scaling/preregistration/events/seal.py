@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from marin_scaling.preregistration.signing.keys import SigningKey
 
 SEALED_DIR = Path(".marin-scaling/sealed")
-"""Where the files of one's own sealed forecasts wait, a folder each, below the root of the repository."""
+"""Folder of one's own sealed forecasts, below the root of the repository."""
 
 LONGEST_SEAL = LONGEST_TERM
-"""How long a seal may last: four years, as at the Open Science Framework."""
+"""Longest term of a seal: four years, as at the Open Science Framework."""
 
 _ALL_IGNORED = b"# What is sealed is not shown before its time.\n*\n"
 
@@ -54,7 +54,7 @@ class SealFile(Part):
     by: Principal
     """the person who signs: the registrant of the statement, as in `allowed_signers`"""
     at: Moment
-    """when it was sealed, by the registrant's clock (UTC); not before the statement was made"""
+    """time of sealing, by the registrant's clock (UTC); not before the statement was made"""
     commitment: SHA256
     """SHA-256 of the 32 bytes of the salt, followed by the bytes of `statement.json`"""
     reveal_by: Moment
@@ -71,29 +71,29 @@ class Opening(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class Seal:
-    """What a seal says, and the bytes that were signed."""
+    """Content of a seal, and the signed bytes."""
 
     raw: bytes
     document: Mapping[str, Any]
 
     @property
     def by(self) -> str:
-        """Who sealed it."""
+        """Author of the seal."""
         return str(self.document["by"])
 
     @property
     def at(self) -> datetime:
-        """When it was sealed, by that person's word (UTC)."""
+        """Time of sealing as its author states it (UTC)."""
         return parse_moment(self.document["at"])
 
     @property
     def reveal_by(self) -> datetime:
-        """Until when the forecast is to be shown (UTC)."""
+        """Deadline for revealing the forecast (UTC)."""
         return parse_moment(self.document["reveal_by"])
 
 
 def commitment(statement: bytes, *, salt: str) -> str:
-    """The digest that is public while a statement is sealed: SHA-256 over the 32 bytes of the salt and the statement's bytes.
+    """Return the public digest of a sealed statement: SHA-256 over the 32 bytes of the salt and the statement's bytes.
 
     >>> commitment(b"{}\\n", salt="00" * 32)[:16]
     'e2e53fdad3219f48'
@@ -102,7 +102,7 @@ def commitment(statement: bytes, *, salt: str) -> str:
 
 
 def seal_files(statement: Statement, *, key: SigningKey, at: datetime, reveal_by: datetime) -> dict[str, bytes]:
-    """The bytes of `seal.json`, its signature and `opening.json` for a statement; `StatementError` for no sensible term."""
+    """Return the bytes of `seal.json`, its signature and `opening.json`; `StatementError` for an invalid term."""
     salt, predicate = secrets.token_hex(32), statement.predicate
     document = {
         "format_version": 1,
@@ -123,7 +123,7 @@ def seal_files(statement: Statement, *, key: SigningKey, at: datetime, reveal_by
 
 
 def read_seal(raw: bytes, *, name: str) -> Seal:
-    """The seal in these bytes, sound in itself; `DocumentError` or `VerificationError` names what is wrong."""
+    """Return the seal in these bytes; `DocumentError` or `VerificationError` names the fault."""
     document = load_canonical(raw, name=name)
     check_document(document, SealFile, name=name)
     seal = Seal(raw=raw, document=document)
@@ -133,14 +133,14 @@ def read_seal(raw: bytes, *, name: str) -> Seal:
 
 
 def read_opening(raw: bytes, *, name: str) -> str:
-    """The salt in the bytes of an `opening.json`, in hexadecimal."""
+    """Return the salt in the bytes of an `opening.json`, in hexadecimal."""
     document = load_canonical(raw, name=name)
     check_document(document, Opening, name=name)
     return str(document["salt"])
 
 
 def require_opens(seal: Seal, statement: Statement, *, salt: str, name: str) -> None:
-    """`VerificationError` unless this is the statement that was sealed, by its registrant, not made after its seal."""
+    """Raise `VerificationError` unless this is the sealed statement, by its registrant and not made after its seal."""
     predicate = statement.predicate
     if commitment(statement.raw, salt=salt) != seal.document["commitment"]:
         _refuse(name, "salt and statement do not give the digest that was sealed: another forecast was sealed")
@@ -151,9 +151,9 @@ def require_opens(seal: Seal, statement: Statement, *, salt: str, name: str) -> 
 
 
 def register_sealed(registry_dir: Path, *, files: Mapping[str, bytes], sealed: Mapping[str, bytes], name: str) -> Path:
-    """Keep the files of a forecast where version control does not see them, then publish its seal; returns the seal's folder.
+    """Store the files of a forecast outside of version control, then publish its seal; return the seal's folder.
 
-    `sealed` is what `seal_files` gave. `StatementError` when this target has a forecast already that is not sealed.
+    `sealed` is the result of `seal_files`. `StatementError` if this target has an open forecast already.
     """
     folder = registry_dir / name
     private = private_folder(folder)
@@ -167,7 +167,7 @@ def register_sealed(registry_dir: Path, *, files: Mapping[str, bytes], sealed: M
 
 
 def require_none_sealed(registry_dir: Path, *, target: bytes, by: str) -> None:
-    """`StatementError` when the same person has sealed a forecast of this target here: of two, one could be chosen."""
+    """Raise `StatementError` if the same person has sealed another forecast of this target here."""
     standing = find_twin(private_folder(registry_dir / "any").parent, target=target, registrant=by)
     if standing:
         _refuse_second(standing, registry_dir=registry_dir)
@@ -178,46 +178,46 @@ def _refuse_second(standing: Path, *, registry_dir: Path) -> NoReturn:
     if not is_present(registry_dir / standing.name):
         fix = f"If its sealing was interrupted, so that its seal was never shown, remove {standing} and seal again."
     raise StatementError(
-        f"{standing} is a preregistration for this target already.",
-        why="Of two forecasts for one run, one could be chosen after the fact.",
+        f"{standing} already forecasts this target.",
+        why="With two forecasts of one run, the better one could be picked afterwards.",
         fix=fix,
     )
 
 
 def private_folder(folder: Path) -> Path:
-    """Where all files of a sealed forecast of one's own lie, for its folder in the registry."""
+    """Return the folder with all files of one's own sealed forecast, for its folder in the registry."""
     return folder.absolute().parent.parent / SEALED_DIR / folder.name
 
 
 def whole_folder(folder: Path) -> Path:
-    """The folder with all files of a forecast: itself, or of a sealed one that is one's own the private one.
+    """Return the folder with all files of a forecast; for one's own sealed forecast the private one.
 
-    `UsageError` where it is sealed and someone else's, `StorageError` where the private one has another seal.
+    `UsageError` for someone else's sealed forecast, `StorageError` if the private folder has another seal.
     """
     if not is_sealed(folder):
         return folder
     private = private_folder(folder)
     if not is_present(private / SEAL_NAME):
         raise UsageError(
-            f"{folder} is sealed, and {private} is not here.",
-            why="Only who sealed a forecast has its statement.",
-            fix="Work where it was sealed, or put a copy of that folder there.",
+            f"{folder} is sealed, and {private} does not exist here.",
+            why="Only the registrant has the sealed statement.",
+            fix="Work on the machine that sealed it, or copy that folder here.",
         )
     for name in SEAL_FILES:
         if read_bytes(private / name) != read_bytes(folder / name):
             raise StorageError(
                 f"{private / name} differs from {folder / name}.",
-                why="What is revealed must be what was sealed.",
+                why="A seal reveals only the files it was made from.",
                 fix="Restore both: the one from your copy, the other from version control.",
             )
     return private
 
 
 def reveal(folder: Path) -> list[str]:
-    """Put the files of a sealed forecast beside its seal; returns their names. Typed again after a crash, it goes on.
+    """Copy the files of a sealed forecast beside its seal; return their names. A rerun after a crash resumes.
 
-    The statement comes last: until then it is still sealed. `StatementError` where the same person forecast this target openly
-    meanwhile: of two forecasts by one, one would be chosen.
+    The statement comes last: until then the forecast is still sealed. `StatementError` if the same person has an open
+    forecast of this target.
     """
     private = whole_folder(folder)
     _require_only_one(private, registry_dir=folder.parent)
@@ -228,7 +228,9 @@ def reveal(folder: Path) -> list[str]:
             write_once(path, content)
         elif read_bytes(path) != content:
             raise StorageError(
-                f"{path} is there, and differs from {private / name}.", why="Nothing is written over.", fix="Move it away."
+                f"{path} exists and differs from {private / name}.",
+                why="Existing files are not overwritten.",
+                fix=f"Move {path} away.",
             )
     return names
 
@@ -238,15 +240,15 @@ def _require_only_one(private: Path, *, registry_dir: Path) -> None:
     standing = find_twin(registry_dir, target=read_bytes(private / "target.json"), registrant=by)
     if standing and standing.name != private.name:
         raise StatementError(
-            f"{standing} is a forecast of the same target by {by}, too.",
-            why="Of two forecasts by one person, one could be chosen after the fact.",
-            fix="It stays sealed, and counts as missed when its day is over.",
+            f"{standing} forecasts the same target, also by {by}.",
+            why="With two forecasts of one run, the better one could be picked afterwards.",
+            fix="Leave the forecast sealed; it counts as missed after its day.",
         )
 
 
 def _refuse(name: str, reason: str) -> NoReturn:
     raise VerificationError(
         f"{name}: {reason}.",
-        why="A seal promises one forecast, unseen, to be shown by a day: only that one opens it.",
+        why="A seal commits to one statement, which alone opens it.",
         fix="Restore seal, opening and statement from version control, or from the copy that was kept.",
     )

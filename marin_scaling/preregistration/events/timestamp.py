@@ -23,14 +23,14 @@ _QUERY, _REPLY = "application/timestamp-query", "application/timestamp-reply"
 
 
 def can_read_stamps() -> bool:
-    """Whether the extra is installed."""
+    """Return True if the extra is installed."""
     return importlib.util.find_spec("rfc3161_client") is not None
 
 
 def request_stamp(signature: bytes, *, url: str, roots: Path) -> tuple[bytes, datetime]:
-    """The authority's answer over the bytes of a signature, verified against `roots`, and its time (UTC).
+    """Return an authority's reply over a signature, verified against `roots`, and its time (UTC).
 
-    `StampError` when it cannot be reached, refuses, or answers with something that these roots do not trust.
+    `StampError` if the authority does not answer, refuses, or is not trusted by these roots.
     """
     _require_extra()
     from rfc3161_client import HashAlgorithm, TimestampRequestBuilder
@@ -47,7 +47,7 @@ def request_stamp(signature: bytes, *, url: str, roots: Path) -> tuple[bytes, da
 
 
 def read_stamp(reply: bytes, *, signature: bytes, roots: Path, name: str, nonce: int | None = None) -> datetime:
-    """The time (UTC) at which an authority that `roots` trust saw a signature's bytes; `VerificationError` when none did."""
+    """Return the time (UTC) at which a trusted authority saw a signature; `VerificationError` if none did."""
     _require_extra()
     import rfc3161_client
 
@@ -96,7 +96,7 @@ def _post(url: str, body: bytes) -> bytes:
 
 
 def _no_redirects() -> Any:
-    """Return urllib's part that lets an authority send nobody to another place, or to another protocol."""
+    """Return a urllib handler that refuses redirects to other places or protocols."""
     import urllib.request
 
     class NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -123,14 +123,14 @@ _CLOCKS_DIFFER = timedelta(minutes=10)
 
 
 def stamped_signature(folder: Path) -> Path:
-    """The signature that came first, which a third party's stamps are over: that of the seal, else of the statement."""
+    """Return the first signature, which is stamped: the seal's if there is one, else the statement's."""
     return folder / (SEAL_SIGNATURE_NAME if is_present(folder / SEAL_NAME) else SIGNATURE_NAME)
 
 
 def stamped_at(folder: Path, *, made_at: datetime, roots: Path) -> list[datetime]:
-    """The times of all stamps over a registrant's signature; `VerificationError` names the first that is none.
+    """Return the times of all stamps of a registrant's signature; `VerificationError` names the first invalid one.
 
-    Empty where there is none, or where they cannot be read here.
+    The list is empty without stamps, or if they cannot be read here.
     """
     names = stamp_names(path.name for path in folder.iterdir())
     if not names or not can_read_stamps() or not is_present(roots):
@@ -149,7 +149,7 @@ def stamped_at(folder: Path, *, made_at: datetime, roots: Path) -> list[datetime
 
 
 def stamp_step(folder: Path, *, moments: list[datetime], roots: Path) -> list[VerifiedStep]:
-    """What the stamps show, or why they show nothing here; no step where there is no stamp."""
+    """Return a step with the stamps, or with the reason why they cannot be read; no step without stamps."""
     names = stamp_names(path.name for path in folder.iterdir())
     if not names:
         return []
@@ -162,5 +162,5 @@ def stamp_step(folder: Path, *, moments: list[datetime], roots: Path) -> list[Ve
 
 
 def roots_path(folder: Path) -> Path:
-    """The root certificates that speak for a preregistration: those beside its folder."""
+    """Return the root certificates of a preregistration's registry."""
     return folder.absolute().parent / ROOTS_NAME

@@ -1,7 +1,7 @@
-"""Untrusted text in a comment on a pull request, and the length of a comment.
+"""Untrusted text in pull request comments, and the length of comments.
 
-A forge reads names, numbers and addresses in a comment as mentions and links, also where they are written with entities, but
-nothing in a code element.
+Forges turn names, numbers and addresses into mentions and links, even when written as entities, but not inside code
+elements.
 """
 
 from __future__ import annotations
@@ -9,19 +9,20 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Sequence
+from itertools import groupby
 
 from marin_scaling.limits import CELL_CHARACTERS
 from marin_scaling.printable import printable, shortened
 
 _PLAIN = re.compile(r"(?:[A-Za-z0-9 ,;()%=+'?-]|[.:](?=[ \d]|$)|(?<=[A-Za-z])[/_](?=[A-Za-z]))*")
 _REFERENCE = re.compile(r"\b[0-9a-f]{7,40}\b|\bgh-\d|www|http", re.IGNORECASE)
-"""A commit, an issue or an address, which a forge links though it holds nothing but letters, digits and hyphens."""
+"""Commit, issue or address that a forge links although it has only letters, digits and hyphens."""
 
 
 def escape(text: object) -> str:
-    """Text for anywhere in a line or cell: as it is if no forge reads anything in it, else as code, all of it in entities.
+    """Return text for a line or cell: unchanged if a forge reads nothing into it, else as code with entities.
 
-    A name ends its code element at an @, because an address of mail is a link also within one.
+    A code element ends at an @, because mail addresses are linked even inside code.
 
     >>> print(escape("held: 2.5 bits/byte"), escape("@ada #1 <b>"))
     held: 2.5 bits/byte <code>&#64;</code><code>ada &#35;1 &#60;b&#62;</code>
@@ -37,24 +38,50 @@ def _entities(found: re.Match[str]) -> str:
     return "".join(f"&#{ord(character)};" for character in found[0])
 
 
-def readable(comment: str) -> str:
-    """Return a comment as a person reads it in a terminal: without code elements and entities.
+_MARKUP = re.compile(r"</?(?:code|pre|details|summary)(?: class=\"output\")?>|\*\*|`")
+_DRAWING = re.compile(r"```mermaid\n.*?\n```\n*", re.DOTALL)
 
-    >>> readable("held: <code>&#64;</code><code>ada &#35;1</code>")
-    'held: @ada #1'
+
+def readable(comment: str) -> str:
+    """Return a comment as plain text for a terminal: headings underlined, tables aligned, without drawings.
+
+    >>> print(readable("## Held\\n\\n- [ ] <code>&#64;</code><code>ada &#35;1</code>"))
+    Held
+    ----
+    <BLANKLINE>
+    [ ] @ada #1
     """
-    return "\n".join(
-        printable(html.unescape(re.sub(r"</?code>|\*\*|</?details>|</?summary>", "", line))) for line in comment.split("\n")
-    )
+    lines = _DRAWING.sub("", comment).split("\n")
+    blocks = groupby(lines, key=lambda line: line.startswith("|"))
+    return "\n".join(_table(list(block)) if is_table else "\n".join(map(_line, block)) for is_table, block in blocks)
+
+
+def _line(line: str) -> str:
+    heading = re.fullmatch(r"(#{1,3}) (.*)", line)
+    text = _plain(heading[2] if heading else line.replace("- [ ] ", "[ ] ", 1))
+    return f"{text}\n{'=-'[len(heading[1]) > 1] * len(text)}" if heading else text
+
+
+def _plain(markup: str) -> str:
+    return printable(html.unescape(_MARKUP.sub("", markup)))
+
+
+def _table(lines: Sequence[str]) -> str:
+    import pandas as pd
+
+    from marin_scaling.forecast.report import table_text
+
+    head, _rule, *rows = ([_plain(cell.strip()) for cell in line.strip("|").split("|")] for line in lines)
+    return table_text(pd.DataFrame(rows, columns=head), indent=0)
 
 
 def length(text: str) -> int:
-    """An upper bound of the characters that a forge counts, where a workflow puts a sign behind every @."""
+    """Return an upper bound of the characters that a forge counts if a workflow adds one after every @."""
     return len(text.encode()) + text.count("@")
 
 
 def fitting(head: str, details: Sequence[str], *, most: int | None) -> tuple[list[str], list[int]]:
-    """The head and the details that fit below it, and the numbers of those that do not."""
+    """Return the head with the details that fit, and the numbers of those that do not."""
     kept, left, room = [head], [], float("inf") if most is None else most - length(head)
     for number, detail in enumerate(details):
         if (needed := length(detail) + 2) <= room:

@@ -1,4 +1,4 @@
-"""Files of a folder in the base branch, the commit and the working tree, compared byte by byte."""
+"""Compare a folder's files byte by byte between the base branch, the commit and the working tree."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def working_tree(folder: Path, *, repository: Repository, is_sha256: bool) -> di
 
 
 def without_modes(entries: Mapping[Path, TreeEntry]) -> dict[Path, TreeEntry]:
-    """Return the same files, none of them a program: for a disk that does not keep which files are."""
+    """Return the files without executable bits, for disks that do not keep them."""
     return {path: replace(entry, mode=_FILE) if entry.mode == _PROGRAM else entry for path, entry in entries.items()}
 
 
@@ -70,7 +70,7 @@ _SHA256_DIGITS = 64
 
 
 class ComparedTrees:
-    """The files of one folder in three places, by their paths from the root of the repository."""
+    """Files of one folder in three places, by their paths from the root of the repository."""
 
     def __init__(self, repository: Repository, folder: Path, *, base: str) -> None:
         self._repository, self._folder = repository, folder
@@ -90,9 +90,9 @@ class ComparedTrees:
         return {self._path(name): status for name, status in found.items()}
 
     def require_committed(self, *, growing: Path | None = None) -> None:
-        """`VerificationError` where a file that the commit changes is another one in the working tree.
+        """Raise `VerificationError` if a file that the commit changes differs in the working tree.
 
-        A `growing` file may go on after the commit's content.
+        The `growing` file may extend the commit's content.
         """
         for name in _differences(self._base, self._head):
             entry, path = self._head.get(name), self._path(name)
@@ -111,13 +111,13 @@ class ComparedTrees:
 
 
 def compared_trees(base: str, folder: Path) -> ComparedTrees:
-    """Return the comparison of a folder with the base; `UsageError` when git knows no such base, or the folder is elsewhere."""
+    """Return the comparison of a folder with the base; `UsageError` if git knows no such base, or the folder is elsewhere."""
     repository, commit = _at(base, folder)
     return ComparedTrees(repository, folder, base=commit)
 
 
 def file_at(base: str, path: Path) -> bytes | None:
-    """Return the bytes of a regular file of the base; None where it has none there."""
+    """Return the bytes of a regular file of the base; None if it has none there."""
     repository, commit = _at(base, path)
     entry = repository.tree(commit, path).get(repository.path_from_root(path))
     return repository.content(entry) if entry and entry.is_regular else None

@@ -1,4 +1,4 @@
-"""What a branch changes in a registry, compared with its base branch."""
+"""Changes of a branch to a registry, compared with its base branch."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ from marin_scaling.units import counted
 from marin_scaling.untrusted_files import UnsafeTreeError, is_present, require_regular_tree
 
 _MOST_NAMED = 64
-"""The length of a base's name in the name of a file."""
+"""Longest name of a base in a file name."""
 _STATUS = {"A": "is new", "M": "changed", "T": "changed", "D": "was removed"}
 _TRUST_NAMES = (SIGNERS_NAME, ROOTS_NAME, POLICY_NAME)
-"""Whose signatures and time stamps count, and what is asked of all: never changed together with what they are to judge."""
+"""Files that define trust and rules: they never change together with what they judge."""
 
 
 @contextlib.contextmanager
 def signers_at(base: str, *, registry_dir: Path) -> Iterator[Path]:
-    """The `allowed_signers` of the base branch as a file, as long as it is needed; empty where the base has none.
+    """Yield the base branch's `allowed_signers` as a temporary file; empty if the base has none.
 
-    Beside it lie the base's `tsa_roots.pem` and `policy.yaml`, where it has these.
+    The base's `tsa_roots.pem` and `policy.yaml` lie beside it, if they exist.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{SIGNERS_NAME} of {base.replace('/', '-')[:_MOST_NAMED]}"
@@ -73,7 +73,7 @@ def signers_at(base: str, *, registry_dir: Path) -> Iterator[Path]:
 
 
 def as_called_there(text: str, *, signers: Path, base: str, registry_dir: Path) -> str:
-    """A message in which the files of `signers_at` have the names that they have in the base branch."""
+    """Return a message with the names that the files of `signers_at` have in the base branch."""
     text = text.replace(str(signers), f"{registry_dir / SIGNERS_NAME} of {base}").replace(
         signers.name, f"{SIGNERS_NAME} of {base}"
     )
@@ -83,7 +83,7 @@ def as_called_there(text: str, *, signers: Path, base: str, registry_dir: Path) 
 
 
 def is_uncommitted(folder: Path) -> bool:
-    """Whether the commit that is checked out has not what lies in a folder as it is now; False where there is no git to ask."""
+    """Return True if the folder has uncommitted changes; False without git."""
     try:
         return bool(compared_trees("HEAD", folder).changes())
     except UsageError:
@@ -91,7 +91,7 @@ def is_uncommitted(folder: Path) -> bool:
 
 
 def logged_there(base: str, *, registry_dir: Path) -> Log:
-    """The log of a registry as `base` has it; empty where that has none, git knows no such base, or there is no git."""
+    """Return the log of a registry in `base`; empty without a log, such a base, or git."""
     try:
         raw = _file_at(base, log_path(registry_dir)) or b""
     except UsageError:
@@ -100,7 +100,7 @@ def logged_there(base: str, *, registry_dir: Path) -> Log:
 
 
 def added_files(base: str, *, registry_dir: Path) -> dict[Path, list[str]]:
-    """Each preregistration that has files which `base` has not, with their names in it."""
+    """Return each preregistration with files that `base` lacks, and their names."""
     added = [path for path, status in _changes(base, registry_dir).items() if status == "A"]
     folders = registration_folders(registry_dir)
     found = {folder: sorted(str(path.relative_to(folder)) for path in added if folder in path.parents) for folder in folders}
@@ -108,16 +108,15 @@ def added_files(base: str, *, registry_dir: Path) -> dict[Path, list[str]]:
 
 
 def changes_trust(base: str, *, registry_dir: Path) -> bool:
-    """Whether a branch changes whose signatures and stamps count, or what is asked of all."""
+    """Return True if a branch changes signers, roots or policy."""
     return any(registry_dir / name in _changes(base, registry_dir) for name in _TRUST_NAMES)
 
 
 def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
-    """What the working tree did to a registry since `base`: `VerificationError` unless it only added to it.
+    """Check that the working tree only added files to the registry since `base`; else raise `VerificationError`.
 
-    A file that was there is as it was, the base's log is the beginning of this one, the public record only grew, and what the
-    registry trusts and asks for (signers, roots, policy) does not change together with anything else. `UsageError` when git
-    knows no such base.
+    Existing files are unchanged, the log starts with the base's log, and the public record only grew. Signers, roots and
+    policy never change together with anything else. `UsageError` if git knows no such base.
     """
     trees = compared_trees(base, registry_dir)
     if not extends(_file_at(base, log_path(registry_dir)) or b"", _now(log_path(registry_dir))):
@@ -139,8 +138,8 @@ def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
     if policies and others:
         refuse(
             f"{policies[0]} and {others} other files of the registry changed since {base}",
-            fix="Let a maintainer change what the registry trusts in a pull request of its own, and merge that one first. If "
-            f"that is done already, {base} is old here: git fetch, and name the branch as it is there (--base origin/main).",
+            fix=f"First merge a pull request that changes only {policies[0].name}, then this one. If that is merged already, "
+            f"{base} is outdated here: git fetch, then --base origin/main",
         )
     also = ", its public record only grew" if record_grew else ""
     if policies:
@@ -167,9 +166,9 @@ def base_receipts(base: str, *, registry_dir: Path) -> Receipts:
 
 
 def require_forecast_first(base: str, folder: Path, *, runs_dir: Path) -> None:
-    """`VerificationError` where `base` has the record of a run, and not yet the forecast that the run answers.
+    """Raise `VerificationError` if `base` has the record of a run but not yet its forecast.
 
-    Unlike `started_at`, which is the word of whoever trained, the content of the base branch cannot be written afterwards.
+    Unlike `started_at`, which is a claim, the content of the base branch cannot be written afterwards.
     """
     if is_sealed(folder) or any(_file_at(base, folder / name) is not None for name in (STATEMENT_NAME, SEAL_NAME)):
         return
@@ -185,9 +184,9 @@ def require_forecast_first(base: str, folder: Path, *, runs_dir: Path) -> None:
 
 
 def require_runs_kept(base: str, *, registry_dir: Path, runs_dir: Path) -> None:
-    """`VerificationError` where a run of a ladder that a forecast of `base` rests on was changed or removed since.
+    """Raise `VerificationError` if a run of a forecast's ladder was changed or removed since `base`.
 
-    Without its runs a forecast's ladder is compared with nothing, and its outcome is only claimed.
+    Without its runs, a forecast's ladder is not compared, and its outcome is only claimed.
     """
     held = {read_registration(folder).predicate["targetRun"]["ladder"] for folder in _readable(registry_dir)}
     if not require_repository().holds(runs_dir):
@@ -204,7 +203,7 @@ def require_runs_kept(base: str, *, registry_dir: Path, runs_dir: Path) -> None:
 
 
 def _readable(registry_dir: Path) -> Iterator[Path]:
-    """The folders with a statement; those without are sealed, or refused elsewhere."""
+    """Yield the folders with a readable statement; others are sealed, or refused elsewhere."""
     for folder in registration_folders(registry_dir):
         with contextlib.suppress(MarinScalingError):
             read_registration(folder)
@@ -228,21 +227,21 @@ def _require_only_added(changes: Mapping[Path, str], *, allowed: Set[Path], base
 
 
 def _record_grew(base: str, record: Path, *, status: str | None) -> bool:
-    """Whether the public record of the base has more in it now; also a new one is read, so that it can be read later."""
+    """Return True if the public record has more content than the base's; a new record is read as well."""
     if status in ("A", "M"):
         require_only_added(_file_at(base, record), read_bytes(record), name=str(record), base=base)
     return status == "M"
 
 
 def _require_own_attributes(changes: Mapping[Path, str], *, registry_dir: Path) -> None:
-    """Other attributes would let git check out other bytes than those that were signed."""
+    """Refuse other git attributes, which could let git check out other bytes than the signed ones."""
     path = registry_dir / ATTRIBUTES_NAME
     if path in changes and read_bytes(path) != ATTRIBUTES:
         refuse(f"{path} is not the one that keeps exact bytes", fix=f"Put this into it: {ATTRIBUTES.decode().strip()!r}")
 
 
 def _changes(base: str, folder: Path) -> dict[Path, str]:
-    """Path in the working tree to A, M or D, also for files that git does not know yet, or ignores."""
+    """Return the changed paths with A, M or D, also for untracked and ignored files."""
     return compared_trees(base, folder).changes()
 
 
@@ -277,54 +276,54 @@ def answering_run(folder: Path, *, runs_dir: Path) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Reviewed:
-    """One preregistration that a branch adds, or adds to: what was verified of it, or why it is refused."""
+    """Preregistration that a branch adds or adds to, with the verified steps or the refusal."""
 
     folder: Path
     added: tuple[str, ...]
-    """The names of the files in it that the base has not."""
+    """Names of its files that the base lacks."""
 
     statement: Statement | None
-    """None of one that is refused, or still sealed."""
+    """Statement; None if refused or still sealed."""
 
     steps: tuple[VerifiedStep, ...] = ()
     runs: tuple[str, ...] = ()
-    """The runs of its ladder that the base has not, as `LADDER/RUN`, where nothing else is added to it."""
+    """Runs of its ladder that the base lacks, as `LADDER/RUN`, if nothing else is added."""
 
     amendments: tuple[Amendment, ...] = ()
-    """The later forecasts of the same run that the base has not."""
+    """Later forecasts of the same run that the base lacks."""
 
     refusal: str | None = None
     receipts: Receipts | None = None
-    """When the base received the files of the registry."""
+    """Times at which the base received the registry's files."""
 
     @property
     def is_new(self) -> bool:
-        """Whether the forecast itself is new, and not only something beside it."""
+        """True if the forecast itself is new."""
         return STATEMENT_NAME in self.added
 
 
 @dataclass(frozen=True, kw_only=True)
 class Review:
-    """What a branch does to a registry as a whole (`step`, or `refusal`), and to each preregistration that it touches."""
+    """Changes of a branch to a registry as a whole (`step`, or `refusal`), and to each preregistration."""
 
     step: VerifiedStep | None
     refusal: str | None
     reviewed: tuple[Reviewed, ...]
     would_refuse: tuple[Verdict, ...] = ()
-    """The forecasts of the base that its new signers, roots or policy would refuse."""
+    """Forecasts of the base that the new signers, roots or policy would refuse."""
 
     trust: tuple[VerifiedStep, ...] = ()
-    """What each change of the signers, the roots and the policy allows; not `compared` where it has a warning."""
+    """Changes of signers, roots and policy; not `compared` with a warning."""
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is refused, and nothing would be once the branch is merged."""
+        """True if nothing is refused now or after the merge."""
         refused = self.refusal is not None or any(each.refusal is not None for each in self.reviewed)
         return not refused and not self.would_refuse
 
 
 def review_branch(base: str, *, registry_dir: Path, runs_dir: Path) -> Review:
-    """The review of the working tree as a branch to be merged into `base`; `UsageError` when git knows no such base."""
+    """Return the review of the working tree as a branch to merge into `base`; `UsageError` if git knows no such base."""
     try:
         require_regular_tree([registry_dir, runs_dir])
     except UnsafeTreeError as error:
@@ -355,7 +354,7 @@ def review_branch(base: str, *, registry_dir: Path, runs_dir: Path) -> Review:
 
 
 def _would_refuse(base: str, *, registry_dir: Path, runs_dir: Path, signers: Path) -> tuple[Verdict, ...]:
-    """What is sound by the trust of the base, and is not by that of the branch."""
+    """Return forecasts that the base's trust accepts and the branch's trust refuses."""
     if not changes_trust(base, registry_dir=registry_dir):
         return ()
     folders, at = registration_folders(registry_dir), datetime.now(UTC)
@@ -368,7 +367,7 @@ def _would_refuse(base: str, *, registry_dir: Path, runs_dir: Path, signers: Pat
 def _reviewed_for_runs(
     folder: Path, *, runs: tuple[str, ...], signers: Path, runs_dir: Path, called: Callable[[str], str]
 ) -> list[Reviewed]:
-    """Return the review of a forecast of the base that new runs settle or make refused; empty where they do neither."""
+    """Return the review of a base forecast that new runs settle or contradict; empty if they do neither."""
     try:
         found = verify_folder(folder, allowed_signers=signers, runs_dir=runs_dir)
         run = answering_run(folder, runs_dir=runs_dir)

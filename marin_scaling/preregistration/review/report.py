@@ -37,13 +37,13 @@ from marin_scaling.run.store import is_finished
 from marin_scaling.units import counted, format_flops
 from marin_scaling.untrusted_files import is_present
 
-_FAR = 100  # times beyond the ladder; the published practice went 333 times beyond it
+_FAR = 100  # published practice went 333x beyond its ladder
 _LONG_TERM = timedelta(days=365)
 _OF_THE_VALUE = re.compile(
     r"\b(forecast\w*|predict\w*|values?|loss(es)?|intervals?|median|quantiles?|results?|outcomes?|miss(es|ed)?|bits)\b",
     re.IGNORECASE,
 )
-"""Words by which a void condition may hang on the run's value, which would let a miss be taken back."""
+"""Words that suggest that a void condition depends on the run's value."""
 _HALF = 0.5
 
 
@@ -61,31 +61,31 @@ def remarks(each: Reviewed, statement: Statement, *, known: KnownForecasts) -> I
 def _of_time(each: Reviewed, statement: Statement, *, at: datetime) -> Iterator[str]:
     said = {step.what: step for step in each.steps}
     if "stamp" in said and said["stamp"].compared:
-        yield f"its time: {escape(said['stamp'].evidence)}"
+        yield f"time: {escape(said['stamp'].evidence)}"
     else:
-        yield "**its time is its registrant's word**, and that of whoever merges it"
+        yield "**its time is not stamped**: only the registrant and the merge vouch for it"
     yield from (
         f"**{step.what}**: {escape(step.evidence)}" for step in each.steps if not step.compared and step.what != "stamp"
     )
     if "sealed" in said:
-        yield f"it was sealed before it was shown: {escape(said['sealed'].evidence)}"
+        yield f"sealed before it was revealed: {escape(said['sealed'].evidence)}"
     elif at - statement.created_at > CLOCKS_DIFFER:
         days = (at - statement.created_at).days
-        yield f"**it says that it was made {days} days ago**; policy and keys are judged by the day of its receipt"
+        yield f"**its stated time is {days} days ago**; policy and keys are judged by the day of receipt"
 
 
 def of_void_conditions(statement: Statement) -> Iterator[str]:
-    """Yield every void condition in full, and a warning for one whose words speak of the run's value: no tool can judge it."""
+    """Yield every void condition, with a warning if its words refer to the run's value."""
     for condition in statement.predicate["resolution"]["voidIf"]:
-        yield f"it is void if: {escape(condition)}"
+        yield f"void if: {escape(condition)}"
         if words := sorted({match[0].lower() for match in _OF_THE_VALUE.finditer(condition)}):
-            yield f"**that condition may depend on the value itself** ({escape(', '.join(words))}): a miss could be taken back"
+            yield f"**that condition may depend on the value itself** ({escape(', '.join(words))}): a miss could be voided"
 
 
 def _of_term(statement: Statement) -> Iterator[str]:
     if statement.due - statement.created_at > _LONG_TERM:
         days = (statement.due - statement.created_at).days
-        yield f"**its run is due only after {days} days**, on {statement.due:%Y-%m-%d}; until then it is pending without a run"
+        yield f"**its run is due only after {days} days**, on {statement.due:%Y-%m-%d}; until then it can stay pending"
 
 
 def _of_family(each: Reviewed, *, known: KnownForecasts) -> Iterator[str]:
@@ -94,79 +94,78 @@ def _of_family(each: Reviewed, *, known: KnownForecasts) -> Iterator[str]:
         listed = joined((f"{folder.name}: {other.quantiles[_HALF]:.4f}" for folder, other in near), separator="; ")
         noun = "forecast" if len(near) == 1 else "forecasts"
         yield (
-            f"**{len(near)} other {noun} of nearly this run by this registrant** (parameters and tokens within 10 %): "
-            f"{escape(listed)}. They count as one, as the worst of them"
+            f"**{len(near)} other {noun} of a similar run by this registrant** (parameters and tokens within 10 %): "
+            f"{escape(listed)}. The family counts once, as its worst member"
         )
 
 
 def _of_outcome(each: Reviewed, *, runs_dir: Path, at: datetime) -> Iterator[str]:
-    """Whether what is promised is known already, by a run or an outcome that is here."""
+    """Yield remarks if a run or outcome reveals the promised value already."""
     if OUTCOME_NAME in each.added and not any(step.what == "sealed" for step in each.steps):
-        yield "**its outcome comes with it**, so nobody else could see the forecast before the run"
+        yield "**its outcome comes with it**: no one else could see the forecast before the run"
     (verdict,) = verdicts_on([each.folder], runs_dir=runs_dir, at=at, receipts=each.receipts)
     if found := rehearsals(each.folder, runs_dir=runs_dir):
         listed = escape(joined(found))
-        yield f"**runs of this target are recorded already**: {listed} (same model, data and steps, other order of the data)"
+        yield f"**runs of this target are recorded already**: {listed} (same model, data and steps; other data order)"
     if verdict.state is not State.PENDING:
-        yield f"**it is no open forecast any more**: {escape(verdict.sentence)}"
+        yield f"**the forecast is no longer open**: {escape(verdict.sentence)}"
 
 
 def _of_promise(statement: Statement) -> Iterator[str]:
     predicate = statement.predicate
     if predicate["resolution"]["resolver"] == predicate["registrant"]:
-        yield "**its resolver is its registrant**, so nobody can find it void"
+        yield "**its resolver is its registrant**: the forecast cannot be voided"
     if predicate["forecast"]["extrapolation"] > _FAR:
-        yield f"**it reaches more than {_FAR} times beyond its ladder**"
+        yield f"**it extrapolates more than {_FAR}x beyond its ladder**"
 
 
 def of_fit(folder: Path, statement: Statement) -> Iterator[str]:
-    """What the fit says of itself, what it left out, and what its numbers hang on."""
+    """Yield the fit's status, excluded runs and warnings, and remarks on backtest and sensitivity."""
     fitted = statement.predicate["fit"]
     document = load_canonical(read_bytes(folder / "forecast.json"), name=str(folder / "forecast.json"))
     if not document.get("may_be_used", True):
-        yield f"**the fit says of itself that it may not be used**: {escape(document['status'])}"
+        yield f"**the fit is marked as unusable**: {escape(document['status'])}"
     elif "status" in document:
-        yield f"the fit says of itself: {escape(document['status'])}"
+        yield f"status of the fit: {escape(document['status'])}"
     if fitted["excluded"]:
         left_out = joined((f"{run['run']} ({run['why']})" for run in fitted["excluded"]), separator="; ")
-        yield f"left out of the fit: {escape(left_out)}"
-    yield from (f"the fit warns: {escape(warning)}" for warning in fitted["warnings"][:JOINED])
+        yield f"excluded from the fit: {escape(left_out)}"
+    yield from (f"warning of the fit: {escape(warning)}" for warning in fitted["warnings"][:JOINED])
     yield from of_backtest(fitted["backtest"])
     yield from of_other_choices(statement)
 
 
 def of_backtest(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """The distances at which forecasts from the ladder's own smaller budgets missed half of the larger runs, or more."""
+    """Yield the distances at which the backtest's 90 % intervals held at most half of the larger runs."""
     for row in rows:
         if row["inside90"] <= _HALF:
             direction = "high" if row["bias"] > 0 else "low"
             yield (
-                f"**its own back-test missed**: of {row['count']} runs, {row['nearest']:g} times and more beyond those that "
-                f"were fitted, {row['inside90']:.0%} lay in their 90 % intervals; "
-                f"forecast {abs(row['bias']):.1%} too {direction}"
+                f"**its backtest missed**: of {row['count']} runs at {row['nearest']:g}x and more beyond the fitted ones, "
+                f"{row['inside90']:.0%} lay in their 90 % intervals; the forecasts were {abs(row['bias']):.1%} too {direction}"
             )
 
 
 def of_other_choices(statement: Statement) -> Iterator[str]:
-    """Medians that a careful person could have got as well, and that the interval leaves out."""
+    """Yield medians of alternative fits that lie outside of the interval."""
     low, high = statement.quantiles[0.05], statement.quantiles[0.95]
     choices = [row for row in statement.predicate["forecast"]["sensitivity"] if row["median"] is not None]
     outside = [row for row in choices if not low <= row["median"] <= high]
     if outside:
         listed = joined((f"{row['choice']}: {row['median']:.4f}" for row in outside), separator="; ")
-        yield f"**{len(outside)} of {len(choices)} other choices lie outside its 90 % interval**: {escape(listed)}"
+        yield f"**{len(outside)} of {len(choices)} alternative fits lie outside its 90 % interval**: {escape(listed)}"
 
 
 def remark_on_notices(each: Reviewed, *, runs_dir: Path) -> str:
-    """What is doubtful of notices that come later; empty where nothing is."""
+    """Return a warning about later notices; empty if there is none."""
     known = is_present(each.folder / OUTCOME_NAME) or is_finished(runs_dir, answering_spec(each.folder))
     if known and any(name.endswith(f"-void/{NOTICE_NAME}") for name in each.added):
-        return "**It is found void after its value was known**: ask why the condition was not seen before."
+        return "**It is voided after its value was known**: ask why the condition was not noticed before."
     return ""
 
 
 def measured_table(statement: Statement) -> str:
-    """Which run is promised, what is measured of it, and which runs were taken: what a reader has to agree to first."""
+    """Return a table of the promised run, its metric, and the fitted runs."""
     predicate = statement.predicate
     run, metric, recipe = predicate["targetRun"], predicate["metric"], predicate["recipe"]
     cost = f"{run['flops']:.6g} FLOPs ({run['flopsConvention']})"
@@ -178,12 +177,10 @@ def measured_table(statement: Statement) -> str:
         "beyond the ladder": ", ".join(f"{name} {times:.4g}x" for name, times in recipe["beyondLadder"].items()),
         "text": _named(recipe["data"]),
         "metric": f"{metric['name']} in {metric['unit']}; {_named(protocol)}",
-        "of which weights": metric["checkpointRule"],
-        "runs that were fitted": predicate["fit"]["ladderRule"],
+        "weights": metric["checkpointRule"],
+        "fitted runs": predicate["fit"]["ladderRule"],
     }
-    return "### What is promised\n\n" + table(
-        ["what", "as signed"], [[what, escape(said)] for what, said in rows.items() if said]
-    )
+    return "### Promised run\n\n" + table(["field", "as signed"], [[what, escape(said)] for what, said in rows.items() if said])
 
 
 def _named(values: Mapping[str, Any]) -> str:
@@ -191,33 +188,33 @@ def _named(values: Mapping[str, Any]) -> str:
 
 
 _AMENDMENT_QUESTIONS = (
-    "Has the run not ended? Where could one see it, and how many of its steps were done when this was made?",
-    "Would the reason convince someone who knows only the first forecast?",
-    "Are the runs that came in those that were planned, and is there a reason for each one that is gone?",
+    "Has the run not ended yet? Where can this be checked, and how many steps were done at this forecast?",
+    "Is the reason convincing for someone who knows only the first forecast?",
+    "Were the new runs planned, and is there a reason for each removed run?",
 )
 
 
 def amendment_parts(each: Reviewed, statement: Statement) -> Iterator[str]:
-    """Of every amendment that is new: what it says beside the first forecast, what is doubtful, what a person has to ask."""
+    """Yield, for each new amendment, its comparison with the first forecast, remarks and questions."""
     for amendment in each.amendments:
-        yield f"### {escape(amendment.name)}: the same run, forecast again"
+        yield f"### {escape(amendment.name)}: later forecast of the same run"
         yield _sentence(amendment, statement, folder=each.folder)
         yield _amended_table(amendment, statement, folder=each.folder)
         yield "\n".join(f"- {remark}" for remark in _remarks(amendment, each, statement))
-        yield "To be answered by a person:\n\n" + "\n".join(f"- [ ] {question}" for question in _AMENDMENT_QUESTIONS)
+        yield "Questions for a person:\n\n" + "\n".join(f"- [ ] {question}" for question in _AMENDMENT_QUESTIONS)
 
 
 def _sentence(amendment: Amendment, statement: Statement, *, folder: Path) -> str:
     steps = _document(folder / "target.json")["train_steps"]
     return (
-        f"**Verified**, signed by {escape(statement.predicate['registrant'])}, who says that {amendment.steps_seen} of {steps} "
-        f"steps of the run had been seen. The first forecast keeps the verdict and every count. The reason that is given: "
+        f"**Verified**, signed by {escape(statement.predicate['registrant'])}, after {amendment.steps_seen} of {steps} "
+        f"steps of the run, as claimed. The first forecast keeps the verdict and alone counts in the record. Reason: "
         f"{escape(amendment.predicate['reason'])}"
     )
 
 
 def _amended_table(amendment: Amendment, statement: Statement, *, folder: Path) -> str:
-    """The first forecast and this one; by how much the median moved, in the metric, in nats, and in widths of the first."""
+    """Return the first forecast and the amendment, with the shift of the median in metric, nats and interval widths."""
     first, later = statement.quantiles, amendment.amended.quantiles
     width, moved = first[0.95] - first[0.05], later[0.5] - first[0.5]
     nats = f"{moved * math.log(2):+.4f}" if statement.predicate["metric"]["name"] == "bits_per_byte" else ""
@@ -238,7 +235,7 @@ def _amended_table(amendment: Amendment, statement: Statement, *, folder: Path) 
         "its width",
         "moved",
         "in nats per byte",
-        "in widths of the first",
+        "in widths",
     ]
     return table([*header, "runs fitted"], rows, right=[1, 2, 3, 4, 5, 6])
 
@@ -249,30 +246,30 @@ def _row(name: str, statement: Statement, *, runs: str, moved: list[str]) -> lis
 
 
 def _remarks(amendment: Amendment, each: Reviewed, statement: Statement) -> Iterator[str]:
-    """What a machine can say of how far it is to be trusted; doubts in bold."""
+    """Yield remarks on an amendment, warnings in bold."""
     name, first, later = amendment.name, statement.predicate, amendment.amended.predicate
     known = known_at(
         amendment.amended.created_at, f"{name}/{AMENDMENT_NAME}", folder=each.folder, receipts=own_receipts(each.folder.parent)
     )
     yield (
-        f"**its time and its steps are its registrant's words**: made at {escape(later['createdAt'])}; by that and its line in "
-        f"the log it counts as given at {moment_text(known)}"
+        f"**time and steps are claims of the registrant**: made at {escape(later['createdAt'])}; with its line in the log it "
+        f"counts from {moment_text(known)}"
     )
     yield from (f"**{step.what}**: {escape(step.evidence)}" for step in each.steps if step.what == name and not step.compared)
     if each.is_new:
-        yield "**it comes together with the first forecast**, so nobody saw that one alone"
+        yield "**it comes together with the first forecast**: no one saw the first alone"
     if OUTCOME_NAME in each.added:
-        yield "**the outcome comes with it**, so nobody else could see it before the run had ended"
+        yield "**the outcome comes with it**: no one else could see it before the run had ended"
     _, gone, other = _compared(each.folder / name, each.folder)
     if gone or other:
-        yield f"**of the first forecast's runs {gone} are not among its own, and {other} have other numbers there**"
+        yield f"**{gone} runs of the first forecast are missing, and {other} have other numbers**"
     for key in ("law", "fixed", "seed"):
         if first["fit"][key] != later["fit"][key]:
             yield f"**another {key}**: {escape(later['fit'][key])}; the first had {escape(first['fit'][key])}"
     if later["fit"]["excluded"]:
         left_out = joined((f"{run['run']} ({run['why']})" for run in later["fit"]["excluded"]), separator="; ")
-        yield f"left out of the fit: {escape(left_out)}"
-    yield from (f"the fit warns: {escape(warning)}" for warning in later["fit"]["warnings"][:JOINED])
+        yield f"excluded from the fit: {escape(left_out)}"
+    yield from (f"warning of the fit: {escape(warning)}" for warning in later["fit"]["warnings"][:JOINED])
 
 
 def _amended_runs(place: Path, *, since: Path | None = None) -> str:
@@ -284,7 +281,7 @@ def _amended_runs(place: Path, *, since: Path | None = None) -> str:
 
 
 def _compared(place: Path, since: Path) -> tuple[int, int, int]:
-    """How many runs of a ladder are new beside an earlier one, how many of that are gone, and how many have other numbers."""
+    """Return the numbers of runs that are new, gone, or have other values than in an earlier ladder."""
     now, before = _rows(place), _rows(since)
     other = sum(now[name] != before[name] for name in now.keys() & before.keys())
     return len(now.keys() - before.keys()), len(before.keys() - now.keys()), other
@@ -299,17 +296,17 @@ def _document(path: Path) -> Any:
 
 
 _QUESTIONS = (
-    "Is it beyond doubt what is measured: which metric, of which weights, on which text?",
-    "Is the rule by which runs of the ladder were taken plausible, and each one that was left out?",
-    "Is everything listed in which the target differs from the ladder?",
-    "Is the interval wide enough beside what the number hangs on?",
-    "Are the conditions fair under which it is void?",
-    "Has the run not begun? Where could one see it?",
-    "Is it launched with marin-scale run, or carries its launch the digest below?",
+    "Is the measurement unambiguous: metric, weights and text?",
+    "Is the selection of the ladder's runs plausible, and each excluded run?",
+    "Are all differences between target and ladder listed?",
+    "Is the interval wide enough, given the sensitivity table?",
+    "Are the void conditions fair?",
+    "Has the run not started yet? Where can this be checked?",
+    "Will marin-scale run launch it, or does its launch carry the digest below?",
 )
 _SEALED_WORDS = (
-    "Its target, number and ladder are to be judged when it is revealed. Ask now whether that day is soon enough, and whether "
-    "this person has others that were not revealed in time: each of those counts as missed."
+    "Judge target, number and ladder when the forecast is revealed. Check now whether that day is soon enough, and whether "
+    "this person has forecasts that were not revealed in time: each counts as missed."
 )
 _ALL = "`marin-scale review --whole`"
 _REASON = 6000  # of the registry's refusal, in characters
@@ -317,9 +314,9 @@ _LEAST_POINTS = 2
 
 
 def review_text(review: Review, *, registry: Path, runs_dir: Path, at: datetime, most: int | None = COMMENT_CHARACTERS) -> str:
-    """The review: all verdicts, then the details of each preregistration.
+    """Return the review: all verdicts, then the details of each preregistration.
 
-    Details that do not fit into `most` characters are left out, which the last line says.
+    Details beyond `most` characters are left out; the last line says so.
     """
     root, known = registry.absolute().parent, KnownForecasts(registry=registry, runs_dir=runs_dir, at=at)
     ordered = sorted(review.reviewed, key=lambda each: each.refusal is None)
@@ -337,7 +334,9 @@ def review_text(review: Review, *, registry: Path, runs_dir: Path, at: datetime,
     ]
     kept, left = fitting("\n\n".join(filter(None, head)), details, most=most)
     if left:
-        kept.append(f"**Too long for a comment**: {len(left)} of {len(details)} details are left out. All of them: {_ALL}")
+        kept.append(
+            f"**Too long for a comment**: {len(left)} of {len(details)} details are left out; all are printed by {_ALL}"
+        )
     return "\n\n".join(kept) + "\n"
 
 
@@ -352,9 +351,9 @@ def _sound_registry(review: Review) -> Iterator[str]:
 
 
 def _trust(review: Review) -> str:
-    """What the registry trusts from then on, each change with its warnings."""
+    """Return the changes of trust, each with its warnings."""
     lines = [f"- {'' if step.compared else '**Warning**: '}{escape(step.evidence)}" for step in review.trust]
-    return "What is trusted from then on:\n\n" + "\n".join(lines) if lines else ""
+    return "Trusted after the merge:\n\n" + "\n".join(lines) if lines else ""
 
 
 def _would_refuse(review: Review) -> str:
@@ -364,18 +363,16 @@ def _would_refuse(review: Review) -> str:
     rest = len(review.would_refuse) - JOINED
     more = f" and {rest} more" if rest > 0 else ""
     since = any(POLICY_NAME in step.evidence for step in review.trust)
-    hint = f" A rule for new forecasts only has `since` of today or later in {escape(POLICY_NAME)}." if since else ""
-    return (
-        f"**Refused**: {counted(len(review.would_refuse), 'forecast')} of the base would be from then on: {named}{more}.{hint}"
-    )
+    hint = f" For a rule on new forecasts only, set `since` to today or later in {escape(POLICY_NAME)}." if since else ""
+    return f"**Refused after the merge**: {counted(len(review.would_refuse), 'forecast')} of the base: {named}{more}.{hint}"
 
 
 def _lost(verdict: Verdict, *, root: Path) -> str:
-    return f"**{escape(verdict.id)}** would be refused from then on:\n\n{preformatted(without_root(verdict.sentence, root))}"
+    return f"**{escape(verdict.id)}** would be refused after the merge:\n\n{preformatted(without_root(verdict.sentence, root))}"
 
 
 def _verdicts(ordered: Sequence[Reviewed]) -> str:
-    """A line for each preregistration, refused ones first."""
+    """Return a line for each preregistration, refused ones first."""
     if not ordered:
         return "No preregistration is added or changed."
     refused = sum(each.refusal is not None for each in ordered)
@@ -392,7 +389,7 @@ def _word(each: Reviewed) -> str:
 def _parts(each: Reviewed, *, known: KnownForecasts) -> Iterator[str]:
     yield f"## {escape(each.folder.name)}"
     if each.refusal is not None:
-        yield f"**Refused**, so nothing of it is shown:\n\n{preformatted(each.refusal)}"
+        yield f"**Refused**:\n\n{preformatted(each.refusal)}"
         return
     if each.statement is None:
         yield f"**Sealed**: {escape(each.steps[0].evidence)}. {_SEALED_WORDS}"
@@ -403,13 +400,13 @@ def _parts(each: Reviewed, *, known: KnownForecasts) -> Iterator[str]:
     else:
         (verdict,) = verdicts_on([each.folder], runs_dir=known.runs_dir, at=known.at, receipts=each.receipts)
         files = dict.fromkeys(name.partition("/")[0] for name in each.added)
-        added = [*files, *(f"the run {run}, whose record nobody signed" for run in each.runs)]
+        added = [*files, *(f"the run {run}, whose record is not signed" for run in each.runs)]
         yield f"**Verified.** Added to it: {escape(', '.join(added))}. It is now {escape(verdict.sentence)}"
         yield remark_on_notices(each, runs_dir=known.runs_dir)
     if each.statement is not None:
         yield from amendment_parts(each, each.statement)
     rows = [[step.what, "ok" if step.compared else "--", escape(step.evidence)] for step in each.steps]
-    yield f"<details><summary>All that was verified</summary>\n\n{table(['step', '', 'evidence'], rows)}\n\n</details>"
+    yield f"<details><summary>Verified steps</summary>\n\n{table(['step', '', 'evidence'], rows)}\n\n</details>"
 
 
 def _forecast_parts(each: Reviewed, statement: Statement, *, known: KnownForecasts) -> Iterator[str]:
@@ -421,8 +418,8 @@ def _forecast_parts(each: Reviewed, statement: Statement, *, known: KnownForecas
     yield doubts_section(statement, shown=escape, heading="###")
     yield promise_section(statement, shown=escape, heading="###")
     yield _record(statement.predicate["registrant"], known=known)
-    yield "### To be answered by a person\n\n" + "\n".join(f"- [ ] {question}" for question in _QUESTIONS)
-    yield f"Digest of the statement, which the run carries from its first step: `{statement.sha256}`"
+    yield "### Questions for a person\n\n" + "\n".join(f"- [ ] {question}" for question in _QUESTIONS)
+    yield f"Digest of the statement, for the run's spec: `{statement.sha256}`"
 
 
 def _verdict_line(statement: Statement, *, reviewers: Sequence[str]) -> str:
@@ -432,23 +429,23 @@ def _verdict_line(statement: Statement, *, reviewers: Sequence[str]) -> str:
     return (
         f"**Verified**, signed by {signers}: **{quantiles[0.5]:.4f} {unit}**, 90 % interval "
         f"{quantiles[0.05]:.4f} to {quantiles[0.95]:.4f}, at {format_flops(predicate['targetRun']['flops'])} FLOPs, "
-        f"{predicate['forecast']['extrapolation']:.4g} times beyond the largest run that was fitted."
+        f"{predicate['forecast']['extrapolation']:.4g}x beyond the largest fitted run."
     )
 
 
 def _beside_table(folder: Path, statement: Statement, *, known: KnownForecasts) -> str:
-    """This forecast beside its baseline and the earlier ones of its ladder: what changed since."""
+    """Return this forecast with its baseline and the earlier forecasts of its ladder."""
     quantiles, predicate = statement.quantiles, statement.predicate
-    rows = [_beside_row("this one", statement, folder=folder, since=None, point=quantiles[_HALF])]
+    rows = [_beside_row("this forecast", statement, folder=folder, since=None, point=quantiles[_HALF])]
     baseline = predicate["scoring"]["baseline"]
     low, high = (baseline["quantiles"][level] for level in ("0.05", "0.95"))
-    beside = f"{baseline['point'] / quantiles[_HALF] - 1:+.2%}"
-    rows.append(["its baseline", f"{baseline['point']:.4f}", beside, f"{high - low:.4f}", "", "", "", ""])
+    difference = f"{baseline['point'] / quantiles[_HALF] - 1:+.2%}"
+    rows.append(["baseline", f"{baseline['point']:.4f}", difference, f"{high - low:.4f}", "", "", "", ""])
     others = [each for each in known.statements if _is_beside(each[1], statement)]
     for other, earlier in others[-LISTED:]:
         rows.append(_beside_row(other.name, earlier, folder=other, since=folder, point=quantiles[_HALF]))
-    header = ["forecast", "median", "beside this", "width of 90 %", "asymptote", "law", "runs fitted", "FLOPs"]
-    return "### Beside others\n\n" + table(header, rows, right=[1, 2, 3, 4])
+    header = ["forecast", "median", "difference", "width of 90 %", "asymptote", "law", "fitted runs", "FLOPs"]
+    return "### Comparison\n\n" + table(header, rows, right=[1, 2, 3, 4])
 
 
 def _is_beside(other: Statement, statement: Statement) -> bool:
@@ -477,7 +474,7 @@ def _runs(folder: Path, *, since: Path | None) -> str:
     if since is None:
         return str(len(own))
     ours = {row["run"] for row in _ladder_rows(since)}
-    return f"{len(own)} ({len(ours - own)} more here, {len(own - ours)} not here)"
+    return f"{len(own)} ({len(ours - own)} more in this forecast, {len(own - ours)} fewer)"
 
 
 def _ladder_rows(folder: Path) -> list[dict[str, Any]]:
@@ -486,7 +483,7 @@ def _ladder_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def _figure(folder: Path, statement: Statement) -> str:
-    """The best run of each budget and the forecast, as a chart that the forge draws itself; it knows no error bars."""
+    """Return the best run of each budget and the forecast as a Mermaid chart, which has no error bars."""
     best = _best_of_budgets(_ladder_rows(folder))
     if len(best) < _LEAST_POINTS:
         return ""
@@ -502,7 +499,7 @@ def _figure(folder: Path, statement: Statement) -> str:
 
 
 def _plain(text: str) -> str:
-    """Words for a chart of the forge's, which has a language of its own."""
+    """Return text without characters that have a meaning in Mermaid."""
     return re.sub(r"[^A-Za-z0-9 /]", "", text[:40])
 
 
@@ -514,17 +511,17 @@ def _best_of_budgets(rows: Sequence[Mapping[str, Any]]) -> dict[float, float]:
 
 
 def _record(registrant: str, *, known: KnownForecasts) -> str:
-    """How this registrant's forecasts have done, all of them."""
+    """Return the registrant's track record."""
     text = "\n".join(record_text(record) for record in known.records if record.registrant == registrant)
-    return f"### The registrant's record\n\n{preformatted(text)}"
+    return f"### Track record of the registrant\n\n{preformatted(text)}"
 
 
 Shown = Callable[[str], str]
-"""From text of a statement to Markdown of where it is shown."""
+"""Function from statement text to escaped Markdown."""
 
 
 def doubts_section(statement: Statement, *, shown: Shown = cell, heading: str = "##") -> str:
-    """What the number hangs on, how it was tested, and what has to be beaten."""
+    """Return the sensitivity table, the backtest and the baseline."""
     predicate = statement.predicate
     point, baseline = predicate["forecast"]["point"], predicate["scoring"]["baseline"]["point"]
     rows = [
@@ -532,9 +529,7 @@ def doubts_section(statement: Statement, *, shown: Shown = cell, heading: str = 
         for row in predicate["forecast"]["sensitivity"]
     ]
     rows.append(["baseline: a line through the best run of each budget, on logarithms", *_beside(baseline, point=point)])
-    choices = table(
-        ["another choice", "median", "beside the forecast"], rows, right=[1, 2], most=LISTED, rest_in="statement.json"
-    )
+    choices = table(["alternative", "median", "difference"], rows, right=[1, 2], most=LISTED, rest_in="statement.json")
     tested = [
         [
             f"{row['nearest']:g}x to {row['farthest']:g}x" if row["farthest"] else f"{row['nearest']:g}x and more",
@@ -547,8 +542,8 @@ def doubts_section(statement: Statement, *, shown: Shown = cell, heading: str = 
     ]
     header = ["beyond the runs", "forecasts", "error", "bias", "in 90 %"]
     backtest = f"Each budget of the ladder, forecast from the smaller ones:\n\n{table(header, tested, right=[1, 2, 3, 4])}"
-    none = "No budget of the ladder could be forecast from smaller ones."
-    return f"{heading} What the number hangs on\n\n{choices}\n\n{backtest if tested else none}"
+    none = "No budget of the ladder can be forecast from smaller ones."
+    return f"{heading} Sensitivity and backtest\n\n{choices}\n\n{backtest if tested else none}"
 
 
 def _beside(median: float | None, *, point: float, why_none: str = "") -> tuple[str, str]:
@@ -556,20 +551,20 @@ def _beside(median: float | None, *, point: float, why_none: str = "") -> tuple[
 
 
 def promise_section(statement: Statement, *, shown: Shown = markdown_escape, heading: str = "##") -> str:
-    """What the registrant said in words, and what was left unsaid."""
+    """Return the registrant's declarations, including empty ones."""
     predicate = statement.predicate
     resolution = predicate["resolution"]
     said = {
         "assumed": [_assumed(each) for each in predicate["assumptions"]],
-        "differs from the ladder": predicate["recipe"]["knownDifferencesFromLadder"],
+        "differences from the ladder": predicate["recipe"]["knownDifferencesFromLadder"],
         "related runs whose losses were known": predicate["knowledge"]["relatedRunsSeen"],
         "void if": resolution["voidIf"],
         "reviewers": predicate["reviewers"],
         "resolved by": [resolution["resolver"]],
         "due": [resolution["due"]],
     }
-    rows = [[what, "; ".join(map(shown, words)) or "nothing was said"] for what, words in said.items()]
-    return f"{heading} What was promised in words\n\n{table(['what', 'said'], rows)}"
+    rows = [[what, "; ".join(map(shown, words)) or "not stated"] for what, words in said.items()]
+    return f"{heading} Declarations\n\n{table(['field', 'declared'], rows)}"
 
 
 def _assumed(assumption: Mapping[str, str]) -> str:

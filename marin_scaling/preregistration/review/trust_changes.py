@@ -1,6 +1,6 @@
-"""What a change of the signers, the policy or the roots of a registry allows from then on, and what is suspicious about it.
+"""Changes of a registry's signers, policy or roots, with warnings.
 
-Compares the content of two files; nothing is verified here.
+Two files are compared; nothing is verified here.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from marin_scaling.printable import printable
 from marin_scaling.untrusted_files import is_present
 
 _LOOKS_LIKE = (("0", "o"), ("1", "l"), ("i", "l"), ("rn", "m"), ("vv", "w"), ("5", "s"), ("-", ""), ("_", ""), (".", ""))
-"""What a reader takes for one another, in a name that is in lower case."""
+"""Characters that look alike, in lower case."""
 _FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrustChange:
-    """One change: a sentence on what is allowed now, and warnings."""
+    """One change: a sentence on its effect, and warnings."""
 
     sentence: str
     warnings: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
-        """The sentence with its warnings."""
+        """Sentence with its warnings."""
         return "; warning: ".join([self.sentence, *self.warnings])
 
 
 def trust_changes(path: Path, *, before: bytes | None, base: str) -> list[TrustChange]:
-    """Return every change of a file that a registry trusts, from the bytes of `base` to the file as it is.
+    """Return every change of a trusted file from the bytes of `base` to the current file.
 
-    `VerificationError` for a list of signers that is gone, and for content that nobody could read.
+    `VerificationError` for a missing list of signers or unreadable content.
     """
     if path.name == SIGNERS_NAME:
         found = list(_signer_changes(path, before=before, base=base))
@@ -80,7 +80,7 @@ def _signer_changes(path: Path, *, before: bytes | None, base: str) -> Iterator[
     changed = sorted(pair for pair in was.keys() | now.keys() if _options(was.get(pair)) != _options(now.get(pair)))
     if len(changed) > SIGNERS_CHANGED:
         refuse(
-            f"{len(changed)} lines of {path} changed since {base}, more than {SIGNERS_CHANGED}: nobody can review each",
+            f"{len(changed)} lines of {path} changed since {base}; a review covers at most {SIGNERS_CHANGED}",
             fix="Split the change over several pull requests.",
         )
     for pair in changed:
@@ -101,7 +101,7 @@ def _line(each: AllowedSigner) -> str:
 
 
 def _options(each: AllowedSigner | None) -> tuple[Any, ...] | None:
-    """Return what a line allows; None where there is no line."""
+    """Return what a line allows; None if there is no line."""
     return (each.namespaces, each.valid_after, each.valid_before) if each else None
 
 

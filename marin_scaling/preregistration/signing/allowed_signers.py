@@ -1,4 +1,4 @@
-"""The list of allowed signers: who may sign with which key, and which names are one person."""
+"""List of allowed signers: names, their keys, and names that are one person."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ Item = TypeVar("Item")
 _TOKEN = re.compile(r'(?:[^ \t"]|"[^"]*")+')
 _OPTION = re.compile(r'([a-z-]+)(?:="([^"]*)")?(?:,|$)')  # a value without quotes is none for OpenSSH
 MAX_LINE_CHARACTERS = 16 * 1024
-"""More than the largest key with all its options needs."""
+"""Length limit of a line, above the largest key with all options."""
 MERGE_MARKS = ("<<<<<<<", "|||||||", "=======", ">>>>>>>")
-"""How lines begin that git writes where two branches changed one place."""
+"""Marks of unresolved git merges at the start of a line."""
 _KEY_KINDS = ("ssh-", "ecdsa-", "sk-")
 _TIME_FORMATS = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class AllowedSigner:
-    """One line of the file: who may sign with which key, for what, and when."""
+    """Line of the file: name, key, purposes and term."""
 
     principal: str
     namespaces: str | None
@@ -39,18 +39,18 @@ class AllowedSigner:
     valid_before: datetime | None
     key: PublicKey
     where: str
-    """File and line, to speak of in errors and evidence."""
+    """File and line, for errors and evidence."""
 
     def names(self, principal: str) -> bool:
-        """Return True if this line is of a principal, to the letter."""
+        """Return True if this line has exactly this principal."""
         return self.principal == principal
 
     def names_space(self, namespace: str) -> bool:
-        """Whether the line lets its key sign for a purpose: one that it names, or any where it names none."""
+        """Return True if the line allows this namespace, by name or by having no restriction."""
         return self.namespaces is None or _matches(self.namespaces, namespace)
 
     def refusal(self, *, namespace: str, at: datetime) -> str | None:
-        """Why this line does not allow its key for `namespace` at the time `at`, or None when it does."""
+        """Return why this line does not allow its key for `namespace` at the time `at`; None if it does."""
         if not self.names_space(namespace):
             return f"{self.where} allows the key only for the namespaces {self.namespaces!r}"
         if self.valid_after and at < self.valid_after:
@@ -61,12 +61,12 @@ class AllowedSigner:
 
 
 def read_allowed_signers(path: Path) -> list[AllowedSigner]:
-    """The lines of the file, in order; `DocumentError` names the file and line that cannot be read."""
+    """Return the lines of the file, in order; `DocumentError` names file and line of a fault."""
     return parse_allowed_signers(read_bytes(path), name=str(path))
 
 
 def parse_allowed_signers(raw: bytes, *, name: str) -> list[AllowedSigner]:
-    """The lines in the bytes of an `allowed_signers` file; empty lines and lines starting with `#` are skipped."""
+    """Return the lines in these bytes; empty lines and lines starting with `#` are skipped."""
     if len(raw) > SIGNERS_BYTES:
         _refuse(name, f"it has {len(raw)} bytes, more than {SIGNERS_BYTES}")
     try:
@@ -78,8 +78,8 @@ def parse_allowed_signers(raw: bytes, *, name: str) -> list[AllowedSigner]:
         if line[:7] in MERGE_MARKS:
             raise DocumentError(
                 f"{name}, line {number}, is a mark of a merge that is not resolved.",
-                why="Nobody can say which of the two lists counts.",
-                fix="Keep the lines of both sides that maintainers have merged, and take the marks out.",
+                why="The merge leaves open which lines count.",
+                fix="Keep the lines of both sides that maintainers have merged, and remove the marks.",
             )
         if len(line) > MAX_LINE_CHARACTERS:
             _refuse(f"{name}, line {number}", f"it has {len(line)} characters, more than {MAX_LINE_CHARACTERS}")
@@ -109,7 +109,7 @@ def _is_for_others(line: str) -> bool:
 
 
 def compared_name(principal: str) -> str:
-    """Return a name as names are compared: `Ada@example.org` is nobody else than `ada@example.org`.
+    """Return a name in the form in which names are compared, without case.
 
     >>> compared_name("Ada@Example.org")
     'ada@example.org'
@@ -120,7 +120,7 @@ def compared_name(principal: str) -> str:
 def require_allowed(
     signers: list[AllowedSigner], *, principal: str, key: PublicKey, namespace: str, at: datetime, source: str
 ) -> AllowedSigner:
-    """The line that allows `principal` to sign with `key` for `namespace` at `at`; `VerificationError` when there is none."""
+    """Return the line that allows `principal` to sign with `key` for `namespace` at `at`; `VerificationError` without one."""
     candidates = [signer for signer in signers if signer.key.wire == key.wire and signer.names(principal)]
     refusals = [signer.refusal(namespace=namespace, at=at) for signer in candidates]
     for signer, refusal in zip(candidates, refusals, strict=True):
@@ -129,20 +129,20 @@ def require_allowed(
     missing = f"{source} has no such line" if signers else f"{source} is not there, or has no lines"
     raise VerificationError(
         f"The key {key.fingerprint} may not sign for {principal}: {refusals[0] if refusals else missing}.",
-        why="Anyone can make a key; only a name that the registry knows makes a signature mean something.",
-        fix="Restore that file from version control; or, if you know from elsewhere that the key is theirs, add the line: "
+        why="Anyone can make a key; only listed keys count.",
+        fix="If you know that the key is theirs, add this line in a pull request of its own (else restore the file): "
         + signer_line(principal, key=key, namespace=namespace),
     )
 
 
 def require_listed(path: Path, *, principal: str, key: PublicKey, namespace: str, at: datetime) -> AllowedSigner:
-    """The same of the `allowed_signers` at `path`; a file that is not there allows nobody."""
+    """Return the allowing line of the `allowed_signers` at `path`; a missing file allows no one."""
     signers = read_allowed_signers(path) if is_present(path) else []
     return require_allowed(signers, principal=principal, key=key, namespace=namespace, at=at, source=str(path))
 
 
 def require_may_sign(path: Path, *, principal: str, key: PublicKey, namespace: str, at: datetime) -> None:
-    """As `require_listed`, for who is about to sign: with the key that is listed for that name, where there is one."""
+    """Check like `require_listed` before signing; the error names the key that is listed for the name."""
     try:
         require_listed(path, principal=principal, key=key, namespace=namespace, at=at)
     except VerificationError as error:
@@ -150,13 +150,13 @@ def require_may_sign(path: Path, *, principal: str, key: PublicKey, namespace: s
             [each.key.fingerprint for each in read_allowed_signers(path) if each.names(principal)] if is_present(path) else []
         )
         line = signer_line(principal, key=key, namespace=namespace)
-        known = f"{principal} is listed with {', '.join(listed)}: sign with that key (--key KEY)."
-        other = known if listed else f"Nothing was written. Let a maintainer add your line first: {line}"
+        known = f"Sign with a key that is listed for {principal}, {', '.join(listed)}: --key KEY"
+        other = known if listed else f"Nothing was written. Ask a maintainer to add your line first: {line}"
         raise VerificationError(error.lines, why=error.why, fix=other) from error
 
 
 def signer_line(principal: str, *, key: PublicKey, namespace: str) -> str:
-    """The line that lets a principal sign with a key in one namespace, without a final newline."""
+    """Return the line that allows a principal to sign with a key in one namespace, without a newline."""
     return f'{principal} namespaces="{namespace}" {key.text}'
 
 
@@ -194,7 +194,7 @@ def _require_one_spelling(signers: Sequence[AllowedSigner]) -> None:
 
 
 def _words(line: str) -> list[str]:
-    """Up to a quote that nothing closes, as OpenSSH reads them; in a comment there may be one."""
+    """Return the words up to an unclosed quote, as OpenSSH reads them."""
     words, end = [], 0
     for found in _TOKEN.finditer(line):
         if line[end : found.start()].strip(" \t"):
@@ -230,7 +230,7 @@ def _time(text: str | None, *, where: str) -> datetime | None:
 
 
 def _matches(patterns: str, text: str) -> bool:
-    """OpenSSH's pattern lists: `*`, `?`, commas, and `!` for what must not match."""
+    """Match OpenSSH's pattern lists: `*`, `?`, commas, and `!` for exclusions."""
     matched = False
     for pattern in patterns.split(","):
         if fnmatch.fnmatchcase(text, pattern.removeprefix("!").replace("[", "[[]")):
@@ -243,19 +243,19 @@ def _matches(patterns: str, text: str) -> bool:
 def _refuse(where: str, reason: str) -> NoReturn:
     raise DocumentError(
         f"{where}: {reason}.",
-        why="A list of signers that is read in two ways would trust two sets of people.",
+        why="A list of signers must be unambiguous.",
         fix='Write lines like: name@example.org namespaces="preregistration@marin-scaling" ssh-ed25519 AAAA…',
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class People:
-    """The people of a list of signers: `person_of` maps each name, as it is compared, to a name that stands for the person."""
+    """People of a list of signers: `person_of` maps each compared name to one name per person."""
 
     person_of: Mapping[str, str]
 
     def of(self, name: str) -> str:
-        """Return the name that stands for a person; a name that is not listed stands for itself."""
+        """Return the name that represents a person; an unlisted name represents itself."""
         compared = compared_name(name)
         return self.person_of.get(compared, compared)
 
@@ -264,7 +264,7 @@ class People:
         return self.of(one) == self.of(other)
 
     def count(self, names: Iterable[str], *, besides: str) -> int:
-        """Return how many people these names are, without one of them."""
+        """Return the number of people with these names, without `besides`."""
         return len({self.of(name) for name in names} - {self.of(besides)})
 
 

@@ -1,4 +1,4 @@
-"""Signing keys: from files, the agent, security keys, or newly made."""
+"""Signing keys from files, agents and security keys, or newly made."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from marin_scaling.preregistration.signing.sshsig import (
 
 
 def sign_with_agent(content: bytes, *, key: PublicKey) -> bytes:
-    """The armored signature over `content` by the agent's private half of `key`; `SigningError` when there is none."""
+    """Return the armored signature over `content` by the agent's private half of `key`; `SigningError` without one."""
     with tempfile.TemporaryDirectory() as folder:
         public = Path(folder) / "key.pub"
         public.write_text(f"{key.text}\n", encoding="ascii")
@@ -64,7 +64,7 @@ def sign_with_program(content: bytes, *, program_path: str, key_file: Path | Non
 
 
 def _checked(signature: bytes, *, content: bytes, key: PublicKey, by: str) -> bytes:
-    """The signature, if it is by that key over that content; `SigningError` otherwise."""
+    """Return the signature if it is by that key over that content; else raise `SigningError`."""
     try:
         signer = verify_signature(signature, content=content, name=f"what {by} made")
     except VerificationError as error:
@@ -75,7 +75,7 @@ def _checked(signature: bytes, *, content: bytes, key: PublicKey, by: str) -> by
 
 
 def agent_holds(key: PublicKey) -> bool:
-    """Whether a running agent has the private half of `key`; False where there is no agent."""
+    """Return True if a running agent has the private half of `key`."""
     try:
         listed = subprocess.run([program("ssh-add"), "-L"], capture_output=True, text=True, check=False)
     except OSError:
@@ -84,7 +84,7 @@ def agent_holds(key: PublicKey) -> bool:
 
 
 def sign_with_file(content: bytes, *, path: Path, key: PublicKey) -> bytes:
-    """The same, with the key file that `ssh-keygen` is given: a public one (agent), or the handle of a security key."""
+    """Sign with `ssh-keygen` and a key file: a public one (agent), or the handle of a security key."""
     try:
         command = [program("ssh-keygen"), "-q", "-Y", "sign", "-n", NAMESPACE, "-f", str(path)]
         done = subprocess.run(command, input=content, capture_output=True, check=False)
@@ -104,6 +104,10 @@ def _refuse_signature(key: PublicKey, reason: str) -> NoReturn:
     )
 
 
+class NoSigningKeyError(SigningError):
+    """Missing signing key: options, git's settings and our own file have none."""
+
+
 Holder = Literal["file", "agent", "security key", "program of git's gpg.ssh.program"]
 PASSPHRASE_VARIABLE = "MARIN_SCALE_KEY_PASSPHRASE"
 _PUBLIC_KINDS = (b"ssh-", b"ecdsa-", b"sk-")
@@ -111,22 +115,22 @@ _PUBLIC_KINDS = (b"ssh-", b"ecdsa-", b"sk-")
 
 @dataclass(frozen=True, kw_only=True)
 class SigningKey:
-    """A key ready to sign, where it came from, and what to tell the reader about it.
+    """Key ready to sign, with its source and a message about it.
 
-    `private_key` is None where no program can read it; then `ssh-keygen` signs.
+    `private_key` is None if only `ssh-keygen` can use it.
     """
 
     private_key: Any
     public_key: PublicKey
     path: Path
     note: str
-    """One line for the reader: which key this is, and whether it was made just now."""
+    """Message naming the key, and whether it is new."""
     held_by: Holder = "file"
     program_path: str | None = None
     """The user's `gpg.ssh.program`, which signs in place of `ssh-keygen`."""
 
     def sign(self, content: bytes) -> bytes:
-        """The armored signature over `content`; `SigningError` when an agent or a security key does not make it."""
+        """Return the armored signature over `content`; `SigningError` if an agent or a security key refuses."""
         if self.program_path is not None:
             key_file = self.path if self.path.is_file() else None
             return sign_with_program(content, program_path=self.program_path, key_file=key_file, key=self.public_key)
@@ -140,10 +144,10 @@ class SigningKey:
 def find_signing_key(
     option: Path | None = None, *, make: bool = False, environment: Mapping[str, str] | None = None
 ) -> SigningKey:
-    """Return the key of `option`, else git's SSH signing key, else the tool's own.
+    """Return the key of `option`, else git's SSH signing key, else our own key.
 
-    With `make`, a missing own key is made with mode 0600. `environment` stands for the process's variables. `SigningError`
-    names the file that cannot be used, or says that there is no key.
+    With `make`, a missing own key is made with mode 0600. `environment` replaces the process's variables. `SigningError`
+    names an unusable file, or reports that there is no key.
     """
     variables = os.environ if environment is None else environment
     if option is not None:
@@ -154,16 +158,16 @@ def find_signing_key(
     if own.exists():
         return load_signing_key(own, note="made by marin-scale earlier", environment=variables)
     if not make:
-        raise SigningError(
-            f"There is no signing key: neither --key, nor git's user.signingkey, nor {own}.",
-            why="What is signed here counts only by a key that is listed in allowed_signers already.",
+        raise NoSigningKeyError(
+            f"There is no signing key: no --key, no user.signingkey of git, no {own}.",
+            why="Only a key that is listed in allowed_signers counts here.",
             fix="Name your key: --key FILE",
         )
     return make_signing_key(own)
 
 
 def _key_of_git(environment: Mapping[str, str]) -> SigningKey | None:
-    """The key that git signs with: a file, a public key in its settings, or what the user's `gpg.ssh.defaultKeyCommand` prints.
+    """Return git's signing key: a file, a public key in its settings, or the output of the user's `gpg.ssh.defaultKeyCommand`.
 
     Program and command are read from the user's and the machine's settings, never from a repository's.
     """
@@ -191,7 +195,7 @@ def _program_key(raw: bytes, *, path: Path, signer: str, note: str) -> SigningKe
 
 
 def _own_program(name: str) -> str | None:
-    """The absolute path of a program that the user's git settings name; one that is relative to a folder is refused."""
+    """Return the absolute path of a program in the user's git settings; a path relative to a folder is refused."""
     named = own_setting(name, "--type=path")
     if named is None:
         return None
@@ -203,14 +207,14 @@ def _own_program(name: str) -> str | None:
         except FileNotFoundError:
             pass
     raise SigningError(
-        f"git's {name} is {named!r}, which is no installed program.",
+        f"git's {name} is {named!r}, which is not an installed program.",
         why="A path relative to a folder could name a file of a stranger's repository.",
         fix=f"Give its absolute path (git config --global {name} /PATH), or another key with --key.",
     )
 
 
 def _default_key() -> str | None:
-    """The first key that the user's `gpg.ssh.defaultKeyCommand` prints; None where there is no such command."""
+    """Return the first key that the user's `gpg.ssh.defaultKeyCommand` prints; None without such a command."""
     command = own_setting("gpg.ssh.defaultKeyCommand")
     if command is None:
         return None
@@ -224,7 +228,7 @@ def _default_key() -> str | None:
         _refuse_command(command, str(error))
     printed = done.stdout.decode(errors="replace").partition("\n")[0].strip().removeprefix("key::")
     if done.returncode or not printed.encode().startswith(_PUBLIC_KINDS):
-        _refuse_command(command, f"status {done.returncode}, and its first line is no public key: {printed[:60]!r}")
+        _refuse_command(command, f"status {done.returncode}, and its first line is not a public key: {printed[:60]!r}")
     return printed
 
 
@@ -237,7 +241,7 @@ def _refuse_command(command: str, reason: str) -> NoReturn:
 
 
 def load_signing_key(path: Path, *, note: str, environment: Mapping[str, str] | None = None) -> SigningKey:
-    """The private key in a file (OpenSSH or PEM); of a `.pub` file, the private key beside it."""
+    """Return the private key in a file (OpenSSH or PEM); for a `.pub` file, the private key beside it."""
     private_path = path.with_suffix("") if path.suffix == ".pub" and path.with_suffix("").exists() else path
     try:
         raw = private_path.read_bytes()
@@ -260,12 +264,12 @@ def load_signing_key(path: Path, *, note: str, environment: Mapping[str, str] | 
         private_key=private_key,
         public_key=public,
         path=private_path,
-        note=f"signing with {_shown(private_path)} ({note}), {public.fingerprint}",
+        note=f"signing key {_shown(private_path)} ({note}), {public.fingerprint}",
     )
 
 
 def _is_locked(raw: bytes) -> bool:
-    """Whether a private key is encrypted."""
+    """Return True if a private key is encrypted."""
     try:
         _loader(raw)(raw, None)
     except TypeError:  # how `cryptography` says so
@@ -297,12 +301,12 @@ def _public_only(raw: bytes, *, path: Path, held_by: Holder, note: str) -> Signi
         public_key=public,
         path=path,
         held_by=held_by,
-        note=f"signing with {where}, {public.fingerprint}",
+        note=f"signing key {where}, {public.fingerprint}",
     )
 
 
 def make_signing_key(path: Path) -> SigningKey:
-    """A new Ed25519 key at `path` (mode 0600) with its public half at `path`.pub; a file already there is an error."""
+    """Make an Ed25519 key at `path` (mode 0600) and `path`.pub; an existing file is an error."""
     private_key = ed25519.Ed25519PrivateKey.generate()
     public = public_key_of(private_key)
     encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH
@@ -317,12 +321,12 @@ def make_signing_key(path: Path) -> SigningKey:
             why="A forecast is worth what its signature is worth, so none is registered without one.",
             fix="Make that folder writable, set XDG_CONFIG_HOME to another, or give a key of yours with --key.",
         ) from error
-    note = f"made a signing key for you: {_shown(path)} (keep it private; share {path.name}.pub), {public.fingerprint}"
+    note = f"new signing key {_shown(path)} (keep it private; share {path.name}.pub), {public.fingerprint}"
     return SigningKey(private_key=private_key, public_key=public, path=path, note=note)
 
 
 def own_key_path(environment: Mapping[str, str]) -> Path:
-    """Where the tool's own key lies: `$XDG_CONFIG_HOME/marin-scaling/signing_key`.
+    """Return the path of our own key: `$XDG_CONFIG_HOME/marin-scaling/signing_key`.
 
     >>> print(own_key_path({"XDG_CONFIG_HOME": "/home/ada/.config"}))
     /home/ada/.config/marin-scaling/signing_key
@@ -336,7 +340,7 @@ def _shown(path: Path) -> str:
 
 
 def find_principal(option: str | None = None) -> str:
-    """The name to sign as: `option` (--as), else git's user.email, else user@hostname."""
+    """Return the name to sign as: `option` (--as), else git's user.email, else user@hostname."""
     principal = option or git_setting("user.email") or f"{_user_name()}@{socket.gethostname()}"
     if not re.fullmatch(PRINCIPAL, principal):
         raise SigningError(
@@ -362,7 +366,7 @@ def _git_signing_key() -> Path | None:
 
 
 def _git_literal_key() -> str | None:
-    """A public key that stands in git's settings itself, as `key::ssh-ed25519 AAAA…` or without the `key::`."""
+    """Return a public key in git's settings, as `key::ssh-ed25519 AAAA…` or without the `key::`."""
     if git_setting("gpg.format") != "ssh":
         return None
     named = (git_setting("user.signingkey") or "").removeprefix("key::")

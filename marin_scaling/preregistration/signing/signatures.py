@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def countersign(folder: Path, *, key: SigningKey, principal: str) -> Path:
-    """Sign the statement in `folder` as someone else than its registrant; returns the file, which is never written over.
+    """Sign the statement in `folder` as a reviewer; return the file, which is never overwritten.
 
-    `SigningError` for the registrant; `VerificationError` when `allowed_signers` does not let that name sign with that key.
+    `SigningError` for the registrant; `VerificationError` if `allowed_signers` does not list the name with that key.
     """
     statement = read_registration(folder)
     if principal == statement.predicate["registrant"]:
@@ -47,7 +47,7 @@ def countersign(folder: Path, *, key: SigningKey, principal: str) -> Path:
 
 
 def _require_own_key(folder: Path, statement: Statement, *, key: SigningKey) -> None:
-    """`SigningError` where the same key has signed under another name: it would be one signature, and the forecast refused."""
+    """Raise `SigningError` if the same key has signed under another name."""
     for name in (SIGNATURE_NAME, *countersigners(each.name for each in folder.iterdir()).values()):
         known = verify_signature(read_bytes(folder / name), content=statement.raw, name=str(folder / name))
         if known.wire == key.public_key.wire:
@@ -59,7 +59,7 @@ def _require_own_key(folder: Path, statement: Statement, *, key: SigningKey) -> 
 
 
 def read_whole(place: Path, *, names: Sequence[str]) -> dict[str, bytes]:
-    """The files of a folder by name; `VerificationError` where it is no plain folder, or holds other files than `names`."""
+    """Return the files of a folder by name; `VerificationError` unless it is a plain folder with exactly `names`."""
     present = sorted(path.name for path in place.iterdir()) if place.is_dir() and not place.is_symlink() else []
     if present != sorted(names):
         *first, last = sorted(names)
@@ -73,11 +73,10 @@ def read_whole(place: Path, *, names: Sequence[str]) -> dict[str, bytes]:
 def require_signed(
     content: bytes, *, signature: bytes, path: Path, principal: str, moments: Iterable[datetime], allowed_signers: Path
 ) -> tuple[PublicKey, AllowedSigner]:
-    """Return the key that signed `content`, and the line that lets `principal` sign with it at every one of `moments`.
+    """Return the key that signed `content`, and the line that allows `principal` to use it at all `moments`.
 
-    `moments` are the time that the document says, and the time at which it was received: whoever finds a key that was given up
-    could write an older date. `path` is that of the signature, for errors; `VerificationError` where it is none, or by someone
-    else.
+    `moments` are the document's own time and the time of receipt: a stolen old key could backdate the former. `path` is the
+    signature's, for errors; `VerificationError` for an invalid signature or another signer.
     """
     key = verify_signature(signature, content=content, name=str(path))
     for moment in sorted(set(moments)):
@@ -86,5 +85,5 @@ def require_signed(
 
 
 def fingerprint_at(path: Path) -> str:
-    """The fingerprint of the key in a signature file that was verified before."""
+    """Return the fingerprint of the key in a verified signature file."""
     return parse_signature(read_plain(path), name=str(path)).public_key.fingerprint

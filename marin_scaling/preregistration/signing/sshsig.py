@@ -27,13 +27,13 @@ _TOUCHED = 0x01
 
 @dataclass(frozen=True, kw_only=True)
 class SecurityKey:
-    """The public half, and the application for which the device made it (usually `ssh:`)."""
+    """Public half of a security key, and its application (usually `ssh:`)."""
 
     public: ed25519.Ed25519PublicKey | ec.EllipticCurvePublicKey
     application: bytes
 
     def verify(self, raw: bytes, *, content: bytes, trailer: bytes) -> None:
-        """`InvalidSignature` unless the device signed `content` with these flags and counter; ECDSA signatures are DER here."""
+        """Raise `InvalidSignature` unless the device signed `content` with this trailer; ECDSA signatures are DER here."""
         signed = hashlib.sha256(self.application).digest() + trailer + hashlib.sha256(content).digest()
         if isinstance(self.public, ed25519.Ed25519PublicKey):
             self.public.verify(raw, signed)
@@ -42,7 +42,7 @@ class SecurityKey:
 
 
 def was_touched(trailer: bytes) -> bool:
-    """Whether a person was there: the flag that the device sets when it is touched."""
+    """Return True if the device reports a touch by a person."""
     return len(trailer) == TRAILER_BYTES and bool(trailer[0] & _TOUCHED)
 
 
@@ -56,12 +56,12 @@ _CURVE_HASHES: dict[bytes, hashes.HashAlgorithm] = {  # RFC 5656, section 6.2.1
 
 
 class MalformedKeyError(ValueError):
-    """Bytes that are no key or signature of a kind used here; the caller names the file."""
+    """Bytes that are not a supported key or signature; the caller names the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublicKey:
-    """A public key: its kind (`ssh-ed25519`), its wire form, and the key itself."""
+    """Public key: kind (`ssh-ed25519`), wire form and key object."""
 
     kind: bytes
     wire: bytes
@@ -74,14 +74,14 @@ class PublicKey:
 
     @property
     def fingerprint(self) -> str:
-        """As `ssh-keygen -l` prints it."""
+        """Fingerprint in the format of `ssh-keygen -l`."""
         digest = hashes.Hash(hashes.SHA256())
         digest.update(self.wire)
         return "SHA256:" + base64.b64encode(digest.finalize()).decode().rstrip("=")
 
 
 def ssh_string(content: bytes) -> bytes:
-    r"""Length in four bytes, then the content.
+    r"""Return the length in four bytes, then the content.
 
     >>> ssh_string(b"ab")
     b'\x00\x00\x00\x02ab'
@@ -90,7 +90,7 @@ def ssh_string(content: bytes) -> bytes:
 
 
 def take_string(raw: bytes) -> tuple[bytes, bytes]:
-    r"""The first string in `raw`, and what follows it; `MalformedKeyError` when `raw` is too short.
+    r"""Return the first string in `raw`, and the rest; `MalformedKeyError` if `raw` is too short.
 
     >>> take_string(b"\x00\x00\x00\x02abc")
     (b'ab', b'c')
@@ -101,7 +101,7 @@ def take_string(raw: bytes) -> tuple[bytes, bytes]:
 
 
 def public_key_from_wire(wire: bytes) -> PublicKey:
-    """The public key of a wire blob; `MalformedKeyError` for other kinds, short RSA keys and broken bytes."""
+    """Return the public key of a wire blob; `MalformedKeyError` for other kinds, short RSA keys and broken bytes."""
     kind, rest = take_string(wire)
     if kind in hardware_keys.KINDS:
         return PublicKey(kind=kind, wire=wire, key=_security_key(kind, rest))
@@ -143,7 +143,7 @@ def _uncompressed_point(point: bytes) -> ec.EllipticCurvePublicKey:
 
 
 def public_key_from_text(text: str) -> PublicKey:
-    """The public key of a line like `ssh-ed25519 AAAA… comment`; `MalformedKeyError` when it is none."""
+    """Return the public key of a line like `ssh-ed25519 AAAA… comment`; `MalformedKeyError` for other text."""
     kind, encoded, *_ = [*text.split(None, 2), "", ""]
     try:
         public = public_key_from_wire(base64.b64decode(encoded.encode(), validate=True))
@@ -155,7 +155,7 @@ def public_key_from_text(text: str) -> PublicKey:
 
 
 def public_key_of(key: Any) -> PublicKey:
-    """The `PublicKey` of a public or private key object; `MalformedKeyError` for an RSA key that is too short."""
+    """Return the `PublicKey` of a public or private key object; `MalformedKeyError` for an RSA key that is too short."""
     public = key.public_key() if hasattr(key, "public_key") else key
     if isinstance(public, rsa.RSAPublicKey) and public.key_size < MINIMUM_RSA_BITS:
         raise MalformedKeyError(f"its RSA key has {public.key_size} bits, fewer than {MINIMUM_RSA_BITS}")
@@ -164,7 +164,7 @@ def public_key_of(key: Any) -> PublicKey:
 
 
 def sign_bytes(private_key: Any, content: bytes) -> bytes:
-    """The signature blob (algorithm, signature) over `content`; RSA signs with SHA-512, as `ssh-keygen -Y sign` does."""
+    """Return the signature blob (algorithm, signature) over `content`; RSA uses SHA-512, like `ssh-keygen -Y sign`."""
     if isinstance(private_key, ed25519.Ed25519PrivateKey):
         return ssh_string(b"ssh-ed25519") + ssh_string(private_key.sign(content))
     if isinstance(private_key, rsa.RSAPrivateKey):
@@ -182,7 +182,7 @@ def sign_bytes(private_key: Any, content: bytes) -> bytes:
 
 
 def signature_is_valid(public: PublicKey, *, signature: bytes, content: bytes) -> bool:
-    """Whether a signature blob is this key's over `content`; `MalformedKeyError` when it is none of this kind of key."""
+    """Return True if a signature blob is this key's over `content`; `MalformedKeyError` for another kind of signature."""
     algorithm, rest = take_string(signature)
     raw, rest = take_string(rest)
     is_hardware = public.kind in hardware_keys.KINDS
@@ -226,7 +226,7 @@ def _mpint(number: int) -> bytes:
 
 NAMESPACE = "preregistration@marin-scaling"
 MAX_SIGNATURE_BYTES = 16 * 1024
-"""More than an RSA key of 16384 bits needs; longer files are refused unread."""
+"""Size limit of signature files, above an RSA key of 16384 bits; larger files are refused unread."""
 
 _MAGIC = b"SSHSIG"
 _VERSION = 1
@@ -237,7 +237,7 @@ _LINE = 70  # characters of base64 a line, as ssh-keygen writes them
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """The parts of a signature file."""
+    """Parts of a signature file."""
 
     public_key: PublicKey
     namespace: str
@@ -246,14 +246,14 @@ class Signature:
 
 
 def make_signature(content: bytes, *, private_key: Any, namespace: str = NAMESPACE) -> bytes:
-    """The armored signature file over `content`, with SHA-512, by a private key object of `cryptography`."""
+    """Return the armored signature over `content`, with SHA-512, by a private key object of `cryptography`."""
     public = public_key_of(private_key)
     signature = sign_bytes(private_key, _signed_bytes(content, namespace=namespace, hash_name=b"sha512"))
     return armor(Signature(public_key=public, namespace=namespace, hash_name=b"sha512", signature=signature))
 
 
 def armor(signature: Signature) -> bytes:
-    """The one armored form of a signature."""
+    """Return the canonical armored form of a signature."""
     fields = (signature.public_key.wire, signature.namespace.encode(), b"", signature.hash_name, signature.signature)
     blob = _MAGIC + struct.pack(">I", _VERSION) + b"".join(ssh_string(field) for field in fields)
     lines = textwrap.wrap(base64.b64encode(blob).decode(), _LINE)
@@ -261,9 +261,9 @@ def armor(signature: Signature) -> bytes:
 
 
 def parse_signature(armored: bytes, *, name: str) -> Signature:
-    """The signature in the bytes of a `.sig` file; `VerificationError` unless it is exactly the form that `armor` writes.
+    """Return the signature in a `.sig` file; `VerificationError` unless it has exactly the form of `armor`.
 
-    `name` is the file to speak of in errors.
+    `name` is the file, for errors.
     """
     try:
         signature = _parse(armored)
@@ -275,7 +275,7 @@ def parse_signature(armored: bytes, *, name: str) -> Signature:
 
 
 def verify_signature(armored: bytes, *, content: bytes, name: str, namespace: str = NAMESPACE) -> PublicKey:
-    """The key that signed exactly these bytes for this namespace; `VerificationError` when there is none."""
+    """Return the key that signed exactly these bytes for this namespace; `VerificationError` without one."""
     signature = parse_signature(armored, name=name)
     if signature.namespace != namespace:
         _refuse(name, f"it was made for the namespace {signature.namespace!r}, not {namespace!r}")

@@ -56,9 +56,9 @@ from marin_scaling.untrusted_files import is_present
 
 
 def verified_seal(folder: Path, *, allowed_signers: Path, at: datetime | None = None, received: datetime | None = None) -> Seal:
-    """Return the seal in a folder, signed by a key that was allowed at `at`; else when it says it was made, and when received.
+    """Return the seal in a folder, signed by a key allowed at `at`; default: at its own time and at receipt.
 
-    `VerificationError` names what is wrong.
+    `VerificationError` names the fault.
     """
     raw = read_plain(folder / SEAL_NAME)
     seal = read_seal(raw, name=str(folder / SEAL_NAME))
@@ -75,13 +75,13 @@ def verified_seal(folder: Path, *, allowed_signers: Path, at: datetime | None = 
 
 
 def sealed_step(folder: Path, *, allowed_signers: Path) -> VerifiedStep:
-    """What can be said of a forecast that is still sealed; nothing but seal and stamps may lie there."""
+    """Return the step of a sealed forecast; its folder may have only seal and stamps."""
     seal = verified_seal(folder, allowed_signers=allowed_signers)
     present = {path.name for path in folder.iterdir() if not is_unfinished(path, files={unfinished_name(path.name)} - {""})}
     for name in sorted(present - {*SEAL_FILES, *stamp_names(present)}):
         refuse(
-            f"{folder / name} lies beside a seal, without the statement that was sealed",
-            fix=f"If it is being revealed, go on: marin-scale registry reveal {folder.name}. Else remove it.",
+            f"{folder / name} is in a sealed folder without a statement",
+            fix=f"To finish revealing, rerun: marin-scale registry reveal {folder.name}. Else remove the file.",
         )
     evidence = (
         f"by {seal.by} with {fingerprint_at(folder / SEAL_SIGNATURE_NAME)} at {seal.document['at']}, "
@@ -93,7 +93,7 @@ def sealed_step(folder: Path, *, allowed_signers: Path) -> VerifiedStep:
 def opened_steps(
     statement: Statement, *, files: Mapping[str, bytes], folder: Path, allowed_signers: Path, received: datetime | None
 ) -> list[VerifiedStep]:
-    """That the statement is the one that was sealed; no step where none was."""
+    """Check that the statement is the sealed one; no step without a seal."""
     if not seal_names(files):
         return []
     for name in (SEAL_NAME, SEAL_SIGNATURE_NAME, OPENING_NAME):
@@ -107,7 +107,7 @@ def opened_steps(
 
 
 def sealed_verdict(sealed: VerifiedSeal, *, at: datetime) -> Verdict:
-    """Return what became of a forecast that is still sealed: it waits, or it is overdue and counts as missed."""
+    """Return the verdict on a sealed forecast: sealed, or overdue, which counts as missed."""
     seal, name = sealed.seal, sealed.folder.name
     by = seal.document["reveal_by"]
     if at > seal.reveal_by:
@@ -120,11 +120,11 @@ def sealed_verdict(sealed: VerifiedSeal, *, at: datetime) -> Verdict:
 def signature_steps(
     statement: Statement, *, files: Mapping[str, bytes], folder: Path, allowed_signers: Path, receipts: Receipts, stamped: bool
 ) -> list[VerifiedStep]:
-    """The registrant's signature, then one step for each other signer, and one for reviewers who have not signed.
+    """Return the steps of the registrant's signature, of each reviewer's, and of missing reviewers.
 
-    `VerificationError` for a signature that is none, a key that is not allowed to speak for that name when the statement
-    was made and when its signature was received, or one key that signed under two names. A stamp says instead when the
-    registrant's signature was received; a reviewer's has no time of its own.
+    `VerificationError` for an invalid signature, a key that was not allowed at the statement's time and at receipt, or one
+    key under two names. A stamp replaces the time of receipt for the registrant; a reviewer's signature has no time of its
+    own.
     """
     names = {statement.predicate["registrant"]: SIGNATURE_NAME, **countersigners(files)}
     if names[statement.predicate["registrant"]] != SIGNATURE_NAME:
@@ -152,9 +152,9 @@ def signature_steps(
 
 
 def require_registrant_at(folder: Path, *, allowed_signers: Path, at: datetime) -> None:
-    """`VerificationError` unless the registrant's key was allowed at `at`, when a third party saw the signature.
+    """Raise `VerificationError` unless the registrant's key was allowed at `at`, the time of a stamp.
 
-    Else whoever finds a key that has expired, or was given up, could sign with an older date.
+    Otherwise an expired or stolen key could sign with an earlier date.
     """
     if is_present(folder / SEAL_NAME):
         verified_seal(folder, allowed_signers=allowed_signers, at=at)
@@ -166,7 +166,7 @@ def require_registrant_at(folder: Path, *, allowed_signers: Path, at: datetime) 
 
 
 def _moments(statement: Statement, name: str, *, folder: Path, receipts: Receipts, stamped: bool) -> list[datetime]:
-    """Return when the key behind a signature file must have been allowed."""
+    """Return the times at which the key of a signature file must have been allowed."""
     if name != SIGNATURE_NAME:
         return [known_at(statement.created_at, name, folder=folder, receipts=receipts)]
     received = None if stamped else receipts.forecast_at(folder)
@@ -182,7 +182,7 @@ def _signer(
     allowed_signers: Path,
     moments: Iterable[datetime],
 ) -> tuple[PublicKey, str]:
-    """Return the key that signed for a name, and the line that allows it at these moments."""
+    """Return the key that signed for a name, and the line that allows it at these times."""
     key, allowed = require_signed(
         statement.raw,
         signature=signature,
@@ -199,9 +199,9 @@ _RESTORE = "Restore the file from version control: nothing in a registered one m
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedRegistration:
-    """A registered forecast, read and parsed once: exact bytes of its files, the statement, and the content of its subjects.
+    """Registered forecast, read once: exact bytes, statement, and content of its subjects.
 
-    The bytes have the digests that the statement promises. Nothing else is verified.
+    The bytes match the statement's digests; nothing else is verified.
     """
 
     folder: Path
@@ -210,18 +210,18 @@ class OpenedRegistration:
     subjects: Mapping[str, Any]
 
     def path(self, name: str) -> str:
-        """Path of one of its files, for errors."""
+        """Return the path of one of its files, for errors."""
         return str(self.folder / name)
 
     @property
     def run_digest(self) -> str:
-        """Digest of the spec of the one run that answers it."""
+        """Digest of the spec of the run that answers it."""
         return bound_digest(self.subjects["target.json"], statement=self.statement.raw)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verified(OpenedRegistration):
-    """A registration of which every step held, with what came in beside its statement; made by `verify_folder` only.
+    """Registration whose steps all held, with its later events; made only by `verify_folder`.
 
     `stamped` are the times of its stamps, `outcome` the content of `outcome.json`.
     """
@@ -236,7 +236,7 @@ class Verified(OpenedRegistration):
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedSeal:
-    """A forecast that is still sealed: its seal, and the steps that held."""
+    """Sealed forecast: its seal and the verified steps."""
 
     folder: Path
     seal: Seal
@@ -244,7 +244,7 @@ class VerifiedSeal:
 
 
 def open_registration(folder: Path) -> OpenedRegistration:
-    """Read a revealed or open registration; `VerificationError` or `DocumentError` names the first file that is not sound."""
+    """Read an open or revealed registration; `VerificationError` or `DocumentError` names the first fault."""
     statement = read_statement(read_plain(folder / STATEMENT_NAME), name=str(folder / STATEMENT_NAME))
     files = {**_read_files(folder), STATEMENT_NAME: statement.raw}
     _check_digests(statement, files=files, folder=folder)
@@ -255,11 +255,10 @@ def open_registration(folder: Path) -> OpenedRegistration:
 def verify_folder(
     folder: Path, *, allowed_signers: Path, runs_dir: Path | None = None, receipts: Receipts | None = None
 ) -> Verified | VerifiedSeal:
-    """Verify that a preregistration is authentic; `VerificationError` names the first thing that is wrong.
+    """Verify that a preregistration is authentic; `VerificationError` names the first fault.
 
-    `runs_dir` is the run store, used when it holds the ladder; without it the ladder is only what was signed. Beside
-    `allowed_signers` may lie `tsa_roots.pem`. `receipts` say when files were received, by default as the log beside the folder
-    has it. Whether a registry asks for more than that is seen in `policy`.
+    `runs_dir` is the run store; without it the ladder is not compared with records. `tsa_roots.pem` is read beside
+    `allowed_signers`. `receipts` default to the log beside the folder. `policy` checks further rules of a registry.
     """
     with _refusals(folder):
         _require_plain_folder(folder)
@@ -343,7 +342,7 @@ def _read_files(folder: Path) -> dict[str, bytes]:
 
 
 def _added_later(names: Iterable[str]) -> set[str]:
-    """Which of these names are of what may come in beside a statement after it was made."""
+    """Return those of these names that may be added after a statement was made."""
     present = set(names)
     outcome = {OUTCOME_NAME} & present
     return outcome | {*countersigners(present).values(), *stamp_names(present), *seal_names(present), *_folders(present)}
@@ -354,7 +353,7 @@ def _folders(names: Iterable[str]) -> set[str]:
 
 
 def _is_unfinished(path: Path, *, required: Set[str]) -> bool:
-    """Whether a command that was interrupted left it while it added or revealed something: it is never read."""
+    """Return True for the remains of an interrupted command, which are never read."""
     inner = [unfinished_name(path.name)]
     return is_unfinished(path, files={*required, *_added_later(inner)} - _folders(inner), folders=_folders(inner))
 
@@ -384,7 +383,7 @@ def _statement_step(opened: OpenedRegistration) -> VerifiedStep:
 
 
 def _subjects_step(opened: OpenedRegistration) -> VerifiedStep:
-    evidence = ", ".join(f"{name} {digest[:12]}" for name, digest in opened.statement.subjects.items())
+    evidence = f"{len(opened.statement.subjects)} files match the digests in the statement"
     return VerifiedStep(what="subjects", evidence=evidence)
 
 
@@ -396,7 +395,7 @@ def _derivation_step(opened: OpenedRegistration) -> VerifiedStep:
             if not agrees(value, predicate[part][key]):
                 refuse(
                     f"{opened.path(STATEMENT_NAME)}: {part}.{key} is {predicate[part][key]!r}, and its subjects say {value!r}",
-                    fix="Nothing can be mended in a signed statement; register the forecast that was made, before its run.",
+                    fix="A signed statement cannot be corrected; register the actual forecast before its run.",
                 )
     require_samples_of(opened.subjects["samples.json"]["losses"], opened.statement.quantiles)
     rows = opened.subjects["ladder.json"]["rows"]
@@ -435,7 +434,7 @@ def _outcome_step(opened: OpenedRegistration, outcome: Mapping[str, Any], *, run
 
 @contextlib.contextmanager
 def _refusals(folder: Path) -> Iterator[None]:
-    """A file that cannot be read as what it should be is a "no", not bad input: it was sound when it was registered."""
+    """Turn unreadable files into refusals: they were valid when they were registered."""
     try:
         yield
     except VerificationError:

@@ -1,4 +1,4 @@
-"""The policy file of a registry, and whether a forecast follows it."""
+"""Policy file of a registry, and the check of a forecast against it."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ from marin_scaling.yaml_config import read_part
 
 
 class Policy(Part):
-    """The rules of a registry."""
+    """Rules of a registry."""
 
     since: date
-    """The first day (UTC) of receipt on which forecasts have to follow the rules."""
+    """First day of receipt (UTC) from which the rules apply."""
     reviewers: int = Field(default=0, ge=0)
-    """How many others must have signed the statement, beside its registrant."""
+    """Required signatures of others."""
     stamps: int = Field(default=0, ge=0)
-    """How many time stamps must lie over the registrant's signature."""
+    """Required time stamps of the registrant's signature."""
     due_days: int | None = Field(default=None, gt=0, le=LONGEST_TERM.days)
-    """How many days after a statement is made its run may be due; by default as many as the format allows, four years."""
+    """Longest time in days from a statement to its due date; default: four years, the format's limit."""
     own_resolver: bool = True
-    """Whether the registrant may be the one, too, who says how it came out."""
+    """True if the registrant may also resolve the forecast."""
 
 
 def read_policy(path: Path) -> Policy:
-    """The rules in a file; `VerificationError` names line and key of what cannot be read."""
+    """Read the rules in a file; `VerificationError` names line and key of a fault."""
     return read_part(
         path,
         Policy,
         noun="a policy",
         refused=lambda what: VerificationError(
             what,
-            why="A rule that is not understood would be no rule.",
+            why="Every rule must be readable before it applies.",
             fix="Write keys as in the reference: since, reviewers, stamps, own_resolver, due_days.",
         ),
     )
 
 
 def policy_steps(verified: Verified | VerifiedSeal, *, stamped: Path | None = None) -> list[VerifiedStep]:
-    """Return the step that an authentic preregistration follows the rules of its registry, or that they do not apply.
+    """Return the step that a preregistration follows the rules of its registry, or that they do not apply.
 
-    `stamped` is the folder with its stamps, where that is another: a sealed one has them beside its seal, in the registry.
-    `VerificationError` names the first rule that it does not follow.
+    `stamped` is the folder with the stamps if it is another one, as for sealed forecasts. `VerificationError` names the
+    first broken rule.
     """
     if isinstance(verified, VerifiedSeal):  # it is judged when it is shown
         return []
@@ -87,7 +87,7 @@ def policy_steps(verified: Verified | VerifiedSeal, *, stamped: Path | None = No
 
 
 def _received(folder: Path, *, made: datetime, receipts: Receipts) -> datetime:
-    """Return the time from which a policy counts: also a commit that brought the forecast later than its line in the log."""
+    """Return the time from which a policy applies: the log's, or that of a later commit."""
     commit = receipts.committed_at(folder)
     logged = effective_time(made, receipts.forecast_at(folder))
     return effective_time(logged, commit.at if commit else None)
@@ -105,7 +105,7 @@ def _require_due(statement: Statement, *, most: timedelta, rule: str, folder: Pa
 def require_followable(
     registry_dir: Path, *, registrant: str, resolver: str, sealed: bool, at: datetime, due: datetime | None = None
 ) -> None:
-    """`SigningError` where a forecast that is about to be signed could never follow the registry's rules."""
+    """Raise `SigningError` if a forecast that is about to be signed cannot follow the registry's rules."""
     path = registry_dir / POLICY_NAME
     if not is_present(path):
         return
@@ -113,25 +113,24 @@ def require_followable(
     policy = read_policy(path)
     if at < datetime.combine(policy.since, time(), tzinfo=UTC):
         return
-    why = "What does not follow it is refused for ever, and nothing that is signed is signed again."
+    why = "A forecast that breaks the policy is refused, and a signed forecast cannot be changed."
     if policy.due_days is not None and due is not None and due - at > timedelta(days=policy.due_days):
         raise SigningError(
-            f"{path} allows {policy.due_days} days until a run is due, and this one would be due at {moment_text(due)}.",
+            f"{path} allows {policy.due_days} days until a run is due, but this run would be due at {moment_text(due)}.",
             why=why,
-            fix="Give an earlier day in the ladder's file (promise: {due: YYYY-MM-DD}).",
+            fix="Set an earlier day in the ladder file (promise: {due: YYYY-MM-DD}).",
         )
     if not policy.own_resolver and listed_people(registry_dir / SIGNERS_NAME).are_one(resolver, registrant):
         raise SigningError(
-            f"{path} asks for another resolver than the registrant, and {resolver} would be both.",
+            f"{path} requires another resolver than the registrant, but {resolver} would be both.",
             why=why,
-            fix="Name who says how it came out, in the ladder's file (promise: {resolver: NAME}).",
+            fix="Name another resolver in the ladder file (promise: {resolver: NAME}).",
         )
     if sealed and policy.reviewers:
         raise SigningError(
-            f"{path} asks for {counted(policy.reviewers, 'signature')} of reviewers before the run, and nobody else can sign "
-            "what is sealed.",
+            f"{path} requires {counted(policy.reviewers, 'reviewer signature')}, but a sealed forecast cannot be reviewed.",
             why=why,
-            fix="Register it openly (without --seal-until).",
+            fix="Register the forecast openly, without --seal-until.",
         )
 
 
@@ -139,6 +138,6 @@ def _require(followed: bool, rule: str) -> None:
     if not followed:
         refuse(
             f"{POLICY_NAME} of this registry asks for {rule}",
-            fix="Let others sign it (marin-scale registry sign), have it stamped (marin-scale registry stamp), "
-            "or name a resolver (promise:).",
+            fix="Before registering, name another resolver (promise.resolver). Afterwards, get a stamp "
+            "(marin-scale registry stamp) or the signature of a reviewer whose key is merged (marin-scale registry sign).",
         )

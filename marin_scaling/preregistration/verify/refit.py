@@ -22,17 +22,20 @@ if TYPE_CHECKING:
     from marin_scaling.forecast.forecast import Forecast
 
 TOLERANCE = 0.01
-"""By which share of the 90 % interval's width a quantile, a sample, a median or a band may differ, or a parameter by a share of
-itself, as processors round differently. Seeds are the same."""
-_GIVES = "and its ladder, fitted again, gives"
+"""Largest difference of a quantile, sample, median or band as a share of the 90 % interval's width; of a parameter,
+relative.
+
+Processors round differently; seeds are equal.
+"""
+_GIVES = "but refitting its ladder gives"
 
 
 @dataclass(frozen=True, kw_only=True)
 class FittedAgain:
-    """What a ladder gives now.
+    """Result of refitting a ladder.
 
-    `document` is that of `forecast_document` (with the doubts, where the statement has any), `said_of_table` the warnings in it
-    that are about the table; `losses` are samples as in samples.json.
+    `document` is that of `forecast_document`, `said_of_table` its warnings about the table; `losses` are samples as in
+    samples.json.
     """
 
     forecast: Forecast
@@ -42,20 +45,20 @@ class FittedAgain:
 
 
 def difference(statement: Statement, subjects: Mapping[str, Any], again: FittedAgain) -> str:
-    """The first number or doubt that the ladder does not give, in words; empty where it gives all.
+    """Return the first number or warning that the refit does not reproduce; empty if it reproduces all.
 
-    `subjects` are the content of forecast.json, and of samples.json where there is one.
+    `subjects` are the contents of forecast.json and samples.json.
     """
     return next((unlike for unlike in _differences(statement, subjects, again) if unlike), "")
 
 
 def furthest(stated: Mapping[float, float], found: Mapping[float, float]) -> float:
-    """The largest difference of two quantiles, as a share of the stated 90 % interval."""
+    """Return the largest difference between quantiles, as a share of the stated 90 % interval."""
     return max(abs(found[level] - value) for level, value in stated.items()) / (stated[0.95] - stated[0.05])
 
 
 def instead(statement: Statement, found: str) -> str:
-    """That the ladder gives something else than the statement's median."""
+    """Return the sentence that the ladder gives another forecast."""
     return f"it forecasts {statement.predicate['forecast']['point']:.4f}, {_GIVES} {found}"
 
 
@@ -91,7 +94,7 @@ def _alike(one: float | None, other: float | None, *, close: float) -> bool:
 
 
 def _unlike_samples(stated: Sequence[float], found: Sequence[float], *, close: float) -> str:
-    """The farthest of them: also beyond the outermost quantiles, where the score still sees them."""
+    """Return the largest difference between samples, also beyond the outermost quantiles."""
     place = max(range(len(stated)), key=lambda place: abs(stated[place] - found[place]))
     if abs(stated[place] - found[place]) <= close:
         return ""
@@ -99,7 +102,7 @@ def _unlike_samples(stated: Sequence[float], found: Sequence[float], *, close: f
 
 
 def _unlike_words(stated: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """The law's formula, and what was set by hand: a reader takes both for what the ladder was fitted with."""
+    """Return a difference in the law's formula or in fixed values."""
     for key, ours in (("law", found["law"]), ("fixed", found.get("fixed", {}))):
         if stated[key] != ours:
             return f"fit.{key} is {stated[key]!r}, {_GIVES} {ours!r}"
@@ -113,7 +116,7 @@ def _unlike_status(stated: Mapping[str, Any], found: Mapping[str, Any]) -> str:
 
 
 def _unlike_choices(stated: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]], *, close: float) -> str:
-    """Medians only: why a choice gives none is said with the name of the registrant's own table."""
+    """Return a difference between medians; reasons for missing ones contain the registrant's table name."""
     medians, again = ({row["choice"]: row["median"] for row in rows} for rows in (stated, found))
     for choice, median in again.items():
         if choice not in medians:
@@ -133,13 +136,13 @@ def _unlike_scores(stated: Sequence[Mapping[str, Any]], found: Sequence[Mapping[
 
 def _missing(stated: Sequence[str], again: FittedAgain) -> str:
     own = [each for each in again.document["warnings"] if each not in again.said_of_table]
-    return next((f"fit.warnings says nothing of this, {_GIVES} it: {each}" for each in own if each not in stated), "")
+    return next((f"fit.warnings lacks a warning, {_GIVES} it: {each}" for each in own if each not in stated), "")
 
 
 def verify_and_fit(
     folder: Path, *, allowed_signers: Path, runs_dir: Path | None = None, receipts: Receipts | None = None
 ) -> Verified | VerifiedSeal:
-    """Verify like `verify_folder`, and fit the forecast and each later one again, each after its own step."""
+    """Verify like `verify_folder`, and refit the forecast and each amendment, each after its own step."""
     found = verify_folder(folder, allowed_signers=allowed_signers, runs_dir=runs_dir, receipts=receipts)
     if isinstance(found, VerifiedSeal):
         return found
@@ -152,10 +155,10 @@ def verify_and_fit(
 
 
 def fit_step(statement: Statement, subjects: Mapping[str, Any], *, name: str) -> VerifiedStep:
-    """Fit the ladder in `subjects` (content by file name) again with the statement's law and seed, and compare the numbers.
+    """Refit the ladder in `subjects` (content by file name) with the statement's law and seed, and compare.
 
-    `VerificationError` when they differ. Nothing is fitted where another version of this tool made the forecast, or where its
-    law is not known here: then the step names that version, or that law.
+    `VerificationError` if the numbers differ. A forecast by another version, or with an unknown law, is not refitted; the
+    step names it.
     """
     made_by, law = statement.predicate["tool"]["version"], str(statement.predicate["fit"]["law"]).partition(":")[0]
     if made_by != __version__:
@@ -216,7 +219,6 @@ def _not_compared(why: str) -> VerifiedStep:
 def _refuse(name: str, reason: str) -> NoReturn:
     raise VerificationError(
         f"{name}: {reason}.",
-        why=f"The version that made it ({__version__}) is the one that runs here, so the same runs give the same numbers: "
-        "what was signed does not come from this ladder by this law.",
-        fix="Nothing can be mended in a signed statement; register the forecast that the ladder gives, before its run.",
+        why=f"The statement was made by this version ({__version__}), so the same runs must give the same numbers.",
+        fix="A signed statement cannot be corrected; register the forecast of this ladder before its run.",
     )

@@ -209,7 +209,7 @@ def test_a_disk_that_is_full_of_runs_is_found_before_training(repository):
     with mounted(repository / ".marin-scaling", "size=1m") as disk:
         done = marin_scale("ladder", "ladders/tiny.yaml", cwd=repository)
         assert done.returncode == 2, done.stderr
-        assert_message(done, "train.bin cannot be written: no space left on device", "it goes on where it was")
+        assert_message(done, "train.bin cannot be written: no space left on device", "rerun")
         assert [path for path in disk.rglob("*") if path.is_file()] == []
 
 

@@ -21,13 +21,13 @@ def place(tmp_path: Path) -> Path:
 def test_an_import_says_what_is_new_changed_and_gone(place: Path) -> None:
     """When its source was changed."""
     said = marin_scale("experiment", "import", "digest.csv", "--to", "experiments/marin.jsonl", cwd=place).stdout
-    assert "2 experiments in experiments/marin.jsonl: 2 new, 0 changed, 0 not there any more" in said
+    assert "2 experiments in experiments/marin.jsonl: 2 new, 0 changed, 0 removed" in said
     (place / "digest.csv").write_text(
         DIGEST.replace("8,Deeper,Did not work", "9,Slim,Mixed").replace("7,Wider layers,Worked", "7,Wider layers,Mixed")
     )
     said = marin_scale("experiment", "import", "digest.csv", "--to", "experiments/marin.jsonl", cwd=place).stdout
-    assert "changed: agent-moe-7\nnot there any more: agent-moe-8\n" in said
-    assert "1 new, 1 changed, 1 not there any more" in said
+    assert "changed: agent-moe-7\nremoved: agent-moe-8\n" in said
+    assert "1 new, 1 changed, 1 removed" in said
 
 
 def test_what_no_import_made_is_not_written_over(place: Path) -> None:
@@ -36,7 +36,7 @@ def test_what_no_import_made_is_not_written_over(place: Path) -> None:
     for content in (own, "{"):
         (place / "mine.jsonl").write_text(content)
         done = marin_scale("experiment", "import", "digest.csv", "--to", "mine.jsonl", cwd=place)
-        assert_refused(done, "mine.jsonl holds", "which no import made")
+        assert_refused(done, "mine.jsonl has an experiment that was not imported")
         assert (place / "mine.jsonl").read_text() == content
     (place / "digest.jsonl").write_text("{}")
     done = marin_scale("experiment", "import", "digest.jsonl", "--to", "digest.jsonl", cwd=place)
@@ -61,7 +61,7 @@ def test_building_the_site_tells_what_is_unsound(place: Path) -> None:
         folder.mkdir(parents=True)
         (folder / "experiment.yaml").write_text(f"name: {name}\ntitle: x\noutcome: worked\n{more}\n")
     said = marin_scale("site", "build", cwd=place).stdout
-    assert "unsound experiments: wide, experiments/deep/experiment.yaml. What is wrong: marin-scale experiment validate" in said
+    assert "unsound experiments: wide, experiments/deep/experiment.yaml; " in said
 
 
 def test_records_that_contradict_what_is_typed_are_refused(place: Path) -> None:
@@ -73,11 +73,11 @@ def test_records_that_contradict_what_is_typed_are_refused(place: Path) -> None:
     (folder / "experiment.yaml").write_text(text)
     done = marin_scale("experiment", "validate", cwd=place)
     assert done.returncode == 1
-    assert "error    configuration.batch_size: it says 17, the records of its ladders 16" in done.stdout
+    assert "error    configuration.batch_size: 17 is stated, but the records have 16" in done.stdout
     (folder / "experiment.yaml").write_text(text.replace("batch_size: 17", "model: huge, optimizer: {learning_rate: 99.0}"))
     said = marin_scale("experiment", "validate", cwd=place).stdout
-    assert "configuration.model: it says 'huge', the records of its ladders more than one value of model.family" in said
-    assert "configuration.optimizer.learning_rate: it says 99.0, the records of its ladders more than one value" in said
+    assert "configuration.model: 'huge' is stated, but the records have more than one value of model.family" in said
+    assert "configuration.optimizer.learning_rate: 99.0 is stated, but the records have more than one value" in said
 
 
 def test_what_is_refused_or_malformed_ends_with_status_1(place: Path) -> None:
@@ -87,7 +87,7 @@ def test_what_is_refused_or_malformed_ends_with_status_1(place: Path) -> None:
     (folder / "experiment.yaml").write_text("name: wide\ntitle: x\noutcome: worked\nladders: [gone]\n")
     done = marin_scale("experiment", "validate", cwd=place)
     assert done.returncode == 1
-    assert "error    ladders: gone is no folder of runs/" in done.stdout
+    assert "error    ladders: gone " in done.stdout
     found = json.loads(marin_scale("experiment", "validate", "--json", cwd=place).stdout)
     assert found["experiments"]["wide"][0]["where"] == "ladders"
-    assert_refused(marin_scale("experiment", "validate", "elsewhere", cwd=place), "elsewhere is not there")
+    assert_refused(marin_scale("experiment", "validate", "elsewhere", cwd=place), "elsewhere does not exist")

@@ -46,9 +46,9 @@ def test_a_figure_is_drawn_beside_the_text(tmp_path):
     ("arguments", "error", "message"),
     [
         (["--predict", "large"], UsageError, "'large' is not a"),
-        (["--column", "loss"], UsageError, "--column 'loss' is not a choice"),
+        (["--column", "loss"], UsageError, "--column 'loss'"),
         (["--column", "loss=missing"], RunTableError, "has no column 'missing'"),
-        (["--column", "loss=loss", "--column", "loss=flops"], UsageError, "'loss' was chosen before, as 'loss'"),
+        (["--column", "loss=loss", "--column", "loss=flops"], UsageError, "'loss' is already 'loss'"),
         (["--column", "loss=params", "--column", "params=params"], RunTableError, "'params' is taken for loss and for params"),
         (["--column", "weight=loss"], RunTableError, "'weight' is no column of a run table"),
         (["--law", "chinchilla"], UsageError, "law 'chinchilla'"),

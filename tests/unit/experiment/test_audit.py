@@ -31,12 +31,12 @@ def test_a_sound_one_has_no_finding() -> None:
 @pytest.mark.parametrize(
     ("changes", "severity", "key", "said"),
     [
-        ({"preregistration": "2026-11-21-b"}, "error", "preregistration", "is no folder of preregistrations/"),
-        ({"ladders": ["huge"]}, "error", "ladders", "huge is no folder of runs/"),
-        ({"ladders": ["runs/tiny"]}, "error", "ladders", "runs/tiny is no folder of runs/; write tiny"),
+        ({"preregistration": "2026-11-21-b"}, "error", "preregistration", "2026-11-21-b"),
+        ({"ladders": ["huge"]}, "error", "ladders", "huge"),
+        ({"ladders": ["runs/tiny"]}, "error", "ladders", "write tiny"),
         ({"preregistration": "preregistrations/2026-11-21-a"}, "error", "preregistration", "; write 2026-11-21-a"),
-        ({"baseline": "none"}, "error", "baseline", "none is no other experiment here"),
-        ({"supersedes": ["one"]}, "error", "supersedes", "one is no other experiment here"),
+        ({"baseline": "none"}, "error", "baseline", "none"),
+        ({"supersedes": ["one"]}, "error", "supersedes", "one"),
         (
             {"links": {"execution": "https://crfm.stanford.edu/marin/data_browser/x"}},
             "warning",
@@ -47,13 +47,13 @@ def test_a_sound_one_has_no_finding() -> None:
             {"links": {"issue": "https://github.com/stanford-crfm/marin/issues/1"}},
             "warning",
             "links.issue",
-            "is marin-community now",
+            "marin-community",
         ),
-        ({"links": {"data": ["http://example.org/x"]}}, "warning", "links.data", "without encryption"),
-        ({"code": {"repository": "http://example.org/x"}}, "warning", "code.repository", "without encryption"),
-        ({"hypothesis": None}, "warning", "hypothesis", "nothing says what was expected before"),
-        ({"conclusion": None}, "warning", "conclusion", "nothing says what was learnt"),
-        ({"ladders": []}, "warning", "metrics", "no figure and no run"),
+        ({"links": {"data": ["http://example.org/x"]}}, "warning", "links.data", "http://example.org/x"),
+        ({"code": {"repository": "http://example.org/x"}}, "warning", "code.repository", "http://example.org/x"),
+        ({"hypothesis": None}, "warning", "hypothesis", "hypothesis"),
+        ({"conclusion": None}, "warning", "conclusion", "conclusion"),
+        ({"ladders": []}, "warning", "metrics", "metric"),
     ],
 )
 def test_each_fault_is_found_by_its_key(changes: dict[str, Any], severity: str, key: str, said: str) -> None:
@@ -67,7 +67,9 @@ def test_two_that_replace_each_other_are_refused() -> None:
     """Neither can be the last word."""
     first, second = experiment(supersedes=["two"]), experiment("two", supersedes=["one"])
     for one, other in ((first, second), (second, first)):
-        assert found(one, other) == [("error", "supersedes", f"what {one.name} replaces replaces it")]
+        ((severity, key, said),) = found(one, other)
+        assert (severity, key) == ("error", "supersedes")
+        assert one.name in said
 
 
 def test_a_day_to_come_is_doubted() -> None:

@@ -98,7 +98,7 @@ def test_runs_that_cannot_carry_a_law_are_refused_in_one_sentence(runs, message)
 
 def test_an_unknown_law_is_refused_with_the_known_ones():
     """A typing error must not choose a law."""
-    with pytest.raises(UsageError, match="no law 'chinchila'"):
+    with pytest.raises(UsageError, match="law 'chinchila'"):
         frontier_fit(ladder(), law="chinchila")
 
 

@@ -7,8 +7,7 @@ import pytest
 from marin_scaling.errors import LadderFileError, RecipeError, StorageError
 from marin_scaling.ladder.config import read_ladder_file, training_memory_bytes
 from marin_scaling.ladder.plan import plan_ladder, plan_target
-from marin_scaling.ladder.report import ladder_table
-from marin_scaling.units import format_flops
+from marin_scaling.ladder.report import ladder_document, ladder_table
 
 GOOD = """\
 name: tiny
@@ -186,7 +185,20 @@ def test_each_rung_has_its_flops_its_time_and_its_cost(tmp_path: Path) -> None:
     """Where the file says how fast and how dear the hardware is; they add up to the totals."""
     text = GOOD + "hardware: {sustained_flops_per_second: 1e8, cost_per_hour: 36}\n"
     head, *rungs = ladder_table(plan_ladder(read_ladder_file(write(tmp_path, text)))).split("\n\n")[0].splitlines()
-    assert head.split()[-7:] == ["lr", "FLOPs", "off", "by", "memory", "time", "cost"]
-    plans = [rung.plan for rung in plan_ladder(read_ladder_file(write(tmp_path, text))).rungs]
+    assert head.split()[-2:] == ["time", "cost"]
+    ladder = plan_ladder(read_ladder_file(write(tmp_path, text)))
+    plans = [rung.plan for rung in ladder.rungs]
     assert [row.split()[-1] for row in rungs] == [f"{plan.flops / 1e8 / 100:,.2f}" for plan in plans]
-    assert [row.split()[10] for row in rungs] == [format_flops(plan.flops) for plan in plans]
+    assert all(len(row) <= 80 for row in rungs)
+    document = ladder_document(ladder)
+    assert [rung["flops"] for rung in document["rungs"]] == [plan.flops for plan in plans]
+    assert document["total"]["seconds"] == pytest.approx(sum(plan.flops for plan in plans) / 1e8)
+    assert document["target"]["extrapolation"] == 5
+
+
+def test_all_rungs_that_cannot_be_made_are_named_at_once(tmp_path: Path) -> None:
+    """One error has a line for each."""
+    with pytest.raises(RecipeError) as refused:
+        plan_ladder(read_ladder_file(write(tmp_path, GOOD.replace("[16, 24]", "[16, 33]"))))
+    assert len(refused.value.lines) == GOOD.count("[16, 24]")
+    assert all("33" in line for line in refused.value.lines)

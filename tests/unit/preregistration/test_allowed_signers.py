@@ -141,8 +141,8 @@ def test_who_signs_with_another_key_is_told_which_one_is_listed(tmp_path):
     other = signing_key(ed25519.Ed25519PrivateKey.from_private_bytes(bytes([9] * 32))).public_key
     asked = {"key": other, "namespace": NAMESPACE, "at": NOON}
     for principal, fix in (
-        ("ada@example.org", f"listed with {KEY.fingerprint}: sign with that key"),
-        ("bob@example.org", "Let a maintainer add your line first: bob@example.org"),
+        ("ada@example.org", f"ada@example.org, {KEY.fingerprint}: --key"),
+        ("bob@example.org", "Ask a maintainer to add your line first: bob@example.org"),
     ):
         with pytest.raises(VerificationError, match=principal) as error:
             require_may_sign(path, principal=principal, **asked)

@@ -115,7 +115,7 @@ def test_the_log_command_says_what_it_added(folder: Path, tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     write_lines(folder.parent, log_lines(folder.parent)[:2])
     said = CliRunner().invoke(app, ["registry", "log"])
-    assert said.stdout == "line 3: register 2026-11-20-second\npreregistrations/log.jsonl has 3 lines\n"
+    assert said.stdout == "added line 3: register 2026-11-20-second\npreregistrations/log.jsonl has 3 lines\n"
 
 
 def test_lines_that_were_lost_and_are_written_anew_are_said_to_count_as_of_now(
@@ -127,10 +127,8 @@ def test_lines_that_were_lost_and_are_written_anew_are_said_to_count_as_of_now(
     commit(folder.parents[1])
     write_lines(folder.parent, log_lines(folder.parent)[:1])
     said = CliRunner().invoke(app, ["registry", "log"]).stdout
-    assert f"2 lines of these stood in the log of your last commit, 2026-11-20-second since {moment_text(LATER)}" in said
-    git(
-        folder.parents[1], *said.partition("If that log was lost, and not given up in a merge: git ")[2].splitlines()[0].split()
-    )
+    assert f"2026-11-20-second, logged at {moment_text(LATER)}" in said
+    git(folder.parents[1], *said.partition("restore the log: git ")[2].splitlines()[0].split())
     assert "stood in" not in CliRunner().invoke(app, ["registry", "log"]).stdout
 
 

@@ -110,7 +110,7 @@ def test_the_same_name_for_another_target_is_refused(tmp_path):
 @pytest.mark.parametrize("slug", ["", "Hero", "a b", "../x", "a/b", "-a", "a" * 65, "é"])
 def test_a_slug_that_is_no_plain_name_is_refused(slug):
     """It becomes a folder, so it cannot lead out of the registry."""
-    with pytest.raises(UsageError, match="cannot name a preregistration"):
+    with pytest.raises(UsageError, match="not a valid slug"):
         registration_id(slug, created_at=CREATED_AT)
 
 
@@ -159,7 +159,7 @@ def test_a_second_key_of_a_name_is_told(tmp_path):
     assert "beside" not in str(allow_signer(tmp_path, principal=PRINCIPAL, key=signing_key().public_key, at=CREATED_AT))
     other = signing_key(ed25519.Ed25519PrivateKey.generate()).public_key
     said = str(allow_signer(tmp_path, principal=PRINCIPAL, key=other, at=CREATED_AT))
-    assert said.endswith("allowed_signers, beside 1 other key of that name")
+    assert said.endswith("allowed_signers, which lists 1 other key of that name")
 
 
 def test_a_name_that_the_log_has_and_whose_folder_is_gone_is_refused_before_anything_is_written(tmp_path):

@@ -34,7 +34,7 @@ def test_a_prior_of_ones_own_is_not_taken_on_trust(tmp_path: Path) -> None:
     """An asymptote that somebody chose would come in through it; what the default gives is said beside it."""
     chosen = Prior(reducible_share=Normal(mean=-1.5, deviation=0.05))
     folder = make_fitted_registration(tmp_path, prior=chosen)
-    with pytest.raises(VerificationError, match="The version that made it"):
+    with pytest.raises(VerificationError, match="refitting its ladder gives"):
         fit_step(folder)
 
 

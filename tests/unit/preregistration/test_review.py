@@ -71,15 +71,15 @@ def test_a_new_forecast_is_shown_beside_its_baseline_and_the_one_before(root: Pa
     assert said.exit_code == 0, said.output
     statement = read_registration(SECOND)
     assert f"**Verified**, signed by ada@example.org: **{statement.quantiles[0.5]:.4f} bits/byte**" in read(said.stdout)
-    assert "| its baseline | 2.1361 | -2.65% |" in said.stdout
+    assert "| baseline | 2.1361 | -2.65% |" in said.stdout
     assert (
-        "| 2026-11-20-tiny-target | 2.1943 | +0.00% | 0.0566 | 0.9240 | coupled-surface | 16 (0 more here, 0 not here)"
+        "| 2026-11-20-tiny-target | 2.1943 | +0.00% | 0.0566 | 0.9240 | coupled-surface | 16 (0 more in this forecast, 0 fewer)"
         in said.stdout
     )
     assert f"`{statement.sha256}`" in said.stdout
-    assert "- [ ] Has the run not begun?" in said.stdout
+    assert "- [ ] Has the run not started yet?" in said.stdout
     assert "2 registered in 1 family of nearly the same run, 0 of them settled: 2 pending" in said.stdout
-    assert "**1 other forecast of nearly this run by this registrant**" in said.stdout
+    assert "**1 other forecast of a similar run by this registrant**" in said.stdout
 
 
 def test_the_figure_ends_with_median_and_both_ends_of_the_interval(root: Path) -> None:
@@ -97,9 +97,9 @@ def test_a_number_moved_by_hand_is_refused_and_not_shown(root: Path) -> None:
     add_second(root, shift=0.02)
     said = review()
     assert said.exit_code == 1
-    assert "**Refused**, so nothing of it is shown" in said.stdout
-    assert "its ladder, fitted again, gives" in said.stdout
-    assert "Beside others" not in said.stdout
+    assert "**Refused**:" in said.stdout
+    assert "refitting its ladder gives" in said.stdout
+    assert "Comparison" not in said.stdout
 
 
 def test_a_key_that_comes_with_its_forecast_is_not_believed(root: Path) -> None:
@@ -125,8 +125,8 @@ def test_what_is_doubtful_is_said_in_bold(root: Path) -> None:
     """No stamp, a resolver who is the registrant, no runs to compare with."""
     add_second(root)
     said = review().stdout
-    for doubt in ("its time is its registrant&#39;s word", "its resolver is its registrant", "ladder"):
-        assert f"**{doubt.replace('&#39;', chr(39))}" in said
+    for doubt in ("its time is not stamped", "its resolver is its registrant", "ladder"):
+        assert f"**{doubt}" in said
 
 
 def test_a_forecast_that_says_it_is_old_is_doubtful(root: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_forecast_that_says_it_is_old_is_doubtful(root: Path) -> None:
     for days, doubted in ((1, False), (2, True), (30, True)):
         found = review_branch("main", registry_dir=FIRST.parent, runs_dir=root / "runs")
         text = review_text(found, registry=FIRST.parent, runs_dir=root / "runs", at=CREATED_AT + timedelta(days=days))
-        assert (f"**it says that it was made {days} days ago**" in text) is doubted
+        assert (f"**its stated time is {days} days ago**" in text) is doubted
 
 
 def test_a_resolver_of_ones_own_and_a_near_target_are_no_doubts(root: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_resolver_of_ones_own_and_a_near_target_are_no_doubts(root: Path) -> N
     add_second(root, promise=Promise(resolver="bob@example.org"))
     said = review().stdout
     assert "its resolver is" not in said
-    assert "times beyond its ladder" not in said
+    assert "x beyond its ladder" not in said
 
 
 def test_an_outcome_that_comes_later_is_reviewed_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,21 +177,21 @@ def test_a_new_forecast_whose_run_is_there_is_no_open_one(tmp_path: Path, monkey
     open_one = review().stdout
     store_run(tmp_path / "runs", spec=bound_target(folder), loss=2.55, day="2026-11-21")
     settled = review().stdout
-    assert "no open forecast" not in open_one
-    assert "**it is no open forecast any more**: held: observed 2.5500" in settled
+    assert "no longer open" not in open_one
+    assert "**the forecast is no longer open**: held: observed 2.5500" in settled
 
 
 def test_what_is_promised_stands_before_how_it_was_got(root: Path) -> None:
     """Run, size, metric, weights, text and which runs were taken, as signed."""
     add_second(root)
     promised = read_registration(SECOND).predicate["targetRun"]
-    said = review().stdout.partition("### What is promised")[2].partition("###")[0]
+    said = review().stdout.partition("### Promised run")[2].partition("###")[0]
     for row in (
         f"| size | {promised['paramsTotal']:,} parameters, {promised['tokens']:,} tokens, {promised['flops']:.6g} FLOPs",
         "| metric | bits_per_byte in bits/byte; ",
-        "| of which weights | ",
+        "| weights | ",
         "| text | digest ",
-        "| runs that were fitted | all finished rungs of runs/tiny, except those listed as excluded |",
+        "| fitted runs | all finished rungs of runs/tiny, except those listed as excluded |",
     ):
         assert row in said, said
 
@@ -200,35 +200,35 @@ def test_choices_that_the_interval_leaves_out_are_named(root: Path) -> None:
     """Each with the median that it gives; nothing is said where all are inside."""
     add_second(root)
     statement = read_registration(SECOND)
-    assert "**1 of 16 other choices lie outside its 90 % interval**: frontier with E pinned at 1.3: 2.2334" in review().stdout
+    assert (
+        "**1 of 16 alternative fits lie outside its 90 % interval**: frontier with E pinned at 1.3: 2.2334" in review().stdout
+    )
     for row in statement.predicate["forecast"]["sensitivity"]:
         row["median"] = statement.quantiles[0.5]
     assert not list(of_other_choices(statement))
 
 
 @pytest.mark.parametrize(
-    ("inside", "said"),
-    [
-        (0.51, []),
-        (0.5, ["**its own back-test missed**: of 8 runs, 3 times and more beyond those that were fitted, 50% lay in their 90 % "
-               "intervals; forecast 2.3% too high"]),
-    ],
-)  # fmt: skip
-def test_a_backtest_that_missed_half_of_its_runs_is_a_doubt(inside: float, said: list[str]) -> None:
+    ("inside", "facts"),
+    [(0.51, []), (0.5, ["8 runs", "3x and more", "50% lay in their 90 %", "2.3% too high"])],
+)
+def test_a_backtest_that_missed_half_of_its_runs_is_a_warning(inside: float, facts: list[str]) -> None:
     """With how many runs, how far, and to which side: the forecast comes from the same law."""
     row = {"nearest": 3.0, "farthest": 10.0, "count": 8, "bias": 0.023, "inside50": 0.1, "inside90": inside}
-    assert list(of_backtest([row])) == said
+    found = list(of_backtest([row]))
+    assert len(found) == bool(facts)
+    assert all(fact in "".join(found) for fact in facts)
 
 
 def test_the_fits_own_word_is_told(root: Path) -> None:
     """In bold where it says that it may not be used."""
     add_second(root)
-    assert "- the fit says of itself: " in review().stdout
+    assert "- status of the fit: " in review().stdout
     path = SECOND / "forecast.json"
     document = json.loads(path.read_bytes()) | {"may_be_used": False, "status": "Not usable: the runs are too few."}
     path.write_bytes(dump_canonical(document))
     said = list(of_fit(SECOND, read_registration(SECOND)))
-    assert "**the fit says of itself that it may not be used**: Not usable: the runs are too few." in said
+    assert "**the fit is marked as unusable**: Not usable: the runs are too few." in said
 
 
 def test_a_void_after_the_value_was_known_is_doubted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +246,7 @@ def test_a_void_after_the_value_was_known_is_doubted(tmp_path: Path, monkeypatch
         said = {"principal": "carol@example.org", "at": at, "reason": "x", "condition": "the text is gone"}
         give_notice(folder, "void", key=carol, **said)
         write_down(folder.parent, at=at)
-        assert ("**It is found void after its value was known**" in review().stdout) is is_known
+        assert ("**It is voided after its value was known**" in review().stdout) is is_known
 
 
 def test_a_branch_that_takes_runs_away_from_a_forecast_is_refused(root: Path) -> None:
@@ -299,7 +299,7 @@ def test_a_change_of_trust_says_which_standing_forecasts_it_would_refuse(root: P
     git(root, "checkout", "--", str(signers))
     signers.write_text(signers.read_text().replace('namespaces="', 'valid-before="20261101Z",namespaces="'))
     said = review().stdout
-    assert "**2026-11-20-tiny-target** would be refused from then on" in said
+    assert "**2026-11-20-tiny-target** would be refused after the merge" in said
     assert "only before 2026-11-01T00:00:00Z" in said
     assert str(root) not in said  # a place on one machine is nothing for a page
 
@@ -363,14 +363,14 @@ def test_a_later_forecast_is_shown_beside_the_first(root: Path) -> None:
     later = {float(level): value for level, value in amended()["forecast"]["quantiles"].items()}
     moved, width = later[0.5] - first[0.5], first[0.95] - first[0.05]
     assert "**Verified.** Added to it: amend-1. It is now not run yet" in read(said.stdout)
-    assert "200 of 800 steps of the run had been seen" in said.stdout
-    assert "The reason that is given: two more budgets were trained" in said.stdout
+    assert "200 of 800 steps of the run" in said.stdout
+    assert "Reason: two more budgets were trained" in said.stdout
     assert (
         f"| {moved:+.4f} | {moved * 0.693147:+.4f} | {moved / width:+.2f} | 16 (0 new, 0 gone, 16 with other numbers) |"
         in said.stdout
     )
-    assert "**of the first forecast's runs 0 are not among its own, and 16 have other numbers there**" in said.stdout
-    assert "- [ ] Has the run not ended?" in said.stdout
+    assert "**0 runs of the first forecast are missing, and 16 have other numbers**" in said.stdout
+    assert "- [ ] Has the run not ended yet?" in said.stdout
     assert "16 runs fitted again: all 23 quantiles" in said.stdout
 
 

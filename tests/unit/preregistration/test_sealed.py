@@ -144,7 +144,7 @@ def test_reveal_goes_on_where_it_was_interrupted(folder: Path) -> None:
         (folder / name).write_bytes((private_folder(folder) / name).read_bytes())
     assert is_sealed(folder)
     with pytest.raises(
-        VerificationError, match=r"ladder.json lies beside a seal(?s:.)*marin-scale registry reveal 2026-11-20-tiny-target"
+        VerificationError, match=r"ladder.json is in a sealed folder(?s:.)*marin-scale registry reveal 2026-11-20-tiny-target"
     ):
         verify_folder(folder, allowed_signers=signers_path(folder))
     verify_folder(shown(folder), allowed_signers=signers_path(folder))
@@ -152,9 +152,9 @@ def test_reveal_goes_on_where_it_was_interrupted(folder: Path) -> None:
 
 def test_another_forecast_of_a_sealed_target_by_the_same_person_is_refused(tmp_path: Path, folder: Path) -> None:
     """Sealed again at once, open before it is shown, and open in a clone, where nobody saw what was sealed."""
-    with pytest.raises(StatementError, match="is a preregistration for this target already"):
+    with pytest.raises(StatementError, match="already forecasts this target"):
         make_registration(tmp_path, rows=ladder_rows(tmp_path / "runs"), reveal_by=REVEAL_BY, slug="again")
-    with pytest.raises(StatementError, match="is a preregistration for this target already"):
+    with pytest.raises(StatementError, match="already forecasts this target"):
         make_registration(tmp_path, rows=ladder_rows(tmp_path / "runs"), slug="open")
     elsewhere = private_folder(folder).rename(tmp_path / "elsewhere")
     make_registration(tmp_path, rows=ladder_rows(tmp_path / "runs"), slug="open")
@@ -194,7 +194,7 @@ def test_a_seal_lasts_until_a_later_day_and_at_most_four_years(tmp_path: Path, d
 def test_who_has_not_sealed_it_is_told_that_its_files_are_elsewhere(folder: Path) -> None:
     """A clone of the repository has the seal alone."""
     private_folder(folder).rename(folder.parents[1] / "kept")
-    with pytest.raises(UsageError, match="Only who sealed a forecast has its statement"):
+    with pytest.raises(UsageError, match=r"is sealed, and .* does not exist here"):
         whole_folder(folder)
 
 
@@ -246,7 +246,7 @@ def test_a_review_shows_a_seal_as_a_seal_and_the_forecast_when_it_is_revealed(
     revealed = review_branch("main", registry_dir=registry, runs_dir=root / "runs")
     text = review_text(revealed, registry=registry, runs_dir=root / "runs", at=CREATED_AT + timedelta(days=30))
     assert "**Verified**, signed by <code>ada&#64;</code><code>example&#46;org</code>: **2.5000" in text
-    assert "it was sealed before it was shown" in text
+    assert "sealed before it was revealed" in text
     assert "was made 30 days ago" not in text
 
 
@@ -287,7 +287,7 @@ def test_the_command_of_the_sceptics_page_prints_the_sealed_digest(folder: Path)
 def test_an_open_forecast_of_what_was_sealed_here_is_refused(folder: Path) -> None:
     """Else the seal could never be revealed, or the better of the two would be shown; and nothing is written."""
     root = folder.parents[1]
-    with pytest.raises(StatementError, match="is a preregistration for this target already"):
+    with pytest.raises(StatementError, match="already forecasts this target"):
         make_registration(root, rows=ladder_rows(root / "runs"), slug="again")
     assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == [folder.name]
 
@@ -309,7 +309,7 @@ def test_a_seal_without_a_sensible_term_is_refused_before_anything_is_fitted(tmp
     """From the command line: even the ladder file is not asked for yet."""
     done = CliRunner().invoke(app, ["preregister", str(tmp_path / "none.yaml"), "--seal-until", day])
     assert isinstance(done.exception, UsageError)
-    assert f"--seal-until {day}: a forecast is sealed until a later day" in str(done.exception)
+    assert f"--seal-until {day} is not a day" in str(done.exception)
 
 
 def test_a_name_that_is_taken_is_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -359,4 +359,4 @@ def test_of_two_forecasts_of_one_target_begun_at_once_one_stands(
     standing = [path.name for path in (tmp_path / "preregistrations").iterdir() if path.is_dir()]
     assert len(standing) == 1
     assert standing[0] in said
-    assert sum("is a preregistration for this target already" in each for each in said) == 1
+    assert sum("already forecasts this target" in each for each in said) == 1

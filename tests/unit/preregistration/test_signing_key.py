@@ -30,8 +30,8 @@ def test_a_key_is_made_on_first_use_and_used_again(tmp_path):
     """The first forecast needs no set-up, and the second is signed by the same key."""
     environment = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
     first, second = find_signing_key(make=True, environment=environment), find_signing_key(make=True, environment=environment)
-    assert first.note.startswith("made a signing key for you: ")
-    assert second.note.startswith("signing with ")
+    assert first.note.startswith("new signing key ")
+    assert second.note.startswith("signing key ")
     assert second.public_key.wire == first.public_key.wire
     assert stat.S_IMODE(first.path.stat().st_mode) == 0o600
     assert first.path.with_name("signing_key.pub").read_text() == f"{first.public_key.text} marin-scaling\n"

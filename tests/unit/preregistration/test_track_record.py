@@ -42,7 +42,7 @@ def test_every_forecast_is_counted_and_what_is_not_there_is_missed() -> None:
         "  in their 90 % intervals 2 of 5 (exact 95 % interval of the share 5% to 85%), in their 50 % intervals 1",
         "  observed values by fifths of their forecasts: 0 0 1 0 2; mean skill +0.50 over 2 with a baseline",
     ]
-    assert record_text(nobody) == "nobody (not authentic): 1 registered: 0 pending, 0 overdue, 0 held, 0 missed, 1 refused"
+    assert record_text(nobody) == "not authentic: 1 registered: 0 pending, 0 overdue, 0 held, 0 missed, 1 refused"
 
 
 def test_the_interval_of_nine_in_ten_is_the_textbooks() -> None:

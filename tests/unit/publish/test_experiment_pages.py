@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from own_registrations import registered
 
-from marin_scaling.experiment.experiment import Experiment, Step, write_experiments
+from marin_scaling.experiment.experiment import Experiment, Outcome, Step, write_experiments
 from marin_scaling.publish.charts import steps_chart
 from marin_scaling.publish.experiment_pages import experiment_pages
 
@@ -46,8 +46,8 @@ def test_failures_are_counted_and_listed_beside_successes(tmp_path: Path) -> Non
         tmp_path, {"name": "a"}, {"name": "b", "outcome": "did-not-work"}, {"name": "c", "outcome": None, "source": "a list"}
     )
     index = made["index.md"]
-    assert "worked</span> | what was expected came true wherever it was tried | 1 | 0 |" in index
-    assert "did-not-work</span> | it did not come true, or cost more than it gave | 1 | 0 |" in index
+    assert f"worked</span> | {Outcome.WORKED.meaning} | 1 | 0 |" in index
+    assert f"did-not-work</span> | {Outcome.DID_NOT_WORK.meaning} | 1 | 0 |" in index
     assert "| its source does not say | 0 | 1 |" in index
     assert index.index("[a](a.md)") < index.index("[c](c.md)")
 
@@ -94,7 +94,7 @@ def test_what_has_no_page_is_named_without_a_link(own: dict[str, str]) -> None:
 def test_one_that_names_what_is_not_there_has_a_page_that_says_so(tmp_path: Path) -> None:
     """And breaks no other."""
     made = pages(tmp_path, {"name": "a", "ladders": ["gone"], "preregistration": "2026-01-01-gone"}, {"name": "b"})
-    assert "gone is no folder of runs/" in made["a.md"]
+    assert "gone is not a folder of runs/" in made["a.md"]
     assert "| error | ladders |" in made["index.md"]
     assert "b.md" in made
 
@@ -204,7 +204,7 @@ def test_records_are_believed_rather_than_what_is_typed_of_them(tmp_path: Path) 
     dense = {"name": "dense", "ladders": ["bytes-dense"], "configuration": {"batch_size": 17, "note": "x"}}
     both = {"name": "both", "ladders": ["bytes-dense", "bytes-moe"], "baseline": "dense"}
     made = pages(tmp_path, dense, both, {"name": "bare", "baseline": "both"}, {"name": "last", "baseline": "bare"})
-    assert "it says 17, the records of its ladders 16; leave it out" in made["dense.md"]
+    assert "17 is stated, but the records have 16" in made["dense.md"]
     assert "(**1 error**" in made["index.md"]
     assert "batch_size: 16\n" in made["dense.md"]
     assert "| model.family | &#34;qwen3&#34; | differs among its runs |" in made["both.md"]

@@ -127,7 +127,7 @@ def test_what_was_promised_in_words_and_what_the_number_hangs_on_are_shown(tmp_p
     shown = page(tmp_path, PAGE)
     assert "| void if | the text is gone |" in shown
     assert "| assumed | A1: it holds |" in shown
-    assert "| differs from the ladder | nothing was said |" in shown
+    assert "| differences from the ladder | not stated |" in shown
     assert "| as forecast | 2.5000 | +0.00% |" in shown
     assert "baseline: a line through the best run of each budget" in shown
 
@@ -500,7 +500,7 @@ def test_the_record_of_each_registrant_is_on_the_index(tmp_path, registration):
     counted = "0 pending, 0 overdue, 1 held, 0 missed, 0 refused"
     assert f"| ada&#64;example.org | 1 | {counted} | 1 | 1 | {one} | {one} | 0 0 0 1 0 | +" in section
     counted = "0 pending, 0 overdue, 0 held, 0 missed, 1 refused"
-    assert f"| nobody (not authentic) | 1 | {counted} | 1 | 0 |  |  |  | no baseline |" in section
+    assert f"| not authentic | 1 | {counted} | 1 | 0 |  |  |  | no baseline |" in section
 
 
 def test_public_forecasts_stand_apart_from_those_that_were_signed(tmp_path, registration):

@@ -33,7 +33,7 @@ def test_a_run_store_as_a_file_forecasts_what_the_store_does(repository: Path) -
     store = fit(read_run_table(repository / "runs" / "tiny"))
     for ending in ("parquet", "csv", "jsonl"):
         done = marin_scale("table", "runs/tiny", "--to", f"out.{ending}", cwd=repository)
-        assert done.stdout == f"17 runs in out.{ending}. Next: marin-scale fit out.{ending}\n", done.stderr
+        assert done.stdout == f"17 runs in out.{ending}.\nNext: marin-scale fit out.{ending}\n", done.stderr
         table = read_run_table(repository / f"out.{ending}")
         assert forecast(fit(table), flops=1e13).quantiles == forecast(store, flops=1e13).quantiles
         assert [each.why for each in table.excluded] == [each.why for each in store.excluded]
@@ -66,7 +66,7 @@ def test_wandb_gets_one_table_with_all_columns(repository: Path, tmp_path: Path,
     monkeypatch.chdir(repository)  # sources are said as they were typed
     rows = rows_of(Path("runs/tiny"))
     done = marin_scale_process("table", "runs/tiny", "--to", "wandb:ladders", cwd=repository)  # a process whose client is fresh
-    assert done.stdout.startswith("17 runs in a table of W&B: "), done.stderr
+    assert done.stdout.startswith("17 runs in a W&B table: "), done.stderr
     (run,) = read_tracked_runs(str(tmp_path))
     assert (run.name, run.config["source"], run.metrics["runs/nrows"]) == ("tiny", "runs/tiny", 17)
     (path,) = tmp_path.rglob("*.table.json")

@@ -92,7 +92,7 @@ def test_the_runs_of_an_entry_lie_in_a_folder_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ("seeds: [1, 1]", "a seed stands twice in 1, 1"),
+        ("seeds: [1, 1]", "1, 1"),
         ("budget: 3", "unknown key"),
         ("hidden_dim: 0", "hidden_dim: input should be greater than 0"),
         ("data: {source: mine}", "needs train, validation"),
@@ -151,5 +151,5 @@ def test_a_submission_that_is_not_that_of_its_entry_is_not_confirmed() -> None:
 @pytest.mark.parametrize("again", [(1.0,), (1.0, 1.0, 1.0)])
 def test_other_seeds_are_not_compared(again: tuple[float, ...]) -> None:
     """Nor a single one."""
-    with pytest.raises(UsageError, match="has the seeds 0, 1, and its entry"):
+    with pytest.raises(UsageError, match="seeds 0, 1; its entry has"):
         confirmation(with_losses(1.0, 1.0), with_losses(*again))

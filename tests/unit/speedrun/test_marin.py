@@ -5,6 +5,7 @@ The files are Marin's and are not kept here: these tests run where they lie besi
 
 import csv
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def test_every_shape_is_read_and_says_what_it_never_said(results: list[Submissio
     assert len(results) == 44
     for each in results:
         assert parse_submission(to_bytes(each), name="x") == each
-        assert "name no commit" in each.absent["code"]
+        assert "no commit" in each.absent["code"]
 
 
 @needs_marin
@@ -168,10 +169,8 @@ def test_from_the_command_line_they_are_imported_and_refused(tmp_path: Path) -> 
     assert done.output.startswith(f"{len(files)} submissions in ")
     done = CliRunner().invoke(app, ["speedrun", "validate", str(tmp_path / "speedruns")])
     assert done.exit_code == 1
-    assert (
-        done.output.splitlines()[-1]
-        == f"{len(files) - 2} accepted ({len(files) - 2} of them with warnings), 2 refused, 0 malformed, {len(files)} in all"
-    )
+    counts = [int(word) for word in re.findall(r"[0-9]+", done.output.splitlines()[-1])]
+    assert counts == [len(files), len(files) - 2, len(files) - 2, 2, 0]
 
 
 @pytest.mark.parametrize(

@@ -76,13 +76,13 @@ def reason(members: Sequence[Submission]) -> str:
 def test_too_little_is_not_ranked_and_says_why() -> None:
     """Too few sizes, too narrow, too large already, of another text, of unknown length."""
     members = group("a")
-    assert reason(members[:3]) == "3 sizes; 4 are needed"
-    assert reason(group("a", sizes=[1e7, 1.5e7, 2e7, 3e7])).startswith("its runs span 0.95 decades of model FLOPs")
-    assert reason([*members, run("a/large", params=1e11, loss=0.7)]).startswith("its largest run has ")
+    assert reason(members[:3]) == "3 sizes; a fit needs 4"
+    assert reason(group("a", sizes=[1e7, 1.5e7, 2e7, 3e7])).startswith("the runs span 0.95 decades of model FLOPs")
+    assert reason([*members, run("a/large", params=1e11, loss=0.7)]).startswith("the largest run has ")
     other = members[0].evaluation.model_copy(update={"name": "other"})
-    assert reason([members[0].model_copy(update={"evaluation": other}), *members[1:]]).endswith("not measured on the same text")
+    assert reason([members[0].model_copy(update={"evaluation": other}), *members[1:]]).endswith("different texts")
     unknown = members[0].data.model_copy(update={"trained_tokens": None})
-    assert reason([members[0].model_copy(update={"data": unknown}), *members[1:]]).endswith("is not known")
+    assert reason([members[0].model_copy(update={"data": unknown}), *members[1:]]).endswith("unknown")
 
 
 def test_a_group_whose_loss_rises_is_not_ranked() -> None:

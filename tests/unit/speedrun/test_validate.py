@@ -1,15 +1,17 @@
 """Validation: each figure is counted again, known factors have a name, and what is only doubtful is not refused."""
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import marin_scale
 from submission_factory import FINISHED_AT, SECONDS, changed, seed_document, submission, submission_document
 
 from marin_scaling.findings import Severity
 from marin_scaling.speedrun.checks import validate
 from marin_scaling.speedrun.leaderboard import boards
-from marin_scaling.speedrun.submission import Submission
+from marin_scaling.speedrun.submission import Submission, write_submission
 
 NOW = FINISHED_AT + timedelta(days=1)
 
@@ -31,22 +33,22 @@ def test_of_a_sound_submission_nothing_is_found() -> None:
         (
             {"data__trained_tokens": 10**9},
             "tokens",
-            "1000000000 tokens are stated, and 128 sequences of 4096 tokens in 4959 steps",
+            "1000000000",
         ),
-        ({"compute__model_flops": 1e18}, "model-flops", "-43.7% beside the 1.78e18 that its sizes and tokens give"),
-        ({"model__params_active": 10**12}, "parameters", "are more than all"),
-        ({"compute__hardware__chips": 32}, "chips", "a v5p-32 has 16; that is the number of its cores"),
-        ({"compute__hardware__peak_flops_per_second": 918e12}, "peak", "that is its peak with sparsity"),
-        ({"seeds__hardware_flops": SECONDS * 32 * 459e12}, "hardware-flops", "as if a v5p-32 had 32 chips"),
-        ({"seeds__hardware_flops": SECONDS * 16 * 459e12 / 60}, "hardware-flops", "called minutes is read as seconds"),
-        ({"seeds__hardware_flops": SECONDS * 16 * 459e12 * 3}, "hardware-flops", "3 times as much is stated"),
-        ({"seeds__nats": 1.0}, "bits-per-byte", "1 nats over 1000000 bytes are 1.4427e-06"),
-        ({"seeds__seed": 7}, "seeds", "seed 7 stands 2 times"),
-        ({"seeds__finished_at": "2027-01-01T00:00:00Z"}, "times", "which is not yet"),
-        ({"seeds__finished_at": "2026-11-01T00:00:00Z"}, "times", "before it began"),
-        ({"seeds__finished_at": "2026-11-20T12:00:00"}, "times", "does not say in which zone"),
-        ({"seeds__started_at": (FINISHED_AT - timedelta(minutes=1)).isoformat()}, "times", "between begin and end lie 60 s"),
-        ({"tuning__chosen": {"learning_rate": 0.003}}, "tuning", "0.003 was taken, and 0.001, 0.002, 0.004 were tried"),
+        ({"compute__model_flops": 1e18}, "model-flops", "-43.7% from 1.78e18"),
+        ({"model__params_active": 10**12}, "parameters", "1000000000000"),
+        ({"compute__hardware__chips": 32}, "chips", "a v5p-32 has 16"),
+        ({"compute__hardware__peak_flops_per_second": 918e12}, "peak", "sparsity"),
+        ({"seeds__hardware_flops": SECONDS * 32 * 459e12}, "hardware-flops", "32 cores of a v5p-32"),
+        ({"seeds__hardware_flops": SECONDS * 16 * 459e12 / 60}, "hardware-flops", "minutes"),
+        ({"seeds__hardware_flops": SECONDS * 16 * 459e12 * 3}, "hardware-flops", "ratio is 3"),
+        ({"seeds__nats": 1.0}, "bits-per-byte", "1 nats over 1000000 bytes give 1.4427e-06"),
+        ({"seeds__seed": 7}, "seeds", "7 occurs 2 times"),
+        ({"seeds__finished_at": "2027-01-01T00:00:00Z"}, "times", "2027-01-01"),
+        ({"seeds__finished_at": "2026-11-01T00:00:00Z"}, "times", "2026-11-01"),
+        ({"seeds__finished_at": "2026-11-20T12:00:00"}, "times", "2026-11-20T12:00:00"),
+        ({"seeds__started_at": (FINISHED_AT - timedelta(minutes=1)).isoformat()}, "times", "60 s"),
+        ({"tuning__chosen": {"learning_rate": 0.003}}, "tuning", "0.003"),
         ({"lineage": {"parent": "llama/130m"}}, "lineage", "names itself"),
     ],
 )
@@ -61,18 +63,17 @@ def test_a_time_that_is_too_short_is_refused_by_the_machines_own_speed() -> None
     seconds = SECONDS / 20
     (found,) = findings(changed(seeds__training_seconds=seconds, seeds__hardware_flops=seconds * 16 * 459e12))
     assert found[:2] == (Severity.ERROR, "mfu")
-    assert "model FLOPs are 4.03 of what the machine could do" in found[2]  # 1.777e18 / (60 s * 16 * 459e12)
-    assert "more than all; part of the time is missing, or of the chips" in found[2]
+    assert "4.03" in found[2]  # 1.777e18 / (60 s * 16 * 459e12)
 
 
 @pytest.mark.parametrize(
     ("changes", "rule", "said"),
     [
-        ({"tuning__chosen": {"learning_rate": 0.004}}, "boundary", "0.004 is the largest value that was tried"),
-        ({"tuning__chosen": {"learning_rate": 0.001}}, "boundary", "0.001 is the smallest value that was tried"),
-        ({"compute__model_flops_formula": "6 N D"}, "formula", "counted by 6 N D"),
+        ({"tuning__chosen": {"learning_rate": 0.004}}, "boundary", "0.004 is the largest"),
+        ({"tuning__chosen": {"learning_rate": 0.001}}, "boundary", "0.001 is the smallest"),
+        ({"compute__model_flops_formula": "6 N D"}, "formula", "6 N D"),
         ({"compute__hardware__kind": "abacus"}, "hardware", "not in the hardware table"),
-        ({"lineage": {"parent": "llama/none"}}, "lineage", "there is no llama/none to compare it with"),
+        ({"lineage": {"parent": "llama/none"}}, "lineage", "llama/none"),
     ],
 )
 def test_what_should_be_looked_at_is_a_doubt_and_stays_on_the_board(changes: dict[str, Any], rule: str, said: str) -> None:
@@ -163,9 +164,9 @@ def test_epochs_and_unknown_tuning_are_told() -> None:
     assert [each[1] for each in findings(changed(data__unique_tokens=10**9))] == ["epochs"]
     unsaid = submission_document() | {"absent": {"tuning": "nobody counted"}}
     del unsaid["tuning"]
-    assert findings(Submission.model_validate(unsaid)) == [
-        (Severity.NOTE, "tuning", "how many settings were tried is not known: nobody counted")
-    ]
+    ((weight, rule, said),) = findings(Submission.model_validate(unsaid))
+    assert (weight, rule) == (Severity.NOTE, "tuning")
+    assert "nobody counted" in said
 
 
 def test_one_run_under_two_names_is_refused_the_second_time() -> None:
@@ -173,13 +174,17 @@ def test_one_run_under_two_names_is_refused_the_second_time() -> None:
     again = changed(name="llama/again/130m")
     first, second = validate([submission(), again], at=NOW)
     assert first.findings == ()
-    assert [(each.code, each.message) for each in second.findings] == [("duplicate", "its run is that of llama/130m")]
+    (found,) = second.findings
+    assert found.code == "duplicate"
+    assert "llama/130m" in found.message
 
 
 def test_two_submissions_of_one_name_are_told_apart() -> None:
     """The second has to find another."""
     other = submission(seeds=[seed_document(seed=5), seed_document(seed=6)])
-    assert findings(submission(), other)[0][1:] == ("name", "there is another submission llama/130m")
+    _, rule, said = findings(submission(), other)[0]
+    assert rule == "name"
+    assert "llama/130m" in said
 
 
 def test_figures_that_were_copied_from_another_run_are_refused() -> None:
@@ -187,4 +192,12 @@ def test_figures_that_were_copied_from_another_run_are_refused() -> None:
     copied = [seed_document(seed=9, finished_at=FINISHED_AT.isoformat())]
     ((weight, rule, said), *_) = findings(submission(), submission(name="other/2m", seeds=copied))
     assert (weight, rule) == (Severity.ERROR, "copied")
-    assert said == "its result and the time of its end are those of llama/130m, to the last digit"
+    assert "llama/130m" in said
+
+
+def test_one_file_is_validated_like_a_folder(tmp_path: Path) -> None:
+    """Both places have one accepted submission."""
+    path = write_submission(tmp_path, submission())
+    for place in (path, tmp_path):
+        last = marin_scale("speedrun", "validate", str(place), cwd=tmp_path).stdout.splitlines()[-1]
+        assert last.startswith("1 submission: 1 accepted")
