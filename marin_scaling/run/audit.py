@@ -258,11 +258,9 @@ def _runs_in_another_loss_unit(frame: pd.DataFrame) -> list[Finding]:
     flops, params, loss = (frame[name].to_numpy(dtype=np.float64) for name in ("flops", "params", "loss"))
     expected = _least_absolute_surface(np.log10(flops), np.log10(params), np.log(loss))
     off = np.log(loss) - expected
+    bits = _apart_by(math.log(_BITS_PER_NAT), off)
     scatter = 1.4826 * float(np.median(np.abs(off)))
-    if scatter > _NEAR_FACTOR:
-        return []
-    bits = np.abs(np.abs(off) - math.log(_BITS_PER_NAT)) < _NEAR_BITS
-    perplexities = np.abs(np.log(loss) / np.exp(expected) - 1) < _NEAR_FACTOR
+    perplexities = (np.abs(np.log(loss) / np.exp(expected) - 1) < _NEAR_FACTOR) & (scatter < _NEAR_FACTOR)
     found = []
     for rows, unit in ((bits, f"{_BITS_PER_NAT:.2f} = 1 / ln 2 times"), (perplexities, "the exponential of")):
         names = [str(name) for name in frame["run"][rows]]
@@ -271,6 +269,17 @@ def _runs_in_another_loss_unit(frame: pd.DataFrame) -> list[Finding]:
             message = f"losses of {len(names)} of {len(loss)} runs are {unit} what size and compute lead one to expect, or the "
             found.append(error("loss-unit", name_some(names), f"{message}reverse: {said}? {name_some(names)}"))
     return found
+
+
+def _apart_by(step: float, values: Array) -> NDArray[np.bool_]:
+    """Return the smaller part of values that the widest gap sets apart by about `step`, or none."""
+    order = np.sort(values)
+    widest = int(np.argmax(np.diff(order)))
+    above = values > order[widest]
+    distance = float(np.median(values[above]) - np.median(values[~above]))
+    if order[widest + 1] - order[widest] < step / 3 or abs(distance - step) > _NEAR_BITS:
+        return np.zeros(len(values), dtype=bool)
+    return np.asarray(above if 2 * above.sum() <= len(values) else ~above)
 
 
 def _twice_the_others(flops: Array, loss: Array) -> dict[int, str]:

@@ -413,6 +413,8 @@ def _holds_numbers(raw: RawTable, name: str) -> bool:
 
 def _distinct(raw: RawTable, names: list[str]) -> list[str]:
     """Return the names, or the first alone if all these columns hold the same values."""
+    if len(names) < 2:
+        return names
     columns = [[plain_number(cell) if not is_empty(cell) else None for cell in raw.cells[name].tolist()] for name in names]
     return names[:1] if all(column == columns[0] for column in columns) else names
 
@@ -515,9 +517,8 @@ def _check_chosen(raw: RawTable, chosen: Mapping[str, str]) -> None:
             faults.append(f"{quoted(column)!r} is no column of a run table.")
             fixes.append(f"choose for one of: {', '.join(COLUMNS)}")
         elif source not in raw.column_names():
-            near = difflib.get_close_matches(source, raw.column_names(), n=1) or raw.column_names()[:1]
             faults.append(f"{raw.name} has no column {quoted(source)!r}; it has: {joined(raw.column_names(), most=_SHOWN)}.")
-            fixes.append(f"name one of these: --column {column}={quoted(near[0])}")
+            fixes.append(f"name a column that holds it: --column {column}={quoted(_choice_instead(raw, column, source))}")
     for source, columns in _taken(chosen).items():
         if len(columns) > 1 and set(columns) != {"flops", "budget_flops"}:
             faults.append(f"The column {quoted(source)!r} is taken for {' and for '.join(columns)}.")
@@ -527,6 +528,13 @@ def _check_chosen(raw: RawTable, chosen: Mapping[str, str]) -> None:
         raise RunTableError(
             tuple(faults), why="Nothing is guessed about what a column means.", fix=f"{fix[:1].upper()}{fix[1:]}."
         )
+
+
+def _choice_instead(raw: RawTable, column: str, source: str) -> str:
+    """Return what to choose instead of a column that is not there: one with a near name, a formula, or NAME."""
+    names = [name for name in raw.column_names() if COLUMNS[column].cells is Cells.TEXTS or _holds_numbers(raw, name)]
+    near = difflib.get_close_matches(source, names, n=1)
+    return near[0] if near else FORMULAS.get(column, "NAME")
 
 
 def _taken(chosen: Mapping[str, str]) -> dict[str, list[str]]:
