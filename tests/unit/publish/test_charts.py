@@ -96,7 +96,7 @@ def test_a_table_of_many_runs_is_drawn(tmp_path):
 @pytest.mark.parametrize("name", ["figure.pdf", "figure"])
 def test_an_unknown_format_is_refused(chart, tmp_path, name):
     """With those that are known."""
-    with pytest.raises(UsageError, match=r"cannot be written") as refusal:
+    with pytest.raises(UsageError) as refusal:
         save_chart(chart, tmp_path / name)
     assert ".svg" in refusal.value.fix
 

@@ -95,7 +95,7 @@ def test_the_runs_of_an_entry_lie_in_a_folder_of_its_own() -> None:
         ("seeds: [1, 1]", "1, 1"),
         ("budget: 3", "unknown key"),
         ("hidden_dim: 0", "hidden_dim: input should be greater than 0"),
-        ("data: {source: mine}", "needs train, validation"),
+        ("data: {source: mine}", "needs train"),
         ("author: {name: Ada, url: 'javascript:x'}", "author.url"),
     ],
 )
