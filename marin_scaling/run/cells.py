@@ -19,7 +19,7 @@ NEARNESS = {"params": 0.005, "active_params": 0.005, "tokens": 0.015, "flops": 0
 """Relative difference up to which two numbers are one. Whole batches move tokens by up to 1 %, and FLOPs with them."""
 
 _WIDEST = 3.0
-"""A chain of near numbers is one level if it spans at most this many times the nearness."""
+"""A chain of near numbers is one level if it spans at most this many times the nearness; of a wider one, equal numbers are."""
 
 _CHANCE = 1e-3
 """Largest p-value of a swept column; 0.05 for a column with the name of a hyperparameter."""
@@ -63,11 +63,11 @@ def _levels(logs: Array, nearness: float) -> NDArray[np.int64]:
     levels = np.zeros(len(values), dtype=np.int64)
     level = -1
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        while start < end:
-            level += 1
-            stop = start + int(np.searchsorted(values[start:end], values[start] + _WIDEST * nearness, side="right"))
-            levels[start:stop] = level
-            start = stop
+        steps = np.zeros(end - start, dtype=np.int64)
+        if values[end - 1] - values[start] > _WIDEST * nearness:
+            steps = np.cumsum(np.diff(values[start:end], prepend=values[start]) > 0)
+        levels[start:end] = level + 1 + steps
+        level += 1 + int(steps[-1])
     found = np.empty_like(levels)
     found[order] = levels
     return found

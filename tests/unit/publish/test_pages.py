@@ -434,7 +434,7 @@ def test_no_page_says_where_on_this_machine_it_was_made(tmp_path, registration):
 
 def test_a_ladder_without_a_law_still_says_how_many_runs_it_has(tmp_path, registration):
     """Four rungs in the store, also where one is torn and a fifth half written; three rows of a table; of a torn one none."""
-    tables = {"few": "flops,params,tokens,loss\n1e9,1,1,3\n2e9,1,1,3\n3e9,1,2,3\n", "torn": "flops\n1\n"}
+    tables = {"few": "flops,params,tokens,loss\n6e15,1e7,1e8,3\n6e15,1e7,1e8,3\n1.2e16,1e7,2e8,3\n", "torn": "flops\n1\n"}
     for name, table in tables.items():
         (tmp_path / "runs" / name).mkdir()
         (tmp_path / "runs" / name / "runs.csv").write_text(table)
