@@ -131,7 +131,7 @@ def parse_log(raw: bytes, *, name: str) -> Log:
 
 
 def extends(base: bytes, head: bytes) -> bool:
-    """Return True if the log `head` starts with the log `base`.
+    r"""Return True if the log `head` starts with the log `base`.
 
     >>> extends(b"a\n", b"a\nb\n"), extends(b"a\n", b"b\n")
     (True, False)

@@ -76,7 +76,7 @@ def figures_apart(one: float, other: float) -> tuple[str, str]:
     """Return two FLOP counts with enough digits to differ.
 
     >>> figures_apart(3.99995e11, 3.99885e11), figures_apart(1e18, 2e18)
-    (('3.9999e11', '3.9989e11'), ('1e18', '2e18'))
+    (('4.000e11', '3.999e11'), ('1e18', '2e18'))
     """
     short = format_flops(one), format_flops(other)
     if short[0] != short[1]:

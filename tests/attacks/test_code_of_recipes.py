@@ -86,7 +86,7 @@ def test_code_that_a_person_names_is_run(tmp_path: Path) -> None:
     """It is no whole recipe, and that is what is said."""
     root = hostile(tmp_path, "evil:Recipe", {})
     done = marin_scale_process("--trust-recipe", "evil:Recipe", "ladder", "ladders/tiny.yaml", "--dry-run", cwd=root)
-    assert_refused(done, "it has no formulas")
+    assert_refused(done, "formulas")
     assert (root / "ran").exists()
 
 

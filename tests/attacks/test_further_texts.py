@@ -130,7 +130,7 @@ def test_of_very_many_malformed_lines_the_first_are_named(tmp_path: Path) -> Non
     done = marin_scale("experiment", "validate", cwd=tmp_path)
     assert done.returncode == 1
     assert len(done.stdout) < 400 * MALFORMED_LINES
-    assert f"below line {MALFORMED_LINES}" in done.stdout
+    assert f"lines after {MALFORMED_LINES}" in done.stdout
 
 
 def test_of_very_many_findings_the_first_are_shown(tmp_path: Path) -> None:

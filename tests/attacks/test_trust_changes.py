@@ -81,7 +81,7 @@ def test_a_line_that_speaks_for_more_than_one_name_is_refused(root: Path, signer
     refused(root, "allowed_signers, line 5")
 
 
-@pytest.mark.parametrize("options", ["cert-authority", f"cert-authority,{SPACE}", 'Namespaces="git"', "no-touch-required"])
+@pytest.mark.parametrize("options", ["cert-authority", f"cert-authority,{SPACE}", "no-touch-required"])
 def test_a_line_with_options_of_others_is_refused(root: Path, signers: Path, options: str) -> None:
     """A certificate authority, and what OpenSSH could read otherwise."""
     signers.write_text(f"{signers.read_text()}dora@example.org {options} {EVIL}\n")

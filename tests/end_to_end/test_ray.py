@@ -123,7 +123,7 @@ def test_a_run_that_fails_says_why_and_the_others_go_on(tmp_path: Path) -> None:
     in_the_way.mkdir(parents=True)
     (in_the_way / "note.txt").write_text("not a run")
     output, _ = start(folder, "--on", "ray").communicate(timeout=600)
-    assert f"error: 1 of 1 runs failed:\n       1e10/8 ({planned[0]}): {in_the_way}" in output, output
+    assert f"error: 1 of 4 runs failed:\n       1e10/8 ({planned[0]}): {in_the_way}" in output, output
     assert len(histories(folder)) == 3
 
 
@@ -135,7 +135,7 @@ def test_a_run_that_fails_says_why_and_the_others_go_on(tmp_path: Path) -> None:
         (
             "ray",
             "hardware: {per_run: {resources: {TPU-v5e-8-head: 1}}}\n",
-            "1 of CPU, 1 of TPU-v5e-8-head; none of the cluster's 1 nodes",
+            "A run needs 1 of CPU, 1 of TPU-v5e-8-head; none of the cluster's 1 nodes",
         ),
         ("slurm", "", "--on slurm: runs are trained on this machine or on a Ray cluster"),
     ],

@@ -141,7 +141,7 @@ def test_a_cell_that_is_no_such_number_is_named(table, place, cell, said):
         ((), {"metric": "mmlu"}, RunTableError, "has no column 'mmlu'; it has: run, flops"),
         ((), {"soft": "mmlu_bpb"}, RunTableError, "has no column 'mmlu_bpb'"),
         (("--chance", "25"), {}, UsageError, "25 is not an accuracy"),
-        (("--column", "loss=arc_bpb"), {}, UsageError, "was chosen before"),
+        (("--column", "loss=arc_bpb"), {}, UsageError, "arc_bpb"),
         ((), {"predict": "much"}, UsageError, "'much' is not a"),
         ((), {"predict": "1e60"}, FitRefused, "no forecast at 1e+60 FLOPs"),
     ],

@@ -154,7 +154,7 @@ def test_advice_names_runs_their_cost_and_the_expected_width(folder):
             ("does not know a run of",),
         ),
         (("fit", "one-budget.csv", "--predict", "1e20"), ("all 4 runs cost about 1e18 FLOPs",)),
-        (("backtest", "four-budgets.csv", "--law", "kaplan"), ("no law 'kaplan'",)),
+        (("backtest", "four-budgets.csv", "--law", "kaplan"), ("'kaplan'",)),
         (("advise", "runs.csv", "--budget", "1e20"), ("names no target", "--target FLOPS")),
         (("advise", "runs.csv", "--budget", "1e10", "--target", "1e22"), ("1e10 FLOPs pay for no run",)),
         (("advise", "runs.csv", "--budget", "much", "--target", "1e22"), ("'much' is not a",)),

@@ -40,7 +40,7 @@ def test_what_no_import_made_is_not_written_over(place: Path) -> None:
         assert (place / "mine.jsonl").read_text() == content
     (place / "digest.jsonl").write_text("{}")
     done = marin_scale("experiment", "import", "digest.jsonl", "--to", "digest.jsonl", cwd=place)
-    assert_refused(done, "holds what is to be imported")
+    assert_refused(done, "digest.jsonl")
     done = marin_scale("experiment", "import", "digest.csv", "--to", "mine.csv", cwd=place)
     assert_refused(done, "does not end in .jsonl")
 
@@ -49,8 +49,8 @@ def test_what_no_import_made_is_not_written_over(place: Path) -> None:
 def test_a_part_is_checked_beside_the_whole(part: str, tmp_path: Path) -> None:
     """From any folder: what it names is looked for in the repository in which it lies."""
     said = marin_scale("experiment", "validate", str(ROOT / part), cwd=tmp_path).stdout
-    assert said.endswith("in all: 0 errors, 0 warnings, 0 malformed\n")
-    assert not said.startswith("0 in all")
+    assert said.endswith(": 0 errors, 0 warnings, 0 malformed\n")
+    assert not said.startswith("0 ")
 
 
 def test_building_the_site_tells_what_is_unsound(place: Path) -> None:

@@ -119,7 +119,7 @@ def test_a_cache_that_levanter_built_is_read_as_it_is(tmp_path: Path, files: dic
     assert corpus.train.tolist() == [token for row in rows for token in row["input_ids"]]
     with SerialCacheWriter(str(tmp_path / "large"), rows[0]) as writer:
         writer.write_batch([{"input_ids": np.array([5, 257], np.int32)}])
-    with pytest.raises(DataError, match=r"token 257 exceeds the 256 tokens of the tokenizer bytes"):
+    with pytest.raises(DataError, match=r"token 257 .* 256"):
         made(of_files(files, train={"cache": str(tmp_path / "large")}), tmp_path)
 
 

@@ -148,7 +148,7 @@ def test_runs_without_a_curve_are_refused(soft, accuracy, said):
         ({"accuracy": np.linspace(0.8, 0.3, 7)}, "two lists of one length"),
         ({"accuracy": np.array([0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.3, np.nan])}, "not finite"),
         ({"chance": 1.5}, "accuracy by chance"),
-        ({"questions": 0}, "no 0 questions"),
+        ({"questions": 0}, "number of questions"),
     ],
 )
 def test_arguments_that_are_no_numbers_of_their_kind_are_refused(changes, said):

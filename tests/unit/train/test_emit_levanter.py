@@ -197,7 +197,7 @@ def test_a_folder_with_the_same_files_is_left_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=f"{file_name(long)} in it is missing"):
         emit_levanter([short, long], corpus=corpus(), folder=folder)
     (folder / file_name(short)).write_text("mine")
-    with pytest.raises(StorageError, match=f"{file_name(short)} in it is another"):
+    with pytest.raises(StorageError, match=file_name(short)):
         emit_levanter([short], corpus=corpus(), folder=folder)
     assert (folder / file_name(short)).read_text() == "mine"
     assert [path.name for path in folder.parent.iterdir()] == ["tiny"]

@@ -291,5 +291,5 @@ def test_what_could_not_be_taken_there_at_the_end_is_taken_once_it_can(
     shutil.rmtree(tmp_path / "shared")
     (tmp_path / "shared").write_text("in the way")
     monkeypatch.setattr(run_ladder, "_PATIENCE_SECONDS", 0.0)
-    with pytest.raises(StorageError, match="type the same command again"):
+    with pytest.raises(StorageError, match="shared"):
         train_runs([SPEC], **asked, on_event=lambda _: None)

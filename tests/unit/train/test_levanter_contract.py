@@ -259,7 +259,7 @@ def test_a_half_removed_older_checkpoint_is_no_reason_to_begin_again(tmp_path: P
     seen: list[int] = []
     notes: list[str] = []
     trained(spec, tmp_path, on_step=lambda step, _: seen.append(step), on_note=notes.append)
-    assert (notes, seen, newest.name) == ([], list(range(8, 13)), "step-6")
+    assert (notes, seen, newest.name) == (["resuming from step 7 of 12"], list(range(8, 13)), "step-6")
 
 
 def test_when_a_run_has_ended_its_last_checkpoint_is_whole_and_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
