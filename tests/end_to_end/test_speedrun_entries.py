@@ -31,7 +31,7 @@ evaluation: {windows: 64}
 
 
 def said(root: Path, *arguments: object, status: int = 0) -> str:
-    """What the command prints; it must end with that status."""
+    """Return what the command prints; it must end with that status."""
     done = marin_scale_process("speedrun", *arguments, cwd=root)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
@@ -43,9 +43,10 @@ def test_an_entry_is_planned_trained_submitted_and_comes_out_again(tmp_path: Pat
     for path, text in ((entry, ENTRY), (tmp_path / "speedruns" / "tracks" / "tiny.yaml", TRACK)):
         path.parent.mkdir(parents=True)
         path.write_text(text)
-    assert "5.02e9 a run (levanter-full-attention-with-lm-head), 2 seeds" in said(tmp_path, "info", entry.relative_to(tmp_path))
+    planned = said(tmp_path, "info", entry.relative_to(tmp_path))
+    assert all(part in planned for part in ("5.02e9", "levanter-full-attention-with-lm-head", "2 seeds"))
     assert "the mean of 2" in said(tmp_path, "run", entry.relative_to(tmp_path))
-    assert "1 accepted (0 with warnings), 0 refused" in said(tmp_path, "validate")
+    assert "1 accepted" in said(tmp_path, "validate")
 
     confirmed = said(tmp_path, "confirm")
     assert "cpu/first  confirmed" in confirmed
