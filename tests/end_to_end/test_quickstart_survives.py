@@ -83,4 +83,4 @@ def test_killed_at_random_moments_it_goes_on_where_it_was(tmp_path: Path, kills:
     output, _ = start(folder).communicate(timeout=300)
     assert "12 of 12 runs are finished already" in output
     assert "1 of 1 runs are finished already" in output
-    assert f"{registration.name} exists already" in output
+    assert f"{registration.name} is registered already" in output
