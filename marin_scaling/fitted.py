@@ -20,7 +20,7 @@ from marin_scaling.forecast.forecast import Forecast, forecast, forecast_runs, s
 from marin_scaling.forecast.report import forecast_text
 from marin_scaling.forecast.sensitivity import SensitivityRow, sensitivity
 from marin_scaling.forecast.targets import WantedRun, WantedRuns, target_runs, targets_of_frame
-from marin_scaling.run.table import RunTable, read_run_table, table_of_frame
+from marin_scaling.run.table import ReadingChoices, RunTable, read_run_table, table_of_frame
 from marin_scaling.units import parse_flops
 
 if TYPE_CHECKING:
@@ -54,25 +54,23 @@ def load_runs(
     """
     if isinstance(runs, RunTable):
         return runs
+    choices = ReadingChoices(
+        columns=columns or {},
+        units=units or {},
+        where=where or {},
+        keep=keep,
+        drop=drop,
+        allow=allow,
+        skip_incomplete=skip_incomplete,
+    )
     if isinstance(runs, str | Path):
-        return read_run_table(
-            Path(runs),
-            columns=columns,
-            units=units,
-            where=where,
-            keep=keep,
-            drop=drop,
-            allow=allow,
-            skip_incomplete=skip_incomplete,
-        )
+        return read_run_table(Path(runs), **choices)
     if not (hasattr(runs, "columns") and hasattr(runs, "rename")):
         raise RunTableError(
             f"Cannot read runs from {type(runs).__name__}.",
             fix="Give a path, a pandas DataFrame, or the result of load_runs.",
         )
-    return table_of_frame(
-        runs, columns=columns, units=units, where=where, keep=keep, drop=drop, allow=allow, skip_incomplete=skip_incomplete
-    )
+    return table_of_frame(runs, **choices)
 
 
 def fit(

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from marin_scaling.fitting.law import DEFAULT_LAW, LawKind, law_help
+
+if TYPE_CHECKING:
+    from marin_scaling.run.table import ReadingChoices
 
 TABLE = typer.Argument(
     metavar="TABLE", help="CSV, Parquet or JSONL file, published suite (runs/delphi), or a ladder's folder in runs/."
@@ -69,18 +73,9 @@ def fit_table(
     from marin_scaling.run.table import read_run_table
     from marin_scaling.units import parse_flops
 
-    budgets, columns = [parse_flops(text) for text in predict], chosen_columns(column)
+    budgets = [parse_flops(text) for text in predict]
     wanted = read_targets(predict_runs) if predict_runs else None
-    runs = read_run_table(
-        table,
-        columns=columns,
-        units=chosen_units(unit),
-        where=chosen_values(where),
-        keep=keep,
-        drop=drop,
-        allow=allow,
-        skip_incomplete=skip_incomplete,
-    )
+    runs = read_run_table(table, **_choices(column, unit, where, keep, drop, allow, skip_incomplete))
     result = fit(runs, law=chosen_law(law), seed=seed, swept=swept or ("all" if wanted and wanted.swept else "auto"))
     targets = [optimal_target(result, flops) for flops in budgets] + (target_runs(result, wanted) if wanted else [])
     forecasts = forecast_runs(result, targets)
@@ -113,6 +108,20 @@ def chosen_columns(pairs: list[str]) -> dict[str, str]:
     return _chosen(pairs, option="--column", example="loss=eval/loss")
 
 
+def _choices(
+    column: list[str], unit: list[str], where: list[str], keep: list[str], drop: list[str], allow: list[str], skip: bool
+) -> ReadingChoices:
+    return {
+        "columns": chosen_columns(column),
+        "units": chosen_units(unit),
+        "where": _chosen(where, option="--where", example="dataset=web"),
+        "keep": keep,
+        "drop": drop,
+        "allow": allow,
+        "skip_incomplete": skip,
+    }
+
+
 def chosen_units(pairs: list[str]) -> dict[str, str]:
     """Return the choices of `--unit`, as in {"flops": "GFLOPs"}; `UsageError` for a column that has no units."""
     from marin_scaling.errors import UsageError
@@ -127,11 +136,6 @@ def chosen_units(pairs: list[str]) -> dict[str, str]:
                 fix=f"Choose a unit of {', '.join(UNITS)}.",
             )
     return chosen
-
-
-def chosen_values(pairs: list[str]) -> dict[str, str]:
-    """Return the choices of `--where`, as in {"dataset": "web"}."""
-    return _chosen(pairs, option="--where", example="dataset=web")
 
 
 def _chosen(pairs: list[str], *, option: str, example: str) -> dict[str, str]:
@@ -173,16 +177,7 @@ def backtest_table(
     from marin_scaling.forecast.backtest import backtest, backtest_document, backtest_text
     from marin_scaling.run.table import read_run_table
 
-    runs = read_run_table(
-        table,
-        columns=chosen_columns(column),
-        units=chosen_units(unit),
-        where=chosen_values(where),
-        keep=keep,
-        drop=drop,
-        allow=allow,
-        skip_incomplete=skip_incomplete,
-    )
+    runs = read_run_table(table, **_choices(column, unit, where, keep, drop, allow, skip_incomplete))
     result = backtest(runs, law=chosen_law(law), seed=seed)
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
@@ -221,11 +216,8 @@ def speedup_tables(
     from marin_scaling.forecast.speedup_report import speedup_document, speedup_text
     from marin_scaling.run.table import read_run_table
 
-    columns, units, values = chosen_columns(column), chosen_units(unit), chosen_values(where)
-    ours, theirs = (
-        read_run_table(path, columns=columns, units=units, where=values, allow=allow, skip_incomplete=skip_incomplete)
-        for path in (baseline, variant)
-    )
+    choices = _choices(column, unit, where, [], [], allow, skip_incomplete)
+    ours, theirs = (read_run_table(path, **choices) for path in (baseline, variant))
     report = compare_recipes(ours, theirs, convention=convention, allow=allow)
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
@@ -285,17 +277,8 @@ def downstream(
     from marin_scaling.run.table import read_run_table
     from marin_scaling.units import parse_flops
 
-    budgets, columns = [parse_flops(text) for text in predict], chosen_columns([*column, f"loss={soft}"])
-    runs = read_run_table(
-        table,
-        columns=columns,
-        units=chosen_units(unit),
-        where=chosen_values(where),
-        keep=keep,
-        drop=drop,
-        allow=allow,
-        skip_incomplete=skip_incomplete,
-    )
+    budgets = [parse_flops(text) for text in predict]
+    runs = read_run_table(table, **_choices([*column, f"loss={soft}"], unit, where, keep, drop, allow, skip_incomplete))
     scored = read_scores(table, table=runs, metric=metric, chance=chance)
     scored = scored.with_pool(read_pool(pool, soft=soft, metric=metric, chance=chance)) if pool else scored
     result = fit(runs, seed=seed)

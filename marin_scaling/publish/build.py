@@ -65,7 +65,7 @@ def generated_pages(root: Path) -> dict[str, bytes]:
 
 
 def _forecast_pages(root: Path) -> list[ForecastPage]:
-    """The page of each forecast; a log or history that cannot be read is told by the pages themselves."""
+    """Return the page of each forecast; pages name a log or history that cannot be read."""
     folders, explained = registration_folders(root / "preregistrations"), explanations(root)
     receipts: dict[Path, Receipts] = {}
     with suppress(MarinScalingError):

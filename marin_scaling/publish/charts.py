@@ -146,7 +146,7 @@ def law_panel(
 ) -> alt.LayerChart:
     """Return loss against FLOPs: `drawn` runs, law and band, forecasts and outcomes.
 
-    Numbers stand beside the `labelled` forecasts, or beside all. `room` is the share of the width that the numbers get.
+    The `labelled` forecasts, or all, have their numbers written next to them. `room` is the share of the width for numbers.
     """
     curve = _law_curve(result, forecasts, outcomes)
     flops = curve["flops"].to_numpy()

@@ -6,9 +6,9 @@ import importlib.util
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from marin_scaling.errors import RunTableError, StorageError, UsageError, first_line, missing_extra
 from marin_scaling.findings import Finding, Severity, warning
@@ -60,37 +60,34 @@ class RunTable:
     sweep: Sweep | None = None
 
 
-def read_run_table(
-    path: Path,
-    *,
-    columns: Mapping[str, str] | None = None,
-    units: Mapping[str, str] | None = None,
-    where: Mapping[str, str] | None = None,
-    keep: Collection[str] = (),
-    drop: Collection[str] = (),
-    allow: Collection[str] = (),
-    skip_incomplete: bool = False,
-) -> RunTable:
-    """Read and audit a table of runs; `columns` gives the table's names of our columns where these are ambiguous.
+class ReadingChoices(TypedDict, total=False):
+    """Choices of the user about a run table; each may be left out."""
 
-    `units` states the unit of a column, as in `{"flops": "GFLOPs"}`; `where` chooses runs by the value of a column. Runs in
-    `keep` and `drop` stay or go whatever the audit finds; the table records both. Errors of the audit whose code is in `allow`
-    become warnings. `skip_incomplete` leaves out runs with an empty cell.
+    columns: Mapping[str, str]
+    """The table's name of our column, as in `{"loss": "eval/loss"}`, or a formula, as in `{"flops": "6ND"}`."""
+    units: Mapping[str, str]
+    """Unit of a column, as in `{"flops": "GFLOPs"}`."""
+    where: Mapping[str, str]
+    """Value of a column that the chosen runs have, as in `{"dataset": "web"}`."""
+    keep: Collection[str]
+    """Runs that stay, whatever the audit finds; the table records them."""
+    drop: Collection[str]
+    """Runs to leave out; the table records them."""
+    allow: Collection[str]
+    """Codes of errors of the audit that become warnings."""
+    skip_incomplete: bool
+    """Whether runs with an empty cell are left out."""
+
+
+def read_run_table(path: Path, **choices: Unpack[ReadingChoices]) -> RunTable:
+    """Read and audit a table of runs: a file, a suite, or a run store.
 
     `StorageError` if `path` cannot be read, `RunTableError` (file, line, column) if it is not a table of usable runs.
     """
     path = Path(path)
-    is_store = path.is_dir() and not is_present(path / "runs.csv")
-    choices = _Choices(
-        columns={} if is_store else columns or {},
-        units=units or {},
-        where=where or {},
-        keep=keep,
-        drop=drop,
-        allow=allow,
-        skip_incomplete=skip_incomplete,
-    )
-    return _from_cells(read_cells(path), choices)
+    if path.is_dir() and not is_present(path / "runs.csv"):
+        choices["columns"] = {}
+    return _from_cells(read_cells(path), _Choices(**choices))
 
 
 def read_cells(path: Path) -> RawTable:
@@ -102,32 +99,11 @@ def read_cells(path: Path) -> RawTable:
     return _stored_cells(path)
 
 
-def table_of_frame(
-    frame: pd.DataFrame,
-    *,
-    columns: Mapping[str, str] | None = None,
-    units: Mapping[str, str] | None = None,
-    where: Mapping[str, str] | None = None,
-    keep: Collection[str] = (),
-    drop: Collection[str] = (),
-    allow: Collection[str] = (),
-    skip_incomplete: bool = False,
-    source: str = "DataFrame",
-) -> RunTable:
+def table_of_frame(frame: pd.DataFrame, *, source: str = "DataFrame", **choices: Unpack[ReadingChoices]) -> RunTable:
     """Audit a table of runs in memory, as `read_run_table` does with a file; errors name a row by its label."""
     cells = frame.rename(columns=str)
     places = tuple(f"row {label}" for label in frame.index)
-    raw = RawTable(name=source, cells=cells.astype(object), places=places)
-    choices = _Choices(
-        columns=columns or {},
-        units=units or {},
-        where=where or {},
-        keep=keep,
-        drop=drop,
-        allow=allow,
-        skip_incomplete=skip_incomplete,
-    )
-    return _from_cells(raw, choices)
+    return _from_cells(RawTable(name=source, cells=cells.astype(object), places=places), _Choices(**choices))
 
 
 def _instead_of(folder: Path) -> str:
@@ -160,7 +136,7 @@ def _stored_cells(folder: Path) -> RawTable:
     sources = [str(stored.folder) for stored in runs]
     cells = pd.DataFrame({**columns, "source": sources}).astype({"loss": object})
     places = tuple(stored.folder.name for stored in runs)
-    return RawTable(name=str(folder), cells=cells, places=places)
+    return RawTable(name=str(folder), cells=cells, places=places, units_are_certain=True)
 
 
 def _require_one_kind(folder: Path, runs: Sequence[StoredRun]) -> None:
@@ -186,15 +162,15 @@ _ONE_OF_EACH: dict[str, Callable[[RunSpec], str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class _Choices:
-    """Choices of the user about a table; the meanings are those of `read_run_table`."""
+    """`ReadingChoices` with their defaults."""
 
-    columns: Mapping[str, str]
-    units: Mapping[str, str]
-    where: Mapping[str, str]
-    keep: Collection[str]
-    drop: Collection[str]
-    allow: Collection[str]
-    skip_incomplete: bool
+    columns: Mapping[str, str] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
+    where: Mapping[str, str] = field(default_factory=dict)
+    keep: Collection[str] = ()
+    drop: Collection[str] = ()
+    allow: Collection[str] = ()
+    skip_incomplete: bool = False
 
 
 def _from_cells(raw: RawTable, choices: _Choices) -> RunTable:
@@ -208,7 +184,9 @@ def _from_cells(raw: RawTable, choices: _Choices) -> RunTable:
     rows = [row for row in range(len(runs)) if row not in left_out]
     raw, overflow = mend_overflow(raw, mapping, rows=rows)
     frame = _frame(raw, mapping, texts | {"run": runs}, rows=rows)
-    frame, converted = convert_units(frame, names=mapping, units=choices.units, keep=choices.keep)
+    converted: list[Finding] = []
+    if not raw.units_are_certain:
+        frame, converted = convert_units(frame, names=mapping, units=choices.units, keep=choices.keep)
     if "loss" in choices.units:
         frame, loss_unit = loss_in_nats(frame, choices.units["loss"], column=mapping["loss"])
     else:

@@ -30,6 +30,8 @@ class RawTable:
     name: str
     cells: pd.DataFrame
     places: tuple[str, ...]
+    units_are_certain: bool = False
+    """True for the records of a run store, in which this tool counted FLOPs, parameters and tokens."""
 
     def column_names(self) -> list[str]:
         """Names of the columns, as in the file."""

@@ -215,7 +215,7 @@ def test_a_ladder_page_shows_every_run_and_the_forecasts_of_those_held_out(delph
 def store_fittable_ladder(runs_dir):
     """Five widths at each of four budgets, with losses of a law of size and tokens; the rows of a table of them."""
     rows = []
-    for budget_flops in (1e10, 2e10, 4e10, 8e10):
+    for budget_flops in (1e9, 2e9, 4e9, 8e9):
         for hidden_dim in (16, 24, 32, 48, 64):
             flops_of_a_step = run_spec(hidden_dim=hidden_dim, train_steps=1).flops
             spec = run_spec(hidden_dim=hidden_dim, train_steps=max(1, round(budget_flops / flops_of_a_step)))
