@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from marin_scaling.errors import RunTableError
+from marin_scaling.fitting.coupled_fit import sparsity_of
 from marin_scaling.forecast.forecast import Target, optimal_target
 from marin_scaling.run.cells import has_many_per_cell
 from marin_scaling.run.columns import map_columns
@@ -78,7 +79,11 @@ def _targets(raw: RawTable) -> WantedRuns:
 
 
 def target_runs(result: FitResult, wanted: WantedRuns) -> list[Target]:
-    """Return the rows as targets of a fit; `RunTableError` for FLOPs that their parameters and tokens contradict."""
+    """Return the rows as targets of a fit.
+
+    `RunTableError` for FLOPs that parameters and tokens contradict, and for rows of a sparse fit without active parameters.
+    """
+    _require_active(result, wanted)
     targets = [_target(result, run) for run in wanted.runs]
     odd = [
         f"row {row}: {run.params:.3g} parameters and {run.tokens:.3g} tokens cost {cost:.3g} FLOPs, not {run.flops:.3g}"
@@ -95,6 +100,21 @@ def target_runs(result: FitResult, wanted: WantedRuns) -> list[Target]:
         )
     return targets
 
+
+def _require_active(result: FitResult, wanted: WantedRuns) -> None:
+    sparsity = sparsity_of(result.frame)
+    rows = [row for row, run in enumerate(wanted.runs, start=1) if run.params and run.tokens and not run.active_params]
+    if rows and sparsity > _DENSE:
+        named = f"row {rows[0]}" + (f" and {len(rows) - 1} more" if len(rows) > 1 else "")
+        raise RunTableError(
+            f"{named}: no active_params, and the fitted models have {sparsity:.3g} parameters for each active one.",
+            why="Loss and FLOPs of a sparse model follow from the parameters that a token passes.",
+            fix="Add a column active_params; for a dense model it equals params.",
+        )
+
+
+_DENSE = 1.02
+"""Ratio of total to active parameters up to which a fit is of dense models."""
 
 _OFF_COST = 2.0
 """Conventions differ by less; a unit, a slip or total for active parameters by more."""

@@ -319,8 +319,12 @@ def computed(column: str, values: Mapping[str, float | None]) -> float | None:
     return flops / (6 * tokens) if flops and tokens else None
 
 
-def with_formulas(raw: RawTable, chosen: Mapping[str, str]) -> tuple[RawTable, dict[str, str]]:
-    """Return the table with a column for each chosen formula, named by the formula, and the choices with these names."""
+def with_formulas(raw: RawTable, chosen: Mapping[str, str], *, factors: Mapping[str, float]) -> tuple[RawTable, dict[str, str]]:
+    """Return the table with a column for each chosen formula, named by the formula, and the choices with these names.
+
+    `factors` gives the unit of a column where the user stated it; units of other columns are those of their names. The
+    computed column is in the unit that `factors` states for it.
+    """
     formulas = {ours: formula_of(ours, theirs) for ours, theirs in chosen.items() if theirs not in raw.column_names()}
     formulas = {ours: formula for ours, formula in formulas.items() if formula}
     if not formulas:
@@ -329,20 +333,21 @@ def with_formulas(raw: RawTable, chosen: Mapping[str, str]) -> tuple[RawTable, d
     others = {ours: theirs for ours, theirs in chosen.items() if ours not in formulas}
     needed = [each for each in ("flops", "params", "tokens") if each not in formulas]
     mapping = map_columns(raw, chosen=others, required=needed, computed=formulas)
-    factors = {
-        name: [_or_none(cell, name, mapping[name]) for cell in raw.cells[mapping[name]].tolist()]
+    numbers = {
+        name: _numbers(raw.cells[mapping[name]].tolist(), factor=factors.get(name, unit_of_name(name, mapping[name])))
         for name in ("flops", "params", "active_params", "tokens")
         if name in mapping and name not in formulas
     }
     cells = raw.cells.copy()
     for ours, formula in formulas.items():
-        cells[formula] = [computed(ours, {name: values[row] for name, values in factors.items()}) for row in range(len(cells))]
+        rows = [computed(ours, {name: values[row] for name, values in numbers.items()}) for row in range(len(cells))]
+        cells[formula] = [None if number is None else number / factors.get(ours, 1.0) for number in rows]
     return RawTable(name=raw.name, cells=cells, places=raw.places), {**others, **formulas}
 
 
-def _or_none(cell: Any, column: str, name: str) -> float | None:
-    number = None if is_empty(cell) else number_in(cell)
-    return None if number is None else number * unit_of_name(column, name)
+def _numbers(cells: Sequence[Any], *, factor: float) -> list[float | None]:
+    numbers = (None if is_empty(cell) else number_in(cell) for cell in cells)
+    return [None if number is None else number * factor for number in numbers]
 
 
 def _refuse_circle(formulas: Mapping[str, str]) -> None:

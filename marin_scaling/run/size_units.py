@@ -19,7 +19,7 @@ from marin_scaling.errors import RunTableError, UsageError
 from marin_scaling.findings import Finding, error, note, warning
 from marin_scaling.laws import Array
 from marin_scaling.printable import joined
-from marin_scaling.run.columns import unit_of_name
+from marin_scaling.run.columns import formula_of, unit_of_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,6 +62,8 @@ _SAME_BUDGET = 3.0
 
 _PARAMS_RANGE, _TOKENS_RANGE = (100.0, 1e15), (1e4, 1e17)
 """Parameters and tokens of training runs, toy models to trillions: a choice of units that leaves these is none."""
+_TOKENS_PER_PARAM_RANGE = (1e-4, 1e6)
+"""Median tokens per parameter: tables have 0.2 to 350, and a count in millions or billions is off by 1e6 or more."""
 _USUAL_PARAMS, _USUAL_TOKENS = (1e5, 1e13), (1e7, 1e15)
 
 
@@ -146,7 +148,11 @@ def has_sizes(params: float, tokens: float) -> bool:
     >>> has_sizes(28.5, 5.9), has_sizes(2.85e7, 5.9e9)
     (False, True)
     """
-    return _PARAMS_RANGE[0] <= params <= _PARAMS_RANGE[1] and _TOKENS_RANGE[0] <= tokens <= _TOKENS_RANGE[1]
+    return (
+        _PARAMS_RANGE[0] <= params <= _PARAMS_RANGE[1]
+        and _TOKENS_RANGE[0] <= tokens <= _TOKENS_RANGE[1]
+        and _TOKENS_PER_PARAM_RANGE[0] <= tokens / params <= _TOKENS_PER_PARAM_RANGE[1]
+    )
 
 
 def rows_beyond_64_bits(flops: Array, params: Array, tokens: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -207,13 +213,27 @@ def convert_units(
     judged = ~frame["run"].isin(list(keep)).to_numpy()
     if not judged.any():
         return frame, []
-    stated = Scales(**{column: unit_named(column, unit) for column, unit in units.items() if column in _UNIT_OF_FACTOR})
+    stated = Scales(**_size_units(units))
     frame, findings = _scaled(frame, stated, names) if stated.units else (frame, [])
     if not stated.units:
         scales = scales_by_name(names_of_sizes(frame, names), **_typical(frame[judged])) or Scales()
         frame, findings = _scaled(frame, scales, names)
     frame, others = _other_columns(frame, names)
     return frame, [*findings, *others, *_contradictions(frame[judged], names)]
+
+
+def _size_units(units: Mapping[str, str]) -> dict[str, str]:
+    return {column: unit_named(column, unit) for column, unit in units.items() if column in _UNIT_OF_FACTOR}
+
+
+def stated_factors(units: Mapping[str, str]) -> dict[str, float]:
+    """Return the factor of each stated unit of FLOPs, parameters (active ones too) and tokens.
+
+    >>> stated_factors({"params": "millions", "loss": "bits"})
+    {'params': 1000000.0, 'active_params': 1000000.0}
+    """
+    factors = {column: UNITS[column][unit] for column, unit in _size_units(units).items()}
+    return factors | ({"active_params": factors["params"]} if "params" in factors else {})
 
 
 def loss_in_nats(frame: pd.DataFrame, unit: str, *, column: str) -> tuple[pd.DataFrame, list[Finding]]:
@@ -293,7 +313,8 @@ def _unit_factor(units: Mapping[str, float], ratio: float, *, low: float, high: 
 def _contradictions(frame: pd.DataFrame, names: Mapping[str, str]) -> list[Finding]:
     ratio, typical = _ratio(frame), _typical(frame)
     sound = (ratio > 1 / _OFF) & (ratio < _OFF)
-    if not sound.any() or not has_sizes(typical["params"], typical["tokens"]):
+    of_sound = _typical(frame[sound]) if sound.any() else typical
+    if not sound.any() or not has_sizes(of_sound["params"], of_sound["tokens"]):
         return [_whole_table(frame, typical, names)]
     centre = float(np.median(ratio[sound]))
     off = np.abs(np.log(ratio / centre)) > np.log(_ROW_OFF)
@@ -306,19 +327,21 @@ def _contradictions(frame: pd.DataFrame, names: Mapping[str, str]) -> list[Findi
 
 
 def _whole_table(frame: pd.DataFrame, typical: Mapping[str, float], names: Mapping[str, str]) -> Finding:
-    candidates = scales_by_number(**typical)
+    theirs = names_of_sizes(frame, names)
+    of_formula = {role: "" for role, name in theirs.items() if formula_of(role, name)}
+    candidates = [replace(each, **of_formula) for each in scales_by_number(**typical)]
     options = [f"{each} ({_unit_options(each)})" for each in candidates[:_SHOWN] if len(each.units) == len(candidates[0].units)]
     if 1e-3 < typical["ratio"] < 1 and "active_params" not in frame:
         options.append("experts that a token does not pass counted in params (--column active_params=NAME)")
     if not candidates:
         options.append("two columns swapped (--column params=NAME --column tokens=NAME)")
-    columns = ", ".join(f"{role} from {name!r}" for role, name in names_of_sizes(frame, names).items() if name)
+    columns = ", ".join(f"{role} from {name!r}" for role, name in theirs.items() if name)
     said = f"params {typical['params']:.3g} and tokens {typical['tokens']:.3g} in the median run"
     return error(
         "units",
         "flops",
-        f"FLOPs are {typical['ratio']:.2g} of 6 x params x tokens in the median run ({said}; {columns}), and training costs "
-        f"about 1. Possible: {'; or '.join(options)}",
+        f"FLOPs are {typical['ratio']:,.2g} times 6 x params x tokens ({said}; {columns}), and there are "
+        f"{typical['tokens'] / typical['params']:,.2g} tokens per parameter. Possible: {'; or '.join(options)}",
     )
 
 

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -19,7 +20,7 @@ from marin_scaling.run.cells import Sweep, find_sweep
 from marin_scaling.run.columns import COLUMNS, Cells, Column, map_columns, unit_of_name, with_formulas
 from marin_scaling.run.groups import audit_kinds
 from marin_scaling.run.numbers import BadCells, number_in, read_numbers
-from marin_scaling.run.size_units import convert_units, loss_in_nats, mend_overflow
+from marin_scaling.run.size_units import convert_units, loss_in_nats, mend_overflow, stated_factors
 from marin_scaling.run.table_io import RawTable, is_empty, read_table_file
 from marin_scaling.units import counted, metric_of_column
 from marin_scaling.untrusted_files import is_present
@@ -162,7 +163,7 @@ _ONE_OF_EACH: dict[str, Callable[[RunSpec], str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class _Choices:
-    """`ReadingChoices` with their defaults."""
+    """The values of `ReadingChoices`, with their defaults."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
@@ -174,7 +175,7 @@ class _Choices:
 
 
 def _from_cells(raw: RawTable, choices: _Choices) -> RunTable:
-    raw, columns = with_formulas(raw, choices.columns)
+    raw, columns = with_formulas(raw, choices.columns, factors=stated_factors(choices.units))
     mapping = map_columns(raw, chosen=columns)
     texts = {name: _texts(raw, mapping[name]) for name in _columns(Cells.TEXTS, mapping)}
     runs = texts.get("run") or list(raw.places)
@@ -234,13 +235,20 @@ def _elsewhere(raw: RawTable, where: Mapping[str, str]) -> dict[int, str]:
                 fix=f"Choose one of its columns: --where {raw.column_names()[0]}=VALUE",
             )
         texts = _texts(raw, column)
-        if value not in texts:
+        number = number_in(value)
+        others = [row for row, text in enumerate(texts) if text != value and (number is None or number_in(text) != number)]
+        if len(others) == len(texts):
             raise RunTableError(
                 f"{raw.name}: no run has {value!r} in column {column!r}; it holds {joined(sorted(set(texts)))}.",
-                fix=f"Choose a value of the column: --where {column}={quoted(next(iter(texts), ''))}",
+                fix=f"Choose a value of the column: --where {column}={quoted(_nearest(value, texts))}",
             )
-        reasons |= {row: f"its {column} is {quoted(text)!r}" for row, text in enumerate(texts) if text != value}
+        reasons |= {row: f"its {column} is {quoted(texts[row])!r}" for row in others}
     return reasons
+
+
+def _nearest(value: str, texts: Sequence[str]) -> str:
+    folded = {text.casefold(): text for text in texts}
+    return folded[next(iter(get_close_matches(value.casefold(), folded, n=1, cutoff=0.0)), next(iter(folded)))]
 
 
 def _refuse_errors(name: str, findings: Sequence[Finding]) -> None:
@@ -249,7 +257,6 @@ def _refuse_errors(name: str, findings: Sequence[Finding]) -> None:
     if errors:
         raise RunTableError(
             errors,
-            why="Training N parameters on D tokens takes about 6 N D FLOPs, and a law of losses is none of perplexities.",
             fix="State the unit of a column (--unit COLUMN=UNIT), fix the cells, leave runs out (--drop RUN), or take all as "
             f"they are: {' '.join(f'--allow {code}' for code in dict.fromkeys(codes))}",
         )

@@ -10,7 +10,7 @@ import pytest
 from marin_scaling.errors import RunTableError, StorageError
 from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.forecast import forecast, forecast_runs, optimal_target
-from marin_scaling.forecast.targets import WantedRun, read_targets, target_runs
+from marin_scaling.forecast.targets import WantedRun, WantedRuns, read_targets, target_runs
 from marin_scaling.laws import SurfaceLaw
 from marin_scaling.run.simulate import simulate_ladder
 
@@ -131,3 +131,14 @@ def test_every_row_is_forecast_in_its_order(result, tmp_path):
     assert [each.params for each in found] == [1e9, 4e9, 1e9]
     assert found[0].median > found[1].median
     assert found[0].quantiles == found[2].quantiles
+
+
+def test_sizes_for_a_law_of_sparse_models_need_active_parameters():
+    """FLOPs follow from the parameters that a token passes; a total alone would be taken for them."""
+    dense = simulate_ladder(SURFACE, budgets_flops=(1e18, 3e18, 1e19, 3e19), sizes_per_budget=6, noise=0.002, seed=0)
+    frame = dense.frame.assign(active_params=dense.frame["params"])
+    sparse = fit(replace(dense, frame=frame.assign(params=8 * frame["params"])))
+    total = WantedRun(flops=None, params=8e9, tokens=2e10, active_params=None)
+    with pytest.raises(RunTableError, match="active_params"):
+        target_runs(sparse, WantedRuns(runs=(total,), swept=False))
+    assert target_runs(sparse, WantedRuns(runs=(replace(total, active_params=1e9),), swept=False))

@@ -85,6 +85,16 @@ def test_a_formula_takes_the_active_parameters_of_a_mixture():
     assert found.tolist() == pytest.approx([1.5 * n * d for n, d in zip(PARAMS, TOKENS, strict=True)])
 
 
+def test_a_formula_counts_in_the_stated_unit_of_its_factors():
+    """Parameters in millions cost a million times more than the numbers of the column say."""
+    frame = FRAME.drop(columns="flops").assign(params=[n / 1e6 for n in PARAMS])
+    found = table_of_frame(frame, columns={"flops": "6ND"}, units={"params": "millions"}).frame
+    assert found["params"].tolist() == pytest.approx(PARAMS)
+    assert found["flops"].tolist() == pytest.approx([6 * n * d for n, d in zip(PARAMS, TOKENS, strict=True)])
+    with pytest.raises(RunTableError, match="--unit params=millions"):
+        table_of_frame(frame, columns={"flops": "6ND"})
+
+
 def test_two_formulas_are_refused():
     """Each needs what the other gives."""
     with pytest.raises(RunTableError, match="flops=6ND and tokens=flops/6N"):

@@ -70,6 +70,14 @@ def test_one_kind_can_be_chosen_and_all_of_them_taken_as_they_are(tmp_path):
             read_run_table(tmp_path / "runs.csv", where=wrong)
 
 
+def test_a_number_is_chosen_however_it_is_written():
+    """A column of whole numbers reads as 1.0 where a cell is empty."""
+    frame = two_kinds().assign(stage=[1.0] * 25 + [2.0] * 25)
+    assert len(table_of_frame(frame, where={"stage": "1"}).frame) == 25
+    with pytest.raises(RunTableError, match=r"--where dataset=web"):
+        table_of_frame(two_kinds(), where={"dataset": "Webb"})
+
+
 def test_a_difference_of_one_per_cent_is_a_warning_and_columns_of_size_are_none():
     """Widths and names of sizes go with parameters; a difference within most intervals leaves the fit usable with care."""
     assert codes(table_of_frame(two_kinds(shift=0.015))) == [(Severity.WARNING, "groups")]
