@@ -77,7 +77,7 @@ class ReadingChoices(TypedDict, total=False):
     allow: Collection[str]
     """Codes of errors of the audit that become warnings."""
     skip_incomplete: bool
-    """Whether runs with an empty cell are left out."""
+    """True if runs with an empty cell are left out."""
 
 
 def read_run_table(path: Path, **choices: Unpack[ReadingChoices]) -> RunTable:
