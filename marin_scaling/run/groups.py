@@ -70,6 +70,8 @@ class GroupShift:
     shift: float
     low: str
     high: str
+    largest: str
+    """Value of the most runs."""
     others: float
     """Share of the runs outside the largest group."""
 
@@ -161,6 +163,7 @@ def _shift(
         shift=float(shifts[high] - shifts[low]),
         low=str(labels[low]),
         high=str(labels[high]),
+        largest=str(labels[int(np.argmax(np.bincount(member)))]),
         others=1 - float(np.bincount(member).max()) / len(member),
     )
 
@@ -235,7 +238,7 @@ def _also(shifts: list[GroupShift]) -> str:
 
 
 def _where(group: GroupShift) -> str:
-    pair = f"{group.column}={group.values[0]}"
+    pair = f"{group.column}={group.largest}"
     return f"--where {quoted(pair)!r}" if " " in pair else f"--where {quoted(pair)}"
 
 
