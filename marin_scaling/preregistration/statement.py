@@ -32,8 +32,7 @@ from marin_scaling.preregistration.format import (
     as_in_statement,
 )
 from marin_scaling.preregistration.signing.allowed_signers import compared_name
-from marin_scaling.recipe.flops import flops_convention, training_flops
-from marin_scaling.recipe.model_shape import shape_of
+from marin_scaling.recipe.model_shape import flops_convention, shape_of, training_flops
 from marin_scaling.strict_model import check_document
 
 _LARGEST = 700.0  # a logarithm that a float still holds; no loss is near it

@@ -9,8 +9,7 @@ from pydantic import Field, ValidationError
 from marin_scaling.canonical_json import digest_of, dump_canonical, load_strict
 from marin_scaling.errors import RecordError
 from marin_scaling.ladder.config import Compute
-from marin_scaling.recipe.flops import flops_convention, training_flops
-from marin_scaling.recipe.model_shape import ModelShape, shape_of
+from marin_scaling.recipe.model_shape import ModelShape, flops_convention, shape_of, training_flops
 from marin_scaling.strict_model import Part, faults_of
 from marin_scaling.units import TrainedMetric, format_flops
 

@@ -14,7 +14,7 @@ from marin_scaling.errors import DocumentError
 from marin_scaling.ladder.config import Compute, Data, Evaluation
 from marin_scaling.recipe.base import RungPlan
 from marin_scaling.recipe.find import find_recipe
-from marin_scaling.recipe.flops import WITH_LM_HEAD, training_flops
+from marin_scaling.recipe.model_shape import WITH_LM_HEAD, training_flops
 from marin_scaling.run.plan import data_of, model_of, optimizer_of, run_spec
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import StoredRun

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from marin_scaling.errors import DocumentError
 from marin_scaling.printable import joined
-from marin_scaling.recipe.flops import WITH_LM_HEAD, training_flops
+from marin_scaling.recipe.model_shape import WITH_LM_HEAD, training_flops
 from marin_scaling.speedrun.hardware import Accelerator, Machine, machine, variants
 from marin_scaling.speedrun.submission import (
     EXACT,

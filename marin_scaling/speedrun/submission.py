@@ -17,7 +17,7 @@ from marin_scaling.errors import DocumentError, MarinScalingError
 from marin_scaling.files import publish_folder, read_bytes
 from marin_scaling.limits import UNKNOWN_KEYS_NAMED
 from marin_scaling.printable import joined, quoted
-from marin_scaling.recipe.flops import WITH_LM_HEAD, training_flops
+from marin_scaling.recipe.model_shape import WITH_LM_HEAD, training_flops
 from marin_scaling.strict_model import Part
 from marin_scaling.untrusted_text import SHA256, Amount, Commit, Count, Line, Link, Name, Words
 from marin_scaling.yaml_config import PATTERNS, Moment
