@@ -133,7 +133,7 @@ class LawKind:
 
 
 DEFAULT_LAW = "coupled-surface"
-_FRONTIER = "marin_scaling.fitting.frontier_law:fit_frontier_runs"
+_FRONTIER = "marin_scaling.fitting.frontier:fit_frontier_runs"
 LAWS: dict[str, LawKind] = {
     kind.name: kind
     for kind in (

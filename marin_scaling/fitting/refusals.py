@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from marin_scaling.errors import FitRefused
 from marin_scaling.findings import Severity
-from marin_scaling.fitting.frontier import FRONTIER_UNKNOWNS
+from marin_scaling.laws import FRONTIER_UNKNOWNS
 from marin_scaling.run.audit import Exclusion
 from marin_scaling.run.cells import Sweep, cells_of, find_sweep
 from marin_scaling.run.table import BUDGET_SPAN

@@ -52,11 +52,8 @@ def _source(each: Field[Any], value: Any) -> str:
 
 
 _LEVANTER = "levanter/utils/flop_utils.py: full attention, {} the output head; three forwards a step"
-
 _ATTENTION = "4 * hidden_dim * head_dim * (num_heads + num_kv_heads) + seq_len * (4 * hidden_dim + 3 * num_heads)"
-
 _LM_HEAD = "6 * hidden_dim * vocab_size * trained_tokens"
-
 _STEPS = {
     "planned_tokens": Formula("budget_flops / flops_per_token", "what the budget pays for"),
     "train_steps": Formula("round(planned_tokens / (batch_size * seq_len))", "whole steps nearest to the budget"),
@@ -80,7 +77,6 @@ DENSE_COUNTING = {
 }
 
 _GATED_NORM = "hidden_dim * (1 + 2 * norm_gate_rank)"
-
 _EXPERTS = (
     "num_layers * (hidden_dim * (2 * head_dim * (num_heads + num_kv_heads) + num_heads)"
     " + 3 * hidden_dim * ({} * intermediate_dim + shared_intermediate_dim) + (hidden_dim + 1) * num_experts"

@@ -159,7 +159,6 @@ def shape_of(model: Mapping[str, Any]) -> ModelShape:
 
 
 WITH_LM_HEAD = "levanter-full-attention-with-lm-head"
-
 WITHOUT_LM_HEAD = "levanter-full-attention-without-lm-head"
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from marin_scaling.fitting.coupled_law import Prior, laws_of, log_prior, prior_start
 from marin_scaling.fitting.fit import fit
-from marin_scaling.fitting.frontier import fit_frontiers
-from marin_scaling.fitting.frontier_law import resample
+from marin_scaling.fitting.frontier import fit_frontiers, resample
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.laws import SurfaceLaw, frontier_loss, optimal_params, surface_frontier, surface_loss
 from marin_scaling.run.simulate import simulate_ladder
