@@ -30,10 +30,6 @@ class FrontierLaw:
     reference_flops: float
 
 
-FRONTIER_UNKNOWNS = 3
-"""Number of unknowns of a frontier law: E, A and gamma."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class SurfaceLaw:
     """L(N, D) = E + A N^-alpha + B D^-beta; E in the unit of the loss."""

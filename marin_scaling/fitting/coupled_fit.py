@@ -17,7 +17,7 @@ import numpy as np
 
 from marin_scaling.fitting.allocation import allocation_through
 from marin_scaling.fitting.coupled_law import SIGMA, TAU, CoupledLaws, Prior, laws_of
-from marin_scaling.fitting.law import DEFAULT_LAW, Law, LawKind, LossDraws, Targets
+from marin_scaling.fitting.law import DEFAULT_LAW, FRONTIER_UNKNOWNS, Law, LawKind, LossDraws, Targets
 from marin_scaling.fitting.optima import BowlShape, DrawnPoints, all_runs_drawn, loss_rises, size_column
 from marin_scaling.fitting.posterior import (
     MOST_RUNS,
@@ -30,7 +30,7 @@ from marin_scaling.fitting.posterior import (
     variances,
 )
 from marin_scaling.fitting.result import LARGE_MISFIT, FitResult, FitStatus
-from marin_scaling.laws import FRONTIER_UNKNOWNS, Array
+from marin_scaling.laws import Array
 
 if TYPE_CHECKING:
     import pandas as pd

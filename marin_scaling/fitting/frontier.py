@@ -9,7 +9,7 @@ import numpy as np
 
 from marin_scaling.errors import FitRefused
 from marin_scaling.fitting.allocation import allocation_through
-from marin_scaling.fitting.law import Law, LawKind, LossDraws, Targets
+from marin_scaling.fitting.law import FRONTIER_UNKNOWNS, Law, LawKind, LossDraws, Targets, left_out, refuse
 from marin_scaling.fitting.optima import (
     Bowl,
     BowlShape,
@@ -19,9 +19,8 @@ from marin_scaling.fitting.optima import (
     through_best_runs,
     through_bowls,
 )
-from marin_scaling.fitting.refusals import left_out, refuse
 from marin_scaling.fitting.result import FitResult, FitStatus
-from marin_scaling.laws import FRONTIER_UNKNOWNS, Array, FrontierLaw, frontier_loss
+from marin_scaling.laws import Array, FrontierLaw, frontier_loss
 
 if TYPE_CHECKING:
     import pandas as pd
