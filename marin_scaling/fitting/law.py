@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from marin_scaling.errors import FitRefused, UsageError
 from marin_scaling.findings import Severity
-from marin_scaling.run.table import BUDGET_SPAN
 from marin_scaling.units import counted, format_flops
 
 if TYPE_CHECKING:
@@ -212,6 +211,8 @@ _KEEP = "Keep the runs that finished (--keep RUN for each), or correct the cells
 
 def refuse_hopeless(table: RunTable) -> None:
     """Raise `FitRefused` for runs that determine no law."""
+    from marin_scaling.run.table import BUDGET_SPAN
+
     frame = table.frame
     if len(frame) <= FRONTIER_UNKNOWNS:
         refuse(
