@@ -370,9 +370,8 @@ def _documented(
     result: FitResult, tested: Backtest, *, flops: float, on_message: OnMessage
 ) -> tuple[dict[str, Any], list[float]]:
     """Print the forecast at `flops` with its sensitivity; return its document and equally likely losses."""
-    from marin_scaling.forecast.forecast import forecast, samples
-    from marin_scaling.forecast.report import forecast_document, forecast_text
-    from marin_scaling.forecast.sensitivity import sensitivity, sensitivity_text
+    from marin_scaling.forecast.forecast import forecast, samples, sensitivity
+    from marin_scaling.forecast.report import forecast_document, forecast_text, sensitivity_text
 
     prediction = forecast(result, flops=flops)
     on_message(forecast_text(result, [prediction]) + "\n")

@@ -181,9 +181,8 @@ def _fitted_again(statement: Statement, subjects: Mapping[str, Any], *, law: str
 
     from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.backtest import backtest_of_fit
-    from marin_scaling.forecast.forecast import forecast, samples
+    from marin_scaling.forecast.forecast import forecast, samples, sensitivity
     from marin_scaling.forecast.report import forecast_document
-    from marin_scaling.forecast.sensitivity import sensitivity
     from marin_scaling.run.table import table_of_frame
 
     rows = pd.DataFrame(subjects["ladder.json"]["rows"])
