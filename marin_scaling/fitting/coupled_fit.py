@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from marin_scaling.run.table import RunTable
 
-
 _FEW_RUNS = 8  # the number of the law's unknowns
 _ONE_RATIO = 0.05  # scatter about the trend of tokens per parameter, in decades, below which runs show nothing off it
 

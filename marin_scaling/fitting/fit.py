@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from marin_scaling.fitting.result import FitResult
     from marin_scaling.run.table import RunTable
 
-
 SWEPT = ("auto", "best", "all")
 
 

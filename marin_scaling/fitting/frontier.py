@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from marin_scaling.fitting.coupled_law import Prior
     from marin_scaling.run.table import RunTable
 
-
 GAMMA_BRACKET = (0.004, 4.0)
 """Bracket of the search for gamma. Published exponents lie between 0.05 (Kaplan et al. 2020) and 0.2. The bracket is wider by a
 factor of at least ten on each side; the status reports a fit at its edge."""

@@ -26,7 +26,6 @@ from marin_scaling.units import format_flops, unit_of
 if TYPE_CHECKING:
     import pandas as pd
 
-
 LEVELS = (0.01, 0.025, *(n / 20 for n in range(1, 20)), 0.975, 0.99)
 """Quantile levels, the 23 of the COVID-19 and FluSight forecast hubs (Bracher et al. 2021)."""
 

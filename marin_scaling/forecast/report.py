@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from marin_scaling.forecast.forecast import SensitivityRow
 
-
 _LISTED_EXCLUSIONS = _LISTED_POINTS = 12  # more are counted; the JSON document lists all
 
 _ASSUMES = {

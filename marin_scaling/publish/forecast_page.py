@@ -21,9 +21,7 @@ from marin_scaling.markdown import Markdown, cell, escape, link, listed, page_na
 from marin_scaling.preregistration.events.amendment import scored_amendments
 from marin_scaling.preregistration.events.notice import deviations, ended_by
 from marin_scaling.preregistration.families import Forecaster, forecaster
-from marin_scaling.preregistration.history import log_step
-from marin_scaling.preregistration.log import read_log
-from marin_scaling.preregistration.receipts import Receipts
+from marin_scaling.preregistration.log import Receipts, read_log
 from marin_scaling.preregistration.register import answering_spec
 from marin_scaling.preregistration.registry import signers_path
 from marin_scaling.preregistration.review.report import doubts_section, promise_section
@@ -31,7 +29,7 @@ from marin_scaling.preregistration.state import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.statement import parse_moment
 from marin_scaling.preregistration.verdict import reservations
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, sealed_verdict, verify_folder
-from marin_scaling.preregistration.verify.policy import policy_steps
+from marin_scaling.preregistration.verify.rules import log_step, policy_steps
 from marin_scaling.publish.ladder_page import PromisedRun, PublishedPage, ladder_names, signed_forecast
 from marin_scaling.publish.render import render, sentence, state_chip
 from marin_scaling.run.curves import losses_so_far, shares_so_far

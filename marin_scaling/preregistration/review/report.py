@@ -24,7 +24,7 @@ from marin_scaling.preregistration.layout import (
     SEAL_NAME,
     countersigners,
 )
-from marin_scaling.preregistration.receipts import CLOCKS_DIFFER, known_at, own_receipts
+from marin_scaling.preregistration.log import CLOCKS_DIFFER, known_at, own_receipts
 from marin_scaling.preregistration.register import answering_spec
 from marin_scaling.preregistration.review.comment import escape, fitting
 from marin_scaling.preregistration.review.pull_request import Review, Reviewed, rehearsals

@@ -12,10 +12,9 @@ from marin_scaling import __version__
 from marin_scaling.errors import MarinScalingError, UsageError, VerificationError
 from marin_scaling.preregistration.format import as_in_statement
 from marin_scaling.preregistration.layout import STATEMENT_NAME
-from marin_scaling.preregistration.receipts import Receipts
-from marin_scaling.preregistration.register import thinned
+from marin_scaling.preregistration.log import Receipts
 from marin_scaling.preregistration.state import VerifiedStep
-from marin_scaling.preregistration.statement import Statement
+from marin_scaling.preregistration.statement import Statement, thinned
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, verify_folder
 
 if TYPE_CHECKING:

@@ -35,7 +35,6 @@ from marin_scaling.errors import MarinScalingError, StatementError, UsageError, 
 from marin_scaling.files import publish_folder
 from marin_scaling.ladder.config import Promise
 from marin_scaling.preregistration.events.seal import LONGEST_SEAL, private_folder, reveal, whole_folder
-from marin_scaling.preregistration.history import log_step, require_whole
 from marin_scaling.preregistration.layout import is_sealed
 from marin_scaling.preregistration.log import read_log, write_down
 from marin_scaling.preregistration.register import bound_spec, preregister_target
@@ -49,6 +48,7 @@ from marin_scaling.preregistration.track_record import record_text, track_record
 from marin_scaling.preregistration.tracked_run import named_spec
 from marin_scaling.preregistration.verdict import check_all, check_preregistration
 from marin_scaling.preregistration.verify.authenticity import verify_folder
+from marin_scaling.preregistration.verify.rules import log_step, require_whole
 from marin_scaling.publish.build import generated_pages
 
 REVEAL_BY = CREATED_AT + timedelta(days=100)
