@@ -24,7 +24,7 @@ def entered(arguments: list[str]) -> set[str]:
     seen: set[str] = set()
 
     def note(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code.co_name not in ("<module>", "<lambda>") and not _defines_class(frame):
+        if event == "call" and frame.f_code.co_name not in ("<module>", "<lambda>") and not _belongs_to_import(frame):
             seen.add(frame.f_code.co_filename)
 
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
@@ -36,8 +36,10 @@ def entered(arguments: list[str]) -> set[str]:
     return {str(Path(name).relative_to(PACKAGE)) for name in seen if Path(name).is_relative_to(PACKAGE)}
 
 
-def _defines_class(frame: FrameType) -> bool:
-    """Return True for the body of a class statement, which runs when its module is imported."""
+def _belongs_to_import(frame: FrameType) -> bool:
+    """Return True for the body of a class and for a comprehension of a module, which run when their module is imported."""
+    if frame.f_code.co_name.startswith("<") and frame.f_back is not None and frame.f_back.f_code.co_name == "<module>":
+        return True
     return ("__module__" in frame.f_locals and "__qualname__" in frame.f_locals) or not frame.f_code.co_flags & 0x02
 
 

@@ -1,4 +1,4 @@
-"""Compare records of runs with the signed ladder: fitted runs, excluded runs, and the target's run."""
+"""The signed ladder: as a run table, and compared with the records of fitted, excluded and target runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from marin_scaling.canonical_json import load_canonical, sha256_hex
 from marin_scaling.errors import refuse
@@ -14,6 +14,36 @@ from marin_scaling.files import read_plain
 from marin_scaling.preregistration.state import VerifiedStep
 from marin_scaling.preregistration.statement import Statement, parse_moment
 from marin_scaling.strict_model import SHA256, Open, Positive, Text, check_document
+
+if TYPE_CHECKING:
+    from marin_scaling.run.table import RunTable
+
+
+def ladder_table(ladder: Mapping[str, Any]) -> RunTable:
+    """Return the rows of `ladder.json` (its content) as the run table that was fitted: none is converted or left out."""
+    import pandas as pd
+
+    from marin_scaling.run.cells import Sweep
+    from marin_scaling.run.groups import audit_kinds
+    from marin_scaling.run.table import RunTable
+
+    rows = pd.DataFrame(ladder["rows"])
+    numbers = rows.drop(columns="run").astype("float64")
+    if "active_params" in numbers:
+        numbers["active_params"] = numbers["active_params"].fillna(numbers["params"])
+    if "epochs" in numbers:
+        numbers["epochs"] = numbers["epochs"].fillna(1.0)
+    frame = pd.concat([rows["run"], numbers], axis=1)
+    findings = tuple(audit_kinds(frame, frame[[]], sweep=Sweep()))
+    return RunTable(
+        frame=frame,
+        excluded=(),
+        warnings=tuple(each.message for each in findings),
+        findings=findings,
+        column_mapping={},
+        source="ladder.json",
+        metric=ladder["metric"],
+    )
 
 
 class _Spec(Open):

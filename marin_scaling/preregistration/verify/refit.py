@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from marin_scaling import __version__
 from marin_scaling.errors import MarinScalingError, UsageError, VerificationError
 from marin_scaling.preregistration.format import as_in_statement
+from marin_scaling.preregistration.ladder_records import ladder_table
 from marin_scaling.preregistration.layout import STATEMENT_NAME
 from marin_scaling.preregistration.log import Receipts
 from marin_scaling.preregistration.state import VerifiedStep
@@ -176,16 +177,12 @@ def fit_step(statement: Statement, subjects: Mapping[str, Any], *, name: str) ->
 
 
 def _fitted_again(statement: Statement, subjects: Mapping[str, Any], *, law: str) -> FittedAgain:
-    import pandas as pd
-
     from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.backtest import backtest_of_fit
     from marin_scaling.forecast.forecast import forecast, samples, sensitivity
     from marin_scaling.forecast.report import forecast_document
-    from marin_scaling.run.table import table_of_frame
 
-    rows = pd.DataFrame(subjects["ladder.json"]["rows"])
-    table = table_of_frame(rows, keep=rows["run"], source="ladder.json")  # they were fitted: none is left out now
+    table = ladder_table(subjects["ladder.json"])
     flops = statement.predicate["targetRun"]["flops"]
     result = fit(table, law=law, seed=statement.predicate["fit"]["seed"] or 0, swept="all")
     again = forecast(result, flops=flops)
