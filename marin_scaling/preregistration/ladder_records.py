@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from marin_scaling.canonical_json import load_canonical, sha256_hex
 from marin_scaling.errors import refuse
 from marin_scaling.files import read_plain
-from marin_scaling.preregistration.state import VerifiedStep
+from marin_scaling.preregistration.outcome import VerifiedStep
 from marin_scaling.preregistration.statement import Statement, parse_moment
 from marin_scaling.strict_model import SHA256, Open, Positive, Text, check_document
 

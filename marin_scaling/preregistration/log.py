@@ -35,9 +35,9 @@ from marin_scaling.preregistration.layout import (
     notice_names,
     stamp_names,
 )
+from marin_scaling.preregistration.outcome import VerifiedStep
 from marin_scaling.preregistration.registry import read_registration, registration_folders
 from marin_scaling.preregistration.signing.allowed_signers import MERGE_MARKS
-from marin_scaling.preregistration.state import VerifiedStep
 from marin_scaling.preregistration.statement import moment_text, parse_moment
 from marin_scaling.strict_model import SHA256, Moment, OneOf, Part, Steps, check_document
 from marin_scaling.untrusted_files import is_present

@@ -20,10 +20,9 @@ from marin_scaling.preregistration.events.notice import deviations, ended_by
 from marin_scaling.preregistration.families import forecaster
 from marin_scaling.preregistration.layout import OUTCOME_NAME
 from marin_scaling.preregistration.log import CLOCKS_DIFFER, Receipts, line_times, made_at, receipts_with_history, write_down
-from marin_scaling.preregistration.outcome import outcome_document
+from marin_scaling.preregistration.outcome import State, Verdict, outcome_document, verdict_of
 from marin_scaling.preregistration.register import Registration, answering_spec
 from marin_scaling.preregistration.registry import REGISTRY, one_folder, signers_path
-from marin_scaling.preregistration.state import State, Verdict, verdict_of
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, sealed_verdict, verify_folder
 from marin_scaling.preregistration.verify.rules import policy_steps

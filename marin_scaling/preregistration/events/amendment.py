@@ -27,13 +27,12 @@ from marin_scaling.preregistration.layout import (
     amendment_names,
 )
 from marin_scaling.preregistration.log import Receipts, Trust, known_at
-from marin_scaling.preregistration.outcome import scores_of
+from marin_scaling.preregistration.outcome import VerifiedStep, scores_of
 from marin_scaling.preregistration.register import ladder_document, tool_document, usual_ladder_rule
 from marin_scaling.preregistration.registry import read_registration, read_whole, signers_path
 from marin_scaling.preregistration.signing.allowed_signers import fingerprint_at, require_may_sign, require_signed
 from marin_scaling.preregistration.signing.keys import SigningKey
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
-from marin_scaling.preregistration.state import VerifiedStep
 from marin_scaling.preregistration.statement import (
     Statement,
     agrees,

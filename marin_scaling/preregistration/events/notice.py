@@ -18,6 +18,7 @@ from marin_scaling.files import publish_folder, read_bytes
 from marin_scaling.preregistration.format import Principal
 from marin_scaling.preregistration.layout import _NOTICE_FOLDER, NOTICE_NAME, NOTICE_SIGNATURE_NAME, OUTCOME_NAME, notice_names
 from marin_scaling.preregistration.log import Receipts, Trust, known_at
+from marin_scaling.preregistration.outcome import State, Verdict, VerifiedStep, verdict_of
 from marin_scaling.preregistration.registry import read_registration, read_whole, signers_path
 from marin_scaling.preregistration.signing.allowed_signers import (
     fingerprint_at,
@@ -26,7 +27,6 @@ from marin_scaling.preregistration.signing.allowed_signers import (
     require_signed,
 )
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
-from marin_scaling.preregistration.state import State, Verdict, VerifiedStep, verdict_of
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment, read_subject
 from marin_scaling.strict_model import SHA256, Moment, One, Part, Reason, Steps, Text, check_document
 from marin_scaling.untrusted_files import is_present

@@ -32,12 +32,12 @@ from marin_scaling.preregistration.layout import (
     require_known_names,
 )
 from marin_scaling.preregistration.log import Log, Receipts, extends, log_path, parse_log, read_log, received_step
+from marin_scaling.preregistration.outcome import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.public_record import require_only_added
 from marin_scaling.preregistration.register import answering_spec
 from marin_scaling.preregistration.registry import identity, read_registration, registration_folders
 from marin_scaling.preregistration.review.compare_trees import compared_trees, file_at
 from marin_scaling.preregistration.review.trust_changes import trust_changes
-from marin_scaling.preregistration.state import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.statement import Statement, moment_text
 from marin_scaling.preregistration.verdict import verdicts_on
 from marin_scaling.preregistration.verify.authenticity import VerifiedSeal, verify_folder

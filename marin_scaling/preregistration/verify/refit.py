@@ -14,7 +14,7 @@ from marin_scaling.preregistration.format import as_in_statement
 from marin_scaling.preregistration.ladder_records import ladder_table
 from marin_scaling.preregistration.layout import STATEMENT_NAME
 from marin_scaling.preregistration.log import Receipts
-from marin_scaling.preregistration.state import VerifiedStep
+from marin_scaling.preregistration.outcome import VerifiedStep
 from marin_scaling.preregistration.statement import Statement, thinned
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, verify_folder
 

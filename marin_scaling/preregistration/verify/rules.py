@@ -39,6 +39,7 @@ from marin_scaling.preregistration.log import (
     log_path,
     made_at,
 )
+from marin_scaling.preregistration.outcome import VerifiedStep
 from marin_scaling.preregistration.registry import (
     identity,
     is_withdrawn_unrun,
@@ -47,7 +48,6 @@ from marin_scaling.preregistration.registry import (
     signers_path,
 )
 from marin_scaling.preregistration.signing.allowed_signers import compared_name, listed_people
-from marin_scaling.preregistration.state import VerifiedStep
 from marin_scaling.preregistration.statement import LONGEST_TERM, Statement, moment_text, parse_moment
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal
 from marin_scaling.strict_model import Part

@@ -16,10 +16,10 @@ from marin_scaling.errors import DocumentError, SigningError, UsageError
 from marin_scaling.ladder.config import Promise
 from marin_scaling.preregistration.events.notice import give_notice
 from marin_scaling.preregistration.log import read_log, write_down
+from marin_scaling.preregistration.outcome import State, Verdict
 from marin_scaling.preregistration.register import Registration
 from marin_scaling.preregistration.registry import allow_signer, signers_path
 from marin_scaling.preregistration.signing.keys import SigningKey, make_signing_key
-from marin_scaling.preregistration.state import State, Verdict
 from marin_scaling.preregistration.track_record import track_records
 from marin_scaling.preregistration.tracked_run import stated_steps
 from marin_scaling.preregistration.verdict import check_preregistration

@@ -21,8 +21,8 @@ from marin_scaling.preregistration.events import timestamp
 from marin_scaling.preregistration.events.seal import reveal, whole_folder
 from marin_scaling.preregistration.events.timestamp import read_stamp, request_stamp
 from marin_scaling.preregistration.log import read_log
+from marin_scaling.preregistration.outcome import State
 from marin_scaling.preregistration.registry import signers_path
-from marin_scaling.preregistration.state import State
 from marin_scaling.preregistration.verdict import check_all
 from marin_scaling.preregistration.verify.authenticity import verify_folder
 from marin_scaling.preregistration.verify.rules import log_step, policy_steps
