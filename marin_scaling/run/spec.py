@@ -272,6 +272,6 @@ def parse_part(model: type[AnyPart], raw: bytes, *, name: str) -> AnyPart:
         return model.model_validate(document)
     except ValidationError as error:
         raise RecordError(
-            tuple(f"{name}: {fault}." for fault in faults_of(error, document)),
+            tuple(f"{name}: {fault.message}." for fault in faults_of(error, document)),
             fix="Restore the file from version control, or remove its folder and train the run again.",
         ) from error

@@ -31,7 +31,7 @@ from marin_scaling.speedrun.submission import (
     Submission,
     Training,
 )
-from marin_scaling.untrusted_text import LINK_PATTERN
+from marin_scaling.strict_model import LINK_PATTERN
 
 _VOCABULARY = 128_256
 """Vocabulary of Llama 3, which Marin's speedrun used for FLOPs of every data set."""
