@@ -136,7 +136,7 @@ def is_withdrawn_unrun(folder: Path) -> bool:
 
 
 def _has_a_run(folder: Path) -> bool:
-    """True if the run store beside the registry has the run that is bound to this statement."""
+    """Return True if the run store beside the registry has the run that is bound to this statement."""
     target, bound = load_strict(read_bytes(folder / "target.json"), name="target.json"), read_bytes(folder / STATEMENT_NAME)
     ladder = target.get("ladder") if isinstance(target, dict) else None
     if not isinstance(ladder, str) or not _FILE_NAME.fullmatch(ladder):

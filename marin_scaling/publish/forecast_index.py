@@ -293,7 +293,7 @@ class DrawnForecast:
 
 
 def interval_chart(groups: Mapping[str, Sequence[DrawnForecast]], *, is_narrow: bool = False) -> Any:
-    """A panel for each group: intervals and observed values, each in per cent of its forecast's median."""
+    """Return a panel for each group: intervals and observed values, each in per cent of its forecast's median."""
     rows = {group: [_row(each) for each in forecasts] for group, forecasts in groups.items() if forecasts}
     values = [row[name] for each in rows.values() for row in each for name in _VALUES if row[name] is not None]
     low, high = min([*values, -0.01]), max([*values, 0.01])

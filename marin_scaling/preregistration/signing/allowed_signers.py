@@ -99,7 +99,7 @@ def parse_allowed_signers(raw: bytes, *, name: str) -> list[AllowedSigner]:
 
 
 def _parsed(line: str, *, where: str) -> AllowedSigner | None:
-    """The signer of a line; None of a line that cannot be read here, and whose namespaces are those of other programs."""
+    """Return the signer of a line; None for an unreadable line with the namespaces of other programs."""
     try:
         return _parse_line(line, where=where)
     except DocumentError:
@@ -109,7 +109,7 @@ def _parsed(line: str, *, where: str) -> AllowedSigner | None:
 
 
 def _is_for_others(line: str) -> bool:
-    """True if a line names the namespaces that it allows, once, and ours is none of them, so that it lets nobody sign here."""
+    """Return True if a line names its namespaces, once, and ours is none of them: it lets nobody sign here."""
     options = [each for each in _words(line)[1:2] if not each.startswith(_KEY_KINDS)]
     named = re.findall(r'(?:^|,)namespaces="([^"]*)"(?=,|$)', options[0], flags=re.IGNORECASE) if options else []
     return len(named) == 1 and not _matches(named[0], NAMESPACE)

@@ -252,7 +252,7 @@ def _require_one_for_each_target(folders: Sequence[Path], *, log: Log) -> None:
 
 
 def _was_withdrawn(folder: Path, *, before: Path, log: Log) -> bool:
-    """True if the registrant of `folder` withdrew it, signed and logged, without a run, before the other forecast was made."""
+    """Return True if its registrant withdrew a forecast, signed and logged, without a run, before the other one was made."""
     if not is_withdrawn_unrun(folder):
         return False
     receipts = Receipts(log=log, now=datetime.now(UTC))
