@@ -385,10 +385,6 @@ class Resamples:
     laws: FrontierLaws
     run_noise: Array
 
-    def new_run_losses(self, flops: Array) -> Array:
-        """Return the losses of a new compute-optimal run at every budget: (resample, flops)."""
-        return np.asarray(self.laws.losses(flops) + self.run_noise[:, None])
-
 
 def resample(law: FrontierOfBudgets, *, seed: int, count: int = RESAMPLES) -> Resamples:
     """Draw `count` resamples of a frontier law's fit; equal seeds give equal numbers."""

@@ -55,7 +55,8 @@ def covered(kind):
     for seed in range(LADDERS):
         table, target, truth = simulated_case(seed, **kind)
         result = fit(table, law="isoflop-frontier")
-        ours = resample(result.law, seed=seed, count=RESAMPLES).new_run_losses(np.array([target]))[:, 0]
+        drawn = resample(result.law, seed=seed, count=RESAMPLES)
+        ours = drawn.laws.losses(np.array([target]))[:, 0] + drawn.run_noise
         loss = np.array([point.loss for point in result.points])
         weights = np.random.default_rng(seed).dirichlet(np.ones(len(loss)), size=RESAMPLES)
         flops = np.array([point.flops for point in result.points])
