@@ -131,7 +131,7 @@ def _unlike_scores(stated: Sequence[Mapping[str, Any]], found: Sequence[Mapping[
     if len(stated) != len(found):
         return f"fit.backtest has {len(stated)} rows, {_GIVES} {len(found)}"
     rows = enumerate(zip(stated, found, strict=True))
-    return next((unlike for place, pair in rows if (unlike := _unlike(f"fit.backtest[{place}]", *pair, close=close))), "")
+    return next((unlike for place, pair in rows if (unlike := _unlike(f"fit.backtest.{place}", *pair, close=close))), "")
 
 
 def _missing(stated: Sequence[str], again: FittedAgain) -> str:

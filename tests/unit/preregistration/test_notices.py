@@ -126,12 +126,12 @@ def test_a_run_that_left_its_recipe_is_scored_all_the_same(registration: Registr
         ),
         (lambda folder: void(folder, key=signing_key(), principal=PRINCIPAL), "ada@example.org is not its resolver"),
         (lambda folder: void(folder, condition="it looks bad"), "'it looks bad' is none of the conditions"),
-        (lambda folder: void(folder, condition=None), "condition is missing"),
-        (lambda folder: withdraw(folder, from_step=3), "from_step is an unknown key"),
+        (lambda folder: void(folder, condition=None), "condition: field required"),
+        (lambda folder: withdraw(folder, from_step=3), "from_step: unknown key"),
         (lambda folder: withdraw(folder, at=CREATED_AT - timedelta(days=1)), "before the statement was made"),
         (
             lambda folder: give_notice(folder, "deviate", key=carols(), principal=CAROL, at=LATER, reason="x"),
-            "from_step is missing",
+            "from_step: field required",
         ),
     ],
     ids=[
