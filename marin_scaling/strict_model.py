@@ -153,6 +153,8 @@ def check_document(document: Any, model: Any, *, name: str) -> None:
 
 
 _adapter = functools.cache(TypeAdapter)
+_MOST_FAULTS = 100_000
+"""Faults of a document above which they are only counted; each takes some memory."""
 
 
 class Fault(NamedTuple):
@@ -176,6 +178,8 @@ def faults_of(
     and `keys` are all known keys, to suggest one for an unknown key. Values are left out (not `with_values`) if the file may
     hold secrets.
     """
+    if error.error_count() > _MOST_FAULTS:
+        return [Fault((), f"{error.error_count()} keys are wrong")]
     by_key: dict[tuple[str, ...], list[Any]] = {}
     for fault in error.errors(include_url=False):
         by_key.setdefault(_key_of(fault["loc"], document), []).append(fault)
