@@ -194,7 +194,10 @@ def _section(board: Board, track: Track | None, names: Mapping[str, str]) -> dic
         "noise": "No submission has two seeds, so run-to-run noise is not known."
         if board.noise is None
         else f"Run-to-run noise: {board.noise:.4f} bits per byte (standard deviation over seeds).",
-        "counting": ["Every derived figure was recomputed when this page was made; the page of an entry has the findings."],
+        "counting": [
+            "Every derived figure was recomputed when this page was made; the page of an entry has the findings.",
+            "Losses are compared with the records in runs/. An entry without a record is self-reported (no-record).",
+        ],
         "records": [_record_row(each, links) for each in board.records[-_SHOWN:]],
     }
 
