@@ -329,9 +329,8 @@ def _to_retrain(place: Path, *, base: str | None, tracks: Mapping[str, Track], r
         typer.echo(f"No submission in {place} has a track with retrained_by_ci: true. To retrain one, give its path.")
     elif repository and commit:
         changed = changed_entries(found, place=place, repository=repository, base=commit)
-        typer.echo(
-            f"{len(changed)} of {counted(len(found), 'submission')} to retrain differ from {base or 'the main branch'} ({commit[:12]})."
-        )
+        against = f"{base or 'the main branch'} ({commit[:12]})"
+        typer.echo(f"{len(changed)} of {counted(len(found), 'retrained submission')} changed since {against}.")
         found = changed
     elif repository:
         typer.echo(f"warning: --base: {NO_BASE}. Retraining every submission.", err=True)

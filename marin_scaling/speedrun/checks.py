@@ -438,7 +438,7 @@ def record_findings(submission: Submission, records: Records) -> Iterator[Findin
     """Yield figures that differ from the record of the same log in this repository, and a warning without such a record."""
     missing = sum((each.log_sha256 or "") not in records for each in submission.seeds)
     if missing:
-        said = f"runs/ has no record of {missing} of {len(submission.seeds)} runs, so nothing here supports their losses"
+        said = f"self-reported: {missing} of {len(submission.seeds)} runs have no record in runs/"
         yield warning(NO_RECORD, "seeds.log_sha256", said)
     for seed in submission.seeds:
         for stored in records.get(seed.log_sha256 or "", ()):

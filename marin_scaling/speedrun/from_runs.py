@@ -240,38 +240,28 @@ class Confirmation:
     @property
     def confirmed(self) -> bool:
         """True if the submission matches its entry, and every seed and the mean are reproduced."""
-        return not self.problems
+        return not self.differs and all(abs(claimed - again) <= most for _, claimed, again, most in self._compared)
 
     @property
-    def problems(self) -> list[str]:
-        """Every reason why the submission is not confirmed, with both losses of a seed."""
-        outside = [
-            f"seed {seed} claims {claimed:.6f} bits per byte, retrained {again:.6f}: the difference is "
-            f"{abs(claimed - again):.6f}, the tolerance {self.tolerance:g}"
-            for seed, (claimed, again) in self.seeds.items()
-            if abs(claimed - again) > self.tolerance
-        ]
+    def _compared(self) -> list[tuple[str, float, float, float]]:
+        """Name, claimed and retrained loss, and tolerance of each seed and of their mean."""
         claimed, again = map(fmean, zip(*self.seeds.values(), strict=True))
-        most = self.tolerance / math.sqrt(len(self.seeds))
-        if not outside and abs(claimed - again) > most:
-            outside = [
-                f"the mean of the seeds is {claimed:.6f} bits per byte, retrained {again:.6f}: the difference is "
-                f"{abs(claimed - again):.6f}, the tolerance {most:.6f}"
-            ]
-        return [*(f"its entry has another {part}" for part in self.differs), *outside]
+        seeds = [(f"seed {seed}", *losses, self.tolerance) for seed, losses in self.seeds.items()]
+        return [*seeds, ("mean", claimed, again, self.tolerance / math.sqrt(len(self.seeds)))]
 
     @property
     def sentence(self) -> str:
-        """Result: one line, and one for each problem."""
-        lines = [f"\n  {each}" for each in self.problems]
-        claimed, again = map(fmean, zip(*self.seeds.values(), strict=True))
-        seed = max(self.seeds, key=lambda each: abs(self.seeds[each][0] - self.seeds[each][1]))
-        largest = abs(self.seeds[seed][0] - self.seeds[seed][1])
-        found = (
-            f"claimed {claimed:.6f} bits per byte, retrained {again:.6f}; "
-            f"the largest difference of one seed is {largest:.6f} (seed {seed}), the tolerance {self.tolerance:g}"
-        )
-        return f"{self.name}  {'NOT confirmed' if lines else 'confirmed'}: {found}" + "".join(lines)
+        """Result, with a line for each part that differs, each seed and the mean."""
+        lines = [
+            f"{self.name}  {'confirmed' if self.confirmed else 'NOT confirmed'}, in bits per byte:",
+            *(f"its entry has another {part}" for part in self.differs),
+            *(
+                f"{name}: claimed {claimed:.6f}, retrained {again:.6f}, difference {claimed - again:+.6f}, "
+                f"{'within' if abs(claimed - again) <= most else 'OUTSIDE'} the tolerance {most:.6f}"
+                for name, claimed, again, most in self._compared
+            ),
+        ]
+        return "\n  ".join(lines)
 
 
 def confirmation(submission: Submission, retrained: Submission, *, tolerance: float) -> Confirmation:

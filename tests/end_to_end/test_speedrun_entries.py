@@ -59,13 +59,13 @@ def test_an_entry_is_planned_trained_submitted_and_comes_out_again(tmp_path: Pat
 
     confirmed = said(tmp_path, "confirm")
     assert "cpu/first  confirmed" in confirmed
-    assert "the largest difference of one seed is 0.000000" in confirmed
+    assert confirmed.count("difference +0.000000") == 3
     assert not list((tmp_path / ".marin-scaling").glob("again-*"))
 
     git(tmp_path, "init", "-q", "-b", "main")
     (tmp_path / ".gitignore").write_text(".marin-scaling/\n")
     commit(tmp_path)
-    assert said(tmp_path, "confirm").startswith("0 of 1 submission to retrain differ from ")
+    assert said(tmp_path, "confirm").startswith("0 of 1 ")
     path = tmp_path / "speedruns" / "cpu" / "first" / "submission.json"
     document = json.loads(path.read_bytes())
     document["seeds"][0]["bits_per_byte"] -= 0.2
@@ -73,9 +73,9 @@ def test_an_entry_is_planned_trained_submitted_and_comes_out_again(tmp_path: Pat
     assert "seeds.bits_per_byte" in said(tmp_path, "validate", status=1)
     refused = said(tmp_path, "confirm", "--base", "main", status=1)
     assert "cpu/first  NOT confirmed" in refused
-    assert "0.200000" in refused.splitlines()[-1]
+    assert "difference -0.200000, OUTSIDE" in refused
     shutil.rmtree(tmp_path / "runs")
-    assert "no record of 2 of 2 runs" in said(tmp_path, "validate")
+    assert "2 of 2 runs have no record" in said(tmp_path, "validate")
 
 
 @pytest.mark.nightly
@@ -89,4 +89,4 @@ def test_every_entry_of_this_repositorys_own_track_comes_out_again() -> None:
         pytest.skip("the standard library of this Python is not that of 3.11.7, whose sources the track is on")
     lines = [line for line in said(ROOT, "confirm", "--all").splitlines() if "confirmed" in line]
     assert len(lines) == len(list((ROOT / "speedruns" / "cpu").iterdir()))
-    assert all("  confirmed: " in line for line in lines)
+    assert all("  confirmed," in line for line in lines)

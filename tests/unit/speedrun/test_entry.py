@@ -153,21 +153,24 @@ def test_the_means_may_differ_by_the_tolerance_over_the_root_of_the_seeds(shift:
     """0.01 over the root of three is 0.00577, in both directions; no seed alone is outside."""
     found = confirmation(with_losses(1.0 + shift, 1.02 + shift, 1.1 + shift), with_losses(1.0, 1.02, 1.1), tolerance=0.01)
     assert found.confirmed is confirmed
-    assert confirmed or "mean" in found.sentence
+    assert ("OUTSIDE" in found.sentence.splitlines()[-1]) is not confirmed
+    assert "OUTSIDE" not in "".join(found.sentence.splitlines()[:-1])
 
 
 def test_one_false_seed_is_refused_however_far_the_seeds_lie_apart() -> None:
     """Named with the claimed and the retrained loss."""
     found = confirmation(with_losses(2.1108, 2.3383, 2.4167), with_losses(2.3108, 2.3383, 2.4167), tolerance=0.016)
     assert not found.confirmed
-    (problem,) = found.problems
-    assert all(part in problem for part in ("seed 0", "2.110800", "2.310800", "0.200000", "0.016"))
+    seed, *_, mean = [line for line in found.sentence.splitlines() if "OUTSIDE" in line]
+    assert all(part in seed for part in ("seed 0", "2.110800", "2.310800", "-0.200000", "0.016"))
+    assert "mean" in mean
 
 
 def test_two_false_seeds_that_cancel_in_the_mean_are_both_named() -> None:
     """The mean is reproduced, the seeds are not."""
     found = confirmation(with_losses(0.9, 1.2), with_losses(1.0, 1.1), tolerance=0.016)
-    assert [each.partition(" claims")[0] for each in found.problems] == ["seed 0", "seed 1"]
+    outside = [line.partition(":")[0].strip() for line in found.sentence.splitlines() if "OUTSIDE" in line]
+    assert (found.confirmed, outside) == (False, ["seed 0", "seed 1"])
 
 
 def test_a_submission_that_is_not_that_of_its_entry_is_not_confirmed() -> None:

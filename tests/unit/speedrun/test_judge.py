@@ -132,6 +132,20 @@ def test_an_entry_outside_of_the_repository_is_not_read(tmp_path: Path, path: st
     assert warnings(tmp_path / "root") == {"cpu/mine": []}
 
 
+def test_an_entry_that_is_a_link_is_not_read(tmp_path: Path) -> None:
+    """It could lead to any file of the machine; the finding names the link and shows none of its target."""
+    (tmp_path / "outside.yaml").write_text("secret: 1")
+    root = tmp_path / "root"
+    with_entry(root, path="docs/entry.yaml")
+    git(root, "init", "-q", "-b", "main")
+    (root / "docs").mkdir()
+    (root / "docs" / "entry.yaml").symlink_to(tmp_path / "outside.yaml")
+    ((code, message),) = warnings(root)["cpu/mine"]
+    assert code == "entry"
+    assert "docs/entry.yaml" in message
+    assert "secret" not in message
+
+
 @pytest.mark.parametrize("changed", [None, *FILES, "speedruns/cpu/mine/submission.json", "README.md"])
 def test_an_entry_changes_with_each_file_that_determines_it(tmp_path: Path, changed: str | None) -> None:
     """Submission, entry, track, and recipe with its base; another file of the repository changes nothing."""
