@@ -98,7 +98,8 @@ class Repository:
         listed = self.ask("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads", "refs/remotes")
         last = unknown.rpartition("/")[2]
         names = sorted(os.fsdecode(listed).split(), key=lambda name: (name.rpartition("/")[2] != last, name))
-        return f"Name a branch that exists here: {joined(names)}." if names else "Commit first; no branch exists here."
+        here = f"Name a branch that exists here: {joined(names) or 'none'}"
+        return f"{here}; or fetch another one (git fetch origin BRANCH) and name FETCH_HEAD."
 
     def head(self) -> str | None:
         """Return the id of the checked-out commit; None before the first commit."""

@@ -129,7 +129,7 @@ def import_file(path: Path) -> Imported:
     try:
         document = load_strict(raw, name=str(path))
     except DocumentError as error:
-        raise foreign_file(str(path), error.what.removeprefix(f"{path} ").rstrip(".")) from error
+        raise foreign_file(str(path), error.what.removeprefix(f"{path} is not a valid document: ").rstrip(".")) from error
     if isinstance(document, list):
         return import_marin_board(document, source=str(path))
     made = import_marin_results(document, name=submission_name(path), source=str(path))

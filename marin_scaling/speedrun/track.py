@@ -207,10 +207,11 @@ def claim_findings(claim: Claim, tracks: Mapping[str, Track]) -> Iterator[Findin
     """
     track = tracks.get(claim.track)
     if track is None:
-        near = difflib.get_close_matches(claim.track, tracks, n=1)
-        listed = (f"; did you mean {near[0]}? Tracks: " if near else "; tracks: ") + joined(tracks) if tracks else ""
-        said = f"unchecked: speedruns/tracks/{claim.track}.yaml does not exist{listed}"
-        yield (error if tracks and not claim.is_imported else warning)("track", "track", said)
+        near = difflib.get_close_matches(claim.track, tracks, n=2, cutoff=0.5)
+        listed = f"did you mean {joined(near, separator=' or ')}?" if near else f"tracks: {joined(tracks) or 'none'}"
+        said = f"speedruns/tracks/{claim.track}.yaml does not exist; {listed}"
+        is_error = tracks and not claim.is_imported
+        yield error("track", "track", said) if is_error else warning("track", "track", f"unchecked: {said}")
         return
     yield from _over_limits(claim, track)
     yield from _other_machine(claim, track)

@@ -233,6 +233,7 @@ def test_a_base_that_is_not_there_is_refused_with_the_branches_that_are(tmp_path
     for wrong, meant in (("mian", "main"), ("release", "origin/release")):
         with pytest.raises(GitError) as error:
             refused(tmp_path, base=wrong)
+        assert "FETCH_HEAD" in error.value.fix
         assert repr(wrong) in error.value.what
         assert meant in error.value.fix
 
