@@ -170,16 +170,6 @@ def require_repository(start: Path | None = None) -> Repository:
     return found
 
 
-def tracked_files(folder: Path) -> list[Path]:
-    """Return the files at or below `folder` that git tracks, in the current directory's repository, as `folder / ...`.
-
-    `GitError` if the folder is not in a repository. A tracked file may be missing from the disk.
-    """
-    repository = require_repository()
-    below = repository.path_from_root(folder)
-    return [folder / path.relative_to(below) for path in repository.tracked(folder)]
-
-
 def checked_out_commit(folder: Path) -> str | None:
     """Return the id of the commit checked out at `folder`; None outside of a repository or without git."""
     try:

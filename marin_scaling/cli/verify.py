@@ -14,7 +14,7 @@ import typer
 from marin_scaling.printable import printable
 
 if TYPE_CHECKING:
-    from marin_scaling.preregistration.state import VerifiedStep
+    from marin_scaling.preregistration.outcome import VerifiedStep
 
 REGISTRY = typer.Option(
     Path("preregistrations"), "--registry", metavar="FOLDER", help="Folder of preregistrations and allowed_signers."
@@ -90,8 +90,8 @@ def check(
     import json
     from datetime import UTC, datetime
 
+    from marin_scaling.preregistration.outcome import State
     from marin_scaling.preregistration.registry import find_folders
-    from marin_scaling.preregistration.state import State
     from marin_scaling.preregistration.track_record import record_text, track_records
     from marin_scaling.preregistration.verdict import check_all
     from marin_scaling.untrusted_files import require_regular_tree

@@ -12,10 +12,17 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from marin_scaling.errors import DocumentError, VerificationError
-from marin_scaling.files import read_bytes
+from marin_scaling.files import read_bytes, read_plain
 from marin_scaling.limits import SIGNERS_BYTES
 from marin_scaling.preregistration.layout import PRINCIPAL
-from marin_scaling.preregistration.signing.sshsig import NAMESPACE, MalformedKeyError, PublicKey, public_key_from_text
+from marin_scaling.preregistration.signing.sshsig import (
+    NAMESPACE,
+    MalformedKeyError,
+    PublicKey,
+    parse_signature,
+    public_key_from_text,
+    verify_signature,
+)
 from marin_scaling.untrusted_files import is_present
 
 Item = TypeVar("Item")
@@ -92,7 +99,7 @@ def parse_allowed_signers(raw: bytes, *, name: str) -> list[AllowedSigner]:
 
 
 def _parsed(line: str, *, where: str) -> AllowedSigner | None:
-    """The signer of a line; None of a line that cannot be read here, and whose namespaces are those of other programs."""
+    """Return the signer of a line; None for an unreadable line with the namespaces of other programs."""
     try:
         return _parse_line(line, where=where)
     except DocumentError:
@@ -102,7 +109,7 @@ def _parsed(line: str, *, where: str) -> AllowedSigner | None:
 
 
 def _is_for_others(line: str) -> bool:
-    """True if a line names the namespaces that it allows, once, and ours is none of them, so that it lets nobody sign here."""
+    """Return True if a line names its namespaces, once, and ours is none of them: it lets nobody sign here."""
     options = [each for each in _words(line)[1:2] if not each.startswith(_KEY_KINDS)]
     named = re.findall(r'(?:^|,)namespaces="([^"]*)"(?=,|$)', options[0], flags=re.IGNORECASE) if options else []
     return len(named) == 1 and not _matches(named[0], NAMESPACE)
@@ -300,3 +307,22 @@ def representative(item: Item, leads_to: MutableMapping[Item, Item]) -> Item:
         leads_to[item] = leads_to[leads_to[item]]
         item = leads_to[item]
     return item
+
+
+def require_signed(
+    content: bytes, *, signature: bytes, path: Path, principal: str, moments: Iterable[datetime], allowed_signers: Path
+) -> tuple[PublicKey, AllowedSigner]:
+    """Return the key that signed `content`, and the line that allows `principal` to use it at all `moments`.
+
+    `moments` are the document's own time and the time of receipt: a stolen old key could backdate the former. `path` is the
+    signature's, for errors; `VerificationError` for an invalid signature or another signer.
+    """
+    key = verify_signature(signature, content=content, name=str(path))
+    for moment in sorted(set(moments)):
+        line = require_listed(allowed_signers, principal=principal, key=key, namespace=NAMESPACE, at=moment)
+    return key, line
+
+
+def fingerprint_at(path: Path) -> str:
+    """Return the fingerprint of the key in a verified signature file."""
+    return parse_signature(read_plain(path), name=str(path)).public_key.fingerprint

@@ -23,12 +23,11 @@ from marin_scaling.files import read_bytes
 from marin_scaling.ladder.config import Promise
 from marin_scaling.preregistration.events.notice import give_notice
 from marin_scaling.preregistration.log import write_down
-from marin_scaling.preregistration.register import bound_spec
+from marin_scaling.preregistration.register import bound_spec, countersign
 from marin_scaling.preregistration.registry import allow_signer, read_registration, signers_path
 from marin_scaling.preregistration.review.pull_request import review_branch
 from marin_scaling.preregistration.review.report import of_backtest, of_fit, of_other_choices, review_text
 from marin_scaling.preregistration.signing.allowed_signers import signer_line
-from marin_scaling.preregistration.signing.signatures import countersign
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
 from marin_scaling.preregistration.verdict import check_preregistration
 from marin_scaling.run.spec import RunSpec
