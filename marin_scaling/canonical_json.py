@@ -88,6 +88,11 @@ def sha256_hex(raw: bytes) -> str:
     return hashlib.sha256(raw).hexdigest()
 
 
+def has_digest(raw: bytes, *, digest: str) -> bool:
+    """Return True if bytes have this SHA-256 digest."""
+    return sha256_hex(raw) == digest
+
+
 def digest_of(document: Any) -> str:
     """Return the SHA-256 digest of a document's canonical bytes, which does not depend on the order of keys.
 
