@@ -49,6 +49,7 @@ def preregister(
     from marin_scaling.preregistration.signing.keys import find_principal
     from marin_scaling.run.plan import load_ladder
 
+    domain.require_ladder_file(ladder_path)
     reveal_by = domain.end_of_seal(seal_until) if seal_until else None
     planned = load_ladder(ladder_path).bind()
     due = planned.ladder.file.promise.due

@@ -39,7 +39,9 @@ from marin_scaling.preregistration.register import answering_spec
 from marin_scaling.preregistration.registry import identity, read_registration, registration_folders
 from marin_scaling.preregistration.review.compare_trees import compared_trees, file_at
 from marin_scaling.preregistration.review.trust_changes import trust_changes
+from marin_scaling.preregistration.signing.allowed_signers import read_allowed_signers
 from marin_scaling.preregistration.signing.signatures import signature_faults
+from marin_scaling.preregistration.signing.sshsig import NAMESPACE
 from marin_scaling.preregistration.state import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.statement import Statement, moment_text
 from marin_scaling.preregistration.verdict import verdicts_on
@@ -318,6 +320,9 @@ class Reviewed:
     amendments: tuple[Amendment, ...] = ()
     """Later forecasts of the same run that the base lacks."""
 
+    unlisted: tuple[str, ...] = ()
+    """Resolver and reviewers of the statement who have no key in the base."""
+
     refusal: str | None = None
     receipts: Receipts | None = None
     """Times at which the base received the registry's files."""
@@ -424,9 +429,25 @@ def _reviewed(
         if isinstance(found, VerifiedSeal):
             return Reviewed(folder=folder, added=added, statement=None, steps=said)
         new = tuple(each for each in found.amendments if f"{each.name}/{AMENDMENT_NAME}" in added)
-        return Reviewed(folder=folder, added=added, statement=found.statement, steps=said, amendments=new, receipts=receipts)
+        return Reviewed(
+            folder=folder,
+            added=added,
+            statement=found.statement,
+            steps=said,
+            amendments=new,
+            unlisted=_unlisted(found.statement, signers=signers),
+            receipts=receipts,
+        )
     except MarinScalingError as error:
         return Reviewed(folder=folder, added=added, statement=None, refusal=called(str(error)))
+
+
+def _unlisted(statement: Statement, *, signers: Path) -> tuple[str, ...]:
+    """Return the resolver and reviewers of a statement who have no key that may sign now."""
+    now = datetime.now(UTC)
+    able = {each.principal for each in read_allowed_signers(signers) if each.refusal(namespace=NAMESPACE, at=now) is None}
+    named = (statement.predicate["resolution"]["resolver"], *statement.predicate["reviewers"])
+    return tuple(name for name in dict.fromkeys(named) if name not in able)
 
 
 def rehearsals(folder: Path, *, runs_dir: Path) -> list[str]:

@@ -22,6 +22,7 @@ from marin_scaling.preregistration.layout import (
     OUTCOME_NAME,
     POLICY_NAME,
     SEAL_NAME,
+    SIGNERS_NAME,
     countersigners,
 )
 from marin_scaling.preregistration.receipts import CLOCKS_DIFFER, known_at, own_receipts
@@ -55,6 +56,7 @@ def remarks(each: Reviewed, statement: Statement, *, known: KnownForecasts) -> I
     yield from _of_family(each, known=known)
     yield from _of_outcome(each, runs_dir=known.runs_dir, at=known.at)
     yield from _of_promise(statement)
+    yield from _of_people(each, statement)
     yield from of_fit(each.folder, statement)
 
 
@@ -117,6 +119,14 @@ def _of_promise(statement: Statement) -> Iterator[str]:
         yield "**its resolver is its registrant**: the forecast cannot be voided"
     if predicate["forecast"]["extrapolation"] > _FAR:
         yield f"**it extrapolates more than {_FAR}x beyond its ladder**"
+
+
+def _of_people(each: Reviewed, statement: Statement) -> Iterator[str]:
+    """Yield a warning for each resolver and reviewer without a key."""
+    resolver = statement.predicate["resolution"]["resolver"]
+    for name in each.unlisted:
+        role, task = ("resolver", "void the forecast") if name == resolver else ("reviewer", "sign it")
+        yield f"**its {role} has no key in {SIGNERS_NAME}**: {escape(name)} cannot {task} until a key is merged"
 
 
 def of_fit(folder: Path, statement: Statement) -> Iterator[str]:
