@@ -126,15 +126,15 @@ def review(
     base: str = _BASE,
     registry: Path = REGISTRY,
     runs: Path = _RUNS,
-    whole: bool = typer.Option(False, "--whole", help="Print all details, without the length limit of comments."),
+    markdown: bool = typer.Option(False, "--markdown", help="Print Markdown, cut to fit a comment."),
+    whole: bool = typer.Option(False, "--whole", help="Print all details also with --markdown."),
 ) -> None:
     """Review a branch that adds forecasts, as a report.
 
     The report has the verified steps, the forecast with its baseline and earlier forecasts, the registrant's track record,
-    warnings, and questions for a person. Files get Markdown, a terminal gets plain text. Exit status 1 if something is
-    refused.
+    warnings, and questions for a person. Exit status 1 if something is refused.
 
-    Example: marin-scale review --base origin/main >> "$GITHUB_STEP_SUMMARY"
+    Example: marin-scale review --base origin/main
     """
     from datetime import UTC, datetime
 
@@ -144,7 +144,7 @@ def review(
     from marin_scaling.preregistration.review.report import review_text
 
     found = review_branch(base, registry_dir=registry, runs_dir=runs)
-    most = None if whole else COMMENT_CHARACTERS
+    most = COMMENT_CHARACTERS if markdown and not whole else None
     text = review_text(found, registry=registry, runs_dir=runs, at=datetime.now(UTC), most=most)
-    typer.echo(readable(text) if sys.stdout.isatty() else text, nl=False)
+    typer.echo(text if markdown else readable(text), nl=False)
     raise typer.Exit(0 if found.sound else 1)

@@ -318,7 +318,7 @@ _SEALED_WORDS = (
     "Judge target, number and ladder when the forecast is revealed. Check now whether that day is soon enough, and whether "
     "this person has forecasts that were not revealed in time: each counts as missed."
 )
-_ALL = "`marin-scale review --whole`"
+_ALL = "`marin-scale review`"
 _REASON = 6000  # of the registry's refusal, in characters
 _LEAST_POINTS = 2
 
@@ -534,12 +534,14 @@ def doubts_section(statement: Statement, *, shown: Shown = cell, heading: str = 
     """Return the sensitivity table, the backtest and the baseline."""
     predicate = statement.predicate
     point, baseline = predicate["forecast"]["point"], predicate["scoring"]["baseline"]["point"]
-    rows = [
-        [shown(row["choice"]), *_beside(row["median"], point=point, why_none=shown(row["whyNone"]))]
-        for row in predicate["forecast"]["sensitivity"]
-    ]
+    rows = [[shown(row["choice"]), *_beside(row["median"], point=point)] for row in predicate["forecast"]["sensitivity"]]
     rows.append(["baseline: a line through the best run of each budget, on logarithms", *_beside(baseline, point=point)])
     choices = table(["alternative", "median", "difference"], rows, right=[1, 2], most=LISTED, rest_in="statement.json")
+    missing = "\n".join(
+        f"- {shown(row['choice'])} could not be fitted: {shown(row['whyNone'])}"
+        for row in predicate["forecast"]["sensitivity"][:LISTED]
+        if row["median"] is None
+    )
     tested = [
         [
             f"{row['nearest']:g}x to {row['farthest']:g}x" if row["farthest"] else f"{row['nearest']:g}x and more",
@@ -553,11 +555,12 @@ def doubts_section(statement: Statement, *, shown: Shown = cell, heading: str = 
     header = ["beyond the runs", "forecasts", "error", "bias", "in 90 %"]
     backtest = f"Each budget of the ladder, forecast from the smaller ones:\n\n{table(header, tested, right=[1, 2, 3, 4])}"
     none = "No budget of the ladder can be forecast from smaller ones."
-    return f"{heading} Sensitivity and backtest\n\n{choices}\n\n{backtest if tested else none}"
+    parts = [f"{heading} Sensitivity and backtest", choices, missing, backtest if tested else none]
+    return "\n\n".join(filter(None, parts))
 
 
-def _beside(median: float | None, *, point: float, why_none: str = "") -> tuple[str, str]:
-    return (why_none, "") if median is None else (f"{median:.4f}", f"{median / point - 1:+.2%}")
+def _beside(median: float | None, *, point: float) -> tuple[str, str]:
+    return ("none", "") if median is None else (f"{median:.4f}", f"{median / point - 1:+.2%}")
 
 
 def promise_section(statement: Statement, *, shown: Shown = markdown_escape, heading: str = "##") -> str:
