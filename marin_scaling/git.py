@@ -235,6 +235,15 @@ def checked_out_commit(folder: Path) -> str | None:
     return found.head() if found else None
 
 
+def current_branch(folder: Path) -> str | None:
+    """Return the name of the branch checked out at `folder`; None without a branch, a repository or git."""
+    try:
+        found = find_repository(folder)
+        return os.fsdecode(found.ask("symbolic-ref", "--short", "--quiet", "HEAD")).strip() if found else None
+    except GitError:
+        return None
+
+
 def remote_address(folder: Path, *, remote: str = "origin") -> str | None:
     """Return the address of a remote of the repository at `folder`; None if it has none, or without git."""
     try:

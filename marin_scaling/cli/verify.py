@@ -119,11 +119,13 @@ def _say_empty(registry: Path) -> None:
     typer.echo(f"{registry} has no preregistrations. To register one: marin-scale preregister LADDER.yaml")
 
 
-_BASE = typer.Option("origin/main", "--base", metavar="REF", help="Branch to merge into.")
+_BASE = typer.Option(
+    None, "--base", metavar="REF", help="Branch to merge into; default: origin/main, or main in a repository without a remote."
+)
 
 
 def review(
-    base: str = _BASE,
+    base: str | None = _BASE,
     registry: Path = REGISTRY,
     runs: Path = _RUNS,
     markdown: bool = typer.Option(False, "--markdown", help="Print Markdown, cut to fit a comment."),
@@ -138,11 +140,13 @@ def review(
     """
     from datetime import UTC, datetime
 
+    from marin_scaling.git import remote_address
     from marin_scaling.limits import COMMENT_CHARACTERS
     from marin_scaling.preregistration.review.comment import readable
     from marin_scaling.preregistration.review.pull_request import review_branch
     from marin_scaling.preregistration.review.report import review_text
 
+    base = base or ("origin/main" if remote_address(Path.cwd()) else "main")
     found = review_branch(base, registry_dir=registry, runs_dir=runs)
     most = COMMENT_CHARACTERS if markdown and not whole else None
     text = review_text(found, registry=registry, runs_dir=runs, at=datetime.now(UTC), most=most)
