@@ -74,7 +74,8 @@ def load_canonical(raw: bytes, *, name: str) -> Any:
     if canonical != raw:
         _refuse(
             name,
-            "its bytes are not the canonical form (indent 1, sorted keys, ASCII, shortest numbers, one final newline)",
+            "its bytes are not the canonical form in which it was written, so it was edited (indent 1, sorted keys, ASCII, "
+            "shortest numbers, one final newline)",
         )
     return document
 
