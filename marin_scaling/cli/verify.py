@@ -117,7 +117,9 @@ def check(
         if not verdicts:
             _say_empty(registry)
         if which == "all" and verdicts:
-            typer.echo("\n" + "\n".join(map(record_text, track_records(verdicts))))
+            typer.echo()
+            for line in "\n".join(map(record_text, track_records(verdicts))).splitlines():
+                echo_wrapped(line, indent=4)
         if written := [folder.name for folder in folders if folder not in before and is_present(folder / OUTCOME_NAME)]:
             typer.echo(f"Next: git add {registry} {runs} && git commit -m 'Check {', '.join(written)}'{push()}")
     states = {verdict.state for verdict in verdicts}

@@ -156,8 +156,9 @@ def sensitivity_text(rows: list[SensitivityRow]) -> str:
     first, width = rows[0].median or 1.0, max(len(row.choice) for row in rows)
     lines = ["sensitivity of the forecast (medians):"]
     for row in rows:
-        value = f"{row.median:8.4f} {row.median / first - 1:+8.2%}" if row.median is not None else f"    none: {row.why_none}"
+        value = f"{row.median:8.4f} {row.median / first - 1:+8.2%}" if row.median is not None else f"{'none':>8}"
         lines.append(f"  {row.choice:<{width}} {value}")
+    lines += [wrapped(f"{row.choice} could not be fitted: {row.why_none}", "  ") for row in rows if row.median is None]
     lines.append(
         wrapped("A refitted surface is one least-squares fit; --law additive-surface prints the median of its bootstrap.", "  ")
     )

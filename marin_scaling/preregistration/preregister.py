@@ -284,7 +284,7 @@ def forecast_target(planned: PlannedLadder, *, on_message: OnMessage = print) ->
     target = target_spec(file, plan, corpus=planned.corpus)
     document, losses = _documented(result, tested, flops=target.flops, on_message=on_message)
     doubts = (*plan.doubts, *backtest_doubts(tested), *_unsaid(file.promise))
-    on_message("\n".join([_target_line(target), *(wrapped(f"warning: {doubt}") for doubt in doubts)]))
+    on_message("\n".join([wrapped(_target_line(target)), *(wrapped(f"warning: {doubt}") for doubt in doubts)]))
     recipe = recipe_document(find_recipe(file.recipe), plan, batch_is_given=file.target.batch_size is not None)
     return Evidence(rows=result.rows, forecast=document, losses=losses, recipe=recipe, target=target)
 
