@@ -25,10 +25,10 @@ from scipy.stats import t
 from suites import public_suites
 
 from marin_scaling.errors import FitRefused
+from marin_scaling.fitting.coupled_fit import FREEDOM, Calibration, decades_beyond, draw_losses
 from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.law import Targets
 from marin_scaling.fitting.optima import size_column
-from marin_scaling.fitting.predictive import FREEDOM, Calibration, decades_beyond, draw_losses
 from marin_scaling.forecast.backtest import backtest
 from marin_scaling.forecast.forecast import LEVELS
 from marin_scaling.laws import Array

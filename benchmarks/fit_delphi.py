@@ -33,7 +33,7 @@ from marin_scaling.run.table import read_run_table
 from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.forecast.backtest import backtest
-from marin_scaling.forecast.sensitivity import sensitivity
+from marin_scaling.forecast.forecast import sensitivity
 import pandas, scipy.optimize, scipy.special
 clock.append(time.perf_counter())
 table = read_run_table(Path("runs/delphi"))

@@ -1,6 +1,6 @@
 """Count the modules of this package that two commands enter: modules in which at least one function is called.
 
-Run `python benchmarks/modules_entered.py` from the repository root; `--list` names the modules.
+Run `python benchmarks/modules_entered.py` from the repository root; `--list` names the modules. Exits 1 above the limits.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "marin_scaling"
 FIT = ["fit", "runs/delphi", "--predict", "1e23"]
+MOST = {"fit": 30, "verify": 45}
+"""Largest number of modules that each command may enter."""
 
 
 def entered(arguments: list[str]) -> set[str]:
@@ -24,7 +26,7 @@ def entered(arguments: list[str]) -> set[str]:
     seen: set[str] = set()
 
     def note(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code.co_name not in ("<module>", "<lambda>") and not _defines_class(frame):
+        if event == "call" and frame.f_code.co_name not in ("<module>", "<lambda>") and not _belongs_to_import(frame):
             seen.add(frame.f_code.co_filename)
 
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
@@ -36,21 +38,25 @@ def entered(arguments: list[str]) -> set[str]:
     return {str(Path(name).relative_to(PACKAGE)) for name in seen if Path(name).is_relative_to(PACKAGE)}
 
 
-def _defines_class(frame: FrameType) -> bool:
-    """Return True for the body of a class statement, which runs when its module is imported."""
+def _belongs_to_import(frame: FrameType) -> bool:
+    """Return True for the body of a class and for a comprehension of a module, which run when their module is imported."""
+    if frame.f_code.co_name.startswith("<") and frame.f_back is not None and frame.f_back.f_code.co_name == "<module>":
+        return True
     return ("__module__" in frame.f_locals and "__qualname__" in frame.f_locals) or not frame.f_code.co_flags & 0x02
 
 
-def main() -> None:
-    """Print the counts of `fit` and of `verify` of the newest registration of this repository."""
+def main() -> bool:
+    """Print the counts of `fit` and of `verify` of this repository's newest registration; return True within the limits."""
     registrations = sorted(path.parent.name for path in (ROOT / "preregistrations").glob("*/statement.json"))
-    commands = [FIT, *(["verify", name] for name in registrations[-1:])]
-    for arguments in commands:
-        found = entered(arguments)
-        print(f"{len(found):3} modules entered by marin-scale {' '.join(arguments)}")
+    within = True
+    for arguments in (FIT, ["verify", registrations[-1]]):
+        found, most = entered(arguments), MOST[arguments[0]]
+        within &= len(found) <= most
+        print(f"{len(found):3} modules entered by marin-scale {' '.join(arguments)}; limit {most}")
         if "--list" in sys.argv:
             print("\n".join(f"    {name}" for name in sorted(found)))
+    return within
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(not main())

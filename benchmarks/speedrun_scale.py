@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from submission_factory import seed_document, submission_document
 
 from marin_scaling.publish.board_page import read_speedruns, speedrun_pages
-from marin_scaling.recipe.flops import WITH_LM_HEAD, training_flops
+from marin_scaling.recipe.model_shape import WITH_LM_HEAD, training_flops
 from marin_scaling.speedrun.checks import validate
 from marin_scaling.speedrun.leaderboard import boards
 from marin_scaling.speedrun.submission import Shape, Submission, read_submissions, write_submission

@@ -29,7 +29,7 @@ from marin_scaling.data.documents import standard_library_corpus
 from marin_scaling.ladder.config import LadderFile, RungsAtBudget, Target
 from marin_scaling.ladder.plan import plan_ladder
 from marin_scaling.recipe.find import find_recipe
-from marin_scaling.recipe.flops import training_flops
+from marin_scaling.recipe.model_shape import training_flops
 from marin_scaling.run.plan import rung_specs
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.train.levanter_yaml import COMMAND, emit_levanter, file_name

@@ -22,7 +22,7 @@ import numpy as np
 from marin_scaling.data.corpus import HELD_OUT, RowFacts, TokenCorpus, TokenizerIdentity, token_type
 from marin_scaling.ladder.config import Compute, training_memory_bytes
 from marin_scaling.recipe.find import find_recipe
-from marin_scaling.recipe.flops import training_flops
+from marin_scaling.recipe.model_shape import training_flops
 from marin_scaling.run.plan import data_of, model_of, optimizer_of
 from marin_scaling.run.spec import EvaluationSpec, RunSpec
 from marin_scaling.train.launcher import gpu_environment, visible_gpus

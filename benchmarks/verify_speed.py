@@ -23,11 +23,11 @@ from statistics import median
 from report import ROOT, parser, publish
 
 from marin_scaling.canonical_json import sha256_hex
-from marin_scaling.preregistration.history import log_step, require_whole
 from marin_scaling.preregistration.log import Log, parse_log, read_log, write_down
 from marin_scaling.preregistration.registry import find_folders, registration_folders, signers_path
 from marin_scaling.preregistration.statement import moment_text
 from marin_scaling.preregistration.verify.authenticity import verify_folder
+from marin_scaling.preregistration.verify.rules import log_step, require_whole
 
 REPETITIONS = 15
 LINES = 10_000

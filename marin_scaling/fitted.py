@@ -16,9 +16,8 @@ from marin_scaling.fitting.law import DEFAULT_LAW, LawKind
 from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.forecast.backtest import Backtest, backtest_of_fit
 from marin_scaling.forecast.backtest import backtest as backtest_table
-from marin_scaling.forecast.forecast import Forecast, forecast, forecast_runs, samples
+from marin_scaling.forecast.forecast import Forecast, SensitivityRow, forecast, forecast_runs, samples, sensitivity
 from marin_scaling.forecast.report import forecast_text
-from marin_scaling.forecast.sensitivity import SensitivityRow, sensitivity
 from marin_scaling.forecast.targets import WantedRun, WantedRuns, target_runs, targets_of_frame
 from marin_scaling.run.table import ReadingChoices, RunTable, read_run_table, table_of_frame
 from marin_scaling.units import parse_flops

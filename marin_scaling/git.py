@@ -189,16 +189,6 @@ def require_repository(start: Path | None = None) -> Repository:
     return found
 
 
-def tracked_files(folder: Path) -> list[Path]:
-    """Return the files at or below `folder` that git tracks, in the current directory's repository, as `folder / ...`.
-
-    `GitError` if the folder is not in a repository. A tracked file may be missing from the disk.
-    """
-    repository = require_repository()
-    below = repository.path_from_root(folder)
-    return [folder / path.relative_to(below) for path in repository.tracked(folder)]
-
-
 def restoring_command(path: Path, *, fits: Callable[[bytes], bool] = bool, whole: Path | None = None) -> str:
     """Return the command that restores the newest committed content of a file that `fits`; empty if none is found.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from itertools import islice
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
     AfterValidator,
@@ -23,7 +24,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from marin_scaling.errors import DocumentError
-from marin_scaling.limits import FAULTS_NAMED
+from marin_scaling.limits import FAULTS_NAMED, UNKNOWN_KEYS_NAMED, VALUE_CHARACTERS
 from marin_scaling.printable import quoted
 
 
@@ -60,11 +61,21 @@ _LINE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
 _SHA256 = "^[0-9a-f]{64}$"
 _FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 _MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?Z$"
+COMMIT_PATTERN = "^[0-9a-f]{40}$"
+LINE_PATTERN = r"^[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]*$"
+WORDS_PATTERN = r"^[^\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]*$"
+LINK_PATTERN = r"^https?://[A-Za-z0-9._~:/?#\[\]@!$&()*+,;=%-]+$"
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._+-]*(/[A-Za-z0-9][A-Za-z0-9._+-]*)*$"
 IN_WORDS = {
     _LINE: "one line of text",
-    _SHA256: "SHA-256 digest, 64 hexadecimal digits",
-    _FILE_NAME: "name of at most 100 letters, digits and ._-",
-    _MOMENT: "time in UTC, like 2026-11-20T08:30:00Z",
+    _SHA256: "a SHA-256 digest, 64 hexadecimal digits",
+    _FILE_NAME: "a name of at most 100 letters, digits and ._-",
+    _MOMENT: "a time in UTC, like 2026-11-20T08:30:00Z",
+    COMMIT_PATTERN: "a commit, 40 hexadecimal digits",
+    LINE_PATTERN: "one line of text without hidden characters",
+    WORDS_PATTERN: "text without hidden characters",
+    LINK_PATTERN: "an address that begins with http:// or https://, of RFC 3986's signs",
+    NAME_PATTERN: "a name of letters, digits and ._+-, its parts apart by /",
 }
 """Patterns in words, for errors and reference pages."""
 Text = Annotated[str, StringConstraints(max_length=10_000, pattern=_LINE)]
@@ -111,10 +122,6 @@ _HIDDEN = re.compile(
 Unicode tables differ between versions."""
 
 
-_MOST_FAULTS = 1000
-"""Faults of a document above which they are only counted."""
-
-
 def check_document(document: Any, model: Any, *, name: str) -> None:
     """Raise `DocumentError` for a document that does not fit this model, or holds hidden characters.
 
@@ -124,8 +131,8 @@ def check_document(document: Any, model: Any, *, name: str) -> None:
     >>> check_document({"a": True, "b": 0}, dict[str, Count], name="x.json")
     Traceback (most recent call last):
     ...
-    marin_scaling.errors.DocumentError: x.json: a is True: input should be a valid integer.
-           x.json: b is 0: input should be greater than 0.
+    marin_scaling.errors.DocumentError: x.json: a: input should be a valid integer (is True).
+           x.json: b: input should be greater than 0 (is 0).
       why: Such a document could be read in two ways.
       fix: Restore the file from version control, or rerun the command that wrote it.
     """
@@ -136,7 +143,7 @@ def check_document(document: Any, model: Any, *, name: str) -> None:
     try:
         _adapter(model).validate_python(document, strict=True)
     except ValidationError as error:
-        faults += faults_of(error, document)
+        faults += [each.message for each in faults_of(error, document)]
     if faults:
         raise DocumentError(
             tuple(f"{name}: {fault}." for fault in faults),
@@ -146,33 +153,103 @@ def check_document(document: Any, model: Any, *, name: str) -> None:
 
 
 _adapter = functools.cache(TypeAdapter)
+_MOST_FAULTS = 100_000
+"""Faults of a document above which they are only counted; each takes some memory."""
 
 
-def faults_of(error: ValidationError, document: Any) -> list[str]:
-    """Return the first faults of a document with their keys and values, and the number of further faults."""
+class Fault(NamedTuple):
+    """A wrong key: its place as pydantic gives it, and a message that begins with the key."""
+
+    place: tuple[int | str, ...]
+    message: str
+
+
+def faults_of(
+    error: ValidationError,
+    document: Any = None,
+    *,
+    whole: str = "document",
+    keys: Collection[str] = (),
+    with_values: bool = True,
+) -> list[Fault]:
+    """Return the first faults of a document, one per key, and one with the number of further ones.
+
+    A value that fits no alternative is one fault, and so is an empty list with a wrong item. `whole` names the document itself,
+    and `keys` are all known keys, to suggest one for an unknown key. Values are left out (not `with_values`) if the file may
+    hold secrets.
+    """
     if error.error_count() > _MOST_FAULTS:
-        return [f"it has {error.error_count()} faults"]
-    faults = error.errors(include_url=False)
-    rest = len(faults) - FAULTS_NAMED
-    return [*(_fault(each, document) for each in faults[:FAULTS_NAMED]), *([f"{rest} more faults"] if rest > 0 else [])]
+        return [Fault((), f"{error.error_count()} keys are wrong")]
+    by_key: dict[tuple[str, ...], list[Any]] = {}
+    for fault in error.errors(include_url=False):
+        by_key.setdefault(_key_of(fault["loc"], document), []).append(fault)
+    above = {key[:count] for key in by_key for count in range(1, len(key))}
+    wrong = [(key, alike) for key, alike in by_key.items() if key not in above or alike[0]["type"] != "too_short"]
+    unnamed = {key for key, alike in [each for each in wrong if _is_unknown(each[1][0])][UNKNOWN_KEYS_NAMED:]}
+    named = [each for each in wrong if each[0] not in unnamed][:FAULTS_NAMED]
+    rest = len(wrong) - len(named)
+    return [
+        *(
+            Fault(alike[0]["loc"], f"{quoted('.'.join(key) or whole)}: {_reasons(alike, keys, with_values=with_values)}")
+            for key, alike in named
+        ),
+        *([Fault((), f"{rest} more keys are wrong")] if rest > 0 else []),
+    ]
 
 
-def _fault(fault: Any, document: Any) -> str:
-    """Return the key, the value and the fault, without pydantic's names of alternatives."""
-    where, value, last = "", document, len(fault["loc"]) - 1
-    for number, step in enumerate(fault["loc"]):
+def fault_text(error: ValidationError, document: Any = None, *, with_values: bool = True) -> str:
+    """Return the faults of a document in one line."""
+    return "; ".join(each.message for each in faults_of(error, document, with_values=with_values))
+
+
+def _key_of(place: Sequence[int | str], document: Any) -> tuple[str, ...]:
+    """Return the path to a key, as in rungs, 1, budget_flops, without pydantic's names of alternatives."""
+    if document is None:
+        return tuple(str(step) for step in place if isinstance(step, int) or step.isidentifier())
+    key, value, last = list[str](), document, len(place) - 1
+    for number, step in enumerate(place):
         if isinstance(value, list) and isinstance(step, int):
-            where, value = f"{where}[{step}]", value[step]
+            key, value = [*key, str(step)], value[step] if step < len(value) else None
         elif isinstance(value, dict) and (step in value or number == last):
-            where, value = f"{where}.{step}" if where else str(step), value.get(step)
-    if fault["type"] == "missing":
-        return f"{quoted(where)} is missing"
-    if fault["type"] == "extra_forbidden":
-        return f"{quoted(where)} is an unknown key"
+            key, value = [*key, str(step)], value.get(step)
+    return tuple(key)
+
+
+_REASONS = {
+    "too_short": "must not be empty",
+    "tuple_type": "must be a list, such as [a, b]",
+    "list_type": "must be a list, such as [a, b]",
+    "dict_type": "must be a mapping of keys",
+    "model_type": "must be a mapping of keys",
+    **dict.fromkeys(("date_type", "date_parsing", "date_from_datetime_parsing"), "must be a day, such as 2026-11-23"),
+}
+_REASON_CHARACTERS = 300
+
+
+def _is_unknown(fault: Any) -> bool:
+    return bool(fault["type"] == "extra_forbidden")
+
+
+def _reasons(faults: Sequence[Any], keys: Collection[str], *, with_values: bool) -> str:
+    reasons = " or ".join(dict.fromkeys(_reason(fault, keys) for fault in faults))
+    value, is_there = faults[0]["input"], faults[0]["type"] not in ("missing", "extra_forbidden")
+    is_one = isinstance(value, str | float | int | None)
+    return f"{reasons} (is {quoted(repr(value))})" if with_values and is_there and is_one else reasons
+
+
+def _reason(fault: Any, keys: Collection[str]) -> str:
+    if _is_unknown(fault):
+        key = str(fault["loc"][-1])
+        near = difflib.get_close_matches(key[:VALUE_CHARACTERS], {*keys} - {key}, n=1)  # not a key of another section
+        return "unknown key" + (f"; did you mean '{near[0]}'?" if near else "")
+    if fault["type"] in _REASONS:
+        return _REASONS[fault["type"]]
+    if fault["type"] == "string_type":
+        return "must be text; put it in quotes" if isinstance(fault["input"], int | float | date) else "must be text"
     if fault["type"] == "string_pattern_mismatch" and fault["ctx"]["pattern"] in IN_WORDS:
-        return f"{quoted(where)} is {quoted(repr(fault['input']))}, not a {IN_WORDS[fault['ctx']['pattern']]}"
-    reason = str(fault["msg"]).removeprefix("Value error, ")
-    return f"{quoted(where or 'document')} is {quoted(repr(fault['input']))}: {reason[:1].lower()}{reason[1:]}"
+        return f"must be {IN_WORDS[fault['ctx']['pattern']]}"
+    message = quoted(str(fault["msg"]).removeprefix("Value error, "), _REASON_CHARACTERS)
+    return message[:1].lower() + message[1:]
 
 
 def _hidden(value: Any, where: str) -> Iterator[tuple[str, str]]:
@@ -181,7 +258,7 @@ def _hidden(value: Any, where: str) -> Iterator[tuple[str, str]]:
         yield where, found[0]
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _hidden(item, f"{where}[{index}]")
+            yield from _hidden(item, f"{where}.{index}" if where else str(index))
     elif isinstance(value, dict):
         for key, item in value.items():
             at = f"{where}.{key}" if where else str(key)

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from marin_scaling.yaml_config import PATTERNS
+from marin_scaling.strict_model import COMMIT_PATTERN, LINE_PATTERN, LINK_PATTERN, NAME_PATTERN, WORDS_PATTERN
 
 _ENDINGS = (
     "token",
@@ -131,9 +131,7 @@ def can_be_read(address: str) -> bool:
         return False
 
 
-_SHA256, _COMMIT, _LINE, _WORDS, LINK_PATTERN, _NAME = PATTERNS
-SHA256 = Annotated[str, StringConstraints(pattern=_SHA256)]
-Commit = Annotated[str, StringConstraints(pattern=_COMMIT)]
+Commit = Annotated[str, StringConstraints(pattern=COMMIT_PATTERN)]
 
 
 def _readable(address: str) -> str:
@@ -142,10 +140,10 @@ def _readable(address: str) -> str:
     return address
 
 
-Line = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=_LINE)]
-Words = Annotated[str, StringConstraints(max_length=10_000, pattern=_WORDS)]
+Line = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=LINE_PATTERN)]
+Words = Annotated[str, StringConstraints(max_length=10_000, pattern=WORDS_PATTERN)]
 Link = Annotated[str, StringConstraints(max_length=2000, pattern=LINK_PATTERN), AfterValidator(_readable)]
-Name = Annotated[str, StringConstraints(max_length=200, pattern=_NAME)]
+Name = Annotated[str, StringConstraints(max_length=200, pattern=NAME_PATTERN)]
 Count = Annotated[int, Field(gt=0, le=10**30)]
 Amount = Annotated[float, Field(gt=0, le=1e60)]  # products of a few of these are finite
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Collection, Sequence
-from datetime import date, datetime
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -15,27 +14,13 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ValidationError
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.files import read_bytes
 from marin_scaling.limits import (
-    FAULTS_NAMED,
     FIRST_YEAR,
     LAST_YEAR,
     NUMBER_CHARACTERS,
-    UNKNOWN_KEYS_NAMED,
-    VALUE_CHARACTERS,
     YAML_BYTES,
 )
 from marin_scaling.printable import quoted
-from marin_scaling.strict_model import Part
-
-PATTERNS = {
-    r"^[0-9a-f]{64}$": "a SHA-256 digest, 64 hexadecimal digits",
-    r"^[0-9a-f]{40}$": "a commit, 40 hexadecimal digits",
-    r"^[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]*$": "one line of text without hidden characters",
-    r"^[^\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]*$": "text without hidden characters",
-    r"^https?://[A-Za-z0-9._~:/?#\[\]@!$&()*+,;=%-]+$": "an address that begins with http:// or https://, of RFC 3986's signs",
-    r"^[A-Za-z0-9][A-Za-z0-9._+-]*(/[A-Za-z0-9][A-Za-z0-9._+-]*)*$": "a name of letters, digits and ._+-, its parts apart by /",
-}
-"""Descriptions of regular expressions, in the order in which `untrusted_text` defines these."""
-
+from marin_scaling.strict_model import Part, faults_of
 
 MOST_VALUES = 100_000
 """Values in one file after expanding aliases, 64 characters of text counted as one; a few kilobytes of aliases can expand to
@@ -43,9 +28,6 @@ more than fits in memory."""
 
 Refused = Callable[[str | tuple[str, ...]], MarinScalingError]
 """Makes the error to raise from lines, one per fault."""
-
-
-_REASON_CHARACTERS = 300
 
 
 class PlainLoader(yaml.SafeLoader):
@@ -64,15 +46,6 @@ class PlainLoader(yaml.SafeLoader):
 for _kind in ("int", "float"):
     PlainLoader.add_constructor(f"tag:yaml.org,2002:{_kind}", PlainLoader.construct_short_number)
 PlainLoader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789"))
-_REASONS = {
-    "extra_forbidden": "unknown key",
-    "too_short": "must not be empty",
-    "tuple_type": "must be a list, such as [a, b]",
-    "list_type": "must be a list, such as [a, b]",
-    "dict_type": "must be a mapping of keys",
-    "model_type": "must be a mapping of keys",
-    **dict.fromkeys(("date_type", "date_parsing", "date_from_datetime_parsing"), "must be a day, such as 2026-11-23"),
-}
 
 
 def _in_our_time(moment: datetime) -> datetime:
@@ -111,7 +84,9 @@ def _validated(
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        raise refused(_sentences(path, error, node, noun=noun, keys=_keys(model))) from error
+        faults = faults_of(error, document, whole=noun.split()[-1], keys=_keys(model), with_values=False)
+        lines = (f"{path}, line {_line_of(node, each.place)}: {each.message}" for each in faults)
+        raise refused(tuple(line if line.endswith("?") else f"{line}." for line in lines)) from error
 
 
 def _load(path: Path, *, noun: str, refused: Refused) -> tuple[dict[Any, Any], yaml.Node | None]:
@@ -136,64 +111,6 @@ def _keys(model: type[BaseModel]) -> set[str]:
     """Return all key names anywhere in the document."""
     schema = model.model_json_schema()
     return {key for table in (schema, *schema.get("$defs", {}).values()) for key in table.get("properties", {})}
-
-
-def _sentences(
-    path: Path, error: ValidationError, node: yaml.Node | None, *, noun: str, keys: Collection[str]
-) -> tuple[str, ...]:
-    """Return one sentence for each of the first wrong keys, and the number of the others.
-
-    A value that fits no alternative is one fault, and so is an empty list with a wrong item.
-    """
-    faults: dict[tuple[str, ...], list[Any]] = {}
-    for fault in error.errors(include_url=False):
-        faults.setdefault(_steps(fault), []).append(fault)
-    inner = {steps[:count] for steps in faults for count in range(1, len(steps))}
-    wrong = [(steps, alike) for steps, alike in faults.items() if steps not in inner or alike[0]["type"] != "too_short"]
-    unknown = [each for each in wrong if each[1][0]["type"] == "extra_forbidden"][UNKNOWN_KEYS_NAMED:]
-    unnamed = {steps for steps, _ in unknown}
-    named = [each for each in wrong if each[0] not in unnamed][:FAULTS_NAMED]
-    sentences = [
-        f"{path}, line {_line_of(node, alike[0]['loc'])}: {_named(steps, noun)}: {_reasons(alike, keys)}"
-        for steps, alike in named
-    ]
-    rest = len(wrong) - len(named)
-    return (
-        *(each if each.endswith("?") else f"{each}." for each in sentences),
-        *([f"{path}: {rest} more keys are wrong."] if rest > 0 else []),
-    )
-
-
-def _named(steps: tuple[str, ...], noun: str) -> str:
-    return quoted(".".join(steps) or noun.split()[-1])
-
-
-def _steps(fault: Any) -> tuple[str, ...]:
-    """Return the path to a key, as in rungs, 1, budget_flops, without pydantic's names of alternatives."""
-    steps = [str(step) for step in fault["loc"]]
-    return tuple(step for step in steps if fault["type"] == "extra_forbidden" or step.isdigit() or step.isidentifier())
-
-
-def _reasons(faults: Sequence[Any], keys: Collection[str]) -> str:
-    return " or ".join(dict.fromkeys(_reason(fault, keys) for fault in faults))
-
-
-def _reason(fault: Any, keys: Collection[str]) -> str:
-    if fault["type"] == "extra_forbidden":
-        return _REASONS["extra_forbidden"] + _meant(str(fault["loc"][-1]), keys)
-    if fault["type"] in _REASONS:
-        return _REASONS[fault["type"]]
-    if fault["type"] == "string_type":
-        return "must be text; put it in quotes" if isinstance(fault["input"], int | float | date) else "must be text"
-    if fault["type"] == "string_pattern_mismatch" and fault["ctx"]["pattern"] in PATTERNS:
-        return f"must be {PATTERNS[fault['ctx']['pattern']]}"
-    message = quoted(str(fault["msg"]).removeprefix("Value error, "), _REASON_CHARACTERS)
-    return message[:1].lower() + message[1:]
-
-
-def _meant(key: str, keys: Collection[str]) -> str:
-    near = difflib.get_close_matches(key[:VALUE_CHARACTERS], {*keys} - {key}, n=1)  # not a key of another section
-    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def _line_of(node: yaml.Node | None, location: Sequence[int | str]) -> int:

@@ -14,9 +14,8 @@ from marin_scaling.fitting.coupled_law import Prior
 from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.backtest import backtest_of_fit
-from marin_scaling.forecast.forecast import Forecast, forecast, samples
+from marin_scaling.forecast.forecast import Forecast, forecast, samples, sensitivity
 from marin_scaling.forecast.report import forecast_document
-from marin_scaling.forecast.sensitivity import sensitivity
 from marin_scaling.laws import SurfaceLaw
 from marin_scaling.run.simulate import simulate_ladder
 

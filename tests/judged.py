@@ -22,11 +22,11 @@ from registration_factory import CREATED_AT
 
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.preregistration.events.timestamp import read_stamp
-from marin_scaling.preregistration.history import log_step, require_whole
 from marin_scaling.preregistration.log import read_log
 from marin_scaling.preregistration.registry import registration_folders, signers_path
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
 from marin_scaling.preregistration.verify.authenticity import verify_folder
+from marin_scaling.preregistration.verify.rules import log_step, require_whole
 
 
 @dataclass(frozen=True, kw_only=True)

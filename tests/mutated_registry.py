@@ -39,8 +39,8 @@ from marin_scaling.preregistration.events.timestamp import can_read_stamps
 from marin_scaling.preregistration.format import SUBJECT_FILES
 from marin_scaling.preregistration.layout import SUBJECT_NAMES
 from marin_scaling.preregistration.log import FIRST_PREVIOUS, write_down
+from marin_scaling.preregistration.register import countersign
 from marin_scaling.preregistration.registry import allow_signer, registration_id, signers_path
-from marin_scaling.preregistration.signing.signatures import countersign
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE, make_signature, ssh_string, take_string
 from marin_scaling.preregistration.verdict import check_preregistration
 

@@ -6,7 +6,7 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from marin_scaling.recipe.flops import WITH_LM_HEAD, training_flops
+from marin_scaling.recipe.model_shape import WITH_LM_HEAD, training_flops
 from marin_scaling.speedrun.submission import Shape, Submission
 
 FINISHED_AT = datetime(2026, 11, 20, 12, tzinfo=UTC)

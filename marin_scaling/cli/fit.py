@@ -66,9 +66,8 @@ def fit_table(
     Example: marin-scale fit runs/delphi --predict 1e23 --plot delphi.html
     """
     from marin_scaling.fitting.fit import fit
-    from marin_scaling.forecast.forecast import forecast_runs, optimal_target
-    from marin_scaling.forecast.report import forecast_document, forecast_text
-    from marin_scaling.forecast.sensitivity import sensitivity, sensitivity_text
+    from marin_scaling.forecast.forecast import forecast_runs, optimal_target, sensitivity
+    from marin_scaling.forecast.report import forecast_document, forecast_text, sensitivity_text
     from marin_scaling.forecast.targets import read_targets, target_runs
     from marin_scaling.run.table import read_run_table
     from marin_scaling.units import parse_flops

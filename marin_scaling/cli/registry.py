@@ -69,9 +69,9 @@ def sign(
     Example: marin-scale registry sign 2026-11-26-quickstart --as bob@example.org
     """
     from marin_scaling.preregistration.log import write_down
+    from marin_scaling.preregistration.register import countersign
     from marin_scaling.preregistration.registry import one_folder, signers_path
     from marin_scaling.preregistration.signing.keys import find_principal, find_signing_key
-    from marin_scaling.preregistration.signing.signatures import countersign
     from marin_scaling.preregistration.verify.refit import verify_and_fit
     from marin_scaling.run.paths import RUNS_DIR
 

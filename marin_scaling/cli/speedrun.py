@@ -147,8 +147,9 @@ def submit(
     from marin_scaling.run.paths import RUNS_DIR
     from marin_scaling.run.store import read_run, run_folder
     from marin_scaling.speedrun.from_runs import submission_from_runs
-    from marin_scaling.speedrun.submission import Author, explained
+    from marin_scaling.speedrun.submission import Author
     from marin_scaling.speedrun.track import read_tracks, tracks_folder
+    from marin_scaling.strict_model import fault_text
 
     rules = read_tracks(tracks_folder(to)).get(track)
     stored = [read_run(run_folder(RUNS_DIR, named_spec(run, registry=Path("preregistrations")))) for run in runs]
@@ -165,7 +166,7 @@ def submit(
         )
     except ValidationError as error:
         raise UsageError(
-            f"{explained(error)}.", why="Names and texts are shown on pages.", fix="Change the named option."
+            f"{fault_text(error)}.", why="Names and texts are shown on pages.", fix="Change the named option."
         ) from error
     _write_judged(made, to=to)
 

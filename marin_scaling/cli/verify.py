@@ -14,7 +14,7 @@ import typer
 from marin_scaling.printable import printable
 
 if TYPE_CHECKING:
-    from marin_scaling.preregistration.state import VerifiedStep
+    from marin_scaling.preregistration.outcome import VerifiedStep
 
 REGISTRY = typer.Option(
     Path("preregistrations"), "--registry", metavar="FOLDER", help="Folder of preregistrations and allowed_signers."
@@ -98,8 +98,8 @@ def check(
     from datetime import UTC, datetime
 
     from marin_scaling.preregistration.layout import OUTCOME_NAME
+    from marin_scaling.preregistration.outcome import State
     from marin_scaling.preregistration.registry import find_folders
-    from marin_scaling.preregistration.state import State
     from marin_scaling.preregistration.track_record import record_text, track_records
     from marin_scaling.preregistration.verdict import check_all
     from marin_scaling.untrusted_files import is_present, require_regular_tree
@@ -138,7 +138,7 @@ def _merge(base: str) -> str:
 
     branch = current_branch(Path.cwd())
     if remote_address(Path.cwd()) or branch in (None, base):
-        return f"its pull request, into {base.removeprefix('origin/')}"
+        return "merge its pull request on the forge"
     return f"git switch {base} && git merge {branch}"
 
 
@@ -175,6 +175,7 @@ def review(
     text = review_text(found, registry=registry, runs_dir=runs, at=datetime.now(UTC), most=most)
     typer.echo(text if markdown else readable(text), nl=False)
     if found.sound and not markdown and (names := [each.folder.name for each in found.reviewed if each.is_new]):
-        typer.echo(f"Next: to support a forecast, sign it: marin-scale registry sign {names[0]}")
-        typer.echo(f"To accept the branch, merge it: {_merge(base)}")
+        typer.echo(
+            f"Next: sign a forecast that you support, then merge:\n  marin-scale registry sign {names[0]}\n  {_merge(base)}"
+        )
     raise typer.Exit(0 if found.sound else 1)

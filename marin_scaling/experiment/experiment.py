@@ -20,10 +20,10 @@ from marin_scaling.errors import DocumentError, MarinScalingError
 from marin_scaling.files import read_plain, replace_file
 from marin_scaling.limits import MALFORMED_LINES, YAML_BYTES
 from marin_scaling.printable import joined, printable
-from marin_scaling.speedrun.submission import Author, Code, explained
-from marin_scaling.strict_model import Part
+from marin_scaling.speedrun.submission import Author, Code
+from marin_scaling.strict_model import SHA256, Part, fault_text
 from marin_scaling.untrusted_files import is_present
-from marin_scaling.untrusted_text import SHA256, Line, Link, Name, Words, is_secret, keys_in_text
+from marin_scaling.untrusted_text import Line, Link, Name, Words, is_secret, keys_in_text
 from marin_scaling.yaml_config import AwareMoment, read_part
 
 
@@ -365,10 +365,12 @@ def _read(path: Path) -> Iterator[Found]:
 
 def _of_line(line: bytes, *, place: str) -> Found:
     try:
-        load_strict(line, name=place)  # refuse duplicate keys and NaN
+        document = load_strict(line, name=place)
         return Found(place=place, experiment=Experiment.model_validate_json(line, strict=True))
     except ValidationError as error:
-        return Found(place=place, experiment=None, refusal=f"{printable(place)}: {explained(error, with_values=False)}.")
+        return Found(
+            place=place, experiment=None, refusal=f"{printable(place)}: {fault_text(error, document, with_values=False)}."
+        )
     except MarinScalingError as error:
         return Found(place=place, experiment=None, refusal=error.what)
 

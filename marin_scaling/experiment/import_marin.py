@@ -17,7 +17,7 @@ from marin_scaling.canonical_json import load_strict
 from marin_scaling.errors import DocumentError
 from marin_scaling.experiment.experiment import Experiment, Outcome, free_name
 from marin_scaling.files import read_bytes
-from marin_scaling.speedrun.submission import explained
+from marin_scaling.strict_model import fault_text
 from marin_scaling.units import counted
 from marin_scaling.untrusted_text import keys_in_text, names_secret, text_without_keys
 
@@ -173,12 +173,12 @@ class _Record(BaseModel):
 
 def executor_record(text: str, name: str) -> Iterator[dict[str, Any]]:
     """Yield the one experiment in the record."""
-    load_strict(text.encode(), name=name)  # refuse duplicate keys and NaN
+    document = load_strict(text.encode(), name=name)
     try:
         record = _Record.model_validate_json(text)
     except ValidationError as error:
         raise DocumentError(
-            f"{name} is not a record of Marin's executor: {explained(error)}.",
+            f"{name} is not a record of Marin's executor: {fault_text(error, document)}.",
             why="The importer reads the executor's own format.",
             fix="Use a file experiments/NAME-HASH.json below the executor's prefix.",
         ) from error
@@ -418,7 +418,7 @@ def _experiment(document: Mapping[str, Any], name: str) -> Experiment:
     try:
         return Experiment.model_validate_json(json.dumps(document))
     except ValidationError as error:
-        raise _refused_file(f"{name}: {document.get('name')!r}: {explained(error)}") from error
+        raise _refused_file(f"{name}: {document.get('name')!r}: {fault_text(error, document)}") from error
 
 
 def _without_keys(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from marin_scaling.fitting.law import refuse
 from marin_scaling.fitting.optima import DrawnPoints
 from marin_scaling.fitting.posterior import SurfacePosterior
-from marin_scaling.fitting.refusals import refuse
 from marin_scaling.laws import Array
 
 _LEAST_GROWTH, _LARGEST_GROWTH = -1.0, 2.0  # of N* with C; Delphi's is 0.40, Hoffmann's 0.46 to 0.50

@@ -1,4 +1,4 @@
-"""Fit a table of runs by one of the laws; raise `FitRefused` for runs that determine none."""
+"""Fit a table of runs by one of the laws, all runs or the best of a sweep."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 from marin_scaling.errors import UsageError
 from marin_scaling.fitting.law import DEFAULT_LAW, LawKind, find_law
-from marin_scaling.fitting.refusals import KEPT_SHARE, best_of_cells, refuse_hopeless
+from marin_scaling.run.audit import Exclusion
+from marin_scaling.run.cells import Sweep, cells_of, find_sweep
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from marin_scaling.fitting.coupled_law import Prior
     from marin_scaling.fitting.result import FitResult
     from marin_scaling.run.table import RunTable
@@ -41,7 +44,6 @@ def fit(
             fix=f"Choose: {', '.join(SWEPT)}.",
         )
     chosen = table if swept == "all" else _best_of_sweep(table, forced=swept == "best")
-    refuse_hopeless(chosen)
     result: FitResult = kind(chosen, seed=seed, prior=prior)
     return result
 
@@ -58,3 +60,31 @@ def _best_of_sweep(table: RunTable, *, forced: bool) -> RunTable:
         excluded=(*table.excluded, *excluded),
         warnings=(*table.warnings, f"swept runs{varied}: {kept}"),
     )
+
+
+KEPT_SHARE = 0.3
+
+
+def best_of_cells(
+    frame: pd.DataFrame, *, sweep: Sweep | None = None, forced: bool = False
+) -> tuple[pd.DataFrame, tuple[Exclusion, ...]]:
+    """Return the best runs of each cell of a swept table, at least one, and the others as exclusions.
+
+    `frame` itself is returned if it is not swept, unless `forced`. Without `sweep`, its column `seed` tells.
+    """
+    sweep = find_sweep(frame, frame[[name for name in ("seed",) if name in frame]]) if sweep is None else sweep
+    if not (forced or sweep.is_in(frame)):
+        return frame, ()
+    by_cell = frame["loss"].groupby(cells_of(frame))
+    better, runs = by_cell.rank(method="first").to_numpy() - 1, by_cell.transform("size").to_numpy()
+    kept = better < KEPT_SHARE * runs
+    varied = f" in {', '.join(sweep.swept[:3])}" if sweep.swept else ""
+    excluded = tuple(
+        Exclusion(
+            run=str(run),
+            why=f"swept{varied}: {int(before)} of the {int(count)} runs of its size and tokens are lower "
+            "(--swept all keeps it)",
+        )
+        for run, before, count in zip(frame["run"][~kept], better[~kept], runs[~kept], strict=True)
+    )
+    return frame[kept].reset_index(drop=True), excluded

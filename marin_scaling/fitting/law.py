@@ -1,4 +1,4 @@
-"""The `Law` protocol, and `LAWS`: every law that `fit` and `--law` know.
+"""The `Law` protocol, `LAWS` (every law that `fit` and `--law` know), and refusals of tables that determine none.
 
 A new law is one module with a function `fit(table, *, kind, seed, prior) -> FitResult`, and an entry in `LAWS`.
 """
@@ -9,15 +9,18 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from marin_scaling.errors import UsageError
+from marin_scaling.errors import FitRefused, UsageError
+from marin_scaling.findings import Severity
+from marin_scaling.units import counted, format_flops
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from marin_scaling.fitting.coupled_law import Prior
     from marin_scaling.laws import Array
+    from marin_scaling.run.table import RunTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +123,8 @@ class LawKind:
     argument: str = ""
 
     def __call__(self, table: Any, *, seed: int, prior: Prior | None) -> Any:
-        """Fit a run table; return a `FitResult`."""
+        """Fit a run table; return a `FitResult`. `FitRefused` for runs that determine no law."""
+        refuse_hopeless(table)
         if not isinstance(self.fit, str):
             return self.fit(table, kind=self, seed=seed, prior=prior)
         module, _, function = self.fit.partition(":")
@@ -133,7 +137,7 @@ class LawKind:
 
 
 DEFAULT_LAW = "coupled-surface"
-_FRONTIER = "marin_scaling.fitting.frontier_law:fit_frontier_runs"
+_FRONTIER = "marin_scaling.fitting.frontier:fit_frontier_runs"
 LAWS: dict[str, LawKind] = {
     kind.name: kind
     for kind in (
@@ -197,3 +201,62 @@ def _is_asymptote(text: str) -> bool:
     except ValueError:
         return False
     return "_" not in text and math.isfinite(value) and value >= 0  # Python reads 1_6 as 16
+
+
+FRONTIER_UNKNOWNS = 3
+"""Number of unknowns of a frontier law: E, A and gamma."""
+_MORE_RUNS = "Add runs at other budgets: at least four budgets, a factor of two or more apart, four sizes at each."
+_KEEP = "Keep the runs that finished (--keep RUN for each), or correct the cells that the reasons name."
+
+
+def refuse_hopeless(table: RunTable) -> None:
+    """Raise `FitRefused` for runs that determine no law."""
+    from marin_scaling.run.table import BUDGET_SPAN
+
+    frame = table.frame
+    if len(frame) <= FRONTIER_UNKNOWNS:
+        refuse(
+            f"{table.source} has {counted(len(frame), 'usable run')}; the law has {FRONTIER_UNKNOWNS} unknowns."
+            f"{left_out(table)}",
+            fix=f"{_KEEP} {_MORE_RUNS}" if len(table.excluded) > len(frame) else _MORE_RUNS,
+        )
+    if frame["flops"].max() < BUDGET_SPAN * frame["flops"].min():
+        refuse(
+            f"{table.source}: all {len(frame)} runs cost about {format_flops(frame['flops'].max())} FLOPs.",
+            why="A single budget cannot show how loss falls with compute.",
+        )
+    if frame["loss"].nunique() == 1:
+        refuse(
+            f"{table.source}: all {len(frame)} runs have the same loss, {frame['loss'].iloc[0]:g}.",
+            why="A constant loss cannot be extrapolated.",
+            fix="Check the column that was read as the loss: --column loss=NAME",
+        )
+
+
+def refuse_contradictions(table: RunTable) -> None:
+    """Raise `FitRefused` with every error that the audit of the table found."""
+    errors = [each for each in table.findings if each.severity is Severity.ERROR]
+    if errors:
+        codes = " ".join(f"--allow {code}" for code in dict.fromkeys(each.code for each in errors))
+        refuse(
+            tuple(f"{table.source}: {each.message}" for each in errors),
+            why="One law goes through runs of one kind whose numbers are counted alike.",
+            fix=f"Follow the advice above, or take all runs as they are: {codes}",
+        )
+
+
+def left_out(table: RunTable) -> str:
+    """Return a sentence with the first three runs that were left out, for a refusal."""
+    named = "; ".join(f"{each.run}: {each.why}" for each in table.excluded[:3])
+    more = f"; and {len(table.excluded) - 3} more" if len(table.excluded) > 3 else ""
+    return f" Left out were {named}{more}." if table.excluded else ""
+
+
+def refuse(
+    what: str | tuple[str, ...],
+    *,
+    why: str = "With as many unknowns as numbers, any law would fit.",
+    fix: str = _MORE_RUNS,
+) -> NoReturn:
+    """Raise `FitRefused` for a table that is too small."""
+    raise FitRefused(what, why=why, fix=fix)

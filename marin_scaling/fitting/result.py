@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.findings import Finding, Severity
 from marin_scaling.fitting.law import Law, LawKind, find_law
 from marin_scaling.fitting.optima import Bowl, DrawnPoints, FrontierPoint
-from marin_scaling.fitting.refusals import refuse_hopeless
 from marin_scaling.run.audit import Exclusion
 from marin_scaling.run.columns import COLUMNS
 
@@ -126,12 +126,6 @@ class FitResult:
         status, *others = [each for each in FitStatus if holds.get(each, False)] or [FitStatus.USABLE]
         others = [each for each in others if each is not FitStatus.DOUBTED]  # its warnings are listed
         kind = kind if kind.name == law.name else find_law(law.name)
-
-        def refit(other: RunTable) -> FitResult:
-            refuse_hopeless(other)
-            result: FitResult = kind(other, seed=seed, prior=prior)
-            return result
-
         return cls(
             law=law,
             why_this_law=why,
@@ -151,7 +145,7 @@ class FitResult:
             source=table.source,
             metric=table.metric,
             seed=seed,
-            refit=refit,
+            refit=partial(kind, seed=seed, prior=prior),
             findings=table.findings,
         )
 

@@ -15,11 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fitting.coupled_fit import sparsity_of
+from marin_scaling.fitting.coupled_fit import STUDENT_VARIANCE, shipped_calibration, sparsity_of
 from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.law import Targets
 from marin_scaling.fitting.posterior import relative_noise
-from marin_scaling.fitting.predictive import STUDENT_VARIANCE, shipped_calibration
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.ladder.config import read_ladder_file

@@ -23,8 +23,7 @@ from marin_scaling.units import counted, format_count, format_flops, unit_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    from marin_scaling.forecast.sensitivity import SensitivityRow
-
+    from marin_scaling.forecast.forecast import SensitivityRow
 
 _LISTED_EXCLUSIONS = _LISTED_POINTS = 12  # more are counted; the JSON document lists all
 
@@ -313,3 +312,17 @@ def _cell(cell: Any) -> str:
 
 def _is_number(cell: str) -> bool:
     return not cell or cell[0].isdigit() or (cell[0] in "+-[" and cell[1:2].isdigit())
+
+
+def sensitivity_text(rows: list[SensitivityRow]) -> str:
+    """Format each choice, its median, and its difference from the forecast."""
+    first, width = rows[0].median or 1.0, max(len(row.choice) for row in rows)
+    lines = ["sensitivity of the forecast (medians):"]
+    for row in rows:
+        value = f"{row.median:8.4f} {row.median / first - 1:+8.2%}" if row.median is not None else f"{'none':>8}"
+        lines.append(f"  {row.choice:<{width}} {value}")
+    lines += [wrapped(f"{row.choice} could not be fitted: {row.why_none}", "  ") for row in rows if row.median is None]
+    lines.append(
+        wrapped("A refitted surface is one least-squares fit; --law additive-surface prints the median of its bootstrap.", "  ")
+    )
+    return "\n".join(lines)

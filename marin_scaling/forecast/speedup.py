@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from marin_scaling.errors import FitRefused, RunTableError, UsageError
-from marin_scaling.fitting.refusals import best_of_cells, refuse_contradictions
+from marin_scaling.fitting.fit import best_of_cells
+from marin_scaling.fitting.law import refuse_contradictions
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.speedup_conventions import (
     MARIN_E,

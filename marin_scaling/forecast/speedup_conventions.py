@@ -12,8 +12,7 @@ import numpy as np
 
 from marin_scaling.errors import FitRefused
 from marin_scaling.fitting.fit import fit
-from marin_scaling.fitting.frontier import SEED_NOISE, FrontierLaws
-from marin_scaling.fitting.frontier_law import FrontierOfBudgets, resample
+from marin_scaling.fitting.frontier import SEED_NOISE, FrontierLaws, FrontierOfBudgets, resample
 from marin_scaling.fitting.optima import Bowl, BowlShape, fit_bowl, has_bowl
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.laws import Array, FrontierLaw

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from marin_scaling.errors import LadderFileError
 from marin_scaling.files import read_bytes
@@ -19,6 +19,15 @@ from marin_scaling.strict_model import Part
 from marin_scaling.units import TrainedMetric
 from marin_scaling.untrusted_text import plain_address, plain_data_set
 from marin_scaling.yaml_config import read_yaml
+
+
+def _each_once(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"duplicate seed in {', '.join(map(str, seeds))}")
+    return seeds
+
+
+Seeds = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1), AfterValidator(_each_once)]
 
 
 class Compute(Part):
@@ -403,7 +412,7 @@ class LadderFile(Part):
     """Recipe that derives a run from budget and width: a name, a recipe file, or MODULE:CLASS with --trust-recipe."""
     rungs: tuple[RungsAtBudget, ...] = Field(min_length=1)
     """Small runs, by budget."""
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0,), min_length=1)
+    seeds: Seeds = (0,)
     """Seeds; every rung is trained once with each."""
     target: Target
     """Large run to forecast; it must cost more than the largest rung."""
@@ -419,13 +428,6 @@ class LadderFile(Part):
     """W&B project for loss curves; default: as in the environment, or none."""
     promise: Promise = Promise()
     """Statements by a person that go into the signed forecast of the target."""
-
-    @field_validator("seeds")
-    @classmethod
-    def _no_seed_twice(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(seeds)) < len(seeds):
-            raise ValueError(f"duplicate seed in {', '.join(map(str, seeds))}")
-        return seeds
 
     @field_validator("target")
     @classmethod

@@ -12,8 +12,7 @@ from typing import Any
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.preregistration.layout import SIGNATURE_NAME
 from marin_scaling.preregistration.registry import read_registration, registration_folders
-from marin_scaling.preregistration.signing.allowed_signers import compared_name, joined_people, representative
-from marin_scaling.preregistration.signing.signatures import fingerprint_at
+from marin_scaling.preregistration.signing.allowed_signers import compared_name, fingerprint_at, joined_people, representative
 from marin_scaling.preregistration.statement import Statement
 
 NEAR = math.log(1.1)

@@ -1,4 +1,4 @@
-"""Compare records of runs with the signed ladder: fitted runs, excluded runs, and the target's run."""
+"""The signed ladder: as a run table, and compared with the records of fitted, excluded and target runs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,44 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from marin_scaling.canonical_json import load_canonical, sha256_hex
 from marin_scaling.errors import refuse
 from marin_scaling.files import read_plain
-from marin_scaling.preregistration.state import VerifiedStep
-from marin_scaling.preregistration.statement import Statement, parse_moment, undeclared_differences
+from marin_scaling.preregistration.outcome import VerifiedStep
+from marin_scaling.preregistration.statement import Statement, parse_moment
 from marin_scaling.strict_model import SHA256, Open, Positive, Text, check_document
+
+if TYPE_CHECKING:
+    from marin_scaling.run.table import RunTable
+
+
+def ladder_table(ladder: Mapping[str, Any]) -> RunTable:
+    """Return the rows of `ladder.json` (its content) as the run table that was fitted: none is converted or left out."""
+    import pandas as pd
+
+    from marin_scaling.run.cells import Sweep
+    from marin_scaling.run.groups import audit_kinds
+    from marin_scaling.run.table import RunTable
+
+    rows = pd.DataFrame(ladder["rows"])
+    numbers = rows.drop(columns="run").astype("float64")
+    if "active_params" in numbers:
+        numbers["active_params"] = numbers["active_params"].fillna(numbers["params"])
+    if "epochs" in numbers:
+        numbers["epochs"] = numbers["epochs"].fillna(1.0)
+    frame = pd.concat([rows["run"], numbers], axis=1)
+    findings = tuple(audit_kinds(frame, frame[[]], sweep=Sweep()))
+    return RunTable(
+        frame=frame,
+        excluded=(),
+        warnings=tuple(each.message for each in findings),
+        findings=findings,
+        column_mapping={},
+        source="ladder.json",
+        metric=ladder["metric"],
+    )
 
 
 class _Spec(Open):
@@ -177,3 +207,35 @@ def require_record(folder: Path, *, outcome: Mapping[str, Any], where: str) -> N
                 f"{where}: {key} is {outcome[key]!r}, and {folder / 'record.json'} says {expected!r}",
                 fix="Outcome and record are each written once; restore both from version control.",
             )
+
+
+_SIZES = {"hidden_dim"}
+"""Keys without a formula that are expected to differ."""
+
+
+def undeclared_differences(
+    rungs: Sequence[Mapping[str, Any]], *, target: Mapping[str, Any], recipe: Mapping[str, Any], declared: Sequence[str]
+) -> list[str]:
+    """Return undeclared differences as `name: value in the runs of the ladder, value in the target`.
+
+    `rungs` and `target` are the contents of spec.json and target.json; `recipe` is that of recipe.json, whose formulas may
+    follow the size. `declared` are the known differences; one of them must contain the name.
+
+    >>> rung, target = ({"model": {}, "optimizer": {"z_loss_weight": each}} for each in (1e-7, 0.0))
+    >>> undeclared_differences([rung], target=target, recipe={"numbers": []}, declared=["another corpus"])
+    ['z_loss_weight: 1e-07 in the runs of the ladder, 0.0 in the target']
+    >>> undeclared_differences([rung], target=target, recipe={"numbers": []}, declared=["no z_loss_weight"])
+    []
+    """
+    by_formula = {number["name"] for number in recipe["numbers"] if number["formula"]}
+    found = []
+    for name, value in _constants(target).items():
+        before = [_constants(rung).get(name) for rung in rungs]
+        is_one = all(each == before[0] for each in before)
+        if name not in by_formula | _SIZES and before and is_one and before[0] != value:
+            found.append((name, f"{name}: {before[0]!r} in the runs of the ladder, {value!r} in the target"))
+    return [said for name, said in found if not any(name in words for words in declared)]
+
+
+def _constants(spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {**spec["model"], **spec["optimizer"]}

@@ -1,17 +1,20 @@
-"""Outcome of a preregistration (`outcome.json`): value, run, scores, and held or missed.
+"""Steps of a verification, and state, verdict and outcome (`outcome.json`) of a preregistration.
 
 The outcome is not signed: anyone can derive it from the statement and the run's record.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any, Literal
 
 from marin_scaling.canonical_json import load_canonical
 from marin_scaling.errors import VerificationError
+from marin_scaling.preregistration.families import Forecaster
 from marin_scaling.preregistration.statement import Statement, agrees, sorted_quantiles
+from marin_scaling.printable import printable
 from marin_scaling.scoring import Scores, crps, score
 from marin_scaling.strict_model import SHA256, Moment, One, Part, Positive, Text, check_document
 
@@ -128,3 +131,56 @@ def _difference(key: str, *, expected: dict[str, Any], outcome: dict[str, Any]) 
         inner = next(name for name in follows if not agrees(follows[name], found.get(name)))
         return f"{key}.{inner}", found.get(inner), follows[inner]
     return key, found, follows
+
+
+class State(StrEnum):
+    """State of a forecast."""
+
+    SEALED = "sealed"
+    PENDING = "pending"
+    OVERDUE = "overdue"
+    HELD = "held"
+    MISSED = "missed"
+    WITHDRAWN = "withdrawn"
+    WITHDRAWN_LATE = "withdrawn late"
+    VOID = "void"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """State of one preregistration, a sentence, and (unless pending) the outcome document."""
+
+    id: str
+    state: State
+    sentence: str
+    outcome: dict[str, Any] | None
+    registrant: str | None = None
+    """Registrant; None if the forecast is refused."""
+    forecaster: Forecaster | None = None
+    """Author and run; None if refused or sealed."""
+    amendments: tuple[dict[str, Any], ...] = ()
+    """Later forecasts of the same run with scores; they count in no track record."""
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the document of `marin-scale check --json`."""
+        said = {"id": self.id, "state": self.state.value, "sentence": self.sentence, "outcome": self.outcome}
+        return {**said, "registrant": self.registrant, "amendments": list(self.amendments)}
+
+
+def verdict_of(statement: Statement, *, state: State, sentence: str, outcome: dict[str, Any] | None) -> Verdict:
+    """Return the verdict on an authentic statement."""
+    predicate = statement.predicate
+    return Verdict(id=predicate["id"], state=state, sentence=sentence, outcome=outcome, registrant=predicate["registrant"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifiedStep:
+    """Step of a verification: name and evidence; if not `compared`, the reason why it could not be checked here."""
+
+    what: str
+    evidence: str
+    compared: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "evidence", printable(self.evidence))

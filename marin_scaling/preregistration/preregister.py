@@ -18,7 +18,7 @@ from marin_scaling.files import read_bytes
 from marin_scaling.preregistration.events import amendment
 from marin_scaling.preregistration.events.notice import ENDING_KINDS, Kind, give_notice, require_not_ended
 from marin_scaling.preregistration.events.seal import LONGEST_SEAL, whole_folder
-from marin_scaling.preregistration.history import log_step
+from marin_scaling.preregistration.ladder_records import undeclared_differences
 from marin_scaling.preregistration.layout import OUTCOME_NAME, SIGNERS_NAME, is_sealed
 from marin_scaling.preregistration.log import read_log, write_down
 from marin_scaling.preregistration.register import (
@@ -33,10 +33,9 @@ from marin_scaling.preregistration.registry import REGISTRY, registration_folder
 from marin_scaling.preregistration.review.trust_changes import look_alike
 from marin_scaling.preregistration.signing.allowed_signers import read_allowed_signers
 from marin_scaling.preregistration.signing.keys import NoSigningKeyError, find_principal, find_signing_key
-from marin_scaling.preregistration.statement import undeclared_differences
 from marin_scaling.preregistration.tracked_run import stated_steps
 from marin_scaling.preregistration.verify.authenticity import verify_folder
-from marin_scaling.preregistration.verify.policy import policy_steps, require_followable
+from marin_scaling.preregistration.verify.rules import log_step, policy_steps, require_followable
 from marin_scaling.printable import joined
 from marin_scaling.run.paths import RUNS_DIR
 from marin_scaling.run.plan import LoadedLadder, PlannedLadder, corpus_of, file_of, hardware_of, load_ladder
@@ -405,9 +404,8 @@ def _documented(
     result: FitResult, tested: Backtest, *, flops: float, on_message: OnMessage
 ) -> tuple[dict[str, Any], list[float]]:
     """Print the forecast at `flops` with its sensitivity; return its document and equally likely losses."""
-    from marin_scaling.forecast.forecast import forecast, samples
-    from marin_scaling.forecast.report import forecast_document, forecast_text
-    from marin_scaling.forecast.sensitivity import sensitivity, sensitivity_text
+    from marin_scaling.forecast.forecast import forecast, samples, sensitivity
+    from marin_scaling.forecast.report import forecast_document, forecast_text, sensitivity_text
 
     prediction = forecast(result, flops=flops)
     on_message(forecast_text(result, [prediction]) + "\n")

@@ -1,4 +1,4 @@
-"""Register a forecast: evidence, statement, signature, folder, log line."""
+"""Register a forecast: evidence, statement, signature, folder, log line; later, a reviewer's signature."""
 
 from __future__ import annotations
 
@@ -12,16 +12,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling import __version__
-from marin_scaling.canonical_json import digest_of, dump_canonical, sha256_hex
-from marin_scaling.errors import StatementError
-from marin_scaling.files import alone_in, read_bytes
+from marin_scaling.canonical_json import dump_canonical, sha256_hex
+from marin_scaling.errors import SigningError, StatementError
+from marin_scaling.files import alone_in, read_bytes, write_once
 from marin_scaling.preregistration.events.seal import register_sealed, require_none_sealed, seal_files
-from marin_scaling.preregistration.format import SAMPLE_COUNT
-from marin_scaling.preregistration.layout import SIGNATURE_NAME, STATEMENT_NAME
+from marin_scaling.preregistration.layout import SIGNATURE_NAME, STATEMENT_NAME, countersignature_name, countersigners
 from marin_scaling.preregistration.log import log_path, missing_lines, read_log, write_down
-from marin_scaling.preregistration.registry import allow_signer, find_registration, read_registration, register, registration_id
+from marin_scaling.preregistration.registry import (
+    allow_signer,
+    find_registration,
+    read_registration,
+    register,
+    registration_id,
+    signers_path,
+)
+from marin_scaling.preregistration.signing.allowed_signers import require_may_sign
 from marin_scaling.preregistration.signing.keys import SigningKey
-from marin_scaling.preregistration.statement import Statement, build_statement, moment_text, read_subject
+from marin_scaling.preregistration.signing.sshsig import NAMESPACE, verify_signature
+from marin_scaling.preregistration.statement import Statement, binding, build_statement, moment_text, read_subject, thinned
 from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
@@ -35,15 +43,6 @@ def tool_document() -> dict[str, Any]:
     """Return the statement's description of this software."""
     versions = {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}}
     return {"name": "marin-scaling", "version": __version__, "versions": versions}
-
-
-def order_seed(statement: bytes) -> int:
-    """Return the seed of the data order: the first 8 bytes of the statement's SHA-256, as an unsigned integer.
-
-    >>> order_seed(b"") == 0xE3B0C44298FC1C14
-    True
-    """
-    return int(sha256_hex(statement)[:16], 16)
 
 
 def unbound_spec(target: RunSpec) -> RunSpec:
@@ -62,7 +61,7 @@ def bound_spec(target: RunSpec, *, statement: bytes) -> RunSpec:
             why="A run answers only the statement in its spec.",
             fix="Use the spec in target.json of the same folder.",
         )
-    return target.model_copy(update=_binding(statement))
+    return target.model_copy(update=binding(statement))
 
 
 def answering_spec(folder: Path) -> RunSpec:
@@ -71,15 +70,6 @@ def answering_spec(folder: Path) -> RunSpec:
 
     path = folder / "target.json"
     return bound_spec(read_spec(read_bytes(path), name=str(path)), statement=read_bytes(folder / "statement.json"))
-
-
-def bound_digest(target: Mapping[str, Any], *, statement: bytes) -> str:
-    """Return the digest of the bound spec from the content of `target.json`: the name of its run."""
-    return digest_of({**target, **_binding(statement)})
-
-
-def _binding(statement: bytes) -> dict[str, Any]:
-    return {"statement_sha256": sha256_hex(statement), "data_order_seed": order_seed(statement)}
 
 
 USUAL_TERM = timedelta(days=180)
@@ -252,27 +242,46 @@ def ladder_document(rows: Sequence[Mapping[str, Any]], *, ladder: str, metric: s
     return {"format_version": 1, "ladder": ladder, "metric": metric, "rows": [_ladder_row(row) for row in rows]}
 
 
-def thinned(losses: Sequence[float]) -> list[float]:
-    """Return `SAMPLE_COUNT` rising values that represent all draws: quantiles at the middles of equal shares.
-
-    They are interpolated like the forecast's own quantiles, so that few draws give both the same tails.
-
-    >>> thinned([float(draw) for draw in range(8001)])[:2]
-    [4.0, 12.0]
-    """
-    ordered = sorted(losses)
-    places = [(number + 0.5) / SAMPLE_COUNT * (len(ordered) - 1) for number in range(SAMPLE_COUNT)]
-    return [_between(ordered, place) for place in places]
-
-
-def _between(ordered: Sequence[float], place: float) -> float:
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return float(ordered[low] + (place - low) * (ordered[high] - ordered[low]))
-
-
 def _ladder_row(row: Mapping[str, Any]) -> dict[str, Any]:
     names = [name for name in ("params", "active_params", "tokens") if name in row]
     counts = {name: int(row[name]) if float(row[name]).is_integer() else float(row[name]) for name in names}
     measures = {name: float(row[name]) for name in ("budget_flops", "flops", "loss", "epochs") if name in row}
     return {"run": str(row["run"]), **measures, **counts}
+
+
+def countersign(folder: Path, *, key: SigningKey, principal: str) -> Path:
+    """Sign the statement in `folder` as a reviewer; return the file, which is never overwritten.
+
+    `SigningError` for the registrant; `VerificationError` if `allowed_signers` does not list the name with that key.
+    """
+    statement = read_registration(folder)
+    if principal == statement.predicate["registrant"]:
+        raise SigningError(
+            f"{principal} is the registrant of {folder.name} and has signed it already.",
+            why="A second signature is worth something when it is someone else's.",
+            fix="Let a reviewer sign, with a key of their own: marin-scale registry sign --as NAME --key KEY",
+        )
+    path, at = signers_path(folder), max(statement.created_at, datetime.now(UTC))
+    require_may_sign(path, principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)
+    signed = folder / countersignature_name(principal)
+    if is_present(signed):
+        raise SigningError(
+            f"{principal} has signed {folder.name} already: {signed.name}.",
+            why="One signature says all that a second one would.",
+            fix=f"See what it says: marin-scale verify {folder.name}",
+        )
+    _require_own_key(folder, statement, key=key)
+    write_once(signed, key.sign(statement.raw))
+    return signed
+
+
+def _require_own_key(folder: Path, statement: Statement, *, key: SigningKey) -> None:
+    """Raise `SigningError` if the same key has signed under another name."""
+    for name in (SIGNATURE_NAME, *countersigners(each.name for each in folder.iterdir()).values()):
+        known = verify_signature(read_bytes(folder / name), content=statement.raw, name=str(folder / name))
+        if known.wire == key.public_key.wire:
+            raise SigningError(
+                f"{folder / name} was made with this key, {known.fingerprint}.",
+                why="Two names with one key are one signer.",
+                fix="Nothing was written. Let someone else sign, with a key of their own.",
+            )

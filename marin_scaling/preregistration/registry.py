@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from marin_scaling.canonical_json import load_strict, sha256_hex
-from marin_scaling.errors import SigningError, StatementError, StorageError, UsageError
-from marin_scaling.files import publish_folder, read_bytes, replace_file
+from marin_scaling.errors import SigningError, StatementError, StorageError, UsageError, refuse
+from marin_scaling.files import publish_folder, read_bytes, read_plain, replace_file
 from marin_scaling.preregistration.layout import (
     _SLUG,
     ATTRIBUTES,
@@ -136,7 +136,7 @@ def is_withdrawn_unrun(folder: Path) -> bool:
 
 
 def _has_a_run(folder: Path) -> bool:
-    """True if the run store beside the registry has the run that is bound to this statement."""
+    """Return True if the run store beside the registry has the run that is bound to this statement."""
     target, bound = load_strict(read_bytes(folder / "target.json"), name="target.json"), read_bytes(folder / STATEMENT_NAME)
     ladder = target.get("ladder") if isinstance(target, dict) else None
     if not isinstance(ladder, str) or not _FILE_NAME.fullmatch(ladder):
@@ -262,3 +262,15 @@ def allow_signer(registry_dir: Path, *, principal: str, key: PublicKey, at: date
     others = sum(line.names(principal) for line in parse_allowed_signers(raw, name=str(path)))
     more = f", which lists {counted(others, 'other key')} of that name" if others else ""
     return f"added {principal} with the key {key.fingerprint} to {path}{more}"
+
+
+def read_whole(place: Path, *, names: Sequence[str]) -> dict[str, bytes]:
+    """Return the files of a folder by name; `VerificationError` unless it is a plain folder with exactly `names`."""
+    present = sorted(path.name for path in place.iterdir()) if place.is_dir() and not place.is_symlink() else []
+    if present != sorted(names):
+        *first, last = sorted(names)
+        refuse(
+            f"{place} holds {', '.join(present) or 'nothing'}, not {', '.join(first)} and {last}",
+            fix="Restore it from version control.",
+        )
+    return {name: read_plain(place / name) for name in present}

@@ -10,7 +10,7 @@ from itertools import pairwise
 from statistics import NormalDist
 from typing import Any, NoReturn
 
-from marin_scaling.canonical_json import dump_canonical, load_canonical, sha256_hex
+from marin_scaling.canonical_json import digest_of, dump_canonical, load_canonical, sha256_hex
 from marin_scaling.errors import DocumentError, StatementError
 from marin_scaling.preregistration.format import (
     BASELINE_RULE,
@@ -32,8 +32,7 @@ from marin_scaling.preregistration.format import (
     as_in_statement,
 )
 from marin_scaling.preregistration.signing.allowed_signers import compared_name
-from marin_scaling.recipe.flops import flops_convention, training_flops
-from marin_scaling.recipe.model_shape import shape_of
+from marin_scaling.recipe.model_shape import flops_convention, shape_of, training_flops
 from marin_scaling.strict_model import check_document
 
 _LARGEST = 700.0  # a logarithm that a float still holds; no loss is near it
@@ -511,33 +510,39 @@ def _check_resolution(statement: Statement) -> None:
         refuse(f"two of its assumptions have one id: {', '.join(ids)}", fix="Number them A1, A2 and so on.")
 
 
-_SIZES = {"hidden_dim"}
-"""Keys without a formula that are expected to differ."""
+def order_seed(statement: bytes) -> int:
+    """Return the seed of the data order: the first 8 bytes of the statement's SHA-256, as an unsigned integer.
 
-
-def undeclared_differences(
-    rungs: Sequence[Mapping[str, Any]], *, target: Mapping[str, Any], recipe: Mapping[str, Any], declared: Sequence[str]
-) -> list[str]:
-    """Return undeclared differences as `name: value in the runs of the ladder, value in the target`.
-
-    `rungs` and `target` are the contents of spec.json and target.json; `recipe` is that of recipe.json, whose formulas may
-    follow the size. `declared` are the known differences; one of them must contain the name.
-
-    >>> rung, target = ({"model": {}, "optimizer": {"z_loss_weight": each}} for each in (1e-7, 0.0))
-    >>> undeclared_differences([rung], target=target, recipe={"numbers": []}, declared=["another corpus"])
-    ['z_loss_weight: 1e-07 in the runs of the ladder, 0.0 in the target']
-    >>> undeclared_differences([rung], target=target, recipe={"numbers": []}, declared=["no z_loss_weight"])
-    []
+    >>> order_seed(b"") == 0xE3B0C44298FC1C14
+    True
     """
-    by_formula = {number["name"] for number in recipe["numbers"] if number["formula"]}
-    found = []
-    for name, value in _constants(target).items():
-        before = [_constants(rung).get(name) for rung in rungs]
-        is_one = all(each == before[0] for each in before)
-        if name not in by_formula | _SIZES and before and is_one and before[0] != value:
-            found.append((name, f"{name}: {before[0]!r} in the runs of the ladder, {value!r} in the target"))
-    return [said for name, said in found if not any(name in words for words in declared)]
+    return int(sha256_hex(statement)[:16], 16)
 
 
-def _constants(spec: Mapping[str, Any]) -> dict[str, Any]:
-    return {**spec["model"], **spec["optimizer"]}
+def bound_digest(target: Mapping[str, Any], *, statement: bytes) -> str:
+    """Return the digest of the bound spec from the content of `target.json`: the name of its run."""
+    return digest_of({**target, **binding(statement)})
+
+
+def binding(statement: bytes) -> dict[str, Any]:
+    """Return the fields of a spec that bind its run to these bytes."""
+    return {"statement_sha256": sha256_hex(statement), "data_order_seed": order_seed(statement)}
+
+
+def thinned(losses: Sequence[float]) -> list[float]:
+    """Return `SAMPLE_COUNT` rising values that represent all draws: quantiles at the middles of equal shares.
+
+    They are interpolated like the forecast's own quantiles, so that few draws give both the same tails.
+
+    >>> thinned([float(draw) for draw in range(8001)])[:2]
+    [4.0, 12.0]
+    """
+    ordered = sorted(losses)
+    places = [(number + 0.5) / SAMPLE_COUNT * (len(ordered) - 1) for number in range(SAMPLE_COUNT)]
+    return [_between(ordered, place) for place in places]
+
+
+def _between(ordered: Sequence[float], place: float) -> float:
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return float(ordered[low] + (place - low) * (ordered[high] - ordered[low]))

@@ -16,8 +16,8 @@ from statistics import mean
 from typing import Any
 
 from marin_scaling.preregistration.families import families, family_numbers, readable_forecasts
+from marin_scaling.preregistration.outcome import State, Verdict
 from marin_scaling.preregistration.registry import registration_folders
-from marin_scaling.preregistration.state import State, Verdict
 from marin_scaling.preregistration.statement import Statement
 from marin_scaling.preregistration.verdict import verdicts_on
 

@@ -18,17 +18,14 @@ from marin_scaling.files import read_bytes, write_once
 from marin_scaling.preregistration.events.amendment import amendments_text, scored_amendments
 from marin_scaling.preregistration.events.notice import deviations, ended_by
 from marin_scaling.preregistration.families import forecaster
-from marin_scaling.preregistration.history import line_times
 from marin_scaling.preregistration.layout import OUTCOME_NAME
-from marin_scaling.preregistration.log import write_down
-from marin_scaling.preregistration.outcome import outcome_document
-from marin_scaling.preregistration.receipts import CLOCKS_DIFFER, Receipts, made_at, receipts_with_history
+from marin_scaling.preregistration.log import CLOCKS_DIFFER, Receipts, line_times, made_at, receipts_with_history, write_down
+from marin_scaling.preregistration.outcome import State, Verdict, outcome_document, verdict_of
 from marin_scaling.preregistration.register import Registration, answering_spec
 from marin_scaling.preregistration.registry import REGISTRY, one_folder, signers_path
-from marin_scaling.preregistration.state import State, Verdict, verdict_of
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, sealed_verdict, verify_folder
-from marin_scaling.preregistration.verify.policy import policy_steps
+from marin_scaling.preregistration.verify.rules import policy_steps
 from marin_scaling.run.paths import RUNS_DIR
 from marin_scaling.run.store import StoredRun, is_finished, read_run, run_folder
 from marin_scaling.untrusted_files import is_present, require_regular_tree

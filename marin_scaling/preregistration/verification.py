@@ -9,16 +9,14 @@ from functools import partial
 from pathlib import Path
 
 from marin_scaling.errors import VerificationError
-from marin_scaling.preregistration.history import log_step, require_whole
 from marin_scaling.preregistration.layout import require_known_names
-from marin_scaling.preregistration.log import Log, read_log
-from marin_scaling.preregistration.receipts import Receipts, receipts_with_history, received_step
+from marin_scaling.preregistration.log import Log, Receipts, read_log, receipts_with_history, received_step
+from marin_scaling.preregistration.outcome import VerifiedStep
 from marin_scaling.preregistration.register import Registration
 from marin_scaling.preregistration.registry import REGISTRY, find_folders, one_folder, require_readable_signers, signers_path
-from marin_scaling.preregistration.state import VerifiedStep
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, verify_folder
-from marin_scaling.preregistration.verify.policy import policy_steps
 from marin_scaling.preregistration.verify.refit import verify_and_fit
+from marin_scaling.preregistration.verify.rules import log_step, policy_steps, require_whole
 from marin_scaling.untrusted_files import require_regular_tree
 
 

@@ -100,7 +100,7 @@ def board_page(speedruns: Speedruns, *, root: Path) -> dict[str, bytes]:
 
 
 def _public_pages(speedruns: Speedruns, *, root: Path) -> dict[str, bytes]:
-    """A page for each public record, with its figures and data; of one that cannot be read with the reason."""
+    """Return a page for each public record, with its figures and data; of one that cannot be read with the reason."""
     files: dict[str, bytes] = {}
     for path in speedruns.public:
         name, shown = page_name(path.stem), dict.fromkeys(("fault", "public", "section", "data"), "")

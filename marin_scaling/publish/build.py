@@ -19,10 +19,9 @@ from marin_scaling.errors import MarinScalingError, SiteError, UsageError, missi
 from marin_scaling.files import replace_file
 from marin_scaling.limits import SITE_SECONDS
 from marin_scaling.markdown import page_name, without_root
-from marin_scaling.preregistration.log import read_log
-from marin_scaling.preregistration.receipts import Receipts, receipts_with_history
+from marin_scaling.preregistration.log import Receipts, read_log, receipts_with_history
+from marin_scaling.preregistration.outcome import State, Verdict
 from marin_scaling.preregistration.registry import registration_folders
-from marin_scaling.preregistration.state import State, Verdict
 from marin_scaling.preregistration.statement import parse_moment
 from marin_scaling.preregistration.verification import require_whole_registry
 from marin_scaling.publish.board_page import read_speedruns, speedrun_pages

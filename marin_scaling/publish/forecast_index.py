@@ -18,8 +18,8 @@ from marin_scaling.forecast.forecast import Forecast
 from marin_scaling.limits import FORECASTS_DRAWN, JOINED, LISTED, RUNS_DRAWN, TITLE_CHARACTERS
 from marin_scaling.markdown import Markdown, cell, listed, page_name, web_link, without_root
 from marin_scaling.preregistration.layout import RECORD_NAME
+from marin_scaling.preregistration.outcome import State
 from marin_scaling.preregistration.public_record import Late, PublicForecast, PublicState, public_totals, read_public_record
-from marin_scaling.preregistration.state import State
 from marin_scaling.preregistration.track_record import TrackRecord, exact_interval, track_records
 from marin_scaling.printable import shortened
 from marin_scaling.publish.charts import NARROW, NARROW_ROOM, WIDE, MeasuredOutcome, drawn_runs, law_panel
@@ -293,7 +293,7 @@ class DrawnForecast:
 
 
 def interval_chart(groups: Mapping[str, Sequence[DrawnForecast]], *, is_narrow: bool = False) -> Any:
-    """A panel for each group: intervals and observed values, each in per cent of its forecast's median."""
+    """Return a panel for each group: intervals and observed values, each in per cent of its forecast's median."""
     rows = {group: [_row(each) for each in forecasts] for group, forecasts in groups.items() if forecasts}
     values = [row[name] for each in rows.values() for row in each for name in _VALUES if row[name] is not None]
     low, high = min([*values, -0.01]), max([*values, 0.01])

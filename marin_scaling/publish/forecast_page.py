@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.files import read_bytes
 from marin_scaling.fitting.fit import fit
@@ -21,23 +19,21 @@ from marin_scaling.markdown import Markdown, cell, escape, link, listed, page_na
 from marin_scaling.preregistration.events.amendment import scored_amendments
 from marin_scaling.preregistration.events.notice import deviations, ended_by
 from marin_scaling.preregistration.families import Forecaster, forecaster
-from marin_scaling.preregistration.history import log_step
-from marin_scaling.preregistration.log import read_log
-from marin_scaling.preregistration.receipts import Receipts
+from marin_scaling.preregistration.ladder_records import ladder_table
+from marin_scaling.preregistration.log import Receipts, read_log
+from marin_scaling.preregistration.outcome import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.register import answering_spec
 from marin_scaling.preregistration.registry import signers_path
 from marin_scaling.preregistration.review.report import doubts_section, promise_section
-from marin_scaling.preregistration.state import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.statement import parse_moment
 from marin_scaling.preregistration.verdict import reservations
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, sealed_verdict, verify_folder
-from marin_scaling.preregistration.verify.policy import policy_steps
+from marin_scaling.preregistration.verify.rules import log_step, policy_steps
 from marin_scaling.publish.ladder_page import PromisedRun, PublishedPage, ladder_names, signed_forecast
 from marin_scaling.publish.render import render, sentence, state_chip
 from marin_scaling.run.curves import losses_so_far, shares_so_far
 from marin_scaling.run.paths import Workplace
 from marin_scaling.run.store import is_finished, read_run, read_runs, run_folder
-from marin_scaling.run.table import table_of_frame
 from marin_scaling.units import counted, format_flops
 from marin_scaling.untrusted_files import WORK_FOLDER, is_present
 
@@ -231,8 +227,7 @@ def _law_again(found: Verified) -> FitResult | None:
     if len(rows) > RUNS_DRAWN:
         return None
     try:
-        frame = pd.DataFrame(rows).assign(metric=found.statement.predicate["metric"]["name"])
-        table = table_of_frame(frame, keep=frame["run"], source="ladder.json")
+        table = ladder_table(found.subjects["ladder.json"])
         result = fit(table, law=str(fit_of["law"]).partition(":")[0], seed=fit_of["seed"] or 0, swept="all")
     except (MarinScalingError, ArithmeticError, LookupError, TypeError, ValueError):  # numbers that no ladder has
         return None

@@ -69,7 +69,7 @@ def _label(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def board_figure() -> Any:
-    """The figure without its data, which the page's script fills in."""
+    """Return the figure without its data, which the page's script fills in."""
     loss = alt.Y("loss:Q", title="bits per byte", scale=alt.Scale(zero=False))
     cost = alt.X("cost:Q", scale=alt.Scale(type="log", nice=False, padding=16), axis=alt.Axis(format=".3~e"))
     entries = alt.Chart(alt.NamedData("entries"))
@@ -92,7 +92,7 @@ def board_figure() -> Any:
 
 
 def scaling_chart(groups: Sequence[Projection]) -> Any:
-    """The forecast of each scaling group with its 90 % interval, the best first."""
+    """Return the forecast of each scaling group with its 90 % interval, the best first."""
     rows = [
         {"group": each.group, "loss": ahead.median, "low": low, "high": high}
         for each in groups[:FORECASTS_DRAWN]
@@ -116,7 +116,7 @@ def _title(count: int, drawn: int, axis: str) -> str:
 
 
 def _seen(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows that are drawn: all on the front, and of the others the best."""
+    """Return the rows that are drawn: all on the front, and of the others the best."""
     beaten = sorted((row for row in rows if not row["front"]), key=lambda row: float(row["loss"]))
     return [*beaten[:_MOST], *(row for row in rows if row["front"])]
 
@@ -198,7 +198,7 @@ def row_values(row: BoardRow) -> dict[str, Any]:
 
 
 def _document(board: Board, pages: Mapping[str, str]) -> str:
-    """The board's columns, each with its values as short as they can be said, and the pages that have other names."""
+    """Return the board's columns, each with its values as short as they can be said, and the pages that have other names."""
     documents = [row_values(row) for row in board.rows]
     columns = [_column(column, [_value(document[column.key], column.key) for document in documents]) for column in COLUMNS]
     names = [row.submission.name for row in board.rows]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from marin_scaling import markdown
 from marin_scaling.limits import JOINED, LISTED, TITLE_CHARACTERS
 from marin_scaling.markdown import Markdown, chip, escape
-from marin_scaling.preregistration.state import State
+from marin_scaling.preregistration.outcome import State
 from marin_scaling.printable import joined
 from marin_scaling.units import counted, format_count, format_duration, format_flops
 

@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import Literal, Protocol
 
 from marin_scaling.errors import RecipeError
-from marin_scaling.recipe.flops import WITH_LM_HEAD, WITHOUT_LM_HEAD, forward_flops_per_token, training_flops
-from marin_scaling.recipe.hyperparameters import MARIN, Formula, Hyperparameters, TransferRules, constant
-from marin_scaling.recipe.model_shape import ModelShape
+from marin_scaling.recipe.formulas import MARIN, Formula, Hyperparameters, TransferRules, constant
+from marin_scaling.recipe.model_shape import WITH_LM_HEAD, WITHOUT_LM_HEAD, ModelShape, forward_flops_per_token, training_flops
 from marin_scaling.units import format_flops
 
 BUDGET_TOLERANCE = 0.01

@@ -26,8 +26,7 @@ from marin_scaling.recipe.base import (
     sensible_widths,
     steps_for_budget,
 )
-from marin_scaling.recipe.flops import MOE_COUNTING
-from marin_scaling.recipe.hyperparameters import Formula, Hyperparameters, constant, rate_doubts
+from marin_scaling.recipe.formulas import MOE_COUNTING, Formula, Hyperparameters, constant, rate_doubts
 from marin_scaling.recipe.model_shape import MoeShape
 
 _MOE = "Marin, experiments/grug/moe/heuristic.py"

@@ -1,10 +1,10 @@
-"""Shapes of dense and mixture-of-experts models, and their parameter counts."""
+"""Shapes of dense and mixture-of-experts models, their parameter counts, and their FLOPs by each convention."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from marin_scaling.errors import RecipeError
 
@@ -156,3 +156,82 @@ def shape_of(model: Mapping[str, Any]) -> ModelShape:
     16496
     """
     return FAMILIES[model["family"]](**{key: value for key, value in model.items() if key != "family"})
+
+
+WITH_LM_HEAD = "levanter-full-attention-with-lm-head"
+WITHOUT_LM_HEAD = "levanter-full-attention-without-lm-head"
+
+
+class CountedShape(Protocol):
+    """Sizes that determine FLOPs, of a recipe's model or a submission's."""
+
+    @property
+    def hidden_dim(self) -> int:
+        """Width."""
+
+    @property
+    def num_layers(self) -> int:
+        """Depth."""
+
+    @property
+    def num_heads(self) -> int:
+        """Number of query heads."""
+
+    @property
+    def num_kv_heads(self) -> int:
+        """Number of key and value heads."""
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one head."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the output head."""
+
+    @property
+    def seq_len(self) -> int:
+        """Tokens of a sequence."""
+
+    @property
+    def mlp_dim_per_token(self) -> int:
+        """Width of the MLP, or of the experts together, that a token passes through."""
+
+    @property
+    def router_outputs(self) -> int:
+        """Number of experts that a layer's router chooses from; 0 for a dense model."""
+
+
+def flops_convention(shape: CountedShape) -> str:
+    """Return the name of the FLOP convention for a model of this kind."""
+    return WITHOUT_LM_HEAD if shape.router_outputs else WITH_LM_HEAD
+
+
+def forward_flops_per_token(shape: CountedShape, *, convention: str | None = None) -> int:
+    """Return forward FLOPs for one token of a full sequence, by the model's own convention or the given one.
+
+    >>> delphi_smallest = ModelShape(hidden_dim=512, intermediate_dim=2048, num_layers=6, num_heads=4, num_kv_heads=4,
+    ...                              vocab_size=128_256, seq_len=4096)
+    >>> forward_flops_per_token(delphi_smallest)
+    232292352
+    >>> forward_flops_per_token(delphi_smallest, convention=WITHOUT_LM_HEAD)
+    100958208
+    """
+    mlp = 6 * shape.hidden_dim * shape.mlp_dim_per_token
+    router = 2 * shape.hidden_dim * shape.router_outputs
+    projections = 4 * shape.hidden_dim * shape.head_dim * (shape.num_heads + shape.num_kv_heads)
+    attention = shape.seq_len * (4 * shape.hidden_dim + 3 * shape.num_heads)  # logits and values, mask
+    counts_head = (convention or flops_convention(shape)) == WITH_LM_HEAD
+    lm_head = 2 * shape.hidden_dim * shape.vocab_size if counts_head else 0
+    return shape.num_layers * (mlp + router + projections + attention) + lm_head
+
+
+def training_flops(shape: CountedShape, *, tokens: int, convention: str | None = None) -> float:
+    """Return FLOPs of training on `tokens` tokens: three forward passes per token.
+
+    >>> delphi_smallest = ModelShape(hidden_dim=512, intermediate_dim=2048, num_layers=6, num_heads=4, num_kv_heads=4,
+    ...                              vocab_size=128_256, seq_len=4096)
+    >>> training_flops(delphi_smallest, tokens=4_304_928_768)
+    3.000006086133547e+18
+    """
+    return 3.0 * forward_flops_per_token(shape, convention=convention) * tokens

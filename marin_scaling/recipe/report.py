@@ -9,7 +9,7 @@ from typing import Any
 
 from marin_scaling.errors import RecipeError
 from marin_scaling.recipe.base import Recipe, RungPlan
-from marin_scaling.recipe.hyperparameters import constants_of
+from marin_scaling.recipe.formulas import constants_of
 from marin_scaling.units import counted, format_flops
 
 USUAL_TOKENS_PER_PARAM = 20.0

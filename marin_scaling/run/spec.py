@@ -9,8 +9,7 @@ from pydantic import Field, ValidationError
 from marin_scaling.canonical_json import digest_of, dump_canonical, load_strict
 from marin_scaling.errors import RecordError
 from marin_scaling.ladder.config import Compute
-from marin_scaling.recipe.flops import flops_convention, training_flops
-from marin_scaling.recipe.model_shape import ModelShape, shape_of
+from marin_scaling.recipe.model_shape import ModelShape, flops_convention, shape_of, training_flops
 from marin_scaling.strict_model import Part, faults_of
 from marin_scaling.units import TrainedMetric, format_flops
 
@@ -273,6 +272,6 @@ def parse_part(model: type[AnyPart], raw: bytes, *, name: str) -> AnyPart:
         return model.model_validate(document)
     except ValidationError as error:
         raise RecordError(
-            tuple(f"{name}: {fault}." for fault in faults_of(error, document)),
+            tuple(f"{name}: {fault.message}." for fault in faults_of(error, document)),
             fix="Restore the file from version control, or remove its folder and train the run again.",
         ) from error

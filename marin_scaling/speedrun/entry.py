@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from marin_scaling.data.corpus import TokenCorpus
 from marin_scaling.errors import DocumentError
-from marin_scaling.ladder.config import Compute, Data, Evaluation
+from marin_scaling.ladder.config import Compute, Data, Evaluation, Seeds
 from marin_scaling.recipe.base import RungPlan
 from marin_scaling.recipe.find import find_recipe
-from marin_scaling.recipe.flops import WITH_LM_HEAD, training_flops
+from marin_scaling.recipe.model_shape import WITH_LM_HEAD, training_flops
 from marin_scaling.run.plan import data_of, model_of, optimizer_of, run_spec
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import StoredRun
@@ -50,7 +50,7 @@ class Entry(Part):
     """Width; the recipe sets the other sizes."""
     batch_size: int | None = Field(default=None, gt=0)
     """Sequences per step; default: the recipe's."""
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0, 1, 2), min_length=1)
+    seeds: Seeds = (0, 1, 2)
     """Seeds, one run each."""
     trials: int = Field(gt=0)
     """Number of runs made to choose the settings, including these."""
@@ -64,13 +64,6 @@ class Entry(Part):
     """Metric and held-out text, as in a ladder file."""
     compute: Compute = Compute()
     """Computation of the steps, as in a ladder file."""
-
-    @field_validator("seeds")
-    @classmethod
-    def _no_seed_twice(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(seeds)) < len(seeds):
-            raise ValueError(f"duplicate seed in {', '.join(map(str, seeds))}")
-        return seeds
 
     @property
     def runs_folder(self) -> str:

@@ -10,8 +10,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from marin_scaling.errors import UsageError
-from marin_scaling.recipe.flops import WITH_LM_HEAD, training_flops
-from marin_scaling.recipe.model_shape import MoeShape
+from marin_scaling.recipe.model_shape import WITH_LM_HEAD, MoeShape, training_flops
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import StoredRun
 from marin_scaling.speedrun.hardware import accelerator

@@ -26,10 +26,9 @@ from marin_scaling.speedrun.submission import (
     Model,
     SeedResult,
     Submission,
-    explained,
     missing_keys,
 )
-from marin_scaling.strict_model import Part
+from marin_scaling.strict_model import Part, fault_text
 from marin_scaling.untrusted_text import Link
 
 
@@ -215,7 +214,7 @@ def _public_submission(row: Mapping[str, str], *, track: str, where: str) -> Sub
         missing = missing_keys(Submission.model_construct(**parts))
         return Submission(**parts, absent=dict.fromkeys(missing, "not in the public record"))
     except ValidationError as error:
-        raise _refused(f"{where}: {explained(error)}") from error
+        raise _refused(f"{where}: {fault_text(error)}") from error
     except (ValueError, TypeError, OverflowError) as error:
         raise _refused(f"{where}: {error}") from error
 

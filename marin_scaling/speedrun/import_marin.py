@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from marin_scaling.errors import DocumentError
 from marin_scaling.printable import joined
-from marin_scaling.recipe.flops import WITH_LM_HEAD, training_flops
+from marin_scaling.recipe.model_shape import WITH_LM_HEAD, training_flops
 from marin_scaling.speedrun.hardware import Accelerator, Machine, machine, variants
 from marin_scaling.speedrun.submission import (
     EXACT,
@@ -31,7 +31,7 @@ from marin_scaling.speedrun.submission import (
     Submission,
     Training,
 )
-from marin_scaling.untrusted_text import LINK_PATTERN
+from marin_scaling.strict_model import LINK_PATTERN
 
 _VOCABULARY = 128_256
 """Vocabulary of Llama 3, which Marin's speedrun used for FLOPs of every data set."""

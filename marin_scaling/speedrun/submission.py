@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,12 +14,11 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 from marin_scaling.canonical_json import dump_canonical, load_strict
 from marin_scaling.errors import DocumentError, MarinScalingError
 from marin_scaling.files import publish_folder, read_bytes
-from marin_scaling.limits import UNKNOWN_KEYS_NAMED
-from marin_scaling.printable import joined, quoted
-from marin_scaling.recipe.flops import WITH_LM_HEAD, training_flops
-from marin_scaling.strict_model import Part
-from marin_scaling.untrusted_text import SHA256, Amount, Commit, Count, Line, Link, Name, Words
-from marin_scaling.yaml_config import PATTERNS, Moment
+from marin_scaling.printable import joined
+from marin_scaling.recipe.model_shape import WITH_LM_HEAD, training_flops
+from marin_scaling.strict_model import SHA256, Part, fault_text
+from marin_scaling.untrusted_text import Amount, Commit, Count, Line, Link, Name, Words
+from marin_scaling.yaml_config import Moment
 
 EXACT = 1e-6
 """Largest relative difference of equal figures."""
@@ -423,11 +421,11 @@ def parse_submission(raw: bytes, *, name: str) -> Submission:
     """Return the submission in these bytes; `DocumentError` names the wrong keys."""
     if len(raw) > MAX_SUBMISSION_BYTES:
         raise _refusal(name, f"the file has {len(raw)} bytes; the limit is {MAX_SUBMISSION_BYTES}")
-    load_strict(raw, name=name)  # refuse duplicate keys and NaN
+    document = load_strict(raw, name=name)
     try:
         return Submission.model_validate_json(raw, strict=True)
     except ValidationError as error:
-        raise _refusal(name, explained(error)) from error
+        raise _refusal(name, fault_text(error, document)) from error
 
 
 def read_submission(path: Path) -> Submission:
@@ -472,29 +470,6 @@ def _parsed(path: Path, raw: bytes) -> Submitted:
         return Submitted(place=path, submission=parse_submission(raw, name=str(path)))
     except MarinScalingError as error:
         return Submitted(place=path, submission=None, refusal=error.what)
-
-
-def explained(error: ValidationError, *, with_values: bool = True) -> str:
-    """Return the wrong keys, without those that are wrong only because of an inner key.
-
-    Values are left out (not `with_values`) if the file may hold secrets.
-    """
-    wrong = error.errors(include_url=False)
-    above = {each["loc"][:count] for each in wrong for count in range(len(each["loc"]))}
-    inner = [each for each in wrong if each["loc"] not in above]
-    rest = len(inner) - UNKNOWN_KEYS_NAMED
-    more = f"; {rest} more keys are wrong" if rest > 0 else ""
-    return "; ".join(_sentence(each, with_value=with_values) for each in inner[:UNKNOWN_KEYS_NAMED]) + more
-
-
-def _sentence(error: Any, *, with_value: bool) -> str:
-    where = quoted(".".join(map(str, error["loc"])) or "the whole")
-    if error["type"] in ("missing", "value_error"):
-        return f"{where}: {error['msg'].removeprefix('Value error, ')}"
-    said = error["msg"]
-    if error["type"] == "string_pattern_mismatch":
-        said = f"it should be {PATTERNS[error['ctx']['pattern']]}"
-    return f"{where}: {said} (it is {json.dumps(error['input'], default=str)[:60]})" if with_value else f"{where}: {said}"
 
 
 def _refusal(name: str, reason: str) -> DocumentError:

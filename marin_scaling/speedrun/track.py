@@ -17,8 +17,8 @@ from marin_scaling.findings import Finding, error, note, warning
 from marin_scaling.printable import joined, quoted
 from marin_scaling.speedrun.hardware import accelerator
 from marin_scaling.speedrun.submission import Submission
-from marin_scaling.strict_model import Part
-from marin_scaling.untrusted_text import SHA256, Line, Name, Words
+from marin_scaling.strict_model import SHA256, Part
+from marin_scaling.untrusted_text import Line, Name, Words
 from marin_scaling.yaml_config import read_yaml
 
 SPEEDRUNS_DIR, TRACKS_DIR = "speedruns", "tracks"

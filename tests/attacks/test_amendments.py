@@ -116,7 +116,7 @@ def test_an_amendment_in_another_metric_is_refused(root: Path, place: Path, name
 def test_an_amendment_that_says_again_what_it_may_not_change_is_refused(root: Path, place: Path, key: str) -> None:
     """Another metric, run, rule or day: the statement's stand, and an amendment has no word for them."""
     forge(place, lambda said: said.update({key: {}}))
-    refused(root, f"amend-1/amendment.json: predicate.{key} is an unknown key")
+    refused(root, f"amend-1/amendment.json: predicate.{key}: unknown key")
 
 
 @pytest.mark.parametrize(

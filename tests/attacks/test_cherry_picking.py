@@ -33,7 +33,7 @@ from marin_scaling.preregistration.registry import allow_signer, read_registrati
 from marin_scaling.preregistration.review.report import of_void_conditions, remarks
 from marin_scaling.preregistration.track_record import KnownForecasts
 from marin_scaling.preregistration.verdict import verdicts_on
-from marin_scaling.preregistration.verify.policy import require_followable
+from marin_scaling.preregistration.verify.rules import require_followable
 from marin_scaling.publish.forecast_index import forecasts_index
 from marin_scaling.publish.forecast_page import forecast_page
 from marin_scaling.run.spec import RunSpec

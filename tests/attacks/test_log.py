@@ -27,9 +27,8 @@ from registration_factory import CREATED_AT, make_registration, make_second_regi
 
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.preregistration.log import MAX_LINE_BYTES, write_down
-from marin_scaling.preregistration.register import Registration
+from marin_scaling.preregistration.register import Registration, countersign
 from marin_scaling.preregistration.registry import signers_path
-from marin_scaling.preregistration.signing.signatures import countersign
 from marin_scaling.preregistration.signing.sshsig import make_signature
 from marin_scaling.preregistration.statement import moment_text
 from marin_scaling.preregistration.verdict import check_preregistration
@@ -269,7 +268,7 @@ def test_a_line_with_an_unknown_key_is_refused(root: Path, folder: Path, registr
     """What is not known is not read, and would be hashed and never seen."""
     first, *rest = log_entries(registry)
     chain(registry, [first | {"also": 1}, *rest])
-    refused(root, "log.jsonl, line 1: also is an unknown key")
+    refused(root, "log.jsonl, line 1: also: unknown key")
 
 
 def test_a_line_with_a_key_twice_is_refused(root: Path, folder: Path, registry: Path) -> None:

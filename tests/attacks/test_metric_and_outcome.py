@@ -149,4 +149,4 @@ def test_an_outcome_in_the_older_form_is_refused(root: Path, registration: Regis
     del outcome["baseline"]
     (registration.folder / "outcome.json").write_bytes(dump_canonical({**outcome, "format_version": 1}))
     log_again(registration.folder.parent)
-    refused(root, "outcome.json: baseline is missing")
+    refused(root, "outcome.json: baseline: field required")

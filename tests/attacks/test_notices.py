@@ -85,7 +85,7 @@ def test_a_void_by_a_registrant_who_resolves_it_themselves_is_refused(root: Path
 def test_a_void_under_a_condition_that_was_not_named_is_refused(root: Path, folder: Path, said: dict[str, str]) -> None:
     """Also by the resolver: the conditions were signed before the run."""
     say(folder, "void", by=CAROL, key=key_of(CAROL), **said)
-    refused(root, "notice-1-void/notice.json", said.get("condition", "condition is missing"))
+    refused(root, "notice-1-void/notice.json", said.get("condition", "condition: field required"))
 
 
 def test_a_notice_about_another_statement_is_refused(root: Path, folder: Path, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_notice_of_another_kind_than_its_folder_is_refused(root: Path, folder:
 def test_a_notice_with_small_print_is_refused(root: Path, folder: Path) -> None:
     """A key that nobody reads."""
     say(folder, "withdraw", unless="it holds")
-    refused(root, "notice-1-withdraw/notice.json: unless is an unknown key")
+    refused(root, "notice-1-withdraw/notice.json: unless: unknown key")
 
 
 def test_a_withdrawal_without_a_reason_is_refused(root: Path, folder: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_withdrawal_without_a_reason_is_refused(root: Path, folder: Path) -> N
 def test_a_deviation_from_no_step_on_is_refused(root: Path, folder: Path) -> None:
     """Or every miss could be laid to something that happened at some time."""
     say(folder, "deviate", by=CAROL, key=key_of(CAROL))
-    refused(root, "notice-1-deviate/notice.json: from_step is missing")
+    refused(root, "notice-1-deviate/notice.json: from_step: field required")
 
 
 def test_an_unsigned_notice_is_refused(root: Path, folder: Path) -> None:

@@ -29,8 +29,7 @@ from git_repository import branch_off, commit
 from registration_factory import CREATED_AT, make_second_registration, store_run
 
 from marin_scaling.preregistration.log import write_down
-from marin_scaling.preregistration.register import Registration
-from marin_scaling.preregistration.signing.signatures import countersign
+from marin_scaling.preregistration.register import Registration, countersign
 
 LATER = CREATED_AT + timedelta(days=2)
 

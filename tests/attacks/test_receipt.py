@@ -18,9 +18,8 @@ from registration_factory import PRINCIPAL, ladder_rows, make_registration, run_
 from marin_scaling.ladder.config import Promise
 from marin_scaling.preregistration.events.notice import give_notice
 from marin_scaling.preregistration.log import write_down
-from marin_scaling.preregistration.register import Registration
+from marin_scaling.preregistration.register import Registration, countersign
 from marin_scaling.preregistration.registry import allow_signer
-from marin_scaling.preregistration.signing.signatures import countersign
 
 OLD_DAY = datetime(2026, 11, 12, 8, 30, tzinfo=UTC)
 YESTERDAY = datetime.now(UTC) - timedelta(days=1)

@@ -11,9 +11,9 @@ from registration_factory import PRINCIPAL
 FORGERIES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "half of the tokens are enough": (
         lambda said: said["targetRun"]["tolerance"].update(tokens=0.5),
-        "tolerance.tokens is 0.5",
+        "tolerance.tokens: ",
     ),
-    "any FLOPs are enough": (lambda said: said["targetRun"]["tolerance"].update(flops=1e308), "tolerance.flops is 1e+308"),
+    "any FLOPs are enough": (lambda said: said["targetRun"]["tolerance"].update(flops=1e308), "tolerance.flops: "),
     "a name of zeros": (lambda said: said["targetRun"].update(uid="0" * 32), "is not random"),
     "a name of two digits": (lambda said: said["targetRun"].update(uid="01" * 16), "is not random"),
     "a reviewer asked twice": (lambda said: said.update(reviewers=[BOB, BOB]), "is asked twice"),

@@ -276,7 +276,7 @@ def sounder(document: dict[str, Any]) -> None:
     [
         (of_another_formula, "fit.law is 'coupled-surface: loss = E + A C^-alpha'"),
         (with_a_given_asymptote, "fit.fixed is {'E': "),
-        (better_tested, "fit.backtest[0].medianAbsoluteError is"),
+        (better_tested, "fit.backtest.0.medianAbsoluteError is"),
         (untested, "fit.backtest has 0 rows"),
         (without_a_choice, "forecast.sensitivity has no '"),
         (with_a_nearer_choice, "forecast.sensitivity: '"),

@@ -75,7 +75,7 @@ def test_a_statement_under_an_earlier_name_is_refused(root: Path, folder: Path) 
 def test_a_moment_that_never_was_is_refused(root: Path, folder: Path) -> None:
     """The thirteenth month could be read as any."""
     sign_again(folder, lambda said: said.update(createdAt="2026-13-20T08:30:00Z"))
-    refused(root, "statement.json: predicate.createdAt is '2026-13-20T08:30:00Z'")
+    refused(root, "statement.json: predicate.createdAt: ", "2026-13-20T08:30:00Z")
 
 
 def test_a_time_of_no_zone_is_refused(root: Path, folder: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from command_line import SMALL_LADDER
 
 import marin_scaling as ms
-from marin_scaling.preregistration.state import State
+from marin_scaling.preregistration.outcome import State
 
 
 @pytest.mark.train

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from registration_factory import make_registration
 
-from marin_scaling.preregistration.history import log_step
 from marin_scaling.preregistration.log import read_log
 from marin_scaling.preregistration.registry import registration_folders, signers_path
 from marin_scaling.preregistration.signing.sshsig import parse_signature
 from marin_scaling.preregistration.verify.authenticity import verify_folder
+from marin_scaling.preregistration.verify.rules import log_step
 
 HERE = Path(__file__).parent
 

@@ -11,8 +11,7 @@ import pytest
 
 from marin_scaling.fitting.coupled_law import Prior, laws_of, log_prior, prior_start
 from marin_scaling.fitting.fit import fit
-from marin_scaling.fitting.frontier import fit_frontiers
-from marin_scaling.fitting.frontier_law import resample
+from marin_scaling.fitting.frontier import fit_frontiers, resample
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.laws import SurfaceLaw, frontier_loss, optimal_params, surface_frontier, surface_loss
 from marin_scaling.run.simulate import simulate_ladder
@@ -56,7 +55,8 @@ def covered(kind):
     for seed in range(LADDERS):
         table, target, truth = simulated_case(seed, **kind)
         result = fit(table, law="isoflop-frontier")
-        ours = resample(result.law, seed=seed, count=RESAMPLES).new_run_losses(np.array([target]))[:, 0]
+        drawn = resample(result.law, seed=seed, count=RESAMPLES)
+        ours = drawn.laws.losses(np.array([target]))[:, 0] + drawn.run_noise
         loss = np.array([point.loss for point in result.points])
         weights = np.random.default_rng(seed).dirichlet(np.ones(len(loss)), size=RESAMPLES)
         flops = np.array([point.flops for point in result.points])

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from judged import judge
 from mutated_registry import KINDS, Ground, draw, kinds_here, make_ground
 
-from marin_scaling.preregistration.history import log_step, require_whole
 from marin_scaling.preregistration.log import read_log
 from marin_scaling.preregistration.registry import registration_folders, signers_path
 from marin_scaling.preregistration.verify.authenticity import verify_folder
+from marin_scaling.preregistration.verify.rules import log_step, require_whole
 
 SLOW_SECONDS = 60.0
 """A guard against parsers that never end, no measurement: inputs are small, and take milliseconds."""

@@ -109,7 +109,7 @@ def _type_name(annotation: Any, limits: Iterable[object] = ()) -> str:
     """
     inner = get_args(annotation)
     if named := list(filter(None, map(_text_name, limits))):
-        return named[0]
+        return ", ".join([named[0], *filter(None, map(_limit, limits))])
     match get_origin(annotation) or annotation:
         case kind if kind is Annotated:
             return _type_name(inner[0], inner[1:])
@@ -133,7 +133,7 @@ def _text_name(metadata: object) -> str:
     """Return the name of a kind of text: its constants, or the words of its pattern."""
     if isinstance(metadata, OneOf):
         return " or ".join(f"`{json.dumps(value)}`" for value in metadata.values)
-    return IN_WORDS.get(getattr(metadata, "pattern", ""), "")
+    return IN_WORDS.get(getattr(metadata, "pattern", ""), "").removeprefix("a ").removeprefix("an ")
 
 
 def _limit(metadata: object) -> str:
@@ -144,8 +144,9 @@ def _limit(metadata: object) -> str:
     ('> 0', 'length at least 1')
     """
     found = {key: getattr(metadata, key, None) for key in _SIGNS}
-    unbounded = {"ge": -LARGEST_INTEGER, "le": LARGEST_INTEGER}
+    unbounded = {"ge": -LARGEST_INTEGER, "le": LARGEST_INTEGER, "max_length": 10_000}
     found = {key: limit for key, limit in found.items() if limit is not None and limit != unbounded.get(key)}
+    found = {key: limit for key, limit in found.items() if key != "pattern" or limit not in IN_WORDS}
     said = {key: f"`{limit}`" if key == "pattern" else limit for key, limit in found.items()}
     return " and ".join(f"{_SIGNS[key]} {limit}" for key, limit in said.items())
 

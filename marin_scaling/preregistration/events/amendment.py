@@ -28,15 +28,13 @@ from marin_scaling.preregistration.layout import (
     SUBJECT_NAMES,
     amendment_names,
 )
-from marin_scaling.preregistration.outcome import scores_of
-from marin_scaling.preregistration.receipts import Receipts, Trust, known_at
-from marin_scaling.preregistration.register import ladder_document, thinned, tool_document, usual_ladder_rule
-from marin_scaling.preregistration.registry import read_registration, signers_path
-from marin_scaling.preregistration.signing.allowed_signers import require_may_sign
+from marin_scaling.preregistration.log import Receipts, Trust, known_at
+from marin_scaling.preregistration.outcome import VerifiedStep, scores_of
+from marin_scaling.preregistration.register import ladder_document, tool_document, usual_ladder_rule
+from marin_scaling.preregistration.registry import read_registration, read_whole, signers_path
+from marin_scaling.preregistration.signing.allowed_signers import fingerprint_at, require_may_sign, require_signed
 from marin_scaling.preregistration.signing.keys import SigningKey
-from marin_scaling.preregistration.signing.signatures import fingerprint_at, read_whole, require_signed
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
-from marin_scaling.preregistration.state import VerifiedStep
 from marin_scaling.preregistration.statement import (
     Statement,
     agrees,
@@ -46,6 +44,7 @@ from marin_scaling.preregistration.statement import (
     read_subject,
     require_samples_of,
     require_sound_forecast,
+    thinned,
 )
 from marin_scaling.strict_model import SHA256, Camel, Moment, OneOf, Part, Reason, Steps, check_document
 from marin_scaling.untrusted_files import is_present

@@ -17,12 +17,16 @@ from marin_scaling.errors import SigningError, VerificationError, refuse
 from marin_scaling.files import publish_folder, read_bytes
 from marin_scaling.preregistration.format import Principal
 from marin_scaling.preregistration.layout import _NOTICE_FOLDER, NOTICE_NAME, NOTICE_SIGNATURE_NAME, OUTCOME_NAME, notice_names
-from marin_scaling.preregistration.receipts import Receipts, Trust, known_at
-from marin_scaling.preregistration.registry import read_registration, signers_path
-from marin_scaling.preregistration.signing.allowed_signers import listed_people, require_may_sign
-from marin_scaling.preregistration.signing.signatures import fingerprint_at, read_whole, require_signed
+from marin_scaling.preregistration.log import Receipts, Trust, known_at
+from marin_scaling.preregistration.outcome import State, Verdict, VerifiedStep, verdict_of
+from marin_scaling.preregistration.registry import read_registration, read_whole, signers_path
+from marin_scaling.preregistration.signing.allowed_signers import (
+    fingerprint_at,
+    listed_people,
+    require_may_sign,
+    require_signed,
+)
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
-from marin_scaling.preregistration.state import State, Verdict, VerifiedStep, verdict_of
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment, read_subject
 from marin_scaling.strict_model import SHA256, Moment, One, Part, Reason, Steps, Text, check_document
 from marin_scaling.untrusted_files import is_present

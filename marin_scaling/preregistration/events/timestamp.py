@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from marin_scaling.errors import StampError, VerificationError, missing_extra, refuse
 from marin_scaling.files import read_bytes, read_plain
 from marin_scaling.preregistration.layout import ROOTS_NAME, SEAL_NAME, SEAL_SIGNATURE_NAME, SIGNATURE_NAME, stamp_names
-from marin_scaling.preregistration.state import VerifiedStep
+from marin_scaling.preregistration.outcome import VerifiedStep
 from marin_scaling.preregistration.statement import moment_text
 from marin_scaling.untrusted_files import is_present
 

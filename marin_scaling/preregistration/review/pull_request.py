@@ -16,7 +16,6 @@ from marin_scaling.files import read_bytes
 from marin_scaling.git import checkout_command, require_repository
 from marin_scaling.limits import FAULTS_NAMED
 from marin_scaling.preregistration.events.amendment import Amendment
-from marin_scaling.preregistration.history import log_step, require_whole
 from marin_scaling.preregistration.layout import (
     AMENDMENT_NAME,
     ATTRIBUTES,
@@ -32,22 +31,20 @@ from marin_scaling.preregistration.layout import (
     require_known_additions,
     require_known_names,
 )
-from marin_scaling.preregistration.log import Log, extends, log_path, parse_log, read_log
+from marin_scaling.preregistration.log import Log, Receipts, extends, log_path, parse_log, read_log, received_step
+from marin_scaling.preregistration.outcome import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.public_record import require_only_added
-from marin_scaling.preregistration.receipts import Receipts, received_step
 from marin_scaling.preregistration.register import answering_spec
 from marin_scaling.preregistration.registry import identity, read_registration, registration_folders
 from marin_scaling.preregistration.review.compare_trees import compared_trees, file_at
 from marin_scaling.preregistration.review.trust_changes import trust_changes
-from marin_scaling.preregistration.signing.allowed_signers import read_allowed_signers
-from marin_scaling.preregistration.signing.signatures import signature_faults
+from marin_scaling.preregistration.signing.allowed_signers import read_allowed_signers, signature_faults
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
-from marin_scaling.preregistration.state import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.statement import Statement, moment_text
 from marin_scaling.preregistration.verdict import verdicts_on
 from marin_scaling.preregistration.verify.authenticity import VerifiedSeal, verify_folder
-from marin_scaling.preregistration.verify.policy import policy_steps
 from marin_scaling.preregistration.verify.refit import verify_and_fit
+from marin_scaling.preregistration.verify.rules import log_step, policy_steps, require_whole
 from marin_scaling.printable import joined
 from marin_scaling.run.store import run_folder, run_folders
 from marin_scaling.units import counted

@@ -25,11 +25,11 @@ from marin_scaling.preregistration.layout import (
     SIGNERS_NAME,
     countersigners,
 )
-from marin_scaling.preregistration.receipts import CLOCKS_DIFFER, known_at, own_receipts
+from marin_scaling.preregistration.log import CLOCKS_DIFFER, known_at, own_receipts
+from marin_scaling.preregistration.outcome import State, Verdict
 from marin_scaling.preregistration.register import answering_spec
 from marin_scaling.preregistration.review.comment import escape, fitting
 from marin_scaling.preregistration.review.pull_request import Review, Reviewed, rehearsals
-from marin_scaling.preregistration.state import State, Verdict
 from marin_scaling.preregistration.statement import Statement, moment_text
 from marin_scaling.preregistration.track_record import KnownForecasts, record_text
 from marin_scaling.preregistration.verdict import verdicts_on

@@ -24,7 +24,7 @@ from marin_scaling.preregistration.signing.allowed_signers import (
 )
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
 from marin_scaling.preregistration.statement import LONGEST_TERM, moment_text
-from marin_scaling.preregistration.verify.policy import Policy, read_policy
+from marin_scaling.preregistration.verify.rules import Policy, read_policy
 from marin_scaling.printable import printable
 from marin_scaling.untrusted_files import is_present
 

@@ -38,16 +38,15 @@ from marin_scaling.preregistration.layout import (
     stamp_names,
     unfinished_name,
 )
-from marin_scaling.preregistration.outcome import read_outcome
-from marin_scaling.preregistration.receipts import Receipts, Trust, effective_time, known_at, own_receipts
-from marin_scaling.preregistration.register import bound_digest
+from marin_scaling.preregistration.log import Receipts, Trust, effective_time, known_at, own_receipts
+from marin_scaling.preregistration.outcome import State, Verdict, VerifiedStep, read_outcome
 from marin_scaling.preregistration.registry import read_registration
-from marin_scaling.preregistration.signing.signatures import fingerprint_at, require_signed, require_unchanged
+from marin_scaling.preregistration.signing.allowed_signers import fingerprint_at, require_signed, require_unchanged
 from marin_scaling.preregistration.signing.sshsig import PublicKey
-from marin_scaling.preregistration.state import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.statement import (
     Statement,
     agrees,
+    bound_digest,
     derived_fields,
     read_statement,
     read_subject,
@@ -260,7 +259,7 @@ def verify_folder(
     """Verify that a preregistration is authentic; `VerificationError` names the first fault.
 
     `runs_dir` is the run store; without it the ladder is not compared with records. `tsa_roots.pem` is read beside
-    `allowed_signers`. `receipts` default to the log beside the folder. `policy` checks further rules of a registry.
+    `allowed_signers`. `receipts` default to the log beside the folder. `rules` has those of a registry.
     """
     with _refusals(folder):
         _require_plain_folder(folder)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from marin_scaling import __version__
 from marin_scaling.errors import MarinScalingError, UsageError, VerificationError
 from marin_scaling.preregistration.format import as_in_statement
+from marin_scaling.preregistration.ladder_records import ladder_table
 from marin_scaling.preregistration.layout import STATEMENT_NAME
-from marin_scaling.preregistration.receipts import Receipts
-from marin_scaling.preregistration.register import thinned
-from marin_scaling.preregistration.state import VerifiedStep
-from marin_scaling.preregistration.statement import Statement
+from marin_scaling.preregistration.log import Receipts
+from marin_scaling.preregistration.outcome import VerifiedStep
+from marin_scaling.preregistration.statement import Statement, thinned
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, verify_folder
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _unlike_scores(stated: Sequence[Mapping[str, Any]], found: Sequence[Mapping[
     if len(stated) != len(found):
         return f"fit.backtest has {len(stated)} rows, {_GIVES} {len(found)}"
     rows = enumerate(zip(stated, found, strict=True))
-    return next((unlike for place, pair in rows if (unlike := _unlike(f"fit.backtest[{place}]", *pair, close=close))), "")
+    return next((unlike for place, pair in rows if (unlike := _unlike(f"fit.backtest.{place}", *pair, close=close))), "")
 
 
 def _missing(stated: Sequence[str], again: FittedAgain) -> str:
@@ -177,17 +177,12 @@ def fit_step(statement: Statement, subjects: Mapping[str, Any], *, name: str) ->
 
 
 def _fitted_again(statement: Statement, subjects: Mapping[str, Any], *, law: str) -> FittedAgain:
-    import pandas as pd
-
     from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.backtest import backtest_of_fit
-    from marin_scaling.forecast.forecast import forecast, samples
+    from marin_scaling.forecast.forecast import forecast, samples, sensitivity
     from marin_scaling.forecast.report import forecast_document
-    from marin_scaling.forecast.sensitivity import sensitivity
-    from marin_scaling.run.table import table_of_frame
 
-    rows = pd.DataFrame(subjects["ladder.json"]["rows"])
-    table = table_of_frame(rows, keep=rows["run"], source="ladder.json")  # they were fitted: none is left out now
+    table = ladder_table(subjects["ladder.json"])
     flops = statement.predicate["targetRun"]["flops"]
     result = fit(table, law=law, seed=statement.predicate["fit"]["seed"] or 0, swept="all")
     again = forecast(result, flops=flops)

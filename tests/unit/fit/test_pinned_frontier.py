@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from marin_scaling.errors import FitRefused, UsageError
 from marin_scaling.fitting.fit import fit
-from marin_scaling.fitting.frontier import fit_frontier, fit_pinned_frontier, fit_pinned_frontiers
-from marin_scaling.fitting.frontier_law import resample
+from marin_scaling.fitting.frontier import fit_frontier, fit_pinned_frontier, fit_pinned_frontiers, resample
 from marin_scaling.fitting.law import find_law
 from marin_scaling.fitting.result import FitStatus
 from marin_scaling.forecast.forecast import forecast

@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from marin_scaling.errors import UsageError
-from marin_scaling.fitting.fit import fit
-from marin_scaling.fitting.refusals import best_of_cells
+from marin_scaling.fitting.fit import best_of_cells, fit
 from marin_scaling.laws import SurfaceLaw
 from marin_scaling.run.cells import cells_of, find_sweep, has_many_per_cell
 from marin_scaling.run.simulate import simulate_ladder

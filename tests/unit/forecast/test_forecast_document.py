@@ -10,9 +10,8 @@ from registration_factory import make_registration, run_spec, store_ladder, stor
 from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.backtest import backtest, backtest_doubts, backtest_of_fit
-from marin_scaling.forecast.forecast import forecast
+from marin_scaling.forecast.forecast import forecast, sensitivity
 from marin_scaling.forecast.report import forecast_document, forecast_text
-from marin_scaling.forecast.sensitivity import sensitivity
 from marin_scaling.preregistration.format import SUBJECTS
 from marin_scaling.printable import TABLE_WIDTH
 from marin_scaling.run.table import read_run_table

@@ -11,8 +11,8 @@ from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.frontier import fit_frontier, fit_pinned_frontier
 from marin_scaling.fitting.optima import fit_asymmetric_bowl
 from marin_scaling.fitting.surface import fit_surface
-from marin_scaling.forecast.forecast import forecast
-from marin_scaling.forecast.sensitivity import sensitivity, sensitivity_text
+from marin_scaling.forecast.forecast import forecast, sensitivity
+from marin_scaling.forecast.report import sensitivity_text
 from marin_scaling.laws import SurfaceLaw, frontier_loss, surface_loss
 from marin_scaling.run.simulate import simulate_ladder
 

@@ -102,7 +102,7 @@ def test_the_environment_does_not_choose_the_repository(root: Path, tmp_path: Pa
     repository = asked.require_repository()
     assert repository.root == root
     assert set(repository.tree(repository.commit_id("main"), root)) == {Path("data/a.txt")}
-    assert asked.tracked_files(Path("data")) == [Path("data/a.txt")]
+    assert repository.tracked(Path("data")) == [Path("data/a.txt")]
     assert asked.setting("user.email") != "mallory@example.org"
 
 
@@ -129,7 +129,7 @@ def test_a_linked_worktree_and_a_submodule_have_a_root(root: Path, tmp_path: Pat
         repository = asked.require_repository()
         assert repository.root == place
         assert set(repository.tree(repository.commit_id("HEAD"), place)) == files
-        assert asked.tracked_files(place) == [place / "data" / "a.txt"]
+        assert repository.tracked(place) == [Path("data/a.txt")]
 
 
 def test_replaced_objects_and_grafts_are_not_seen(root: Path) -> None:
@@ -196,7 +196,7 @@ def test_an_embedded_bare_repository_is_not_found(root: Path, tmp_path: Path, mo
 def test_a_folder_outside_of_the_repository_has_no_tracked_files_there(root: Path, tmp_path: Path) -> None:
     """The repository is that of the current directory, also if the folder lies in another one."""
     with pytest.raises(UsageError):
-        asked.tracked_files(tmp_path)
+        asked.require_repository().tracked(tmp_path)
 
 
 def test_names_in_any_encoding_are_listed(root: Path) -> None:

@@ -96,11 +96,11 @@ def test_a_sound_document_passes() -> None:
         ({"hit": 1}, "hit"),
         ({"rule": "another"}, "rule"),
         ({"rows": {}}, "rows"),
-        ({"rows": [{"run": "r"}, {}]}, "rows[1].run"),
-        ({"rows": [{"run": "r", "x": 1}]}, "rows[0].x"),
-        ({"rows": [{"run": "r" * 10_001}]}, "rows[0].run"),
-        ({"rows": [{"run": "r", "tokens": None}]}, "rows[0].tokens"),
-        ({"rows": [3]}, "rows[0]"),
+        ({"rows": [{"run": "r"}, {}]}, "rows.1.run"),
+        ({"rows": [{"run": "r", "x": 1}]}, "rows.0.x"),
+        ({"rows": [{"run": "r" * 10_001}]}, "rows.0.run"),
+        ({"rows": [{"run": "r", "tokens": None}]}, "rows.0.tokens"),
+        ({"rows": [3]}, "rows.0"),
         ({"byLevel": [1]}, "byLevel"),
         ({"byLevel": {"0.5": "1"}}, "byLevel.0.5"),
         ({"further": {}}, "further.a"),
@@ -121,7 +121,7 @@ def test_a_fault_is_named_with_its_place(change: dict[str, Any], place: str) -> 
     """File and key stand at the start of a line."""
     with pytest.raises(DocumentError) as caught:
         check_document({**SOUND, **change}, Document, name="x.json")
-    assert [line for line in caught.value.lines if line.startswith(f"x.json: {place} ")], caught.value.lines
+    assert [line for line in caught.value.lines if line.startswith(f"x.json: {place}: ")], caught.value.lines
 
 
 def test_all_faults_are_named_at_once_with_their_values() -> None:
@@ -129,7 +129,7 @@ def test_all_faults_are_named_at_once_with_their_values() -> None:
     wrong = {**SOUND, "count": -7, "hit": "maybe", "new": 1} | {"byLevel": {"0.5": "low"}}
     with pytest.raises(DocumentError) as caught:
         check_document(wrong, Document, name="x.json")
-    assert {line.split(" ")[1] for line in caught.value.lines} == {"count", "hit", "new", "byLevel.0.5"}
+    assert {line.split(": ")[1] for line in caught.value.lines} == {"count", "hit", "new", "byLevel.0.5"}
     for value in ("-7", "maybe", "low"):
         assert any(value in line for line in caught.value.lines)
 
@@ -148,10 +148,10 @@ def test_of_many_faults_the_message_is_short(count: int) -> None:
     with pytest.raises(DocumentError) as caught:
         check_document([True] * count, list[float], name="x.json")
     assert len(caught.value.lines) <= FAULTS_NAMED + 1
-    assert str(count if count > 1000 else 1) in caught.value.lines[-1]
+    assert str(count - FAULTS_NAMED) in caught.value.lines[-1]
 
 
 def test_a_document_that_is_no_object_is_refused() -> None:
     """The outermost value has no key."""
-    with pytest.raises(DocumentError, match=r"x.json: document is \[\]"):
+    with pytest.raises(DocumentError, match=r"x\.json: document: "):
         check_document([], Document, name="x.json")

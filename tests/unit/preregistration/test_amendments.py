@@ -22,14 +22,14 @@ from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.errors import MarinScalingError, SigningError, VerificationError
 from marin_scaling.ladder.config import Promise
 from marin_scaling.preregistration.events.notice import give_notice
-from marin_scaling.preregistration.history import log_step
 from marin_scaling.preregistration.log import read_log
+from marin_scaling.preregistration.outcome import VerifiedStep
 from marin_scaling.preregistration.register import bound_spec
 from marin_scaling.preregistration.registry import allow_signer, signers_path
-from marin_scaling.preregistration.state import VerifiedStep
 from marin_scaling.preregistration.track_record import track_records
 from marin_scaling.preregistration.verdict import check_preregistration, verdict_on
 from marin_scaling.preregistration.verify.refit import verify_and_fit
+from marin_scaling.preregistration.verify.rules import log_step
 
 
 @pytest.fixture

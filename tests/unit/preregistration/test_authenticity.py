@@ -115,7 +115,7 @@ def test_numbers_of_a_signed_target_that_no_model_has_are_refused(folder):
 def test_an_unknown_key_in_a_signed_target_is_refused(folder):
     """What `check` could not read, `verify` does not pass."""
     sign_again(folder, files=edited(folder, "target.json", lambda target: target.update(x=1)))
-    refused(folder, r"target\.json: x ")
+    refused(folder, r"target\.json: x: ")
 
 
 @pytest.mark.parametrize("name", ["outcome.json", "notice-1-withdraw", "stamp-1.tsr", "statement.json.bob@example.org.sig"])

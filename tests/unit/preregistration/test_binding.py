@@ -9,7 +9,8 @@ from registration_factory import run_spec, target_spec
 
 from marin_scaling.canonical_json import load_canonical
 from marin_scaling.errors import StatementError
-from marin_scaling.preregistration.register import bound_digest, bound_spec, unbound_spec
+from marin_scaling.preregistration.register import bound_spec, unbound_spec
+from marin_scaling.preregistration.statement import bound_digest
 
 STATEMENT = b'{\n "promise": 2.5\n}\n'
 

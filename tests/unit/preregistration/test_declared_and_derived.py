@@ -24,9 +24,9 @@ from scipy import stats
 from marin_scaling.errors import DocumentError, StatementError
 from marin_scaling.ladder.config import Assumption, Promise
 from marin_scaling.preregistration.format import LEVELS, SUBJECT_FILES
-from marin_scaling.preregistration.register import declared_fields, thinned
+from marin_scaling.preregistration.register import declared_fields
 from marin_scaling.preregistration.registry import read_registration
-from marin_scaling.preregistration.statement import derived_fields, line_through_the_best, require_samples_of
+from marin_scaling.preregistration.statement import derived_fields, line_through_the_best, require_samples_of, thinned
 
 PROMISE = Promise(
     resolver="carol@example.org",

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 from marin_scaling.cli.app import app
 from marin_scaling.errors import DocumentError, VerificationError
-from marin_scaling.preregistration.history import log_step, require_whole
 from marin_scaling.preregistration.layout import LOG_NAME
 from marin_scaling.preregistration.log import Log, extends, parse_log, read_log, write_down
+from marin_scaling.preregistration.register import countersign
 from marin_scaling.preregistration.registry import registration_folders, signers_path
-from marin_scaling.preregistration.signing.signatures import countersign
 from marin_scaling.preregistration.statement import moment_text
 from marin_scaling.preregistration.verdict import check_preregistration
+from marin_scaling.preregistration.verify.rules import log_step, require_whole
 
 LATER = CREATED_AT + timedelta(days=2)
 

@@ -16,10 +16,10 @@ from marin_scaling.errors import DocumentError, SigningError, UsageError
 from marin_scaling.ladder.config import Promise
 from marin_scaling.preregistration.events.notice import give_notice
 from marin_scaling.preregistration.log import read_log, write_down
+from marin_scaling.preregistration.outcome import State, Verdict
 from marin_scaling.preregistration.register import Registration
 from marin_scaling.preregistration.registry import allow_signer, signers_path
 from marin_scaling.preregistration.signing.keys import SigningKey, make_signing_key
-from marin_scaling.preregistration.state import State, Verdict
 from marin_scaling.preregistration.track_record import track_records
 from marin_scaling.preregistration.tracked_run import stated_steps
 from marin_scaling.preregistration.verdict import check_preregistration
@@ -126,12 +126,12 @@ def test_a_run_that_left_its_recipe_is_scored_all_the_same(registration: Registr
         ),
         (lambda folder: void(folder, key=signing_key(), principal=PRINCIPAL), "ada@example.org is not its resolver"),
         (lambda folder: void(folder, condition="it looks bad"), "'it looks bad' is none of the conditions"),
-        (lambda folder: void(folder, condition=None), "condition is missing"),
-        (lambda folder: withdraw(folder, from_step=3), "from_step is an unknown key"),
+        (lambda folder: void(folder, condition=None), "condition: field required"),
+        (lambda folder: withdraw(folder, from_step=3), "from_step: unknown key"),
         (lambda folder: withdraw(folder, at=CREATED_AT - timedelta(days=1)), "before the statement was made"),
         (
             lambda folder: give_notice(folder, "deviate", key=carols(), principal=CAROL, at=LATER, reason="x"),
-            "from_step is missing",
+            "from_step: field required",
         ),
     ],
     ids=[

@@ -10,13 +10,13 @@ from registration_factory import CREATED_AT, make_registration, signing_key
 
 from marin_scaling.errors import SigningError, VerificationError
 from marin_scaling.ladder.config import Promise
+from marin_scaling.preregistration.outcome import VerifiedStep
+from marin_scaling.preregistration.register import countersign
 from marin_scaling.preregistration.registry import allow_signer, signers_path
 from marin_scaling.preregistration.review.pull_request import base_step, signers_at
-from marin_scaling.preregistration.signing.signatures import countersign
-from marin_scaling.preregistration.state import VerifiedStep
 from marin_scaling.preregistration.verdict import verdicts_on
 from marin_scaling.preregistration.verify.authenticity import verify_folder
-from marin_scaling.preregistration.verify.policy import policy_steps, require_followable
+from marin_scaling.preregistration.verify.rules import policy_steps, require_followable
 
 
 @pytest.fixture

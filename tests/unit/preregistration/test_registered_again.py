@@ -10,10 +10,10 @@ from registration_factory import CREATED_AT, PRINCIPAL, ladder_rows, make_regist
 from marin_scaling.errors import StatementError, VerificationError
 from marin_scaling.ladder.config import Promise
 from marin_scaling.preregistration.events.notice import give_notice
-from marin_scaling.preregistration.history import require_whole
 from marin_scaling.preregistration.log import read_log, write_down
 from marin_scaling.preregistration.preregister import unknown_people
 from marin_scaling.preregistration.register import Registration, standing_registration
+from marin_scaling.preregistration.verify.rules import require_whole
 
 WITHDRAWN_AT = CREATED_AT + timedelta(hours=1)
 AGAIN_AT = CREATED_AT + timedelta(hours=2)

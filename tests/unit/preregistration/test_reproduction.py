@@ -8,8 +8,8 @@ from registration_factory import forecast_document, make_registration
 
 from marin_scaling.errors import VerificationError
 from marin_scaling.fitting.coupled_law import Normal, Prior
+from marin_scaling.preregistration.outcome import VerifiedStep
 from marin_scaling.preregistration.registry import registration_folders, signers_path
-from marin_scaling.preregistration.state import VerifiedStep
 from marin_scaling.preregistration.verify import refit as reproduction
 from marin_scaling.preregistration.verify.refit import verify_and_fit
 

@@ -35,20 +35,20 @@ from marin_scaling.errors import MarinScalingError, StatementError, UsageError, 
 from marin_scaling.files import publish_folder
 from marin_scaling.ladder.config import Promise
 from marin_scaling.preregistration.events.seal import LONGEST_SEAL, private_folder, reveal, whole_folder
-from marin_scaling.preregistration.history import log_step, require_whole
 from marin_scaling.preregistration.layout import is_sealed
 from marin_scaling.preregistration.log import read_log, write_down
+from marin_scaling.preregistration.outcome import State, Verdict
 from marin_scaling.preregistration.register import bound_spec, preregister_target
 from marin_scaling.preregistration.registry import signers_path
 from marin_scaling.preregistration.review.pull_request import review_branch
 from marin_scaling.preregistration.review.report import review_text
 from marin_scaling.preregistration.signing.allowed_signers import read_allowed_signers
 from marin_scaling.preregistration.signing.keys import SigningKey
-from marin_scaling.preregistration.state import State, Verdict
 from marin_scaling.preregistration.track_record import record_text, track_records
 from marin_scaling.preregistration.tracked_run import named_spec
 from marin_scaling.preregistration.verdict import check_all, check_preregistration
 from marin_scaling.preregistration.verify.authenticity import verify_folder
+from marin_scaling.preregistration.verify.rules import log_step, require_whole
 from marin_scaling.publish.build import generated_pages
 
 REVEAL_BY = CREATED_AT + timedelta(days=100)

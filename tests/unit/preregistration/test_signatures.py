@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 from marin_scaling.cli.app import app
 from marin_scaling.errors import SigningError, VerificationError
 from marin_scaling.ladder.config import Promise
+from marin_scaling.preregistration.register import countersign
 from marin_scaling.preregistration.registry import allow_signer, signers_path
 from marin_scaling.preregistration.signing.keys import SigningKey, make_signing_key
-from marin_scaling.preregistration.signing.signatures import countersign
 from marin_scaling.preregistration.verify.authenticity import verify_folder
 
 BOB = "bob@example.org"

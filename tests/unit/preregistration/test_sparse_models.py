@@ -11,7 +11,7 @@ from marin_scaling.fitting.fit import fit
 from marin_scaling.preregistration.registry import signers_path
 from marin_scaling.preregistration.statement import read_subject, target_run_of
 from marin_scaling.preregistration.verify.authenticity import verify_folder
-from marin_scaling.recipe.flops import WITHOUT_LM_HEAD
+from marin_scaling.recipe.model_shape import WITHOUT_LM_HEAD
 from marin_scaling.run.spec import MoeModelSpec, RunSpec, read_spec
 from marin_scaling.run.store import read_runs
 from marin_scaling.run.table import read_run_table

@@ -20,13 +20,12 @@ from marin_scaling.errors import StampError, VerificationError
 from marin_scaling.preregistration.events import timestamp
 from marin_scaling.preregistration.events.seal import reveal, whole_folder
 from marin_scaling.preregistration.events.timestamp import read_stamp, request_stamp
-from marin_scaling.preregistration.history import log_step
 from marin_scaling.preregistration.log import read_log
+from marin_scaling.preregistration.outcome import State
 from marin_scaling.preregistration.registry import signers_path
-from marin_scaling.preregistration.state import State
 from marin_scaling.preregistration.verdict import check_all
 from marin_scaling.preregistration.verify.authenticity import verify_folder
-from marin_scaling.preregistration.verify.policy import policy_steps
+from marin_scaling.preregistration.verify.rules import log_step, policy_steps
 
 pytest.importorskip("rfc3161_client", reason="the timestamp extra is not installed")
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")

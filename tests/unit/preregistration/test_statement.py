@@ -139,9 +139,9 @@ def test_an_empty_ladder_is_refused():
     ("path", "value", "reason"),
     [
         (("predicate", "forecast", "point"), 2.6, "not its median"),
-        (("predicate", "forecast", "extrapolation"), 0.5, "extrapolation is 0.5"),
+        (("predicate", "forecast", "extrapolation"), 0.5, "extrapolation.*0.5"),
         (("predicate", "createdAt"), "2026-11-21T08:30:00Z", "does not start with the day"),
-        (("predicate", "createdAt"), "2026-13-20T08:30:00Z", "createdAt is .2026-13-20"),
+        (("predicate", "createdAt"), "2026-13-20T08:30:00Z", "createdAt.*2026-13-20"),
         (("predicate", "metric", "support"), [0.0, 99.0], "support"),
         (("predicate", "knowledge", "targetRunStepsSeen"), 100, "targetRunStepsSeen"),
         (("predicate", "scoring", "hit"), "always", "hit"),

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from marin_scaling.preregistration.state import State, Verdict
+from marin_scaling.preregistration.outcome import State, Verdict
 from marin_scaling.preregistration.track_record import exact_interval, record_text, track_records
 
 

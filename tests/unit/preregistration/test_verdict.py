@@ -7,9 +7,9 @@ from registration_factory import MEDIAN, make_registration, store_run
 
 from marin_scaling.canonical_json import load_canonical
 from marin_scaling.errors import VerificationError
+from marin_scaling.preregistration.outcome import State
 from marin_scaling.preregistration.register import bound_spec, unbound_spec
 from marin_scaling.preregistration.registry import signers_path
-from marin_scaling.preregistration.state import State
 from marin_scaling.preregistration.verdict import check_all, check_preregistration
 from marin_scaling.preregistration.verify.authenticity import verify_folder
 from marin_scaling.scoring import crps

@@ -106,7 +106,7 @@ def test_a_malformed_one_is_listed_with_its_reason(tmp_path: Path) -> None:
     place.write_text('{"name": "a"}\n')
     index = pages(tmp_path)["index.md"]
     assert "experiments/many.jsonl, line 1" in index
-    assert "title: Field required" in index
+    assert "title: field required" in index
     assert str(tmp_path) not in index
 
 

@@ -22,9 +22,9 @@ from marin_scaling.preregistration.events.notice import give_notice
 from marin_scaling.preregistration.format import LEVELS
 from marin_scaling.preregistration.layout import RECORD_NAME
 from marin_scaling.preregistration.log import write_down
+from marin_scaling.preregistration.outcome import State, Verdict
 from marin_scaling.preregistration.public_record import read_public_record
 from marin_scaling.preregistration.registry import signers_path
-from marin_scaling.preregistration.state import State, Verdict
 from marin_scaling.preregistration.verdict import check_preregistration
 from marin_scaling.publish.build import generated_pages, write_generated_pages
 from marin_scaling.publish.forecast_index import forecasts_index

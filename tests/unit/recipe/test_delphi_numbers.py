@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from marin_scaling.recipe.flops import forward_flops_per_token, training_flops
-from marin_scaling.recipe.model_shape import ModelShape
+from marin_scaling.recipe.model_shape import ModelShape, forward_flops_per_token, training_flops
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 

@@ -5,9 +5,8 @@ import math
 import pytest
 
 from marin_scaling.errors import RecipeError
-from marin_scaling.recipe.flops import WITH_LM_HEAD, WITHOUT_LM_HEAD, flops_convention, forward_flops_per_token
 from marin_scaling.recipe.grug_moe import GrugMoeRecipe, GrugMoeV16Recipe
-from marin_scaling.recipe.model_shape import MoeShape
+from marin_scaling.recipe.model_shape import WITH_LM_HEAD, WITHOUT_LM_HEAD, MoeShape, flops_convention, forward_flops_per_token
 
 MAY, V16 = GrugMoeRecipe(), GrugMoeV16Recipe()
 

@@ -84,7 +84,7 @@ def test_all_faults_of_a_spec_are_named_with_file_key_and_value() -> None:
     document = json.loads(rung_spec().to_bytes()) | {"colour": "blue", "batch_size": -7}
     with pytest.raises(RecordError) as caught:
         read_spec(json.dumps(document).encode(), name="spec.json")
-    assert {line.split(" ")[1] for line in caught.value.lines} == {"colour", "batch_size"}
+    assert {line.split(": ")[1] for line in caught.value.lines} == {"colour", "batch_size"}
     assert any("-7" in line for line in caught.value.lines)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from submission_factory import FINISHED_AT, SHAPE, changed, seed_document, submission, submission_document
 
-from marin_scaling.recipe.flops import WITH_LM_HEAD, training_flops
+from marin_scaling.recipe.model_shape import WITH_LM_HEAD, training_flops
 from marin_scaling.speedrun.checks import validate
 from marin_scaling.speedrun.leaderboard import Board, boards, pooled_noise, record_history
 from marin_scaling.speedrun.submission import Submission, read_submissions

@@ -7,7 +7,7 @@ import pytest
 from submission_factory import seed_document, submission
 
 from marin_scaling.errors import DocumentError, UsageError
-from marin_scaling.recipe.flops import WITH_LM_HEAD, training_flops
+from marin_scaling.recipe.model_shape import WITH_LM_HEAD, training_flops
 from marin_scaling.speedrun.entry import Entry, entry_plan, read_entry, run_info, run_info_text
 from marin_scaling.speedrun.from_runs import confirmation
 from marin_scaling.speedrun.hardware import machine

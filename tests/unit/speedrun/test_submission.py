@@ -131,7 +131,7 @@ def test_a_time_that_no_run_can_have_is_refused() -> None:
     """Products of it with anything would be no numbers, on every page."""
     document = submission_document()
     document["seeds"][0]["training_seconds"] = 1e308
-    with pytest.raises(DocumentError, match=r"seeds\.0\.training_seconds: Input should be less than or equal to 10"):
+    with pytest.raises(DocumentError, match=r"seeds\.0\.training_seconds: .*1e\+308"):
         parse_submission(json.dumps(document).encode(), name="x")
 
 
