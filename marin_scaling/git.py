@@ -18,6 +18,7 @@ from pathlib import Path
 from marin_scaling.child_process import program
 from marin_scaling.errors import UsageError
 from marin_scaling.limits import COMMITS_SEARCHED, VERSIONS_BYTES
+from marin_scaling.printable import joined
 from marin_scaling.untrusted_files import GIT_NAME, repository_root
 
 _SETTINGS = {
@@ -54,11 +55,8 @@ NOT_COMMITTED = (
 class GitError(UsageError):
     """A question that git cannot answer, with its `reason`: no git, no repository, or no such commit."""
 
-    def __init__(self, reason: str, *, command: str, at: Path) -> None:
-        super().__init__(
-            f"git {command} failed in {at}: {reason}.",
-            fix="Rerun the command in the repository with that branch or commit (git fetch origin).",
-        )
+    def __init__(self, reason: str, *, command: str, at: Path, fix: str = "") -> None:
+        super().__init__(f"git {command} failed in {at}: {reason}.", fix=fix or "Rerun the command in the repository.")
         self.reason = reason
 
 
@@ -101,8 +99,16 @@ class Repository:
             raise _failed("cat-file", f"{name!r} names both a branch and a tag", at=self.root)
         fields = done.stdout.decode("ascii", errors="replace").rsplit(None, 2)
         if done.returncode or len(fields) != 3 or fields[1] != "commit":
-            raise _failed("cat-file", f"unknown commit {name!r}", at=self.root)
+            raise GitError(f"unknown commit {name!r}", command="cat-file", at=self.root, fix=self._named_here(name))
         return fields[0]
+
+    def _named_here(self, unknown: str) -> str:
+        """Return the fix for an unknown branch: the branches that exist here, first those of the same name on a remote."""
+        listed = self.ask("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads", "refs/remotes")
+        last = unknown.rpartition("/")[2]
+        names = sorted(os.fsdecode(listed).split(), key=lambda name: (name.rpartition("/")[2] != last, name))
+        here = f"Name a branch that exists here: {joined(names) or 'none'}"
+        return f"{here}; or fetch another one (git fetch origin BRANCH) and name FETCH_HEAD."
 
     def head(self) -> str | None:
         """Return the id of the checked-out commit; None before the first commit."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from marin_scaling.printable import quoted
+from marin_scaling.printable import joined, quoted
 from marin_scaling.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from marin_scaling.data.corpus import TokenCorpus
     from marin_scaling.findings import Finding
@@ -64,8 +65,11 @@ def validate(
     all_found = judge_all(place, at=datetime.now(UTC), base=base)
     found, judged = all_found.found, all_found.validated
     malformed = {str(each.place): each.refusal for each in found if each.submission is None}
+    if all_found.warning:
+        typer.echo(f"warning: --base: {all_found.warning}", err=True)
     if as_json:
-        typer.echo(json.dumps({"submissions": [_document(each) for each in judged], "malformed": malformed}, indent=1))
+        document = {"submissions": [_document(each) for each in judged], "malformed": malformed}
+        typer.echo(json.dumps(document | {"warnings": [all_found.warning] if all_found.warning else []}, indent=1))
     else:
         for where, reason in malformed.items():
             typer.echo(f"{quoted(where, 400)}  malformed\n  {reason}")
@@ -116,7 +120,8 @@ def import_files(
                 typer.echo(f"skipped {quoted(str(path), 400)}: {error}", err=True)
                 skipped += 1
     told = f", {skipped} skipped" if skipped else ""
-    typer.echo(f"{counted(made, 'submission')} in {to}{told}.\nNext: marin-scale speedrun validate {to}")
+    following = f"\nNext: marin-scale speedrun validate {shlex.quote(str(to))}" if made else ""
+    typer.echo(f"{counted(made, 'submission')} in {to}{told}.{following}")
     raise typer.Exit(1 if skipped else 0)
 
 
@@ -127,9 +132,11 @@ def submit(
         ..., "--name", metavar="GROUP/NAME", help="Name on the board; the part before the last / is the scaling group."
     ),
     track: str = typer.Option(..., "--track", metavar="NAME", help="Track, a file in speedruns/tracks/."),
-    author: str = typer.Option(..., "--author", metavar="NAME", help="Author."),
+    author: str = typer.Option(..., "--author", metavar="NAME", help="Author, who trained the runs."),
     description: str = typer.Option("", "--description", metavar="TEXT", help="What is new."),
-    trials: int | None = typer.Option(None, "--trials", metavar="N", min=1, help="Number of runs made to choose the settings."),
+    trials: int | None = typer.Option(
+        None, "--trials", metavar="N", min=1, help="Number of runs made to choose the settings, including these."
+    ),
     peak: float | None = _PEAK,
     to: Path = _TO,
 ) -> None:
@@ -138,7 +145,7 @@ def submit(
     All figures come from the runs' records; missing ones stay absent, with the reason. The submission is validated before it
     is written. Exit status 1 if it is refused.
 
-    Example: marin-scale speedrun submit 22890dfc --name bytes/quickstart --track cpu --author Ada --trials 1
+    Example: marin-scale speedrun submit 22890dfc --name ada/wide --track cpu-bytes --author Ada --trials 4
     """
     from pydantic import ValidationError
 
@@ -168,11 +175,11 @@ def submit(
         raise UsageError(
             f"{fault_text(error)}.", why="Names and texts are shown on pages.", fix="Change the named option."
         ) from error
-    _write_judged(made, to=to)
+    _write_judged(made, to=to, sources=[run.folder for run in stored])
 
 
-def _write_judged(made: Submission, *, to: Path) -> None:
-    """Write a valid submission; exit with status 1 for a refused one."""
+def _write_judged(made: Submission, *, to: Path, sources: Sequence[Path]) -> None:
+    """Write a valid submission and name the files to commit with it; exit with status 1 for a refused one."""
     from datetime import UTC, datetime
 
     from marin_scaling.speedrun.judge import judge_new
@@ -183,7 +190,10 @@ def _write_judged(made: Submission, *, to: Path) -> None:
     if not judged.accepted:
         typer.echo("Nothing was written.")
         raise typer.Exit(1)
-    typer.echo(f"Submission: {write_submission(to, made)}\nNext: marin-scale speedrun validate {to}")
+    path = write_submission(to, made)
+    files = " ".join(shlex.quote(str(each)) for each in (path.parent, *sources))
+    typer.echo(f"Submission: {path}\nNext: commit it with its records, push a branch to your fork, and open a pull request:")
+    typer.echo(f"  git add {files}\n  git commit -m {shlex.quote(f'Submit {made.name}')}")
 
 
 def print_findings(validated: Validated, *, shown: list[Finding]) -> None:
@@ -222,7 +232,7 @@ def info(
     FLOPs are those that the board counts; time and cost are for an MFU from 0.5 to 0.2. Exit status 1 if the entry breaks a
     rule of its track.
 
-    Example: marin-scale speedrun info speedruns/entries/baseline.yaml --hardware h100
+    Example: marin-scale speedrun info speedruns/entries/dense-20.yaml --hardware h100
     """
     import json
 
@@ -230,13 +240,14 @@ def info(
     from marin_scaling.speedrun.entry import entry_plan, read_entry, run_info, run_info_text
     from marin_scaling.speedrun.track import read_tracks, tracks_folder
 
-    entry = read_entry(entry_path)
+    entry, tracks = read_entry(entry_path), tracks_folder(entry_path)
     found = run_info(
         entry,
         entry_plan(entry),
         machine=_machine(hardware, count, peak=peak) if hardware else None,
-        tracks=read_tracks(tracks_folder(entry_path)),
+        tracks=read_tracks(tracks),
         price_per_chip_hour=price,
+        folder=tracks.parent,
     )
     typer.echo(json.dumps(found, indent=1) if as_json else run_info_text(found))
     raise typer.Exit(1 if any(each["severity"] is Severity.ERROR for each in found["findings"]) else 0)
@@ -252,41 +263,47 @@ def run(
 
     Interrupt it any time; rerun the command and it resumes. The track's rules are checked before training.
 
-    Example: marin-scale speedrun run speedruns/entries/baseline.yaml
+    Example: marin-scale speedrun run speedruns/entries/dense-20.yaml
     """
     from marin_scaling.run.paths import RUNS_DIR, workplace
+    from marin_scaling.speedrun.entry import name_findings, read_entry, recipe_files
     from marin_scaling.speedrun.track import read_tracks, tracks_folder
 
-    tracks = read_tracks(tracks_folder(to))
+    tracks, entry = read_tracks(tracks_folder(to)), read_entry(entry_path)
+    _require_none(list(name_findings(entry, folder=to)))
     made = _trained(entry_path, runs_dir=RUNS_DIR, work_root=workplace().work_root, where=where, tracks=tracks)
     typer.echo(f"{made.bits_per_byte:.4f} bits per byte, the mean of {counted(len(made.seeds), 'seed')}")
-    _write_judged(made, to=to)
+    _write_judged(made, to=to, sources=[RUNS_DIR / entry.runs_folder, entry_path, *recipe_files(entry, root=Path())])
 
 
 @speedrun_app.command("confirm")
-def confirm(place: Path = _PLACE, where: str = _WHERE) -> None:
-    """Retrain submissions from their entries and compare.
+def confirm(
+    place: Path = _PLACE,
+    base: str | None = _BASE,
+    retrain_all: bool = typer.Option(False, "--all", help="Also retrain the submissions that do not differ from the base."),
+    where: str = _WHERE,
+) -> None:
+    """Retrain submissions from their entries and compare each seed.
 
-    PLACE is a submission, or a folder: then the submissions of tracks with retrained_by_ci: true are retrained. The new runs
-    are not kept. Exit status 1 if a submission is not reproduced.
+    PLACE is a submission, or a folder. In a folder, the submissions of tracks with retrained_by_ci: true are retrained if
+    their file, entry, recipe file or track differs from the base branch. A submission is confirmed if every seed is within
+    the track's retraining_tolerance of its retrained loss, and the mean within the tolerance over the root of the number of
+    seeds. The new runs are not kept. Exit status 1 if a submission is not confirmed.
 
-    Example: marin-scale speedrun confirm speedruns/cpu/baseline/submission.json
+    Example: marin-scale speedrun confirm speedruns/ada/dense-20/submission.json
     """
     import tempfile
 
     from marin_scaling.run.paths import own_work_root
     from marin_scaling.speedrun.from_runs import confirmation
-    from marin_scaling.speedrun.submission import read_submission, read_submissions
-    from marin_scaling.speedrun.track import read_tracks, tracks_folder
+    from marin_scaling.speedrun.submission import read_submission
+    from marin_scaling.speedrun.track import RETRAINING_TOLERANCE, read_tracks, tracks_folder
 
     tracks = read_tracks(tracks_folder(place))
     if place.is_dir() and not (place / "submission.json").is_file():
-        asked = {name for name, track in tracks.items() if track.retrained_by_ci}
-        claimed = [each.submission for each in read_submissions(place) if each.submission and each.submission.track in asked]
+        claimed = _to_retrain(place, base=base, tracks=tracks, retrain_all=retrain_all)
     else:
         claimed = [read_submission(place)]
-    if not claimed:
-        typer.echo(f"No submission in {place} has a track with retrained_by_ci: true. To retrain one, give its path.")
     outcomes = []
     for each in claimed:
         entry_path = _entry_of(each)
@@ -295,22 +312,44 @@ def confirm(place: Path = _PLACE, where: str = _WHERE) -> None:
         with tempfile.TemporaryDirectory(dir=work_root, prefix="again-") as folder:
             root = Path(folder).absolute()
             again = _trained(entry_path, runs_dir=root / "runs", work_root=root, where=where, tracks=tracks)
-        outcomes.append(confirmation(each, again))
+        track = tracks.get(each.track)
+        outcomes.append(confirmation(each, again, tolerance=track.retraining_tolerance if track else RETRAINING_TOLERANCE))
         typer.echo(outcomes[-1].sentence)
     raise typer.Exit(0 if all(outcome.confirmed for outcome in outcomes) else 1)
 
 
+def _to_retrain(place: Path, *, base: str | None, tracks: Mapping[str, Track], retrain_all: bool) -> list[Submission]:
+    """Return the submissions of retrained tracks that differ from the base branch, or all; print their number."""
+    from marin_scaling.speedrun.judge import NO_BASE, base_of, changed_entries
+    from marin_scaling.speedrun.submission import read_submissions
+
+    asked = {name for name, track in tracks.items() if track.retrained_by_ci}
+    found = [each for each in read_submissions(place) if each.submission and each.submission.track in asked]
+    repository, commit = (None, None) if retrain_all else base_of(place, base)
+    if not found:
+        typer.echo(f"No submission in {place} has a track with retrained_by_ci: true. To retrain one, give its path.")
+    elif repository and commit:
+        changed = changed_entries(found, place=place, repository=repository, base=commit)
+        against = f"{base or 'the main branch'} ({commit[:12]})"
+        typer.echo(f"{len(changed)} of {counted(len(found), 'retrained submission')} changed since {against}.")
+        found = changed
+    elif repository:
+        typer.echo(f"warning: --base: {NO_BASE}. Retraining every submission.", err=True)
+    return [each.submission for each in found if each.submission]
+
+
 def _entry_of(submission: Submission) -> Path:
     from marin_scaling.errors import UsageError
+    from marin_scaling.speedrun.entry import entry_of
 
-    path = submission.code.path if submission.code else None
-    if path is None or not Path(path).is_file():
+    path = entry_of(submission)
+    if path is None or not path.is_file():
         raise UsageError(
             f"{submission.name} has no entry file{f': {path} does not exist' if path else ''}.",
             why="A submission is retrained from the entry that code.path names.",
-            fix="Change to the folder above speedruns/, or submit with marin-scale speedrun run.",
+            fix="Commit the entry file; run in the folder above speedruns/; or submit with marin-scale speedrun run.",
         )
-    return Path(path)
+    return path
 
 
 def _trained(entry_path: Path, *, runs_dir: Path, work_root: Path, where: str, tracks: Mapping[str, Track]) -> Submission:
@@ -330,33 +369,47 @@ def _trained(entry_path: Path, *, runs_dir: Path, work_root: Path, where: str, t
     place = Workplace(runs_dir=runs_dir.absolute(), work_root=work_root)
     train_with_progress(specs, corpus=corpus, label=entry.name, pool=pool, at=place)
     stored = [read_run(run_folder(runs_dir, spec)) for spec in specs]
-    return submission_of(entry, stored, path=entry_path, track=tracks.get(entry.track))
+    return submission_of(entry, stored, path=Path(os.path.relpath(entry_path)), track=tracks.get(entry.track))
 
 
 def _require_rules_kept(entry: Entry, *, corpus: TokenCorpus, tracks: Mapping[str, Track]) -> None:
     """Exit with status 1 if an entry breaks a rule that is known before training."""
-    from marin_scaling.findings import Severity
     from marin_scaling.speedrun.entry import entry_plan, planned_claim
     from marin_scaling.speedrun.track import claim_findings
 
     claim = planned_claim(entry, entry_plan(entry), track=tracks.get(entry.track), corpus=corpus)
-    broken = [each for each in claim_findings(claim, tracks) if each.severity is Severity.ERROR]
+    _require_none(list(claim_findings(claim, tracks)))
+
+
+def _require_none(findings: Sequence[Finding]) -> None:
+    """Exit with status 1 if a finding is an error."""
+    from marin_scaling.findings import Severity
+
+    broken = [each for each in findings if each.severity is Severity.ERROR]
     for each in broken:
-        typer.echo(f"{each.severity}: {each.where}: {each.message}", err=True)
+        typer.echo(each.line, err=True)
     if broken:
         typer.echo("Nothing was trained.", err=True)
         raise typer.Exit(1)
 
 
 def _machine(name: str, count: int, *, peak: float | None) -> Machine:
+    import difflib
+
     from marin_scaling.errors import UsageError
     from marin_scaling.speedrun.hardware import ACCELERATORS, machine
 
     found = machine(name, count=count, peak_flops_per_second=peak)
-    if found is None:
+    if found is None and name.strip().lower() == "cpu":
         raise UsageError(
-            f"--hardware {name}: unknown chip.",
-            why=f"The hardware table has {', '.join(ACCELERATORS)}, and slices like v5p-32.",
-            fix=f"State the chip's dense peak in FLOP/s: --hardware {shlex.quote(name)} --peak 71e12",
+            "--hardware cpu: the peak of a CPU is not in the hardware table.",
+            fix="State cores and the peak of one in FLOP/s: --hardware cpu --count 8 --peak 96e9 (3 GHz x 32 with AVX2)",
+        )
+    if found is None:
+        near = joined(difflib.get_close_matches(name.lower(), ACCELERATORS, n=3), separator=" or ")
+        raise UsageError(
+            f"--hardware {name}: unknown chip{f'; did you mean {near}?' if near else '.'}",
+            fix=f"Name a chip of the table in site/reference/submission-files.md, a slice like v5p-32, or state the chip's "
+            f"dense peak in FLOP/s: --hardware {shlex.quote(name)} --peak 71e12",
         )
     return found

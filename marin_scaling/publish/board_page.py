@@ -194,7 +194,10 @@ def _section(board: Board, track: Track | None, names: Mapping[str, str]) -> dic
         "noise": "No submission has two seeds, so run-to-run noise is not known."
         if board.noise is None
         else f"Run-to-run noise: {board.noise:.4f} bits per byte (standard deviation over seeds).",
-        "counting": ["Every derived figure was recomputed when this page was made; the page of an entry has the findings."],
+        "counting": [
+            "Every derived figure was recomputed when this page was made; the page of an entry has the findings.",
+            "Losses are compared with the records in runs/. An entry without a record is self-reported (no-record).",
+        ],
         "records": [_record_row(each, links) for each in board.records[-_SHOWN:]],
     }
 
@@ -260,6 +263,7 @@ def short_digests(text: str) -> str:
 def _row(row: BoardRow, links: Mapping[str, Markdown]) -> list[str]:
     each = row.submission
     error = "" if each.standard_error is None else f" ± {each.standard_error:.4f}"
+    marks = {row_values(row)["place"]: True, "record": row.record, "no record here": not row.validated.recorded}
     return [
         links[each.name],
         joined(author.name for author in each.authors),
@@ -269,7 +273,7 @@ def _row(row: BoardRow, links: Mapping[str, Markdown]) -> list[str]:
         format_flops(each.comparable_flops),
         "" if each.chip_seconds is None else f"{each.chip_seconds / 3600:.3g}",
         "" if each.mfu is None else f"{each.mfu:.3f}",
-        row_values(row)["place"] + (", record" if row.record else ""),
+        ", ".join(word for word, holds in marks.items() if word and holds),
         ", ".join(found.code for found in row.validated.findings if found.severity is Severity.WARNING),
     ]
 

@@ -21,8 +21,10 @@ from marin_scaling.publish.figures import picture_files, show_pictures
 from marin_scaling.publish.render import render
 from marin_scaling.run.store import read_run, records_by_log
 from marin_scaling.speedrun.checks import Validated
+from marin_scaling.speedrun.entry import entry_of
 from marin_scaling.speedrun.leaderboard import BoardRow, finished_at
-from marin_scaling.speedrun.submission import Code, SeedResult, Submission, to_bytes
+from marin_scaling.speedrun.submission import SUBMISSION_NAME, Code, SeedResult, Submission, to_bytes
+from marin_scaling.speedrun.track import SPEEDRUNS_DIR
 from marin_scaling.units import format_count, format_flops
 
 _NORMAL_95 = 1.959964
@@ -61,7 +63,8 @@ def submission_page(
         names=names,
         document=document,
         authors=joined(author.name for author in each.authors),
-        figures=_figures(each),
+        figures=[*_figures(each), ["verification", validated.verification]],
+        recorded=validated.recorded,
         seeds=list(map(_seed_row, each.seeds)),
         drawing=show_pictures(stem, {"curves": "Loss by step, a line for each seed"}) if chart else "",
         findings=[[found.severity, found.code, found.where, found.message] for found in validated.findings],
@@ -69,7 +72,8 @@ def submission_page(
         gained=_gained(each, parent) if parent else "",
         configuration=_configuration(each),
         absent=[[cell(key), why] for key, why in sorted(each.absent.items())],
-        commands=commands_of(each.code),
+        commands=rerun_commands(each),
+        commit=each.code.commit if each.code and entry_of(each) else None,
         citation=_citation(each),
     )
     pictures = picture_files({"curves": chart} if chart else {}, page_stem=f"{folder}/{stem}")
@@ -91,7 +95,6 @@ def _figures(each: Submission) -> list[list[str]]:
         ["seconds of training", _known(each.training_seconds, "{:.6g}".format)],
         ["cost in US dollars", _known(compute.cost_usd, "{:.2f}".format)],
         ["measured on", each.evaluation.name],
-        ["verification", each.verification.level],
     ]
 
 
@@ -144,6 +147,13 @@ def commands_of(code: Code | None) -> str:
     repository = _REPOSITORY.fullmatch(code.repository or "") if code.commit else None
     clone = f"git clone {repository[0]} && cd {repository[1]}" if repository else ""
     return "\n".join(filter(None, [clone, f"git checkout {code.commit}" if code.commit else "", code.command or ""]))
+
+
+def rerun_commands(each: Submission) -> str:
+    """Return the commands that rerun a submission: the comparison with its entry here, else those of its code."""
+    if entry_of(each) is not None:
+        return f"marin-scale speedrun confirm {SPEEDRUNS_DIR}/{each.name}/{SUBMISSION_NAME}"
+    return commands_of(each.code)
 
 
 def _citation(each: Submission) -> str:

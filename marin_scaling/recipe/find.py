@@ -161,7 +161,8 @@ _OURS: tuple[Recipe, ...] = (
 )
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _OURS}
 _INTERFACE = ("name", "formulas", "widths", "widths_at", "shape", "plan")
-_FILES = (".yaml", ".yml")
+RECIPE_FILES = (".yaml", ".yml")
+"""Endings of recipe files."""
 _DEEPEST = 8  # levels of recipe files; more indicates a cycle
 
 
@@ -192,7 +193,7 @@ def recipe_names() -> list[str]:
 def _find(name: str, *, depth: int) -> Recipe:
     if name in RECIPES:
         return RECIPES[name]
-    if name.endswith(_FILES):
+    if name.endswith(RECIPE_FILES):
         if name not in _TRUSTED:
             _require_inside(name)
         return _from_file(Path(name), depth=depth)
@@ -230,7 +231,7 @@ def _from_file(path: Path, *, depth: int) -> Recipe:
 def _base(name: str, path: Path, *, depth: int) -> Recipe:
     """Return the base of the recipe file at `path`: a file in the same folder, or a recipe by name."""
     sibling = path.parent / name
-    if name.endswith(_FILES) and is_present(sibling):
+    if name.endswith(RECIPE_FILES) and is_present(sibling):
         _require_inside(name)
         return _from_file(sibling, depth=depth)
     return _find(name, depth=depth)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from types import MappingProxyType
 
 from marin_scaling.findings import Finding, Severity, error, note, warning
 from marin_scaling.run.store import StoredRecord
@@ -280,6 +279,9 @@ def _tuning(submission: Submission) -> Iterator[Finding]:
     if tuning is None:
         yield note("tuning", "tuning", f"the number of tried settings is unknown: {_reason(submission, 'tuning')}")
         return
+    if tuning.trials < len(submission.seeds):
+        said = f"{tuning.trials} is stated, but the {len(submission.seeds)} submitted runs count too"
+        yield error("tuning", "tuning.trials", said)
     for setting, value in sorted(tuning.chosen.items()):
         tried = sorted(tuning.grid.get(setting, ()))
         if tried and value not in tried:
@@ -300,15 +302,21 @@ def _lineage(submission: Submission) -> Iterator[Finding]:
 
 
 _Marks = Callable[[Submission], Iterable[Hashable]]
+Rank = tuple[int, ...]
+"""Age of a submission: of two duplicates the one with the lower rank is the original."""
 
 
-def findings_across(submissions: Sequence[Submission]) -> list[list[Finding]]:
-    """Return the findings of each submission in order. The first of several duplicates is accepted, the others are refused."""
+def findings_across(submissions: Sequence[Submission], *, ranks: Sequence[Rank] | None = None) -> list[list[Finding]]:
+    """Return the findings of each submission in order. The first of several duplicates is accepted, the others are refused.
+
+    If both have the same rank of `ranks`, the message says that the original is unknown.
+    """
     found: list[list[Finding]] = [[] for _ in submissions]
     for rule, key, marks_of, said in _RULES:
         for position, other in _repeated(submissions, marks_of):
             if not any(finding.code in _ONE_IS_ENOUGH for finding in found[position]):
-                found[position].append(error(rule, key, said.format(submissions[other].name)))
+                doubt = "; which of the two came first is unknown" if ranks and ranks[position] == ranks[other] else ""
+                found[position].append(error(rule, key, said.format(submissions[other].name) + doubt))
     names = {each.name for each in submissions}
     for position, each in enumerate(submissions):
         if each.lineage is not None and each.lineage.parent not in names:
@@ -373,7 +381,19 @@ class Validated:
         """True if the submission is shown on the board."""
         return self.severity is not Severity.ERROR
 
+    @property
+    def recorded(self) -> bool:
+        """False if the repository was found to have no record of one of the runs."""
+        return all(each.code != NO_RECORD for each in self.findings)
 
+    @property
+    def verification(self) -> str:
+        """Level of verification that the author states, and whether the repository lacks a record."""
+        level = self.submission.verification.level
+        return level if self.recorded else f"{level}, no record here"
+
+
+NO_RECORD = "no-record"
 Records = Mapping[str, Sequence[StoredRecord]]
 """Records of the repository's own runs, by the digest of the log."""
 
@@ -383,29 +403,43 @@ def validate(
     *,
     at: datetime,
     tracks: Mapping[str, Track] | None = None,
-    records: Records = MappingProxyType({}),
-    order: Sequence[int] | None = None,
+    records: Records | None = None,
+    further: Callable[[Submission], Iterable[Finding]] = lambda _: (),
+    ranks: Sequence[Rank] | None = None,
 ) -> list[Validated]:
     """Return each submission with its findings, in the given order; `at` is now (UTC).
 
-    Track rules apply only with `tracks`. Among duplicates, the first by `order` is accepted.
+    Track rules apply only with `tracks`, comparison with run records only with `records`; `further` yields more findings.
+    Among duplicates, the one of the lowest rank is accepted, or the first.
     """
     found: list[list[Finding]] = [[] for _ in submissions]
-    standing = list(range(len(submissions))) if order is None else list(order)
-    for position, findings in zip(standing, findings_across([submissions[each] for each in standing]), strict=True):
+    ordered = sorted(range(len(submissions)), key=lambda each: (ranks[each], each) if ranks else ((), each))
+    across = findings_across(
+        [submissions[each] for each in ordered], ranks=None if ranks is None else [ranks[each] for each in ordered]
+    )
+    for position, findings in zip(ordered, across, strict=True):
         found[position] = findings
     return [
         _validated(
             each,
-            [*record_findings(each, records), *(() if tracks is None else track_findings(each, tracks)), *across],
+            [
+                *(() if records is None else record_findings(each, records)),
+                *(() if tracks is None else track_findings(each, tracks)),
+                *further(each),
+                *others,
+            ],
             at=at,
         )
-        for each, across in zip(submissions, found, strict=True)
+        for each, others in zip(submissions, found, strict=True)
     ]
 
 
 def record_findings(submission: Submission, records: Records) -> Iterator[Finding]:
-    """Yield figures that differ from the record of the same log in this repository."""
+    """Yield figures that differ from the record of the same log in this repository, and a warning without such a record."""
+    missing = sum((each.log_sha256 or "") not in records for each in submission.seeds)
+    if missing:
+        said = f"self-reported: {missing} of {len(submission.seeds)} runs have no record in runs/"
+        yield warning(NO_RECORD, "seeds.log_sha256", said)
     for seed in submission.seeds:
         for stored in records.get(seed.log_sha256 or "", ()):
             record = stored.record

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from marin_scaling.data.corpus import TokenCorpus
 from marin_scaling.errors import DocumentError
+from marin_scaling.findings import Finding, error
 from marin_scaling.ladder.config import Compute, Data, Evaluation, Seeds
 from marin_scaling.recipe.base import RungPlan
-from marin_scaling.recipe.find import find_recipe
+from marin_scaling.recipe.find import RECIPE_FILES, find_recipe
 from marin_scaling.recipe.model_shape import WITH_LM_HEAD, training_flops
 from marin_scaling.run.plan import data_of, model_of, optimizer_of, run_spec
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import StoredRun
 from marin_scaling.speedrun.from_runs import held_out_set, submission_from_runs
-from marin_scaling.speedrun.hardware import Machine
-from marin_scaling.speedrun.submission import LEVANTER_FLOPS, Author, Lineage, Submission
+from marin_scaling.speedrun.hardware import Machine, accelerator
+from marin_scaling.speedrun.submission import LEVANTER_FLOPS, SUBMISSION_NAME, Author, Lineage, Submission
 from marin_scaling.speedrun.track import Claim, Track, claim_findings
 from marin_scaling.strict_model import Part
 from marin_scaling.units import format_count, format_duration, format_flops
+from marin_scaling.untrusted_files import is_present
 from marin_scaling.untrusted_text import Line, Name, Words
 from marin_scaling.yaml_config import read_part
 
@@ -65,6 +68,13 @@ class Entry(Part):
     compute: Compute = Compute()
     """Computation of the steps, as in a ladder file."""
 
+    @field_validator("trials")
+    @classmethod
+    def _own_runs_count_too(cls, trials: int, info: ValidationInfo) -> int:
+        if trials < len(seeds := info.data.get("seeds", ())):
+            raise ValueError(f"{trials} is less than the {len(seeds)} runs of this entry, which count too")
+        return trials
+
     @property
     def runs_folder(self) -> str:
         """Folder of the runs in the store: `speedrun-` and the name in small letters, digits and hyphens."""
@@ -74,6 +84,26 @@ class Entry(Part):
 def read_entry(path: Path) -> Entry:
     """Read the entry in a YAML file; `DocumentError` names file, line and key of each fault."""
     return read_part(path, Entry, noun="an entry", refused=_refused)
+
+
+_RUN = "marin-scale speedrun run"
+
+
+def entry_of(submission: Submission) -> Path | None:
+    """Return the entry file that `marin-scale speedrun run` trained, from the repository's root; None if there is none."""
+    code = submission.code
+    if code is None or code.path is None or code.repository is not None or not (code.command or "").startswith(_RUN):
+        return None
+    path = Path(code.path)
+    return None if path.is_absolute() or ".." in path.parts else path
+
+
+def recipe_files(entry: Entry, *, root: Path) -> list[Path]:
+    """Return the entry's recipe file and the others in its folder, which it can name as its base; empty without one."""
+    path = Path(entry.recipe)
+    if path.suffix not in RECIPE_FILES or path.is_absolute() or ".." in path.parts:
+        return []
+    return sorted({root / path, *(each for each in (root / path.parent).glob("*") if each.suffix in RECIPE_FILES)})
 
 
 def entry_plan(entry: Entry) -> RungPlan:
@@ -86,6 +116,13 @@ def entry_specs(entry: Entry, *, corpus: TokenCorpus) -> list[RunSpec]:
     """Return the spec of each seed; `DataError` if the text is unsuitable."""
     plan = entry_plan(entry)
     return [run_spec(entry, plan, ladder=entry.runs_folder, seed=seed, corpus=corpus) for seed in entry.seeds]
+
+
+def name_findings(entry: Entry, *, folder: Path) -> Iterator[Finding]:
+    """Yield an error if the folder of submissions has one of the entry's name, which `run` would not overwrite."""
+    if is_present(path := folder / entry.name / SUBMISSION_NAME):
+        said = f"{path} exists already; rename the entry, or delete that folder if it is yours and not yet merged"
+        yield error("name", "name", said)
 
 
 def planned_claim(
@@ -136,7 +173,7 @@ def submission_of(entry: Entry, runs: Sequence[StoredRun], *, path: Path, track:
         held_out=track.evaluation_name if track else None,
     )
     document = made.model_dump(exclude_none=True)
-    document["code"] = {**document["code"], "path": path.as_posix(), "command": f"marin-scale speedrun run {path.as_posix()}"}
+    document["code"] = {**document["code"], "path": path.as_posix(), "command": f"{_RUN} {path.as_posix()}"}
     document["absent"] = {key: why for key, why in made.absent.items() if key not in ("code.path", "code.command")}
     if entry.parent is not None:
         document["lineage"] = Lineage(parent=entry.parent, changes=entry.changes).model_dump()
@@ -162,13 +199,15 @@ def run_info(
     machine: Machine | None,
     tracks: Mapping[str, Track],
     price_per_chip_hour: float | None,
+    folder: Path,
 ) -> dict[str, Any]:
     """Return sizes, FLOPs and cost as a document; values that need a machine are None without one.
 
-    `price_per_chip_hour` is in US dollars. FLOPs are the board's, with the output head.
+    `price_per_chip_hour` is in US dollars; `folder` is that of submissions. FLOPs are the board's, with the output head.
     """
     track = tracks.get(entry.track)
-    findings = list(claim_findings(planned_claim(entry, plan, track=track, machine=machine), tracks))
+    claim = planned_claim(entry, plan, track=track, machine=machine)
+    findings = [*name_findings(entry, folder=folder), *claim_findings(claim, tracks)]
     flops = training_flops(plan.shape, tokens=plan.trained_tokens, convention=WITH_LM_HEAD)
     return {
         "name": entry.name,
@@ -188,6 +227,7 @@ def run_info(
         "hardware_flops": {f"mfu {mfu}": flops / mfu for mfu in MFU_RANGE},
         "machine": None if machine is None else _on(machine, flops, price_per_chip_hour=price_per_chip_hour),
         "rules": track.rules() if track else None,
+        "hardware_of_track": list(track.hardware) if track else [],
         "findings": [vars(each) for each in findings],
         "doubts": list(plan.doubts),
     }
@@ -220,7 +260,7 @@ def run_info_text(info: Mapping[str, Any]) -> str:
         f"FLOPs      {flops} per run, {total} for all {len(info['seeds'])} seeds",
         f"formula    {info['model_flops_formula']}",
         "hardware   " + _range(info["hardware_flops"], lambda value: f"{format_flops(value)} FLOPs") + " per run",
-        *_machine_lines(info["machine"]),
+        *_machine_lines(info["machine"], allowed=info["hardware_of_track"]),
         *(f"warning: {doubt}" for doubt in info["doubts"]),
         *(f"rule       {rule}" for rule in info["rules"] or ()),
         *(f"{each['severity']}: {each['where']}: {each['message']}" for each in info["findings"]),
@@ -236,9 +276,11 @@ def _range(values: Mapping[str, float], shown: Any) -> str:
     return " to ".join(f"{shown(value)} ({key})" for key, value in values.items())
 
 
-def _machine_lines(machine: Mapping[str, Any] | None) -> list[str]:
+def _machine_lines(machine: Mapping[str, Any] | None, *, allowed: Sequence[str]) -> list[str]:
     if machine is None:
-        return ["machine    unknown; for time and cost add --hardware h100"]
+        kind = allowed[0] if allowed else "h100"
+        peak = "" if accelerator(kind) else " --peak FLOPS, the dense peak of one chip or core in FLOP/s"
+        return [f"machine    unknown; for time and cost add --hardware {shlex.quote(kind)}{peak}"]
     each, together = (f"{machine[key] / 1e12:.6g} TFLOP/s" for key in _PEAKS)
     lines = [
         f"machine    {machine['chips']} x {machine['kind']}, {each} each, {together} together (dense)",

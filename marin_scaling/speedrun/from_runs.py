@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from marin_scaling.errors import UsageError
@@ -219,57 +220,70 @@ def _command(spec: RunSpec) -> str | None:
     return f"marin-scale ladder ladders/{spec.ladder}.yaml" if spec.role == "rung" else None
 
 
-_NORMAL_95 = 1.959964
 _DECIDED = ("track", "data", "model", "training", "evaluation")  # fixed by the entry before training
 
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmation:
-    """Claimed and retrained means in bits per byte, with the seed-to-seed noise.
+    """Claimed and retrained losses of the same seeds, in bits per byte, with the track's tolerance of one seed.
 
     `differs` names the parts of the submission that do not match its entry.
     """
 
     name: str
     differs: tuple[str, ...]
-    claimed: float
-    again: float
-    by_chance: float
-    largest_of_a_seed: float
+    seeds: Mapping[int | None, tuple[float, float]]
+    """Claimed and retrained loss by seed."""
+    tolerance: float
 
     @property
     def confirmed(self) -> bool:
-        """True if the submission matches its entry and noise explains the difference."""
-        return not self.differs and abs(self.again - self.claimed) <= self.by_chance
+        """True if the submission matches its entry, and every seed and the mean are reproduced."""
+        return not self.differs and all(abs(claimed - again) <= most for _, claimed, again, most in self._compared)
+
+    @property
+    def _compared(self) -> list[tuple[str, float, float, float]]:
+        """Name, claimed and retrained loss, and tolerance of each seed and of their mean."""
+        claimed, again = map(fmean, zip(*self.seeds.values(), strict=True))
+        seeds = [(f"seed {seed}", *losses, self.tolerance) for seed, losses in self.seeds.items()]
+        return [*seeds, ("mean", claimed, again, self.tolerance / math.sqrt(len(self.seeds)))]
 
     @property
     def sentence(self) -> str:
-        """Result in one line."""
-        found = f"claimed {self.claimed:.6f} bits per byte, retrained {self.again:.6f}"
-        seeds = f"noise allows {self.by_chance:.6f}; the largest difference of one seed is {self.largest_of_a_seed:.6f}"
-        other = f"; its entry has another {', '.join(self.differs)}" if self.differs else ""
-        return f"{self.name}  {'confirmed' if self.confirmed else 'NOT confirmed'}: {found}; {seeds}{other}"
+        """Result, with a line for each part that differs, each seed and the mean."""
+        lines = [
+            f"{self.name}  {'confirmed' if self.confirmed else 'NOT confirmed'}, in bits per byte:",
+            *(f"its entry has another {part}" for part in self.differs),
+            *(
+                f"{name}: claimed {claimed:.6f}, retrained {again:.6f}, difference {claimed - again:+.6f}, "
+                f"{'within' if abs(claimed - again) <= most else 'OUTSIDE'} the tolerance {most:.6f}"
+                for name, claimed, again, most in self._compared
+            ),
+        ]
+        return "\n  ".join(lines)
 
 
-def confirmation(submission: Submission, retrained: Submission) -> Confirmation:
-    """Compare a submission with its retrained entry; `UsageError` for other seeds or fewer than two."""
+def confirmation(submission: Submission, retrained: Submission, *, tolerance: float) -> Confirmation:
+    """Compare a submission with its retrained entry, seed by seed; `UsageError` for other seeds or fewer than two.
+
+    `tolerance` is the largest difference of one seed in bits per byte (`Track.retraining_tolerance`). The means may differ
+    by the tolerance over the root of the number of seeds, as errors of independent retrainings average.
+    """
     claimed, losses = ({each.seed: each.bits_per_byte for each in one.seeds} for one in (submission, retrained))
-    if set(claimed) != set(losses) or len(losses) < 2:
+    stated = [each.seed for each in submission.seeds]
+    if Counter(stated) != Counter(list(losses)) or len(losses) < 2:
         raise UsageError(
-            f"{submission.name} has seeds {_said(claimed)}; its entry has {_said(losses)}.",
+            f"{submission.name} has seeds {_said(stated)}; its entry has {_said(losses)}.",
             why="The comparison needs the same seeds, two or more.",
             fix="Submit all seeds of the entry, two or more.",
         )
-    error = stdev(losses.values()) / math.sqrt(len(losses))
     return Confirmation(
         name=submission.name,
         differs=tuple(key for key in _DECIDED if getattr(submission, key) != getattr(retrained, key)),
-        claimed=fmean(claimed.values()),
-        again=fmean(losses.values()),
-        by_chance=_NORMAL_95 * math.sqrt(2) * error,
-        largest_of_a_seed=max(abs(claimed[seed] - loss) for seed, loss in losses.items()),
+        seeds={seed: (claimed[seed], loss) for seed, loss in losses.items()},
+        tolerance=tolerance,
     )
 
 
-def _said(seeds: Mapping[int | None, float]) -> str:
+def _said(seeds: Iterable[int | None]) -> str:
     return ", ".join("not recorded" if seed is None else str(seed) for seed in seeds)

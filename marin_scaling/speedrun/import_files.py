@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from marin_scaling.canonical_json import load_strict
 from marin_scaling.errors import DocumentError
 from marin_scaling.files import read_bytes
-from marin_scaling.speedrun.import_marin import author_of, import_marin_results, moment, refusal
+from marin_scaling.speedrun.import_marin import author_of, foreign_file, import_marin_results, moment, refusal
 from marin_scaling.speedrun.submission import (
     Author,
     Compute,
@@ -68,8 +68,8 @@ _ABSENT = (
 
 def import_marin_board(document: Any, *, source: str) -> Imported:
     """Return the entries of the old board in order; `DocumentError` if the file is not a table."""
-    if not isinstance(document, list):
-        raise refusal(source, ["the file is not a list of entries"])
+    if not isinstance(document, list) or not any(isinstance(each, Mapping) and "run_name" in each for each in document):
+        raise foreign_file(source, "it is no list of entries with a run_name")
     made, problems = [], []
     for number, entry in enumerate(document, start=1):
         try:
@@ -125,7 +125,10 @@ def import_file(path: Path) -> Imported:
     raw = read_bytes(path)
     if found := _NO_NUMBER.search(raw):
         raise refusal(str(path), [f"{found[1].decode(errors='replace')}: {found[2].decode()}, so the run has no result"])
-    document = load_strict(raw, name=str(path))
+    try:
+        document = load_strict(raw, name=str(path))
+    except DocumentError as error:
+        raise foreign_file(str(path), error.what.removeprefix(f"{path} is not a valid document: ").rstrip(".")) from error
     if isinstance(document, list):
         return import_marin_board(document, source=str(path))
     made = import_marin_results(document, name=submission_name(path), source=str(path))

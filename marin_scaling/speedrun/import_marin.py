@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -130,8 +131,8 @@ def import_marin_results(document: Any, *, name: str, source: str) -> list[Submi
     """
     problems: list[str] = []
     runs = document.get("runs") if isinstance(document, Mapping) else None
-    if not isinstance(runs, list) or not runs:
-        raise refusal(source, ["runs: the list is missing or empty"])
+    if not isinstance(runs, list) or not any(isinstance(run, Mapping) and _IN_RUNS & run.keys() for run in runs):
+        raise foreign_file(source, f"it has no list runs of tables with {' or '.join(sorted(_IN_RUNS))}")
     made = [
         _read(run, name=name, source=source, where=f"runs[{number}].", problems=problems) for number, run in enumerate(runs)
     ]
@@ -456,10 +457,22 @@ def _shape(config: Mapping[str, Any]) -> tuple[Shape | None, str]:
     return Shape(**known, vocab_size=_VOCABULARY, **experts), ""
 
 
+_IN_RUNS = {"run_info", "run_related_info"}
+"""Keys by which Marin's results are recognized."""
+
+
+def foreign_file(source: str, reason: str) -> DocumentError:
+    """Return the error for a file that is not one of Marin's."""
+    return DocumentError(
+        f"{source} is not one of Marin's speedrun files: {reason}.",
+        fix="For another board's result write a submission.json (site/reference/submission-files.md); to fit a table of runs: "
+        f"marin-scale fit {shlex.quote(source)}",
+    )
+
+
 def refusal(source: str, problems: Sequence[str]) -> DocumentError:
     """Return the error that lists every problem of a file."""
     return DocumentError(
         tuple(f"{source}: {each}." for each in problems),
-        why="Only positive numbers can be compared.",
         fix="Correct the named keys, or leave the file out.",
     )

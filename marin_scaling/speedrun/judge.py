@@ -1,20 +1,31 @@
-"""Validate the submissions of a repository by its tracks, against each other and against its run records."""
+"""Validate the submissions of a repository by its tracks, against each other, its run records and its base branch."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from marin_scaling.git import GitError, Repository, find_repository
+from marin_scaling.errors import MarinScalingError
+from marin_scaling.files import read_bytes
+from marin_scaling.findings import Finding, warning
+from marin_scaling.git import GitError, Repository, find_repository, require_repository
 from marin_scaling.run.store import records_by_log
-from marin_scaling.speedrun.checks import Validated, validate
+from marin_scaling.speedrun.checks import Rank, Validated, validate
+from marin_scaling.speedrun.entry import entry_of, read_entry, recipe_files
 from marin_scaling.speedrun.submission import SUBMISSION_NAME, Submission, Submitted, read_submissions
 from marin_scaling.speedrun.track import SPEEDRUNS_DIR, Track, read_tracks, tracks_folder
+from marin_scaling.untrusted_files import is_present
 
 _USUAL_BASES = ("origin/HEAD", "origin/main", "main", "origin/master", "master")
+NO_BASE = (
+    f"no base branch ({', '.join(_USUAL_BASES)}) is here, so what this branch adds is unknown. "
+    "Get the branch and name it: git fetch origin main, then --base FETCH_HEAD"
+)
+"""Warning for a repository without one of the usual base branches."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +35,8 @@ class Judged:
     found: tuple[Submitted, ...] = ()
     validated: tuple[Validated, ...] = ()
     tracks: Mapping[str, Track] = field(default_factory=dict)
+    warning: str = ""
+    """`NO_BASE` for a repository without a base branch."""
 
 
 def judge_all(place: Path, *, at: datetime, base: str | None = None) -> Judged:
@@ -33,14 +46,21 @@ def judge_all(place: Path, *, at: datetime, base: str | None = None) -> Judged:
     """
     found, tracks = read_submissions(place), read_tracks(tracks_folder(place))
     sound = [each for each in found if each.submission is not None]
+    repository, commit = base_of(place, base)
     validated = validate(
         [each.submission for each in sound if each.submission],
         at=at,
         tracks=tracks,
         records=records_by_log(runs_folder(place)),
-        order=_order([each.place for each in sound], place=place, base=base),
+        further=lambda each: entry_findings(each, root=runs_folder(place).parent),
+        ranks=_ranks([each.place for each in sound], place=place, repository=repository, base=commit),
     )
-    return Judged(found=tuple(found), validated=tuple(validated), tracks=tracks)
+    return Judged(
+        found=tuple(found),
+        validated=tuple(validated),
+        tracks=tracks,
+        warning=NO_BASE if repository and commit is None else "",
+    )
 
 
 def judge_new(submission: Submission, *, to: Path, at: datetime) -> Validated:
@@ -56,33 +76,74 @@ def runs_folder(place: Path) -> Path:
     return Path("runs") if above is None else above.parent / "runs"
 
 
-def _order(files: Sequence[Path], *, place: Path, base: str | None) -> list[int]:
-    """Return positions of files by age: first those on the base branch, then by the commit that added them."""
-    repository = find_repository(place if place.is_dir() else place.parent)
+def entry_findings(submission: Submission, *, root: Path) -> Iterator[Finding]:
+    """Yield a warning if the entry of a submission, or its recipe file, is missing or unreadable below `root`."""
+    path = entry_of(submission)
+    if path is None:
+        return
+    try:
+        missing = [str(each) for each in recipe_files(read_entry(root / path), root=root) if not is_present(each)]
+        said = f"its recipe {', '.join(missing)} does not exist" if missing else ""
+    except MarinScalingError as error:
+        said = error.lines[0].rstrip(".")
+    if said:
+        yield warning("entry", "code.path", f"the entry {path} cannot be retrained: {said}")
+
+
+def changed_entries(submitted: Iterable[Submitted], *, place: Path, repository: Repository, base: str) -> list[Submitted]:
+    """Return the submissions that differ from a commit in their file, entry, recipe files or track."""
+    before = repository.tree(base, repository.root)
+
+    def differs(path: Path) -> bool:
+        known = before.get(repository.path_from_root(path))
+        if known is None or not is_present(path):
+            return known is not None or is_present(path)
+        return not known.is_regular or repository.content(known) != read_bytes(path)
+
+    return [each for each in submitted if any(map(differs, _files(each, place=place)))]
+
+
+def _files(submitted: Submitted, *, place: Path) -> list[Path]:
+    """Return the files that state a submission and determine its runs; code and text are not among them."""
+    submission, root = submitted.submission, runs_folder(place).parent
+    entry = entry_of(submission) if submission else None
+    if submission is None or entry is None:
+        return [submitted.place]
+    track = tracks_folder(place) / f"{submission.track}.yaml"
+    return [submitted.place, track, root / entry, *recipe_files(read_entry(root / entry), root=root)]
+
+
+def base_of(place: Path, base: str | None) -> tuple[Repository | None, str | None]:
+    """Return the repository of `place` and the commit of its base branch, each None if there is none.
+
+    `GitError` if the named branch `base` does not exist.
+    """
+    folder = place if place.is_dir() else place.parent
+    if base:
+        repository = require_repository(folder)
+        return repository, repository.commit_id(base)
+    found = find_repository(folder)
+    if found is None or not found.holds(place):
+        return None, None
+    for name in _USUAL_BASES:
+        with contextlib.suppress(GitError):
+            return found, found.commit_id(name)
+    return found, None
+
+
+def _ranks(files: Sequence[Path], *, place: Path, repository: Repository | None, base: str | None) -> list[Rank]:
+    """Return the ranks of files by age: first those on the base branch, then by the commit that added them."""
     if repository is None:
-        return list(range(len(files)))
-    paths = [repository.path_from_root(each) if repository.holds(each) else None for each in files]
-    on_base, added = _paths_on(repository, base, place), _paths_by_age(repository, place)
-    ranks = [(path not in on_base, added.get(path, len(added)) if path else len(added)) for path in paths]
-    return sorted(range(len(files)), key=lambda position: (ranks[position], position))
-
-
-def _paths_on(repository: Repository, base: str | None, place: Path) -> set[Path | None]:
-    """Return the submissions on the base branch; `GitError` if a named branch does not exist."""
-    for name in (base,) if base else _USUAL_BASES:
-        try:
-            commit = repository.commit_id(name)
-        except GitError:
-            if base:
-                raise
-            continue
-        return set(repository.tree(commit, place)) if repository.holds(place) else set()
-    return set()
+        return [()] * len(files)
+    paths = [repository.path_from_root(each) for each in files]
+    on_base = set(repository.tree(base, place)) if base else set()
+    added = _paths_by_age(repository, place)
+    return [(path not in on_base, added.get(path, len(added))) for path in paths]
 
 
 def _paths_by_age(repository: Repository, place: Path) -> dict[Path, int]:
     """Return the number of the commit that added each submission, along the first parents of HEAD."""
-    if repository.head() is None or not repository.holds(place):
+    if repository.head() is None:
         return {}
     below = repository.path_from_root(place)
     options = ("--first-parent", "--diff-merges=first-parent", "--diff-filter=A", "--no-renames", "--reverse", "--no-ext-diff")

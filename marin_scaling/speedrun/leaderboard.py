@@ -166,7 +166,7 @@ class BoardRow:
             "epochs": each.epochs,
             "hardware": each.compute.hardware.kind if each.compute.hardware else None,
             "finished_at": moment.isoformat() if (moment := finished_at(each)) else None,
-            "verification": each.verification.level,
+            "verification": self.validated.verification,
             "on_front": list(self.on_front),
             "tied": list(self.tied),
             "beaten_by": self.beaten_by,

@@ -150,7 +150,7 @@ class Tuning(Part):
     """Runs made to choose the settings."""
 
     trials: Count
-    """Number of runs made to choose the settings, including this one."""
+    """Number of runs made to choose the settings, including those submitted."""
     budget_flops: Amount | None = None
     """Model FLOPs of all these runs."""
     selected_on: Line | None = None

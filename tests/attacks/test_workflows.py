@@ -62,6 +62,16 @@ def test_no_shell_contains_an_expression(workflows: list[Path]) -> None:
     assert [step for step in steps(workflows) if "${{" in step.get("with", {}).get("script", "")] == []
 
 
+def test_speedrun_checks_compare_with_the_base_branch_in_a_whole_clone(workflows: list[Path]) -> None:
+    """Without the base, a copy could be taken for its original, and every entry would be retrained."""
+    (path,) = [each for each in workflows if each.name == "speedrun.yml"]
+    (job,) = documents([path])[0]["jobs"].values()
+    commands = [step["run"] for step in job["steps"] if "marin-scale speedrun" in step.get("run", "")]
+    assert [command.split()[2] for command in commands] == ["validate", "confirm"]
+    assert all(command.endswith('--base "origin/$GITHUB_BASE_REF"') for command in commands)
+    assert [step["with"]["fetch-depth"] for step in job["steps"] if "checkout" in step.get("uses", "")] == ["0"]
+
+
 def test_every_package_is_installed_in_a_known_version(workflows: list[Path]) -> None:
     """Ours by its constraints; in a user's workflows from an address of theirs, never by a name that anyone may take."""
     installs = [step["run"] for step in steps(workflows) if "pip install" in step.get("run", "")]

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,30 @@ def test_a_submission_has_a_page_with_its_figures_and_its_own_file(tmp_path: Pat
     assert "git checkout " + "a" * 40 in page
     assert "@misc{moe-130m," in page
     assert parse_submission(found["speedrun/llama~130m.submission.json"].encode(), name="x") == submission()
+
+
+def test_an_entry_without_a_record_is_shown_as_self_reported(tmp_path: Path) -> None:
+    """On its page, in the board's warnings and in its data; nothing claims a comparison that was not made."""
+    found = pages(tmp_path, submission())
+    (row,) = json.loads(found["speedrun/board.json"])["entries"]
+    assert row["verification"] == "self-reported, no record here"
+    assert "| front, record, no record here | no-record, track |" in found["speedrun/index.md"]
+    page = found["speedrun/llama~130m.md"]
+    assert "self&#45;reported, no record here" in page.replace("self-reported, no", "self&#45;reported, no")
+    assert "compared with the records" not in page
+
+
+def test_an_entry_with_a_record_is_shown_as_compared_with_it(tmp_path: Path) -> None:
+    """Its page gives the command that retrains it, and no commit that lacks the entry."""
+    root = Path(__file__).parents[3]
+    shutil.copytree(root / "runs" / "speedrun-cpu-dense-24", tmp_path / "runs" / "speedrun-cpu-dense-24")
+    for folder in ("cpu/dense-24", "tracks", "entries"):
+        shutil.copytree(root / "speedruns" / folder, tmp_path / "speedruns" / folder)
+    page = pages(tmp_path)["speedrun/cpu~dense-24.md"]
+    assert "compared with the records" in page
+    assert "no record here" not in page
+    assert "marin-scale speedrun confirm speedruns/cpu/dense-24/submission.json" in page
+    assert "git checkout" not in page
 
 
 def test_a_refused_one_is_listed_with_what_was_found_and_has_its_page(tmp_path: Path) -> None:

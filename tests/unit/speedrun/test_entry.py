@@ -11,7 +11,7 @@ from marin_scaling.recipe.model_shape import WITH_LM_HEAD, training_flops
 from marin_scaling.speedrun.entry import Entry, entry_plan, read_entry, run_info, run_info_text
 from marin_scaling.speedrun.from_runs import confirmation
 from marin_scaling.speedrun.hardware import machine
-from marin_scaling.speedrun.submission import Author, Submission
+from marin_scaling.speedrun.submission import Author, Submission, write_submission
 from marin_scaling.speedrun.track import Track
 
 ENTRY = Entry(
@@ -21,7 +21,7 @@ ENTRY = Entry(
     recipe="delphi",
     budget_flops=1e20,
     hidden_dim=1024,
-    trials=1,
+    trials=2,
     seeds=(0, 1),
 )
 
@@ -29,8 +29,13 @@ ENTRY = Entry(
 def info(**changes: Any) -> dict[str, Any]:
     """What is said of that entry."""
     tracks = {"h100": Track(name="h100", title="x")}
-    asked: dict[str, Any] = {"machine": machine("h100", count=8), "tracks": tracks, "price_per_chip_hour": 3.6}
-    return run_info(ENTRY, entry_plan(ENTRY), **asked | changes)
+    asked: dict[str, Any] = {
+        "machine": machine("h100", count=8),
+        "tracks": tracks,
+        "price_per_chip_hour": 3.6,
+        "folder": Path("nowhere"),
+    }
+    return run_info(ENTRY, entry_plan(ENTRY), **{"price_per_chip_hour": 3.6} | asked | changes)
 
 
 def test_time_and_cost_follow_from_flops_peak_and_mfu() -> None:
@@ -77,11 +82,27 @@ def test_every_rule_that_is_decided_before_training_is_applied_before_it(rules: 
     assert found["rules"]
 
 
-def test_a_track_without_a_file_is_a_warning() -> None:
-    """With the file that is missing."""
-    (found,) = info(tracks={})["findings"]
-    assert found["severity"] == "warning"
+def test_a_mistyped_track_is_an_error_that_names_the_nearest_one() -> None:
+    """In a repository without any track it is a warning, because nothing can be mistyped."""
+    (found,) = info(tracks={"h-100": Track(name="h-100", title="x")})["findings"]
+    assert (found["severity"], found["where"]) == ("error", "track")
     assert "speedruns/tracks/h100.yaml" in found["message"]
+    assert "did you mean h-100" in found["message"]
+    assert [each["severity"] for each in info(tracks={})["findings"]] == ["warning"]
+
+
+def test_a_name_that_a_submission_has_is_an_error(tmp_path: Path) -> None:
+    """Before training, because `run` never overwrites a submission."""
+    taken = write_submission(tmp_path, submission(name=ENTRY.name))
+    (found,) = info(folder=tmp_path)["findings"]
+    assert (found["severity"], found["where"]) == ("error", "name")
+    assert str(taken) in found["message"]
+
+
+@pytest.mark.parametrize(("hardware", "hint"), [(("cpu",), "--hardware cpu --peak"), (("v5p", "cpu"), "--hardware v5p")])
+def test_the_machine_that_info_proposes_is_one_of_the_track(hardware: tuple[str, ...], hint: str) -> None:
+    """A CPU needs a peak, which the hardware table does not have."""
+    assert hint in run_info_text(info(machine=None, tracks={"h100": Track(name="h100", title="x", hardware=hardware)}))
 
 
 def test_the_runs_of_an_entry_lie_in_a_folder_of_its_own() -> None:
@@ -94,6 +115,7 @@ def test_the_runs_of_an_entry_lie_in_a_folder_of_its_own() -> None:
     [
         ("seeds: [1, 1]", "1, 1"),
         ("budget: 3", "unknown key"),
+        ("trials: 2", "trials: 2 is less than the 3 runs"),
         ("hidden_dim: 0", "hidden_dim: input should be greater than 0"),
         ("data: {source: mine}", "needs train"),
         ("author: {name: Ada, url: 'javascript:x'}", "author.url"),
@@ -109,7 +131,7 @@ def test_an_entry_that_is_malformed_is_refused_with_line_and_key(tmp_path: Path,
         "recipe": "recipe: quickstart",
         "budget_flops": "budget_flops: 1.0e+10",
         "hidden_dim": "hidden_dim: 12",
-        "trials": "trials: 1",
+        "trials": "trials: 3",
     } | {key: changed}
     path = tmp_path / "entry.yaml"
     path.write_text("\n".join(whole.values()))
@@ -124,26 +146,37 @@ def with_losses(*losses: float, **changes: Any) -> Submission:
     return submission(seeds=[seed_document(seed=seed, bits_per_byte=loss) for seed, loss in enumerate(losses)], **changes)
 
 
-def test_what_comes_out_again_is_confirmed() -> None:
-    """To the last digit, or as near as the seeds of the new runs lie together: 1.96 times the root of 2 times .01 / 2."""
-    claimed = with_losses(1.0, 1.02)
-    same = confirmation(claimed, claimed)
-    assert same.confirmed
-    assert same.by_chance == pytest.approx(1.959964 * 2**0.5 * 0.01)
-    assert confirmation(with_losses(1.027, 1.047), claimed).confirmed
-    assert not confirmation(with_losses(1.029, 1.049), claimed).confirmed
-    assert not confirmation(with_losses(0.971, 0.991), claimed).confirmed
+@pytest.mark.parametrize(
+    ("shift", "confirmed"), [(0.0, True), (0.0057, True), (-0.0057, True), (0.0058, False), (-0.0058, False)]
+)
+def test_the_means_may_differ_by_the_tolerance_over_the_root_of_the_seeds(shift: float, confirmed: bool) -> None:
+    """0.01 over the root of three is 0.00577, in both directions; no seed alone is outside."""
+    found = confirmation(with_losses(1.0 + shift, 1.02 + shift, 1.1 + shift), with_losses(1.0, 1.02, 1.1), tolerance=0.01)
+    assert found.confirmed is confirmed
+    assert ("OUTSIDE" in found.sentence.splitlines()[-1]) is not confirmed
+    assert "OUTSIDE" not in "".join(found.sentence.splitlines()[:-1])
 
 
-def test_a_claim_whose_seeds_lie_far_apart_gains_nothing_by_it() -> None:
-    """What chance may do is measured on the new runs."""
-    assert not confirmation(with_losses(0.5, 1.42), with_losses(1.0, 1.02)).confirmed
+def test_one_false_seed_is_refused_however_far_the_seeds_lie_apart() -> None:
+    """Named with the claimed and the retrained loss."""
+    found = confirmation(with_losses(2.1108, 2.3383, 2.4167), with_losses(2.3108, 2.3383, 2.4167), tolerance=0.016)
+    assert not found.confirmed
+    seed, *_, mean = [line for line in found.sentence.splitlines() if "OUTSIDE" in line]
+    assert all(part in seed for part in ("seed 0", "2.110800", "2.310800", "-0.200000", "0.016"))
+    assert "mean" in mean
+
+
+def test_two_false_seeds_that_cancel_in_the_mean_are_both_named() -> None:
+    """The mean is reproduced, the seeds are not."""
+    found = confirmation(with_losses(0.9, 1.2), with_losses(1.0, 1.1), tolerance=0.016)
+    outside = [line.partition(":")[0].strip() for line in found.sentence.splitlines() if "OUTSIDE" in line]
+    assert (found.confirmed, outside) == (False, ["seed 0", "seed 1"])
 
 
 def test_a_submission_that_is_not_that_of_its_entry_is_not_confirmed() -> None:
     """Whatever its loss."""
     claimed, other = with_losses(1.0, 1.02), with_losses(1.0, 1.02, track="other")
-    found = confirmation(claimed, other)
+    found = confirmation(claimed, other, tolerance=0.016)
     assert not found.confirmed
     assert "its entry has another track" in found.sentence
 
@@ -152,4 +185,11 @@ def test_a_submission_that_is_not_that_of_its_entry_is_not_confirmed() -> None:
 def test_other_seeds_are_not_compared(again: tuple[float, ...]) -> None:
     """Nor a single one."""
     with pytest.raises(UsageError, match="seeds 0, 1; its entry has"):
-        confirmation(with_losses(1.0, 1.0), with_losses(*again))
+        confirmation(with_losses(1.0, 1.0), with_losses(*again), tolerance=0.016)
+
+
+def test_a_seed_that_is_submitted_twice_is_not_compared() -> None:
+    """Its better result would count in the mean, and only one would be compared."""
+    twice = submission(seeds=[seed_document(seed=seed, bits_per_byte=loss) for seed, loss in ((0, 0.5), (0, 1.0), (1, 1.1))])
+    with pytest.raises(UsageError):
+        confirmation(twice, with_losses(1.0, 1.1), tolerance=0.016)

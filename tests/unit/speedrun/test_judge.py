@@ -1,6 +1,7 @@
 """Submissions of a repository: against its own run records, and a copy against its original."""
 
 import json
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -8,11 +9,12 @@ import pytest
 from git_repository import commit, git
 from registration_factory import run_spec, store_run
 
-from marin_scaling.git import GitError
+from marin_scaling.findings import Severity
+from marin_scaling.git import GitError, require_repository
 from marin_scaling.run.store import read_run
 from marin_scaling.speedrun.from_runs import submission_from_runs
-from marin_scaling.speedrun.judge import judge_all, judge_new
-from marin_scaling.speedrun.submission import Author, Submission, write_submission
+from marin_scaling.speedrun.judge import changed_entries, judge_all, judge_new
+from marin_scaling.speedrun.submission import Author, Submission, read_submissions, write_submission
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 
@@ -55,6 +57,118 @@ def test_a_submission_of_its_own_record_is_accepted(tmp_path: Path) -> None:
     """All figures agree."""
     write_submission(tmp_path / "speedruns", trained(tmp_path))
     assert refused(tmp_path) == {}
+
+
+def warnings(root: Path) -> dict[str, list[tuple[str, str]]]:
+    """The code and message of each warning by submission, without that of the missing track."""
+    return {
+        each.submission.name: [
+            (one.code, one.message) for one in each.findings if one.severity is Severity.WARNING and one.code != "track"
+        ]
+        for each in judge_all(root / "speedruns", at=NOW).validated
+    }
+
+
+def test_a_submission_without_a_record_here_is_self_reported(tmp_path: Path) -> None:
+    """Accepted with a warning, and its level of verification names the missing record; with the record it does not."""
+    write_submission(tmp_path / "speedruns", trained(tmp_path))
+    (judged,) = judge_all(tmp_path / "speedruns", at=NOW).validated
+    assert (judged.recorded, judged.verification) == (True, "self-reported")
+    shutil.rmtree(tmp_path / "runs")
+    (judged,) = judge_all(tmp_path / "speedruns", at=NOW).validated
+    assert judged.accepted
+    assert (judged.recorded, judged.verification) == (False, "self-reported, no record here")
+    ((code, message),) = warnings(tmp_path)["cpu/mine"]
+    assert code == "no-record"
+    assert "1 of 1" in message
+
+
+ENTRY = """\
+name: cpu/mine
+track: cpu
+author: {name: Ada}
+recipe: recipes/mine.yaml
+budget_flops: 1.0e+10
+hidden_dim: 12
+seeds: [0]
+trials: 1
+"""
+FILES = {
+    "speedruns/entries/mine.yaml": ENTRY,
+    "recipes/mine.yaml": "name: mine\nbase: above.yaml\nconstants: {tokens_per_param: 21}\n",
+    "recipes/above.yaml": "name: above\nbase: quickstart\nconstants: {tokens_per_param: 20}\n",
+    "speedruns/tracks/cpu.yaml": "name: cpu\ntitle: x\nseeds_at_least: 2\nretrained_by_ci: true\n",
+}
+
+
+def with_entry(root: Path, *, path: str = "speedruns/entries/mine.yaml") -> None:
+    """A submission that says to be trained from an entry, with the files that the entry needs."""
+    document = trained(root).model_dump(mode="json", exclude_none=True)
+    document["code"] = {"path": path, "command": f"marin-scale speedrun run {path}"}
+    document["absent"] = {key: why for key, why in document["absent"].items() if key not in ("code.path", "code.command")}
+    document["absent"] |= {"code.commit": "not kept"}
+    write_submission(root / "speedruns", Submission.model_validate_json(json.dumps(document)))
+    for name, text in FILES.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+@pytest.mark.parametrize("missing", ["speedruns/entries/mine.yaml", "recipes/mine.yaml"])
+def test_a_missing_entry_or_recipe_file_is_a_warning_that_names_it(tmp_path: Path, missing: str) -> None:
+    """Nobody could retrain the submission."""
+    with_entry(tmp_path)
+    assert warnings(tmp_path) == {"cpu/mine": []}
+    (tmp_path / missing).unlink()
+    ((code, message),) = warnings(tmp_path)["cpu/mine"]
+    assert code == "entry"
+    assert missing in message
+
+
+@pytest.mark.parametrize("path", ["../outside.yaml", "/etc/passwd"])
+def test_an_entry_outside_of_the_repository_is_not_read(tmp_path: Path, path: str) -> None:
+    """Its content would be shown; `confirm` takes such a submission for one without an entry."""
+    (tmp_path / "outside.yaml").write_text("secret")
+    with_entry(tmp_path / "root", path=path)
+    assert warnings(tmp_path / "root") == {"cpu/mine": []}
+
+
+def test_an_entry_that_is_a_link_is_not_read(tmp_path: Path) -> None:
+    """It could lead to any file of the machine; the finding names the link and shows none of its target."""
+    (tmp_path / "outside.yaml").write_text("secret: 1")
+    root = tmp_path / "root"
+    with_entry(root, path="docs/entry.yaml")
+    git(root, "init", "-q", "-b", "main")
+    (root / "docs").mkdir()
+    (root / "docs" / "entry.yaml").symlink_to(tmp_path / "outside.yaml")
+    ((code, message),) = warnings(root)["cpu/mine"]
+    assert code == "entry"
+    assert "docs/entry.yaml" in message
+    assert "secret" not in message
+
+
+@pytest.mark.parametrize("changed", [None, *FILES, "speedruns/cpu/mine/submission.json", "README.md"])
+def test_an_entry_changes_with_each_file_that_determines_it(tmp_path: Path, changed: str | None) -> None:
+    """Submission, entry, track, and recipe with its base; another file of the repository changes nothing."""
+    with_entry(tmp_path)
+    (tmp_path / "README.md").write_text("x")
+    git(tmp_path, "init", "-q", "-b", "main")
+    commit(tmp_path)
+    if changed:
+        path = tmp_path / changed
+        path.write_bytes(path.read_bytes() + b"\n")
+    repository, place = require_repository(tmp_path), tmp_path / "speedruns"
+    found = changed_entries(read_submissions(place), place=place, repository=repository, base=repository.commit_id("main"))
+    assert [each.place for each in found] == ([] if changed in (None, "README.md") else [place / "cpu/mine/submission.json"])
+
+
+def test_a_new_recipe_file_that_a_base_may_name_changes_its_entry(tmp_path: Path) -> None:
+    """It can take the place of a built-in recipe's name."""
+    with_entry(tmp_path)
+    git(tmp_path, "init", "-q", "-b", "main")
+    commit(tmp_path)
+    (tmp_path / "recipes" / "new.yaml").write_text("name: new\n")
+    repository, place = require_repository(tmp_path), tmp_path / "speedruns"
+    assert changed_entries(read_submissions(place), place=place, repository=repository, base=repository.commit_id("main"))
 
 
 def copied(root: Path, *, name: str) -> None:
@@ -110,10 +224,43 @@ def test_of_two_on_one_branch_the_one_that_was_added_first_is_accepted(tmp_path:
     assert refused(tmp_path) == {"aaa/copy": {"duplicate"}}
 
 
-def test_a_base_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    """A mistyped branch must not pass for an empty one."""
+def test_a_base_that_is_not_there_is_refused_with_the_branches_that_are(tmp_path: Path) -> None:
+    """A mistyped branch must not pass for an empty one. A fetched branch exists only below its remote."""
     write_submission(tmp_path / "speedruns", trained(tmp_path))
     git(tmp_path, "init", "-q", "-b", "main")
     commit(tmp_path)
+    git(tmp_path, "update-ref", "refs/remotes/origin/release", "HEAD")
+    for wrong, meant in (("mian", "main"), ("release", "origin/release")):
+        with pytest.raises(GitError) as error:
+            refused(tmp_path, base=wrong)
+        assert "FETCH_HEAD" in error.value.fix
+        assert repr(wrong) in error.value.what
+        assert meant in error.value.fix
+
+
+def test_a_named_base_needs_a_repository(tmp_path: Path) -> None:
+    """Without one, nothing could be compared, and a silent answer would look like a check."""
+    write_submission(tmp_path / "speedruns", trained(tmp_path))
     with pytest.raises(GitError):
-        refused(tmp_path, base="mian")
+        refused(tmp_path, base="main")
+
+
+def test_without_a_base_branch_no_copy_is_told_from_its_original(tmp_path: Path) -> None:
+    """A shallow clone of a branch has neither a base nor a history: the message does not accuse the one that comes second."""
+    origin, clone = tmp_path / "origin", tmp_path / "clone"
+    origin.mkdir()
+    write_submission(origin / "speedruns", trained(origin))
+    git(origin, "init", "-q", "-b", "main")
+    commit(origin)
+    git(origin, "checkout", "-qb", "more")
+    copied(origin, name="aaa/copy")
+    commit(origin)
+    git(origin, "checkout", "-q", "main")
+    git(tmp_path, "clone", "-q", "--depth", "1", "--branch", "more", f"file://{origin}", str(clone))
+    found = judge_all(clone / "speedruns", at=NOW)
+    assert "origin/main" in found.warning
+    (message,) = [one.message for each in found.validated for one in each.findings if one.code == "duplicate"]
+    assert "unknown" in message
+    git(clone, "fetch", "-q", "--depth", "1", "origin", "main")
+    assert refused(clone, base="FETCH_HEAD") == {"aaa/copy": {"duplicate"}}
+    assert judge_all(clone / "speedruns", at=NOW, base="FETCH_HEAD").warning == ""

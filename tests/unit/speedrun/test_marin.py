@@ -174,12 +174,30 @@ def test_from_the_command_line_they_are_imported_and_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "document", [{}, [], {"runs": []}, {"runs": [{}]}, {"runs": [{"run_info": {"resources": 1}}]}, 3, None]
+    ("document", "reason"),
+    [
+        *((foreign, "run_info") for foreign in ({}, [], {"runs": []}, {"runs": [{}]}, {"runs": "x"}, 3, None)),
+        ({"runs": [{"run_info": {"resources": 1}}]}, r"runs\[0\]\.run_info\.resources"),
+    ],
 )
-def test_what_is_none_of_marins_files_is_refused(document: object) -> None:
+def test_what_is_none_of_marins_files_is_refused(document: object, reason: str) -> None:
     """With what is missing; nothing is guessed."""
-    with pytest.raises(DocumentError, match=r"results\.json: runs"):
+    with pytest.raises(DocumentError, match=rf"results\.json.*{reason}"):
         import_marin_results(document, name="x", source="results.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("a.csv", "run,flops,loss\nr1,1e18,3.2\n"), ("a.json", '{"loss": 3.2}'), ("b.json", "[]")]
+)
+def test_a_foreign_file_is_refused_with_the_ways_that_fit_it(tmp_path: Path, name: str, content: str) -> None:
+    """A submission, or a fit of a table; nothing was written, so there is nothing to validate next."""
+    path = tmp_path / name
+    path.write_text(content)
+    done = CliRunner().invoke(app, ["speedrun", "import", str(path), "--to", str(tmp_path / "speedruns")])
+    assert done.exit_code == 1
+    assert all(part in done.output for part in (name, "submission.json", "marin-scale fit", "0 submissions"))
+    assert "Next" not in done.output
+    assert "igest" not in done.output
 
 
 @pytest.mark.parametrize("entry", [{}, 3, {"run_name": "x"}])
@@ -204,9 +222,13 @@ def test_validation_says_all_as_json(tmp_path: Path) -> None:
     (tmp_path / "tracks").mkdir()
     (tmp_path / "tracks" / "fineweb-edu.yaml").write_text("name: fineweb-edu\ntitle: x\n")
     done = CliRunner().invoke(app, ["speedrun", "validate", str(tmp_path), "--json"])
-    assert json.loads(done.output) == {
-        "submissions": [{"name": "llama/130m", "accepted": True, "findings": []}],
+    document = json.loads(done.output)
+    (found,) = document["submissions"][0].pop("findings")
+    assert (found["severity"], found["code"], found["where"]) == ("warning", "no-record", "seeds.log_sha256")
+    assert document == {
+        "submissions": [{"name": "llama/130m", "accepted": True}],
         "malformed": {},
+        "warnings": [],
     }
 
 

@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from submission_factory import FINISHED_AT, changed, seed_document, submission
+from submission_factory import changed, seed_document, submission
 
 from marin_scaling.errors import DocumentError
 from marin_scaling.findings import Severity
-from marin_scaling.speedrun.checks import validate
 from marin_scaling.speedrun.submission import Submission, read_submissions
 from marin_scaling.speedrun.track import AXES, Track, axis_key, read_tracks, track_findings
 
@@ -115,12 +114,13 @@ def test_a_cost_that_is_not_known_is_not_below_a_limit() -> None:
     assert said(unpriced, limits={"us_dollars": 100.0}) == ["error us_dollars: US dollars are unknown; the track allows 100"]
 
 
-def test_a_track_that_nobody_wrote_down_is_a_doubt() -> None:
-    """On the board all the same: others may have forgotten the file."""
-    other = Track(name="other", title="x")
-    (judged,) = validate([submission()], at=FINISHED_AT, tracks={"other": other})
-    assert judged.accepted
-    assert [found.code for found in judged.findings if found.severity is Severity.WARNING] == ["track"]
+def test_a_track_without_a_file_is_an_error_but_for_imported_submissions() -> None:
+    """The error names the nearest track; another board's track may have no file here."""
+    tracks = {"fineweb-edu-1e18": Track(name="fineweb-edu-1e18", title="x")}
+    own, imported = (track_findings(submission(imported_from=source), tracks) for source in (None, "results.json"))
+    (error,), (warning,) = own, imported
+    assert (error.severity, warning.severity) == (Severity.ERROR, Severity.WARNING)
+    assert "did you mean fineweb-edu-1e18" in error.message
 
 
 @pytest.mark.parametrize(
