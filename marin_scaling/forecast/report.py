@@ -15,7 +15,7 @@ from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.forecast.backtest import Backtest, backtest_doubts, backtest_scores
 from marin_scaling.forecast.forecast import Forecast, implausible, repeated_data
 from marin_scaling.laws import FARTHEST_CHECKED
-from marin_scaling.printable import TABLE_WIDTH, wrapped
+from marin_scaling.printable import TABLE_WIDTH, joined, wrapped
 from marin_scaling.run.audit import Exclusion
 from marin_scaling.run.table import BUDGET_SPAN
 from marin_scaling.units import counted, format_count, format_flops, unit_of
@@ -141,7 +141,10 @@ def _short_name(run: str) -> str:
 
 
 def _points_text(result: FitResult) -> str:
-    head = f"{'budget':>8} {'runs':>5} {'tokens D*':>10} {'params N*':>10} {'D*/N*':>7} {'loss L*':>9}"
+    star = "*" if result.bowls else ""
+    params = "total" if "active_params" in result.frame else "params"
+    names = (f"tokens D{star}", f"{params} N{star}", f"D{star}/N{star}", f"loss L{star}")
+    head = "{:>8} {:>5} {:>10} {:>10} {:>7} {:>9}".format("budget", "runs", *names)
     shown = result.points[-_LISTED_POINTS:]
     rows = [
         f"{_nominal(point.flops, result):>8} {point.run_count:>5} {format_count(point.tokens):>10} "
@@ -163,13 +166,12 @@ def _nominal(flops: float, result: FitResult) -> str:
 
 
 def _budgets_without_optimum(result: FitResult) -> list[str]:
-    """Explain budgets without an optimum, whose runs the law still uses."""
+    """Name the budgets without an optimum, whose runs the law still uses."""
     budgets = [runs for _, runs in result.frame.groupby("budget_flops") if not has_bowl(runs)] if result.bowls else []
-    return [
-        f"none at {format_flops(runs['budget_flops'].iloc[0])} ({counted(len(runs), 'run')}): a bowl needs three sizes at one "
-        "cost; the law uses these runs too"
-        for runs in budgets
-    ]
+    if not budgets:
+        return []
+    named = [f"{format_flops(runs['budget_flops'].iloc[0])} ({counted(len(runs), 'run')})" for runs in budgets]
+    return [f"none at {joined(named)}: a bowl needs three sizes at one cost; the law uses these runs too"]
 
 
 def _law_text(result: FitResult) -> str:
