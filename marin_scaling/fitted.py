@@ -120,7 +120,7 @@ class Forecasts:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """One row per run: FLOPs, params, tokens, extrapolation, median, q05, q95, and half-widths by source of uncertainty."""
+        """One row per run: FLOPs, sizes, extrapolation, median, q05, q95, and half-widths by source of uncertainty."""
         import pandas as pd
 
         return pd.DataFrame([each.row for each in self.forecasts])

@@ -108,7 +108,9 @@ class Forecast:
         """Return one row of a table: sizes, median, 90 % interval, half-widths by source (NaN if not estimated)."""
         low, high = self.interval()
         bands = {cause: math.nan if half is None else half for cause, half in self.bands.items()}
-        sizes = {name: getattr(self, name) for name in ("flops", "params", "tokens", "extrapolation", "median")}
+        sizes = {
+            name: getattr(self, name) for name in ("flops", "params", "active_params", "tokens", "extrapolation", "median")
+        }
         return {**sizes, "q05": low, "q95": high, **bands}
 
     @property

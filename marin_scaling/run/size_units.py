@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from marin_scaling.errors import RunTableError, UsageError
+from marin_scaling.errors import UsageError
 from marin_scaling.findings import Finding, error, note, warning
 from marin_scaling.laws import Array
 from marin_scaling.printable import joined
@@ -234,24 +234,6 @@ def stated_factors(units: Mapping[str, str]) -> dict[str, float]:
     """
     factors = {column: UNITS[column][unit] for column, unit in _size_units(units).items()}
     return factors | ({"active_params": factors["params"]} if "params" in factors else {})
-
-
-def loss_in_nats(frame: pd.DataFrame, unit: str, *, column: str) -> tuple[pd.DataFrame, list[Finding]]:
-    """Return the table with its losses, which are in `unit`, in nats, and a note; `RunTableError` for a perplexity below 1."""
-    unit = unit_named("loss", unit)
-    loss = frame["loss"].to_numpy(dtype=np.float64)
-    if unit != "perplexity":
-        how = "taken as nats" if unit == "nats" else "multiplied by ln 2"
-        return frame.assign(loss=loss * LOSS_UNITS[unit]), [note("converted-unit", column, f"losses in {unit} were {how}")]
-    if not (loss > 1).all():
-        low = frame["run"][loss <= 1].iloc[0]
-        raise RunTableError(
-            f"column {column!r} holds {loss.min():g} for {low}, which is no perplexity.",
-            why="A perplexity is the exponential of a loss above zero.",
-            fix="Leave --unit loss=perplexity out, or fix the cell.",
-        )
-    message = "losses are the natural logarithms of the perplexities"
-    return frame.assign(loss=np.log(loss)), [note("converted-unit", column, f"{message} in column {column!r}")]
 
 
 def names_of_sizes(frame: pd.DataFrame, names: Mapping[str, str]) -> dict[str, str]:

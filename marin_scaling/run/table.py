@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from marin_scaling.errors import RunTableError, StorageError, UsageError, first_line, missing_extra
-from marin_scaling.findings import Finding, Severity, warning
+from marin_scaling.findings import Finding, Severity, note, warning
 from marin_scaling.limits import TEXT_CHARACTERS
 from marin_scaling.printable import joined, printable, quoted
-from marin_scaling.run.audit import Exclusion, audit_loss_unit, audit_runs, audit_words
+from marin_scaling.run.audit import Exclusion, audit_runs, audit_words
 from marin_scaling.run.cells import Sweep, find_sweep
 from marin_scaling.run.columns import COLUMNS, Cells, Column, map_columns, unit_of_name, with_formulas
 from marin_scaling.run.groups import audit_kinds
+from marin_scaling.run.loss_units import audit_loss_unit, loss_in_nats
 from marin_scaling.run.numbers import BadCells, number_in, read_numbers
-from marin_scaling.run.size_units import convert_units, loss_in_nats, mend_overflow, stated_factors
+from marin_scaling.run.size_units import convert_units, mend_overflow, stated_factors
 from marin_scaling.run.table_io import RawTable, is_empty, read_table_file
 from marin_scaling.units import counted, metric_of_column
 from marin_scaling.untrusted_files import is_present
@@ -188,11 +189,11 @@ def _from_cells(raw: RawTable, choices: _Choices) -> RunTable:
     converted: list[Finding] = []
     if not raw.units_are_certain:
         frame, converted = convert_units(frame, names=mapping, units=choices.units, keep=choices.keep)
-    if "loss" in choices.units:
-        frame, loss_unit = loss_in_nats(frame, choices.units["loss"], column=mapping["loss"])
-    else:
-        judged = frame[~frame["run"].isin(list(choices.keep))].reset_index(drop=True)
-        loss_unit = audit_loss_unit(judged, column=mapping["loss"])
+    stated = choices.units.get("loss", "")
+    judged = frame[~frame["run"].isin(list(choices.keep))].reset_index(drop=True)
+    loss_unit = audit_loss_unit(judged, column=mapping["loss"], stated=stated)
+    if stated and not loss_unit:
+        frame, loss_unit = loss_in_nats(frame, stated, column=mapping["loss"])
     findings = (*overflow, *converted, *loss_unit)
     _refuse_errors(raw.name, [each for each in findings if each.code not in choices.allow])
     others = _other_cells(raw, mapping, rows=rows)
@@ -204,7 +205,8 @@ def _from_cells(raw: RawTable, choices: _Choices) -> RunTable:
     others = others.drop(index=list(audit.reasons)).reset_index(drop=True)
     sweep = find_sweep(frame, others)
     kinds = audit_kinds(frame, others, sweep=sweep)
-    findings = tuple(warning(f.code, f.where, f.message) if f.code in choices.allow else f for f in (*findings, *kinds))
+    found_all = (*findings, *kinds, *audit.findings, *grouping)
+    findings = tuple(warning(f.code, f.where, f.message) if f.code in choices.allow else f for f in found_all)
     if "seed" not in frame and sweep.are_replicates:
         frame = frame.assign(seed=others[[*sweep.replicated]].astype(str).agg(" ".join, axis=1))
     return RunTable(
@@ -213,7 +215,6 @@ def _from_cells(raw: RawTable, choices: _Choices) -> RunTable:
         warnings=(
             *(each.message for each in findings),
             *_nominal_flops(mapping),
-            *grouping,
             *words.doubts,
             *audit.doubts,
         ),
@@ -341,9 +342,9 @@ def _columns(cells: Cells, mapping: Mapping[str, str]) -> list[str]:
     return [name for name, column in COLUMNS.items() if column.cells is cells and name in mapping]
 
 
-def _with_budgets(frame: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
+def _with_budgets(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Finding]]:
     if "budget_flops" in frame or frame.empty:
-        return frame, ()
+        return frame, []
     import numpy as np
 
     order = np.argsort(frame["flops"].to_numpy(), kind="stable")
@@ -352,11 +353,9 @@ def _with_budgets(frame: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
     means = np.exp(np.bincount(group, weights=logs) / np.bincount(group))
     budgets = np.empty(len(frame))
     budgets[order] = means[group]
-    note = (
-        f"no column budget_flops: the runs were taken as {counted(len(means), 'budget')}, a new one wherever "
-        f"sorted FLOPs rise by more than {BUDGET_RATIO - 1:.0%}"
-    )
-    return frame.assign(budget_flops=budgets), (note,)
+    grouped = f"no column budget_flops: the runs were taken as {counted(len(means), 'budget')}, a new one wherever"
+    message = f"{grouped} sorted FLOPs rise by more than {BUDGET_RATIO - 1:.0%}"
+    return frame.assign(budget_flops=budgets), [note("budgets", "flops", message)]
 
 
 def _groups(logs: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -153,7 +153,7 @@ def _limit(metadata: object) -> str:
 
 def _default(info: FieldInfo) -> str:
     if info.is_required():
-        return "must be given"
+        return "required"
     if info.default_factory is not None:
         return f"`{json.dumps(info.get_default(call_default_factory=True))}`"
     return "" if isinstance(info.default, BaseModel) else f"`{json.dumps(info.default)}`"

@@ -13,7 +13,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
+from typing import Any, is_typeddict
 
 from marin_scaling.markdown import table
 
@@ -73,11 +73,15 @@ def _members(value: type) -> Iterator[str]:
 
 
 def _fields(value: type) -> list[list[str]]:
-    """Name, type and the string below each field of a dataclass."""
-    if not dataclasses.is_dataclass(value):
+    """Name, type and the string below each field of a dataclass or of a typed dictionary."""
+    if dataclasses.is_dataclass(value):
+        types = {each.name: each.type for each in dataclasses.fields(value)}
+    elif is_typeddict(value):
+        types = {name: each.__forward_arg__ for name, each in value.__annotations__.items()}
+    else:
         return []
     said = _strings_below(value)
-    return [[f"`{each.name}`", f"`{_type(each.type)}`", said.get(each.name, "")] for each in dataclasses.fields(value)]
+    return [[f"`{name}`", f"`{_type(each)}`", said.get(name, "")] for name, each in types.items()]
 
 
 def _type(annotation: Any) -> str:

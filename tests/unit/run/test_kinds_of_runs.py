@@ -102,7 +102,8 @@ def test_a_smooth_ratio_of_flops_is_no_step():
     """Attention and embeddings move FLOPs / (6 N D) with size, and whole batches scatter it."""
     frame = grid()
     smooth = 1 + 0.8 * (frame["params"] / 1e8) ** -0.4 + np.random.default_rng(0).normal(0, 0.01, len(frame))
-    assert table_of_frame(frame.assign(flops=frame["flops"] * smooth).drop(columns="budget_flops")).findings == ()
+    table = table_of_frame(frame.assign(flops=frame["flops"] * smooth).drop(columns="budget_flops"))
+    assert [each.code for each in table.findings] == ["budgets"]
 
 
 def test_perplexities_are_refused_by_name_and_by_level_and_converted_on_request():
@@ -117,7 +118,19 @@ def test_perplexities_are_refused_by_name_and_by_level_and_converted_on_request(
         np.testing.assert_allclose(nats.frame["loss"], grid()["loss"])
 
 
-@pytest.mark.parametrize("rows", [[3, 9], list(range(0, 25, 3))])
+def test_perplexities_among_losses_are_named_and_not_converted():
+    """Also where they are most of the table; no unit of the column makes them right."""
+    for rows in ([2, 7, 11], list(range(3, 25))):
+        frame = grid()
+        frame.loc[rows, "loss"] = np.exp(frame.loc[rows, "loss"])
+        for units in ({}, {"loss": "perplexity"}):
+            with pytest.raises(RunTableError, match=rf"of {len(rows)} of 25 runs.*perplexities") as refused:
+                table_of_frame(frame, units=units)
+            assert "run-2" in str(refused.value)
+            assert "--unit loss=perplexity" not in str(refused.value)
+
+
+@pytest.mark.parametrize("rows", [[3, 9], list(range(0, 25, 3)), [0, 1, 5, 20, 21, 22, 23, 24]])
 def test_runs_whose_losses_are_in_bits_are_named(rows):
     """1 / ln 2 times the others' losses, not divergence."""
     frame = grid()

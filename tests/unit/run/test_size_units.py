@@ -42,7 +42,7 @@ def test_a_unit_that_name_and_numbers_agree_on_is_converted_and_printed(names, s
     """A name alone converts nothing: tokens_B may hold tokens."""
     table = table_of_frame(runs(**scales).rename(columns=names), columns=names)
     assert_whole(table)
-    assert [(each.severity, each.code) for each in table.findings] == [(Severity.NOTE, "converted-unit")] * len(scales)
+    assert [each.severity for each in table.findings if each.code == "converted-unit"] == [Severity.NOTE] * len(scales)
 
 
 @pytest.mark.parametrize("scales", [{"flops": 1e9}, {"flops": 1e12}, {"params": 1e6}, {"tokens": 1e9}, {"params": 1e9}])
@@ -86,7 +86,7 @@ def test_flops_that_overflowed_64_bits_are_mended_and_it_is_a_warning(signed):
     frame = runs().assign(flops=wrapped, params=PARAMS.round(), tokens=TOKENS.round())
     table = table_of_frame(frame.sample(frac=1, random_state=0))
     np.testing.assert_allclose(table.frame["flops"].sort_values(), sorted(map(float, exact)), rtol=1e-9)
-    assert [(each.severity, each.code) for each in table.findings] == [(Severity.WARNING, "int64-overflow")]
+    assert [each.code for each in table.findings if each.severity is not Severity.NOTE] == ["int64-overflow"]
 
 
 def test_an_unknown_unit_is_refused_with_those_there_are():
