@@ -74,7 +74,8 @@ def load_canonical(raw: bytes, *, name: str) -> Any:
     if canonical != raw:
         _refuse(
             name,
-            "its bytes are not the canonical form (indent 1, sorted keys, ASCII, shortest numbers, one final newline)",
+            "its bytes are not the canonical form in which it was written, so it was edited (indent 1, sorted keys, ASCII, "
+            "shortest numbers, one final newline)",
         )
     return document
 
@@ -86,6 +87,11 @@ def sha256_hex(raw: bytes) -> str:
     'e3b0c442'
     """
     return hashlib.sha256(raw).hexdigest()
+
+
+def has_digest(raw: bytes, *, digest: str) -> bool:
+    """Return True if bytes have this SHA-256 digest."""
+    return sha256_hex(raw) == digest
 
 
 def digest_of(document: Any) -> str:

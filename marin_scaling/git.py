@@ -9,13 +9,15 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from marin_scaling.child_process import program
 from marin_scaling.errors import UsageError
+from marin_scaling.limits import COMMITS_SEARCHED, VERSIONS_BYTES
 from marin_scaling.printable import joined
 from marin_scaling.untrusted_files import GIT_NAME, repository_root
 
@@ -41,6 +43,13 @@ _OWN_SETTINGS = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"
 """Variables that locate a user's settings; only `setting` passes them on."""
 
 _TIMEOUT_SECONDS = 600
+_BLOB = re.compile(rb"([0-9a-f]+) blob (\d+)")
+_SHORT = 12
+"""Digits of a commit's id in a command."""
+NOT_COMMITTED = (
+    f"No commit in the history of HEAD holds the right bytes (of the last {COMMITS_SEARCHED} that changed the file). "
+    "In a shallow clone, run git fetch --unshallow and try again; else restore the file from your own copy."
+)
 
 
 class GitError(UsageError):
@@ -119,6 +128,22 @@ class Repository:
         """Return the bytes of a file of a tree."""
         return self.ask("cat-file", "blob", entry.id)
 
+    def versions(self, path: Path) -> Iterator[tuple[str, bytes]]:
+        """Yield the different contents of a file in the history of HEAD, the newest first, each with its last commit.
+
+        Commits and bytes are bounded; `GitError` without a commit, or for a path outside of the repository.
+        """
+        name = os.fsencode(self.path_from_root(path))
+        walk = ("rev-list", "--full-history", f"--max-count={COMMITS_SEARCHED}", "HEAD", "--", os.fsdecode(name))
+        commits = self.ask(*walk).split()
+        sought = b"".join(b"%s:%s\n" % (commit, name) for commit in commits)
+        seen, left = set(), VERSIONS_BYTES
+        for commit, line in zip(commits, self.ask("cat-file", "--batch-check", content=sought).splitlines(), strict=True):
+            found = _BLOB.fullmatch(line)  # none where the commit removed the file
+            if found and found[1] not in seen and (left := left - int(found[2])) >= 0:
+                seen.add(found[1])
+                yield commit.decode("ascii"), self.ask("cat-file", "blob", found[1].decode("ascii"))
+
     def tracked(self, folder: Path) -> list[Path]:
         """Return the files at or below `folder` in git's index, by their paths from the root."""
         below = self.path_from_root(folder)
@@ -170,6 +195,33 @@ def require_repository(start: Path | None = None) -> Repository:
     return found
 
 
+def restoring_command(path: Path, *, fits: Callable[[bytes], bool] = bool, whole: Path | None = None) -> str:
+    """Return the command that restores the newest committed content of a file that `fits`; empty if none is found.
+
+    The history of HEAD is searched, in the current directory's repository. `whole` is a folder to restore with the file.
+    """
+    with contextlib.suppress(GitError):
+        for commit, content in found.versions(path) if (found := find_repository()) else ():
+            if fits(content):
+                return checkout_command(commit[:_SHORT], [whole or path])
+    return ""
+
+
+def restoring(path: Path, *, fits: Callable[[bytes], bool] = bool, whole: Path | None = None) -> str:
+    """Return the sentence that tells how to restore the content of a file that `fits`, with the folder `whole`."""
+    command = restoring_command(path, fits=fits, whole=whole)
+    return f"Restore it: {command}" if command else NOT_COMMITTED
+
+
+def checkout_command(commit: str, paths: Iterable[Path]) -> str:
+    """Return the command that restores files and folders as in a commit.
+
+    >>> checkout_command("origin/main", [Path("runs/tiny"), Path("a b")])
+    "git checkout origin/main -- runs/tiny 'a b'"
+    """
+    return shlex.join(["git", "checkout", commit, "--", *map(str, paths)])
+
+
 def checked_out_commit(folder: Path) -> str | None:
     """Return the id of the commit checked out at `folder`; None outside of a repository or without git."""
     try:
@@ -177,6 +229,15 @@ def checked_out_commit(folder: Path) -> str | None:
     except GitError:
         return None
     return found.head() if found else None
+
+
+def current_branch(folder: Path) -> str | None:
+    """Return the name of the branch checked out at `folder`; None without a branch, a repository or git."""
+    try:
+        found = find_repository(folder)
+        return os.fsdecode(found.ask("symbolic-ref", "--short", "--quiet", "HEAD")).strip() if found else None
+    except GitError:
+        return None
 
 
 def remote_address(folder: Path, *, remote: str = "origin") -> str | None:

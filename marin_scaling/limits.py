@@ -57,3 +57,7 @@ SITE_SECONDS = 1800
 """Seconds for mkdocs to build the whole site; 20,000 submissions take 200 s."""
 FIRST_YEAR, LAST_YEAR = 1970, 9000
 """First and last year of a time in a file."""
+COMMITS_SEARCHED = 100
+"""Commits, the newest that changed a file, in which a version of it is searched."""
+VERSIONS_BYTES = 64 * 1024 * 1024
+"""Bytes of all versions of a file that are read in such a search."""

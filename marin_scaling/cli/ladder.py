@@ -61,6 +61,8 @@ def ladder(
         typer.echo(f"The {len(done.specs)} selected runs of {rungs} are recorded in {done.runs_dir}.")
     else:
         typer.echo(f"All {rungs} runs are recorded in {done.runs_dir}.\nNext: marin-scale fit {done.runs_dir}")
+        commit = f"git add {ladder_path} {done.runs_dir} && git commit -m 'Train the ladder {loaded.ladder.file.name}'"
+        typer.echo(f"To preregister the target: {commit}\n  marin-scale preregister {ladder_path}")
 
 
 def _print_plan(loaded: TrainableLadder, only: list[str], *, as_json: bool) -> None:

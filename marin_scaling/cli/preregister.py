@@ -49,6 +49,7 @@ def preregister(
     from marin_scaling.preregistration.signing.keys import find_principal
     from marin_scaling.run.plan import load_ladder
 
+    domain.require_ladder_file(ladder_path)
     reveal_by = domain.end_of_seal(seal_until) if seal_until else None
     planned = load_ladder(ladder_path).bind()
     due = planned.ladder.file.promise.due
@@ -70,6 +71,7 @@ def preregister(
 
 
 def _print_next(made: Registration, *, registry: Path, runs: Path, ladder_path: Path, seal_until: str | None) -> None:
+    from marin_scaling.git import current_branch, remote_address
     from marin_scaling.preregistration.events.seal import SEALED_DIR
 
     name, files = made.folder.name, f"{registry} {runs} {ladder_path}"
@@ -77,17 +79,29 @@ def _print_next(made: Registration, *, registry: Path, runs: Path, ladder_path: 
         files = f"{registry}  # without {runs} and {ladder_path}, which reveal the number"
         typer.echo(f"{SEALED_DIR / name} is the only copy of the forecast: back it up.")
         typer.echo(f"Reveal the forecast by {seal_until}, or it counts as missed: marin-scale registry reveal {name}")
+    remote, branch = remote_address(Path.cwd()), current_branch(Path.cwd()) or "main"
     if made.added_signer:
-        typer.echo(_FIRST_KEY.format(signers=registry / SIGNERS_NAME, by=made.statement.predicate["registrant"], name=name))
-    typer.echo(f"Next: publish the forecast, then train its run:\n  git add {files}")
-    typer.echo(f"  git commit -m 'Preregister {name}' && git push\n  marin-scale run {name}")
+        first_key = _FIRST_KEY + (_MERGED_REMOTELY if remote else _MERGED_HERE)
+        by = made.statement.predicate["registrant"]
+        typer.echo(first_key.format(signers=registry / SIGNERS_NAME, by=by, name=name, branch=branch))
+    typer.echo(f"Next: {'publish' if remote else 'commit'} the forecast, then train its run:\n  git add {files}")
+    commit = f"  git commit -m 'Preregister {name}'"
+    if remote:
+        typer.echo(f"{commit} && git push\n  marin-scale run {name}")
+        return
+    review = f"  marin-scale review --base {branch} && git switch {branch} && git merge {name}\n" if made.added_signer else ""
+    typer.echo(f"{commit}\n{review}  marin-scale run {name}")
+    typer.echo("This repository has no remote: others can confirm the forecast's time only once it is pushed or stamped.")
 
 
 _FIRST_KEY = """\
 This key is new, and a review trusts only merged keys. Where changes are reviewed, merge the key first:
   git switch -c my-key && git add {signers} && git commit -m 'Allow {by} to sign'
+"""
+_MERGED_REMOTELY = """\
   git push -u origin my-key      # open a pull request and merge it
   git switch main && git pull && git switch -c {name}"""
+_MERGED_HERE = "  git switch {branch} && git merge my-key && git switch -c {name}"
 
 
 def run(

@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from marin_scaling.cli.verify import REGISTRY, print_steps
+from marin_scaling.cli.verify import REGISTRY, print_steps, push
 
 REASON = typer.Option(..., "--reason", metavar="TEXT", help="Reason, in one sentence.")
+
+
+def commit_and_push() -> str:
+    """Return the next step after a change of the registry, which ends with a push only where a remote exists."""
+    return "commit and push" if push() else "commit"
 
 
 def require_reason(reason: str) -> None:
@@ -76,7 +81,7 @@ def sign(
     typer.echo(signing_key.note)
     typer.echo(f"Signed: {countersign(folder, key=signing_key, principal=principal)}")
     write_down(folder.parent, at=datetime.now(UTC))
-    typer.echo(f"Next: commit and push {folder.parent}")
+    typer.echo(f"Next: {commit_and_push()} {folder.parent}")
 
 
 @registry_app.command("stamp")
@@ -110,7 +115,7 @@ def stamp(
     write_once(path, reply)
     write_down(folder.parent, at=datetime.now(UTC))
     typer.echo(f"{path}: the signature existed at {moment_text(moment)}")
-    typer.echo(f"Next: commit and push {folder.parent}")
+    typer.echo(f"Next: {commit_and_push()} {folder.parent}")
 
 
 @registry_app.command("amend")
@@ -136,7 +141,7 @@ def amend(
     folder = one_folder(which, registry=registry)
     made = amend_forecast(folder, reason=reason, steps_seen=steps_seen, key=key, signer=signer, on_message=typer.echo)
     typer.echo(f"Signed: {made}")
-    typer.echo(f"Next: commit and push {folder.parent} before the run ends; the forecast counts from its time in the log")
+    typer.echo(f"Next: {commit_and_push()} {folder.parent} before the run ends; the forecast counts from its time in the log")
 
 
 @registry_app.command("withdraw")
@@ -242,7 +247,7 @@ def _give(
     typer.echo(f"Signed: {given}")
     if kind in ENDING_KINDS:
         typer.echo(verdicts_on([folder], runs_dir=RUNS_DIR, at=datetime.now(UTC))[0].sentence)
-    typer.echo(f"Next: commit and push {folder.parent}; the notice counts from its time in the log")
+    typer.echo(f"Next: {commit_and_push()} {folder.parent}; the notice counts from its time in the log")
 
 
 @registry_app.command("reveal")
@@ -273,7 +278,7 @@ def reveal(which: str = _FOLDER, registry: Path = REGISTRY) -> None:
     print_steps(verify_and_fit(whole, allowed_signers=signers_path(folder), runs_dir=RUNS_DIR).steps)
     seal.reveal(folder)
     write_down(folder.parent, at=datetime.now(UTC))
-    typer.echo(f"Revealed: {folder}\nNext: commit and push {registry}, with the ladder file and its runs")
+    typer.echo(f"Revealed: {folder}\nNext: {commit_and_push()} {registry}, with the ladder file and its runs")
 
 
 @registry_app.command("log")

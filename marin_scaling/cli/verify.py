@@ -31,6 +31,13 @@ def echo_wrapped(text: str, *, indent: int = 2) -> None:
     typer.echo(text)
 
 
+def push() -> str:
+    """Return the end of a command that commits: a push where the repository has a remote."""
+    from marin_scaling.git import remote_address
+
+    return " && git push" if remote_address(Path.cwd()) else ""
+
+
 def verify(
     which: str = _WHICH,
     registry: Path = REGISTRY,
@@ -90,15 +97,17 @@ def check(
     import json
     from datetime import UTC, datetime
 
+    from marin_scaling.preregistration.layout import OUTCOME_NAME
     from marin_scaling.preregistration.outcome import State
     from marin_scaling.preregistration.registry import find_folders
     from marin_scaling.preregistration.track_record import record_text, track_records
     from marin_scaling.preregistration.verdict import check_all
-    from marin_scaling.untrusted_files import require_regular_tree
+    from marin_scaling.untrusted_files import is_present, require_regular_tree
 
     require_regular_tree([registry, runs])
     folders = find_folders(which, registry_dir=registry)
     require_regular_tree(folder for folder in folders if folder.parent != registry)
+    before = {folder for folder in folders if is_present(folder / OUTCOME_NAME)}
     verdicts = check_all(folders, runs_dir=runs, checked_at=datetime.now(UTC))
     if as_json:
         typer.echo(json.dumps([verdict.to_document() for verdict in verdicts], indent=1))
@@ -108,7 +117,11 @@ def check(
         if not verdicts:
             _say_empty(registry)
         if which == "all" and verdicts:
-            typer.echo("\n" + "\n".join(map(record_text, track_records(verdicts))))
+            typer.echo()
+            for line in "\n".join(map(record_text, track_records(verdicts))).splitlines():
+                echo_wrapped(line, indent=4)
+        if written := [folder.name for folder in folders if folder not in before and is_present(folder / OUTCOME_NAME)]:
+            typer.echo(f"Next: git add {registry} {runs} && git commit -m 'Check {', '.join(written)}'{push()}")
     states = {verdict.state for verdict in verdicts}
     raise typer.Exit(
         1 if State.REFUSED in states or (strict and states & {State.MISSED, State.OVERDUE, State.WITHDRAWN_LATE}) else 0
@@ -119,32 +132,50 @@ def _say_empty(registry: Path) -> None:
     typer.echo(f"{registry} has no preregistrations. To register one: marin-scale preregister LADDER.yaml")
 
 
-_BASE = typer.Option("origin/main", "--base", metavar="REF", help="Branch to merge into.")
+def _merge(base: str) -> str:
+    """Return how to merge the branch that is checked out."""
+    from marin_scaling.git import current_branch, remote_address
+
+    branch = current_branch(Path.cwd())
+    if remote_address(Path.cwd()) or branch in (None, base):
+        return "merge its pull request on the forge"
+    return f"git switch {base} && git merge {branch}"
+
+
+_BASE = typer.Option(
+    None, "--base", metavar="REF", help="Branch to merge into; default: origin/main, or main in a repository without a remote."
+)
 
 
 def review(
-    base: str = _BASE,
+    base: str | None = _BASE,
     registry: Path = REGISTRY,
     runs: Path = _RUNS,
-    whole: bool = typer.Option(False, "--whole", help="Print all details, without the length limit of comments."),
+    markdown: bool = typer.Option(False, "--markdown", help="Print Markdown, cut to fit a comment."),
+    whole: bool = typer.Option(False, "--whole", help="Print all details also with --markdown."),
 ) -> None:
     """Review a branch that adds forecasts, as a report.
 
     The report has the verified steps, the forecast with its baseline and earlier forecasts, the registrant's track record,
-    warnings, and questions for a person. Files get Markdown, a terminal gets plain text. Exit status 1 if something is
-    refused.
+    warnings, and questions for a person. Exit status 1 if something is refused.
 
-    Example: marin-scale review --base origin/main >> "$GITHUB_STEP_SUMMARY"
+    Example: marin-scale review --base origin/main
     """
     from datetime import UTC, datetime
 
+    from marin_scaling.git import remote_address
     from marin_scaling.limits import COMMENT_CHARACTERS
     from marin_scaling.preregistration.review.comment import readable
     from marin_scaling.preregistration.review.pull_request import review_branch
     from marin_scaling.preregistration.review.report import review_text
 
+    base = base or ("origin/main" if remote_address(Path.cwd()) else "main")
     found = review_branch(base, registry_dir=registry, runs_dir=runs)
-    most = None if whole else COMMENT_CHARACTERS
+    most = COMMENT_CHARACTERS if markdown and not whole else None
     text = review_text(found, registry=registry, runs_dir=runs, at=datetime.now(UTC), most=most)
-    typer.echo(readable(text) if sys.stdout.isatty() else text, nl=False)
+    typer.echo(text if markdown else readable(text), nl=False)
+    if found.sound and not markdown and (names := [each.folder.name for each in found.reviewed if each.is_new]):
+        typer.echo(
+            f"Next: sign a forecast that you support, then merge:\n  marin-scale registry sign {names[0]}\n  {_merge(base)}"
+        )
     raise typer.Exit(0 if found.sound else 1)

@@ -21,6 +21,7 @@ from marin_scaling.files import read_bytes
 from marin_scaling.findings import Finding, error, warning
 from marin_scaling.preregistration.layout import OUTCOME_NAME, STATEMENT_NAME
 from marin_scaling.preregistration.registry import read_registration, registration_folders
+from marin_scaling.preregistration.signing.allowed_signers import require_unchanged
 from marin_scaling.preregistration.statement import Statement, parse_moment
 from marin_scaling.printable import joined, quoted
 from marin_scaling.run.store import StoredRun, read_runs
@@ -211,6 +212,7 @@ def _steps_after(experiment: Experiment, runs: Sequence[StoredRun], *, rungs: Se
     folder = root / "preregistrations" / (experiment.preregistration or "")
     if experiment.preregistration is None or not is_present(folder / STATEMENT_NAME):
         return [_target_step(run) for run in runs if run.spec.role != "rung"]
+    require_unchanged(folder)
     statement = read_registration(folder)
     forecast = _forecast_step(statement, folder, after=[step.name for step in rungs])
     answers = [_target_step(run, forecast=folder.name) for run in runs if run.spec.statement_sha256 == statement.sha256]

@@ -254,7 +254,7 @@ def _warnings_text(result: FitResult, forecasts: Sequence[Forecast]) -> str:
 
 
 def table_text(frame: pd.DataFrame, *, width: int = TABLE_WIDTH, indent: int = 2) -> str:
-    """Format a table with a header; numbers align right, and long words wrap within `width` columns.
+    """Format a table with a header; numbers align right, and long cells wrap within `width` columns.
 
     Floats have five significant digits; NaN and None are empty cells.
 
@@ -269,15 +269,41 @@ def table_text(frame: pd.DataFrame, *, width: int = TABLE_WIDTH, indent: int = 2
     from rich.table import Table
     from rich.text import Text
 
+    columns = [[str(name), *map(_cell, frame[name])] for name in frame.columns]
+    widths = _column_widths(columns, width=width - indent - 2 * (len(columns) - 1))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), collapse_padding=True)
-    for name in frame.columns:
+    for name, column_width in zip(frame.columns, widths, strict=True):
         is_text = frame[name].map(lambda cell: isinstance(cell, str) and not _is_number(cell)).any()
-        table.add_column(Text(str(name)), justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
+        table.add_column(
+            Text(str(name)),
+            justify="left" if is_text else "right",
+            overflow="fold",
+            no_wrap=not is_text,
+            width=column_width,
+        )
     for row in frame.itertuples(index=False, name=None):
         table.add_row(*(Text(_cell(cell)) for cell in row))
     buffer = io.StringIO()
     Console(file=buffer, width=width, color_system=None, legacy_windows=False).print(Padding(table, (0, 0, 0, indent)))
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
+
+
+def _column_widths(columns: Sequence[Sequence[str]], *, width: int) -> list[int] | list[None]:
+    """Return widths of columns that break no word and share the rest; None for each column if `width` is too small.
+
+    >>> _column_widths([["run", "a b c"], ["loss", "2.51"]], width=9), _column_widths([["abc"], ["de"]], width=4)
+    ([5, 4], [None, None])
+    """
+    widths = [max((len(word) for cell in cells for word in cell.split()), default=0) for cells in columns]
+    wanted = [max(map(len, cells)) - least for cells, least in zip(columns, widths, strict=True)]
+    left = width - sum(widths)
+    if left < 0:
+        return [None] * len(columns)
+    for served, number in enumerate(sorted(range(len(columns)), key=wanted.__getitem__)):
+        more = min(wanted[number], left // (len(columns) - served))
+        widths[number] += more
+        left -= more
+    return widths
 
 
 def _cell(cell: Any) -> str:
@@ -295,8 +321,9 @@ def sensitivity_text(rows: list[SensitivityRow]) -> str:
     first, width = rows[0].median or 1.0, max(len(row.choice) for row in rows)
     lines = ["sensitivity of the forecast (medians):"]
     for row in rows:
-        value = f"{row.median:8.4f} {row.median / first - 1:+8.2%}" if row.median is not None else f"    none: {row.why_none}"
+        value = f"{row.median:8.4f} {row.median / first - 1:+8.2%}" if row.median is not None else f"{'none':>8}"
         lines.append(f"  {row.choice:<{width}} {value}")
+    lines += [wrapped(f"{row.choice} could not be fitted: {row.why_none}", "  ") for row in rows if row.median is None]
     lines.append(
         wrapped("A refitted surface is one least-squares fit; --law additive-surface prints the median of its bootstrap.", "  ")
     )

@@ -30,6 +30,7 @@ from marin_scaling.preregistration.register import (
     standing_registration,
 )
 from marin_scaling.preregistration.registry import REGISTRY, registration_folders, signers_path
+from marin_scaling.preregistration.review.trust_changes import look_alike
 from marin_scaling.preregistration.signing.allowed_signers import read_allowed_signers
 from marin_scaling.preregistration.signing.keys import NoSigningKeyError, find_principal, find_signing_key
 from marin_scaling.preregistration.tracked_run import stated_steps
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from marin_scaling.ladder.config import Promise
     from marin_scaling.train.launcher import TrainingTime
 
+_NEAR = 0.75
+"""Smallest ratio of equal characters of two near names."""
 OnMessage = Callable[[str], object]
 """Function that receives each message for the reader, such as `print`."""
 
@@ -96,6 +99,26 @@ def preregister(
     return registration
 
 
+_LADDER_SUFFIXES = (".yaml", ".yml")
+
+
+def require_ladder_file(path: Path) -> None:
+    """Raise `UsageError` for a table or a folder of runs: a forecast is signed for the target of a ladder file."""
+    if path.suffix.lower() in _LADDER_SUFFIXES or not path.exists():
+        return
+    if path.is_dir():
+        raise UsageError(
+            f"{path} is a folder, not a ladder file.",
+            fix=f"Name the ladder file: marin-scale preregister ladders/{path.name}.yaml",
+        )
+    raise UsageError(
+        f"{path} is not a ladder file (.yaml), and a table of runs cannot be preregistered by itself.",
+        why="A signed forecast is bound to a ladder whose runs have records in runs/, so that anyone can verify and refit it.",
+        fix=f"Forecast without a signature: marin-scale fit {path} --predict FLOPS. To preregister, train a ladder: "
+        "marin-scale ladder ladders/NAME.yaml, then marin-scale preregister ladders/NAME.yaml",
+    )
+
+
 def signer_text(principal: str, key: Path | None) -> str:
     """Return the name and key that `preregister` would sign with; no key is made."""
     try:
@@ -126,10 +149,22 @@ def unknown_people(promise: Promise, *, registry: Path, principal: str) -> list[
 
 
 def _unknown(key: str, name: str, *, path: Path, listed: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, listed, n=1)
+    near = [each for each in listed if _is_near(name, each)]
     meant = f"; did you mean {near[0]}?" if near else ""
     task = "cannot sign the outcome" if key == "resolver" else "cannot sign the forecast"
     return f"warning: promise.{key}: {name} has no key in {path} and {task} until a line is added{meant}"
+
+
+def _is_near(name: str, other: str) -> bool:
+    """Return True if one name is probably a mistyped other one: people of one domain are not near.
+
+    >>> _is_near("carol@exmple.org", "carol@example.org"), _is_near("bob@example.org", "solo@example.org")
+    (True, False)
+    """
+    if look_alike(name, other):
+        return True
+    parts = zip(name.casefold().partition("@"), other.casefold().partition("@"), strict=True)
+    return all(difflib.SequenceMatcher(None, *pair).ratio() >= _NEAR for pair in parts)
 
 
 def existing_registration(planned: PlannedLadder, *, registry: Path = REGISTRY) -> Registration | None:
@@ -248,7 +283,7 @@ def forecast_target(planned: PlannedLadder, *, on_message: OnMessage = print) ->
     target = target_spec(file, plan, corpus=planned.corpus)
     document, losses = _documented(result, tested, flops=target.flops, on_message=on_message)
     doubts = (*plan.doubts, *backtest_doubts(tested), *_unsaid(file.promise))
-    on_message("\n".join([_target_line(target), *(wrapped(f"warning: {doubt}") for doubt in doubts)]))
+    on_message("\n".join([wrapped(_target_line(target)), *(wrapped(f"warning: {doubt}") for doubt in doubts)]))
     recipe = recipe_document(find_recipe(file.recipe), plan, batch_is_given=file.target.batch_size is not None)
     return Evidence(rows=result.rows, forecast=document, losses=losses, recipe=recipe, target=target)
 

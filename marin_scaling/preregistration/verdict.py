@@ -256,9 +256,15 @@ def _sentence(statement: Statement, *, outcome: dict[str, Any], state: State) ->
     scores, unit = outcome["scores"], statement.predicate["metric"]["unit"]
     return (
         f"{state}: observed {outcome['value']:.4f} {unit}, forecast {forecast}; "
-        f"error {scores['signed_error']:+.4f} ({scores['per_cent_of_loss']:+.2f} %{_reducible(scores)}), "
+        f"error {scores['signed_error']:+.4f} ({_side(scores)}{scores['per_cent_of_loss']:+.2f} %{_reducible(scores)}), "
         f"CRPS {scores['crps']:.4f}{_skill(outcome)}"
     )
+
+
+def _side(scores: dict[str, Any]) -> str:
+    """Return the meaning of the error's sign."""
+    error = scores["signed_error"]
+    return f"forecast too {'high' if error > 0 else 'low'}, " if error else ""
 
 
 def _skill(outcome: dict[str, Any]) -> str:

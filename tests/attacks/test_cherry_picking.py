@@ -256,5 +256,5 @@ def test_a_review_of_several_forecasts_judges_the_registry_once(root: Path, monk
 
     monkeypatch.setattr("marin_scaling.preregistration.track_record.verdicts_on", counted)
     monkeypatch.chdir(root)
-    assert "Preregistrations: 3" in CliRunner().invoke(app, ["review", "--base", "main", "--whole"]).stdout
+    assert "Preregistrations: 3" in CliRunner().invoke(app, ["review", "--base", "main"]).stdout
     assert judged == [4]

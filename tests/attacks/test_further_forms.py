@@ -117,7 +117,7 @@ def planted_run(root: Path, registration: Registration, *, loss: float) -> None:
 def review_of(root: Path) -> tuple[int, str]:
     """Exit status and text of the review of the branch."""
     with contextlib.chdir(root):
-        done = CliRunner().invoke(app, ["review", "--base", "main"])
+        done = CliRunner().invoke(app, ["review", "--base", "main", "--markdown"])
     return done.exit_code, html.unescape(done.output)
 
 

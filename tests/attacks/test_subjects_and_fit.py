@@ -36,7 +36,7 @@ from marin_scaling.run.spec import RunSpec
 def test_a_file_that_was_swapped_is_refused(root: Path, folder: Path, name: str, key: str) -> None:
     """Ladder, fit, evaluation, recipe, samples, target: each has its digest in what was signed."""
     (folder / name).write_bytes(edited(folder, name, lambda document: document.update({key: "another"}))[name])
-    refused(root, f"{name} has the digest", "and the statement promises")
+    refused(root, name, "has the digest", "and the statement promises")
 
 
 def test_an_evaluation_of_another_text_is_refused(root: Path, folder: Path) -> None:

@@ -44,7 +44,7 @@ def signers(registry: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def reviewed(status: int = 0) -> str:
     """What the review of the branch says."""
-    done = CliRunner().invoke(app, ["review", "--base", "main"])
+    done = CliRunner().invoke(app, ["review", "--base", "main", "--markdown"])
     assert done.exit_code == status, done.output
     return html.unescape(re.sub("</?code>", "", done.stdout))
 

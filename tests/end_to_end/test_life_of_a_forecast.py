@@ -66,17 +66,17 @@ def test_a_forecast_from_its_key_to_its_outcome(tmp_path: Path) -> None:
     git(root, "checkout", "-qb", "keys")
     allow(root, ada, ADA)
     allow(root, bob, BOB)
-    trusted = re.sub("</?code>", "", said(root, "review", "--base", "main"))
+    trusted = re.sub("</?code>", "", said(root, "review", "--base", "main", "--markdown"))
     assert "first key of ada@example.org" in html.unescape(trusted)
     merge(root, "keys")
 
     git(root, "checkout", "-qb", "forecast")
     said(root, "preregister", "ladders/tiny.yaml", "--key", ada, "--as", ADA)
     (folder,) = (path for path in (root / "preregistrations").iterdir() if path.is_dir())
-    assert "asks for 1 signature of reviewers" in said(root, "review", "--base", "main", status=1)
+    assert "asks for 1 signature of reviewers" in said(root, "review", "--base", "main", "--markdown", status=1)
     said(root, "run", folder.name, status=1)
     said(root, "registry", "sign", folder.name, "--key", bob, "--as", BOB)
-    review = said(root, "review", "--base", "main")
+    review = said(root, "review", "--base", "main", "--markdown")
     assert "signed by ada@example.org" in html.unescape(re.sub("</?code>", "", review))
     assert "all 23 quantiles" in review
     merge(root, "forecast")
@@ -86,12 +86,12 @@ def test_a_forecast_from_its_key_to_its_outcome(tmp_path: Path) -> None:
     (line, *_) = said(root, "check", "all").splitlines()
     verdict = line.split()[1].rstrip(":")
     assert verdict in ("held", "missed")
-    review = html.unescape(re.sub("</?code>", "", said(root, "review", "--base", "main")))
+    review = html.unescape(re.sub("</?code>", "", said(root, "review", "--base", "main", "--markdown")))
     assert re.search(rf"outcome\.json.* It is now {verdict}", review)
     merge(root, "outcome")
 
     (folder / "outcome.json").unlink()
-    assert "outcome.json was removed since main" in said(root, "review", "--base", "main", status=1)
+    assert "outcome.json was removed since main" in said(root, "review", "--base", "main", "--markdown", status=1)
 
 
 def test_a_sealed_forecast_from_its_seal_to_its_outcome(tmp_path: Path) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from marin_scaling.canonical_json import dump_canonical, load_canonical, sha256_hex
+from marin_scaling.canonical_json import dump_canonical, has_digest, load_canonical, sha256_hex
 from marin_scaling.errors import SigningError, VerificationError, refuse
 from marin_scaling.files import publish_folder, read_bytes, read_plain
+from marin_scaling.git import restoring
 from marin_scaling.preregistration.events.notice import ENDING_KINDS, Notice, require_not_ended
 from marin_scaling.preregistration.format import STATEMENT_TYPE, Digest, Fit, Forecast, Principal, Tool
 from marin_scaling.preregistration.ladder_records import ladder_step
@@ -120,7 +122,7 @@ def read_amendment(files: Mapping[str, bytes], *, place: Path, original: Stateme
     check_document(document, AmendmentFile, name=where)
     predicate = document["predicate"]
     _require_about(predicate, original=original, target=target, where=where)
-    _require_digests(document["subject"], files, where=where)
+    _require_digests(document["subject"], files, place=place)
     subjects = {name: read_subject(files[name], name=name, path=str(place / name)) for name in SUBJECT_NAMES}
     view = {**original.predicate, **{key: predicate[key] for key in _MADE_ANEW}}
     amended = Statement(raw=files[AMENDMENT_NAME], document={**document, "predicate": view})
@@ -145,13 +147,17 @@ def _require_about(predicate: Mapping[str, Any], *, original: Statement, target:
         _refuse(where, f"{seen} steps of the target had been seen, and it has {target['train_steps']}")
 
 
-def _require_digests(subjects: Sequence[Mapping[str, Any]], files: Mapping[str, bytes], *, where: str) -> None:
+def _require_digests(subjects: Sequence[Mapping[str, Any]], files: Mapping[str, bytes], *, place: Path) -> None:
+    where = str(place / AMENDMENT_NAME)
     promised = {subject["name"]: subject["digest"]["sha256"] for subject in subjects}
     if tuple(sorted(promised)) != SUBJECT_NAMES or len(subjects) != len(SUBJECT_NAMES):
         _refuse(where, f"its files are {sorted(promised)}, not {list(SUBJECT_NAMES)}")
     for name, digest in promised.items():
-        if sha256_hex(files[name]) != digest:
-            _refuse(where, f"{name} has the digest {sha256_hex(files[name])}, and it promises {digest}")
+        if (found := sha256_hex(files[name])) != digest:
+            refuse(
+                f"{place / name} was changed after signing: it has the digest {found}, and {AMENDMENT_NAME} promises {digest}",
+                fix=restoring(place / name, fits=partial(has_digest, digest=digest)),
+            )
 
 
 def _refuse(where: str, reason: str) -> None:

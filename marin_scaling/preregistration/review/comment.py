@@ -9,10 +9,11 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Sequence
+from functools import partial
 from itertools import groupby
 
 from marin_scaling.limits import CELL_CHARACTERS
-from marin_scaling.printable import printable, shortened
+from marin_scaling.printable import TABLE_WIDTH, printable, shortened, wrapped
 
 _PLAIN = re.compile(r"(?:[A-Za-z0-9 ,;()%=+'?-]|[.:](?=[ \d]|$)|(?<=[A-Za-z])[/_](?=[A-Za-z]))*")
 _REFERENCE = re.compile(r"\b[0-9a-f]{7,40}\b|\bgh-\d|www|http", re.IGNORECASE)
@@ -38,6 +39,7 @@ def _entities(found: re.Match[str]) -> str:
     return "".join(f"&#{ord(character)};" for character in found[0])
 
 
+_OUTPUT = re.compile(r'(<pre class="output"><code>.*?</code></pre>)', re.DOTALL)
 _MARKUP = re.compile(r"</?(?:code|pre|details|summary)(?: class=\"output\")?>|\*\*|`")
 _DRAWING = re.compile(r"```mermaid\n.*?\n```\n*", re.DOTALL)
 
@@ -51,15 +53,30 @@ def readable(comment: str) -> str:
     <BLANKLINE>
     [ ] @ada #1
     """
-    lines = _DRAWING.sub("", comment).split("\n")
-    blocks = groupby(lines, key=lambda line: line.startswith("|"))
+    parts = _OUTPUT.split(_DRAWING.sub("", comment))  # alternates text and verbatim output
+    return "".join(_verbatim(part) if number % 2 else _text(part) for number, part in enumerate(parts))
+
+
+def _text(markup: str) -> str:
+    blocks = groupby(markup.split("\n"), key=lambda line: line.startswith("|"))
     return "\n".join(_table(list(block)) if is_table else "\n".join(map(_line, block)) for is_table, block in blocks)
+
+
+def _verbatim(markup: str) -> str:
+    """Return output with long lines wrapped, except those of a remedy, whose commands are copied."""
+    lines = [_plain(line) for line in markup.removesuffix("\n</code></pre>").split("\n")]
+    return "\n".join(line if line.startswith("  fix:") else _wrapped(line) for line in lines)
 
 
 def _line(line: str) -> str:
     heading = re.fullmatch(r"(#{1,3}) (.*)", line)
     text = _plain(heading[2] if heading else line.replace("- [ ] ", "[ ] ", 1))
-    return f"{text}\n{'=-'[len(heading[1]) > 1] * len(text)}" if heading else text
+    return f"{text}\n{'=-'[len(heading[1]) > 1] * len(text)}" if heading else _wrapped(text)
+
+
+def _wrapped(line: str) -> str:
+    text = line.lstrip(" ")
+    return wrapped(text, indent=line[: len(line) - len(text)]) if text else ""
 
 
 def _plain(markup: str) -> str:
@@ -72,7 +89,21 @@ def _table(lines: Sequence[str]) -> str:
     from marin_scaling.forecast.report import table_text
 
     head, _rule, *rows = ([_plain(cell.strip()) for cell in line.strip("|").split("|")] for line in lines)
+    if _least_width([head, *rows]) > TABLE_WIDTH:
+        return "\n".join(map(partial(_record, head=head), rows))
     return table_text(pd.DataFrame(rows, columns=head), indent=0)
+
+
+def _least_width(rows: Sequence[Sequence[str]]) -> int:
+    """Return the width of a table that breaks no word."""
+    words = (max((len(word) for cell in column for word in cell.split()), default=0) for column in zip(*rows, strict=True))
+    return sum(width + 2 for width in words)
+
+
+def _record(row: Sequence[str], *, head: Sequence[str]) -> str:
+    """Return a row of a table that is too wide as a paragraph below its first cell."""
+    named = "; ".join(f"{name}: {cell}" for name, cell in zip(head[1:], row[1:], strict=True) if cell)
+    return f"{row[0]}\n{wrapped(named, '  ')}"
 
 
 def length(text: str) -> int:

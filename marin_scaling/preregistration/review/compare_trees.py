@@ -140,5 +140,5 @@ def _at(base: str, path: Path) -> tuple[Repository, str]:
         raise UsageError(
             f"git cannot compare {shown(path)} with {base!r}: {error.reason}.",
             why="What a branch changed is seen against the branch that it is to be merged into.",
-            fix="Name a branch or commit that is here: git fetch origin main, or for a branch without a remote --base main.",
+            fix=error.fix,
         ) from error

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from marin_scaling.canonical_json import load_canonical
-from marin_scaling.errors import DocumentError, MarinScalingError, UsageError, VerificationError, refuse
+from marin_scaling.errors import DocumentError, MarinScalingError, StatementError, UsageError, VerificationError, refuse
 from marin_scaling.files import read_bytes
-from marin_scaling.git import require_repository
+from marin_scaling.git import checkout_command, require_repository
 from marin_scaling.limits import FAULTS_NAMED
 from marin_scaling.preregistration.events.amendment import Amendment
 from marin_scaling.preregistration.layout import (
@@ -38,6 +38,8 @@ from marin_scaling.preregistration.register import answering_spec
 from marin_scaling.preregistration.registry import identity, read_registration, registration_folders
 from marin_scaling.preregistration.review.compare_trees import compared_trees, file_at
 from marin_scaling.preregistration.review.trust_changes import trust_changes
+from marin_scaling.preregistration.signing.allowed_signers import read_allowed_signers, signature_faults
+from marin_scaling.preregistration.signing.sshsig import NAMESPACE
 from marin_scaling.preregistration.statement import Statement, moment_text
 from marin_scaling.preregistration.verdict import verdicts_on
 from marin_scaling.preregistration.verify.authenticity import VerifiedSeal, verify_folder
@@ -46,7 +48,7 @@ from marin_scaling.preregistration.verify.rules import log_step, policy_steps, r
 from marin_scaling.printable import joined
 from marin_scaling.run.store import run_folder, run_folders
 from marin_scaling.units import counted
-from marin_scaling.untrusted_files import UnsafeTreeError, is_present, require_regular_tree
+from marin_scaling.untrusted_files import UnsafeTreeError, is_present, require_regular_tree, shown
 
 _MOST_NAMED = 64
 """Longest name of a base in a file name."""
@@ -111,6 +113,18 @@ def changes_trust(base: str, *, registry_dir: Path) -> bool:
 
 
 def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
+    """Check the branch like `_base_step`; a refusal starts with the signed files that were changed after signing."""
+    try:
+        return _base_step(base, registry_dir=registry_dir)
+    except VerificationError as error:
+        if not (faults := signature_faults(registration_folders(registry_dir))):
+            raise
+        lines = [line for fault in faults for line in fault.lines]
+        fixes = [fault.fix for fault in faults[:FAULTS_NAMED]]
+        raise VerificationError((*lines, *error.lines), fix=" ".join(fixes)) from error
+
+
+def _base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
     """Check that the working tree only added files to the registry since `base`; else raise `VerificationError`.
 
     Existing files are unchanged, the log starts with the base's log, and the public record only grew. Signers, roots and
@@ -190,13 +204,17 @@ def require_runs_kept(base: str, *, registry_dir: Path, runs_dir: Path) -> None:
     if not require_repository().holds(runs_dir):
         return
     trees = compared_trees(base, runs_dir)
-    for path, status in trees.changes().items():
-        below = path.relative_to(runs_dir).parts if path.is_relative_to(runs_dir) else ()
-        if status != "A" and len(below) > 1 and below[0] in held:
-            refuse(
-                f"{path} was {'removed' if status == 'D' else 'changed'} since {base}, and forecasts rest on that ladder",
-                fix=f"Runs stay as they were recorded: git checkout {base} -- {path}",
-            )
+    wrong = {
+        path: "removed" if status == "D" else "changed"
+        for path, status in trees.changes().items()
+        if status != "A" and len(below := path.relative_to(runs_dir).parts) > 1 and below[0] in held
+    }
+    if wrong:
+        faults = joined([f"{path} was {fault}" for path, fault in wrong.items()], most=FAULTS_NAMED)
+        refuse(
+            f"{faults} since {base}, and forecasts rest on that ladder",
+            fix=f"Runs stay as they were recorded: {checkout_command(base, _folders_of(wrong))}",
+        )
     trees.require_committed()
 
 
@@ -217,11 +235,20 @@ def _require_only_added(changes: Mapping[Path, str], *, allowed: Set[Path], base
     }
     if wrong:
         faults = joined([f"{path.relative_to(registry_dir)} {fault}" for path, fault in wrong.items()], most=FAULTS_NAMED)
-        restore = f"git checkout {base} -- {next(iter(wrong))}"
-        refuse(
-            f"{registry_dir}: {faults} since {base}",
-            fix=f"Files of a registry never change. If {base} is newer, merge it; else {restore}",
-        )
+        added = [path for path in wrong if changes[path] == "A"]
+        restore = checkout_command(base, _folders_of(path for path in wrong if path not in added))
+        removal = f"Remove {joined(map(shown, added))}. " if added else ""
+        keep = f"Files of a registry never change. If {base} is newer, merge it; else {restore}"
+        refuse(f"{registry_dir}: {faults} since {base}", fix=removal + keep * (len(added) < len(wrong)))
+
+
+def _folders_of(paths: Iterable[Path]) -> list[Path]:
+    """Return the first paths, with the folder in place of several files of one folder."""
+    by_folder: dict[Path, list[Path]] = {}
+    for path in paths:
+        by_folder.setdefault(path.parent, []).append(path)
+    found = [folder if len(files) > 1 else files[0] for folder, files in by_folder.items()]
+    return found[:FAULTS_NAMED]
 
 
 def _record_grew(base: str, record: Path, *, status: str | None) -> bool:
@@ -290,6 +317,9 @@ class Reviewed:
     amendments: tuple[Amendment, ...] = ()
     """Later forecasts of the same run that the base lacks."""
 
+    unlisted: tuple[str, ...] = ()
+    """Resolver and reviewers of the statement who have no key in the base."""
+
     refusal: str | None = None
     receipts: Receipts | None = None
     """Times at which the base received the registry's files."""
@@ -333,7 +363,7 @@ def review_branch(base: str, *, registry_dir: Path, runs_dir: Path) -> Review:
         require_known_names(registry_dir)
         require_whole(registry_dir, log=read_log(registry_dir))
         trust = trust_steps(base, registry_dir=registry_dir)
-    except (DocumentError, VerificationError) as error:
+    except (DocumentError, StatementError, VerificationError) as error:
         refusal = str(error)
     added, receipts = added_files(base, registry_dir=registry_dir), base_receipts(base, registry_dir=registry_dir)
     with signers_at(base, registry_dir=registry_dir) as signers:
@@ -396,9 +426,25 @@ def _reviewed(
         if isinstance(found, VerifiedSeal):
             return Reviewed(folder=folder, added=added, statement=None, steps=said)
         new = tuple(each for each in found.amendments if f"{each.name}/{AMENDMENT_NAME}" in added)
-        return Reviewed(folder=folder, added=added, statement=found.statement, steps=said, amendments=new, receipts=receipts)
+        return Reviewed(
+            folder=folder,
+            added=added,
+            statement=found.statement,
+            steps=said,
+            amendments=new,
+            unlisted=_unlisted(found.statement, signers=signers),
+            receipts=receipts,
+        )
     except MarinScalingError as error:
         return Reviewed(folder=folder, added=added, statement=None, refusal=called(str(error)))
+
+
+def _unlisted(statement: Statement, *, signers: Path) -> tuple[str, ...]:
+    """Return the resolver and reviewers of a statement who have no key that may sign now."""
+    now = datetime.now(UTC)
+    able = {each.principal for each in read_allowed_signers(signers) if each.refusal(namespace=NAMESPACE, at=now) is None}
+    named = (statement.predicate["resolution"]["resolver"], *statement.predicate["reviewers"])
+    return tuple(name for name in dict.fromkeys(named) if name not in able)
 
 
 def rehearsals(folder: Path, *, runs_dir: Path) -> list[str]:

@@ -22,6 +22,7 @@ from marin_scaling.preregistration.layout import (
     OUTCOME_NAME,
     POLICY_NAME,
     SEAL_NAME,
+    SIGNERS_NAME,
     countersigners,
 )
 from marin_scaling.preregistration.log import CLOCKS_DIFFER, known_at, own_receipts
@@ -55,6 +56,7 @@ def remarks(each: Reviewed, statement: Statement, *, known: KnownForecasts) -> I
     yield from _of_family(each, known=known)
     yield from _of_outcome(each, runs_dir=known.runs_dir, at=known.at)
     yield from _of_promise(statement)
+    yield from _of_people(each, statement)
     yield from of_fit(each.folder, statement)
 
 
@@ -117,6 +119,14 @@ def _of_promise(statement: Statement) -> Iterator[str]:
         yield "**its resolver is its registrant**: the forecast cannot be voided"
     if predicate["forecast"]["extrapolation"] > _FAR:
         yield f"**it extrapolates more than {_FAR}x beyond its ladder**"
+
+
+def _of_people(each: Reviewed, statement: Statement) -> Iterator[str]:
+    """Yield a warning for each resolver and reviewer without a key."""
+    resolver = statement.predicate["resolution"]["resolver"]
+    for name in each.unlisted:
+        role, task = ("resolver", "void the forecast") if name == resolver else ("reviewer", "sign it")
+        yield f"**its {role} has no key in {SIGNERS_NAME}**: {escape(name)} cannot {task} until a key is merged"
 
 
 def of_fit(folder: Path, statement: Statement) -> Iterator[str]:
@@ -308,7 +318,7 @@ _SEALED_WORDS = (
     "Judge target, number and ladder when the forecast is revealed. Check now whether that day is soon enough, and whether "
     "this person has forecasts that were not revealed in time: each counts as missed."
 )
-_ALL = "`marin-scale review --whole`"
+_ALL = "`marin-scale review`"
 _REASON = 6000  # of the registry's refusal, in characters
 _LEAST_POINTS = 2
 
@@ -524,12 +534,14 @@ def doubts_section(statement: Statement, *, shown: Shown = cell, heading: str = 
     """Return the sensitivity table, the backtest and the baseline."""
     predicate = statement.predicate
     point, baseline = predicate["forecast"]["point"], predicate["scoring"]["baseline"]["point"]
-    rows = [
-        [shown(row["choice"]), *_beside(row["median"], point=point, why_none=shown(row["whyNone"]))]
-        for row in predicate["forecast"]["sensitivity"]
-    ]
+    rows = [[shown(row["choice"]), *_beside(row["median"], point=point)] for row in predicate["forecast"]["sensitivity"]]
     rows.append(["baseline: a line through the best run of each budget, on logarithms", *_beside(baseline, point=point)])
     choices = table(["alternative", "median", "difference"], rows, right=[1, 2], most=LISTED, rest_in="statement.json")
+    missing = "\n".join(
+        f"- {shown(row['choice'])} could not be fitted: {shown(row['whyNone'])}"
+        for row in predicate["forecast"]["sensitivity"][:LISTED]
+        if row["median"] is None
+    )
     tested = [
         [
             f"{row['nearest']:g}x to {row['farthest']:g}x" if row["farthest"] else f"{row['nearest']:g}x and more",
@@ -543,11 +555,12 @@ def doubts_section(statement: Statement, *, shown: Shown = cell, heading: str = 
     header = ["beyond the runs", "forecasts", "error", "bias", "in 90 %"]
     backtest = f"Each budget of the ladder, forecast from the smaller ones:\n\n{table(header, tested, right=[1, 2, 3, 4])}"
     none = "No budget of the ladder can be forecast from smaller ones."
-    return f"{heading} Sensitivity and backtest\n\n{choices}\n\n{backtest if tested else none}"
+    parts = [f"{heading} Sensitivity and backtest", choices, missing, backtest if tested else none]
+    return "\n\n".join(filter(None, parts))
 
 
-def _beside(median: float | None, *, point: float, why_none: str = "") -> tuple[str, str]:
-    return (why_none, "") if median is None else (f"{median:.4f}", f"{median / point - 1:+.2%}")
+def _beside(median: float | None, *, point: float) -> tuple[str, str]:
+    return ("none", "") if median is None else (f"{median:.4f}", f"{median / point - 1:+.2%}")
 
 
 def promise_section(statement: Statement, *, shown: Shown = markdown_escape, heading: str = "##") -> str:

@@ -6,12 +6,14 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from marin_scaling.canonical_json import sha256_hex
+from marin_scaling.canonical_json import has_digest, sha256_hex
 from marin_scaling.errors import DocumentError, MarinScalingError, VerificationError, refuse
 from marin_scaling.files import read_plain
+from marin_scaling.git import restoring
 from marin_scaling.preregistration.events.amendment import Amendment, amendment_steps, verified_amendments
 from marin_scaling.preregistration.events.notice import Notice, notice_steps, verified_notices
 from marin_scaling.preregistration.events.seal import Seal, read_opening, read_seal, require_opens
@@ -39,7 +41,7 @@ from marin_scaling.preregistration.layout import (
 from marin_scaling.preregistration.log import Receipts, Trust, effective_time, known_at, own_receipts
 from marin_scaling.preregistration.outcome import State, Verdict, VerifiedStep, read_outcome
 from marin_scaling.preregistration.registry import read_registration
-from marin_scaling.preregistration.signing.allowed_signers import fingerprint_at, require_signed
+from marin_scaling.preregistration.signing.allowed_signers import fingerprint_at, require_signed, require_unchanged
 from marin_scaling.preregistration.signing.sshsig import PublicKey
 from marin_scaling.preregistration.statement import (
     Statement,
@@ -97,7 +99,7 @@ def opened_steps(
         return []
     for name in (SEAL_NAME, SEAL_SIGNATURE_NAME, OPENING_NAME):
         if name not in files:
-            refuse(f"{folder / name} is missing", fix="Restore it from version control.")
+            refuse(f"{folder / name} is missing", fix=restoring(folder / name))
     seal = verified_seal(folder, allowed_signers=allowed_signers, received=received)
     name = str(folder / OPENING_NAME)
     require_opens(seal, statement, salt=read_opening(files[OPENING_NAME], name=name), name=name)
@@ -261,6 +263,7 @@ def verify_folder(
     """
     with _refusals(folder):
         _require_plain_folder(folder)
+        require_unchanged(folder)
         trust = Trust(allowed_signers=allowed_signers, receipts=receipts or own_receipts(folder.parent))
         if is_sealed(folder):
             return _verified_seal(folder, trust=trust)
@@ -331,7 +334,7 @@ def _read_files(folder: Path) -> dict[str, bytes]:
     required = {STATEMENT_NAME, SIGNATURE_NAME, *SUBJECT_FILES}
     present = {path.name: path for path in folder.iterdir() if not _is_unfinished(path, required=required)}
     for name in sorted(required - present.keys()):
-        refuse(f"{folder / name} is missing", fix="Restore it from version control.")
+        refuse(f"{folder / name} is missing", fix=restoring(folder / name))
     for name in sorted(present.keys() - required - _added_later(present)):
         refuse(
             f"{folder / name} does not belong to a preregistration",
@@ -362,8 +365,8 @@ def _check_digests(statement: Statement, *, files: Mapping[str, bytes], folder: 
         found = sha256_hex(files[name])
         if found != promised:
             refuse(
-                f"{folder / name} has the digest {found}, and the statement promises {promised}",
-                fix="Restore the file from version control.",
+                f"{folder / name} was changed after signing: it has the digest {found}, and the statement promises {promised}",
+                fix=restoring(folder / name, fits=partial(has_digest, digest=promised)),
             )
 
 

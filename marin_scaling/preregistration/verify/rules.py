@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
+from functools import partial
 from pathlib import Path
 
 from pydantic import Field
 
-from marin_scaling.canonical_json import sha256_hex
+from marin_scaling.canonical_json import has_digest, sha256_hex
 from marin_scaling.errors import SigningError, VerificationError, refuse
 from marin_scaling.files import read_bytes
+from marin_scaling.git import restoring
 from marin_scaling.preregistration.events.notice import verified_notices
 from marin_scaling.preregistration.events.timestamp import stamped_at
 from marin_scaling.preregistration.layout import (
@@ -223,9 +225,11 @@ def require_whole(registry_dir: Path, *, log: Log) -> None:
     for entry in log.entries:
         if entry.id not in there:
             where = f"{registry_dir / LOG_NAME}, line {entry.number + 1}"
+            name, digest = next(iter(entry.files.items()))
+            path = registry_dir / entry.id / name
             refuse(
                 f"{registry_dir / entry.id} is missing, and {where}, says that it came in at {entry.logged_at}",
-                fix="Restore the folder from version control: nothing that was registered is taken out again.",
+                fix=restoring(path, fits=partial(has_digest, digest=digest), whole=registry_dir / entry.id),
             )
 
 
@@ -327,7 +331,7 @@ def _require_files(own: Sequence[LogEntry], *, folder: Path) -> None:
         if found != entry.files[name]:
             refuse(
                 f"{path}: line {entry.number + 1} of the log has the digest {entry.files[name]}, and there is {found}",
-                fix="Restore the file from version control: what is logged is not written again.",
+                fix=restoring(path, fits=partial(has_digest, digest=entry.files[name])),
             )
     present = [path.name for path in folder.iterdir()]
     notices = [f"{name}/{NOTICE_NAME}" for name in notice_names(present)]

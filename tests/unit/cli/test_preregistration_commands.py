@@ -9,7 +9,7 @@ from registration_factory import CREATED_AT, PRINCIPAL, make_registration, signi
 from typer.testing import CliRunner
 
 from marin_scaling.cli.app import app
-from marin_scaling.errors import MarinScalingError, SigningError, VerificationError
+from marin_scaling.errors import MarinScalingError, SigningError, UsageError, VerificationError
 from marin_scaling.preregistration.events.notice import give_notice
 
 
@@ -149,3 +149,25 @@ def test_run_trains_nothing_that_the_log_does_not_know(registration):
     assert isinstance(result.exception, VerificationError)
     assert "notice-1-deviate/notice.json is not in the log" in str(result.exception)
     assert "marin-scale registry log" in str(result.exception)
+
+
+@pytest.mark.parametrize("name", ["my_runs.csv", "runs.parquet", "runs.jsonl", "runs.csv.gz"])
+def test_a_table_of_runs_is_no_ladder_to_preregister(tmp_path, monkeypatch, name):
+    """The error states the reason, and the command that forecasts from the table."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text("flops,params,tokens,loss\n1e18,1e8,1e9,3.1\n")
+    error = marin_scale("preregister", name).exception
+    assert isinstance(error, UsageError)
+    assert "record" in error.why
+    assert f"marin-scale fit {name} --predict" in error.fix
+    (tmp_path / "runs" / "tiny").mkdir(parents=True)
+    assert "ladders/tiny.yaml" in marin_scale("preregister", "runs/tiny").exception.fix
+
+
+def test_check_names_the_files_to_commit_once(registration, tmp_path):
+    """After it has written an outcome."""
+    store_run(tmp_path / "runs", spec=registration.target, loss=2.5633, day="2026-11-21")
+    said = marin_scale("check").stdout
+    assert "git add preregistrations runs && git commit" in said
+    assert "error -0.0633 (forecast too low" in said
+    assert "git add" not in marin_scale("check").stdout

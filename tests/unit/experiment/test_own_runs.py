@@ -1,11 +1,14 @@
 """What an experiment's own runs say of it: runs without a loss are not told as a success."""
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 from own_registrations import registered
 
-from marin_scaling.experiment.checks import own_steps, runs_of
+from marin_scaling.canonical_json import dump_canonical
+from marin_scaling.experiment.checks import own_records, own_steps, runs_of
 from marin_scaling.experiment.experiment import Experiment, Step
 from marin_scaling.run.store import StoredRun
 
@@ -43,3 +46,16 @@ def test_a_rung_and_a_target_without_any_loss_failed() -> None:
     found = steps(diverged=100)
     assert cheapest_rung(found).status == "failed"
     assert [step.status for name, step in found.items() if name.startswith("target-")] == ["failed"]
+
+
+def test_a_statement_that_was_changed_after_signing_is_the_fault_of_its_experiment(tmp_path: Path) -> None:
+    """An edited assumption, which breaks no rule of the format, is not told as signed."""
+    folder = tmp_path / "preregistrations" / registered("bytes-dense").name
+    shutil.copytree(registered("bytes-dense"), folder)
+    path = folder / "statement.json"
+    document = json.loads(path.read_bytes())
+    document["predicate"]["assumptions"] = [{"id": "A1", "text": "another", "ifFalse": ""}]
+    path.write_bytes(dump_canonical(document))
+    one = Experiment(name="one", title="x", outcome="worked", ladders=("bytes-dense",), preregistration=folder.name)
+    assert "statement.json" in own_records(one, root=tmp_path).fault.partition("\n")[0]
+    assert "after signing" in own_records(one, root=tmp_path).fault

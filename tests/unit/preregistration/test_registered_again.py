@@ -123,3 +123,13 @@ def test_resolvers_and_reviewers_without_a_key_are_warned_of_before_signing(tmp_
     assert "bob@example.net" in reviewer
     assert str(registry / "allowed_signers") in reviewer
     assert unknown_people(Promise(resolver=PRINCIPAL), registry=registry, principal="eve@example.org") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("solo@example.org", False), ("aad@example.org", True), ("ADA@example.com", True), ("x@y.net", False)]
+)
+def test_only_a_near_name_is_suggested(tmp_path: Path, name: str, near: bool) -> None:
+    """One domain alone makes no two names near."""
+    registry = make_registration(tmp_path).folder.parent
+    (warning,) = unknown_people(Promise(resolver=name), registry=registry, principal="eve@example.org")
+    assert (PRINCIPAL in warning) is near

@@ -26,10 +26,11 @@ from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.register import bound_spec, countersign
 from marin_scaling.preregistration.registry import allow_signer, read_registration, signers_path
 from marin_scaling.preregistration.review.pull_request import review_branch
-from marin_scaling.preregistration.review.report import of_backtest, of_fit, of_other_choices, review_text
+from marin_scaling.preregistration.review.report import doubts_section, of_backtest, of_fit, of_other_choices, review_text
 from marin_scaling.preregistration.signing.allowed_signers import signer_line
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
 from marin_scaling.preregistration.verdict import check_preregistration
+from marin_scaling.printable import TABLE_WIDTH
 from marin_scaling.run.spec import RunSpec
 
 FIRST = Path("preregistrations/2026-11-20-tiny-target")
@@ -55,7 +56,7 @@ def add_second(root: Path, *, shift: float = 0.0, seed: int = 1, **changes: obje
 
 def review(*options: str) -> Result:
     """As a reviewer, or CI, calls it."""
-    return CliRunner().invoke(app, ["review", "--base", "main", *options])
+    return CliRunner().invoke(app, ["review", "--base", "main", "--markdown", *options])
 
 
 def read(text: str) -> str:
@@ -79,6 +80,40 @@ def test_a_new_forecast_is_shown_beside_its_baseline_and_the_one_before(root: Pa
     assert "- [ ] Has the run not started yet?" in said.stdout
     assert "2 registered in 1 family of nearly the same run, 0 of them settled: 2 pending" in said.stdout
     assert "**1 other forecast of a similar run by this registrant**" in said.stdout
+
+
+def test_a_review_is_plain_text_of_80_columns_unless_markdown_is_asked_for(root: Path) -> None:
+    """Also in a pipe or file: no entity, no markup, no broken word."""
+    add_second(root)
+    said = CliRunner().invoke(app, ["review", "--base", "main"]).stdout
+    statement = read_registration(SECOND)
+    assert not re.search(r"&#|</?[a-z]+>|\*\*|^#", said, re.MULTILINE)
+    long = [line for line in said.splitlines() if len(line) > TABLE_WIDTH]
+    assert [line for line in long if len(line.split()) > 1] == [], "one word cannot be wrapped"
+    assert {"coupled-surface", "baseline", SECOND.name, statement.sha256, "ada@example.org"} <= {
+        word.strip(",;:") for word in said.split()
+    }
+
+
+def test_an_alternative_that_could_not_be_fitted_has_no_median(root: Path) -> None:
+    """The reason stands below the table."""
+    add_second(root)
+    statement = read_registration(SECOND)
+    rows = statement.predicate["forecast"]["sensitivity"]
+    rows[1] = {"choice": "another law", "median": None, "whyNone": "3 tokens at one budget."}
+    section = doubts_section(statement)
+    assert "| another law | none |  |" in section
+    assert "another law could not be fitted: 3 tokens at one budget." in section.rpartition("|\n\n- ")[2]
+
+
+def test_resolvers_and_reviewers_without_a_key_are_named(root: Path) -> None:
+    """By the signers of the base; whoever has a key is not."""
+    people = {"resolver": "bob@example.org", "reviewers": ("carol@example.net",)}
+    add_second(root, promise=Promise(**people))
+    said = read(review().stdout)
+    for name in ("bob@example.org", "carol@example.net"):
+        assert any("no key" in line and name in line for line in said.splitlines())
+    assert not any("no key" in line and "ada@" in line for line in said.splitlines())
 
 
 def test_the_figure_ends_with_median_and_both_ends_of_the_interval(root: Path) -> None:

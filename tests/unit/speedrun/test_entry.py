@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import assert_refused, marin_scale
 from submission_factory import seed_document, submission
 
 from marin_scaling.errors import DocumentError, UsageError
@@ -14,6 +15,7 @@ from marin_scaling.speedrun.hardware import machine
 from marin_scaling.speedrun.submission import Author, Submission, write_submission
 from marin_scaling.speedrun.track import Track
 
+ROOT = Path(__file__).parents[3]
 ENTRY = Entry(
     name="Llama/1.5B_x",
     track="h100",
@@ -108,6 +110,15 @@ def test_the_machine_that_info_proposes_is_one_of_the_track(hardware: tuple[str,
 def test_the_runs_of_an_entry_lie_in_a_folder_of_its_own() -> None:
     """In letters that every file system has."""
     assert ENTRY.runs_folder == "speedrun-llama-1-5b-x"
+
+
+@pytest.mark.parametrize(("name", "parts"), [("cpu", ["--peak", "--count"]), ("h10", ["h100", "--peak"])])
+def test_a_machine_without_a_known_peak_is_refused_with_the_nearest_ones(name: str, parts: list[str]) -> None:
+    """A CPU is a chip whose peak has to be stated; the table of all chips is not printed."""
+    done = marin_scale("speedrun", "info", "speedruns/entries/cpu/dense-24.yaml", "--hardware", name, cwd=ROOT)
+    assert_refused(done, f"--hardware {name}", *parts)
+    assert "tpu7x" not in done.stderr
+    assert "unknown chip" not in done.stderr or name != "cpu"
 
 
 @pytest.mark.parametrize(
