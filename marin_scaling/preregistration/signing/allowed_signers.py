@@ -362,7 +362,7 @@ def signature_faults(folders: Iterable[Path]) -> list[VerificationError]:
 
 def _signed_files(folder: Path) -> Iterator[Path]:
     names = [path.name for path in folder.iterdir()]
-    yield from (folder / STATEMENT_NAME, folder / SEAL_NAME)
+    yield from (folder / name for name in (STATEMENT_NAME, SEAL_NAME) if name in names)
     yield from (folder / name / NOTICE_NAME for name in notice_names(names))
     yield from (folder / name / AMENDMENT_NAME for name in amendment_names(names))
 
