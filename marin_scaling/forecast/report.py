@@ -142,7 +142,7 @@ def _short_name(run: str) -> str:
 
 def _points_text(result: FitResult) -> str:
     star = "*" if result.bowls else ""
-    params = "total" if "active_params" in result.frame else "params"
+    params = "active" if "active_params" in result.frame else "params"
     names = (f"tokens D{star}", f"{params} N{star}", f"D{star}/N{star}", f"loss L{star}")
     head = "{:>8} {:>5} {:>10} {:>10} {:>7} {:>9}".format("budget", "runs", *names)
     shown = result.points[-_LISTED_POINTS:]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = ("flops", "params", "tokens", "active_params")
 _WHY = "A run is forecast from its parameters and tokens, or from its FLOPs as the compute-optimal run."
-_FIX = "Give every row params and tokens, or flops: positive, finite numbers."
+_FIX = "Name columns params and tokens, or flops, and give every row positive, finite numbers, counted one by one."
 
 
 @dataclass(frozen=True, kw_only=True)

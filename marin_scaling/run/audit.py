@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,14 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marin_scaling.errors import RunTableError
-from marin_scaling.findings import Finding, warning
+from marin_scaling.findings import Finding, error, warning
 from marin_scaling.laws import Array
+from marin_scaling.printable import quoted
 from marin_scaling.run.columns import COLUMNS, Column
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_NAMED = 3
+_NAMED, _DROPPED = 3, 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +73,9 @@ def audit_sizes(names: Sequence[str], *, flops: Array, params: Array, tokens: Ar
     off = _off_neighbours(share, params)
     reasons = _thirds(off)
     sound = np.array([position not in reasons for position in range(len(share))], dtype=bool)
-    doubts = (
-        _odd_counts(names, off, sound) or _two_counts(names, share, params, sound),
-        _far_ratios(names, tokens / params, sound),
-    )
-    return Findings(reasons=reasons, doubts=tuple(each for each in doubts if each))
+    odd = _odd_counts(names, off, sound)
+    two = "" if odd else _two_counts(names, share, params, sound)
+    return Findings(reasons=reasons, doubts=(two,) if two else (), findings=(*odd, *_far_ratios(names, tokens / params, sound)))
 
 
 def _off_neighbours(share: Array, params: Array) -> Array:
@@ -96,11 +96,19 @@ def _thirds(off: Array) -> dict[int, str]:
     return forward | {int(position): _THREE_TIMES for position in np.flatnonzero((1 / high < off) & (off < 1 / low))}
 
 
-def _odd_counts(names: Sequence[str], off: Array, sound: NDArray[np.bool_]) -> str:
+def _odd_counts(names: Sequence[str], off: Array, sound: NDArray[np.bool_]) -> list[Finding]:
     odd = [int(position) for position in np.flatnonzero(sound & (np.abs(np.log(off)) > np.log(_ODD_COUNT)))]
     if not odd:
-        return ""
-    return f"FLOPs do not go with size and tokens as in runs of about the same size: {_listed(names, odd)}"
+        return []
+    by = ", ".join(f"{off[position]:.3g} times" for position in odd[:_NAMED])
+    message = f"FLOPs / (6 x params x tokens) of {_listed(names, odd)} are {by} those of runs of about the same size: a slip?"
+    return [warning("flop-count", "flops", f"{message} {_drop(names, odd)}")]
+
+
+def _drop(names: Sequence[str], positions: Sequence[int]) -> str:
+    """Return how to leave these runs out."""
+    options = " ".join(f"--drop {shlex.quote(quoted(names[position]))}" for position in positions[:_DROPPED])
+    return f"Leave them out: {options}" + (" and so on" if len(positions) > _DROPPED else "")
 
 
 def _two_counts(names: Sequence[str], share: Array, params: Array, sound: NDArray[np.bool_]) -> str:
@@ -123,17 +131,19 @@ def _minority(group: NDArray[np.intp], share: Array) -> list[int]:
     return [int(position) for position in group[off > np.log(_SAME_COUNT)]]
 
 
-def _far_ratios(names: Sequence[str], ratio: Array, sound: NDArray[np.bool_]) -> str:
+def _far_ratios(names: Sequence[str], ratio: Array, sound: NDArray[np.bool_]) -> list[Finding]:
     if sound.sum() < _FEWEST:
-        return ""
+        return []
     logs = np.log10(ratio)
     centre = float(np.median(logs[sound]))
     if centre < _FEWEST_TOKENS:
-        return f"the median run has {10**centre:.2g} tokens per parameter: are the columns of parameters and tokens swapped?"
+        said = f"the median run has {10**centre:.2g} tokens per parameter: the columns of parameters and tokens swapped?"
+        return [error("swapped", "tokens", f"{said} --column params=NAME --column tokens=NAME")]
     odd = _beyond_a_gap(np.where(sound, logs, centre))
     if not odd:
-        return ""
-    return f"tokens per parameter of {_listed(names, odd)} are a gap of ten times or more off those of the others: a slip?"
+        return []
+    said = f"tokens per parameter of {_listed(names, odd)} are a gap of ten times or more off those of the others: a slip?"
+    return [warning("tokens-per-param", "tokens", f"{said} {_drop(names, odd)}")]
 
 
 def _beyond_a_gap(logs: Array) -> list[int]:
@@ -153,6 +163,7 @@ _SURFACE_UNKNOWNS = 6
 LEAST_RUNS_OF_SURFACE = 2 * _SURFACE_UNKNOWNS  # with fewer, a quadratic surface follows a diverged run
 _OUTLIER_SCALES = 6.0  # as in Open-Athena's quality control of isoFLOP runs, which drops at 6 robust standard deviations
 _LEAST_EXCESS = math.log(1.1)  # a run less than 10 % above expectation stays, however small the scatter
+_LEAST_DEFICIT = 0.03
 _DIVERGED_FACTOR = 2.0  # log(vocabulary) is more than twice the loss of a trained model
 _REWEIGHTINGS = 50
 _WALL_STEPS = (
@@ -163,10 +174,25 @@ _WALL_STEPS = (
 
 def audit_losses(names: Sequence[str], *, flops: Array, params: Array, loss: Array, budget_flops: Array) -> Findings:
     """Find runs far above expectation: leave them out, or warn if they are on the wall of their bowl; arrays are (run,)."""
-    found = find_outliers(flops=flops, params=params, loss=loss)
+    found, low = find_outliers(flops=flops, params=params, loss=loss)
     walls = [row for row in found if _on_wall(row, np.flatnonzero(budget_flops == budget_flops[row]), params, loss)]
     doubt = f"far up the walls of their bowls, and kept: {name_some([names[row] for row in walls])}; a parabola may not follow"
-    return Findings(reasons={row: why for row, why in found.items() if row not in walls}, doubts=(doubt,) if walls else ())
+    return Findings(
+        reasons={row: why for row, why in found.items() if row not in walls},
+        doubts=(doubt,) if walls else (),
+        findings=tuple(_too_low(names, loss, low)),
+    )
+
+
+def _too_low(names: Sequence[str], loss: Array, low: Mapping[int, float]) -> list[Finding]:
+    if not low:
+        return []
+    said = ", ".join(f"{names[row]} ({loss[row]:.4g}, {-each:.0%} below)" for row, each in list(low.items())[:_NAMED])
+    more = f" and {len(low) - _NAMED} more" if len(low) > _NAMED else ""
+    message = (
+        f"losses below what the other runs lead one to expect: {said}{more}: slips, or other runs? {_drop(names, list(low))}"
+    )
+    return [warning("low-loss", "loss", message)]
 
 
 def _on_wall(row: int, bowl: NDArray[np.intp], params: Array, loss: Array) -> bool:
@@ -178,23 +204,27 @@ def _on_wall(row: int, bowl: NDArray[np.intp], params: Array, loss: Array) -> bo
     return len(steps) > 1 and bool(np.all((steps > _WALL_STEPS[0]) & (steps < _WALL_STEPS[1])))
 
 
-def find_outliers(*, flops: Array, params: Array, loss: Array) -> dict[int, str]:
-    """Return positions and reasons of runs whose loss is far above expectation; all arrays (run,).
+def find_outliers(*, flops: Array, params: Array, loss: Array) -> tuple[dict[int, str], dict[int, float]]:
+    """Return the runs whose loss is far above expectation, with reasons, and those far below, with the relative difference.
+
+    All arrays are (run,), and runs are given by position.
 
     The expectation is a quadratic surface in log FLOPs and log parameters, fitted to log losses by least absolute
     deviations, which a few diverged runs cannot bend. The threshold is six robust standard deviations, and at least 10 %.
-    A run above it has diverged, or is so far from its bowl's minimum that it would distort the fitted bowl.
+    A run above it has diverged, or is so far from its bowl's minimum that it would distort the fitted bowl. Nothing lowers the
+    loss of a sound run so far; there the threshold is at least 3 %.
     """
     if len(loss) < LEAST_RUNS_OF_SURFACE:
-        return _twice_the_others(flops, loss)
+        return _twice_the_others(flops, loss), {}
     residuals = np.log(loss) - least_absolute_surface(np.log10(flops), np.log10(params), np.log(loss))
     scale = 1.4826 * np.median(np.abs(residuals))  # 1.4826 x MAD is the standard deviation of a normal distribution
-    threshold = max(_OUTLIER_SCALES * scale, _LEAST_EXCESS)
-    return {
+    high = {
         int(position): f"diverged, or far off its bowl: its loss {loss[position]:.4g} lies {np.expm1(residuals[position]):.0%} "
         "above what the other runs lead one to expect"
-        for position in np.flatnonzero(residuals > threshold)
+        for position in np.flatnonzero(residuals > max(_OUTLIER_SCALES * scale, _LEAST_EXCESS))
     }
+    low = np.flatnonzero(residuals < -max(_OUTLIER_SCALES * scale, _LEAST_DEFICIT))
+    return high, {int(position): float(np.expm1(residuals[position])) for position in low}
 
 
 def _twice_the_others(flops: Array, loss: Array) -> dict[int, str]:
@@ -254,11 +284,13 @@ class Exclusion:
 
 def audit_runs(frame: pd.DataFrame, *, keep: Collection[str] = ()) -> Findings:
     """Audit the runs of a table with our column names; runs named in `keep` stay, with a warning for each finding."""
-    reasons, doubts = _found(frame)
+    reasons, doubts, findings = _found(frame)
     audit = _unless_kept(reasons, [str(name) for name in frame["run"]], keep=keep)
     left = frame.iloc[_left(frame, audit.reasons)]
     few, many = _repeated_data(left)
-    return Findings(reasons=audit.reasons, doubts=(*audit.doubts, *doubts, *few), findings=(*_uncounted(left), *many))
+    return Findings(
+        reasons=audit.reasons, doubts=(*audit.doubts, *doubts, *few), findings=(*findings, *_uncounted(left), *many)
+    )
 
 
 _LEAST_COUNTED, _LEAST_IF_RISING = 0.6, 0.45
@@ -341,10 +373,10 @@ def _unless_kept(reasons: dict[int, str], names: Sequence[str], *, keep: Collect
     return Findings(reasons={row: why for row, why in reasons.items() if row not in kept}, doubts=said)
 
 
-def _found(frame: pd.DataFrame) -> tuple[dict[int, str], tuple[str, ...]]:
+def _found(frame: pd.DataFrame) -> tuple[dict[int, str], tuple[str, ...], tuple[Finding, ...]]:
     """Look for duplicates, then wrong FLOPs, then outliers in loss, each among the runs that remain."""
     if frame.empty:
-        return {}, ()
+        return {}, (), ()
     reasons = find_duplicates(frame)
     left = _left(frame, reasons)
     sizes = audit_sizes(
@@ -360,7 +392,7 @@ def _found(frame: pd.DataFrame) -> tuple[dict[int, str], tuple[str, ...]]:
     losses = audit_losses(names, **{name: _numbers(frame, name, left) for name in columns})
     reasons |= {left[position]: why for position, why in losses.reasons.items()}
     doubts = (*sizes.doubts, *losses.doubts, _off_budget(frame), _names_twice(frame, reasons))
-    return reasons, tuple(each for each in doubts if each)
+    return reasons, tuple(each for each in doubts if each), (*sizes.findings, *losses.findings)
 
 
 def _off_budget(frame: pd.DataFrame) -> str:
@@ -417,9 +449,13 @@ def find_duplicates(frame: pd.DataFrame) -> dict[int, str]:
     first_of: dict[tuple[object, ...], int] = {}
     for position, key in enumerate(frame[keys].itertuples(index=False, name=None)):
         first_of.setdefault(key, position)
-    names = frame["run"].tolist()
+    names = [str(name) for name in frame["run"]]
     rows = frame[keys].iloc[repeated].itertuples(index=False, name=None)
     return {
-        int(position): f"it is the same as {names[first_of[key]]}: FLOPs, parameters, tokens and loss are equal"
-        for position, key in zip(repeated, rows, strict=True)
+        position: f"it is the same as {_other(names, first_of[key], position)}: FLOPs, parameters, tokens and loss are equal"
+        for position, key in zip(repeated.tolist(), rows, strict=True)
     }
+
+
+def _other(names: Sequence[str], first: int, here: int) -> str:
+    return names[first] if names[first] != names[here] else f"an earlier row of {names[first]}"

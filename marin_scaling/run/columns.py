@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -68,7 +69,7 @@ COLUMNS: dict[str, Column] = {
         Column(
             name="run",
             meaning="name of the run",
-            aliases=("run_name", "run_id", "name", "display_name", "experiment_name", "model_name", "trainer/id"),
+            aliases=("run_name", "run_id", "name", "display_name", "experiment_name", "model_name", "trainer/id", "id"),
             cells=Cells.TEXTS,
             signed=True,
             stored=lambda run: run.spec.digest,
@@ -447,17 +448,21 @@ def _refuse_mapping(
     for column, names in unclear.items():
         named = " and ".join(repr(quoted(each)) for each in names)
         lines.append(f"{raw.name}: {named} could each be the column {column!r}.")
-        options.append(f"--column {column}={quoted(names[0])}")
+        options.append(f"--column {_argument(column, names[0])}")
     if missing:
         near = {column: _nearest(column, raw, mapping) for column in missing}
         named = ", ".join(map(repr, missing))
         has = joined(_most_telling(raw, near), most=_SHOWN)
         lines.append(f"{raw.name} has no column {named}, nor one that is known to mean it; it has: {has}.")
-        options += [f"--column {column}={quoted(names[0]) if names else 'NAME'}" for column, names in near.items()]
+        options += [f"--column {_argument(column, names[0] if names else 'NAME')}" for column, names in near.items()]
     raise RunTableError(
         tuple(lines),
         fix=f"Name the columns: {' '.join(options)}{_other_ways(raw, mapping, missing)}",
     )
+
+
+def _argument(column: str, name: str) -> str:
+    return shlex.quote(f"{column}={quoted(name)}")
 
 
 def _most_telling(raw: RawTable, near: Mapping[str, Sequence[str]]) -> list[str]:
@@ -484,6 +489,8 @@ def _other_ways(raw: RawTable, mapping: Mapping[str, str], missing: Sequence[str
     others = {each: FORMULAS.keys() - {each} for each in missing if each in FORMULAS}
     formula = next((f"{each}={FORMULAS[each]}" for each, needed in others.items() if needed <= mapping.keys()), "")
     ways = [f"compute it from the other two: --column {formula}"] if formula else []
+    if not formula and "flops" in missing:
+        ways.append("if FLOPs are nowhere in the table, compute them: --column flops=6ND")
     if missing and step_column(raw.column_names()):
         ways.append(f"where the rows are steps of runs, take the last of each: marin-scale import {raw.name} --out TABLE.csv")
     return "".join(f"; or {way}" for way in ways)
@@ -523,7 +530,7 @@ def _check_chosen(raw: RawTable, chosen: Mapping[str, str]) -> None:
             fixes.append(f"choose for one of: {', '.join(COLUMNS)}")
         elif source not in raw.column_names():
             faults.append(f"{raw.name} has no column {quoted(source)!r}; it has: {joined(raw.column_names(), most=_SHOWN)}.")
-            fixes.append(f"name a column that holds it: --column {column}={quoted(_choice_instead(raw, column, source))}")
+            fixes.append(f"name a column that holds it: --column {_argument(column, _choice_instead(raw, column, source))}")
     for source, columns in _taken(chosen).items():
         if len(columns) > 1 and set(columns) != {"flops", "budget_flops"}:
             faults.append(f"The column {quoted(source)!r} is taken for {' and for '.join(columns)}.")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -246,7 +247,7 @@ def _also(shifts: list[GroupShift]) -> str:
 
 def _where(group: GroupShift) -> str:
     pair = f"{group.column}={group.largest}"
-    return f"--where {quoted(pair)!r}" if " " in pair else f"--where {quoted(pair)}"
+    return f"--where {shlex.quote(quoted(pair))}"
 
 
 def _budget_step(frame: pd.DataFrame, ratio: Array, size: Array) -> Finding | None:

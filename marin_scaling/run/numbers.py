@@ -91,6 +91,7 @@ class BadCells:
         if self.found:
             rows = sorted({row for bad in self.found.values() for row in bad})
             dropped = " ".join(f"--drop {shlex.quote(quoted(self.runs[row]))}" for row in rows[:_DROPPED])
+            dropped += f", and so on for {len(rows) - _DROPPED} more" if len(rows) > _DROPPED else ""
             has_empty = any(what == EMPTY for _, what in self.found)
             skip = "; --skip-incomplete leaves out all runs with an empty cell" if has_empty else ""
             raise RunTableError(tuple(self._lines()), why=self.why, fix=f"{self.fix} To leave runs out: {dropped}{skip}.")
@@ -107,7 +108,7 @@ class BadCells:
 
 
 EMPTY = "is empty"
-_PLACES, _DROPPED = 12, 3
+_PLACES, _DROPPED = 12, 12
 
 
 def read_numbers(raw: RawTable, column: str, rows: Sequence[int], *, bad: BadCells) -> list[float]:

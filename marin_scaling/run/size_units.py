@@ -159,7 +159,7 @@ def rows_beyond_64_bits(flops: Array, params: Array, tokens: Array) -> tuple[NDA
     """Return the rows whose FLOPs are 6 N D modulo 2^64, and those that overflowed otherwise; all arrays are (run,).
 
     The numbers of the first kind prove that FLOPs were 6 N D. A row of the second kind has 6 N D above 2^63 and FLOPs below it
-    that do not fit; it counts only if FLOPs of all smaller runs fit.
+    that do not fit; it counts only if FLOPs of all smaller runs fit, and those of no other run above 2^63.
 
     >>> size, tokens = np.array([1e8, 1e9, 2e9]), np.array([1e9, 1e9, 2e9])
     >>> rows_beyond_64_bits(np.array([6e17, 6e18, 24e18 - 2.0**64]), size, tokens)
@@ -173,7 +173,7 @@ def rows_beyond_64_bits(flops: Array, params: Array, tokens: Array) -> tuple[NDA
     fits = (flops > PLAUSIBLE[0] * exact) & (flops < PLAUSIBLE[1] * exact)
     others = beyond & ~equal & ~fits & (np.abs(flops) < 2.0**63)
     small = fits[~beyond]
-    return np.flatnonzero(equal), np.flatnonzero(others & (len(small) > 0) & bool(small.all()))
+    return np.flatnonzero(equal), np.flatnonzero(others & (len(small) > 0) & bool(small.all()) & ~(beyond & fits).any())
 
 
 def _whole(counts: Array, chosen: NDArray[np.bool_]) -> NDArray[np.uint64]:

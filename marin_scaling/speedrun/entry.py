@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field
 
 from marin_scaling.data.corpus import TokenCorpus
 from marin_scaling.errors import DocumentError
@@ -23,7 +23,7 @@ from marin_scaling.run.store import StoredRun
 from marin_scaling.speedrun.from_runs import held_out_set, submission_from_runs
 from marin_scaling.speedrun.hardware import Machine, accelerator
 from marin_scaling.speedrun.submission import LEVANTER_FLOPS, SUBMISSION_NAME, Author, Lineage, Submission
-from marin_scaling.speedrun.track import Claim, Track, claim_findings
+from marin_scaling.speedrun.track import Claim, Track, claim_findings, trial_findings
 from marin_scaling.strict_model import Part
 from marin_scaling.units import format_count, format_duration, format_flops
 from marin_scaling.untrusted_files import is_present
@@ -67,13 +67,6 @@ class Entry(Part):
     """Metric and held-out text, as in a ladder file."""
     compute: Compute = Compute()
     """Computation of the steps, as in a ladder file."""
-
-    @field_validator("trials")
-    @classmethod
-    def _own_runs_count_too(cls, trials: int, info: ValidationInfo) -> int:
-        if trials < len(seeds := info.data.get("seeds", ())):
-            raise ValueError(f"{trials} is less than the {len(seeds)} runs of this entry, which count too")
-        return trials
 
     @property
     def runs_folder(self) -> str:
@@ -207,7 +200,8 @@ def run_info(
     """
     track = tracks.get(entry.track)
     claim = planned_claim(entry, plan, track=track, machine=machine)
-    findings = [*name_findings(entry, folder=folder), *claim_findings(claim, tracks)]
+    counted = trial_findings(entry.trials, runs=len(entry.seeds))
+    findings = [*name_findings(entry, folder=folder), *counted, *claim_findings(claim, tracks)]
     flops = training_flops(plan.shape, tokens=plan.trained_tokens, convention=WITH_LM_HEAD)
     return {
         "name": entry.name,

@@ -47,8 +47,9 @@ def test_runs_counted_with_another_output_layer_are_doubted():
 
 def test_a_digit_too_many_in_tokens_and_flops_is_doubted_by_its_ratio():
     """A million times the tokens: the FLOPs agree, the ratio does not."""
-    (doubt,) = sizes(tokens={5: 1e6}, flops={5: 1e6}).doubts
-    assert "a gap of ten times or more" in doubt
+    (finding,) = sizes(tokens={5: 1e6}, flops={5: 1e6}).findings
+    assert (finding.severity, finding.code) == (Severity.WARNING, "tokens-per-param")
+    assert "--drop" in finding.message
 
 
 def test_flops_far_below_6_n_d_lower_the_status_unless_they_rise_with_size():
@@ -66,8 +67,8 @@ def test_swapped_columns_are_doubted():
     frame = read_run_table(DELPHI).frame
     columns = {name: frame[name].to_numpy() for name in ("flops", "params", "tokens")}
     columns["params"], columns["tokens"] = columns["tokens"], columns["params"]
-    doubts = audit_sizes(frame["run"].tolist(), **columns).doubts
-    assert any("columns of parameters and tokens swapped" in doubt for doubt in doubts)
+    findings = audit_sizes(frame["run"].tolist(), **columns).findings
+    assert [(each.severity, each.code) for each in findings] == [(Severity.ERROR, "swapped")]
 
 
 @pytest.mark.parametrize(("most", "severities"), [(2, []), (5, [Severity.WARNING])])

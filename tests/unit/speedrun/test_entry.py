@@ -126,7 +126,6 @@ def test_a_machine_without_a_known_peak_is_refused_with_the_nearest_ones(name: s
     [
         ("seeds: [1, 1]", "1, 1"),
         ("budget: 3", "unknown key"),
-        ("trials: 2", "trials: 2 is less than the 3 runs"),
         ("hidden_dim: 0", "hidden_dim: input should be greater than 0"),
         ("data: {source: mine}", "needs train"),
         ("author: {name: Ada, url: 'javascript:x'}", "author.url"),
