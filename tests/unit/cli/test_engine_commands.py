@@ -93,7 +93,7 @@ def test_the_document_says_which_law_which_prior_and_whether_it_may_be_used(docu
 
 def test_sensitivity_is_printed_below_the_forecast_and_stands_in_its_document(folder, document):
     """Text and JSON have the same rows, each with a number or the reason why there is none."""
-    text = printed(folder, "fit", "runs.csv", "--predict", "1e21", "--sensitivity")
+    text = " ".join(printed(folder, "fit", "runs.csv", "--predict", "1e21", "--sensitivity").split())
     assert text.index("forecast at 1e21 FLOPs") < text.index("sensitivity of the forecast")
     prediction = document["predictions"][2]
     assert prediction["sensitivity"][0]["median"] == prediction["median"]
