@@ -205,7 +205,8 @@ def _from_cells(raw: RawTable, choices: _Choices) -> RunTable:
     others = others.drop(index=list(audit.reasons)).reset_index(drop=True)
     sweep = find_sweep(frame, others)
     kinds = audit_kinds(frame, others, sweep=sweep)
-    found_all = (*findings, *kinds, *audit.findings, *grouping)
+    audited = [each for each in audit.findings if not (each.code == "swapped" and raw.units_are_certain)]
+    found_all = (*findings, *kinds, *audited, *grouping)
     findings = tuple(warning(f.code, f.where, f.message) if f.code in choices.allow else f for f in found_all)
     if "seed" not in frame and sweep.are_replicates:
         frame = frame.assign(seed=others[[*sweep.replicated]].astype(str).agg(" ".join, axis=1))
