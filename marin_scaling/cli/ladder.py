@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,9 +61,10 @@ def ladder(
     if len(done.specs) < (rungs := len(loaded.ladder.rungs)):
         typer.echo(f"The {len(done.specs)} selected runs of {rungs} are recorded in {done.runs_dir}.")
     else:
-        typer.echo(f"All {rungs} runs are recorded in {done.runs_dir}.\nNext: marin-scale fit {done.runs_dir}")
-        commit = f"git add {ladder_path} {done.runs_dir} && git commit -m 'Train the ladder {loaded.ladder.file.name}'"
-        typer.echo(f"To preregister the target: {commit}\n  marin-scale preregister {ladder_path}")
+        ladder, runs = (shlex.quote(str(path)) for path in (ladder_path, done.runs_dir))
+        typer.echo(f"All {rungs} runs are recorded in {done.runs_dir}.\nNext: marin-scale fit {runs}")
+        commit = f"git add {ladder} {runs} && git commit -m 'Train the ladder {loaded.ladder.file.name}'"
+        typer.echo(f"To preregister the target: {commit}\n  marin-scale preregister {ladder}")
 
 
 def _print_plan(loaded: TrainableLadder, only: list[str], *, as_json: bool) -> None:

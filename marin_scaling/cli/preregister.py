@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import typer
 
 from marin_scaling.cli.verify import REGISTRY
 from marin_scaling.preregistration.layout import SIGNERS_NAME
+from marin_scaling.printable import quoted
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.register import Registration
@@ -62,7 +64,7 @@ def preregister(
         for warning in domain.unknown_people(planned.ladder.file.promise, registry=registry, principal=principal):
             typer.echo(warning)
         domain.forecast_target(planned, on_message=typer.echo)
-        typer.echo(f"Nothing is signed.\nNext: marin-scale preregister {ladder_path}")
+        typer.echo(f"Nothing is signed.\nNext: marin-scale preregister {shlex.quote(str(ladder_path))}")
         return
     made = domain.preregister(
         planned, registry=registry, key=key, signer=signer, slug=slug, seal_until=seal_until, on_message=typer.echo
@@ -74,16 +76,16 @@ def _print_next(made: Registration, *, registry: Path, runs: Path, ladder_path: 
     from marin_scaling.git import current_branch, remote_address
     from marin_scaling.preregistration.events.seal import SEALED_DIR
 
-    name, files = made.folder.name, f"{registry} {runs} {ladder_path}"
+    name, files = made.folder.name, shlex.join(map(str, (registry, runs, ladder_path)))
     if seal_until:
-        files = f"{registry}  # without {runs} and {ladder_path}, which reveal the number"
+        files = f"{shlex.quote(str(registry))}  # without {runs} and {ladder_path}, which reveal the number"
         typer.echo(f"{SEALED_DIR / name} is the only copy of the forecast: back it up.")
         typer.echo(f"Reveal the forecast by {seal_until}, or it counts as missed: marin-scale registry reveal {name}")
-    remote, branch = remote_address(Path.cwd()), current_branch(Path.cwd()) or "main"
+    remote, branch = remote_address(Path.cwd()), shlex.quote(quoted(current_branch(Path.cwd()) or "main"))
     if made.added_signer:
         first_key = _FIRST_KEY + (_MERGED_REMOTELY if remote else _MERGED_HERE)
         by = made.statement.predicate["registrant"]
-        typer.echo(first_key.format(signers=registry / SIGNERS_NAME, by=by, name=name, branch=branch))
+        typer.echo(first_key.format(signers=shlex.quote(str(registry / SIGNERS_NAME)), by=by, name=name, branch=branch))
     typer.echo(f"Next: {'publish' if remote else 'commit'} the forecast, then train its run:\n  git add {files}")
     commit = f"  git commit -m 'Preregister {name}'"
     if remote:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import textwrap
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from marin_scaling.printable import printable
+from marin_scaling.printable import printable, quoted
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.outcome import VerifiedStep
@@ -121,7 +122,8 @@ def check(
             for line in "\n".join(map(record_text, track_records(verdicts))).splitlines():
                 echo_wrapped(line, indent=4)
         if written := [folder.name for folder in folders if folder not in before and is_present(folder / OUTCOME_NAME)]:
-            typer.echo(f"Next: git add {registry} {runs} && git commit -m 'Check {', '.join(written)}'{push()}")
+            files, subject = shlex.join(map(str, (registry, runs))), shlex.quote(f"Check {', '.join(written)}")
+            typer.echo(f"Next: git add {files} && git commit -m {subject}{push()}")
     states = {verdict.state for verdict in verdicts}
     raise typer.Exit(
         1 if State.REFUSED in states or (strict and states & {State.MISSED, State.OVERDUE, State.WITHDRAWN_LATE}) else 0
@@ -139,7 +141,7 @@ def _merge(base: str) -> str:
     branch = current_branch(Path.cwd())
     if remote_address(Path.cwd()) or branch in (None, base):
         return "merge its pull request on the forge"
-    return f"git switch {base} && git merge {branch}"
+    return f"git switch {shlex.quote(quoted(base))} && git merge {shlex.quote(quoted(branch))}"
 
 
 _BASE = typer.Option(

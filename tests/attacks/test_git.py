@@ -277,3 +277,21 @@ def test_a_repository_with_sha256_is_compared(root: Path, registration: Registra
     assert said_by("verify", root, *BASE)[0] == 0
     (registration.folder / "forecast.json").write_bytes(b"{}\n")
     assert said_by("verify", root, *BASE)[0] == 1
+
+
+@pytest.mark.parametrize("name", ["x;{}", "x$({})", "x`{}`", "x|{}", "a'b"])
+def test_a_branch_name_runs_nothing_in_the_printed_command(tmp_path: Path, registration: Registration, name: str) -> None:
+    """Git allows these signs in names of branches; the reviewer pastes what is printed."""
+    root, kept, name = registration.folder.parent.parent, tmp_path / "kept", name.replace("{}", "touch${IFS}pwned")
+    shutil.move(registration.folder, kept)
+    branch_off(root)
+    git(root, "checkout", "-qb", name)
+    shutil.move(kept, registration.folder)
+    write_down(registration.folder.parent, at=CREATED_AT)
+    commit(root)
+    done = marin_scale("review", "--base", "main", cwd=root)
+    merge = next(line for line in done.stdout.splitlines() if "git merge" in line)
+    subprocess.run(["bash", "-c", merge], cwd=root, check=True, capture_output=True)
+    assert not (root / "pwned").exists()
+    log = subprocess.run(["git", "log", "-1", "--format=%H", "main"], cwd=root, capture_output=True, check=True).stdout
+    assert log == subprocess.run(["git", "rev-parse", name], cwd=root, capture_output=True, check=True).stdout
