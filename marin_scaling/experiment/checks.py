@@ -20,8 +20,7 @@ from marin_scaling.experiment.experiment import Experiment, Outcome, Step
 from marin_scaling.files import read_bytes
 from marin_scaling.findings import Finding, error, warning
 from marin_scaling.preregistration.layout import OUTCOME_NAME, STATEMENT_NAME
-from marin_scaling.preregistration.registry import read_registration, registration_folders
-from marin_scaling.preregistration.signing.allowed_signers import require_unchanged
+from marin_scaling.preregistration.registry import read_registration, registration_folders, require_unchanged
 from marin_scaling.preregistration.statement import Statement, parse_moment
 from marin_scaling.printable import joined, quoted
 from marin_scaling.run.store import StoredRun, read_runs

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from marin_scaling.errors import DocumentError, MarinScalingError, VerificationError
+from marin_scaling.errors import DocumentError, VerificationError
 from marin_scaling.files import read_bytes, read_plain
-from marin_scaling.git import NOT_COMMITTED, restoring_command
 from marin_scaling.limits import SIGNERS_BYTES
 from marin_scaling.preregistration.layout import (
-    AMENDMENT_NAME,
-    NOTICE_NAME,
     PRINCIPAL,
-    SEAL_NAME,
-    STATEMENT_NAME,
-    amendment_names,
-    notice_names,
 )
 from marin_scaling.preregistration.signing.sshsig import (
     NAMESPACE,
@@ -331,61 +323,6 @@ def require_signed(
     for moment in sorted(set(moments)):
         line = require_listed(allowed_signers, principal=principal, key=key, namespace=NAMESPACE, at=moment)
     return key, line
-
-
-def require_unchanged(folder: Path) -> None:
-    """Raise `VerificationError` if a signed file of a preregistration does not fit its signature; nothing of it is parsed.
-
-    Missing and unreadable files are left to the later steps. The error names the commit that has the signed bytes.
-    """
-    for path in _signed_files(folder):
-        signature = path.with_name(f"{path.name}.sig")
-        with contextlib.suppress(MarinScalingError):
-            raw, armored = read_plain(path), read_plain(signature)
-            if (fault := _fault(raw, signature=armored, path=signature)) is not None:
-                break
-    else:
-        return
-    raise _changed(path, signature, raw=raw, armored=armored, fault=fault)
-
-
-def signature_faults(folders: Iterable[Path]) -> list[VerificationError]:
-    """Return the first fault of `require_unchanged` of each folder that has one."""
-    found = []
-    for folder in folders:
-        try:
-            require_unchanged(folder)
-        except VerificationError as error:
-            found.append(error)
-    return found
-
-
-def _signed_files(folder: Path) -> Iterator[Path]:
-    names = [path.name for path in folder.iterdir()]
-    yield from (folder / name for name in (STATEMENT_NAME, SEAL_NAME) if name in names)
-    yield from (folder / name / NOTICE_NAME for name in notice_names(names))
-    yield from (folder / name / AMENDMENT_NAME for name in amendment_names(names))
-
-
-def _fault(content: bytes, *, signature: bytes, path: Path) -> VerificationError | None:
-    try:
-        verify_signature(signature, content=content, name=str(path))
-    except VerificationError as error:
-        return error
-    return None
-
-
-def _changed(path: Path, signature: Path, *, raw: bytes, armored: bytes, fault: VerificationError) -> VerificationError:
-    """Return the refusal of a signed file, or of its signature, with the command that restores the one that was changed."""
-    for changed, fits in (
-        (path, lambda content: _fault(content, signature=armored, path=signature) is None),
-        (signature, lambda content: _fault(raw, signature=content, path=signature) is None),
-    ):
-        if command := restoring_command(changed, fits=fits):
-            fix = f"Restore the signed bytes: {command}"
-            return VerificationError((f"{changed} was changed after signing.", *fault.lines), fix=fix)
-    what = f"{path} or its signature was changed after signing."
-    return VerificationError((what, *fault.lines), fix=NOT_COMMITTED)
 
 
 def fingerprint_at(path: Path) -> str:

@@ -40,8 +40,8 @@ from marin_scaling.preregistration.layout import (
 )
 from marin_scaling.preregistration.log import Receipts, Trust, effective_time, known_at, own_receipts
 from marin_scaling.preregistration.outcome import State, Verdict, VerifiedStep, read_outcome
-from marin_scaling.preregistration.registry import read_registration
-from marin_scaling.preregistration.signing.allowed_signers import fingerprint_at, require_signed, require_unchanged
+from marin_scaling.preregistration.registry import read_registration, require_unchanged
+from marin_scaling.preregistration.signing.allowed_signers import fingerprint_at, require_signed
 from marin_scaling.preregistration.signing.sshsig import PublicKey
 from marin_scaling.preregistration.statement import (
     Statement,
