@@ -6,7 +6,7 @@ import importlib.util
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -89,7 +89,7 @@ def read_run_table(path: Path, **choices: Unpack[ReadingChoices]) -> RunTable:
     path = Path(path)
     if path.is_dir() and not is_present(path / "runs.csv"):
         choices["columns"] = {}
-    return _from_cells(read_cells(path), _Choices(**choices))
+    return _from_cells(read_cells(path), choices)
 
 
 def read_cells(path: Path) -> RawTable:
@@ -105,7 +105,7 @@ def table_of_frame(frame: pd.DataFrame, *, source: str = "DataFrame", **choices:
     """Audit a table of runs in memory, as `read_run_table` does with a file; errors name a row by its label."""
     cells = frame.rename(columns=str)
     places = tuple(f"row {label}" for label in frame.index)
-    return _from_cells(RawTable(name=source, cells=cells.astype(object), places=places), _Choices(**choices))
+    return _from_cells(RawTable(name=source, cells=cells.astype(object), places=places), choices)
 
 
 def _instead_of(folder: Path) -> str:
@@ -162,69 +162,61 @@ _ONE_OF_EACH: dict[str, Callable[[RunSpec], str]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Choices:
-    """The values of `ReadingChoices`, with their defaults."""
-
-    columns: Mapping[str, str] = field(default_factory=dict)
-    units: Mapping[str, str] = field(default_factory=dict)
-    where: Mapping[str, str] = field(default_factory=dict)
-    keep: Collection[str] = ()
-    drop: Collection[str] = ()
-    allow: Collection[str] = ()
-    skip_incomplete: bool = False
-
-
-def _from_cells(raw: RawTable, choices: _Choices) -> RunTable:
-    raw, columns = with_formulas(raw, choices.columns, factors=stated_factors(choices.units))
+def _from_cells(raw: RawTable, choices: ReadingChoices) -> RunTable:
+    keep, allow = choices.get("keep", ()), choices.get("allow", ())
+    raw, columns = with_formulas(raw, choices.get("columns", {}), factors=stated_factors(choices.get("units", {})))
     mapping = map_columns(raw, chosen=columns)
     texts = {name: _texts(raw, mapping[name]) for name in _columns(Cells.TEXTS, mapping)}
     runs = texts.get("run") or list(raw.places)
-    words = audit_words(runs, texts, keep=choices.keep, drop=choices.drop)
-    left_out = words.reasons | _elsewhere(raw, choices.where)
-    left_out |= _incomplete(raw, mapping, left_out) if choices.skip_incomplete else {}
+    words = audit_words(runs, texts, keep=keep, drop=choices.get("drop", ()))
+    left_out = words.reasons | _elsewhere(raw, choices.get("where", {}))
+    left_out |= _incomplete(raw, mapping, left_out) if choices.get("skip_incomplete") else {}
     rows = [row for row in range(len(runs)) if row not in left_out]
     raw, overflow = mend_overflow(raw, mapping, rows=rows)
     frame = _frame(raw, mapping, texts | {"run": runs}, rows=rows)
-    converted: list[Finding] = []
-    if not raw.units_are_certain:
-        frame, converted = convert_units(frame, names=mapping, units=choices.units, keep=choices.keep)
-    stated = choices.units.get("loss", "")
-    judged = frame[~frame["run"].isin(list(choices.keep))].reset_index(drop=True)
-    loss_unit = audit_loss_unit(judged, column=mapping["loss"], stated=stated)
-    if stated and not loss_unit:
-        frame, loss_unit = loss_in_nats(frame, stated, column=mapping["loss"])
-    findings = (*overflow, *converted, *loss_unit)
-    _refuse_errors(raw.name, [each for each in findings if each.code not in choices.allow])
+    frame, of_units = _in_our_units(raw, frame, mapping, overflow=overflow, choices=choices)
     others = _other_cells(raw, mapping, rows=rows)
-    frame = _with_epochs(frame, others)
-    frame, grouping = _with_budgets(frame)
-    audit = audit_runs(frame, keep=choices.keep)
+    frame, grouping = _with_budgets(_with_epochs(frame, others))
+    audit = audit_runs(frame, keep=keep)
     found = {rows[position]: why for position, why in audit.reasons.items()}
     frame = frame.drop(index=list(audit.reasons)).reset_index(drop=True)
     others = others.drop(index=list(audit.reasons)).reset_index(drop=True)
     sweep = find_sweep(frame, others)
     kinds = audit_kinds(frame, others, sweep=sweep)
-    audited = [each for each in audit.findings if not (each.code == "swapped" and raw.units_are_certain)]
-    found_all = (*findings, *kinds, *audited, *grouping)
-    findings = tuple(warning(f.code, f.where, f.message) if f.code in choices.allow else f for f in found_all)
+    of_runs = [each for each in audit.findings if not (each.code == "swapped" and raw.units_are_certain)]
+    findings = [
+        warning(each.code, each.where, each.message) if each.code in allow else each
+        for each in (*of_units, *kinds, *of_runs, *grouping)
+    ]
     if "seed" not in frame and sweep.are_replicates:
         frame = frame.assign(seed=others[[*sweep.replicated]].astype(str).agg(" ".join, axis=1))
     return RunTable(
         frame=frame,
         excluded=tuple(Exclusion(run=runs[row], why=why) for row, why in sorted((left_out | found).items())),
-        warnings=(
-            *(each.message for each in findings),
-            *_nominal_flops(mapping),
-            *words.doubts,
-            *audit.doubts,
-        ),
-        findings=findings,
+        warnings=(*(each.message for each in findings), *_nominal_flops(mapping), *words.doubts, *audit.doubts),
+        findings=tuple(findings),
         sweep=sweep,
         column_mapping=mapping,
         source=printable(raw.name),
-        metric=_one_meaning(raw, texts, mapping, rows=[row for row in rows if runs[row] not in choices.keep] or rows),
+        metric=_one_meaning(raw, texts, mapping, rows=[row for row in rows if runs[row] not in keep] or rows),
     )
+
+
+def _in_our_units(
+    raw: RawTable, frame: pd.DataFrame, mapping: Mapping[str, str], *, overflow: list[Finding], choices: ReadingChoices
+) -> tuple[pd.DataFrame, list[Finding]]:
+    """Return the table in FLOPs, counts and nats, with findings; `RunTableError` for errors that are not allowed."""
+    units, keep, findings = choices.get("units", {}), choices.get("keep", ()), overflow
+    if units or not raw.units_are_certain:
+        frame, converted = convert_units(frame, names=mapping, units=units, keep=keep)
+        findings = [*findings, *converted]
+    judged, stated = frame[~frame["run"].isin(list(keep))].reset_index(drop=True), units.get("loss", "")
+    findings = [*findings, *audit_loss_unit(judged, column=mapping["loss"], stated=stated)]
+    _refuse_errors(raw.name, [each for each in findings if each.code not in choices.get("allow", ())])
+    if stated:
+        frame, converted = loss_in_nats(frame, stated, column=mapping["loss"])
+        findings = [*findings, *converted]
+    return frame, findings
 
 
 def _elsewhere(raw: RawTable, where: Mapping[str, str]) -> dict[int, str]:

@@ -18,15 +18,6 @@ from marin_scaling.preregistration.review.pull_request import base_step, is_unco
 REGISTRY = Path("preregistrations")
 
 
-@pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository whose branch main has one preregistration; we stand on a branch of it."""
-    make_registration(tmp_path)
-    branch_off(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_further_preregistration_is_what_a_branch_is_for(root: Path, committed: bool) -> None:
     """Whether or not it is committed yet."""

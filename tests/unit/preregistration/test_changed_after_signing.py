@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from amendment_factory import LATER, make_amendment
 from forgery import BOB, key_of
-from git_repository import branch_off, commit, git
+from git_repository import commit, git
 from one_page import page
-from registration_factory import CREATED_AT, PRINCIPAL, make_registration, make_second_registration, signing_key
+from registration_factory import CREATED_AT, PRINCIPAL, make_second_registration, signing_key
 from typer.testing import CliRunner
 
 from marin_scaling.canonical_json import dump_canonical
@@ -28,15 +28,6 @@ from marin_scaling.preregistration.verify.authenticity import verify_folder
 
 FOLDER = Path("preregistrations/2026-11-20-tiny-target")
 SECOND = Path("preregistrations/2026-11-20-second")
-
-
-@pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository with one preregistration, on a branch of main."""
-    make_registration(tmp_path)
-    branch_off(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def set_value(keys: str, value: object) -> Callable[[Path], None]:
