@@ -139,6 +139,30 @@ def groups(random: Generator) -> Made:
     return Made(pd.concat(frames, ignore_index=True), {}, base)
 
 
+def noisy(random: Generator) -> Made:
+    """Return a table with losses noisy to 0.5 to 3 %, and columns that explain nothing."""
+    made = sound(random)
+    noise = np.exp(random.uniform(0.005, 0.03) * random.standard_normal(len(made.frame)))
+    return replace(made, frame=made.frame.assign(loss=made.frame["loss"] * noise))
+
+
+def small_groups(random: Generator) -> Made:
+    """Return 14 to 23 runs, noisy to 0.5 to 1.5 %, of two kinds whose losses are 3 to 8 % apart."""
+    frame = sound(random).frame
+    frame = frame.iloc[np.sort(random.permutation(len(frame))[: random.integers(14, 24)])].reset_index(drop=True)
+    is_web = random.random(len(frame)) < 0.5
+    is_web[random.permutation(len(frame))[:6]] = [True] * 3 + [False] * 3
+    noise = random.uniform(0.005, 0.015) * random.standard_normal(len(frame))
+    loss = frame["loss"] * np.exp(np.where(is_web, random.uniform(0.03, 0.08), 0.0) + noise)
+    return Made(frame.assign(loss=loss, dataset=np.where(is_web, "web", "code")), {}, frame)
+
+
+def is_doubted(made: Made) -> bool:
+    """Return True if the table is refused, or has a finding that lowers its status."""
+    table = read(made)
+    return table is None or any(each.severity is not Severity.NOTE for each in table.findings)
+
+
 def sweep(random: Generator, *, replicates: bool = False) -> Made:
     """Return a table of four cells or more with three to eight runs each, of several learning rates or of several seeds."""
     base = sound(random).frame.drop(columns=["machine", "user", "mfu", "runtime_s"], errors="ignore")
@@ -203,7 +227,7 @@ def read(made: Made) -> RunTable | None:
 def is_named(made: Made) -> bool:
     """Return True if the table was refused, has a finding that lowers its status, or was converted to the truth."""
     table = read(made)
-    if table is None or any(each.severity is not Severity.NOTE for each in table.findings):
+    if table is None or is_doubted(made):
         return True
     return len(table.frame) == len(made.truth) and all(
         np.allclose(table.frame[name], made.truth[name], rtol=1e-6) for name in ("flops", "params", "tokens", "loss")
@@ -219,8 +243,7 @@ def is_swept(made: Made) -> bool:
 def is_disturbed(made: Made) -> bool:
     """Return True if a table without faults is refused, doubted, taken as a sweep, or read with another number."""
     table = read(made)
-    lowered = table is None or any(each.severity is not Severity.NOTE for each in table.findings)
-    if lowered or is_swept(made) or len(table.frame) < len(made.truth):
+    if table is None or is_doubted(made) or is_swept(made) or len(table.frame) < len(made.truth):
         return True
     columns = ("flops", "params", "tokens", "loss")
     return not all(np.allclose(table.frame[name], made.truth[name], rtol=1e-9) for name in columns)
@@ -245,6 +268,7 @@ WRONG: dict[str, Callable[[Generator], bool]] = {
     "budgets counted by another convention": lambda random: is_named(convention_of_budgets(random)),
     "speedup across two conventions": two_conventions,
     "two to five kinds of runs": lambda random: is_named(groups(random)),
+    "two kinds in few noisy runs": lambda random: is_doubted(small_groups(random)),
     "swept learning rates": lambda random: is_swept(sweep(random)),
     "perplexities": lambda random: is_named(perplexity(random)),
     "some losses are perplexities": lambda random: is_named(perplexity_of_rows(random)),
@@ -252,6 +276,7 @@ WRONG: dict[str, Callable[[Generator], bool]] = {
 }
 CORRECT: dict[str, Callable[[Generator], bool]] = {
     "grids without a fault": lambda random: is_disturbed(sound(random)),
+    "noisy grids without a fault": lambda random: is_doubted(noisy(random)),
     "seeds, taken as a sweep": lambda random: is_swept(sweep(random, replicates=True)),
 }
 

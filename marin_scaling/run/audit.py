@@ -25,7 +25,7 @@ _NAMED, _DROPPED = 3, 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Findings:
+class RunAudit:
     """Runs to leave out, by position with the reason, and warnings about runs that stay.
 
     `findings` lower the status of a fit; `doubts` do not.
@@ -58,7 +58,7 @@ _FEW = 0.1  # more than a tenth of the runs is a choice of design, not a mistake
 _FEWEST_TOKENS = -0.5  # log10 of tokens per parameter: no known ladder has its median below 0.3
 
 
-def audit_sizes(names: Sequence[str], *, flops: Array, params: Array, tokens: Array) -> Findings:
+def audit_sizes(names: Sequence[str], *, flops: Array, params: Array, tokens: Array) -> RunAudit:
     """Compare every run with the others; arrays are (run,), and `params` are active parameters where these are known.
 
     >>> sizes = np.geomspace(1e8, 1e9, 8)
@@ -68,14 +68,14 @@ def audit_sizes(names: Sequence[str], *, flops: Array, params: Array, tokens: Ar
     {2: 'its FLOPs are a third of what its size and tokens cost elsewhere in the table: forward passes only?'}
     """
     if not len(flops):
-        return Findings(reasons={}, doubts=())
+        return RunAudit(reasons={}, doubts=())
     share = flops / (6 * params * tokens)
     off = _off_neighbours(share, params)
     reasons = _thirds(off)
     sound = np.array([position not in reasons for position in range(len(share))], dtype=bool)
     odd = _odd_counts(names, off, sound)
     two = "" if odd else _two_counts(names, share, params, sound)
-    return Findings(reasons=reasons, doubts=(two,) if two else (), findings=(*odd, *_far_ratios(names, tokens / params, sound)))
+    return RunAudit(reasons=reasons, doubts=(two,) if two else (), findings=(*odd, *_far_ratios(names, tokens / params, sound)))
 
 
 def _off_neighbours(share: Array, params: Array) -> Array:
@@ -171,12 +171,12 @@ _WALL_STEPS = (
 )  # ratio from run to run: noise lowers a wall a little; Chinchilla's figure 4 rises by up to 1.24
 
 
-def audit_losses(names: Sequence[str], *, flops: Array, params: Array, loss: Array, budget_flops: Array) -> Findings:
+def audit_losses(names: Sequence[str], *, flops: Array, params: Array, loss: Array, budget_flops: Array) -> RunAudit:
     """Find runs far above expectation: leave them out, or warn if they are on the wall of their bowl; arrays are (run,)."""
     found, low = find_outliers(flops=flops, params=params, loss=loss)
     walls = [row for row in found if _on_wall(row, np.flatnonzero(budget_flops == budget_flops[row]), params, loss)]
     doubt = f"far up the walls of their bowls, and kept: {name_some([names[row] for row in walls])}; a parabola may not follow"
-    return Findings(
+    return RunAudit(
         reasons={row: why for row, why in found.items() if row not in walls},
         doubts=(doubt,) if walls else (),
         findings=tuple(_too_low(names, loss, low)),
@@ -211,7 +211,7 @@ def find_outliers(*, flops: Array, params: Array, loss: Array) -> tuple[dict[int
     The expectation is a quadratic surface in log FLOPs and log parameters, fitted to log losses by least absolute
     deviations, which a few diverged runs cannot bend. The threshold is six robust standard deviations, and at least 10 %.
     A run above it has diverged, or is so far from its bowl's minimum that it would distort the fitted bowl. One as far
-    below is a slip, or a run of another kind: of 1,500 sound simulated ladders the lowest run is 5 % below.
+    below is a slip, or a run of another kind.
     """
     if len(loss) < LEAST_RUNS_OF_SURFACE:
         return _twice_the_others(flops, loss), {}
@@ -281,19 +281,19 @@ class Exclusion:
     why: str
 
 
-def audit_runs(frame: pd.DataFrame, *, keep: Collection[str] = ()) -> Findings:
+def audit_runs(frame: pd.DataFrame, *, keep: Collection[str] = ()) -> RunAudit:
     """Audit the runs of a table with our column names; runs named in `keep` stay, with a warning for each finding."""
     reasons, doubts, findings = _found(frame)
     audit = _unless_kept(reasons, [str(name) for name in frame["run"]], keep=keep)
     left = frame.iloc[_left(frame, audit.reasons)]
     few, many = _repeated_data(left)
-    return Findings(
+    return RunAudit(
         reasons=audit.reasons, doubts=(*audit.doubts, *doubts, *few), findings=(*findings, *_uncounted(left), *many)
     )
 
 
 _LEAST_COUNTED, _LEAST_IF_RISING = 0.6, 0.45
-"""FLOPs of training over 6 N D are 0.98 to 1.3 in large models of known tables; a third is forward passes only. Where
+"""FLOPs of training over 6 N D are 0.98 to 1.3 in the median run of known tables; a third is forward passes only. Where
 embeddings are not counted the ratio rises with size, from 0.74 to 1.07 in Delphi's runs."""
 _RISING = 1.15
 
@@ -332,7 +332,7 @@ def _repeated_data(frame: pd.DataFrame) -> tuple[list[str], list[Finding]]:
 
 def audit_words(
     names: Sequence[str], words: Mapping[str, Sequence[str]], *, keep: Collection[str], drop: Collection[str]
-) -> Findings:
+) -> RunAudit:
     """Find runs to leave out by text alone: named in `drop`, unfinished by `status`, or of another kind than most.
 
     `words` maps columns to texts, one per run. `RunTableError` if a name is unknown, or both kept and dropped.
@@ -366,10 +366,10 @@ def _other_kinds(column: Column, values: dict[int, str]) -> dict[int, str]:
     }
 
 
-def _unless_kept(reasons: dict[int, str], names: Sequence[str], *, keep: Collection[str]) -> Findings:
+def _unless_kept(reasons: dict[int, str], names: Sequence[str], *, keep: Collection[str]) -> RunAudit:
     kept = {position: why for position, why in reasons.items() if names[position] in keep}
     said = tuple(f"kept as asked: {names[position]}, although {why}" for position, why in kept.items())
-    return Findings(reasons={row: why for row, why in reasons.items() if row not in kept}, doubts=said)
+    return RunAudit(reasons={row: why for row, why in reasons.items() if row not in kept}, doubts=said)
 
 
 def _found(frame: pd.DataFrame) -> tuple[dict[int, str], tuple[str, ...], tuple[Finding, ...]]:

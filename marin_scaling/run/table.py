@@ -86,10 +86,7 @@ def read_run_table(path: Path, **choices: Unpack[ReadingChoices]) -> RunTable:
 
     `StorageError` if `path` cannot be read, `RunTableError` (file, line, column) if it is not a table of usable runs.
     """
-    path = Path(path)
-    if path.is_dir() and not is_present(path / "runs.csv"):
-        choices["columns"] = {}
-    return _from_cells(read_cells(path), choices)
+    return _from_cells(read_cells(Path(path)), choices)
 
 
 def read_cells(path: Path) -> RawTable:

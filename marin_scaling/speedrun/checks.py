@@ -13,7 +13,7 @@ from marin_scaling.findings import Finding, Severity, error, note, warning
 from marin_scaling.run.store import StoredRecord
 from marin_scaling.speedrun.hardware import ACCELERATORS, accelerator, machine, variants
 from marin_scaling.speedrun.submission import EXACT, LEVANTER_FLOPS, SeedResult, Submission
-from marin_scaling.speedrun.track import Track, track_findings, trial_findings
+from marin_scaling.speedrun.track import Track, track_findings
 from marin_scaling.units import format_flops
 
 _HIGHEST_MFU, _HIGH_MFU, _LOW_MFU = 1.0, 0.6, 0.03
@@ -292,6 +292,15 @@ def _tuning(submission: Submission) -> Iterator[Finding]:
             which = "largest" if value == tried[-1] else "smallest"
             said = f"{value:g} is the {which} of the tried values; a better one may lie beyond"
             yield warning("boundary", f"tuning.chosen.{setting}", said)
+
+
+def trial_findings(trials: int, *, runs: int) -> list[Finding]:
+    """Return a warning if fewer trials are stated than runs, which are trials too.
+
+    >>> [each.where for each in trial_findings(1, runs=3)], trial_findings(3, runs=3)
+    (['trials'], [])
+    """
+    return [warning("tuning", "trials", f"{trials} stated, but the {runs} runs count too")] if trials < runs else []
 
 
 def _lineage(submission: Submission) -> Iterator[Finding]:

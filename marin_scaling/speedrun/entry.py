@@ -20,10 +20,11 @@ from marin_scaling.recipe.model_shape import WITH_LM_HEAD, training_flops
 from marin_scaling.run.plan import data_of, model_of, optimizer_of, run_spec
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import StoredRun
+from marin_scaling.speedrun.checks import trial_findings
 from marin_scaling.speedrun.from_runs import held_out_set, submission_from_runs
 from marin_scaling.speedrun.hardware import Machine, accelerator
 from marin_scaling.speedrun.submission import LEVANTER_FLOPS, SUBMISSION_NAME, Author, Lineage, Submission
-from marin_scaling.speedrun.track import Claim, Track, claim_findings, trial_findings
+from marin_scaling.speedrun.track import Claim, Track, claim_findings
 from marin_scaling.strict_model import Part
 from marin_scaling.units import format_count, format_duration, format_flops
 from marin_scaling.untrusted_files import is_present

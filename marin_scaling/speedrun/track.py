@@ -345,12 +345,3 @@ def _held_out_words(name: str) -> list[str]:
 
 def _words(name: str) -> list[str]:
     return re.findall(r"[a-z0-9.]+", name.lower())
-
-
-def trial_findings(trials: int, *, runs: int) -> list[Finding]:
-    """Return a warning if fewer trials are stated than runs, which are trials too.
-
-    >>> [each.where for each in trial_findings(1, runs=3)], trial_findings(3, runs=3)
-    (['trials'], [])
-    """
-    return [warning("tuning", "trials", f"{trials} stated, but the {runs} runs count too")] if trials < runs else []

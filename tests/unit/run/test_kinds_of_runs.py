@@ -162,3 +162,13 @@ def test_a_forecast_that_its_own_law_contradicts_is_not_usable():
         document = forecast_document(result, [each])
         assert document["status"] == FitStatus.IMPLAUSIBLE.value
         assert len(document["warnings"]) > len(result.warnings)
+
+
+def test_a_stated_unit_of_loss_is_applied_where_two_units_are_allowed():
+    """The error becomes a warning, and the column is converted as asked."""
+    frame = grid()
+    frame.loc[[3, 9], "loss"] /= np.log(2)
+    table = table_of_frame(frame, units={"loss": "bits"}, allow=["loss-unit"])
+    found = table.frame.set_index("run")["loss"]
+    np.testing.assert_allclose(found, frame.set_index("run")["loss"].loc[found.index] * np.log(2))
+    assert (Severity.WARNING, "loss-unit") in codes(table)

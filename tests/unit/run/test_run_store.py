@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from run_factory import record_of, rung_spec
 
-from marin_scaling.errors import RecordError, StorageError
+from marin_scaling.errors import RecordError, RunTableError, StorageError
 from marin_scaling.publish.submission_page import recorded_curves
 from marin_scaling.run.spec import RunSpec, read_spec
 from marin_scaling.run.store import History, HistoryRow, RunRecord, add_run, is_finished, read_run, read_runs, run_folders
@@ -108,3 +108,13 @@ def test_every_choice_is_in_the_digest() -> None:
         base.model_copy(update={"optimizer": base.optimizer.model_copy(update={"beta2": 0.9})}),
     ]
     assert len({base.digest, *(spec.digest for spec in others)}) == 7
+
+
+def test_options_about_columns_and_units_are_not_ignored(tmp_path: Path) -> None:
+    """A column that records do not have is an error, and so is a unit that they are not in."""
+    for steps in (10, 20, 30):
+        add(tmp_path, rung_spec(train_steps=steps))
+    with pytest.raises(RunTableError, match="'nope'"):
+        read_run_table(tmp_path / "tiny", columns={"loss": "nope"})
+    with pytest.raises(RunTableError, match="flops"):
+        read_run_table(tmp_path / "tiny", units={"flops": "PFLOPs"})
