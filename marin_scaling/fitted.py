@@ -37,9 +37,9 @@ def load_runs(
     columns: Mapping[str, str] | None = None,
     units: Mapping[str, str] | None = None,
     where: Mapping[str, str] | None = None,
-    keep: Collection[str] = (),
-    drop: Collection[str] = (),
-    allow: Collection[str] = (),
+    keep: str | Collection[str] = (),
+    drop: str | Collection[str] = (),
+    allow: str | Collection[str] = (),
     skip_incomplete: bool = False,
 ) -> RunTable:
     """Read and audit runs: a CSV, Parquet or JSON file, a suite, a ladder's folder, or a DataFrame.
@@ -57,9 +57,9 @@ def load_runs(
         columns=columns or {},
         units=units or {},
         where=where or {},
-        keep=keep,
-        drop=drop,
-        allow=allow,
+        keep=_listed(keep),
+        drop=_listed(drop),
+        allow=_listed(allow),
         skip_incomplete=skip_incomplete,
     )
     if isinstance(runs, str | Path):
@@ -70,6 +70,10 @@ def load_runs(
             fix="Give a path, a pandas DataFrame, or the result of load_runs.",
         )
     return table_of_frame(runs, **choices)
+
+
+def _listed(names: str | Collection[str]) -> Collection[str]:
+    return (names,) if isinstance(names, str) else names
 
 
 def fit(

@@ -319,15 +319,13 @@ def _check(result: FitResult, flops: float) -> None:
         )
     if not result.status.may_be_used:
         errors = [each for each in result.findings if each.severity is Severity.ERROR]
+        allowed = " ".join(f"--allow {code}" for code in dict.fromkeys(each.code for each in errors))
         raise FitRefused(
             (f"{result.source}: no forecast at {flops:.3g} FLOPs. {result.status.value}", *(each.message for each in errors)),
             why="The law does not describe these runs.",
-            fix=" ".join(
-                [
-                    "Inspect the runs (marin-scale fit without --predict); train more budgets, or exclude faulty runs.",
-                    *(f"To use all runs as they are: --allow {code}." for code in dict.fromkeys(each.code for each in errors)),
-                ]
-            ),
+            fix=f"To use all runs as they are: {allowed}"
+            if errors
+            else "Inspect the runs (marin-scale fit without --predict); train more budgets, or exclude faulty runs.",
         )
 
 

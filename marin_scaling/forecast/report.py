@@ -16,7 +16,7 @@ from marin_scaling.forecast.backtest import Backtest, backtest_doubts, backtest_
 from marin_scaling.forecast.forecast import Forecast, implausible, repeated_data
 from marin_scaling.laws import FARTHEST_CHECKED
 from marin_scaling.printable import TABLE_WIDTH, joined, wrapped
-from marin_scaling.run.audit import Exclusion
+from marin_scaling.run.audit import Exclusion, name_some
 from marin_scaling.run.table import BUDGET_SPAN
 from marin_scaling.units import counted, format_count, format_flops, unit_of
 
@@ -131,9 +131,12 @@ def _runs_text(result: FitResult) -> str:
 def _left_out_text(excluded: Sequence[Exclusion]) -> str:
     if not excluded:
         return ""
-    lines = [wrapped(f"{_short_name(each.run)}: {each.why}", "  ") for each in excluded[:_LISTED_EXCLUSIONS]]
-    more = len(excluded) - _LISTED_EXCLUSIONS
-    return "\n".join(["left out:", *lines, *([f"  and {more} more: see --json"] if more > 0 else [])])
+    by_reason: dict[str, list[str]] = {}
+    for each in excluded:
+        by_reason.setdefault(each.why, []).append(_short_name(each.run))
+    lines = [wrapped(f"{name_some(runs)}: {why}", "  ") for why, runs in list(by_reason.items())[:_LISTED_EXCLUSIONS]]
+    more = sum(map(len, list(by_reason.values())[_LISTED_EXCLUSIONS:]))
+    return "\n".join(["left out:", *lines, *([f"  and {more} more: see --json"] if more else [])])
 
 
 def _short_name(run: str) -> str:

@@ -102,10 +102,10 @@ def _odd_counts(names: Sequence[str], off: Array, sound: NDArray[np.bool_]) -> l
         return []
     by = ", ".join(f"{off[position]:.3g} times" for position in odd[:_NAMED])
     message = f"FLOPs / (6 x params x tokens) of {_listed(names, odd)} are {by} those of runs of about the same size: a slip?"
-    return [warning("flop-count", "flops", f"{message} {_drop(names, odd)}")]
+    return [warning("flop-count", "flops", f"{message} {drop_options(names, odd)}")]
 
 
-def _drop(names: Sequence[str], positions: Sequence[int]) -> str:
+def drop_options(names: Sequence[str], positions: Sequence[int]) -> str:
     """Return how to leave these runs out."""
     options = " ".join(f"--drop {shlex.quote(quoted(names[position]))}" for position in positions[:_DROPPED])
     return f"Leave them out: {options}" + (" and so on" if len(positions) > _DROPPED else "")
@@ -143,7 +143,7 @@ def _far_ratios(names: Sequence[str], ratio: Array, sound: NDArray[np.bool_]) ->
     if not odd:
         return []
     said = f"tokens per parameter of {_listed(names, odd)} are a gap of ten times or more off those of the others: a slip?"
-    return [warning("tokens-per-param", "tokens", f"{said} {_drop(names, odd)}")]
+    return [warning("tokens-per-param", "tokens", f"{said} {drop_options(names, odd)}")]
 
 
 def _beyond_a_gap(logs: Array) -> list[int]:
@@ -188,10 +188,8 @@ def _too_low(names: Sequence[str], loss: Array, low: Mapping[int, float]) -> lis
         return []
     said = ", ".join(f"{names[row]} ({loss[row]:.4g}, {-each:.0%} below)" for row, each in list(low.items())[:_NAMED])
     more = f" and {len(low) - _NAMED} more" if len(low) > _NAMED else ""
-    message = (
-        f"losses below what the other runs lead one to expect: {said}{more}: slips, or other runs? {_drop(names, list(low))}"
-    )
-    return [warning("low-loss", "loss", message)]
+    message = f"losses below what the other runs lead one to expect: {said}{more}: slips, or runs of another kind?"
+    return [warning("low-loss", "loss", f"{message} {drop_options(names, list(low))}")]
 
 
 def _on_wall(row: int, bowl: NDArray[np.intp], params: Array, loss: Array) -> bool:
@@ -308,8 +306,9 @@ def _uncounted(frame: pd.DataFrame) -> list[Finding]:
     small, _, large = (float(np.median(share[part])) for part in np.array_split(order, 3))
     if large > (_LEAST_IF_RISING if large > _RISING * small else _LEAST_COUNTED):
         return []
-    sparse = "" if "active_params" in frame else "parameters that a token does not pass are counted (give active_params); or "
-    message = f"FLOPs are {large:.3g} of 6 x params x tokens in the largest models: {sparse}forward passes only"
+    experts = "parameters that a token does not pass are counted (--column active_params=NAME); or "
+    cause = f"{'' if 'active_params' in frame else experts}forward passes only"
+    message = f"FLOPs are {large:.3g} of 6 x params x tokens in the largest models: {cause}"
     return [warning("flop-count", "flops", f"{message}. Forecasts are for budgets and parameters counted in this way")]
 
 

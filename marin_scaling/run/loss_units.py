@@ -14,7 +14,7 @@ from marin_scaling.errors import RunTableError
 from marin_scaling.findings import Finding, error, note
 from marin_scaling.laws import Array
 from marin_scaling.printable import quoted
-from marin_scaling.run.audit import LEAST_RUNS_OF_SURFACE, least_absolute_surface, name_some, quadratic_in
+from marin_scaling.run.audit import LEAST_RUNS_OF_SURFACE, drop_options, least_absolute_surface, name_some, quadratic_in
 from marin_scaling.run.size_units import LOSS_UNITS, unit_named
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ def _mixed(names: Sequence[str], rows: NDArray[np.bool_], what: str) -> Finding:
     fewer = rows if 2 * rows.sum() <= len(rows) else ~rows
     named = name_some([names[row] for row in np.flatnonzero(fewer).tolist()])
     which = named if fewer is rows else f"all but {named}"
-    message = f"two units of loss: losses of {rows.sum()} of {len(rows)} runs are {what}: {which}"
-    return error("loss-unit", named, f"{message}. Convert them in the file")
+    message = f"two units of loss: losses of {rows.sum()} of {len(rows)} runs are {what}: {which}. Convert them in the file"
+    return error("loss-unit", named, f"{message}. {drop_options(names, np.flatnonzero(fewer).tolist())}")
 
 
 def _in_bits(frame: pd.DataFrame, terms: Array) -> NDArray[np.bool_]:
@@ -122,7 +122,8 @@ def _in_bits(frame: pd.DataFrame, terms: Array) -> NDArray[np.bool_]:
 
     if not np.ptp(first):
         return np.zeros(len(height), dtype=bool)
-    squares, above, off = min((settled(first > cut) for cut in _cuts(first)), key=lambda each: each[0])
+    starts = [values > cut for values in (first, x, -x) for cut in _cuts(values)]
+    squares, above, off = min((settled(above) for above in starts), key=lambda each: each[0])
     if not _are_two(above) or off[above].min() - off[~above].max() < _GAP * step:
         return np.zeros(len(height), dtype=bool)
     plain = float(np.sum((height - terms @ (inverse @ height)) ** 2))

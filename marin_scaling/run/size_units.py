@@ -64,7 +64,7 @@ _PARAMS_RANGE, _TOKENS_RANGE = (100.0, 1e15), (1e4, 1e17)
 """Parameters and tokens of training runs, toy models to trillions: a choice of units that leaves these is none."""
 _TOKENS_PER_PARAM_RANGE = (1e-4, 1e6)
 """Median tokens per parameter: 1.9 to 57 in 21 known tables; a count in millions or billions is off by 1e6 or more."""
-_USUAL_PARAMS, _USUAL_TOKENS = (1e5, 1e13), (1e7, 1e15)
+_USUAL_PARAMS, _USUAL_TOKENS, _USUAL_TOKENS_PER_PARAM = (1e5, 1e13), (1e7, 1e15), (0.5, 2000.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,9 +131,11 @@ def scales_by_number(*, ratio: float, params: float, tokens: float) -> list[Scal
 
 
 def _is_usual(scales: Scales, *, params: float, tokens: float) -> bool:
+    params, tokens = params * scales.factor("params"), tokens * scales.factor("tokens")
     return (
-        _USUAL_PARAMS[0] <= params * scales.factor("params") <= _USUAL_PARAMS[1]
-        and _USUAL_TOKENS[0] <= tokens * scales.factor("tokens") <= _USUAL_TOKENS[1]
+        _USUAL_PARAMS[0] <= params <= _USUAL_PARAMS[1]
+        and _USUAL_TOKENS[0] <= tokens <= _USUAL_TOKENS[1]
+        and _USUAL_TOKENS_PER_PARAM[0] <= tokens / params <= _USUAL_TOKENS_PER_PARAM[1]
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import re
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -60,6 +61,10 @@ class RunTable:
     metric: str
     findings: tuple[Finding, ...] = ()
     sweep: Sweep | None = None
+
+
+ALLOWED = ("units", "int64-overflow", "loss-unit", "groups", "flop-count", "swapped")
+"""Codes of the errors that a user may take for warnings."""
 
 
 class ReadingChoices(TypedDict, total=False):
@@ -160,7 +165,13 @@ _ONE_OF_EACH: dict[str, Callable[[RunSpec], str]] = {
 
 
 def _from_cells(raw: RawTable, choices: ReadingChoices) -> RunTable:
-    keep, allow = choices.get("keep", ()), choices.get("allow", ())
+    for code in (allow := choices.get("allow", ())):
+        if code not in ALLOWED:
+            raise UsageError(
+                f"{code!r} is not the code of an error.",
+                fix=f"Choose one of {', '.join(ALLOWED)}: --allow {_nearest(code, ALLOWED)}",
+            )
+    keep = choices.get("keep", ())
     raw, columns = with_formulas(raw, choices.get("columns", {}), factors=stated_factors(choices.get("units", {})))
     mapping = map_columns(raw, chosen=columns)
     texts = {name: _texts(raw, mapping[name]) for name in _columns(Cells.TEXTS, mapping)}
@@ -223,7 +234,7 @@ def _elsewhere(raw: RawTable, where: Mapping[str, str]) -> dict[int, str]:
         if column not in raw.column_names():
             raise RunTableError(
                 f"{raw.name} has no column {column!r}; it has: {joined(raw.column_names())}.",
-                fix=f"Choose one of its columns: --where {raw.column_names()[0]}=VALUE",
+                fix=f"Choose one of its columns: --where {shlex.quote(f'{_nearest(column, raw.column_names())}=VALUE')}",
             )
         texts = _texts(raw, column)
         number = number_in(value)
@@ -231,7 +242,7 @@ def _elsewhere(raw: RawTable, where: Mapping[str, str]) -> dict[int, str]:
         if len(others) == len(texts):
             raise RunTableError(
                 f"{raw.name}: no run has {value!r} in column {column!r}; it holds {joined(sorted(set(texts)))}.",
-                fix=f"Choose a value of the column: --where {column}={quoted(_nearest(value, texts))}",
+                fix=f"Choose a value of the column: --where {shlex.quote(quoted(f'{column}={_nearest(value, texts)}'))}",
             )
         reasons |= {row: f"its {column} is {quoted(texts[row])!r}" for row in others}
     return reasons
@@ -246,10 +257,11 @@ def _refuse_errors(name: str, findings: Sequence[Finding]) -> None:
     errors = tuple(f"{name}: {each.message}" for each in findings if each.severity is Severity.ERROR)
     codes = [each.code for each in findings if each.severity is Severity.ERROR]
     if errors:
+        unit = "State a unit as above, fix" if any("--unit" in each for each in errors) else "Fix"
         raise RunTableError(
             errors,
-            fix="State the unit of a column (--unit COLUMN=UNIT), fix the cells, leave runs out (--drop RUN), or take all as "
-            f"they are: {' '.join(f'--allow {code}' for code in dict.fromkeys(codes))}",
+            fix=f"{unit} the cells, or leave runs out (--drop RUN). To go on with a warning: "
+            f"{' '.join(f'--allow {code}' for code in dict.fromkeys(codes))}",
         )
 
 

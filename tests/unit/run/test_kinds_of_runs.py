@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from marin_scaling.errors import FitRefused, RunTableError
+from marin_scaling.errors import FitRefused, RunTableError, UsageError
 from marin_scaling.findings import Severity
+from marin_scaling.fitted import load_runs
 from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.result import FitStatus
 from marin_scaling.forecast.backtest import backtest
@@ -130,7 +131,9 @@ def test_perplexities_among_losses_are_named_and_not_converted():
             assert "--unit loss=perplexity" not in str(refused.value)
 
 
-@pytest.mark.parametrize("rows", [[3, 9], list(range(0, 25, 3)), [0, 1, 5, 20, 21, 22, 23, 24]])
+@pytest.mark.parametrize(
+    "rows", [[3, 9], list(range(0, 25, 3)), [0, 1, 5, 20, 21, 22, 23, 24], list(range(15, 25)), list(range(5))]
+)
 def test_runs_whose_losses_are_in_bits_are_named(rows):
     """1 / ln 2 times the others' losses, not divergence."""
     frame = grid()
@@ -162,6 +165,14 @@ def test_a_forecast_that_its_own_law_contradicts_is_not_usable():
         document = forecast_document(result, [each])
         assert document["status"] == FitStatus.IMPLAUSIBLE.value
         assert len(document["warnings"]) > len(result.warnings)
+
+
+def test_an_unknown_code_is_refused_with_the_nearest():
+    """It would allow nothing; a code alone may be text."""
+    with pytest.raises(UsageError, match="--allow groups"):
+        load_runs(grid(), allow=["group"])
+    assert codes(load_runs(two_kinds(), allow="groups")) == [(Severity.WARNING, "groups")]
+    assert len(load_runs(grid(), drop="run-3").frame) == 24
 
 
 def test_a_stated_unit_of_loss_is_applied_where_two_units_are_allowed():
